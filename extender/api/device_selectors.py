@@ -18,6 +18,7 @@ _DOMAIN = re.compile(r"""\b(?:attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]"
 _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 _CAUTIOUS = re.compile(r"\b(?:all|exists|exists_one|map|filter|size)\b")  # may depend on any attribute
 _MOST_CACHED = 16_384  # results
+_MOST_STEPS = 10_000  # of macros inside each other; the library has no limit of its own
 _MOST_PROGRAMS = 1024
 _MILLI = 1000
 Domains = dict[str, dict[str, Any]]
@@ -50,12 +51,20 @@ def _named_in(expression: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=_MOST_CACHED)
 def _result(expression: str, facts: Facts) -> bool:
+    if _is_costly(expression):
+        return True
     try:
         program, context = _program(expression), cel.Context(functions=dict(_FUNCTIONS))
         context.add_variable("device", _variable(_DOMAIN.findall(expression), *facts))
         return program.execute(context) is not False
     except Exception:  # of the expression, a value, or the library: all leave the device to the scheduler
         return True
+
+
+def _is_costly(expression: str) -> bool:
+    """Return whether macros inside each other, over lists in the expression, may take too many steps."""
+    macros = len(_CAUTIOUS.findall(expression))
+    return macros > 1 and (expression.count(",") / macros) ** macros > _MOST_STEPS
 
 
 def _variable(domains: list[str], driver: str, attributes: Pairs, capacity: Pairs) -> dict[str, Any]:

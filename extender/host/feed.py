@@ -162,21 +162,29 @@ class Feed:
             watch(resources.PODS, Pod, sinks.pods, preferred=PodDecoders()),
         )
         self.optional = OptionalWatches(ApiClient(connection))
-        self._watch_kinds(controllers, sinks, auto_groups, quota_sources)
+        self._watch_kinds(ledger, controllers, sinks, auto_groups, quota_sources)
         self._watch_jobs(ledger, sinks, job_kinds, controller_kinds)
         if controllers.volcano_jobs is not None:
             self._watch_volcano_jobs(controllers.volcano_jobs, sinks)
         self._watch_ancestors(ledger, sinks)
 
     def _watch_kinds(
-        self, controllers: Controllers, sinks: Sinks, auto_groups: bool, quota_sources: Collection[str]
+        self,
+        ledger: Ledger,
+        controllers: Controllers,
+        sinks: Sinks,
+        auto_groups: bool,
+        quota_sources: Collection[str],
     ) -> None:
         add, mine = self._optional, "=".join(MANAGED_BY)
         add(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues)
         add(resources.RESOURCE_FLAVORS, queues.ResourceFlavor, sinks.flavors)
         add(resources.DEVICE_CLASSES, devices.DeviceClass, sinks.device_classes)
-        add(resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, sinks.claim_templates)
-        add(resources.RESOURCE_CLAIMS, devices.ResourceClaim, sinks.resource_claims)
+        claims = (
+            add(resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, sinks.claim_templates),
+            add(resources.RESOURCE_CLAIMS, devices.ResourceClaim, sinks.resource_claims),
+        )
+        ledger.intake.expect_claims(lambda: all(each.synced for each in claims))
         add(resources.RESOURCE_SLICES, devices.ResourceSlice, sinks.resource_slices)
         add(resources.TOPOLOGIES, cluster.ClusterTopology, sinks.topologies(TopologySource.MUSTER))
         for resource in resources.KUEUE_TOPOLOGIES:  # all versions have the same objects

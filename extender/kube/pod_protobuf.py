@@ -31,6 +31,7 @@ from extender.api.objects.pods import (
     PodAffinity,
     PodAffinityTerm,
     PodClaim,
+    PodClaimStatus,
     PodSpec,
     PodStatus,
     Port,
@@ -157,9 +158,11 @@ MESSAGES = message_types(
             "container_statuses": (8, "*ContainerStatus"),
             "init_container_statuses": (10, "*ContainerStatus"),
             "nominated_node_name": (11, "string"),
+            "resource_claim_statuses": (15, "*PodClaimStatus"),
             "allocated_resources": (19, "*Amount"),
             "resources": (20, "Resources"),
         },
+        "PodClaimStatus": {"name": (1, "string"), "resource_claim_name": (2, "string")},
         "Condition": {
             "type": (1, "string"),
             "status": (2, "string"),
@@ -408,6 +411,7 @@ def _status(message: Any) -> PodStatus:
         [_container_status(each) for each in message.container_statuses] or None,
         _resources(message.resources) if message.HasField("resources") else None,
         _amounts(message.allocated_resources),
+        [PodClaimStatus(it.name, it.resource_claim_name) for it in message.resource_claim_statuses] or None,
     )
 
 

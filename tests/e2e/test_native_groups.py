@@ -1,6 +1,7 @@
 """Kubernetes' own PodGroup, on an API server that serves it: off by default in the pinned releases."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import manifests
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.devices import Devices
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import POD_GROUPS, Resource
 from tests.e2e.harness.shell import Shell
@@ -19,6 +21,7 @@ VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}
 VERSION = f"scheduling.k8s.io/{VERSIONS.get(KUBERNETES, 'none')}"
 GROUPS = Resource(f"/apis/{VERSION}", "podgroups")
 GATE = "--feature-gates=GenericWorkload=true"
+CLAIMS = f"{GATE},DRAWorkloadResourceClaims=true"
 STOOD_WHOLE = "kube-muster.io/stood-whole"
 HELD = "cannot hold 3 members"
 SAYS_SCHEDULED = KUBERNETES not in ("1.36",)  # whether its status has the condition that Muster writes
@@ -29,7 +32,7 @@ pytestmark = pytest.mark.skipif(KUBERNETES not in VERSIONS, reason="before 1.36 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ControlPlane]:
     """One that serves them."""
-    gate = GATE if KUBERNETES == "1.36" else f"{GATE},TopologyAwareWorkloadScheduling=true"
+    gate = GATE if KUBERNETES == "1.36" else f"{CLAIMS},TopologyAwareWorkloadScheduling=true"
     flags = (gate, f"--runtime-config={VERSION}=true")
     with ControlPlane(
         kubernetes=KUBERNETES, users=manifests.service_accounts(), apiserver_flags=flags
@@ -39,7 +42,7 @@ def cluster() -> Iterator[ControlPlane]:
 
 
 SCHEDULER_WITH_GROUPS = pytest.param(
-    (True, (GATE,)),
+    (True, (CLAIMS,)),
     id="view of a scheduler of groups",
     marks=pytest.mark.skipif(KUBERNETES == "1.36", reason="alpha"),
 )
@@ -65,9 +68,9 @@ def create(stage: Stage, name: str, policy: Json, **spec: Json) -> None:
     stage.api.create(GROUPS, {**body, "spec": {"schedulingPolicy": policy, **spec}})
 
 
-def members(stage: Stage, muster: Muster, name: str, count: int) -> list[str]:
+def members(stage: Stage, muster: Muster, name: str, count: int, **spec: Any) -> list[str]:
     gated = muster.view_kubeconfig is None
-    return stage.pods(name, count, gated=gated, schedulingGroup={"podGroupName": name})
+    return stage.pods(name, count, gated=gated, schedulingGroup={"podGroupName": name}, **spec)
 
 
 def scheduled(stage: Stage, name: str) -> tuple[str, str, str]:
@@ -138,3 +141,24 @@ def test_pods_of_a_basic_group_start_each_on_its_own(stage: Stage, muster: Muste
     wait_for(lambda: len(stage.bound(pods)) == 1, what="the one that fits")
     stage.nodes(1, prefix="more")
     stage.wait_phase(pods)
+
+
+@pytest.mark.skipif(KUBERNETES == "1.36", reason="alpha")
+def test_members_share_the_claim_of_their_group(stage: Stage, muster: Muster) -> None:
+    """It counts once, and all go where it is allocated: a second gang finds no device."""
+    if muster.view_kubeconfig is None:
+        pytest.skip("the scheduler refuses such claims without the feature gates")
+    stage.start_controller_manager(CLAIMS)
+    devices = Devices(stage)
+    try:
+        *_, last = stage.nodes(3, cpu="8")
+        devices.on(last, 4)
+        for name in ("a", "b"):
+            claims = devices.template(f"four-{name}", 4)["resourceClaims"]
+            create(stage, name, {"gang": {"minCount": 3}}, resourceClaims=claims)
+            gang = members(stage, muster, name, 3, resourceClaims=claims)
+            if name == "a":
+                assert {*stage.wait_bound(gang).values()} == {last}
+        muster.wait_decision(stage.namespace, "b", verdict="Waiting", reason="NoRoom")
+    finally:
+        devices.end()

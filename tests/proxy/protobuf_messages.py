@@ -29,9 +29,18 @@ SPEC: Table = {
     10: ("nodeName", str),
     19: ("schedulerName", str),
     20: ("initContainers", [CONTAINER]),
+    39: (
+        "resourceClaims",
+        [{1: ("name", str), 3: ("resourceClaimName", str), 4: ("resourceClaimTemplateName", str)}],
+    ),
     43: ("schedulingGroup", {1: ("podGroupName", str)}),
 }
-STATUS: Table = {1: ("phase", str), 9: ("qosClass", str), 11: ("nominatedNodeName", str)}
+STATUS: Table = {
+    1: ("phase", str),
+    9: ("qosClass", str),
+    11: ("nominatedNodeName", str),
+    15: ("resourceClaimStatuses", [{1: ("name", str), 2: ("resourceClaimName", str)}]),
+}
 POD: Table = {1: ("metadata", META), 2: ("spec", SPEC), 3: ("status", STATUS)}
 LIST: Table = {1: ("metadata", {2: ("resourceVersion", str), 3: ("continue", str)}), 2: ("items", [POD])}
 UNKNOWN: Table = {1: ("typeMeta", {1: ("apiVersion", str), 2: ("kind", str)}), 2: ("raw", bytes)}

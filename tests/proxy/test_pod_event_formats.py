@@ -137,6 +137,18 @@ def test_the_group_that_a_pod_names_is_hidden_from_the_scheduler(
     assert listed["spec"].get("schedulingGroup") is None
 
 
+@pytest.mark.parametrize("group", [{"schedulingGroup": {"podGroupName": "g"}}, {}])
+def test_claims_of_a_hidden_group_have_their_own_names(form: PodForm, group: Json) -> None:
+    """The scheduler would refuse them by their template; other pods keep theirs."""
+    by_template = [{"name": name, "resourceClaimTemplateName": "t"} for name in ("made", "missing")]
+    named = {"name": "named", "resourceClaimName": "c"}
+    before = pod()
+    before["spec"] |= {"resourceClaims": [*by_template, named], **group}
+    before["status"]["resourceClaimStatuses"] = [{"name": "made", "resourceClaimName": "g-made-x"}]
+    first = {"name": "made", "resourceClaimName": "g-made-x"} if group else by_template[0]
+    assert shown(form, before, 9, AS_IT_IS)["spec"]["resourceClaims"] == [first, by_template[1], named]
+
+
 def test_missing_parts_of_a_pod_are_added(form: PodForm) -> None:
     bare = {key: value for key, value in pod().items() if key not in ("spec", "status")}
     assert shown(form, bare, 9, Appearance("n", asks=True)) == expected(bare, 9, "n", asks=True)

@@ -3,6 +3,7 @@
 import msgspec
 
 from extender.api.objects.base import Meta, Wire
+from extender.api.objects.pods import NodeSelector
 from extender.api.units import Quantity
 
 API = "resource.k8s.io/v1"
@@ -53,6 +54,7 @@ class Device(Wire, frozen=True):
     attributes: dict[str, DeviceAttribute] | None = None
     capacity: dict[str, DeviceCapacity] | None = None
     consumes_counters: list[CounterSet] | None = None
+    allow_multiple_allocations: bool | None = None
 
 
 class ResourcePool(Wire, frozen=True):
@@ -117,6 +119,7 @@ class AllocatedDevices(Wire, frozen=True):
 
 class Allocation(Wire, frozen=True):
     devices: AllocatedDevices = AllocatedDevices()
+    node_selector: NodeSelector | None = None  # the nodes that can use it; None: all
 
 
 class ClaimUser(Wire, frozen=True):

@@ -103,7 +103,9 @@ class PodClaim(Wire, frozen=True):
     name: str = ""
     resource_claim_name: str = ""
     resource_claim_template_name: str = ""
-    counts_elsewhere: bool = False  # not on the wire: the claim counts for another pod that names it
+    # Not on the wire: the claim counts for another pod that shares it; the PodGroup's claim for its template.
+    counts_elsewhere: bool = False
+    made_for_group: str = ""
 
 
 class PodSpec(Wire, frozen=True):
@@ -151,6 +153,13 @@ class ContainerStatus(Wire, frozen=True):
     last_state: ContainerState | None = None
 
 
+class PodClaimStatus(Wire, frozen=True):
+    """Claim that exists for a template of a pod or PodGroup."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+
+
 class PodStatus(Wire, frozen=True):
     phase: str = ""
     conditions: list[Condition] | None = None
@@ -160,6 +169,7 @@ class PodStatus(Wire, frozen=True):
     container_statuses: list[ContainerStatus] | None = None
     resources: ResourceRequirements | None = None  # of the pod as a whole, as they are in force
     allocated_resources: Quantities | None = None  # amounts that the kubelet has set aside
+    resource_claim_statuses: list[PodClaimStatus] | None = None
 
 
 class Pod(Wire, frozen=True):

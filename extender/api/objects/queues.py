@@ -8,7 +8,7 @@ import msgspec
 from extender.api.keys import HOLD, START_TIMEOUTS, STOP_DRAIN, STOP_HOLD, STOP_NONE
 from extender.api.objects.base import Condition, Labels, Meta, OwnerReference, Quantities, Wire
 from extender.api.objects.cluster import Taint
-from extender.api.objects.pods import LabelSelector, Toleration
+from extender.api.objects.pods import LabelSelector, PodClaim, PodClaimStatus, Toleration
 from extender.api.units import Quantity
 
 
@@ -338,15 +338,20 @@ class SchedulingConstraints(Wire, frozen=True):
     topology: list[TopologyConstraint] | None = None
 
 
+_MOST_CLAIMS = 4  # of a PodGroup, as the API has it
+
+
 class NativePodGroupSpec(Wire, frozen=True):
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     priority_class_name: str = ""
     disruption_mode: dict[str, Any] | str | None = None  # {"all": {}}; in v1alpha2 PodGroup
     scheduling_constraints: SchedulingConstraints = SchedulingConstraints()
+    resource_claims: list[PodClaim] | None = None
 
 
 class NativePodGroupStatus(Wire, frozen=True):
     conditions: list[Condition] | None = None
+    resource_claim_statuses: list[PodClaimStatus] | None = None
 
 
 class NativePodGroup(Wire, frozen=True):
@@ -355,6 +360,13 @@ class NativePodGroup(Wire, frozen=True):
     metadata: Meta
     spec: NativePodGroupSpec = NativePodGroupSpec()
     status: NativePodGroupStatus = NativePodGroupStatus()
+
+    @property
+    def claims_of_templates(self) -> dict[PodClaim, str]:
+        """Return its claims by template, with the names of their objects; empty: not created yet."""
+        made = {it.name: it.resource_claim_name for it in self.status.resource_claim_statuses or ()}
+        claims = (self.spec.resource_claims or ())[:_MOST_CLAIMS]
+        return {it: made.get(it.name, "") for it in claims if it.resource_claim_template_name}
 
 
 class AlphaPodGroup(NativePodGroup, frozen=True):

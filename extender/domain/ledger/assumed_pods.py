@@ -189,7 +189,8 @@ class AssumedPods:
             decision = decisions.groups.get(key)
             if group is None or decision is None or not (decision.lets_members_start and group.exists):
                 return Confirmation()
-            if decisions.version < group.known_since or not group.is_quorate():
+            is_barred = any(attempt.barred for attempt in group.attempts.values())
+            if decisions.version < group.known_since or is_barred or not group.is_quorate():
                 return Confirmation()
             claims = (self._claims.get(uid) for uid in group.pods)
             held = [claim for claim in claims if claim is not None and claim.stage is ClaimStage.HELD]
@@ -246,7 +247,8 @@ class AssumedPods:
         """Record that the API server permanently refuses the binding of a pod, with its message."""
         with self._lock:
             if (pod := self._pods.get(uid)) is not None:
-                self._registry.group(pod.group).record_barred(uid, words)
+                refused = f"its binding is refused: {words.removeprefix('refused: ')}"
+                self._registry.group(pod.group).record_barred(uid, refused)
                 self._registry.mark_dirty(pod.group)
                 self._changes.notify()
 

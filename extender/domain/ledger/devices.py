@@ -9,6 +9,7 @@ while the allocated partitions leave capacity for it.
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -23,13 +24,15 @@ from extender.api.objects.devices import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from extender.api.objects.pods import NodeSelectorTerm
 from extender.api.units import at_most
 from extender.domain.ledger.intake import Intake
-from extender.domain.model.device_requests import ClaimKey, class_of_request, resource_of_class
+from extender.domain.model.device_requests import ClaimKey, ClaimState, class_of_request, resource_of_class
 
 Pool = tuple[str, str]  # driver, name
 Counters = Mapping[tuple[str, str], int]  # amounts by counter set and counter
 _ANY_NODE = ""
+_USERS = ("pods", "podgroups")  # kinds of the users of claims that count, as members of a PodGroup do
 _MOST_PARTS = 65_536
 T = TypeVar("T")
 _UNCOUNTED = ""  # the resource of a class with devices that are not of one node
@@ -42,7 +45,7 @@ class DeviceId(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    node: str  # empty: the device is not of one node
+    node: str  # empty: the device is not of one node, or has no limit of users
     device: Device
     classes: frozenset[str]  # classes that admit it
     consumes: Counters  # what it takes of the amounts that partitions share
@@ -58,7 +61,8 @@ class DeviceInventory:
         self._slices: dict[str, ResourceSlice] = {}  # by name
         self._of_pool: defaultdict[Pool, set[str]] = defaultdict(set)  # names of slices
         self._classes: dict[str, DeviceClass] = {}
-        self._offers: dict[Pool, list[_Offer]] = {}
+        self._offers_of: dict[str, list[_Offer]] = {}  # by slice
+        self._offers: dict[Pool, dict[str, list[_Offer]]] = {}  # by node
         self._counters: dict[Pool, Counters] = {}
         self._pools_on: defaultdict[str, set[Pool]] = defaultdict(set)  # by node
         self._claimed: dict[str, dict[DeviceId, str]] = {}  # by claim: classes of its devices, or ""
@@ -83,17 +87,21 @@ class DeviceInventory:
             found = replace(found, spec=replace(found.spec, devices=devices))
             before = self._slices.get(found.metadata.name)
             self._slices[found.metadata.name] = found
+            self._offers_of[found.metadata.name] = [
+                self._offer(found, device, self._classes) for device in devices
+            ]
             self._of_pool[_pool_of(found)].add(found.metadata.name)
             if before is not None and _pool_of(before) != _pool_of(found):
                 self._of_pool[_pool_of(before)].discard(found.metadata.name)
-                self._read_pool(_pool_of(before))
-            self._read_pool(_pool_of(found))
+                self._publish(self._read_pool(_pool_of(before)))
+            self._publish(self._read_pool(_pool_of(found)))
 
     def drop_slice(self, name: str) -> None:
         with self._lock:
             if (before := self._slices.pop(name, None)) is not None:
+                del self._offers_of[name]
                 self._of_pool[_pool_of(before)].discard(name)
-                self._read_pool(_pool_of(before))
+                self._publish(self._read_pool(_pool_of(before)))
 
     def set_class(self, found: DeviceClass) -> None:
         with self._lock:
@@ -110,7 +118,9 @@ class DeviceInventory:
             meta = claim.metadata
             self._set_claimed(meta.uid, dict(_allocated_by(claim)))
             if not any(owner.kind == "Pod" for owner in meta.owner_references or ()):
-                self._intake.set_claim(ClaimKey(meta.namespace, meta.name, is_template=False), claim.spec)
+                key = ClaimKey(meta.namespace, meta.name, is_template=False)
+                state = ClaimState(meta.uid, meta.deletion_timestamp is not None, _nodes_of(claim))
+                self._intake.set_claim(key, claim.spec, state)
 
     def drop_claim(self, namespace: str, name: str, uid: str) -> None:
         with self._lock:
@@ -126,51 +136,48 @@ class DeviceInventory:
 
     # Callers of the methods below hold the lock.
 
-    def _read_pool(self, pool: Pool) -> None:
-        """Replace the devices of a pool."""
+    def _read_pool(self, pool: Pool) -> set[str]:
+        """Replace the devices of a pool; return the nodes on which they changed."""
         slices = [self._slices[name] for name in sorted(self._of_pool.get(pool, ()))]
         if not slices:
             self._of_pool.pop(pool, None)
         newest = _newest_if_complete(slices)
         counters = _sums([each for one in newest for each in one.spec.shared_counters or ()])
-        now = [
-            self._offer(one.spec.driver, one.spec.node_name, device, self._classes)
-            for one in newest
-            for device in one.spec.devices or ()
-        ]
-        before = self._offers.pop(pool, [])
-        self._counters.pop(pool, None)
+        now = defaultdict[str, list[_Offer]](list)
+        for one in newest:
+            for offer in self._offers_of[one.metadata.name]:
+                now[offer.node].append(offer)
+        before, had = self._offers.pop(pool, {}), self._counters.pop(pool, {})
         if counters:
             self._counters[pool] = counters
-        for offer in before:
-            self._pools_on[offer.node].discard(pool)
-        for offer in now:
-            self._pools_on[offer.node].add(pool)
         if now:
-            self._offers[pool] = now
-        self._publish({offer.node for offer in (*before, *now)})
+            self._offers[pool] = dict(now)
+        for node in before:
+            self._pools_on[node].discard(pool)
+        for node in now:
+            self._pools_on[node].add(pool)
+        nodes = before.keys() | now.keys()
+        return {it for it in nodes if had != counters or before.get(it) != now.get(it)}
 
     def _read_class(self, name: str) -> None:
         """Determine the devices that a class admits, after it changed."""
-        for pool, offers in self._offers.items():
-            self._offers[pool] = [
-                self._offer(pool[0], node, device, (name,), classes - {name})
-                for node, device, classes, _ in offers
+        for slice_, offers in self._offers_of.items():
+            found = self._slices[slice_]
+            self._offers_of[slice_] = [
+                self._offer(found, it.device, (name,), it.classes - {name}) for it in offers
             ]
+        for pool in list(self._of_pool):
+            self._read_pool(pool)
         self._publish(set(self._pools_on))
         self._name(name)
 
     def _offer(
-        self,
-        driver: str,
-        node: str,
-        device: Device,
-        tried: Iterable[str],
-        known: frozenset[str] = frozenset(),
+        self, of: ResourceSlice, device: Device, tried: Iterable[str], known: frozenset[str] = frozenset()
     ) -> _Offer:
         """Return the offer of a device. `known`: classes that admit it; `tried`: those to evaluate."""
-        admitting = known | {name for name in tried if self._admits(name, driver, device)}
+        admitting = known | {name for name in tried if self._admits(name, of.spec.driver, device)}
         consumes = _sums(device.consumes_counters or ())
+        node = _ANY_NODE if device.allow_multiple_allocations else of.spec.node_name
         return _Offer(node, device, self._shared(admitting, admitting), consumes)
 
     def _admits(self, name: str, driver: str, device: Device) -> bool:
@@ -206,20 +213,27 @@ class DeviceInventory:
         self._publish(self._nodes_of(before), are_freed=True)
 
     def _nodes_of(self, devices: Iterable[DeviceId]) -> set[str]:
-        found = ((each, self._offers.get(each[:2], ())) for each in devices)
-        return {offer.node for each, offers in found for offer in offers if offer.device.name == each.device}
+        names = defaultdict[Pool, set[str]](set)
+        for driver, pool, device in devices:
+            names[driver, pool].add(device)
+        return {
+            node
+            for pool, wanted in names.items()
+            for node, offers in self._offers.get(pool, {}).items()
+            if any(offer.device.name in wanted for offer in offers)
+        }
 
     def _publish(self, nodes: set[str], are_freed: bool = False) -> None:
         """Give the ledger the amounts of some nodes. `are_freed`: claims gave devices back."""
+        pools = {pool for node in nodes for pool in self._pools_on[node]}
+        left = {pool: self._counters_left(pool) for pool in pools}
         for node in nodes - {_ANY_NODE}:
             offered, available = Counter[str](), Counter[str]()
             for pool in self._pools_on[node]:
-                left = self._counters_left(pool)
-                for offer in self._offers[pool]:
-                    if offer.node == node:
-                        resources = {self._resource_of(name) for name in offer.classes}
-                        offered.update(resources)
-                        available.update(resources & self._available(pool, offer, left, resources))
+                for offer in self._offers[pool][node]:
+                    resources = {self._resource_of(name) for name in offer.classes}
+                    offered.update(resources)
+                    available.update(resources & self._available(pool, offer, left[pool], resources))
             self._intake.set_devices(node, offered, offered - available, are_freed)
             if not self._pools_on[node]:
                 del self._pools_on[node]
@@ -230,7 +244,7 @@ class DeviceInventory:
     def _counters_left(self, pool: Pool) -> Counters:
         """Return what allocated partitions leave of the amounts that they share with others."""
         left = Counter(self._counters.get(pool, {}))
-        for offer in self._offers[pool] if left else ():
+        for offer in chain.from_iterable(self._offers[pool].values()) if left else ():
             if DeviceId(*pool, offer.device.name) in self._class_of:
                 left.subtract(offer.consumes)
         return left
@@ -244,8 +258,8 @@ class DeviceInventory:
 
     def _name(self, name: str) -> None:
         """Give the ledger the resource of a class."""
-        offers = [offer for pool in self._pools_on.get(_ANY_NODE, ()) for offer in self._offers[pool]]
-        is_anywhere = any(offer.node == _ANY_NODE and name in offer.classes for offer in offers)
+        of_pools = (self._offers[pool][_ANY_NODE] for pool in self._pools_on.get(_ANY_NODE, ()))
+        is_anywhere = any(name in offer.classes for offers in of_pools for offer in offers)
         resource = _UNCOUNTED if is_anywhere else self._resource_of(name)
         self._intake.set_device_class(name, resource if name in self._classes else None)
 
@@ -274,10 +288,18 @@ def _newest_if_complete(slices: list[ResourceSlice]) -> list[ResourceSlice]:
     return found if found and len(found) == found[0].spec.pool.resource_slice_count else []
 
 
+def _nodes_of(claim: ResourceClaim) -> tuple[NodeSelectorTerm, ...]:
+    """Return the terms of the nodes that a claim in use is bound to; the scheduler frees an unused one."""
+    allocation = claim.status.allocation
+    if allocation is None or allocation.node_selector is None or not claim.status.reserved_for:
+        return ()
+    return tuple(allocation.node_selector.node_selector_terms)
+
+
 def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, str]]:
     """Yield the devices of a claim, with the class under which a pod requests each; empty without a pod."""
     allocation = claim.status.allocation
-    is_pods = any(user.resource == "pods" for user in claim.status.reserved_for or ())
+    is_pods = any(user.resource in _USERS for user in claim.status.reserved_for or ())
     for result in (allocation.devices.results or ()) if allocation is not None else ():
         if not result.admin_access:
             identity = DeviceId(result.driver, result.pool, result.device)

@@ -180,7 +180,7 @@ class GroupInfos:
         The parts from its pods and all others are kept. None: the change moved the group to another
         queue.
         """
-        members = Members(group, self._claims, self._stuck, self._registry.jobs.get(group.key))
+        members = self._members(group)
         self._registry.record_start(group, members.are_under_way)
         if self._registry.routes.queue_of(group) != before.queue:
             return None
@@ -191,6 +191,8 @@ class GroupInfos:
             start=group.start,
             assumed=tuple(members.assumed),
             waiting=tuple(members.waiting),
+            held_back=members.held_back,
+            claim_fault=members.claim_fault,
             planned=members.planned,
             attempts=dict(group.attempts),
             allocated=asked_by(members.holding),
@@ -198,9 +200,13 @@ class GroupInfos:
             by_pool=self._by_pool(group),
         )
 
+    def _members(self, group: Group) -> Members:
+        job, awaits_claims = self._registry.jobs.get(group.key), self._registry.claims_are_read()
+        return Members(group, self._claims, self._stuck, job, awaits_claims)
+
     def _info(self, group: Group) -> GroupInfo:
         named = self._registry
-        members = Members(group, self._claims, self._stuck, named.jobs.get(group.key))
+        members = self._members(group)
         named.record_dependencies(group)
         named.settle_defaults(group)
         named.record_start(group, members.are_under_way)
@@ -244,6 +250,7 @@ class GroupInfos:
             allocated=asked_by(members.holding),
             pending=members.pending,
             by_pool=self._by_pool(group),
+            claim_fault=members.claim_fault,
             checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),
         )
 

@@ -220,7 +220,7 @@ class Group(msgspec.Struct, eq=False):
             self.attempts[uid] = replace(known, shown_at=None, refused_at=None)
 
     def record_barred(self, uid: Uid, words: str) -> None:
-        """Record that the API server permanently refuses the binding of a member.
+        """Record why a member cannot be bound any more in this start.
 
         An empty text ends that: the binding may be tried again.
         """
@@ -387,13 +387,19 @@ class Members:
     """Pods of a group by progress; the fields have the meaning of those of GroupInfo."""
 
     def __init__(
-        self, group: Group, claims: Claims, stuck: Container[Uid], made_by: JobRecord | None
+        self,
+        group: Group,
+        claims: Claims,
+        stuck: Container[Uid],
+        made_by: JobRecord | None,
+        await_claims: bool,
     ) -> None:
         self.placed: list[PodRecord] = []
         self.assumed: list[tuple[PodRecord, str]] = []
         self.waiting: list[PodRecord] = []
         self.planned: dict[Uid, str] = {}
         self.held_back = 0
+        self.claim_fault = ""
         self.departing: list[PodRecord] = []
         self.running = self.succeeded = self.failed = 0
         self.holds_any = False
@@ -415,6 +421,9 @@ class Members:
                 self.held_back += 1
             elif pod.waiting and claim is not None and is_fixed:
                 self.assumed.append((pod, claim.node))
+            elif pod.waiting and pod.claim_fault and await_claims:
+                self.held_back += 1
+                self.claim_fault = pod.claim_fault
             elif pod.waiting:
                 self.waiting.append(pod)
                 if claim is not None:

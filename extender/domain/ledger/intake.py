@@ -29,7 +29,7 @@ from extender.api.workloads.shape import Json, KindName, RuntimeName
 from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.state import Parts
 from extender.domain.ledger.topologies import HyperNodes, TopologySource, TopologySources, levels_of
-from extender.domain.model.device_requests import ClaimKey, DeviceUsers
+from extender.domain.model.device_requests import ClaimKey, ClaimState, DeviceUsers, claims_of_group
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
@@ -141,10 +141,17 @@ class Intake:
         if is_changed:
             self._read_again(None)
 
-    def set_claim(self, key: ClaimKey, spec: ClaimSpec | None) -> None:
-        """Record a ResourceClaim or ResourceClaimTemplate; `spec`: None if it is gone."""
+    def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:
+        """Record a ResourceClaim or ResourceClaimTemplate; `spec`: None if it is gone.
+
+        Starts end that used a claim which no pod can use any more, even if another has its name by now.
+        """
+        devices = self._pods.shapes.devices
         with self._lock:
-            is_changed = self._pods.shapes.devices.set_claim(key, spec)
+            before = devices.uid_of(key)
+            is_changed = devices.set_claim(key, spec, state)
+            if before and before != devices.uid_of(key):
+                self._pods.end_starts(key, f"ResourceClaim {key.name} was deleted")
         if is_changed:
             self._read_again(key)
 
@@ -165,7 +172,11 @@ class Intake:
                 self._registry.mark_dirty(key)
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
-        self.put_group(any_group_record(group))
+        record = any_group_record(group)
+        if isinstance(group, NativePodGroup):
+            key = claims_of_group(record.namespace, record.name)
+            self._pods.set_group_claims(key, group.claims_of_templates)
+        self.put_group(record)
 
     def put_group(self, record: GroupRecord) -> None:
         with self._lock:
@@ -173,6 +184,9 @@ class Intake:
                 self._changes.notify()
 
     def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
+        if origin in (Origin.NATIVE, Origin.ALPHA):
+            namespace, _, name = key.partition("/")
+            self._pods.set_group_claims(claims_of_group(namespace, name), {})
         with self._lock:
             self._registry.drop_group(key, origin, self._changes.next_version)
             self._changes.notify()
@@ -219,6 +233,10 @@ class Intake:
     def expect_controllers(self, is_read: Callable[[str], bool]) -> None:
         """Record the controllers whose objects have all been read."""
         self._registry.owners.is_read = is_read
+
+    def expect_claims(self, are_read: Callable[[], bool]) -> None:
+        """Set whether all claims and templates are known, so that pods wait for those that do not exist."""
+        self._registry.claims_are_read = are_read
 
     def expect_ancestors(self, are_read: Callable[[str], bool]) -> None:
         """Set which kinds are watched, so that groups wait for owners of these kinds."""

@@ -4,7 +4,7 @@ A deletion is stuck if the pod's node does not answer.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.api.objects.pods import Pod
+from extender.api.keys import ENDED_PHASES
+from extender.api.objects.pods import Pod, PodClaim
 from extender.api.units import BadQuantity, as_datetime
 from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE
 from extender.domain.ledger.groups import Group
@@ -207,11 +208,14 @@ class Pods:
             BadQuantity: A request cannot be read.
         """
         with self._lock:
-            self._with_devices.drop(Uid(pod.metadata.uid))
+            uid, written = Uid(pod.metadata.uid), pod
+            has_ended = pod.status.phase in ENDED_PHASES
+            heirs = self._shared_claims.drop(uid) if has_ended else ()
+            pod = pod if has_ended else self._shared_claims.put(pod)
+            self._with_devices.drop(uid)
             if not pod.spec.node_name and requests_devices(pod.spec):
-                self._with_devices.put(Uid(pod.metadata.uid), pod, claims_of(pod))
-            pod = self._shared_claims.put(pod)
-            before, is_left = self.by_uid.get(Uid(pod.metadata.uid)), self.is_left(pod.spec.scheduler_name)
+                self._with_devices.put(uid, written, claims_of(pod))
+            before, is_left = self.by_uid.get(uid), self.is_left(pod.spec.scheduler_name)
             had = before if before is not None and before.group and before.holds_capacity else None
             ours = not is_left and (had is not None or self.owns(pod))
             if ours or is_left:
@@ -221,6 +225,13 @@ class Pods:
                 self._set(self._within_bounds(record))
             else:
                 self._set(foreign_record(pod, self.shapes))
+            self._set_heirs(heirs)
+
+    def _set_heirs(self, pods: Iterable[Pod]) -> None:
+        """Read the pods for which shared claims count from now on."""
+        for pod in pods:
+            with suppress(BadQuantity):  # its own event has reported it
+                self.set(pod)
 
     def read_again(self, claim: ClaimKey | None = None) -> None:
         """Read the pods without a node again that name a claim or template; None: all with devices.
@@ -234,6 +245,25 @@ class Pods:
                 if (pod := self._with_devices.get(uid)) is not None:
                     self.set(pod)
 
+    def set_group_claims(self, group: ClaimKey, claims: Mapping[PodClaim, str]) -> None:
+        """Record the claims that a PodGroup has for templates, with the names of their objects."""
+        with self._lock:
+            is_changed = self._shared_claims.set_group(group, claims)
+        if is_changed:
+            self.read_again(group)
+
+    def end_starts(self, claim: ClaimKey, why: str) -> None:
+        """End the starts of groups with pods that use a claim and have no node. The caller holds the lock."""
+        for uid in self._with_devices.naming(claim):
+            pod = self.by_uid.get(uid)
+            group = self._registry.groups.get(pod.group) if pod is not None else None
+            if group is not None and (
+                group.start.admitted_at is not None or self._claims.get(uid) is not None
+            ):
+                group.record_barred(uid, why)
+                self._registry.mark_dirty(group.key)
+                self._changes.notify()
+
     def put(self, record: PodRecord) -> None:
         with self._lock:
             self._set(self._within_bounds(record))
@@ -242,9 +272,7 @@ class Pods:
         with self._lock:
             self._with_devices.drop(uid)
             self._drop(uid)
-            for heir in self._shared_claims.drop(uid):
-                with suppress(BadQuantity):
-                    self.set(heir)
+            self._set_heirs(self._shared_claims.drop(uid))
 
     def _drop(self, uid: Uid) -> None:
         with self._lock:

@@ -129,6 +129,7 @@ class Registry:
         self.taken_in = TakenInGroups()
         self.owners = Owners()
         self.priorities = Priorities()
+        self.claims_are_read: Callable[[], bool] = lambda: False  # whether claims of devices are known
         self.markers_count = False  # whether only Muster can have written the records on PodGroups
         self.authors_count = False  # whether the API server refuses the names of other users
         self.uses_count = False  # whether records of rights are checked

@@ -7,15 +7,17 @@ request, which only narrow the class.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from extender.api.objects.devices import EXTENDED_PREFIX, ClaimSpec, DeviceRequest
-from extender.api.objects.pods import Pod, PodClaim, PodSpec
+from extender.api.objects.pods import NodeSelectorTerm, Pod, PodClaim, PodSpec
+from extender.api.units import listed
 from extender.domain.model.resources import MOST, Resources, add
 
+_NODE_NAME = "metadata.name"  # the field by which an allocation names its node
 _MOST_CLAIMS = 256  # claims of one pod, and requests of one claim, that are counted
 _CLASS_PREFIX = "deviceclass/"
 _NONE: Resources = {}
@@ -30,6 +32,21 @@ class ClaimKey(NamedTuple):
     name: str
     is_template: bool = True
 
+    @property
+    def kind(self) -> str:
+        return "ResourceClaimTemplate" if self.is_template else "ResourceClaim"
+
+
+class ClaimState(NamedTuple):
+    """State of a ResourceClaim."""
+
+    uid: str = ""
+    is_deleted: bool = False  # it is being deleted: no other pod can start with it
+    nodes: tuple[NodeSelectorTerm, ...] = ()  # of which one selects the nodes it is bound to; empty: to none
+
+
+_NO_STATE = ClaimState()
+
 
 def resource_of_class(name: str, extended: str = "") -> str:
     """Return the resource of a DeviceClass. `extended`: the extended resource that it backs, if any."""
@@ -42,6 +59,7 @@ class DeviceRequests:
     def __init__(self) -> None:
         self._resources: dict[str, str] = {}  # by DeviceClass; empty: it is not counted
         self._claims: dict[ClaimKey, Resources] = {}  # number of devices by class
+        self._states: dict[ClaimKey, ClaimState] = {}  # of claims, not of templates
 
     def set_class(self, name: str, resource: str | None) -> bool:
         """Record the resource of a class; return whether it changed.
@@ -51,17 +69,50 @@ class DeviceRequests:
         """
         return _put(self._resources, name, resource)
 
-    def set_claim(self, key: ClaimKey, spec: ClaimSpec | None) -> bool:
-        """Record a claim or template; return whether its requests changed. `spec`: None if it is gone."""
-        return _put(self._claims, key, None if spec is None else _devices_of(spec))
+    def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> bool:
+        """Record a claim or template; return whether it changed for its pods. `spec`: None if it is gone."""
+        is_changed = _put(self._states, key, state)
+        return _put(self._claims, key, None if spec is None else _devices_of(spec)) or is_changed
+
+    def uid_of(self, claim: ClaimKey) -> str:
+        """Return the UID of a claim that pods can start with; empty if there is none."""
+        state = self._states.get(claim, _NO_STATE)
+        return "" if state.is_deleted else state.uid
+
+    def fault_of(self, pod: Pod) -> str:
+        """Return why a pod cannot start with its claims, for users; empty if it can."""
+        made = {each.name for each in pod.status.resource_claim_statuses or ()}  # its template may be gone
+        nodes: dict[str, str] = {}
+        for claim in (pod.spec.resource_claims or ())[:_MOST_CLAIMS]:
+            for key in _keys_of(claim, pod.metadata.namespace):
+                state = self._states.get(key, _NO_STATE)
+                if key not in self._claims and not (key.is_template and claim.name in made):
+                    return f"{key.kind} {key.name} does not exist"
+                if state.is_deleted:
+                    return f"{key.kind} {key.name} is being deleted"
+                if node := _only_node(state.nodes):
+                    nodes.setdefault(node, key.name)
+        where = [f"{name} on {node}" for node, name in sorted(nodes.items())]
+        return (
+            f"its ResourceClaims are allocated on different nodes: {listed(where, 2, ' and ')}"
+            if where[1:]
+            else ""
+        )
+
+    def nodes_of(self, spec: PodSpec, namespace: str) -> list[tuple[NodeSelectorTerm, ...]]:
+        """Return the terms of the claims of a pod that are bound to nodes: one of each selects its node."""
+        claims = (spec.resource_claims or ())[:_MOST_CLAIMS]
+        keys = {key for claim in claims for key in _keys_of(claim, namespace)}
+        return [state.nodes for key in sorted(keys) if (state := self._states.get(key)) and state.nodes]
 
     def of_claims(self, spec: PodSpec, namespace: str) -> dict[str, int]:
         """Return the devices that the claims of a pod request, by resource."""
         sums: dict[str, int] = {}
         for claim in (spec.resource_claims or ())[:_MOST_CLAIMS]:
-            for key in _keys_of(claim, namespace) if not claim.counts_elsewhere else ():
-                for name, amount in self._claims.get(key, _NONE).items():
-                    add(sums, {self._resource_of(name): amount})
+            keys = () if claim.counts_elsewhere else _keys_of(claim, namespace)
+            devices = next((self._claims[key] for key in keys if key in self._claims), _NONE)
+            for name, amount in devices.items():
+                add(sums, {self._resource_of(name): amount})
         sums.pop("", None)
         return sums
 
@@ -95,7 +146,8 @@ class DeviceRequests:
             return ()
         names = sorted(filter(None, map(_class_named_by, _requested_names(spec))))
         claims = sorted(self.of_claims(spec, namespace).items())
-        return namespace, claims, [(name, self._resource_of(name)) for name in names]
+        resources = [(name, self._resource_of(name)) for name in names]
+        return namespace, claims, resources, self.nodes_of(spec, namespace)
 
 
 def _put(known: dict[K, V], key: K, now: V | None) -> bool:
@@ -128,37 +180,51 @@ class DeviceUsers(Generic[K, V]):
     def get(self, key: K) -> V | None:
         return self._users[key][0] if key in self._users else None
 
+    def claims_of(self, key: K) -> Collection[ClaimKey]:
+        return self._users[key][1] if key in self._users else ()
+
     def naming(self, claim: ClaimKey | None) -> list[K]:
         """Return the users that name a claim or template; None: all users."""
         return list(self._users if claim is None else self._naming.get(claim, ()))
 
 
 class SharedClaims:
-    """Claims that pods name: each counts for one of the pods that name it, its carrier."""
+    """Claims that several pods use: each counts for one of these pods, its carrier.
+
+    Pods share the claims that they name, and those that their PodGroup has for a template.
+    """
 
     def __init__(self) -> None:
         self._pods = DeviceUsers[str, Pod]()
         self._carriers: dict[ClaimKey, str] = {}  # UID of the pod
+        self._of_groups: dict[ClaimKey, dict[PodClaim, str]] = {}  # claims of PodGroups: name of each object
+
+    def set_group(self, group: ClaimKey, claims: Mapping[PodClaim, str]) -> bool:
+        """Record the claims that a PodGroup has for templates; return whether these changed."""
+        return _put(self._of_groups, group, dict(claims) or None)
 
     def put(self, pod: Pod) -> Pod:
-        """Record a pod, and return it with the claims marked that count for another one."""
-        uid, named = pod.metadata.uid, [key for key in claims_of(pod) if not key.is_template]
-        if not named:
+        """Record a pod, and return it with its shared claims marked."""
+        uid, claims = pod.metadata.uid, pod.spec.resource_claims or []
+        of_group = self._of_groups.get(group_of_claims(pod) or _NO_GROUP, {})
+        keys = [_shared_key(pod, claim, claim in of_group) for claim in claims]
+        if not any(keys):
             return pod
-        self._pods.put(uid, pod, named)
-        elsewhere = {key.name for key in named if self._carriers.setdefault(key, uid) != uid}
+        self._pods.put(uid, pod, [key for key in keys if key])
         marked = [
-            replace(claim, counts_elsewhere=claim.resource_claim_name in elsewhere)
-            for claim in pod.spec.resource_claims or ()
+            replace(
+                claim,
+                counts_elsewhere=key is not None and self._carriers.setdefault(key, uid) != uid,
+                made_for_group=of_group.get(claim, ""),
+            )
+            for claim, key in zip(claims, keys, strict=True)
         ]
         return replace(pod, spec=replace(pod.spec, resource_claims=marked))
 
     def drop(self, uid: str) -> list[Pod]:
         """Remove a pod; return the pods for which its claims count now."""
-        if (gone := self._pods.get(uid)) is None:
-            return []
+        carried = [key for key in self._pods.claims_of(uid) if self._carriers.get(key) == uid]
         self._pods.drop(uid)
-        carried = [key for key in claims_of(gone) if self._carriers.get(key) == uid]
         heirs = {}
         for key in carried:
             del self._carriers[key]
@@ -166,6 +232,31 @@ class SharedClaims:
                 self._carriers[key] = heir
                 heirs[heir] = self._pods.get(heir)
         return [pod for pod in heirs.values() if pod is not None]
+
+
+def carriers(pods: Iterable[tuple[int, Pod]]) -> Iterator[tuple[int, int, Pod]]:
+    """Yield pods that a job will make, each with its number in `pods` and how many there are of it.
+
+    A claim that they name counts for the first of them.
+    """
+    carried: set[str] = set()
+    for number, (count, pod) in enumerate(pods):
+        claims = pod.spec.resource_claims or ()
+        first = _with_carried(pod, carried)
+        carried |= {claim.resource_claim_name for claim in claims} - {""}
+        others = _with_carried(pod, carried)
+        if first == others or count == 1:
+            yield number, count, first
+        else:
+            yield from ((number, 1, first), (number, count - 1, others))
+
+
+def _with_carried(pod: Pod, names: Container[str]) -> Pod:
+    marked = [
+        replace(claim, counts_elsewhere=claim.resource_claim_name in names)
+        for claim in pod.spec.resource_claims or ()
+    ]
+    return replace(pod, spec=replace(pod.spec, resource_claims=marked)) if marked else pod
 
 
 def requests_devices(spec: PodSpec) -> bool:
@@ -187,16 +278,49 @@ def _class_named_by(resource: str) -> str:
 
 
 def claims_of(pod: Pod) -> frozenset[ClaimKey]:
-    """Return the claims and templates that a pod names."""
+    """Return the claims and templates that a pod uses, and the key of its PodGroup's."""
     claims = (pod.spec.resource_claims or ())[:_MOST_CLAIMS]
-    return frozenset(key for claim in claims for key in _keys_of(claim, pod.metadata.namespace))
+    keys = frozenset(key for claim in claims for key in _keys_of(claim, pod.metadata.namespace))
+    return keys | {group} if claims and (group := group_of_claims(pod)) else keys
+
+
+_NO_GROUP = ClaimKey("", "")
+
+
+def claims_of_group(namespace: str, name: str) -> ClaimKey:
+    """Return the key of the claims that a PodGroup has for templates."""
+    return ClaimKey(namespace, f"{name}/")
+
+
+def group_of_claims(pod: Pod) -> ClaimKey | None:
+    group = pod.spec.scheduling_group
+    return claims_of_group(pod.metadata.namespace, group.pod_group_name) if group is not None else None
+
+
+def _shared_key(pod: Pod, claim: PodClaim, is_of_group: bool) -> ClaimKey | None:
+    """Return the key of a claim that other pods may use, too; None: the claim is the pod's own."""
+    namespace, group = pod.metadata.namespace, group_of_claims(pod)
+    if claim.resource_claim_name:
+        return ClaimKey(namespace, claim.resource_claim_name, is_template=False)
+    return (
+        ClaimKey(namespace, f"{group.name}{claim.name}", is_template=False) if is_of_group and group else None
+    )
 
 
 def _keys_of(claim: PodClaim, namespace: str) -> Iterator[ClaimKey]:
     if claim.resource_claim_template_name:
         yield ClaimKey(namespace, claim.resource_claim_template_name)
-    if claim.resource_claim_name:
-        yield ClaimKey(namespace, claim.resource_claim_name, is_template=False)
+    if name := claim.resource_claim_name or claim.made_for_group:
+        yield ClaimKey(namespace, name, is_template=False)
+
+
+def _only_node(terms: Sequence[NodeSelectorTerm]) -> str:
+    """Return the node that terms name; empty if they select nodes by labels, or several."""
+    fields = [it for term in terms for it in (*(term.match_fields or ()), *(term.match_expressions or ()))]
+    names = [
+        name for it in fields if it.key == _NODE_NAME and it.operator == "In" for name in it.values or ()
+    ]
+    return names[0] if len(fields) == len(names) == 1 else ""
 
 
 def class_of_request(spec: ClaimSpec, request: str) -> str:

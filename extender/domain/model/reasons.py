@@ -175,8 +175,8 @@ QueueStopped: Wait until the queue or LocalQueue is resumed (`spec.stopPolicy: N
 Held: Resume the group: remove the annotation `kube-muster.io/hold` from its PodGroup.
 StartTimedOut: Find out why its pods did not run (images, volumes), or why members were not bound, then resume
   it: `muster job resume NAME`, or `muster resume NAME` for a PodGroup.
-NotEnoughMembers: Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the
-  same namespace and has the right `schedulerName`.
+NotEnoughMembers: Create the missing pods or claims, or lower `minMember`. A pod counts if it names the group,
+  is in the same namespace and has the right `schedulerName`.
 NeverFits: Request less, loosen node selectors, raise the queue's capability, or add nodes: larger ones if no
   node holds one member.
 QueueCeiling: Wait for other groups of the queue to end, or raise what the message names: the `capability` or

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from sys import intern
@@ -217,7 +217,7 @@ class Shapes:
         shape = self._written.get(written)
         if shape is None:
             requests = self.devices.counted(pod_requests(spec), spec, namespace)
-            constraints = constraints_of(spec, namespace)
+            constraints = _within(constraints_of(spec, namespace), self.devices.nodes_of(spec, namespace))
             if constraints.excess:  # the pod waits anyway, so only a few of its resource names are kept
                 few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MOST_RESOURCES]
                 requests = dict(few)
@@ -315,6 +315,21 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
         anti_affinity=_terms(apart.required, namespace) if apart else (),
         unplanned=_unplanned(spec),
     )
+
+
+def _within(constraints: Constraints, parts: Iterable[Sequence[NodeSelectorTerm]]) -> Constraints:
+    """Return constraints that also admit only nodes of all parts, each by one of its terms."""
+    terms = _node_terms(constraints.node_terms) or [NodeSelectorTerm()]
+    for part in () if constraints.excess else parts:
+        if len(terms) * len(part) <= MOST_TERMS:  # the scheduler follows more than that
+            terms = [_both(one, other) for one in terms for other in part]
+    narrowed = msgspec.json.encode(terms) if terms != [NodeSelectorTerm()] else constraints.node_terms
+    return constraints._replace(node_terms=narrowed)
+
+
+def _both(one: NodeSelectorTerm, other: NodeSelectorTerm) -> NodeSelectorTerm:
+    expressions = [*(one.match_expressions or ()), *(other.match_expressions or ())]
+    return NodeSelectorTerm(expressions, [*(one.match_fields or ()), *(other.match_fields or ())])
 
 
 def _excess(spec: PodSpec) -> str:

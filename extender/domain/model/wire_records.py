@@ -248,6 +248,7 @@ class PodRecords:
             running_since=status.start_time or "",
             unscheduled=_unscheduled(pod),
             gone_by=meta.deletion_timestamp or "",
+            claim_fault=self._shapes.devices.fault_of(pod) if pod.spec.resource_claims and not node else "",
         )
 
 

@@ -74,10 +74,8 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
 
 @computed_once
 def binding_refusal(group: GroupInfo) -> str:
-    """Return why the API server refuses to bind a member to any node; empty: it does not."""
-    words = (attempt.barred for attempt in group.attempts.values())
-    refused = next(filter(None, words), "")
-    return refused and f"its binding is refused: {refused.removeprefix('refused: ')}"
+    """Return why a member cannot be bound to any node; empty: it can."""
+    return next(filter(None, (attempt.barred for attempt in group.attempts.values())), "")
 
 
 def refusal_of(active: ActivePlan) -> str:

@@ -78,7 +78,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     words: str = ""  # last message in this start, also about another node
     refusals: int = 0  # how often it has found no node for this pod
     asked_twice: bool = False  # whether it was asked again after a refusal, with complete information
-    barred: str = ""  # why the API server refuses its binding, to any node; empty: it does not
+    barred: str = ""  # why it cannot be bound to any node, for users; empty: it can
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
@@ -167,7 +167,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     assumed: tuple[tuple[PodRecord, str], ...]  # members with a node that no plan may move
     waiting: tuple[PodRecord, ...]  # members without a node that may be planned
     departing: tuple[PodRecord, ...]  # members on a node that are being deleted
-    held_back: int  # members that other parties' scheduling gates hold back
+    held_back: int  # members that scheduling gates of others, or missing claims of devices, hold back
     planned: Mapping[Uid, str]  # the nodes planned for waiting members
     attempts: Mapping[Uid, Attempt]  # results of planned nodes of waiting members
     bound_since: Mapping[Uid, float]  # since when members have been on their nodes, as the watch has shown
@@ -183,6 +183,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     allocated: Resources  # joint requests of members on nodes and assumed members
     pending: Resources  # joint requests of waiting members
     by_pool: Mapping[str, Resources] = {}  # allocation on the nodes of each pool
+    claim_fault: str = ""  # why one of its members cannot start with its claims of devices, for users
     checkpoint: Checkpoint = NEVER_SAVED  # by its PodGroup, its job and its members on nodes together
 
     @property

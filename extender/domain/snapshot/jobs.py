@@ -30,7 +30,7 @@ from extender.api.workloads.shape import (
 )
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model import ownership
-from extender.domain.model.device_requests import ClaimKey, claims_of, requests_devices
+from extender.domain.model.device_requests import ClaimKey, carriers, claims_of, requests_devices
 from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
     explicit_queue,
@@ -399,11 +399,12 @@ def _with_pods(
     pods = [_pod_of(record, part) for part in sets]
     fault = f"it makes {needed} pods at once; at most {MOST_PODS} are allowed" if needed > MOST_PODS else ""
     expected = []
-    for part, pod in zip(sets, pods, strict=True) if not fault else ():
+    counts = [part.count for part in sets]
+    for number, count, pod in carriers(zip(counts, pods, strict=True)) if not fault else ():
+        part = sets[number]
         waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
         like = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, to_be=True)
-        like = replace(like, dependent=part.role in dependent)
-        expected.append(ExpectedPods(part.role, part.count, like))
+        expected.append(ExpectedPods(part.role, count, replace(like, dependent=part.role in dependent)))
     of_schedulers = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(
         record,

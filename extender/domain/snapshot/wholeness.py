@@ -117,7 +117,8 @@ def _absent_message(group: GroupInfo, needed: Mapping[str, int], lacking: int) -
     if not roles and lacking <= 0:
         return ""
     existing = len(group.placed) + len(group.assumed) + sum(not pod.keeps_capacity for pod in group.waiting)
-    held_back = f"; {group.held_back} held back by other scheduling gates" if group.held_back else ""
+    by = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
+    held_back = f"; {group.held_back} held back{by}" if group.held_back else ""
     rest = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
     missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + rest)}" if roles else ""
     exist = f"{existing} of {group.min_member} members exist"

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from extender.api.keys import ASK_MARK
 from extender.api.objects.base import Wire
+from extender.api.objects.pods import PodClaim, PodClaimStatus
 from extender.api.protobuf import LONGEST_FRAME
 from extender.domain.model import versioned_pod_watch as pod_watch
 from extender.domain.model.versioned_pod_watch import (
@@ -76,6 +77,8 @@ Parts = dict[str, Raw]
 
 _encode = msgspec.json.Encoder().encode
 _parts = msgspec.json.Decoder(Parts).decode
+_claims = msgspec.json.Decoder(list[PodClaim] | None).decode
+_made = msgspec.json.Decoder(list[PodClaimStatus] | None).decode
 _elements = msgspec.json.Decoder(list[Raw] | None).decode
 
 _ASKED = {ASK_MARK: "1"}
@@ -155,10 +158,30 @@ def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> b
             containers = _elements(spec.get("initContainers", b"null")) or []
             _put(parts, "spec", "initContainers", [*containers, _MARK])
         if _GROUP in pod:
+            if claims := _named_claims(parts):
+                _put(parts, "spec", "resourceClaims", claims)
             _put(parts, "spec", "schedulingGroup", None)
         return _encode(parts)
     except UNREADABLE as fault:
         raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault
+
+
+def _named_claims(pod: Parts) -> list[object]:
+    """Return the claims of a pod, by their own names instead of their templates'.
+
+    The scheduler refuses the claim of a group to pods that it sees without a group.
+    """
+    spec, status = (_parts(pod.get(part, b"{}")) for part in ("spec", "status"))
+    statuses = _made(status.get("resourceClaimStatuses", b"null")) or ()
+    made = {it.name: it.resource_claim_name for it in statuses}
+    written = _elements(spec.get("resourceClaims", b"null")) or []
+    claims = _claims(spec.get("resourceClaims", b"null")) or []
+    return [
+        {"name": claim.name, "resourceClaimName": made[claim.name]}
+        if claim.resource_claim_template_name and made.get(claim.name)
+        else raw
+        for claim, raw in zip(claims, written, strict=True)
+    ]
 
 
 def _put(parts: Parts, part: str, field: str, value: object) -> None:

@@ -46,9 +46,12 @@ _TYPES = message_types(
             "node": (10, "string"),
             "scheduler": (19, "string"),
             "init_containers": (20, "*Container"),
+            "claims": (39, "*Claim"),
             "group": (43, "bytes"),
         },
-        "PodStatus": {"phase": (1, "string"), "nominated_node": (11, "string")},
+        "Claim": {"name": (1, "string"), "claim": (3, "string"), "template": (4, "string")},
+        "PodStatus": {"phase": (1, "string"), "nominated_node": (11, "string"), "claims": (15, "*Made")},
+        "Made": {"name": (1, "string"), "claim": (2, "string")},
         "Container": {"name": (1, "string"), "resources": (8, "Resources")},
         "Resources": {"limits": (1, "*Amount"), "requests": (2, "*Amount")},
         "Amount": {"resource": (1, "string"), "quantity": (2, "Quantity")},
@@ -141,6 +144,11 @@ def _changed(pod: bytes, appearance: Appearance) -> bytes:
     if _GROUP in pod:
         read = _POD.FromString(pod)
         read.spec.ClearField("group")
+        made = {it.name: it.claim for it in read.status.claims}
+        for claim in read.spec.claims:  # the scheduler refuses the claim of a group to pods without one
+            if claim.template and made.get(claim.name):
+                claim.claim = made[claim.name]
+                claim.ClearField("template")
         pod = read.SerializeToString()
     if appearance.node:
         pod += _POD(status={"nominated_node": appearance.node}).SerializeToString()

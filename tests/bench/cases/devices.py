@@ -2,17 +2,21 @@
 
 `slices s`: reading the slices of all nodes, with three classes. `slice ms`: a changed slice. `MB`: memory of
 the inventory. `claims ms` and `plugin ms`: a decision on gangs that claim devices, and on gangs that request
-as many of a device plugin; `ratio` compares them.
+as many of a device plugin; `ratio` compares them. `start s`: reading nodes, a pod for each device,
+and the slices, up to the first decision; `start ratio` compares it with the same cluster without slices.
 """
 
+import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 
+import msgspec
 from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Node
 from extender.api.objects.devices import (
     CelSelector,
     ClaimSpec,
@@ -32,6 +36,7 @@ from extender.api.objects.devices import (
 from extender.api.objects.pods import Pod, PodClaim
 from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.model.device_requests import ClaimKey
+from extender.domain.scheduling.decide import decide
 from tests.bench.cases.deciding import decided_once
 from tests.bench.meters import megabytes
 from tests.bench.report import Row, show
@@ -40,7 +45,7 @@ from tests.domain import builders
 from tests.domain.world import World
 
 DRIVER, PLUGIN = "gpu.example.com", "example.com/gpu"
-OF_A_NODE, MEMBERS, GANGS, REPEATS = 8, 100, 5, 5
+OF_A_NODE, MEMBERS, GANGS, REPEATS, STARTS = 8, 100, 5, 5, 3
 SELECTORS = {
     "gpu": f'device.driver == "{DRIVER}"',
     "h100": f'device.attributes["{DRIVER}"].productName == "h100"',
@@ -71,7 +76,42 @@ def devices_case(bench: Bench) -> Iterator[Row]:
         "claims ms": claims,
         "plugin ms": plugin,
         "ratio": claims / plugin,
+        **_starts(nodes),
     }
+
+
+def _starts(nodes: int) -> Row:
+    """Return the seconds until the first decision with devices, and their ratio to those without."""
+    of_nodes = [msgspec.json.encode(builders.node(f"n{n}", "64")) for n in range(nodes)]
+    pods = [
+        msgspec.json.encode(builders.pod(f"p{n}-{at}", on=f"n{n}", phase="Running"))
+        for n in range(nodes)
+        for at in range(OF_A_NODE)
+    ]
+    slices = [msgspec.json.encode(_slice(n, generation=1)) for n in range(nodes)]
+    took: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(STARTS):
+        for has_devices, times in took.items():
+            gc.collect()
+            times.append(_start(of_nodes, pods, slices if has_devices else ()))
+    without, with_devices = min(took[False]), min(took[True])
+    return {"start s": with_devices, "start ratio": with_devices / without}
+
+
+def _start(nodes: Iterable[bytes], pods: Iterable[bytes], slices: Iterable[bytes]) -> float:
+    begun, world = time.perf_counter(), World()
+    inventory = DeviceInventory(world.ledger.intake)
+    for node in map(msgspec.json.Decoder(Node).decode, nodes):
+        world.ledger.intake.set_node(node)
+    for name, expression in SELECTORS.items():
+        selectors = [DeviceSelector(CelSelector(expression))]
+        inventory.set_class(DeviceClass(Meta(name=name), DeviceClassSpec(selectors)))
+    for found in map(msgspec.json.Decoder(ResourceSlice).decode, slices):
+        inventory.set_slice(found)
+    for pod in map(msgspec.json.Decoder(Pod).decode, pods):
+        world.ledger.pods.set(pod)
+    decide(world.ledger.snapshot())
+    return time.perf_counter() - begun
 
 
 def _slice(number: int, generation: int) -> ResourceSlice:

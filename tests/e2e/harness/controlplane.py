@@ -146,13 +146,15 @@ class ControlPlane:
         self.apiserver.restart(hard=hard)
         self.wait_ready()
 
-    def start_controller_manager(self, controllers: Sequence[str] = CONTROLLERS) -> Process:
+    def start_controller_manager(
+        self, controllers: Sequence[str] = CONTROLLERS, more: Sequence[str] = ()
+    ) -> Process:
         """Start the controllers for Jobs, garbage collection and namespaces; the tests need no others."""
         (port,) = free_ports(1)
         command = flags.controller_manager(
             self.folder, self.kubeconfig(CONTROLLER_MANAGER), self.signing_key, port, controllers
         )
-        process = self.process("kube-controller-manager", command)
+        process = self.process("kube-controller-manager", [*command, *more])
         process.start()
         self._others.append(process)
         return process

@@ -25,11 +25,17 @@ class Devices:
         backing = {"extendedResourceName": extended} if extended else {}
         self._create(DEVICE_CLASSES, "DeviceClass", self.name, {"selectors": [chosen], **backing})
 
-    def on(self, node: str, count: int) -> None:
-        """Publish so many devices on a node, as a driver does."""
+    def on(self, node: str, count: int, *each: Json) -> None:
+        """Publish so many devices on a node, as a driver does.
+
+        `each`: the fields of each device, the last ones for all others.
+        """
         name = f"{self._stage.namespace}-{node}"
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-        devices = [{"name": f"gpu-{number}"} for number in range(count)]
+        devices = [
+            {"name": f"gpu-{number}", **(each[min(number, len(each) - 1)] if each else {})}
+            for number in range(count)
+        ]
         spec = {"driver": self.driver, "nodeName": node, "pool": pool, "devices": devices}
         self._create(RESOURCE_SLICES, "ResourceSlice", name, spec)
         self._slices.append(name)
@@ -54,9 +60,12 @@ class Devices:
 
     def device_class(self, name: str, attribute: str) -> str:
         """Create a class of the devices with an attribute, or without it if it begins with `!`."""
-        driver = f"device.driver == '{self.driver}'"
         not_, attribute = ("!", attribute[1:]) if attribute.startswith("!") else ("", attribute)
-        expression = f"{driver} && {not_}device.attributes['{self.driver}'].{attribute}"
+        return self.selected(name, f"{not_}device.attributes['{self.driver}'].{attribute}")
+
+    def selected(self, name: str, condition: str) -> str:
+        """Create a class of the devices that meet a condition."""
+        expression = f"device.driver == '{self.driver}' && {condition}"
         named = f"{self._stage.namespace}-{name}"
         self._create(
             DEVICE_CLASSES, "DeviceClass", named, {"selectors": [{"cel": {"expression": expression}}]}
@@ -71,11 +80,14 @@ class Devices:
         self._create(RESOURCE_CLAIMS, "ResourceClaim", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
 
-    def template(self, name: str, count: int, device_class: str = "") -> Json:
-        """Create a template of claims for so many devices, and return the fields that a pod's spec needs."""
+    def template(self, name: str, count: int, device_class: str = "", **more: Any) -> Json:
+        """Create a template of claims for so many devices, and return the fields that a pod's spec needs.
+
+        `more`: further fields, such as constraints, or other requests.
+        """
         chosen = device_class or self.name
         asked = {"name": "gpu", "exactly": {"deviceClassName": chosen, "count": count}}
-        spec = {"spec": {"devices": {"requests": [asked]}}}
+        spec = {"spec": {"devices": {"requests": [asked], **more}}}
         self._create(CLAIM_TEMPLATES, "ResourceClaimTemplate", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
 

@@ -81,7 +81,7 @@ class EmbeddedStage(Stage):
         scheduler.start()
         return scheduler
 
-    def start_controller_manager(self) -> None:
+    def start_controller_manager(self, *flags: str) -> None:
         controllers = WorkloadControllers(self._service)
         self.started.callback(controllers.stop)
         controllers.start()

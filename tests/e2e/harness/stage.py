@@ -95,9 +95,9 @@ class Stage:
             )
         return in_force(self.api, self.namespace, file)
 
-    def start_controller_manager(self) -> None:
+    def start_controller_manager(self, *flags: str) -> None:
         """Start the controllers, so that Jobs get their pods, and objects without their owner are deleted."""
-        process = self.cluster.start_controller_manager()
+        process = self.cluster.start_controller_manager(more=flags)
         self.started.callback(process.kill)
 
     def give_edit(self, user: str) -> None:
