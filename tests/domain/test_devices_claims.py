@@ -7,12 +7,19 @@ from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
 from extender.api.objects.devices import (
+    AllocatedDevice,
+    AllocatedDevices,
     Allocation,
     ClaimSpec,
     ClaimStatus,
     ClaimUser,
+    Device,
+    DeviceClass,
     ExactRequest,
     ResourceClaim,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
 )
 from extender.api.objects.pods import (
     NodeSelector,
@@ -270,3 +277,37 @@ def test_a_claim_that_the_pods_of_a_job_name_counts_for_one_of_them() -> None:
         found = pod_of(made, f"j-{number}")
         world.add(replace(found, spec=replace(found.spec, resource_claims=[PodClaim("gpu", "four")])))
     assert len(world.settle().plan(podgroup_name("j"))) == 3
+
+
+def test_devices_of_an_allocated_claim_without_users_are_there_for_its_pods_alone() -> None:
+    """A start that failed left the claim allocated."""
+    claims = Claims(nodes="a")
+    claims.inventory.set_class(DeviceClass(Meta(name="gpu")))
+    spec = ResourceSliceSpec("d", "a", ResourcePool("a", 1, 1), [Device(f"g{n}") for n in range(4)])
+    claims.inventory.set_slice(ResourceSlice(Meta(name="s"), spec))
+    held = AllocatedDevices([AllocatedDevice("r0", "d", "a", f"g{n}") for n in range(4)])
+    meta = Meta(name="four", namespace=NAMESPACE, uid="first")
+    claims.inventory.set_claim(ResourceClaim(meta, FOUR, ClaimStatus(Allocation(held))))
+    world = claims.world
+    world.ledger.intake.set_claim(ClaimKey(NAMESPACE, "two"), HALF)
+    world.add(group("other", 1), asking("other-0", "other", ["two"])).settle()
+    assert world.detail("other").startswith(f"{GPU}: 2 needed, 0 left")
+    world.delete("other-0").add(shared_by(2)).settle()
+    assert len(world.plan("g")) == 2
+    world.delete("g-0", "g-1").add(asking("other-0", "other", ["two"])).settle()
+    assert world.detail("other").startswith(f"{GPU}: 2 needed, 0 left")
+
+
+def test_of_members_that_share_a_claim_one_is_shown_until_it_is_allocated() -> None:
+    """The scheduler would refuse the others meanwhile."""
+    world = World(node("a", "32"), *shared_by(3), through_proxy=True)
+    inventory = DeviceInventory(world.ledger.intake)
+    world.ledger.intake.set_devices("a", {GPU: 4})
+    meta, status = Meta(name="four", namespace=NAMESPACE, uid="u"), ClaimStatus(Allocation())
+    inventory.set_claim(ResourceClaim(meta, FOUR))
+    for name in list(world.pods):
+        nominated = replace(world.ungate(name).pods[name].status, nominated_node_name="a")
+        world.add(replace(world.pods[name], status=nominated))
+    assert len(world.settle().shown()) == 1
+    inventory.set_claim(ResourceClaim(meta, FOUR, status))
+    assert len(world.settle().shown()) == 3

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from extender.api.device_selectors import selects
 from extender.api.objects.base import Wire
 from extender.api.objects.devices import (
+    AllocatedDevice,
     CounterSet,
     Device,
     DeviceClass,
@@ -119,8 +120,18 @@ class DeviceInventory:
             self._set_claimed(meta.uid, dict(_allocated_by(claim)))
             if not any(owner.kind == "Pod" for owner in meta.owner_references or ()):
                 key = ClaimKey(meta.namespace, meta.name, is_template=False)
-                state = ClaimState(meta.uid, meta.deletion_timestamp is not None, _nodes_of(claim))
-                self._intake.set_claim(key, claim.spec, state)
+                self._intake.set_claim(key, claim.spec, self._state_of(claim))
+
+    def _state_of(self, claim: ResourceClaim) -> ClaimState:
+        meta, is_allocated = claim.metadata, claim.status.allocation is not None
+        idle = defaultdict[str, Counter[str]](Counter)
+        for result in _results(claim) if not claim.status.reserved_for else ():
+            resource = self._resource_of(class_of_request(claim.spec, result.request))
+            for node in self._nodes_of([_id_of(result)]) if resource else ():
+                idle[node][resource] += 1
+        return ClaimState(
+            meta.uid, meta.deletion_timestamp is not None, is_allocated, _nodes_of(claim), dict(idle)
+        )
 
     def drop_claim(self, namespace: str, name: str, uid: str) -> None:
         with self._lock:
@@ -298,9 +309,17 @@ def _nodes_of(claim: ResourceClaim) -> tuple[NodeSelectorTerm, ...]:
 
 def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, str]]:
     """Yield the devices of a claim, with the class under which a pod requests each; empty without a pod."""
-    allocation = claim.status.allocation
     is_pods = any(user.resource in _USERS for user in claim.status.reserved_for or ())
-    for result in (allocation.devices.results or ()) if allocation is not None else ():
-        if not result.admin_access:
-            identity = DeviceId(result.driver, result.pool, result.device)
-            yield identity, class_of_request(claim.spec, result.request) if is_pods else ""
+    for result in _results(claim):
+        yield _id_of(result), class_of_request(claim.spec, result.request) if is_pods else ""
+
+
+def _results(claim: ResourceClaim) -> Iterator[AllocatedDevice]:
+    """Yield the devices that are allocated to a claim alone."""
+    allocation = claim.status.allocation
+    results = (allocation.devices.results or ()) if allocation is not None else ()
+    return (result for result in results if not result.admin_access)
+
+
+def _id_of(result: AllocatedDevice) -> DeviceId:
+    return DeviceId(result.driver, result.pool, result.device)

@@ -1,5 +1,6 @@
 """Intake of all watched objects except pods. An unchanged object costs only a comparison."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec.structs import replace
@@ -64,6 +65,9 @@ class Intake:
         self._shown: BudgetsByNamespace = {}
         self._nodes: dict[str, NodeRecord] = {}  # without devices
         self._devices: dict[str, Resources] = {}  # by node
+        self._unavailable: dict[str, Resources] = {}  # of these, what no pod can get
+        self._idle: defaultdict[str, set[ClaimKey]] = defaultdict(set)  # by node: allocated and unused claims
+        pods.on_use_of_claim = self._set_idle
         self._queues: dict[str, Queue] = {}
         self._with_devices = DeviceUsers[GroupKey, tuple[JobKind, AnyJob]]()
 
@@ -127,9 +131,30 @@ class Intake:
                 self._devices[node] = amounts
             else:
                 self._devices.pop(node, None)
-            self._claims.capacity.set_unavailable(node, unavailable or {})
+            self._unavailable[node] = unavailable or {}
+            self._set_unavailable(node)
             if (record := self._nodes.get(node)) is not None:
                 self.put_node(record)
+
+    def _set_unavailable(self, node: str) -> None:
+        """Set what no pod can get on a node; a claim that is allocated and unused is there for its pods."""
+        left = Counter(self._unavailable.get(node, {}))
+        for key in self._idle.get(node, ()):
+            if self._pods.is_claim_used(key):
+                left.subtract(self._pods.shapes.devices.idle_of(key)[node])
+        self._claims.capacity.set_unavailable(node, +left)
+
+    def _set_idle(self, claim: ClaimKey, before: Iterable[str] = ()) -> None:
+        """Count the devices of a claim again, on the nodes where it is, and was `before`, unused."""
+        now = self._pods.shapes.devices.idle_of(claim)
+        for node in before:
+            self._idle[node].discard(claim)
+        for node in now:
+            self._idle[node].add(claim)
+        for node in {*before, *now}:
+            self._set_unavailable(node)
+            self._changes.record_freed()
+            self._changes.notify()
 
     def set_device_class(self, name: str, resource: str | None) -> None:
         """Record the resource of a DeviceClass: see DeviceRequests."""
@@ -148,8 +173,9 @@ class Intake:
         """
         devices = self._pods.shapes.devices
         with self._lock:
-            before = devices.uid_of(key)
+            before, idle = devices.uid_of(key), devices.idle_of(key)
             is_changed = devices.set_claim(key, spec, state)
+            self._set_idle(key, idle)
             if before and before != devices.uid_of(key):
                 self._pods.end_starts(key, f"ResourceClaim {key.name} was deleted")
         if is_changed:

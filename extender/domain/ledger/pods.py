@@ -166,7 +166,8 @@ class Pods:
         self._clock, self._lock = parts.clock, parts.lock
         self._stuck = stuck
         self._with_devices = DeviceUsers[Uid, Pod]()  # without a node
-        self._shared_claims = SharedClaims()
+        self.on_use_of_claim: Callable[[ClaimKey], None] = lambda _: None  # replaced by the intake
+        self._shared_claims = SharedClaims(lambda claim: self.on_use_of_claim(claim))
         self._crowded: dict[Uid, PodRecord] = {}  # pods over the limit of terms, without that limit
         self._others = OtherPods()
         self._other_changes: dict[Uid, PodRecord | None] = {}  # since `_others` was made
@@ -251,6 +252,10 @@ class Pods:
             is_changed = self._shared_claims.set_group(group, claims)
         if is_changed:
             self.read_again(group)
+
+    def is_claim_used(self, claim: ClaimKey) -> bool:
+        """Return whether any pod that has not ended uses a claim."""
+        return self._shared_claims.is_used(claim)
 
     def end_starts(self, claim: ClaimKey, why: str) -> None:
         """End the starts of groups with pods that use a claim and have no node. The caller holds the lock."""

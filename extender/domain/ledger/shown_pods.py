@@ -124,12 +124,20 @@ class ShownPods(Appearances):
         """Return whether all planned members are shown now.
 
         Pods that a job has yet to make cannot be shown: nothing would count them off their node
-        again.
+        again. Of members that share a claim, one is shown until the claim is allocated: the scheduler would
+        refuse the others.
         """
         claims = (self._claims.get(uid) for uid, pod in group.pods.items() if not pod.to_be)
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         picks_itself = self._leaves_nodes_to_scheduler(group)
+        awaited = {
+            name
+            for uid in self._releases.shown.keys() & group.pods
+            for name in group.pods[uid].awaited_claims
+        }
         for claim in planned:
+            if not awaited.isdisjoint(claim.pod.awaited_claims):
+                continue
             attempt = group.attempt(claim.pod.uid)
             if attempt.refused_at is None and self._releases.may_show(claim.pod, claim.node):
                 appearance = self._appearance(claim.node, attempt.refusals > 0, picks_itself)
@@ -137,6 +145,7 @@ class ShownPods(Appearances):
                 self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
                 self._changes.record()
+                awaited.update(claim.pod.awaited_claims)
         return all(claim.pod.uid in self._releases.shown for claim in planned)
 
     def _leaves_nodes_to_scheduler(self, group: Group) -> bool:

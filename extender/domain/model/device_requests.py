@@ -7,7 +7,7 @@ request, which only narrow the class.
 """
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -42,7 +42,9 @@ class ClaimState(NamedTuple):
 
     uid: str = ""
     is_deleted: bool = False  # it is being deleted: no other pod can start with it
+    is_allocated: bool = False
     nodes: tuple[NodeSelectorTerm, ...] = ()  # of which one selects the nodes it is bound to; empty: to none
+    idle: Mapping[str, Resources] = {}  # its devices by node, if it is allocated and no pod uses it
 
 
 _NO_STATE = ClaimState()
@@ -97,6 +99,18 @@ class DeviceRequests:
             f"its ResourceClaims are allocated on different nodes: {listed(where, 2, ' and ')}"
             if where[1:]
             else ""
+        )
+
+    def idle_of(self, claim: ClaimKey) -> Mapping[str, Resources]:
+        """Return the devices of a claim that is allocated and unused, by node: only its pods can get them."""
+        return self._states.get(claim, _NO_STATE).idle
+
+    def awaited_by(self, pod: Pod) -> tuple[str, ...]:
+        """Return the shared claims of a pod that the scheduler has yet to allocate."""
+        claims = (pod.spec.resource_claims or ())[:_MOST_CLAIMS]
+        keys = {key for claim in claims for key in _keys_of(claim, pod.metadata.namespace)}
+        return tuple(
+            sorted(key.name for key in keys if (it := self._states.get(key)) and not it.is_allocated)
         )
 
     def nodes_of(self, spec: PodSpec, namespace: str) -> list[tuple[NodeSelectorTerm, ...]]:
@@ -194,7 +208,9 @@ class SharedClaims:
     Pods share the claims that they name, and those that their PodGroup has for a template.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_use: Callable[[ClaimKey], None]) -> None:
+        """Begin without pods. `on_use`: called with a claim that gets its first pod, or loses its last."""
+        self._on_use = on_use
         self._pods = DeviceUsers[str, Pod]()
         self._carriers: dict[ClaimKey, str] = {}  # UID of the pod
         self._of_groups: dict[ClaimKey, dict[PodClaim, str]] = {}  # claims of PodGroups: name of each object
@@ -207,19 +223,31 @@ class SharedClaims:
         """Record a pod, and return it with its shared claims marked."""
         uid, claims = pod.metadata.uid, pod.spec.resource_claims or []
         of_group = self._of_groups.get(group_of_claims(pod) or _NO_GROUP, {})
-        keys = [_shared_key(pod, claim, claim in of_group) for claim in claims]
+        keys = [_shared_key(pod, claim, of_group.get(claim)) for claim in claims]
+        for key in set(self._pods.claims_of(uid)) - set(keys):
+            if self._carriers.get(key) == uid:
+                del self._carriers[key]
         if not any(keys):
             return pod
         self._pods.put(uid, pod, [key for key in keys if key])
         marked = [
             replace(
                 claim,
-                counts_elsewhere=key is not None and self._carriers.setdefault(key, uid) != uid,
+                counts_elsewhere=key is not None and self._carrier_of(key, uid) != uid,
                 made_for_group=of_group.get(claim, ""),
             )
             for claim, key in zip(claims, keys, strict=True)
         ]
         return replace(pod, spec=replace(pod.spec, resource_claims=marked))
+
+    def is_used(self, claim: ClaimKey) -> bool:
+        return claim in self._carriers
+
+    def _carrier_of(self, claim: ClaimKey, uid: str) -> str:
+        if claim not in self._carriers:
+            self._carriers[claim] = uid
+            self._on_use(claim)
+        return self._carriers[claim]
 
     def drop(self, uid: str) -> list[Pod]:
         """Remove a pod; return the pods for which its claims count now."""
@@ -231,6 +259,8 @@ class SharedClaims:
             if heir := next(iter(self._pods.naming(key)), None):
                 self._carriers[key] = heir
                 heirs[heir] = self._pods.get(heir)
+            else:
+                self._on_use(key)
         return [pod for pod in heirs.values() if pod is not None]
 
 
@@ -297,14 +327,15 @@ def group_of_claims(pod: Pod) -> ClaimKey | None:
     return claims_of_group(pod.metadata.namespace, group.pod_group_name) if group is not None else None
 
 
-def _shared_key(pod: Pod, claim: PodClaim, is_of_group: bool) -> ClaimKey | None:
-    """Return the key of a claim that other pods may use, too; None: the claim is the pod's own."""
-    namespace, group = pod.metadata.namespace, group_of_claims(pod)
-    if claim.resource_claim_name:
-        return ClaimKey(namespace, claim.resource_claim_name, is_template=False)
-    return (
-        ClaimKey(namespace, f"{group.name}{claim.name}", is_template=False) if is_of_group and group else None
-    )
+def _shared_key(pod: Pod, claim: PodClaim, made_for_group: str | None) -> ClaimKey | None:
+    """Return the key of a claim that other pods may use, too; None: the claim is the pod's own.
+
+    `made_for_group`: the claim that its PodGroup has; empty: not created yet; None: the PodGroup has none.
+    """
+    name = claim.resource_claim_name or made_for_group
+    if made_for_group == "" and (group := group_of_claims(pod)):
+        name = f"{group.name}{claim.name}"
+    return ClaimKey(pod.metadata.namespace, name, is_template=False) if name else None
 
 
 def _keys_of(claim: PodClaim, namespace: str) -> Iterator[ClaimKey]:

@@ -89,6 +89,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
     author: str = ""  # the user who made it; empty if that is not recorded
+    awaited_claims: tuple[str, ...] = ()  # its shared claims that the scheduler has yet to allocate
     claim_fault: str = ""  # why it cannot start with its claims of devices, for users; empty: it can
     to_be: bool = False  # there is no such pod yet: a job will make it
     dependent: bool = False  # that job will make it once others run

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from sys import intern
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import ref
 
 import msgspec
@@ -248,8 +248,15 @@ class PodRecords:
             running_since=status.start_time or "",
             unscheduled=_unscheduled(pod),
             gone_by=meta.deletion_timestamp or "",
-            claim_fault=self._shapes.devices.fault_of(pod) if pod.spec.resource_claims and not node else "",
+            **self._of_claims(pod),
         )
+
+    def _of_claims(self, pod: Pod) -> dict[str, Any]:
+        """Return the fields of a pod without a node that depend on its claims of devices."""
+        if pod.spec.node_name or not pod.spec.resource_claims:
+            return {}
+        devices = self._shapes.devices
+        return {"awaited_claims": devices.awaited_by(pod), "claim_fault": devices.fault_of(pod)}
 
 
 def _is_vital(pod: Pod) -> bool:
