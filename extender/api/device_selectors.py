@@ -28,10 +28,15 @@ Facts = tuple[str, Pairs, Pairs]  # driver, attributes, capacities
 
 def selects(expression: str, driver: str, device: Device) -> bool:
     """Return whether a selector admits a device. Devices that differ in nothing it names share a result."""
+    return _result(expression, facts_of(expression, driver, device))
+
+
+def facts_of(expressions: str, driver: str, device: Device) -> Facts:
+    """Return all of a device that selectors, in one text, may depend on."""
     attributes, capacity = device.attributes or {}, device.capacity or {}
-    named = _named_in(expression, tuple(attributes)), _named_in(expression, tuple(capacity))
+    named = _named_in(expressions, tuple(attributes)), _named_in(expressions, tuple(capacity))
     values = tuple([(name, _value(attributes[name])) for name in named[0]])
-    return _result(expression, (driver, values, tuple([(name, capacity[name].value) for name in named[1]])))
+    return driver, values, tuple([(name, capacity[name].value) for name in named[1]])
 
 
 def _value(attribute: DeviceAttribute) -> tuple[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from extender.api.device_selectors import selects
+from extender.api.device_selectors import Facts, facts_of, selects
 from extender.api.objects.base import Wire
 from extender.api.objects.devices import (
     AllocatedDevice,
@@ -62,6 +62,8 @@ class DeviceInventory:
         self._slices: dict[str, ResourceSlice] = {}  # by name
         self._of_pool: defaultdict[Pool, set[str]] = defaultdict(set)  # names of slices
         self._classes: dict[str, DeviceClass] = {}
+        self._expressions = ""  # selectors of all classes, in one text
+        self._admitting: dict[Facts, frozenset[str]] = {}  # classes by what their selectors may depend on
         self._offers_of: dict[str, list[_Offer]] = {}  # by slice
         self._offers: dict[Pool, dict[str, list[_Offer]]] = {}  # by node
         self._counters: dict[Pool, Counters] = {}
@@ -88,9 +90,7 @@ class DeviceInventory:
             found = replace(found, spec=replace(found.spec, devices=devices))
             before = self._slices.get(found.metadata.name)
             self._slices[found.metadata.name] = found
-            self._offers_of[found.metadata.name] = [
-                self._offer(found, device, self._classes) for device in devices
-            ]
+            self._offers_of[found.metadata.name] = self._read_slice(found)
             self._of_pool[_pool_of(found)].add(found.metadata.name)
             if before is not None and _pool_of(before) != _pool_of(found):
                 self._of_pool[_pool_of(before)].discard(found.metadata.name)
@@ -171,30 +171,41 @@ class DeviceInventory:
         return {it for it in nodes if had != counters or before.get(it) != now.get(it)}
 
     def _read_class(self, name: str) -> None:
-        """Determine the devices that a class admits, after it changed."""
-        for slice_, offers in self._offers_of.items():
-            found = self._slices[slice_]
-            self._offers_of[slice_] = [
-                self._offer(found, it.device, (name,), it.classes - {name}) for it in offers
-            ]
+        """Determine the devices that each class admits, after one changed."""
+        self._expressions = "\n".join(it for each in self._classes.values() for it in _selectors_of(each))
+        self._admitting.clear()
+        for slice_, found in self._slices.items():
+            self._offers_of[slice_] = self._read_slice(found)
         for pool in list(self._of_pool):
             self._read_pool(pool)
         self._publish(set(self._pools_on))
         self._name(name)
 
-    def _offer(
-        self, of: ResourceSlice, device: Device, tried: Iterable[str], known: frozenset[str] = frozenset()
-    ) -> _Offer:
-        """Return the offer of a device. `known`: classes that admit it; `tried`: those to evaluate."""
-        admitting = known | {name for name in tried if self._admits(name, of.spec.driver, device)}
-        consumes = _sums(device.consumes_counters or ())
-        node = _ANY_NODE if device.allow_multiple_allocations else of.spec.node_name
-        return _Offer(node, device, self._shared(admitting, admitting), consumes)
+    def _read_slice(self, found: ResourceSlice) -> list[_Offer]:
+        driver, node = found.spec.driver, found.spec.node_name
+        return [
+            _Offer(
+                _ANY_NODE if device.allow_multiple_allocations else node,
+                device,
+                self._classes_of(driver, device),
+                _sums(device.consumes_counters or ()),
+            )
+            for device in found.spec.devices or ()
+        ]
 
-    def _admits(self, name: str, driver: str, device: Device) -> bool:
-        found = self._classes.get(name)
-        selectors = [each.cel.expression for each in found.spec.selectors or () if each.cel] if found else []
-        return found is not None and all(selects(each, driver, device) for each in selectors)
+    def _classes_of(self, driver: str, device: Device) -> frozenset[str]:
+        """Return the classes that admit a device."""
+        facts = facts_of(self._expressions, driver, device)
+        if (known := self._admitting.get(facts)) is None:
+            known = frozenset(
+                name
+                for name, each in self._classes.items()
+                if all(selects(it, driver, device) for it in _selectors_of(each))
+            )
+            if len(self._admitting) >= _MOST_PARTS:
+                self._admitting.clear()
+            self._admitting[facts] = known
+        return known
 
     def _shared(self, key: Hashable, part: T) -> T:
         """Return a part of a device, or an equal one that is known: most devices of a cluster are alike."""
@@ -239,12 +250,16 @@ class DeviceInventory:
         pools = {pool for node in nodes for pool in self._pools_on[node]}
         left = {pool: self._counters_left(pool) for pool in pools}
         for node in nodes - {_ANY_NODE}:
-            offered, available = Counter[str](), Counter[str]()
+            kinds = Counter[tuple[frozenset[str], str | None]]()
             for pool in self._pools_on[node]:
-                for offer in self._offers[pool][node]:
-                    resources = {self._resource_of(name) for name in offer.classes}
-                    offered.update(resources)
-                    available.update(resources & self._available(pool, offer, left[pool], resources))
+                offers = self._offers[pool][node]
+                kinds.update([(it.classes, self._held(pool, it, left[pool])) for it in offers])
+            offered, available = Counter[str](), Counter[str]()
+            for (classes, held), number in kinds.items():
+                resources = {self._resource_of(name) for name in classes}
+                offered.update(dict.fromkeys(resources, number))
+                left_for = resources if held is None else resources & {self._resource_of(held)}
+                available.update(dict.fromkeys(left_for, number))
             self._intake.set_devices(node, offered, offered - available, are_freed)
             if not self._pools_on[node]:
                 del self._pools_on[node]
@@ -260,12 +275,12 @@ class DeviceInventory:
                 left.subtract(offer.consumes)
         return left
 
-    def _available(self, pool: Pool, offer: _Offer, left: Counters, resources: set[str]) -> set[str]:
-        """Return the resources of its classes for which a device counts now."""
-        held = self._class_of.get(DeviceId(*pool, offer.device.name))
-        if held is not None:
-            return {self._resource_of(held)}
-        return set() if any(n > left.get(key, 0) for key, n in offer.consumes.items()) else resources
+    def _held(self, pool: Pool, offer: _Offer, left: Counters) -> str | None:
+        """Return the class under which a pod has a device; empty: no pod can get it; None: all can."""
+        held = self._class_of.get(DeviceId(*pool, offer.device.name)) if self._class_of else None
+        if held is None and any(n > left.get(key, 0) for key, n in offer.consumes.items()):
+            return ""
+        return held
 
     def _name(self, name: str) -> None:
         """Give the ledger the resource of a class."""
@@ -277,6 +292,10 @@ class DeviceInventory:
     def _resource_of(self, name: str) -> str:
         found = self._classes.get(name)
         return resource_of_class(name, found.spec.extended_resource_name if found else "") if name else ""
+
+
+def _selectors_of(found: DeviceClass) -> Iterator[str]:
+    return (each.cel.expression for each in found.spec.selectors or () if each.cel)
 
 
 def _sums(sets: Iterable[CounterSet]) -> Counters:
