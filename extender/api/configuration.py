@@ -12,7 +12,7 @@ import msgspec
 
 from extender.api import setting_kinds as allowed
 from extender.api.objects.cluster import QuotaKind
-from extender.api.setting_kinds import Address, Kind, ObjectName
+from extender.api.setting_kinds import Address, Kind, LogicalResource, ObjectName
 from extender.api.units import as_duration, texts
 from extender.api.workloads.further import FurtherKind
 
@@ -69,6 +69,8 @@ webhook_lifetime: self-signed: the lifetime of a certificate. It is renewed when
 max_queue_depth: The maximum of levels of queues below root, checked by the webhooks.
 oversell: The factor on the capability of queues at admission, unless spec.oversell sets another.
 reservations: The maximum part of the cluster that is reserved; a single reservation may be larger. 0: none.
+logical_resources: Resources that stand for others, so that queues limit them together. An amount may be
+  capacity.NAME: that capacity of each device of a DeviceClass.
 usage_half_life: The time after which past usage of queues and users counts half. 0s: it never counts.
 quota_sources: The kinds of quotas from which queues are made, if Muster may read them.
 history: The file for the history of waits, runs and evictions. Each replica needs a file of its own.
@@ -136,6 +138,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     max_queue_depth: Annotated[int, allowed.count(1, 100)] = 5
     oversell: Annotated[float, allowed.factor(100)] = 1.0
     reservations: Annotated[float, allowed.fraction()] = 0.1
+    logical_resources: Annotated[tuple[LogicalResource, ...], allowed.LOGICAL] = ()
     usage_half_life: Annotated[float, allowed.duration("0s", "8760h")] = 1200.0
     quota_sources: Annotated[frozenset[str], allowed.some_of(*QuotaKind)] = frozenset(
         {QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA}
@@ -218,6 +221,8 @@ def contradictions(configuration: Configuration) -> Iterator[str]:
     if len(set(ports)) < len(ports):
         given = ", ".join(map(str, listening.values()))
         yield f"{', '.join(listening)}: invalid value {given}: must be different ports"
+    if len({name for name, _ in configuration.logical_resources}) < len(configuration.logical_resources):
+        yield "--logical-resource: invalid value: must have another name than other logical resources"
     first, longest = map(as_duration, (configuration.start_backoff, configuration.start_backoff_max))
     if configuration.start_backoff > configuration.start_backoff_max:
         yield f"--start-backoff: invalid value {first!r}: must be at most {longest}, --start-backoff-max"

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from extender.api.units import as_duration, as_seconds
+from extender.api.units import as_duration, as_seconds, at_most
 
 
 class Address(NamedTuple):
@@ -33,6 +33,28 @@ class ObjectName(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+class LogicalPart(NamedTuple):
+    """Part of a logical resource: what one of a resource stands for."""
+
+    amount: str  # a quantity, or `capacity.NAME`: that capacity of the device
+    resource: str
+
+    @property
+    def capacity(self) -> str:
+        """Return the name of the capacity of devices that counts; empty if the amount is a quantity."""
+        return self.amount.removeprefix(_CAPACITY) if self.amount.startswith(_CAPACITY) else ""
+
+
+class LogicalResource(NamedTuple):
+    """Resource that stands for others, so that a queue can limit all of them by one amount."""
+
+    name: str
+    parts: tuple[LogicalPart, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}={'+'.join(map('*'.join, self.parts))}"
+
+
 class Kind(NamedTuple):
     """Kind of a setting: how its value is read from text and written.
 
@@ -46,6 +68,8 @@ class Kind(NamedTuple):
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _NAME = rf"{_LABEL}(?:\.{_LABEL})*"
+_RESOURCE = rf"{_NAME}/[A-Za-z0-9](?:[-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
+_CAPACITY = "capacity."
 
 
 def passing(test: Callable[[str], bool]) -> Callable[[str], str]:
@@ -101,6 +125,17 @@ def _object_name(text: str) -> ObjectName:
     return ObjectName(*_matching(rf"{_LABEL}/{_NAME}")(text).split("/"))
 
 
+def _logical_resource(text: str) -> LogicalResource:
+    name, _, formula = text.partition("=")
+    parts = []
+    for part in formula.split("+"):
+        amount, _, resource = part.partition("*")
+        parts.append(LogicalPart(amount, _matching(_RESOURCE)(resource)))
+        if not (parts[-1].capacity and resource.startswith("deviceclass/")) and at_most(amount) <= 0:
+            raise ValueError(text)
+    return LogicalResource(_matching(_RESOURCE)(name), tuple(parts))
+
+
 def one_of(*values: str) -> Kind:
     return Kind(" or ".join(values), _matching("|".join(values)))
 
@@ -152,6 +187,10 @@ ADDRESS_OR_OFF = Kind(
     "off, or an address such as 127.0.0.1:8285 or :8285",
     _address_or_off,
     lambda address: str(address or "off"),
+)
+LOGICAL = Kind(
+    "NAME=AMOUNT*RESOURCE+..., such as example.com/memory=80Gi*deviceclass/h100+5Gi*nvidia.com/mig-1g.5gb",
+    _logical_resource,
 )
 LOOPBACK = Kind(
     "off, or an address on loopback such as 127.0.0.1:8284 or [::1]:8284",

@@ -23,6 +23,7 @@ from extender.domain.explain.future import Future
 from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.topologies import BadTopology, TopologySource
+from extender.domain.model.device_requests import LogicalResources
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.departures import RunTimes
@@ -89,6 +90,7 @@ class LiveCluster:
                 frozenset(self.settings.unmanaged_namespaces),
                 frozenset(self.settings.unmanaged_kinds),
             ),
+            logical=LogicalResources(self.settings.logical_resources),
         )
         self.inventory = DeviceInventory(self.ledger.intake)
         self._read()

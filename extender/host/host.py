@@ -21,6 +21,7 @@ from extender.controllers.cycle import DecisionLoop
 from extender.controllers.history import History
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.device_requests import LogicalResources
 from extender.domain.model.ownership import Ownership
 from extender.domain.snapshot.auto_podgroups import PlainPods
 from extender.domain.snapshot.decisions import ConditionPolicy
@@ -172,6 +173,7 @@ class Host:
                 frozenset(configuration.unmanaged_kinds),
                 job_kinds,
             ),
+            logical=LogicalResources(configuration.logical_resources),
         )
 
     def _new_controllers(self, cluster: ApiClient, job_kinds: Kinds) -> Controllers:

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from extender.api import keys
 from tests.bench.load import Wish, create
 from tests.bench.report import show
 from tests.e2e.harness import manifests, objects
@@ -23,6 +24,8 @@ Json = dict[str, Any]
 OURS, STOCK = "muster", "default-scheduler"
 INSTALLED = ("crds/*.yaml", "namespace.yaml", "rbac.yaml", "sidecar/rbac-*.yaml")
 CPU, MEMORY, PODS_OF_NODE = "32", "256Gi", 110
+RACK = "example.com/rack"
+_NODES_OF_RACK = 100
 
 
 def stock_config(sampled: bool = True) -> Json:
@@ -68,12 +71,13 @@ class Fleet:
         with ExitStack() as stack:
             stack.enter_context(self.cluster)
             manifests.apply(self.cluster.admin, *INSTALLED)
-            names = (f"n{number}" for number in range(self.size))
-            create(
-                self.access, ((NODES, objects.node(name, memory=MEMORY, **self._capacity)) for name in names)
-            )
+            create(self.access, ((NODES, self._node(number)) for number in range(self.size)))
             self._stack = stack.pop_all()
         return self
+
+    def _node(self, number: int) -> Json:
+        labels = {RACK: f"r{number // _NODES_OF_RACK}"}
+        return objects.node(f"n{number}", memory=MEMORY, labels=labels, **self._capacity)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -131,9 +135,10 @@ class Fleet:
             yield Side(scheduler)
 
 
-def gang(namespace: str, name: str, size: int, **pod: Any) -> Iterator[Wish]:
-    """Yield the wishes for a group and its pods `name-0`, `name-1`, ..."""
-    yield POD_GROUPS, objects.pod_group(name, namespace=namespace, min_member=size)
+def gang(namespace: str, name: str, size: int, in_rack: bool = False, **pod: Any) -> Iterator[Wish]:
+    """Yield the wishes for a group and its pods `name-0`, `name-1`, ... `in_rack`: they need one rack."""
+    notes = {keys.REQUIRED_TOPOLOGY: RACK} if in_rack else {}
+    yield POD_GROUPS, objects.pod_group(name, namespace=namespace, min_member=size, annotations=notes)
     yield from pods(namespace, name, size, group=name, **pod)
 
 

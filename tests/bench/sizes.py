@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from tests.bench.cases.racing import Races
 
 
-VARIANTS = ("all nodes", "gated", "ungated", "view")  # the competitors of the stock scheduler
+VARIANTS = ("all nodes", "gated", "ungated", "view", "racks")  # the competitors of the stock scheduler
 
 
 @dataclass(frozen=True)

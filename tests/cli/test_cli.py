@@ -134,7 +134,14 @@ def test_variables_that_kubernetes_sets_for_a_service_are_left_alone(monkeypatch
 def test_the_configuration_in_effect_is_a_file_that_makes_it(
     monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
-    made = configured(monkeypatch, "--start-backoff=1500ms", "--scheduler-name=x", "--listen=[::1]:1")
+    formula = "x.com/memory=80Gi*deviceclass/gpu+capacity.memory*deviceclass/b"
+    made = configured(
+        monkeypatch,
+        "--start-backoff=1500ms",
+        "--scheduler-name=x",
+        "--listen=[::1]:1",
+        f"--logical-resource={formula}",
+    )
     lines = [f"{key}: {value!r}" for key, value in as_document(made).items()]
     file.write_text("\n".join(lines))
     assert configured(monkeypatch, f"--config={file}") == made
@@ -161,6 +168,26 @@ def test_the_configuration_in_effect_is_a_file_that_makes_it(
 def test_the_error_for_a_bad_value_names_its_flag(flag: str, values: str, allowed: str) -> None:
     for value in values.split():
         assert f"{flag}: invalid value {value!r}: must be {allowed}" in refused(f"{flag}={value}")
+
+
+@each_of(
+    "memory=1*x.com/gpu",
+    "x.com/memory",
+    "x.com/memory=1*gpu",
+    "x.com/memory=1*x.com/gpu+",
+    "x.com/memory=0*x.com/gpu",
+    "x.com/memory=many*x.com/gpu",
+    "x.com/memory=capacity.memory*x.com/gpu",
+    "x.com/memory=capacity.*deviceclass/a",
+)
+def test_a_bad_formula_of_a_logical_resource_is_refused(formula: str) -> None:
+    error = refused(f"--logical-resource={formula}")
+    assert f"invalid value ['{formula}']: must be one or more different values, each NAME=AMOUNT*RES" in error
+
+
+def test_logical_resources_have_different_names() -> None:
+    again = "--logical-resource=x.com/a=2*x.com/b"
+    assert "must have another name" in refused("--logical-resource=x.com/a=1*x.com/b", again)
 
 
 def test_the_error_for_a_bad_variable_names_it() -> None:

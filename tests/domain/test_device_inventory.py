@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from extender.api.device_selectors import selects
 from extender.api.objects.base import Meta
 from extender.api.objects.devices import (
@@ -11,6 +13,7 @@ from extender.api.objects.devices import (
     CelSelector,
     ClaimSpec,
     ClaimStatus,
+    ClaimTemplateSpec,
     ClaimUser,
     CounterSet,
     Device,
@@ -23,13 +26,15 @@ from extender.api.objects.devices import (
     DeviceSelector,
     ExactRequest,
     ResourceClaim,
+    ResourceClaimTemplate,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
 )
+from extender.api.objects.pods import Pod, PodClaim
 from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.model.reasons import Reason
-from tests.domain.builders import node
+from tests.domain.builders import NAMESPACE, group, node, pod
 from tests.domain.world import World, gang
 from tests.rows import each_of
 
@@ -42,8 +47,8 @@ Amounts = dict[str, int]
 class Cluster:
     """Two nodes, a and b, and a class of all devices."""
 
-    def __init__(self) -> None:
-        self.world = World(node("a"), node("b"))
+    def __init__(self, *logical: str) -> None:
+        self.world = World(node("a"), node("b"), logical=logical)
         self.inventory = DeviceInventory(self.world.ledger.intake)
         self.add_class("gpu")
 
@@ -54,7 +59,11 @@ class Cluster:
     def add_slice(self, name: str, node: str, devices: str, generation: int = 1, of: int = 1) -> None:
         """Add a slice of the pool of its node; upper-case names are large devices."""
         named = [
-            Device(each, {"model": DeviceAttribute(string="large" if each.isupper() else "small")})
+            Device(
+                each,
+                {"model": DeviceAttribute(string="large" if each.isupper() else "small")},
+                {"memory": DeviceCapacity("80" if each.isupper() else "40")},
+            )
             for each in devices
         ]
         spec = ResourceSliceSpec(DRIVER, node, ResourcePool(node, generation, of), named)
@@ -196,3 +205,99 @@ MEMORY = f'device.capacity["{DRIVER}"].memory'
 )
 def test_selectors_are_evaluated_as_the_scheduler_does(expression: str, admitted: bool) -> None:
     assert selects(expression, DRIVER, DEVICE) is admitted
+
+
+def selecting(*expressions: str, number: int = 1) -> ClaimSpec:
+    """Return a claim for devices of class gpu that have to meet all expressions."""
+    selectors = [DeviceSelector(CelSelector(each)) for each in expressions]
+    asked = ExactRequest("gpu", count=number, selectors=selectors)
+    return ClaimSpec(DeviceClaim([DeviceRequest("r", asked)]))
+
+
+def template(cluster: Cluster, name: str, spec: ClaimSpec, namespace: str = NAMESPACE) -> None:
+    meta = Meta(name=name, namespace=namespace)
+    cluster.inventory.set_template(ResourceClaimTemplate(meta, ClaimTemplateSpec(spec)))
+
+
+def claiming(template: str, group: str) -> Pod:
+    """Return the pod of a group, with a claim of a template."""
+    made = pod(f"{group}-0", group)
+    claims = [PodClaim("c", resource_claim_template_name=template)]
+    return replace(made, spec=replace(made.spec, resource_claims=claims))
+
+
+def test_a_request_with_selectors_needs_a_node_with_such_devices() -> None:
+    cluster = Cluster()
+    cluster.add_slice("on-a", "a", "xxyyZ")
+    cluster.add_slice("on-b", "b", "XY")
+    template(cluster, "large", selecting(IS_LARGE))
+    for number in range(4):
+        cluster.world.add(group(f"g{number}", 1), claiming("large", f"g{number}"))
+    cluster.world.settle()
+    placed = [node for number in range(4) for node in cluster.world.plan(f"g{number}").values()]
+    assert sorted(placed) == ["a", "b", "b"]
+    assert cluster.world.detail("g3").startswith(f"{GPU} where {IS_LARGE}: 1 needed, 0 left")
+    assert {name for name in cluster.world.queue("default").requested if "/" in name} == {GPU}
+
+
+def test_a_selected_device_that_another_pod_has_is_gone() -> None:
+    cluster = Cluster()
+    cluster.add_slice("s", "a", "xYZ")
+    template(cluster, "large", selecting(IS_LARGE))
+    selected = f"{GPU} where {IS_LARGE}"
+    assert cluster.on("a") == {GPU: 3, selected: 2}
+    cluster.claim("c", "a", "Y")
+    assert cluster.on("a") == {GPU: 3, selected: 1}, "the pod that has it selects nothing"
+    cluster.add_class("gpu", extended="example.com/gpu")
+    assert cluster.on("a") == {"example.com/gpu": 3, f"example.com/gpu where {IS_LARGE}": 1}
+    cluster.inventory.drop_template(NAMESPACE, "large")
+    assert cluster.on("a") == {"example.com/gpu": 3}
+
+
+@each_of(
+    # many selections of one namespace, and how many of another one count beside them
+    (0, 3),
+    (100, 3),
+)
+def test_selections_of_a_namespace_are_limited(hostile: int, counted: int) -> None:
+    cluster = Cluster()
+    cluster.add_slice("s", "a", "X")
+    for number in range(hostile):
+        template(cluster, f"t{number}", selecting(f"{IS_LARGE} || {number} > 0"), "hostile")
+    for number in range(3):
+        template(cluster, f"t{number}", selecting(IS_LARGE, f"{number} >= 0"))
+    names = [name for name in cluster.on("a") if "where" in name]
+    assert sum("&&" in name for name in names) == counted
+    assert len(names) <= counted + 8
+
+
+@each_of(
+    "no such language",
+    "x" * 1000,
+    'device.attributes["a of b"].model == "c"',
+)
+def test_a_selection_that_cannot_be_evaluated_here_is_left_to_the_scheduler(expression: str) -> None:
+    cluster = Cluster()
+    cluster.add_slice("s", "a", "xy")
+    template(cluster, "odd", selecting(expression, number=2))
+    cluster.world.add(group("g", 1), claiming("odd", "g"))
+    assert cluster.world.settle().plan("g")
+
+
+def test_a_device_may_stand_for_its_capacity() -> None:
+    """A request counts for the largest device that it may get."""
+    memory = "example.com/memory"
+    cluster = Cluster(f"{memory}=capacity.memory*{GPU}")
+    template(cluster, "any", selecting(number=2))
+    template(cluster, "small", selecting(f"!({IS_LARGE})", number=2))
+    cluster.add_slice("on-a", "a", "wxyz")
+    assert cluster.on("a")[memory] == 160
+    cluster.add_slice("on-b", "b", "XYZ")
+    assert (cluster.on("a")[memory], cluster.on("b")[memory]) == (320, 240)
+    for name in ("any", "small"):
+        cluster.world.add(group(name, 1), claiming(name, name))
+    cluster.world.settle()
+    assert cluster.world.plan("small") == {"small-0": "a"}
+    assert cluster.world.queue("default").requested[memory] == 2 * 80 + 2 * 40
+    cluster.inventory.drop_slice("on-b")
+    assert cluster.on("a")[memory] == 160

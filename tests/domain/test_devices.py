@@ -16,6 +16,7 @@ from extender.domain.model.device_requests import ClaimKey
 from extender.domain.model.reasons import Reason
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.world import World
+from tests.domain.world import gang as plain_gang
 from tests.rows import each_of
 
 GPU = "deviceclass/gpu"
@@ -34,9 +35,9 @@ def asking(name: str, group: str, templates: Sequence[str] = ("two",), **more: A
     return replace(made, spec=replace(made.spec, resource_claims=claims))
 
 
-def world(*objects: Any, **gpus: int) -> World:
+def world(*objects: Any, logical: Sequence[str] = (), **gpus: int) -> World:
     """Return a world with nodes of so many devices, and a template of two."""
-    made = World(*(node(name, "32") for name in gpus), *objects)
+    made = World(*(node(name, "32") for name in gpus), *objects, logical=logical)
     made.ledger.intake.set_device_class("gpu", GPU)
     made.ledger.intake.set_claim(ClaimKey(NAMESPACE, "two"), claim(ExactRequest("gpu", count=2)))
     for name, number in gpus.items():
@@ -159,3 +160,29 @@ def test_a_node_that_gets_devices_back_is_tried_again() -> None:
     assert not found.settle().plan("g")
     found.ledger.intake.set_devices("a", {GPU: 2}, are_freed=True)
     assert found.settle().plan("g")
+
+
+MEMORY = "example.com/memory"
+
+
+def test_a_queue_limits_several_resources_by_one_that_stands_for_them() -> None:
+    """A GPU counts for 80, and one of its parts for 10; nodes offer both in the same proportion."""
+    found = World(
+        node("a", "32", more={"example.com/gpu": "4", "example.com/part": "8"}),
+        queue("q", capability={MEMORY: "100"}),
+        plain_gang("one", 1, queue="q", more={"example.com/gpu": "1"}),
+        plain_gang("parts", 2, queue="q", more={"example.com/part": "1"}),
+        plain_gang("rest", 1, queue="q", more={"example.com/part": "1"}),
+        logical=[f"{MEMORY}=80*example.com/gpu+10*example.com/part"],
+    ).settle()
+    assert (len(found.plan("one")), len(found.plan("parts")), len(found.plan("rest"))) == (1, 2, 0)
+    assert found.detail("rest") == f"queue q: {MEMORY}: 100 held + 10 asked > 100"
+    assert found.queue("q").requested[MEMORY] == 110
+
+
+def test_a_claim_counts_for_what_its_devices_stand_for() -> None:
+    found = world(logical=[f"{MEMORY}=80*{GPU}"], a=4)
+    found.add(queue("q", capability={MEMORY: "200"}), gang("g", 1, queue="q"), gang("h", 1, queue="q"))
+    found.settle()
+    assert found.plan("g")
+    assert found.detail("h") == f"queue q: {MEMORY}: 160 held + 160 asked > 200"

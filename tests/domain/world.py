@@ -32,8 +32,10 @@ from extender.api.objects.queues import (
     ResourceFlavor,
 )
 from extender.api.objects.volcano import HyperNode
+from extender.api.setting_kinds import LOGICAL
 from extender.domain.ledger.claims import Claim, ClaimStage
 from extender.domain.ledger.ledger import Confirmation, Ledger
+from extender.domain.model.device_requests import LogicalResources
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.queue_of_group import entry_annotation
 from extender.domain.model.reasons import Reason, Verdict
@@ -86,7 +88,9 @@ class World:
         records_trusted: bool = True,
         through_proxy: bool = False,
         jobs: JobRules | None = None,
+        logical: Sequence[str] = (),
     ) -> None:
+        """Begin with some objects. `logical`: logical resources, as they are configured."""
         self.now = 1000.0
         self.wall_steps = 0.0  # seconds by which the wall clock was put forward
         self.pods: dict[str, Pod] = {}
@@ -103,6 +107,7 @@ class World:
             on_shown=(lambda: None) if through_proxy else None,
             wall_clock=lambda: EPOCH + self.now + self.wall_steps,
             jobs=jobs,
+            logical=LogicalResources(map(LOGICAL.read, logical)),
         )
         self.ledger.intake.trust_markers(records_trusted)
         self.ledger.intake.trust_authors(records_trusted)

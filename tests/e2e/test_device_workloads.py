@@ -18,7 +18,7 @@ from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
 STOCK = "default-scheduler"
-KINDS = ("template", "two templates", "claim", "shared claim", "explicit", "implicit", "both")
+KINDS = ("template", "two templates", "claim", "shared claim", "explicit", "implicit", "both", "selected")
 QUIET = (
     3.0  # seconds without a change: the scheduler refuses pods for a short time while it allocates for others
 )
@@ -68,6 +68,8 @@ def _spec(devices: Devices, kind: str, name: str, amounts: list[int]) -> Json:
             both = [devices.template(f"{name}-{which}", n) for which, n in enumerate(amounts)]
             claims = [{**each["resourceClaims"][0], "name": f"gpu-{n}"} for n, each in enumerate(both)]
             return {"resourceClaims": claims}
+        case "selected":
+            return devices.template(name, one, first=other)
         case "claim":
             return devices.claimed(name, one)
         case "explicit":

@@ -52,6 +52,27 @@ def test_a_gang_waits_until_the_nodes_have_devices_for_all(
     scheduler.wait_agrees()
 
 
+def test_a_gang_gets_the_nodes_with_devices_that_its_requests_select(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, devices: Devices
+) -> None:
+    """The nodes have one and three devices with an index from 1 on, so the second gang waits."""
+    stage.start_controller_manager()
+    small, large = stage.nodes(2, cpu="16")
+    devices.on(small, 2)
+    devices.on(large, 4)
+    first = stage.gang("first", 3, **devices.template("one", 1, first=1))
+    stage.wait_phase(first)
+    assert sorted(stage.bound(first).values()).count(large) >= 2
+    second = stage.gang("second", 2, **devices.template("another", 1, first=1))
+    stage.wait_reason("second", "NoRoom")
+    assert f"deviceclass/{devices.name} where device.attributes" in stage.message("second")
+    assert "2 needed, 1 left" in stage.message("second")
+    stage.finish(first)
+    stage.delete_pods(first)
+    stage.wait_phase(second)
+    scheduler.wait_agrees()
+
+
 def test_a_queue_never_holds_more_devices_than_it_may(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, devices: Devices
 ) -> None:

@@ -81,6 +81,7 @@ class ExactRequest(Wire, frozen=True):
     allocation_mode: str = ""  # ExactCount, also if empty, or All
     count: int = 0  # 0: one
     admin_access: bool | None = None
+    selectors: list[DeviceSelector] | None = None
 
 
 class DeviceRequest(Wire, frozen=True):

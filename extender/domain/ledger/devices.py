@@ -18,6 +18,7 @@ from extender.api.device_selectors import Facts, facts_of, selects
 from extender.api.objects.base import Wire
 from extender.api.objects.devices import (
     AllocatedDevice,
+    ClaimSpec,
     CounterSet,
     Device,
     DeviceClass,
@@ -28,13 +29,25 @@ from extender.api.objects.devices import (
 from extender.api.objects.pods import NodeSelectorTerm
 from extender.api.units import at_most
 from extender.domain.ledger.intake import Intake
-from extender.domain.model.device_requests import ClaimKey, ClaimState, class_of_request, resource_of_class
+from extender.domain.model.device_requests import (
+    ClaimKey,
+    ClaimState,
+    Selection,
+    classes_of_request,
+    resource_of_class,
+    selections_of,
+)
+from extender.domain.model.resources import Resources
 
 Pool = tuple[str, str]  # driver, name
 Counters = Mapping[tuple[str, str], int]  # amounts by counter set and counter
 _ANY_NODE = ""
 _USERS = ("pods", "podgroups")  # kinds of the users of claims that count, as members of a PodGroup do
 _MOST_PARTS = 65_536
+_MOST_SELECTIONS, _MOST_OF_NAMESPACE = 32, 8
+_MOST_READ = 200  # new selections of a namespace, until Muster restarts: each costs a look at all devices
+Names = tuple[str, ...]  # a class and a selection, or the class alone; empty: none counts
+Measure = tuple[str, str]  # class or selection, and logical resource
 T = TypeVar("T")
 _UNCOUNTED = ""  # the resource of a class with devices that are not of one node
 
@@ -48,8 +61,41 @@ class DeviceId(NamedTuple):
 class _Offer(NamedTuple):
     node: str  # empty: the device is not of one node, or has no limit of users
     device: Device
-    classes: frozenset[str]  # classes that admit it
+    classes: frozenset[str]  # classes and selections that admit it
     consumes: Counters  # what it takes of the amounts that partitions share
+
+
+class Selections:
+    """Selections of claims and templates that are counted: the first ones, at most so many of a namespace."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Selection] = {}
+        self._of_claim: dict[ClaimKey, list[str]] = {}
+        self._uses: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by namespace
+        self._read = Counter[str]()  # how many were new, by namespace
+
+    def of_class(self, name: str) -> list[str]:
+        return [own for own, selection in self.by_name.items() if selection.device_class == name]
+
+    def put(self, key: ClaimKey, wanted: Mapping[str, Selection]) -> set[str]:
+        """Record the selections of a claim; return the names that are new or gone."""
+        before, own = set(self.by_name), self._uses[key.namespace]
+        own.subtract(self._of_claim.pop(key, ()))
+        for name, selection in wanted.items():
+            if name not in before and name not in self.by_name:
+                if len(self.by_name) >= _MOST_SELECTIONS or self._read[key.namespace] >= _MOST_READ:
+                    continue
+                self._read[key.namespace] += 1
+            if own[name] > 0 or len(+own) < _MOST_OF_NAMESPACE:
+                own[name] += 1
+                self.by_name[name] = selection
+                self._of_claim.setdefault(key, []).append(name)
+        self._uses[key.namespace] = +own
+        if not self._uses[key.namespace]:
+            del self._uses[key.namespace]
+        for name in [it for it in self.by_name if not any(it in uses for uses in self._uses.values())]:
+            del self.by_name[name]
+        return before ^ set(self.by_name)
 
 
 class DeviceInventory:
@@ -62,14 +108,19 @@ class DeviceInventory:
         self._slices: dict[str, ResourceSlice] = {}  # by name
         self._of_pool: defaultdict[Pool, set[str]] = defaultdict(set)  # names of slices
         self._classes: dict[str, DeviceClass] = {}
-        self._expressions = ""  # selectors of all classes, in one text
+        self._selectors: dict[str, tuple[str, ...]] = {}  # by class
+        self._selections = Selections()
+        self._expressions = ""  # selectors of all classes and selections, in one text
         self._admitting: dict[Facts, frozenset[str]] = {}  # classes by what their selectors may depend on
         self._offers_of: dict[str, list[_Offer]] = {}  # by slice
         self._offers: dict[Pool, dict[str, list[_Offer]]] = {}  # by node
         self._counters: dict[Pool, Counters] = {}
         self._pools_on: defaultdict[str, set[Pool]] = defaultdict(set)  # by node
-        self._claimed: dict[str, dict[DeviceId, str]] = {}  # by claim: classes of its devices, or ""
-        self._class_of: dict[DeviceId, str] = {}  # class under which a pod has an allocated device, or ""
+        # Largest capacities of devices that logical resources stand for, by pool.
+        self._capacities: dict[Pool, dict[Measure, int]] = {}
+        self._largest: dict[Measure, int] = {}
+        self._claimed: dict[str, dict[DeviceId, Names]] = {}  # by claim: classes of its devices
+        self._held_as: dict[DeviceId, Names] = {}  # those under which a pod has an allocated device
         self._equal: dict[Hashable, Any] = {}  # parts of devices: equal ones are one object
 
     def add(self, found: Wire) -> None:
@@ -106,12 +157,15 @@ class DeviceInventory:
 
     def set_class(self, found: DeviceClass) -> None:
         with self._lock:
+            selectors = (each.cel.expression for each in found.spec.selectors or () if each.cel)
             self._classes[found.metadata.name] = found
+            self._selectors[found.metadata.name] = tuple(selectors)
             self._read_class(found.metadata.name)
 
     def drop_class(self, name: str) -> None:
         with self._lock:
             if self._classes.pop(name, None) is not None:
+                del self._selectors[name]
                 self._read_class(name)
 
     def set_claim(self, claim: ResourceClaim) -> None:
@@ -120,15 +174,15 @@ class DeviceInventory:
             self._set_claimed(meta.uid, dict(_allocated_by(claim)))
             if not any(owner.kind == "Pod" for owner in meta.owner_references or ()):
                 key = ClaimKey(meta.namespace, meta.name, is_template=False)
-                self._intake.set_claim(key, claim.spec, self._state_of(claim))
+                self._set_requests(key, claim.spec, self._state_of(claim))
 
     def _state_of(self, claim: ResourceClaim) -> ClaimState:
         meta, is_allocated = claim.metadata, claim.status.allocation is not None
         idle = defaultdict[str, Counter[str]](Counter)
         for result in _results(claim) if not claim.status.reserved_for else ():
-            resource = self._resource_of(class_of_request(claim.spec, result.request))
-            for node in self._nodes_of([_id_of(result)]) if resource else ():
-                idle[node][resource] += 1
+            names = classes_of_request(claim.spec, result.request)
+            for node in self._nodes_of([_id_of(result)]):
+                idle[node].update(filter(None, map(self._resource_of, names)))
         return ClaimState(
             meta.uid, meta.deletion_timestamp is not None, is_allocated, _nodes_of(claim), dict(idle)
         )
@@ -136,16 +190,24 @@ class DeviceInventory:
     def drop_claim(self, namespace: str, name: str, uid: str) -> None:
         with self._lock:
             self._set_claimed(uid, {})
-            self._intake.set_claim(ClaimKey(namespace, name, is_template=False), None)
+            self._set_requests(ClaimKey(namespace, name, is_template=False), None)
 
     def set_template(self, template: ResourceClaimTemplate) -> None:
         meta = template.metadata
-        self._intake.set_claim(ClaimKey(meta.namespace, meta.name), template.spec.spec)
+        with self._lock:
+            self._set_requests(ClaimKey(meta.namespace, meta.name), template.spec.spec)
 
     def drop_template(self, namespace: str, name: str) -> None:
-        self._intake.set_claim(ClaimKey(namespace, name), None)
+        with self._lock:
+            self._set_requests(ClaimKey(namespace, name), None)
 
     # Callers of the methods below hold the lock.
+
+    def _set_requests(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:
+        """Record what a claim or template requests, with its selections; `spec`: None if it is gone."""
+        for name in self._selections.put(key, selections_of(spec) if spec else {}):
+            self._read_selection(name)
+        self._intake.set_claim(key, spec, state)
 
     def _read_pool(self, pool: Pool) -> set[str]:
         """Replace the devices of a pool; return the nodes on which they changed."""
@@ -167,19 +229,40 @@ class DeviceInventory:
             self._pools_on[node].discard(pool)
         for node in now:
             self._pools_on[node].add(pool)
+        self._measure(pool)
         nodes = before.keys() | now.keys()
         return {it for it in nodes if had != counters or before.get(it) != now.get(it)}
 
     def _read_class(self, name: str) -> None:
         """Determine the devices that each class admits, after one changed."""
-        self._expressions = "\n".join(it for each in self._classes.values() for it in _selectors_of(each))
-        self._admitting.clear()
+        self._forget_admitting()
         for slice_, found in self._slices.items():
             self._offers_of[slice_] = self._read_slice(found)
         for pool in list(self._of_pool):
             self._read_pool(pool)
         self._publish(set(self._pools_on))
         self._name(name)
+
+    def _read_selection(self, name: str) -> None:
+        """Determine the devices that a selection admits, after it came or went."""
+        self._forget_admitting()
+        selection, pools = self._selections.by_name.get(name, Selection("", ())), set[Pool]()
+        for slice_, offers in self._offers_of.items():
+            pool = _pool_of(self._slices[slice_])
+            for at, offer in enumerate(offers):
+                admits = selection.device_class in offer.classes and all(
+                    selects(each, pool[0], offer.device) for each in selection.expressions
+                )
+                if admits != (name in offer.classes):
+                    offers[at] = offer._replace(classes=offer.classes ^ {name})
+                    pools.add(pool)
+        self._publish(set[str]().union(*map(self._read_pool, pools)))
+        self._name(name)
+
+    def _forget_admitting(self) -> None:
+        selections = (selection.expressions for selection in self._selections.by_name.values())
+        self._expressions = "\n".join(chain.from_iterable((*self._selectors.values(), *selections)))
+        self._admitting.clear()
 
     def _read_slice(self, found: ResourceSlice) -> list[_Offer]:
         driver, node = found.spec.driver, found.spec.node_name
@@ -194,13 +277,15 @@ class DeviceInventory:
         ]
 
     def _classes_of(self, driver: str, device: Device) -> frozenset[str]:
-        """Return the classes that admit a device."""
+        """Return the classes and selections that admit a device."""
         facts = facts_of(self._expressions, driver, device)
         if (known := self._admitting.get(facts)) is None:
-            known = frozenset(
+            selectors = self._selectors.items()
+            classes = {name for name, each in selectors if all(selects(it, driver, device) for it in each)}
+            known = frozenset(classes).union(
                 name
-                for name, each in self._classes.items()
-                if all(selects(it, driver, device) for it in _selectors_of(each))
+                for name, (device_class, expressions) in self._selections.by_name.items()
+                if device_class in classes and all(selects(it, driver, device) for it in expressions)
             )
             if len(self._admitting) >= _MOST_PARTS:
                 self._admitting.clear()
@@ -220,15 +305,15 @@ class DeviceInventory:
         parts = self._shared((*capacity.items(),), capacity)
         return replace(device, attributes=attributes, capacity=parts)
 
-    def _set_claimed(self, claim: str, devices: dict[DeviceId, str]) -> None:
+    def _set_claimed(self, claim: str, devices: dict[DeviceId, Names]) -> None:
         before = self._claimed.pop(claim, {})
         if before == devices:
             if devices:
                 self._claimed[claim] = devices
             return
         for identity in before:
-            self._class_of.pop(identity, None)
-        self._class_of.update(devices)
+            self._held_as.pop(identity, None)
+        self._held_as.update(devices)
         if devices:
             self._claimed[claim] = devices
         self._publish(self._nodes_of(devices))
@@ -250,7 +335,7 @@ class DeviceInventory:
         pools = {pool for node in nodes for pool in self._pools_on[node]}
         left = {pool: self._counters_left(pool) for pool in pools}
         for node in nodes - {_ANY_NODE}:
-            kinds = Counter[tuple[frozenset[str], str | None]]()
+            kinds = Counter[tuple[frozenset[str], Names | None]]()
             for pool in self._pools_on[node]:
                 offers = self._offers[pool][node]
                 kinds.update([(it.classes, self._held(pool, it, left[pool])) for it in offers])
@@ -258,7 +343,7 @@ class DeviceInventory:
             for (classes, held), number in kinds.items():
                 resources = {self._resource_of(name) for name in classes}
                 offered.update(dict.fromkeys(resources, number))
-                left_for = resources if held is None else resources & {self._resource_of(held)}
+                left_for = resources if held is None else resources & set(map(self._resource_of, held))
                 available.update(dict.fromkeys(left_for, number))
             self._intake.set_devices(node, offered, offered - available, are_freed)
             if not self._pools_on[node]:
@@ -271,31 +356,65 @@ class DeviceInventory:
         """Return what allocated partitions leave of the amounts that they share with others."""
         left = Counter(self._counters.get(pool, {}))
         for offer in chain.from_iterable(self._offers[pool].values()) if left else ():
-            if DeviceId(*pool, offer.device.name) in self._class_of:
+            if DeviceId(*pool, offer.device.name) in self._held_as:
                 left.subtract(offer.consumes)
         return left
 
-    def _held(self, pool: Pool, offer: _Offer, left: Counters) -> str | None:
-        """Return the class under which a pod has a device; empty: no pod can get it; None: all can."""
-        held = self._class_of.get(DeviceId(*pool, offer.device.name)) if self._class_of else None
+    def _held(self, pool: Pool, offer: _Offer, left: Counters) -> Names | None:
+        """Return the classes under which a pod has a device; empty: no pod can get it; None: all can."""
+        held = self._held_as.get(DeviceId(*pool, offer.device.name)) if self._held_as else None
         if held is None and any(n > left.get(key, 0) for key, n in offer.consumes.items()):
-            return ""
+            return ()
         return held
 
     def _name(self, name: str) -> None:
-        """Give the ledger the resource of a class."""
+        """Give the ledger the resource of a class and those of its selections, or that of a selection."""
+        device_class = self._class_of(name)
         of_pools = (self._offers[pool][_ANY_NODE] for pool in self._pools_on.get(_ANY_NODE, ()))
-        is_anywhere = any(name in offer.classes for offers in of_pools for offer in offers)
-        resource = _UNCOUNTED if is_anywhere else self._resource_of(name)
-        self._intake.set_device_class(name, resource if name in self._classes else None)
+        is_anywhere = any(device_class in offer.classes for offers in of_pools for offer in offers)
+        for each in (*self._selections.of_class(name), name):
+            is_known = each in self._classes or each in self._selections.by_name
+            resource = _UNCOUNTED if is_anywhere else self._resource_of(each)
+            self._intake.set_device_class(each, resource if is_known else None, self._stands_for(each))
+
+    def _measure(self, pool: Pool) -> None:
+        """Determine the largest capacities of the devices of a pool that logical resources stand for."""
+        before, now = self._capacities.pop(pool, {}), dict[Measure, int]()
+        capacities = self._intake.logical.capacities
+        for offer in chain.from_iterable(self._offers.get(pool, {}).values()) if capacities else ():
+            for name in offer.classes:
+                for resource, capacity in capacities.get(self._class_of(name), {}).items():
+                    if (found := (offer.device.capacity or {}).get(capacity)) is not None:
+                        now[name, resource] = max(now.get((name, resource), 0), at_most(found.value))
+        if now:
+            self._capacities[pool] = now
+        for each in before.keys() | now.keys():
+            known = self._largest.get(each, 0)
+            if now.get(each, 0) > known or before.get(each, 0) == known != now.get(each, 0):
+                largest = max((of_pool.get(each, 0) for of_pool in self._capacities.values()), default=0)
+                self._largest.pop(each, None)
+                if largest:
+                    self._largest[each] = largest
+                self._name(each[0])
+
+    def _class_of(self, name: str) -> str:
+        selection = self._selections.by_name.get(name)
+        return selection.device_class if selection else name
+
+    def _stands_for(self, name: str) -> Resources:
+        """Return the logical amounts of a device of a class; of a selection, the difference to its class."""
+        device_class = self._class_of(name)
+        resources = self._intake.logical.capacities.get(device_class, ())
+        own = {it: self._largest.get((name, it), 0) for it in resources}
+        if name == device_class:
+            return own
+        return {it: amount - self._largest.get((device_class, it), 0) for it, amount in own.items()}
 
     def _resource_of(self, name: str) -> str:
+        if (selection := self._selections.by_name.get(name)) is not None:
+            return self._resource_of(selection.device_class) + name.removeprefix(selection.device_class)
         found = self._classes.get(name)
         return resource_of_class(name, found.spec.extended_resource_name if found else "") if name else ""
-
-
-def _selectors_of(found: DeviceClass) -> Iterator[str]:
-    return (each.cel.expression for each in found.spec.selectors or () if each.cel)
 
 
 def _sums(sets: Iterable[CounterSet]) -> Counters:
@@ -326,11 +445,11 @@ def _nodes_of(claim: ResourceClaim) -> tuple[NodeSelectorTerm, ...]:
     return tuple(allocation.node_selector.node_selector_terms)
 
 
-def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, str]]:
-    """Yield the devices of a claim, with the class under which a pod requests each; empty without a pod."""
+def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, Names]]:
+    """Yield the devices of a claim, with the class and selection of a pod's request; none without a pod."""
     is_pods = any(user.resource in _USERS for user in claim.status.reserved_for or ())
     for result in _results(claim):
-        yield _id_of(result), class_of_request(claim.spec, result.request) if is_pods else ""
+        yield _id_of(result), classes_of_request(claim.spec, result.request) if is_pods else ()
 
 
 def _results(claim: ResourceClaim) -> Iterator[AllocatedDevice]:

@@ -16,7 +16,7 @@ from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry
 from extender.domain.model.ownership import name_of, too_long
 from extender.domain.model.records import GroupKey, Needs, Uid
-from extender.domain.model.resources import Resources, add_times
+from extender.domain.model.resources import Resources, add_times, counts_in_queues
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
 from extender.domain.model.shapes import asked_by
 from extender.domain.model.shared_maps import with_changes
@@ -52,7 +52,7 @@ class Usage:
 
     def sum_up(self, offered: Iterable[str], infos: Mapping[GroupKey, GroupInfo]) -> None:
         """Sum the usage again from `infos` if nodes offer other resources than before."""
-        names = frozenset(offered)
+        names = frozenset(filter(counts_in_queues, offered))
         if names == self._offered:
             return
         self.changed_queues.update(self.of)

@@ -30,11 +30,17 @@ from extender.api.workloads.shape import Json, KindName, RuntimeName
 from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.state import Parts
 from extender.domain.ledger.topologies import HyperNodes, TopologySource, TopologySources, levels_of
-from extender.domain.model.device_requests import ClaimKey, ClaimState, DeviceUsers, claims_of_group
+from extender.domain.model.device_requests import (
+    ClaimKey,
+    ClaimState,
+    DeviceUsers,
+    LogicalResources,
+    claims_of_group,
+)
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
-from extender.domain.model.resources import Resources, offered_by_node, total
+from extender.domain.model.resources import Resources, counts_in_queues, offered_by_node, total
 from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.flavors import SharedFlavor, shared_flavor
@@ -91,6 +97,9 @@ class Intake:
             self._nodes[record.name] = record
             if devices := self._devices.get(record.name):
                 record = replace(record, allocatable=total((record.allocatable, devices)))
+            offered = {name: n for name, n in record.allocatable.items() if counts_in_queues(name)}
+            if logical := self.logical.of(offered):
+                record = replace(record, allocatable={**record.allocatable, **logical})
             before = self._claims.capacity.labels(record.name)
             if tiers := self._hyper_nodes.labels(record.name):
                 record = replace(record, labels={**record.labels, **tiers})
@@ -156,14 +165,24 @@ class Intake:
             self._changes.record_freed()
             self._changes.notify()
 
-    def set_device_class(self, name: str, resource: str | None) -> None:
-        """Record the resource of a DeviceClass: see DeviceRequests."""
+    @property
+    def logical(self) -> LogicalResources:
+        return self._pods.shapes.devices.logical
+
+    def set_device_class(self, name: str, resource: str | None, stands_for: Resources | None = None) -> None:
+        """Record the resource of a DeviceClass or selection: see DeviceRequests.
+
+        Selections come before the claims that use them, and change together with their class.
+        """
         with self._lock:
-            is_changed = self._pods.shapes.devices.set_class(name, resource)
-            if is_changed:
+            is_changed = self._pods.shapes.devices.set_class(name, resource, stands_for or {})
+            if is_changed and stands_for:
+                for record in list(self._nodes.values()) if counts_in_queues(name) else ():
+                    self.put_node(record)
+            if is_changed and counts_in_queues(name):
                 for queue in list(self._queues.values()):
                     self.put_queue(queue_record(queue, self._pods.shapes.devices.renamed))
-        if is_changed:
+        if is_changed and (stands_for or counts_in_queues(name)):
             self._read_again(None)
 
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:

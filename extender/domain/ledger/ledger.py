@@ -26,6 +26,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.domain.ledger.state import Changes, ClaimMoves, Instants, Parts, Refusals
+from extender.domain.model.device_requests import LogicalResources
 from extender.domain.model.evictions import FROM_OTHERS, Move, PastEviction, Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict, lacks_only_capacity
@@ -69,6 +70,7 @@ class Ledger:
         on_shown: Callable[[], None] | None = None,
         wall_clock: Callable[[], float] = lambda: 0.0,
         jobs: JobRules | None = None,
+        logical: LogicalResources | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.decisions = Decisions()  # the last published decisions
@@ -93,7 +95,7 @@ class Ledger:
         jobs = jobs or JobRules()
         self._stuck = StuckPods(self.registry, clock, wall_clock)
         self._infos = GroupInfos(self.registry, self.claims, wall_clock, self._stuck.uids)
-        self.pods = Pods(parts, ownership, self._stuck)
+        self.pods = Pods(parts, ownership, self._stuck, logical)
         self._meter = UsageMeter(PastUsage(wall_clock()), self.limits.usage_half_life)
         self.intake = Intake(parts, self.pods, jobs, self._meter, self._stuck)
         self.groups = GroupQueries(parts, self.pods)

@@ -23,6 +23,7 @@ from extender.domain.ledger.state import Parts
 from extender.domain.model.device_requests import (
     ClaimKey,
     DeviceUsers,
+    LogicalResources,
     SharedClaims,
     claims_of,
     requests_devices,
@@ -155,11 +156,13 @@ class Pods:
     `left`: scheduler names whose pods another scheduler places. Look-ups need no lock.
     """
 
-    def __init__(self, parts: Parts, ownership: Ownership, stuck: StuckPods) -> None:
+    def __init__(
+        self, parts: Parts, ownership: Ownership, stuck: StuckPods, logical: LogicalResources | None = None
+    ) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
         self.left: frozenset[str] = frozenset()
         self.ownership = ownership
-        self.shapes = Shapes()
+        self.shapes = Shapes(logical)
         self._records = PodRecords(self.shapes, ownership.auto_groups)
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._releases, self._changes = parts.releases, parts.changes

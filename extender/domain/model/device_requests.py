@@ -2,24 +2,27 @@
 
 The resource has the name of the extended resource that the class backs, so that it adds up with the amounts
 of a device plugin; without one, it is `deviceclass/NAME`. A claim that several pods name counts for one of
-them. What amounts cannot say is left out, and the scheduler decides on it: alternatives, and selectors of a
-request, which only narrow the class.
+them. A request with selectors of its own also asks for devices of a selection, which count on nodes only.
+What amounts cannot say is left out, and the scheduler decides on it: alternatives, for example.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from extender.api.objects.devices import EXTENDED_PREFIX, ClaimSpec, DeviceRequest
+from extender.api.objects.devices import EXTENDED_PREFIX, ClaimSpec, ExactRequest
 from extender.api.objects.pods import NodeSelectorTerm, Pod, PodClaim, PodSpec
-from extender.api.units import listed
-from extender.domain.model.resources import MOST, Resources, add
+from extender.api.setting_kinds import LogicalResource
+from extender.api.units import at_most, listed
+from extender.domain.model.resources import MOST, Resources, add, counts_in_queues, selected
 
 _NODE_NAME = "metadata.name"  # the field by which an allocation names its node
 _MOST_CLAIMS = 256  # claims of one pod, and requests of one claim, that are counted
 _CLASS_PREFIX = "deviceclass/"
+_LONGEST = 120  # characters of a selector that names show
 _NONE: Resources = {}
 K = TypeVar("K")
 V = TypeVar("V")
@@ -50,26 +53,86 @@ class ClaimState(NamedTuple):
 _NO_STATE = ClaimState()
 
 
+class Selection(NamedTuple):
+    """Devices of a class that the selectors of a request admit."""
+
+    device_class: str
+    expressions: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Return a name for users, in the place of that of a class; long selectors are shortened."""
+        text = " ".join(" && ".join(self.expressions).split())
+        if len(text) > _LONGEST or " of " in text:
+            digest = blake2b(text.encode(), digest_size=4).hexdigest()
+            text = f"{text[:_LONGEST].replace(' of ', ' ')}... ({digest})"
+        return selected(self.device_class, text)
+
+
 def resource_of_class(name: str, extended: str = "") -> str:
     """Return the resource of a DeviceClass. `extended`: the extended resource that it backs, if any."""
     return extended or f"{_CLASS_PREFIX}{name}"
 
 
+class LogicalResources:
+    """Resources of the configuration that stand for others.
+
+    Nodes offer them, and pods request them, in the same proportion to those others, so they never prevent a
+    pod from fitting on a node.
+    """
+
+    def __init__(self, configured: Iterable[LogicalResource] = ()) -> None:
+        self._each: dict[str, dict[str, int]] = {}  # amounts that one of a resource stands for
+        self.capacities: dict[str, dict[str, str]] = {}  # names of capacities, by DeviceClass and resource
+        for name, parts in configured:
+            for part in parts:
+                if part.capacity:
+                    device_class = part.resource.removeprefix(_CLASS_PREFIX)
+                    self.capacities.setdefault(device_class, {})[name] = part.capacity
+                else:
+                    self._each.setdefault(part.resource, {})[name] = at_most(part.amount)
+
+    def set_each(self, resource: str, amounts: Resources) -> bool:
+        """Record capacities that one of a resource stands for; return whether they changed."""
+        before = self._each.get(resource, _NONE)
+        if is_changed := any(before.get(name) != amount for name, amount in amounts.items()):
+            self._each[resource] = {**before, **amounts}
+        return is_changed
+
+    def forget(self, resource: str) -> None:
+        self._each.pop(resource, None)
+
+    def of(self, amounts: Resources) -> Resources:
+        """Return the logical amounts for which some amounts stand."""
+        sums: dict[str, int] = {}
+        for name in amounts.keys() & self._each.keys():
+            add(sums, self._each[name], amounts[name])
+        return sums
+
+
 class DeviceRequests:
     """DeviceClasses, claims and their templates, and what pods request of devices by them."""
 
-    def __init__(self) -> None:
-        self._resources: dict[str, str] = {}  # by DeviceClass; empty: it is not counted
-        self._claims: dict[ClaimKey, Resources] = {}  # number of devices by class
+    def __init__(self, logical: LogicalResources) -> None:
+        self.logical = logical
+        self._resources: dict[str, str] = {}  # by DeviceClass or selection; empty: it is not counted
+        self._claims: dict[ClaimKey, Resources] = {}  # number of devices by class and selection
         self._states: dict[ClaimKey, ClaimState] = {}  # of claims, not of templates
 
-    def set_class(self, name: str, resource: str | None) -> bool:
-        """Record the resource of a class; return whether it changed.
+    def set_class(self, name: str, resource: str | None, stands_for: Resources = _NONE) -> bool:
+        """Record the resource of a class, or that of a selection; return whether anything changed.
 
-        `resource`: empty if no node alone offers its devices, so that they are not counted; None: the class
-        is gone.
+        Args:
+            name: Its name.
+            resource: Empty if no node alone offers its devices, so that they are not counted; None: the class
+                is gone.
+            stands_for: Logical amounts that one device stands for by its capacities; for a selection, without
+                those of its class.
         """
-        return _put(self._resources, name, resource)
+        if resource is None and not counts_in_queues(name):
+            self.logical.forget(self._resources.get(name, ""))
+        is_changed = _put(self._resources, name, resource)
+        return self.logical.set_each(resource or "", stands_for) or is_changed
 
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> bool:
         """Record a claim or template; return whether it changed for its pods. `spec`: None if it is gone."""
@@ -139,29 +202,35 @@ class DeviceRequests:
         others = {resource: requests[name] for name, resource in names.items() if resource}
         return others | {name: amount for name, amount in requests.items() if name not in names}
 
-    def _resource_of(self, device_class: str) -> str:
-        return self._resources.get(device_class, resource_of_class(device_class))
+    def _resource_of(self, name: str) -> str:
+        unknown = resource_of_class(name) if counts_in_queues(name) else ""
+        return self._resources.get(name, unknown)
 
     def counted(self, requests: Resources, spec: PodSpec, namespace: str) -> Resources:
         """Return the requests of a pod with its devices, each under the resource of its class."""
         if not requests_devices(spec):
-            return requests
+            return self._with_logical(requests)
         sums: dict[str, int] = {}
         for name, amount in requests.items():
             own = _class_named_by(name)
             add(sums, {self._resource_of(own) if own else name: amount})
         add(sums, self.of_claims(spec, namespace))
         sums.pop("", None)
-        return {name: min(amount, MOST) for name, amount in sums.items()}
+        return {name: min(amount, MOST) for name, amount in self._with_logical(sums).items()}
+
+    def _with_logical(self, requests: Resources) -> Resources:
+        return {**requests, **more} if (more := self.logical.of(requests)) else requests
 
     def key_of(self, spec: PodSpec, namespace: str) -> tuple[object, ...]:
         """Return a key of what classes and claims add to the requests of a pod; empty: nothing."""
         if not requests_devices(spec):
             return ()
         names = sorted(filter(None, map(_class_named_by, _requested_names(spec))))
-        claims = sorted(self.of_claims(spec, namespace).items())
-        resources = [(name, self._resource_of(name)) for name in names]
-        return namespace, claims, resources, self.nodes_of(spec, namespace)
+        named = {self._resource_of(name): 1 for name in names}
+        claims = self.of_claims(spec, namespace)
+        resources = sorted(claims.items()), [(name, self._resource_of(name)) for name in names]
+        stands_for = self.logical.of(claims), self.logical.of(named)
+        return namespace, resources, stands_for, self.nodes_of(spec, namespace)
 
 
 def _put(known: dict[K, V], key: K, now: V | None) -> bool:
@@ -354,22 +423,41 @@ def _only_node(terms: Sequence[NodeSelectorTerm]) -> str:
     return names[0] if len(fields) == len(names) == 1 else ""
 
 
-def class_of_request(spec: ClaimSpec, request: str) -> str:
-    """Return the class of a claim's request by its name; empty if it has alternatives."""
-    found = (each for each in spec.devices.requests or () if each.name == request and each.exactly)
-    return next((each.exactly.device_class_name for each in found if each.exactly), "")
+def selection_of(request: ExactRequest) -> Selection | None:
+    """Return the selection of a request; None: any device of the class will do."""
+    expressions = tuple(each.cel.expression for each in request.selectors or () if each.cel)
+    return Selection(request.device_class_name, expressions) if expressions else None
+
+
+def classes_of_request(spec: ClaimSpec, name: str) -> tuple[str, ...]:
+    """Return the names of class and selection of a claim's request; empty if it has alternatives."""
+    found = (request for each, request in _exact_requests(spec) if each == name)
+    return next(map(_names_of, found), ())
+
+
+def selections_of(spec: ClaimSpec) -> dict[str, Selection]:
+    """Return the selections of a claim by name."""
+    found = (selection_of(request) for _, request in _exact_requests(spec))
+    return {selection.name: selection for selection in found if selection}
 
 
 def _devices_of(spec: ClaimSpec) -> Resources:
-    """Return the least number of devices that a claim takes, by class."""
+    """Return the least number of devices that a claim takes, by class and selection."""
     devices: Counter[str] = Counter()
-    for request in (spec.devices.requests or [])[:_MOST_CLAIMS]:
-        devices.update(dict(_least(request)))
+    for _, request in _exact_requests(spec):
+        is_all = request.allocation_mode == "All"  # of the node that the scheduler chooses: at least one
+        number = 1 if is_all else max(request.count, 1)
+        devices.update(dict.fromkeys(() if request.admin_access else _names_of(request), number))
     return {name: min(number, MOST) for name, number in devices.items()}
 
 
-def _least(request: DeviceRequest) -> Iterator[tuple[str, int]]:
-    exactly = request.exactly
-    if exactly is not None and not exactly.admin_access:
-        is_all = exactly.allocation_mode == "All"  # of the node that the scheduler chooses: at least one
-        yield exactly.device_class_name, 1 if is_all else max(exactly.count, 1)
+def _exact_requests(spec: ClaimSpec) -> Iterator[tuple[str, ExactRequest]]:
+    """Yield the requests of a claim by name, without those that have alternatives."""
+    for request in (spec.devices.requests or [])[:_MOST_CLAIMS]:
+        if request.exactly is not None:
+            yield request.name, request.exactly
+
+
+def _names_of(request: ExactRequest) -> tuple[str, ...]:
+    selection = selection_of(request)
+    return (request.device_class_name, selection.name) if selection else (request.device_class_name,)

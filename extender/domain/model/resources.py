@@ -28,6 +28,7 @@ CPU, MEMORY, PODS = "cpu", "memory", "pods"
 # sums over all nodes that numpy works with stay inside 64 bits.
 MOST = 2**48
 _IN = " of "  # separator in RESOURCE of FLAVOR; names of resources have no space
+_WHERE = " where "  # separator in RESOURCE where SELECTOR: devices that a request selects
 _NATIVE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 _MILLI = 1000
 
@@ -79,6 +80,16 @@ def resource_of(name: str) -> str:
     return name.partition(_IN)[0]
 
 
+def selected(name: str, selector: str) -> str:
+    """Return the name of the devices of a resource that a selector of a request admits."""
+    return f"{name}{_WHERE}{selector}"
+
+
+def counts_in_queues(name: str) -> bool:
+    """Return whether queues count a resource. Devices that a request selects count on nodes only."""
+    return _WHERE not in name
+
+
 def of_flavor(amounts: Mapping[str, N], flavor: str) -> dict[str, N]:
     """Return the amounts that are counted on the nodes of a flavor, by resource."""
     end = in_flavor("", flavor)
@@ -121,13 +132,13 @@ def largest(left: Resources, right: Resources) -> dict[str, int]:
 
 
 def quantities(amounts: Mapping[str, float]) -> dict[str, str]:
-    """Return amounts as quantities of the API, rounded down."""
-    return {name: _quantity(name, int(amount)) for name, amount in amounts.items()}
+    """Return amounts that queues count as quantities of the API, rounded down."""
+    return {name: _quantity(name, int(amount)) for name, amount in amounts.items() if counts_in_queues(name)}
 
 
 def in_units(amounts: Mapping[str, float]) -> dict[str, float]:
-    """Return amounts as numbers of cores, bytes and pieces, without zeros and pods."""
-    return {name: n / _scale(name) for name, n in amounts.items() if n and name != PODS}
+    """Return amounts that queues count as numbers of cores, bytes and pieces, without zeros and pods."""
+    return {n: m / _scale(n) for n, m in amounts.items() if m and n != PODS and counts_in_queues(n)}
 
 
 def _quantity(name: str, amount: int) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from extender.api.objects import pods
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import Affinity, LabelSelector, NodeSelectorTerm, PodSpec, Toleration
-from extender.domain.model.device_requests import DeviceRequests
+from extender.domain.model.device_requests import DeviceRequests, LogicalResources
 from extender.domain.model.resources import Resources, pod_requests
 from extender.domain.model.selectors import Labels, NodePart, allows, is_tolerated, selects
 
@@ -198,9 +198,9 @@ def _node_terms(written: bytes) -> list[NodeSelectorTerm] | None:
 class Shapes:
     """Interned shapes and labels: equal pods share one of each, freed with the last pod that has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, logical: LogicalResources | None = None) -> None:
         self.labels = SharedLabels()
-        self.devices = DeviceRequests()
+        self.devices = DeviceRequests(logical or LogicalResources())
         self._known: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
         # By a digest of the fields, so that known constraints need no parsing.
         self._written: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()

@@ -11,7 +11,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.resources import PODS, Resources, add, resource_of, show, total
+from extender.domain.model.resources import (
+    PODS,
+    Resources,
+    add,
+    counts_in_queues,
+    resource_of,
+    show,
+    total,
+)
 from extender.domain.model.shared_maps import changed_keys, have_same_keys, with_changes
 from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Demands, Division, Holdings
@@ -440,7 +448,8 @@ class QueueShares:
 
 def total_of(snapshot: Snapshot) -> Resources:
     """Return what all nodes offer together, and those of each flavor."""
-    total = dict(zip(snapshot.dimensions, in_all(snapshot.allocatable), strict=True))
+    amounts = zip(snapshot.dimensions, in_all(snapshot.allocatable), strict=True)
+    total = {name: amount for name, amount in amounts if counts_in_queues(name)}
     if snapshot.pools.all:
         pooled = snapshot.nodes.pool_rows(snapshot.pools)
         total |= pooled.totals_by_pool(snapshot.dimensions, snapshot.allocatable)
@@ -479,10 +488,10 @@ def _demand(queue: QueueInfo, oversell: float) -> QueueDemand:
 
 
 def _with_flavors(demand: QueueDemand, queue: QueueInfo, pooled: PoolRows) -> QueueDemand:
-    """Return the demand with what the queue names and asks of flavors.
+    """Return the demand with the amounts of flavors that the queue names and requests.
 
-    What waits is asked of each flavor that it may use. Of what a queue deserves, or is guaranteed, of
-    flavors it has the sum where it names none itself.
+    Waiting groups request each flavor that they may use. A queue that names no deserved or guaranteed amount
+    of a resource has the sum of those of its flavors.
     """
     named: dict[str, dict[str, int]] = {}
     sums: dict[str, dict[str, int]] = {}

@@ -7,6 +7,7 @@ Three cases report on them:
 - gated: gangs whose pods are born with our gate, by the MutatingAdmissionPolicy of the manifests
 - ungated: gangs without a gate: refused at filter until their group may start
 - view: gangs without a gate: the scheduler reads its pods through Muster, which shows those that may start
+- racks: the same, each gang in one rack of 100 nodes
 
 For each cluster and size of gang they run one after the other, stock first and again last, and a ratio is to
 the mean of those two: the API server's store grows with every run, and a shared machine has better and worse
@@ -23,6 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import mean, median
+from typing import Any
 
 from tests.bench.fleet import OURS, STOCK, Fleet, Side, gang, pods
 from tests.bench.load import BoundWatch, Wish, count_bound, create
@@ -54,7 +56,8 @@ class Race:
         if self.gang == 1:
             return pods(namespace, "plain", self.pods, scheduler=OURS, cpu=_CPU)
         sizes = [min(self.gang, self.pods - first) for first in range(0, self.pods, self.gang)]
-        gangs = (gang(namespace, f"gang-{n}", size, scheduler=OURS, cpu=_CPU) for n, size in enumerate(sizes))
+        pod: dict[str, Any] = {"in_rack": self.variant == "racks", "scheduler": OURS, "cpu": _CPU}
+        gangs = (gang(namespace, f"gang-{n}", size, **pod) for n, size in enumerate(sizes))
         return chain.from_iterable(gangs)
 
     @property
@@ -136,7 +139,7 @@ class Races:
 def run(fleet: Fleet, race: Race, patience: float) -> Result:
     show(f"{race.pods} pods: {race.name}")
     namespace = fleet.namespace()
-    view = race.variant == "view"
+    view = race.variant in ("view", "racks")
     side = fleet.stock(sampled=race.variant == "stock") if race.alone else fleet.ours(view=view)
     with (
         _gating(fleet, namespace, race),

@@ -28,12 +28,12 @@ class Devices:
     def on(self, node: str, count: int, *each: Json) -> None:
         """Publish so many devices on a node, as a driver does.
 
-        `each`: the fields of each device, the last ones for all others.
+        `each`: the fields of each device, the last ones for all others; without any, its attribute `index`.
         """
         name = f"{self._stage.namespace}-{node}"
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
         devices = [
-            {"name": f"gpu-{number}", **(each[min(number, len(each) - 1)] if each else {})}
+            {"name": f"gpu-{number}", **(each[min(number, len(each) - 1)] if each else _index(number))}
             for number in range(count)
         ]
         spec = {"driver": self.driver, "nodeName": node, "pool": pool, "devices": devices}
@@ -80,13 +80,21 @@ class Devices:
         self._create(RESOURCE_CLAIMS, "ResourceClaim", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
 
-    def template(self, name: str, count: int, device_class: str = "", **more: Any) -> Json:
+    def template(self, name: str, count: int, device_class: str = "", first: int = 0, **more: Any) -> Json:
         """Create a template of claims for so many devices, and return the fields that a pod's spec needs.
 
-        `more`: further fields, such as constraints, or other requests.
+        Args:
+            name: Its name.
+            count: The number of devices.
+            device_class: The class, if not the main one.
+            first: The least index of devices that the request selects; 0: it has no selector.
+            more: Further fields, such as constraints, or other requests.
         """
-        chosen = device_class or self.name
-        asked = {"name": "gpu", "exactly": {"deviceClassName": chosen, "count": count}}
+        exactly: Json = {"deviceClassName": device_class or self.name, "count": count}
+        if first:
+            expression = f"device.attributes['{self.driver}'].index >= {first}"
+            exactly["selectors"] = [{"cel": {"expression": expression}}]
+        asked = {"name": "gpu", "exactly": exactly}
         spec = {"spec": {"devices": {"requests": [asked], **more}}}
         self._create(CLAIM_TEMPLATES, "ResourceClaimTemplate", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
@@ -102,3 +110,7 @@ class Devices:
         self._stage.api.create(
             resource, {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
         )
+
+
+def _index(number: int) -> Json:
+    return {"attributes": {"index": {"int": number}}}
