@@ -45,6 +45,9 @@ SLICE_TOPOLOGY = "kube-muster.io/slice-topology"  # annotation of pods: the labe
 SLICE_SIZE = "kube-muster.io/slice-size"  # annotation of pods: pods of a slice
 KUEUE_SLICE_TOPOLOGY = "kueue.x-k8s.io/podset-slice-required-topology"
 KUEUE_SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
+# Annotation of a PodGroup, job or pod: what follows if a domain lacks capacity for lost members.
+ON_LOST_DOMAIN = "kube-muster.io/on-lost-domain"
+WAIT, RESTART = "wait", "restart"  # its values; the default is to wait
 KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # Kueue's annotation for it
 START_TIMEOUTS = "kube-muster.io/start-timeouts"  # annotation of a PodGroup: start timeouts in a row
 SPREAD = "Spread"  # spec.placement of a queue

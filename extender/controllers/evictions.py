@@ -38,10 +38,12 @@ _REASONS: Mapping[EvictionCause, EventReason] = {
     EvictionCause.UNMANAGED: EventReason.PREEMPTED,
     EvictionCause.CONSOLIDATE: EventReason.CONSOLIDATED,
     EvictionCause.DRAIN: EventReason.DRAINED,
+    EvictionCause.RESTART: EventReason.RESTARTED,
 }
 _PURPOSES: Mapping[EvictionCause, str] = {
     EvictionCause.UNDO: "because the start of its group failed",
     EvictionCause.DRAIN: "to drain its queue",
+    EvictionCause.RESTART: "to restart its group elsewhere",
 }
 _FOR_OTHERS = "to free capacity for others"
 

@@ -31,7 +31,7 @@ from extender.apimachinery.kinds import (
 )
 from extender.apimachinery.objects import UNREADABLE, typed
 from extender.apimachinery.quotas import is_counted
-from extender.domain.admission.faults import Code, workload_warnings
+from extender.domain.admission.faults import Code, review_on_lost_domain, workload_warnings
 from extender.domain.admission.queues import flavor_warnings, review_flavor, review_queue
 from extender.domain.admission.submission import unread_annotations
 from extender.domain.ledger.topologies import BadTopology, levels_of
@@ -278,6 +278,7 @@ def _webhook_refusals(found: Sequence[Manifest], notes: list[str]) -> Iterator[s
                 else:
                     yield f"{subject}: {fault}"
             reported += flavor_warnings(queue, None, tree)
+        yield from (f"{subject}: {fault}" for fault in review_on_lost_domain(manifest.object))
         yield from (f"{subject}: {fault}" for fault in _faults_about_nodes(manifest))
         if manifest.kind is VOLCANO_JOBS:
             try:

@@ -46,6 +46,7 @@ from extender.domain.admission.faults import (
     contradicting_levels,
     ignored_fields,
     named_levels,
+    review_on_lost_domain,
     unknown_levels,
     workload_warnings,
 )
@@ -147,15 +148,21 @@ class EntryRules:
 
 
 def with_warnings(review: Rule, ledger: Ledger) -> Rule:
-    """Return the rule with warnings about unreadable annotations, ignored fields, and unknown levels."""
+    """Return the rule with faults of annotations, and warnings.
+
+    Warnings are about unreadable annotations, ignored fields, and unknown levels.
+    """
 
     def reviewed(request: ReviewRequest) -> ReviewOutcome:
         outcome, meta = review(request), read(request.object, AnyObject).metadata
         pods = read(request.object, Job).pod if request.kind.group == _BATCH else None
         warnings = [*outcome.warnings, *unread_annotations(meta, pods), *_ignored(request)]
-        refused = {str(fault) for fault in outcome.faults}
+        before = [*review_on_lost_domain(read_if_there(request.old_object, dict[str, Any]) or {})]
+        invalid = review_on_lost_domain(read(request.object, dict[str, Any]))
+        faults = [*outcome.faults, *(fault for fault in invalid if fault not in before)]
+        refused = set(map(str, faults))
         levels = [warning for warning in _about_levels(request, ledger) if warning not in refused]
-        return outcome._replace(warnings=[*warnings, *levels])
+        return outcome._replace(faults=faults, warnings=[*warnings, *levels])
 
     return reviewed
 

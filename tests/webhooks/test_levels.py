@@ -123,3 +123,25 @@ def test_a_level_that_another_field_overrules_is_named(desk: Desk) -> None:
 )
 def test_requests_that_add_up_do_not_contradict(annotations: Json, *, desk: Desk) -> None:
     assert contradictions(desk, group(annotations)) == []
+
+
+@each_of(
+    ("/podgroups/validate", GROUP, group({keys.ON_LOST_DOMAIN: "move"}), ""),
+    ("/other-podgroups/validate", NATIVE, group({keys.ON_LOST_DOMAIN: "move"}), ""),
+    ("/jobs/validate", JOB, job({keys.ON_LOST_DOMAIN: "move"}), "spec.template."),
+    ("/pods/validate", POD, {**group({keys.ON_LOST_DOMAIN: "move"}), "spec": CONTAINERS}, ""),
+)
+def test_an_unknown_value_of_on_lost_domain_is_refused(
+    path: str, kind: Json, thing: Json, template: str, *, desk: Desk
+) -> None:
+    field = f"{template}metadata.annotations[{keys.ON_LOST_DOMAIN}]"
+    answer = desk.ask(path, thing, kind=kind)
+    assert answer["status"]["message"].endswith(f"{field}: invalid value 'move': must be wait or restart")
+    assert desk.faults(path, thing, "UPDATE", kind=kind, oldObject=thing) == []
+
+
+@each_of("wait", "restart")
+def test_the_known_values_of_on_lost_domain_are_admitted(value: str, *, desk: Desk) -> None:
+    answer = desk.ask("/podgroups/validate", group({keys.ON_LOST_DOMAIN: value}), kind=GROUP)
+    assert answer["allowed"]
+    assert "warnings" not in answer

@@ -53,6 +53,7 @@ class Code(StrEnum):
     JOB_IMMUTABLE = "JobImmutable"
     BUDGET_NOT_VALID = "BudgetNotValid"
     BUDGET_TWICE = "BudgetTwice"
+    ON_LOST_DOMAIN_NOT_VALID = "OnLostDomainNotValid"
     FLAVOR_NOT_VALID = "FlavorNotValid"
     NOT_READABLE = "NotReadable"
     INVALID_OPERATION = "InvalidOperation"
@@ -171,6 +172,16 @@ def _values_at(thing: Any, path: tuple[str, ...], field: str = "") -> Iterator[t
             yield from _values_at(item, path[1:], f"{field}[{number}]")
     elif isinstance(thing, dict):
         yield from _values_at(thing.get(path[0]), path[1:], f"{field}.{path[0]}".lstrip("."))
+
+
+def review_on_lost_domain(thing: Json) -> Iterator[Fault]:
+    """Yield a fault for each unknown value of the annotation on an object or its pod templates."""
+    for path in _ANNOTATED:
+        for field, annotations in _values_at(thing, path):
+            written = annotations.get(keys.ON_LOST_DOMAIN) if isinstance(annotations, dict) else None
+            if written not in (None, keys.WAIT, keys.RESTART):
+                text = f"invalid value {str(written)[:60]!r}: must be {keys.WAIT} or {keys.RESTART}"
+                yield Fault(Code.ON_LOST_DOMAIN_NOT_VALID, f"{field}[{keys.ON_LOST_DOMAIN}]", text)
 
 
 # Annotations that name a level, by the part of the request; those of Muster come before those of Kueue.

@@ -309,7 +309,9 @@ class GroupInfos:
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
             run_time, controller = self._run_time(group), self._controller(group)
             return GroupSpec(
-                False, fault, False, {}, run_time, True, series, submitter, "", stands_for=controller
+                *(False, fault, False, {}, run_time, True, series, submitter, ""),
+                stands_for=controller,
+                restarts=self._restarts(group),
             )
         return GroupSpec(
             recorded=True,
@@ -323,6 +325,7 @@ class GroupInfos:
             submitter=submitter,
             reported_phase=record.phase,
             goes_whole=record.goes_whole,
+            restarts=self._restarts(group),
         )
 
     def _controller(self, group: Group) -> str:
@@ -351,6 +354,11 @@ class GroupInfos:
         said_by = (group.record, self._registry.jobs.get(group.key), group.owner)
         said = [it.run_time for it in said_by if it is not None and it.run_time is not None]
         return said[0] if said else _longest_names(pod.run_time for pod in group.pods.values())
+
+    def _restarts(self, group: Group) -> bool:
+        """Return whether its PodGroup, else the pods' owner, else a pod asks for restarts elsewhere."""
+        known = (group.record, self._registry.jobs.get(group.key), group.owner, *group.pods.values())
+        return next((it.on_lost_domain for it in known if it and it.on_lost_domain), "") == keys.RESTART
 
     def _run_limit(self, group: Group) -> float | None:
         """Return the run time limit of the pods, if all have one; else that of their controller."""

@@ -64,11 +64,12 @@ class Group(msgspec.Struct, eq=False):
     ready_at: str = ""  # timestamp of the end of that; empty: it has not been held back
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
     evicted: PastEviction | None = None  # its last eviction that this process has seen
+    restarts: int = 0  # how often it was restarted elsewhere, since lost members had no capacity
 
     def forget_history(self) -> None:
         self.start, self.entitled_in, self.ran_with = Start(), "", None
         self.reduced_to, self.waited, self.took_from, self.lost_work = None, False, {}, 0.0
-        self.gave_to, self.evicted = {}, None
+        self.gave_to, self.evicted, self.restarts = {}, None, 0
 
     def restart(self) -> None:
         """Reset the decisions on the group: its PodGroup was replaced.

@@ -46,6 +46,7 @@ from extender.domain.snapshot.snapshot import Limits, Snapshot
 from extender.domain.snapshot.wholeness import running_since
 
 __all__ = ["Confirmation", "Ledger"]
+_MOST_DOUBLED = 5  # how often the pause between two restarts of a group is doubled
 
 
 class Ledger:
@@ -557,11 +558,12 @@ class ReclaimedCapacity:
         group = self._registry.groups.get(moved)
         if group is not None and group.info is not None:
             node_of, going = dict(_pods_with_nodes(group.info)), reclaim.homes
-            homes = tuple(
-                (group.pods[uid], going[uid]) for uid in node_of if uid in going and uid in group.pods
-            )
-            stayed = len(node_of) - len(homes)
-            self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, homes, stayed)
+            homes = tuple((group.pods[uid], node) for uid, node in going.items() if uid in group.pods)
+            stayed = len(node_of.keys() - going.keys())
+            group.restarts += reclaim.is_restart
+            doubled = min(group.restarts - 1, _MOST_DOUBLED) if reclaim.is_restart else 0
+            again_at = reclaim.since + self._memory * 2**doubled
+            self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, again_at, homes, stayed)
 
     def moves(self, groups: Mapping[GroupKey, GroupInfo], now: float) -> dict[GroupKey, Move]:
         """Return the last move of each group that may not move again yet.
@@ -573,7 +575,7 @@ class ReclaimedCapacity:
         for key, move in known.items():
             group = groups.get(key)
             homes: Sequence[tuple[PodRecord, str]] = ()
-            if group is not None and move.at + self._memory > now:
+            if group is not None and move.again_at > now:
                 self._moves[key] = move
                 homes = self._left(move, group) if now < move.until else ()
                 found[key] = replace(move, homes=tuple(homes))
@@ -606,7 +608,7 @@ class ReclaimedCapacity:
     def expiries(self, now: float) -> Iterator[float]:
         """Yield the times at which places, or known moves, expire."""
         for move in self._moves.values():
-            yield move.until if now < move.until else move.at + self._memory
+            yield move.until if now < move.until else move.again_at
 
 
 def _pods_with_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:

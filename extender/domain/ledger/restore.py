@@ -169,6 +169,7 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         stands_for=spec.stands_for,
         preemptable=spec.preemptable,
         goes_whole=spec.goes_whole,
+        on_lost_domain=keys.RESTART if spec.restarts else "",
         checkpoint=info.checkpoint,
         may_use=info.queue if info.use_allowed else "",
         topology=_topology_of(info),
@@ -190,6 +191,7 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
         may_use=info.queue if info.use_allowed else "",
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
+        on_lost_domain=keys.RESTART if info.spec.restarts else "",
         topology=_topology_of(info),
     )
 

@@ -97,6 +97,7 @@ class EvictionCause(StrEnum):
     UNMANAGED = "PreemptUnmanaged"  # a pod of another scheduler, of lower priority than the group
     CONSOLIDATE = "Consolidate"  # it fits elsewhere, so that a group gets capacity in one piece
     DRAIN = "Drain"  # the stopPolicy of its queue is HoldAndDrain
+    RESTART = "Restart"  # its domain lacks capacity for lost members, and another has it for the whole group
 
 
 FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # a queue reclaims from another one
@@ -115,7 +116,10 @@ class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reclaim(msgspec.Struct, frozen=True):
-    """Reclaim for a group, in force until the group starts or no longer needs it, or until its deadline."""
+    """Reclaim for a group, in force until the group starts or no longer needs it, or until its deadline.
+
+    The restart of a running group is a reclaim, too: its own members move.
+    """
 
     victims: tuple[ReclaimVictim, ...]  # victims; empty: terminating pods are enough
     plan: Mapping[Uid, str]  # the nodes on which the group's missing members will stand
@@ -123,6 +127,10 @@ class Reclaim(msgspec.Struct, frozen=True):
     until: float  # when it is given up
     detail: str  # the queues, amounts and deadline, for users
     homes: Mapping[Uid, str] = {}  # of victims that move: nodes reserved for their replacements
+
+    @property
+    def is_restart(self) -> bool:
+        return any(victim.cause is EvictionCause.RESTART for victim in self.victims)
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -134,6 +142,7 @@ class Move(msgspec.Struct, frozen=True):
     claimant: GroupKey  # the group that gets the capacity
     at: float  # when it was decided
     until: float  # end of the reservation for their replacements
+    again_at: float  # when it may move again
     homes: tuple[tuple[PodRecord, str], ...]  # members, and the nodes of their replacements
     stayed: int  # number of other members with nodes at that time
 

@@ -36,6 +36,7 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     run_time: float | None = None  # seconds that its group will run, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # for all its pods, by its annotations
+    on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
 
 
 def owner_record(workload: Workload) -> OwnerRecord:
@@ -50,6 +51,7 @@ def owner_record(workload: Workload) -> OwnerRecord:
         checkpoint=checkpoint_of(workload.metadata),
         run_time=run_time_of(workload.metadata),
         topology=topology_of(annotations),
+        on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),
     )
 
 

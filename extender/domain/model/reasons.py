@@ -78,6 +78,7 @@ class EventReason(StrEnum):
     PREEMPTED = "Preempted"
     CONSOLIDATED = "Consolidated"
     DRAINED = "Drained"
+    RESTARTED = "Restarted"
     RECLAIM_LOOP = "ReclaimLoop"
     QUEUE_OPENED = "QueueOpened"
     QUEUE_CLOSING = "QueueClosing"
@@ -99,7 +100,10 @@ class EventReason(StrEnum):
     INVALID_SCHEDULE = "InvalidSchedule"
 
 
-EVICTED = (EventReason.RECLAIMED, EventReason.PREEMPTED, EventReason.CONSOLIDATED, EventReason.DRAINED)
+EVICTED = (
+    *(EventReason.RECLAIMED, EventReason.PREEMPTED, EventReason.CONSOLIDATED),
+    *(EventReason.DRAINED, EventReason.RESTARTED),
+)
 LACKS_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.NO_DOMAIN)
 # Reasons that a further node may change, as for a scheduler without Muster. A pod that the scheduler's own
 # rules reject everywhere may lack a node in a volume's zone, or a domain to spread over.

@@ -97,6 +97,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     is_replaced: bool = False  # a controller makes another one in its place
     run_time: float | None = None  # seconds that its group will run, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # for the pods of its role, by its annotations
+    on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
     pod_sets: tuple[TopologySet, ...] = ()  # the largest first; only as a member of a GroupInfo
     index: tuple[int, int] | None = None  # part of the role and index there, as a member of these sets
 
@@ -195,6 +196,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     origin: Origin = Origin.VOLCANO
     topology: TopologyRequest = NO_TOPOLOGY  # for the whole group, by its spec or annotations
     role_topology: Mapping[str, TopologyRequest] = {}  # by role, by its spec
+    on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
 
 
 def is_single(key: GroupKey) -> bool:

@@ -91,6 +91,7 @@ _ANNOTATIONS = frozenset(
         *(keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY),
         *(keys.PREFERRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
         *(keys.SLICE_TOPOLOGY, keys.KUEUE_SLICE_TOPOLOGY, keys.SLICE_SIZE, keys.KUEUE_SLICE_SIZE),
+        keys.ON_LOST_DOMAIN,
     }
 )
 _LABELS = frozenset(
@@ -222,6 +223,7 @@ class PodRecords:
             checkpoint=checkpoint_of(meta),
             run_time=run_time_of(meta),
             topology=topology,
+            on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),
             is_replaced=ownership.controller_of(meta.owner_references) is not None,
         )
         is_alone = not ownership.group_name(pod) and (not self._auto_groups or controller is None)
@@ -460,6 +462,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         may_use=recorded_use(meta, "PodGroup"),
         topology=first_request(network_topology(spec.network_topology), topology_of(annotations)),
         role_topology=role_topology(spec.sub_group_policy or ()),
+        on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),
         series=series_of(meta.namespace, ownership.name_of(kind), ownership.name_of(source)),
         stands_for=ownership.name_of(made_for.spoken_name) if made_for is not None else "",
     )

@@ -1,32 +1,40 @@
-"""Consolidation: moves pods for a gang whose free capacity is fragmented.
+"""Consolidation: moves pods for a gang whose free capacity is fragmented, and gangs out of their domain.
 
 A pod moves by eviction: its controller creates a replacement, which starts elsewhere. So only pods move that
 are replaced, and only if there is a place for each of them next to the gang. The places are found before any
 eviction, and reserved until the replacements run there; the capacity that the pods leave is reserved for the
 gang. A move has the price of any other eviction; since all pods come back, no queue loses capacity, and
 shares do not prevent it.
+
+A restart moves a whole group, if its domain lacks capacity for lost members, and its owner asks for that. It
+waits for a grace period and for capacity in one domain, and pauses after each restart of the same group.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
-from extender.domain.model.evictions import Move, Reclaim
+from extender.domain.model.evictions import Eviction, EvictionCause, Move, Reclaim, ReclaimVictim
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, total
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.affinity import OverBudget
-from extender.domain.placement.eviction_units import Disruptions, EvictionUnit
+from extender.domain.placement.eviction_units import Disruptions, EvictionUnit, running_members
 from extender.domain.placement.planner import PlannedPod, Planner, rows_of
 from extender.domain.placement.victim_search import Found, Search
 from extender.domain.scheduling.backfill import ReservedCapacity
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import on_nodes_of
+from extender.domain.scheduling.flavors import flavors_in_use, on_nodes_of, role_of
 from extender.domain.scheduling.headroom import Amounts, Need, reserve
 from extender.domain.scheduling.lending import VictimShares
+from extender.domain.scheduling.obstacles import blocking_decision
 from extender.domain.scheduling.victims import live_pod
+from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
-from extender.domain.snapshot.wholeness import Missing
+from extender.domain.snapshot.phases import has_run
+from extender.domain.snapshot.wholeness import Missing, members_to_replace
 
 _SEARCHES = 4  # searches for one gang in one cycle, each without the units that found no place before
 _MOST = 64  # pods that move for one gang
@@ -160,3 +168,90 @@ def _reserve_move(
     requests = total(pod.shape.requests for pod, _ in homes)
     reservation = Reservation(move.at, nodes, requests, is_promised=True, is_for_moved=True)
     return ReservedCapacity(group, reservation, rows, needs, needs, Need(headroom, headroom), binds=True)
+
+
+def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], capacity: Callable[[], Planner]) -> None:
+    """Restart groups whose domain has lacked capacity for lost members for the grace period.
+
+    Where a restart is not possible yet, their decisions say why. `capacity`: returns what no group will use.
+    """
+    planner: Planner | None = None
+    for group in () if cycle.has_begun_reclaim else groups:  # its capacity is reserved from the next cycle on
+        decision, since = cycle.decided[group.key], group.start.no_domain_since
+        if group.spec.restarts and decision.reason is Reason.NO_DOMAIN and since is not None:
+            with Guard(cycle, group):
+                if not (why := _why_no_restart(cycle, group, since)):
+                    planner = planner or capacity()
+                    homes = _homes_elsewhere(cycle, group, planner)
+                    if homes:
+                        cycle.settle(_begin_restart(cycle, group, decision, homes))
+                        continue
+                    why = "it restarts elsewhere once a domain has capacity for all its members"
+                cycle.settle(replace(decision, detail=f"{decision.detail}; {why}"))
+
+
+def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:
+    """Return why a group does not restart elsewhere yet, for users; empty: only capacity may be lacking."""
+    snapshot, pods, wanted = cycle.snapshot, group.computed(running_members), members_to_replace(group)
+    last = snapshot.moves.get(group.key)
+    earliest = max(since + cycle.limits.lost_domain_grace, last.again_at if last is not None else since)
+    if not cycle.is_due(earliest):
+        return f"it restarts elsewhere from {snapshot.timestamp(earliest)} on"
+    if (blocked := blocking_decision(cycle, group)) is not None:
+        return f"it does not restart elsewhere: {blocked.detail}"
+    is_any_starting = group.assumed or cycle.decided[group.key].plan
+    if is_any_starting or wanted.absent or any(pod.to_be for pod in wanted.members):
+        return "it restarts elsewhere once all its pods exist, and none is starting"
+    if group.succeeded or not (group.job.managed or all(pod.is_replaced for pod in pods)):
+        return "it does not restart elsewhere: some of its pods would not be created again"
+    going = (live_pod(cycle, eviction.victim) for eviction in cycle.evictions.values())
+    budgets = Disruptions(snapshot.disruption_budgets, [pod for pod in going if pod is not None])
+    if refusing := budgets.refusing(pods):
+        return f"it does not restart elsewhere: not allowed by disruption budget {refusing[0]}"
+    return ""
+
+
+def _homes_elsewhere(cycle: Cycle, group: GroupInfo, planner: Planner) -> Mapping[Uid, str]:
+    """Return nodes for all members of a group that begins again, and allocate them; empty: there are none."""
+    pods, in_use = group.computed(running_members), flavors_in_use(cycle.budget.flavors, group, {})
+    members = [*pods, *members_to_replace(group).members]
+    flavors = ((pod, in_use.get(role_of(group, pod))) for pod in members)
+    wanted = [pod if flavor is None else on_nodes_of(flavor, [pod])[0] for pod, flavor in flavors]
+    checkpoint = planner.checkpoint()
+    planner.free(pods)
+    homes = planner.place(wanted)
+    planner.roll_back(checkpoint)
+    if homes is not None:
+        planner.allocate((pod, homes[pod.uid]) for pod in wanted)
+    return homes or {}
+
+
+def _begin_restart(
+    cycle: Cycle, group: GroupInfo, decision: GroupDecision, homes: Mapping[Uid, str]
+) -> GroupDecision:
+    since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
+    whose = group.key, group.queue, EvictionCause.RESTART
+    pods = group.computed(running_members)
+    victims = tuple(ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose) for pod in pods)
+    detail = f"it restarts elsewhere as a whole: {decision.detail}"
+    cycle.has_begun_reclaim = True
+    return _evict_all(cycle, group, Reclaim(victims, {}, since, until, detail, homes))
+
+
+def continue_restart(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+    """Return the decision on a group that is being evicted to restart elsewhere; None for others."""
+    reclaim = cycle.reclaims.get(group.key)
+    if reclaim is None or not (reclaim.is_restart and has_run(group)) or cycle.is_due(reclaim.until):
+        return None
+    return _evict_all(cycle, group, reclaim)
+
+
+def _evict_all(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> GroupDecision:
+    """Evict all members of a group until none is left. Until then it gets no replacements."""
+    for victim in reclaim.victims:
+        if live_pod(cycle, victim) is not None:
+            cycle.evictions[victim.uid] = Eviction(victim, reclaim.detail)
+    decision = GroupDecision(
+        group.key, group.queue, Verdict.RUNNING, Reason.NO_DOMAIN, reclaim.detail, reclaim=reclaim
+    )
+    return replace(decision, stood_whole=group.stood_whole)

@@ -7,7 +7,7 @@ change requeues them (inadmissible.py), and the others follow the same rules as 
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.scheduling import gang_admission, members, reclaim, victims
+from extender.domain.scheduling import consolidation, gang_admission, members, reclaim, victims
 from extender.domain.scheduling.backoff import undo_decision
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
@@ -104,6 +104,9 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     )
     if cycle.draining:
         victims.drain_queues(cycle)
+    if replaced:  # as a whole, where their domain has no capacity for lost members
+        lost = (active.group for active, _ in replaced)
+        consolidation.begin_restarts(cycle, lost, reservations.capacity_besides)
 
     has_allocated = cycle.budget.allocations > allocations or bool(replacements)
     takes = has_allocated or _keeps_any(cycle, lending, reservations)
@@ -135,13 +138,18 @@ def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
     are_any_evicted = bool(cycle.draining or cycle.promised)
     for group in cycle.groups.values():
         with Guard(cycle, group):
-            decision = victims.evicted_whole(cycle, group) if are_any_evicted else None
+            decision = _evicted_whole(cycle, group) if are_any_evicted else None
             decision = decision or decision_at_rest(cycle, group) or _cannot_be_evaluated(cycle, group)
             if decision is None:
                 groups[state_of(group)].append(group)
             else:
                 cycle.decided[group.key] = decision
     return groups
+
+
+def _evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+    """Return the decision on a group all of whose members are being evicted; None for others."""
+    return consolidation.continue_restart(cycle, group) or victims.evicted_whole(cycle, group)
 
 
 def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:

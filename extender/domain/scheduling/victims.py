@@ -49,7 +49,7 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     else:
         pods = group.computed(running_members) if cycle.promised and group.placed else ()
         claimants = {cycle.promised.get(pod.uid) for pod in pods}
-        if not claimants or None in claimants:
+        if not claimants or not claimants.isdisjoint((None, group.key)):
             return None
         why = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
         blocking = Reason.BEHIND_OTHERS
@@ -323,7 +323,7 @@ class Candidates:
         while.
         """
         last = self._cycle.snapshot.moves.get(victim.key)
-        if last is not None and not self._cycle.is_due(last.at + self._cycle.limits.reclaim_memory):
+        if last is not None and not self._cycle.is_due(last.again_at):
             return False
         pods = victim.computed(running_members)
         comes_back = victim.job.managed or all(pod.is_replaced for pod in pods)

@@ -41,7 +41,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     rotation: int | None = None  # the rotation of its queue with its next turn; None: as before
     claims_capacity: bool = False  # whether capacity is reserved for it, within its queue's share
     reservation: Reservation | None = None  # the nodes reserved for it
-    reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it
+    reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it, or its restart
     spared: str = ""  # the group that is spared since it was a victim before, for users; empty: none
     price: str = ""  # until when the price of its victims delays it, for users; empty: no delay
     exceeds_queue: bool = False  # it never fits because of its queue: no further node would help
@@ -139,6 +139,9 @@ def start_after(
     places_since = None
     if decision.reason is Reason.WINDOW_FULL:
         places_since = now if start.places_since is None else start.places_since
+    no_domain_since = None
+    if decision.reason is Reason.NO_DOMAIN and decision.verdict is Verdict.RUNNING:
+        no_domain_since = now if start.no_domain_since is None else start.no_domain_since
     idle = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
     if decision.failed:
         is_undone = bool(decision.undo) and start.admitted_at is not None and undone is not None
@@ -155,7 +158,7 @@ def start_after(
         case Verdict.STARTING if start.admitted_at is None:
             return replace(idle, admitted_at=now, admitted=True, rotation=rotation, places_since=None)
         case Verdict.RUNNING if stood_whole and not decision.retry_at:
-            return Start(places_since=places_since)
+            return Start(places_since=places_since, no_domain_since=no_domain_since, reclaim=decision.reclaim)
         case Verdict.ENDED:
             return Start()
         case Verdict.RUNNING:
@@ -233,7 +236,8 @@ def turn_transition(before: GroupDecision | None, now: GroupDecision) -> Transit
         reason = now.reason or Reason.BACKING_OFF
         return Transition(reason, _message(reason, now.detail), warning=True, for_members=True)
     if now.reclaim and not before.reclaim:
-        return Transition(Reason.RECLAIMING, _message(Reason.RECLAIMING, now.detail), for_members=True)
+        reason = now.reason or Reason.RECLAIMING
+        return Transition(reason, _message(reason, now.detail), for_members=True)
     if now.spared and not before.spared:
         return Transition(EventReason.RECLAIM_LOOP, now.spared, warning=True)
     if now.verdict is Verdict.RUNNING is not before.verdict:

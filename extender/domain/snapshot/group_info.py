@@ -94,8 +94,11 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     rotation: int | None = None  # the rotation of its queue with its next turn; None: not set
     claims_since: float | None = None  # since when capacity is reserved for its claim; None: none
     places_since: float | None = None  # since when it lacks only places in the window; None: it lacks more
+    no_domain_since: float | None = (
+        None  # since when its domain lacks capacity for members of a running group
+    )
     reservation: Reservation | None = None  # the nodes reserved for it, once it has waited too long
-    reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it; None: none is
+    reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it, or its restart; None: none
 
 
 class GroupSpec(msgspec.Struct, frozen=True, gc=False):
@@ -112,6 +115,7 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     reported_phase: str  # the phase in the status of its PodGroup now
     goes_whole: bool = False  # whether its members are evicted only all together
     stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
+    restarts: bool = False  # whether it restarts elsewhere if its domain lacks capacity for lost members
 
 
 class JobState(msgspec.Struct, frozen=True, gc=False):

@@ -150,6 +150,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # for all its pods, by its spec or annotations
     role_topology: Mapping[str, TopologyRequest] = {}  # by role, by its spec
+    on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
 
     @property
     def needed(self) -> int:
@@ -271,6 +272,7 @@ def job_record(
         run_time=run_time_of(meta),
         may_use=recorded_use(meta, kind.kind),
         topology=topology_of(meta.annotations or {}),
+        on_lost_domain=(meta.annotations or {}).get(keys.ON_LOST_DOMAIN, ""),
     )
     if record.outcome is not None:
         return record
@@ -330,6 +332,7 @@ def owner_of_pods(
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
         topology=topology_of(annotations),
+        on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),
     )
 
 

@@ -103,6 +103,9 @@ class Limits(msgspec.Struct, frozen=True):
     spared: float = 60.0  # how long a pod whose eviction was refused is no victim
     reclaims: int = 8  # for how many groups capacity may be reclaimed at the same time
     reservations: float = 0.1  # the part of the cluster that is reserved at most, or one reservation; 0: none
+    # How long lost members lack capacity in their domain until their group restarts elsewhere: controllers
+    # create replacements within seconds, and a node may return.
+    lost_domain_grace: float = 60.0
     drain: int = 100  # how many pods of a queue that is drained may be on their way out at once
     expected_pods: int = 50_000  # for how many pods that are not made yet the jobs of one namespace may wait
     start_timeouts: int = 3  # how often in a row it may fail to start in time before it is held

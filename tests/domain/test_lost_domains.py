@@ -1,0 +1,163 @@
+"""Gangs whose domain lacks capacity for lost members: they wait, or restart elsewhere as a whole."""
+
+from itertools import pairwise
+from typing import Any
+
+from extender.api import keys
+from extender.domain.model.evictions import EvictionCause
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import budget, node, pod, queue
+from tests.domain.job_world import JobWorld, job, podgroup_name
+from tests.domain.test_topology import IN_A_RACK, RACK, racks, slices
+from tests.domain.world import LIMITS, World, gang
+from tests.rows import each_of
+
+RESTART, WAIT = {keys.ON_LOST_DOMAIN: keys.RESTART}, {keys.ON_LOST_DOMAIN: keys.WAIT}
+GRACE, HOUR = LIMITS.lost_domain_grace, LIMITS.reclaim_memory
+MADE: dict[str, Any] = {"cpu": "4", "owner": "rs"}
+
+
+def running(notes: dict[str, str] = IN_A_RACK | RESTART, **more: Any) -> World:
+    """Return a world with a gang of two that fills rack a; a controller makes its pods. Rack b is empty."""
+    world = World(*racks(a=2), gang("g", 2, notes=notes, **MADE, **more)).start("g")
+    world.pass_time(60)
+    return world.add(*racks(b=2))
+
+
+def lose(world: World, *names: str, **more: Any) -> World:
+    """Lose members with their nodes; their controller makes others of the same names."""
+    for name in names:
+        world.drop_node(world.pods[name].spec.node_name)
+    return remake(world, *names, **more)
+
+
+def remake(world: World, *names: str, **more: Any) -> World:
+    uid = f"-{world.now:g}"
+    world.delete(*names).add(*(pod(name, "g", uid=name + uid, **MADE, **more) for name in names))
+    return world.settle()
+
+
+def evicted(world: World) -> set[str]:
+    return {each.victim.name for each in world.decisions.evictions.values()}
+
+
+def test_a_gang_restarts_as_a_whole_where_its_owner_asks_for_it() -> None:
+    world = lose(running(), "g-1")
+    assert world.reason("g") is Reason.NO_DOMAIN
+    assert world.detail("g").endswith(
+        "for 0 of 1 members; it restarts elsewhere from 2026-01-01T00:18:40Z on"
+    )
+    world.pass_time(GRACE - 1)
+    assert not evicted(world)
+    world.pass_time(2)
+    assert evicted(world) == {"g-0"}
+    assert {each.victim.cause for each in world.decisions.evictions.values()} == {EvictionCause.RESTART}
+    assert (world.verdict("g"), world.reason("g")) == (Verdict.RUNNING, Reason.NO_DOMAIN)
+    assert world.detail("g").startswith(f"it restarts elsewhere as a whole: {RACK}=a has other members")
+    remake(world, "g-0")
+    assert set(world.plan("g").values()) == {"b0", "b1"}
+    assert not evicted(world.start("g"))
+
+
+@each_of(
+    (IN_A_RACK, {}, False),
+    (IN_A_RACK | WAIT, RESTART, False),  # that of the PodGroup comes first
+    (IN_A_RACK, RESTART, True),
+    (RESTART, IN_A_RACK, True),
+    (RESTART, slices(2), True),
+    (RESTART, {keys.PREFERRED_TOPOLOGY: RACK}, False),  # the member starts elsewhere alone
+)
+def test_annotations_of_podgroups_and_pods(
+    of_group: dict[str, str], of_pods: dict[str, str], restarts: bool
+) -> None:
+    world = lose(running(of_group, annotations=of_pods), "g-1", annotations=of_pods)
+    world.pass_time(GRACE + 1)
+    assert bool(evicted(world)) is restarts
+
+
+def test_the_annotation_of_a_job_counts_for_its_pods() -> None:
+    world = JobWorld(*racks(a=2))
+    world.submit(job("train", 2, cpu="4", annotations=IN_A_RACK | RESTART)).work()
+    world.pass_time(60)
+    first = world.ledger.snapshot().groups[world.decision(podgroup_name("train")).key]
+    assert first.spec.restarts
+
+
+def test_no_member_is_evicted_before_a_domain_has_capacity_for_all() -> None:
+    world = running().add(pod("x", on="b0", cpu="1"))
+    lose(world, "g-1").pass_time(GRACE + 1)
+    assert not evicted(world)
+    assert world.detail("g").endswith("once a domain has capacity for all its members")
+    world.finish("x").settle()
+    assert evicted(world) == {"g-0"}
+
+
+def test_a_node_that_returns_within_the_grace_period_gets_the_replacement() -> None:
+    world = lose(running(), "g-1")
+    (rest,) = {"a0", "a1"} - {world.pods["g-0"].spec.node_name}
+    world.pass_time(GRACE / 2)
+    world.add(node(rest, "4", labels={RACK: "a"})).settle()
+    assert set(world.plan("g").values()) == {rest}
+    world.start("g").pass_time(GRACE)
+    assert not evicted(world)
+
+
+@each_of(
+    ({}, "disruption budget team/b", True),
+    ({"owner": ""}, "some of its pods would not be created again", False),
+)
+def test_a_gang_that_may_not_go_says_why(pods: dict[str, str], reported: str, has_budget: bool) -> None:
+    made = MADE | pods
+    world = World(*racks(a=2), gang("g", 2, notes=IN_A_RACK | RESTART, labels={"app": "x"}, **made)).start(
+        "g"
+    )
+    world.pass_time(60)
+    world.add(*racks(b=2), *([budget("b", 0, app="x")] if has_budget else []))
+    lose(world, "g-1").pass_time(GRACE + 1)
+    assert not evicted(world)
+    assert reported in world.detail("g")
+
+
+def test_the_capacity_elsewhere_is_reserved_until_the_members_are_back() -> None:
+    world = lose(running(), "g-1")
+    world.pass_time(GRACE + 1)
+    world.mark_deleted("g-0", grace=30.0)
+    world.add(gang("other", 2, cpu="4", created="2025-01-01T00:00:00Z")).settle()
+    assert world.verdict("other") is Verdict.WAITING
+    remake(world, "g-0")
+    assert set(world.plan("g").values()) == {"b0", "b1"}
+
+
+def test_a_refused_eviction_is_repeated_and_no_member_joins_before() -> None:
+    world = World(*racks(a=3), gang("g", 3, notes=IN_A_RACK | RESTART, **MADE)).start("g")
+    world.pass_time(60)
+    lose(world.add(*racks(b=3)), "g-2").pass_time(GRACE + 1)
+    assert evicted(world) == {"g-0", "g-1"}
+    remake(world, "g-1")
+    assert evicted(world) == {"g-0"}
+    assert not world.plan("g")
+    world.pass_time(LIMITS.reclaim_deadline)
+    assert not evicted(world)
+
+
+def test_restarts_of_one_gang_come_in_growing_intervals() -> None:
+    world, at = running(), list[float]()
+    for number, rack in enumerate("cdef"):
+        world.add(*racks(**{rack: 2}))
+        lose(world, "g-1")
+        while not evicted(world):
+            world.pass_time(GRACE)
+        at.append(world.now)
+        remake(world, "g-0").start("g")
+        assert number or world.ledger.registry.group(world.decision("g").key).restarts == 1
+    pauses = [later - before for before, later in pairwise(at)]
+    assert [round(pause / HOUR) for pause in pauses] == [1, 2, 4]
+
+
+def test_a_stopped_queue_keeps_the_gang_where_it_is() -> None:
+    world = World(*racks(a=2), queue("q"), gang("g", 2, queue="q", notes=IN_A_RACK | RESTART, **MADE))
+    world.start("g").pass_time(60)
+    world.add(*racks(b=2), queue("q", stop_policy="Hold"))
+    lose(world, "g-1").pass_time(GRACE + 1)
+    assert not evicted(world)
+    assert "stopPolicy of queue q is Hold" in world.detail("g")
