@@ -15,7 +15,7 @@ from tests.e2e.conftest import KUBERNETES
 SEED, SECONDS = 7, 40
 LONGEST = 450  # when something is wrong, it waits for that to mend itself; else it takes 90 s
 CAMPAIGN = str(Path(__file__).parents[1] / "storm" / "campaigns" / "ten-thousand.toml")
-MIXES = ("ipv6", "older-etcd", "midway", "midway-view")
+MIXES = ("ipv6", "older-etcd", "racks", "midway", "midway-view")
 
 
 @pytest.mark.timeout(LONGEST + 30)

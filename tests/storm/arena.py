@@ -27,7 +27,7 @@ from tests.storm.clock import Clock
 from tests.storm.plan import Mix
 from tests.storm.sidecar import Sidecar
 from tests.storm.view import View
-from tests.storm.wishes import PRIORITIES, REFUSED, ZONES
+from tests.storm.wishes import PRIORITIES, RACK, RACKS, REFUSED, ZONES
 from tests.storm.witness import Witness
 
 Json = dict[str, Any]
@@ -148,10 +148,10 @@ class Arena:
 
 
 def the_node(number: int) -> dict[str, Any]:
-    """Return the node of this number: every zone has as many, every fourth has GPUs."""
+    """Return the node of this number: every zone and every rack has as many, every fourth has GPUs."""
     gpus: dict[str, Any] = {"example.com/gpu": "4"} if number % 4 == 0 else {}
-    zone = {"zone": ZONES[number % len(ZONES)]}
-    return node(f"n{number}", cpu=NODE_CPU, memory="64Gi", labels=zone, **gpus)
+    labels = {"zone": ZONES[number % len(ZONES)], RACK: RACKS[number * len(RACKS) // NODE_COUNT]}
+    return node(f"n{number}", cpu=NODE_CPU, memory="64Gi", labels=labels, **gpus)
 
 
 @contextmanager

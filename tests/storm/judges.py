@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from extender.api.keys import REQUIRED_TOPOLOGY
 from tests.e2e.harness.amounts import MILLI, Amounts, amounts, requests
 from tests.e2e.harness.objects import GROUP_NAME
 from tests.storm.placing import FreeCapacity, capacities, place, size
-from tests.storm.view import Eviction, holds, stands, unbound
+from tests.storm.view import Eviction, going, holds, stands, unbound
 from tests.storm.wishes import QUEUE
 
 Json = dict[str, Any]
@@ -99,10 +100,27 @@ def idle_capacity(picture: Picture) -> Iterator[str]:
             continue
         if claimed - {waiter.queue} and not _within_share(waiter, picture):
             continue  # it would borrow capacity that is reserved for a group within its share
-        found = [place(waiter.pods, capacities) for capacities in _spaces(waiter, picture, space)]
-        if (placed := found[0]) is not None and None not in found:
-            where = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
-            yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {where}"
+        for inside in _domains(waiter, picture, space):
+            found = [place(waiter.pods, capacities) for capacities in _spaces(waiter, picture, inside)]
+            if (placed := found[0]) is not None and None not in found:
+                where = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
+                yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {where}"
+                break
+
+
+def _domains(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> list[list[FreeCapacity]]:
+    """Return the nodes of each domain that a waiter may use: those of its group's members, if it has any."""
+    notes = waiter.pods[0]["metadata"].get("annotations", {})
+    if not (level := notes.get(REQUIRED_TOPOLOGY)):
+        return [space]
+    labels = {it["metadata"]["name"]: it["metadata"].get("labels", {}) for it in picture.nodes}
+    members = picture.members().get(notes.get(GROUP_NAME, ""), [])
+    stay = [pod for pod in members if holds(pod) and not going(pod)]
+    there = {labels.get(pod["spec"]["nodeName"], {}).get(level) for pod in stay}
+    if there:
+        return [[capacity for capacity in space if capacity.labels.get(level) in there - {None}]]
+    names = {capacity.labels[level] for capacity in space if level in capacity.labels}
+    return [[it for it in space if it.labels.get(level) == name] for name in sorted(names)]
 
 
 def _spaces(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> list[list[FreeCapacity]]:

@@ -1,7 +1,7 @@
 """State of the second judge: limits and their recent values, gangs, and evicted pods."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ class Wrong(StrEnum):
     NODE_OVER = "a node was over its allocatable"
     QUEUE_OVER = "a queue was over its capability"
     BOUND_TWICE = "a pod was bound twice"
+    TWO_DOMAINS = "members that share a domain were bound in two"
     UNASKED_EVICTION = "a pod was evicted, and nothing asked"
 
 
@@ -60,6 +61,24 @@ class Limit:
         if any(amount is None or (name not in amount and not self.of_node) for amount in seen):
             return None
         return max(amount.get(name, 0) for amount in seen if amount is not None)
+
+
+@dataclass
+class NodeLabels:
+    """Labels of a node now, or before it was gone, and earlier ones: (until when, which)."""
+
+    now: Mapping[str, str]
+    before: list[tuple[float, Mapping[str, str]]] = field(default_factory=list)
+
+    def becomes(self, labels: Mapping[str, str], at: float) -> None:
+        if labels != self.now:
+            self.before.append((at, self.now))
+            self.now = labels
+
+    def values(self, name: str, since: float) -> set[str]:
+        """Return the values that a label had since then."""
+        seen = [self.now, *(labels for until, labels in self.before if until >= since)]
+        return {labels[name] for labels in seen if name in labels}
 
 
 @dataclass

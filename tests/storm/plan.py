@@ -37,6 +37,8 @@ MILD_KINDS: dict[str, float] = {
     "cordon-node": 4,
     "shrink-node": 4,
     "taint-node": 2,
+    "fail-node": 2,
+    "relabel-node": 3,
     "lose-gpus": 2,
     "close-queue": 3,
     "cap-queue": 2,

@@ -2,13 +2,14 @@
 
 It shares no line with the first ones and knows nothing of how Muster decides. Versions order what it hears;
 seconds are those of a clock that stands still during outages. Facts that a scheduler cannot have seen or
-undone within `sight` seconds are no fault.
+undone within `sight` seconds are no fault. That holds for the labels of nodes, too: Muster reads them right
+before it sends a binding, which a wire may hold up.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from tests.storm.notes import Accusation, Gang, Leave, Limit, Purpose, Wrong
+from tests.storm.notes import Accusation, Gang, Leave, Limit, NodeLabels, Purpose, Wrong
 from tests.storm.testimony import ONE, Fact, GroupFact, Load, NodeFact, PodFact, QueueFact, more
 
 GOOD_WHILE = 8.0  # seconds after which a gang has run fully, and loses no member without a reason
@@ -26,6 +27,7 @@ class SecondJudge:
         self._came: dict[str, float] = {}  # when each pod came to its node
         self._on: dict[str, set[str]] = defaultdict(set)
         self._nodes: dict[str, Limit] = {}
+        self._labels: dict[str, NodeLabels] = {}
         self._queues: dict[str, QueueFact] = {}
         self._ceilings: dict[str, Limit] = {}
         self._gangs: dict[str, Gang] = defaultdict(Gang)
@@ -39,6 +41,9 @@ class SecondJudge:
                     self._pod(fact)
                 case NodeFact():
                     self._limit(self._nodes, fact, {} if fact.gone else fact.has)
+                    self._labels.setdefault(fact.name, NodeLabels(fact.labels))
+                    if not fact.gone:
+                        self._labels[fact.name].becomes(fact.labels, self._clock(fact.at))
                 case QueueFact():
                     self._queues[fact.name] = fact
                     self._limit(self._ceilings, fact, None if fact.gone else fact.most)
@@ -106,6 +111,24 @@ class SecondJudge:
         if gang is not None and gang.attempt is not None and now - gang.attempt > self._deadline:
             facts = f"{fact.name} after {now - gang.attempt:.0f} s"
             self._accuse(fact.at, fact.name, Wrong.LATE_BINDING, facts)
+        if gang is not None and fact.level:
+            self._compare_domains(fact, now, gang)
+
+    def _compare_domains(self, fact: PodFact, now: float, gang: Gang) -> None:
+        """Compare the newcomer's domain with those of the members of its task that stay."""
+        there = set[str]()
+        for pod in gang.pods.values():
+            if pod.holds and not pod.leaves and (pod.task, pod.level) == (fact.task, fact.level):
+                there |= self._domains(pod, now)
+        own = self._domains(fact, now)
+        if there and own.isdisjoint(there):
+            facts = f"{fact.name} in {', '.join(sorted(own)) or 'none'}, others in {', '.join(sorted(there))}"
+            self._accuse(fact.at, fact.group, Wrong.TWO_DOMAINS, facts)
+
+    def _domains(self, pod: PodFact, now: float) -> set[str]:
+        """Return the domains in which the pod's node was within sight."""
+        labels = self._labels.get(pod.node)
+        return labels.values(pod.level, now - self._sight) if labels is not None else set()
 
     def _compare(self, fact: PodFact, now: float, about: str, pods: Iterable[PodFact], limit: Limit) -> None:
         """Compare the newcomer's resources with the limit, without foreign pods that came within sight."""

@@ -73,6 +73,25 @@ def test_selectors_and_gpus_count() -> None:
     assert reviewed(pod("a", limits={"example.com/gpu": "1"}), group=group(1)) == []
 
 
+def racks(**cpu: str) -> list[Json]:
+    """Return a node of each rack with so much cpu."""
+    nodes = [node(name, amount) for name, amount in cpu.items()]
+    for each in nodes:
+        each["metadata"]["labels"]["rack"] = each["metadata"]["name"][0]
+    return nodes
+
+
+def test_members_that_share_a_rack_must_fit_into_one() -> None:
+    in_a_rack: Json = {"annotations": {"kube-muster.io/required-topology": "rack"}}
+    waiting = (pod("a", **in_a_rack), pod("b", **in_a_rack))
+    assert reviewed(*waiting, group=group(2), nodes=racks(a0="1", b0="1")) == []
+    two = racks(a0="1", b0="1", b1="1")
+    assert reviewed(*waiting, group=group(2), nodes=two) == idle("a on b0, b on b1")
+    there = pod("c", on="a0", **in_a_rack)
+    assert reviewed(there, *waiting, group=group(3), nodes=two) == []
+    assert reviewed(there, waiting[0], group=group(2), nodes=racks(a0="1", a1="1")) == idle("a on a1")
+
+
 def test_missing_members_excuse_a_waiting_gang() -> None:
     assert reviewed(pod("a"), group=group(2)) == []
     assert (

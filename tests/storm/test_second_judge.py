@@ -33,9 +33,10 @@ class History:
         self.facts: list[Fact] = []
         self.node(0, "n", cpu=4)
 
-    def node(self, at: float, name: str, *, gone: bool = False, **has: int) -> None:
+    def node(self, at: float, name: str, *, gone: bool = False, rack: str = "", **has: int) -> None:
         amounts = {resource: count * ONE for resource, count in {"pods": 99, **has}.items()}
-        self.facts.append(NodeFact(self._next(), at, name, gone, amounts))
+        labels = {"rack": rack} if rack else {}
+        self.facts.append(NodeFact(self._next(), at, name, gone, amounts, labels))
 
     def group(self, at: float, least: int, *, gone: bool = False, queue: str = "q", **tasks: int) -> None:
         self.facts.append(GroupFact(self._next(), at, "x/g", gone, least, tasks, queue))
@@ -238,6 +239,61 @@ def test_a_pod_is_bound_once(reported: History) -> None:
     assert reported.accusations() == [(Wrong.BOUND_TWICE, "x/a on n, m")]
 
 
+# ---- domains
+
+
+def in_racks() -> History:
+    """Return a history with node n in rack a, m in rack b, and on n a member that shares its rack."""
+    found = History()
+    found.node(0, "n", rack="a", cpu=9)
+    found.node(0, "m", rack="b", cpu=9)
+    found.group(0, 1)
+    found.pod(1, "one", "n", level="rack")
+    return found
+
+
+def test_members_that_share_a_rack_are_not_bound_in_two() -> None:
+    racks = in_racks()
+    racks.pod(2, "two", "n", level="rack")
+    assert racks.accusations() == []
+    racks.pod(3, "three", "m", level="rack")
+    assert racks.accusations() == [(Wrong.TWO_DOMAINS, "x/three in b, others in a")]
+
+
+@each_of({"level": ""}, {"level": "rack", "task": "work"}, {"level": "rack", "group": "x/other"})
+def test_pods_of_no_rack_or_of_another_task_or_gang_go_anywhere(pod: Any) -> None:
+    racks = in_racks()
+    racks.pod(2, "two", "m", **pod)
+    assert racks.accusations() == []
+
+
+@each_of({"phase": "Succeeded"}, {"gone": True}, {"leaves": True})
+def test_members_that_have_left_bind_no_newcomer_to_their_rack(change: Any) -> None:
+    racks = in_racks()
+    racks.pod(2, "one", "n", level="rack", **change)
+    racks.pod(3, "two", "m", level="rack")
+    assert racks.accusations() == []
+
+
+@each_of(("n", 30 + SIGHT, True), ("n", 31 + SIGHT, False), ("m", 30 + SIGHT, True), ("m", 31 + SIGHT, False))
+def test_the_rack_that_a_node_has_just_left_still_counts(moved: str, at: float, accepted: bool) -> None:
+    """Either the node of the member that is there, or that of the newcomer, has left rack a."""
+    racks = in_racks()
+    racks.node(1, "m", rack="a", cpu=9)
+    racks.node(30, moved, rack="c", cpu=9)
+    racks.pod(at, "two", "m", level="rack")
+    assert (racks.accusations() == []) is accepted
+
+
+def test_a_node_that_moved_long_ago_counts_for_its_present_rack() -> None:
+    racks = in_racks()
+    racks.node(10, "m", rack="a", cpu=9)
+    racks.pod(11 + SIGHT, "two", "m", level="rack")
+    racks.node(40, "m", rack="b", cpu=9)
+    racks.pod(60, "three", "m", level="rack")
+    assert racks.accusations() == []
+
+
 # ---- leaves
 
 
@@ -310,7 +366,12 @@ def test_all_needed_fields_of_a_pod_are_read() -> None:
             "namespace": "x",
             "name": "a",
             "uid": "u",
-            "annotations": {"scheduling.k8s.io/group-name": "g", "volcano.sh/task-spec": "lead"},
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {
+                "scheduling.k8s.io/group-name": "g",
+                "volcano.sh/task-spec": "lead",
+                "kube-muster.io/required-topology": "rack",
+            },
         },
         "spec": {
             "schedulerName": "muster",
@@ -323,6 +384,7 @@ def test_all_needed_fields_of_a_pod_are_read() -> None:
     assert (fact.name, fact.group, fact.task, fact.node) == ("x/a", "x/g", "lead", "n")
     assert (fact.asks, fact.evicted) == ({"cpu": ONE, "pods": ONE}, True)
     assert (fact.ours, fact.runs, fact.waits) == (True, True, False)
+    assert (fact.level, fact.leaves) == ("rack", True)
 
 
 @each_of(

@@ -1,7 +1,7 @@
 """Facts for the second judge: one for each event of a watch, read by its own rules."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +11,7 @@ ONE = 10**9
 SCHEDULERS = ("muster", "volcano")
 NAMES_GROUP, NAMES_QUEUE = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name"
 NAMES_TASK = "volcano.sh/task-spec"
+NAMES_LEVEL = "kube-muster.io/required-topology"
 ENDED = ("Succeeded", "Failed")
 UNITS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
@@ -36,6 +37,8 @@ class PodFact(Fact):
     phase: str
     asks: Load
     evicted: bool  # users who delete a pod leave no such condition
+    level: str = ""  # label whose value all nodes of its task share
+    leaves: bool = False  # it terminates
 
     @property
     def ours(self) -> bool:
@@ -61,6 +64,7 @@ class PodFact(Fact):
 @dataclass(frozen=True)
 class NodeFact(Fact):
     has: Load
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,12 +127,15 @@ def pod_fact(item: Json, gone: bool, version: int, at: float) -> PodFact:
             each["type"] == "DisruptionTarget" and each["status"] == "True"
             for each in status.get("conditions") or ()
         ),
+        level=notes.get(NAMES_LEVEL, ""),
+        leaves="deletionTimestamp" in meta,
     )
 
 
 def node_fact(item: Json, gone: bool, version: int, at: float) -> NodeFact:
     has = load(item.get("status", {}).get("allocatable"))
-    return NodeFact(version, at, item["metadata"]["name"], gone, has)
+    meta = item["metadata"]
+    return NodeFact(version, at, meta["name"], gone, has, meta.get("labels") or {})
 
 
 def group_fact(item: Json, gone: bool, version: int, at: float) -> GroupFact:

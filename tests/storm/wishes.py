@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from extender.api.keys import REQUIRED_TOPOLOGY
 from tests.e2e.harness import objects
 from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 
@@ -34,6 +35,9 @@ TREE: dict[str, Json] = {
 }
 PRIORITIES = {"storm-low": 10, "storm-high": 1000}
 ZONES = ("a", "b", "c")
+RACK = "storm/rack"  # label of nodes
+RACKS = ("r0", "r1", "r2", "r3", "r4", "r5")
+MOST_IN_A_RACK = 10  # members of gangs that require one: larger ones hardly fit
 # Each role of a group has the nodes of one zone.
 FLAVORS = [{"name": f"zone-{zone}", "nodeLabels": {"zone": zone}} for zone in ZONES]
 LARGEST = 40
@@ -57,6 +61,7 @@ class Wish:
     roles: dict[str, int] = field(default_factory=dict)  # minTaskMember; members take the roles in turn
     selector: dict[str, str] = field(default_factory=dict)
     gpus: int = 0
+    in_a_rack: bool = False  # all its members share one
     gated: bool = True
     priority: str = ""
     fails: bool = False  # its members end as Failed
@@ -101,7 +106,8 @@ class Wish:
             "gated": self.gated,
             "task": roles[number % len(roles)] if roles else None,
             "labels": {GANG: self.name, QUEUE: self.queue},
-            "annotations": {REFUSED: "yes"} if number < self.refused else {},
+            "annotations": ({REFUSED: "yes"} if number < self.refused else {})
+            | ({REQUIRED_TOPOLOGY: RACK} if self.in_a_rack else {}),
             "limits": {"example.com/gpu": str(self.gpus)} if self.gpus else None,
         }
 
@@ -153,6 +159,7 @@ FATES = {
     "delete-node": 2,
     "cordon-node": 2,
     "shrink-node": 2,
+    "relabel-node": 2,
     "foreign-pods": 2,
     "close-queue": 1,
     "cut-calls": 2,
@@ -188,6 +195,7 @@ def draw(luck: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> Wish
         roles=roles,
         selector={"zone": luck.choice(ZONES)} if luck.random() < 0.15 else {},
         gpus=1 if size <= 4 and luck.random() < 0.1 else 0,
+        in_a_rack=kind in ("gang", "job") and not roles and size <= MOST_IN_A_RACK and luck.random() < 0.4,
         gated=luck.random() < 0.8,
         priority=luck.choice(tuple(PRIORITIES)) if luck.random() < 0.2 else "",
         fails=luck.random() < 0.15,

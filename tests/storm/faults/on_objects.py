@@ -13,6 +13,7 @@ from tests.e2e.harness.watch import ApiError
 from tests.storm.arena import NODE_CPU, Arena, the_node
 from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
 from tests.storm.view import holds
+from tests.storm.wishes import RACK, RACKS
 
 Json = dict[str, Any]
 ELSEWHERE = "elsewhere"  # the name of another scheduler
@@ -24,6 +25,9 @@ def _allocatable(name: str, value: str) -> Json:
 
 
 TAINT: Json = {"key": "storm", "value": "yes", "effect": "NoSchedule"}
+UNREACHABLE = [
+    {"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in ("NoSchedule", "NoExecute")
+]
 
 
 def _delete_group(remade: bool, field: Field) -> Broken:
@@ -77,15 +81,44 @@ def _delete_node(field: Field) -> Broken:
 
 def _node_back(arena: Arena, name: str) -> bool:
     """Recreate a node once nothing is left on it."""
-    left = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == name]
-    for each in left:
-        _tolerantly(arena.api.delete, PODS, each["metadata"]["name"], arena.namespace, 0)
-    if left:
+    if not _emptied(arena, name):
         return False
     if arena.api.find(NODES, name) is None:
         arena.api.create(NODES, the_node(int(name[1:])))
     arena.give_back([name])
     return True
+
+
+def _emptied(arena: Arena, name: str) -> bool:
+    """Delete what is left on a node; return whether nothing was."""
+    left = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == name]
+    for each in left:
+        _tolerantly(arena.api.delete, PODS, each["metadata"]["name"], arena.namespace, 0)
+    return not left
+
+
+def _fail_node(field: Field) -> Broken:
+    """Make a node unreachable; when it returns, its pods have been deleted as by the node controllers."""
+    name = field.node()["metadata"]["name"]
+    takes_down(field, name)
+    field.arena.api.patch(NODES, name, {"spec": {"taints": UNREACHABLE}})
+    return Broken(f"node {name} fails", partial(_node_returns, field.arena, name))
+
+
+def _node_returns(arena: Arena, name: str) -> bool:
+    if not _emptied(arena, name):
+        return False
+    _restore_node(arena, name, {"spec": {"taints": None}}, "")
+    return True
+
+
+def _relabel_node(field: Field) -> Broken:
+    """Move a node to another rack, where it stays."""
+    node = field.node()
+    name, before = node["metadata"]["name"], node["metadata"]["labels"].get(RACK)
+    rack = field.one([each for each in RACKS if each != before])
+    field.arena.api.patch(NODES, name, {"metadata": {"labels": {RACK: rack}}})
+    return Broken(f"node {name} moves from rack {before} to {rack}")
 
 
 def _change_node(what: str, change: Json, back: Json, sub: str, field: Field) -> Broken:
@@ -187,6 +220,8 @@ FAULTS: dict[str, Inflict] = {
     "fail-member": _fail_member,
     "finish-member": _finish_member,
     "delete-node": _delete_node,
+    "fail-node": _fail_node,
+    "relabel-node": _relabel_node,
     "cordon-node": partial(
         _change_node, "cordoned", {"spec": {"unschedulable": True}}, {"spec": {"unschedulable": None}}, ""
     ),
