@@ -22,6 +22,7 @@ VERSION = f"scheduling.k8s.io/{VERSIONS.get(KUBERNETES, 'none')}"
 GROUPS = Resource(f"/apis/{VERSION}", "podgroups")
 GATE = "--feature-gates=GenericWorkload=true"
 CLAIMS = f"{GATE},DRAWorkloadResourceClaims=true"
+OF_DOMAINS = f"{GATE},TopologyAwareWorkloadScheduling=true"
 STOOD_WHOLE = "kube-muster.io/stood-whole"
 HELD = "cannot hold 3 members"
 SAYS_SCHEDULED = KUBERNETES not in ("1.36",)  # whether its status has the condition that Muster writes
@@ -48,9 +49,11 @@ SCHEDULER_WITH_GROUPS = pytest.param(
 )
 
 
-@pytest.fixture(
-    params=[pytest.param((True, ()), id="view"), SCHEDULER_WITH_GROUPS, pytest.param((False, ()), id="gates")]
-)
+PAIRS = [pytest.param((True, ()), id="view"), SCHEDULER_WITH_GROUPS, pytest.param((False, ()), id="gates")]
+SCHEDULER_WITH_DOMAINS = pytest.param((True, (OF_DOMAINS,)), id="view of a scheduler of domains")
+
+
+@pytest.fixture(params=PAIRS)
 def muster(stage: Stage, muster_user: User, request: pytest.FixtureRequest) -> Muster:
     """Start Muster next to a scheduler without groups, or next to one that schedules them itself."""
     view, arguments = request.param
@@ -114,7 +117,10 @@ def test_a_gang_starts_whole(stage: Stage, muster: Muster) -> None:
 
 
 @pytest.mark.skipif(KUBERNETES == "1.36", reason="their constraints are another form there")
-def test_a_gang_starts_in_the_rack_that_holds_it(stage: Stage, muster: Muster) -> None:
+@pytest.mark.parametrize("muster", [*PAIRS, SCHEDULER_WITH_DOMAINS], indirect=True)
+def test_a_gang_starts_in_the_rack_that_holds_it_and_lost_members_are_replaced_there(
+    stage: Stage, muster: Muster
+) -> None:
     for rack, nodes, cpu in (("a", 1, "3"), ("b", 2, "4")):
         stage.nodes(nodes, prefix=rack, cpu=cpu, labels={"example.com/rack": rack})
     constraints = {"topology": [{"key": "example.com/rack"}]}
@@ -123,6 +129,11 @@ def test_a_gang_starts_in_the_rack_that_holds_it(stage: Stage, muster: Muster) -
     gated = muster.view_kubeconfig is None
     gang = stage.pods("a", 2, gated=gated, cpu="3", schedulingGroup={"podGroupName": "a"})
     assert {*stage.wait_bound(gang).values()} == {"b0", "b1"}
+    stage.wait_phase(gang)
+    stage.delete_pods(["a-0"])
+    stage.wait_phase(["a-0"], "Gone")
+    again = stage.pods("a", 1, first=2, gated=gated, cpu="3", schedulingGroup={"podGroupName": "a"})
+    assert {*stage.wait_bound([*again, "a-1"]).values()} == {"b0", "b1"}
 
 
 def test_members_above_the_minimum_start_when_capacity_is_free(stage: Stage, muster: Muster) -> None:
