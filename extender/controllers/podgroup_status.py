@@ -382,25 +382,30 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if wanted != written or self._changes.is_due(self._decisions, decision):
             self._write_in_turn(key, decision, wanted, written)
 
+    def _pause_before(
+        self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus, now: float
+    ) -> float:
+        """Return the seconds until a change of state is written: another one may follow at once."""
+        pause = 0.0
+        if self._is_filling(key, wanted, written):
+            pause = self._filling.setdefault(key, now + _SETTLING) - now
+        if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most get a place before
+            pause = self._numbers_at[key] - _SETTLING + _PASSING - now
+        return pause if pause > 0.0 else self._backoff.pause(key, (*wanted.course, wanted.queue_uid))
+
     def _write_in_turn(
         self, key: GroupKey, decision: GroupDecision, wanted: ReportedStatus, written: ReportedStatus
     ) -> None:
+        """Write a change of the group's state after a short pause, and its numbers in their lane."""
         now = self._clock()
         due = self._numbers_at.setdefault(key, now + _SETTLING)
         lane = _lane(wanted, written)
-        if lane == _FRONT:
+        if lane == _FRONT:  # it follows sooner after details than other details do
             due -= _PACE[_DETAIL] - _PACE[_FRONT]
         is_open = _is_open(decision.queue, self._decisions.queues)
         queue_is_lost = wanted.queue_uid != written.queue_uid and not is_open
         if wanted.course != written.course or queue_is_lost:
-            pause = 0.0
-            if self._is_filling(key, wanted, written):
-                pause = self._filling.setdefault(key, now + _SETTLING) - now
-            if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most get a place before
-                pause = due - _SETTLING + _PASSING - now
-            if pause <= 0.0:
-                pause = self._backoff.pause(key, (*wanted.course, wanted.queue_uid))
-            if pause > 0.0:
+            if (pause := self._pause_before(key, wanted, written, now)) > 0.0:
                 return self._queue.add(key, pause)
             self._filling.pop(key, None)
             self._numbers_at[key] = max(due, now + _SETTLING)

@@ -314,11 +314,9 @@ class VolcanoJobsController(RecordingController[Uid]):
             memory.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
     def _apply_objects(self, job: VolcanoJob, memory: _JobMemory) -> None:
-        """Make the objects of its plugins.
+        """Make the objects of the job's plugins. Until they are there, the job makes no pods and claims nothing.
 
-        Without them it has no pods, so that others may have its capacity.
-
-        The Secret counts once the status names it: pods are made with that name.
+        The name of its Secret is written into the status first: pods are made with the name that is there.
         """
         whole = with_defaults(job)
         try:

@@ -460,24 +460,28 @@ class Ledger:
             members = group.size.members
             starts_with = members if group.reduced_to is None else group.reduced_to
             is_current = self.registry.jobs.get(key) == job
-            let_go = group.unsuspended_since
+            unsuspended_since = group.unsuspended_since
             return ManagedJob(
                 job,
                 queue,
                 members,
-                group.record,
-                self.decisions.groups.get(key),
-                let_go,
-                is_current and claimed > 0 and claimed >= starts_with,
-                group.start.admitted_at if job.suspended and claimed else None,
-                group.reduced_to,
-                group.coming,
-                claimed > 0 or (group.coming.there < members and not group.became_ready),
-                group.became_ready,
-                any(pod.holds_capacity for pod in group.pods.values()),
-                record.start_timeout if record is not None else START_TIMEOUT,
+                group=group.record,
+                decision=self.decisions.groups.get(key),
+                unsuspended_since=unsuspended_since,
+                has_capacity=is_current and claimed > 0 and claimed >= starts_with,
+                capacity_since=group.start.admitted_at if job.suspended and claimed else None,
+                reduced_to=group.reduced_to,
+                coming=group.coming,
+                lacks_pods=claimed > 0 or (group.coming.there < members and not group.became_ready),
+                became_ready=group.became_ready,
+                runs=any(pod.holds_capacity for pod in group.pods.values()),
+                timeout=record.start_timeout if record is not None else START_TIMEOUT,
                 is_victim=any(uid in self.decisions.evictions for uid in group.pods),
-                runs_since=min(let_go, self._instant(job.started_at)) if let_go is not None else None,
+                runs_since=(
+                    None
+                    if unsuspended_since is None
+                    else min(unsuspended_since, self._instant(job.started_at))
+                ),
                 max_run_time=record.max_run_time if record is not None else None,
                 finished_at=group.job_finished_at,
             )

@@ -48,9 +48,9 @@ class Releases:
         self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # successive appearances
         self._leaving: dict[Uid, float] = {}  # pods taken back: until when the scheduler may process them
         self._nominated: dict[str, set[Uid]] = {}  # by node: pods shown for it, before their first bind call
-        self._named: dict[str, Uid] = {}  # by "namespace/name": unbound member pods
+        self._by_key: dict[str, Uid] = {}  # unbound member pods by "namespace/name"
         self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
-        self._met: set[Uid] = set()  # unbound pods that the scheduler may have been shown at some time
+        self._ever_shown: set[Uid] = set()  # unbound pods that the scheduler may know
         self._has_begun = False  # whether this process has begun to show pods
         self._taken_back = 0
         self._bypasses = 0
@@ -71,7 +71,7 @@ class Releases:
 
     def record_call(self, pod: PodRecord) -> None:
         """Record that a verb names a pod of Muster."""
-        if self.is_on and pod.waiting and pod.uid not in self._met:
+        if self.is_on and pod.waiting and pod.uid not in self._ever_shown:
             self._bypasses, self._bypassed_at = self._bypasses + 1, self._clock()
 
     def scheduler_retries(self, pod: PodRecord) -> bool:
@@ -80,7 +80,7 @@ class Releases:
 
     def find_by_name(self, key: str) -> Uid | None:
         """Return the unbound pod of Muster of this name: "namespace/name"."""
-        return self._named.get(key)
+        return self._by_key.get(key)
 
     def may_show(self, pod: PodRecord, node: str) -> bool:
         """Return whether a pod that is planned for `node` may be shown now."""
@@ -90,7 +90,7 @@ class Releases:
 
     def show(self, pod: PodRecord, appearance: Appearance) -> None:
         self._leaving.pop(pod.uid, None)
-        self._met.add(pod.uid)
+        self._ever_shown.add(pod.uid)
         self.shown[pod.uid] = appearance
         if appearance.node:
             self._nominated.setdefault(appearance.node, set()).add(pod.uid)
@@ -114,9 +114,9 @@ class Releases:
             self.forget(pod)
             return
         if pod.waiting:
-            self._named[pod.key] = pod.uid
+            self._by_key[pod.key] = pod.uid
             if not self._has_begun:
-                self._met.add(pod.uid)
+                self._ever_shown.add(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             self._count_off(pod.uid)
         if claim is not None and claim.stage is ClaimStage.PLANNED:
@@ -130,9 +130,9 @@ class Releases:
         self.shown.pop(pod.uid, None)
         self._changed.pop(pod.uid, None)
         self._leaving.pop(pod.uid, None)
-        self._met.discard(pod.uid)
-        if self._named.get(pod.key) == pod.uid:
-            del self._named[pod.key]
+        self._ever_shown.discard(pod.uid)
+        if self._by_key.get(pod.key) == pod.uid:
+            del self._by_key[pod.key]
 
     def record_foreign_pod(self, uid: Uid, is_left: bool) -> None:
         """Record a pod of Muster's scheduler name that Muster does not place.
@@ -140,7 +140,7 @@ class Releases:
         The scheduler sees the pod unchanged, unless the pod is left to another scheduler.
         """
         if self.is_on and not is_left:
-            self._met.add(uid)
+            self._ever_shown.add(uid)
         self._change(uid, None if is_left else AS_IT_IS)
 
     def record_ended(self, uid: Uid) -> None:

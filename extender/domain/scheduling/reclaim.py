@@ -327,8 +327,8 @@ class _Searches:
         starving: list[GroupInfo] = []
         for group in seeking:
             with Guard(self._cycle, group):
-                # Groups without possible victims, by current allocations, take no search from others: a
-                # reclaim that depends on other groups' ends would not continue.
+                # A group without possible victims uses up no search. Only current allocations count, because
+                # a reclaim that depends on ends of other groups would not continue.
                 causes = tuple(chain.from_iterable(_cause_sets(self._cycle, group, missing(group))))
                 if self._candidates.may_exist_for(group, causes):
                     starving.append(group)
