@@ -36,6 +36,7 @@ TOOLS = {  # further programs that tests use, by the folder whose go.mod pins th
     "jobset": ("sigs.k8s.io/jobset",),
     "krew": ("sigs.k8s.io/krew/cmd/krew",),
     "kubelet": ("kube-muster.io/kubelet",),
+    "lws": ("sigs.k8s.io/lws/cmd",),
     "registry": ("github.com/google/go-containerregistry/cmd/crane",),
     "volcano": ("volcano.sh/volcano/cmd/cli",),
     "volcano/installed": ("volcano.sh/volcano/cmd/scheduler", "volcano.sh/volcano/cmd/controller-manager"),

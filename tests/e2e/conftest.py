@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import build
-from tests.e2e.harness import jobset, manifests, objects, volcano_installed, volcano_jobs
+from tests.e2e.harness import manifests, objects, volcano_installed, volcano_jobs
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.client import Client, refusal
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.jobset import JOB_SET
 from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.lws import LWS
 from tests.e2e.harness.muster import PROGRAM, Muster
 from tests.e2e.harness.objects import namespace
 from tests.e2e.harness.observer import GANG_DEADLINE, Observer
@@ -57,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "volcano: this test runs Volcano's own scheduler and controllers")
     config.addinivalue_line("markers", "jobset: this test runs the real JobSet controller")
+    config.addinivalue_line("markers", "lws: this test runs the real controller of LeaderWorkerSets")
     config.addinivalue_line(
         "markers", "gaps_allowed: this test breaks the API server's memory, the observer may miss events"
     )
@@ -78,8 +81,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             build.folder(KUBERNETES)
             if any(item.get_closest_marker("volcano") for item in session.items):
                 volcano_installed.programs()
-            if any(item.get_closest_marker("jobset") for item in session.items):
-                jobset.program()
+            for operator in (JOB_SET, LWS):
+                if any(item.get_closest_marker(operator.name) for item in session.items):
+                    operator.program()
         except build.BuildError as error:
             pytest.exit(f"cannot be built: {error}", returncode=2)
 

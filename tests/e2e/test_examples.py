@@ -16,7 +16,7 @@ from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.controlplane import ControlPlane
-from tests.e2e.harness.jobset import JOB_SETS
+from tests.e2e.harness.jobset import JOB_SET, JOB_SETS
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import (
     LOCAL_QUEUES,
@@ -56,7 +56,7 @@ def muster(stage: Stage, rights: None, muster_user: User) -> Iterator[Muster]:
     """Yield Muster with the sidecar's scheduler, controllers, and a namespace for each of the examples."""
     stage.nodes(40, cpu="64", memory="256Gi", pods="110")
     stage.start_controller_manager()
-    stage.start_jobset_controller()
+    stage.start_operator(JOB_SET)
     for queue in yaml.safe_load_all(QUEUES_OF_EXAMPLES):
         stage.api.create(QUEUES, queue)
     muster = stage.start_muster(user=muster_user)

@@ -9,7 +9,7 @@ from extender.api.keys import REQUIRED_TOPOLOGY
 from tests.e2e.harness import manifests
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
-from tests.e2e.harness.jobset import JOB_SETS, job_set
+from tests.e2e.harness.jobset import JOB_SET, JOB_SETS, job_set
 from tests.e2e.harness.resources import POD_GROUPS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
@@ -26,7 +26,7 @@ def test_a_suspended_jobset_has_no_pods_until_it_is_resumed_and_again_when_it_is
 ) -> None:
     stage.nodes(2, cpu="2")
     stage.start_controller_manager()
-    stage.start_jobset_controller()
+    stage.start_operator(JOB_SET)
     made = job_set("train", namespace=stage.namespace, replicas=2, parallelism=2, suspend=True)
     stage.api.create(JOB_SETS, made)
     for name in JOB_NAMES:
@@ -68,7 +68,7 @@ def rights(cluster: ControlPlane, job_rights: None) -> Iterator[None]:
 def jobsets(stage: Stage, rights: None, muster_user: User) -> Stage:
     stage.nodes(2, cpu="2")
     stage.start_controller_manager()
-    stage.start_jobset_controller()
+    stage.start_operator(JOB_SET)
     muster = stage.start_muster("--start-backoff=1s", user=muster_user)
     stage.start_sidecar(muster, user=muster_user)
     return stage

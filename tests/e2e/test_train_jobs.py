@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.controlplane import ControlPlane
-from tests.e2e.harness.jobset import JOB_SETS
+from tests.e2e.harness.jobset import JOB_SET, JOB_SETS
 from tests.e2e.harness.releases import Release
 from tests.e2e.harness.resources import CRDS, POD_GROUPS, Resource
 from tests.e2e.harness.shell import Shell
@@ -125,7 +125,7 @@ def test_a_train_job_waits_for_its_runtime_and_then_for_capacity(
 def test_the_pods_of_a_train_job_are_one_gang(stage: Stage, release: str, muster_user: User) -> None:
     stage.nodes(2, cpu="2")
     stage.start_controller_manager()
-    stage.start_jobset_controller()
+    stage.start_operator(JOB_SET)
     muster = stage.start_muster(user=muster_user)
     stage.start_sidecar(muster, user=muster_user)
     filler = stage.pods("filler", 1, cpu="1")

@@ -17,7 +17,7 @@ from tests.e2e.harness.access import CALLERS_CA, User
 from tests.e2e.harness.client import Client, refusal
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.jobs import job
-from tests.e2e.harness.jobset import JOB_SETS, job_set
+from tests.e2e.harness.jobset import JOB_SET, JOB_SETS, job_set
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.objects import QUEUE_NAME
 from tests.e2e.harness.resources import (
@@ -220,7 +220,7 @@ def jobset_rights(cluster: ControlPlane) -> Iterator[None]:
 @pytest.fixture
 def jobsets(stage: Stage, jobset_rights: None) -> None:
     """Start the JobSet controller, so that the kind is served before Muster looks for it."""
-    stage.start_jobset_controller()
+    stage.start_operator(JOB_SET)
 
 
 @pytest.mark.jobset

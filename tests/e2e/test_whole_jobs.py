@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
-from tests.e2e.harness.jobset import JOB_SETS, job_set
+from tests.e2e.harness.jobset import JOB_SET, JOB_SETS, job_set
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.operators import install_kind
 from tests.e2e.harness.resources import EVENTS, POD_GROUPS, PODS, Resource
@@ -136,7 +136,7 @@ def test_a_plain_job_starts_pod_by_pod_unless_it_asks_for_a_gang(gpus: Stage) ->
 def test_the_jobs_of_a_job_set_run_together(stage: Stage, muster_user: User) -> None:
     stage.nodes(4, **GPUS)
     stage.start_controller_manager()
-    stage.start_jobset_controller()
+    stage.start_operator(JOB_SET)
     stage.start_sidecar(stage.start_muster(user=muster_user, view=True), user=muster_user)
     made = job_set(
         "train", namespace=stage.namespace, replicas=2, parallelism=4, queue="default", limits=GPUS

@@ -12,7 +12,6 @@ from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.jobs import StagedJobs
-from tests.e2e.harness.jobset import JobSetController
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.observer import Observer
@@ -28,6 +27,7 @@ from tests.e2e.harness.resources import (
     Resource,
 )
 from tests.e2e.harness.scheduler import PLAIN, KubeScheduler, sidecar_options
+from tests.e2e.harness.sigs import SigsController, SigsOperator
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import GENEROUS, wait_for
 from tests.e2e.harness.watch import ApiError
@@ -113,12 +113,12 @@ class Stage:
         rules = [role.get("rules") or [] for role in added]
         return all(rules) and all(rule in has for own in rules for rule in own)
 
-    def start_jobset_controller(self) -> JobSetController:
-        """Start the real JobSet controller, next to kube-controller-manager.
+    def start_operator(self, operator: SigsOperator) -> SigsController:
+        """Start a real controller of kubernetes-sigs, next to kube-controller-manager.
 
-        Such tests are marked `jobset`.
+        Such tests are marked by its name: `jobset`, `lws`.
         """
-        return self.started.enter_context(JobSetController(self.cluster))
+        return self.started.enter_context(SigsController(self.cluster, operator))
 
     def start_wire(self, server: str | None = None) -> TcpProxy:
         """Start a proxy to the API server, or to a proxy in front of it, with connections that can be cut."""

@@ -1,0 +1,145 @@
+"""Real controllers of kubernetes-sigs with their CRD and their webhooks, on loopback."""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import yaml
+
+from extender.shipped import read
+from tests.e2e import build
+from tests.e2e.harness import manifests
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.process import Process, free_ports
+from tests.e2e.harness.resources import CRDS, Resource
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SigsOperator:
+    """Operator of one kind. Its files are named by their paths below the sources of its release."""
+
+    name: (
+        str  # the folder next to this package whose go.mod pins it, and the part of its configuration's group
+    )
+    release: str  # path of the Go module
+    package: str  # path of the program
+    kind: Resource
+    crd: str
+    webhooks: str
+    patches: str  # folder of the patches by which the webhooks ask only for the operator's own pods
+    shown: Callable[[], Json]  # returns an object for show
+    is_defaulted: Callable[[Json], bool]  # whether its webhooks have filled in defaults
+
+    @property
+    def module(self) -> Path:
+        return Path(__file__).parents[1] / self.name
+
+    def program(self) -> Path:
+        """Return the program, built first when it is not there.
+
+        That takes a minute or two, so it is not done inside a test.
+        """
+        return build.tool(self.module, self.package)
+
+    def source(self, path: str) -> Path:
+        return build.sources(self.release, self.module) / path
+
+
+class SigsController:
+    """Controller of an operator: `with SigsController(cluster, JOB_SET):`, next to kube-controller-manager.
+
+    Its kind is removed with it. It may do everything: its rights are not under test.
+    """
+
+    def __init__(self, cluster: ControlPlane, operator: SigsOperator) -> None:
+        self._client, self._operator = cluster.admin, operator
+        self._port, self._health = free_ports(2)
+        self._bundle = base64.b64encode(cluster.certificate.read_bytes()).decode()
+        self._written: list[Json] = []
+        (self._crd,) = read([operator.source(operator.crd)])
+        config = cluster.folder / f"{operator.name}.json"
+        config.write_text(json.dumps(self._configuration(_certificates(cluster, operator.name))))
+        command = [str(operator.program()), f"--config={config}", f"--kubeconfig={cluster.kubeconfig(ADMIN)}"]
+        self.process = Process(operator.name, command, cluster.folder / f"{operator.name}.log")
+
+    def __enter__(self) -> "SigsController":
+        self._make_way()
+        self._written = manifests.install(self._client, [self._crd])
+        self.process.start()
+        hooks = [self._on_loopback(webhook) for webhook in self._webhooks()]
+        self._written += manifests.install(self._client, hooks)
+        wait_for(self._in_force, what=f"the webhooks of {self._operator.name} in force")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        manifests.remove(self._client, self._written)
+        self._wait_gone()
+        self.process.kill()
+
+    def _make_way(self) -> None:
+        """Delete a stand-in of this kind that other tests may have left."""
+        if self._client.find(CRDS, self._crd["metadata"]["name"]):
+            self._client.delete(CRDS, self._crd["metadata"]["name"])
+            self._wait_gone()
+
+    def _wait_gone(self) -> None:
+        name = self._crd["metadata"]["name"]
+        wait_for(lambda: self._client.find(CRDS, name) is None, what=f"{name} gone")
+
+    def _on_loopback(self, configuration: Json) -> Json:
+        for each in configuration["webhooks"]:
+            path = each["clientConfig"]["service"]["path"]
+            url = f"https://127.0.0.1:{self._port}{path}"
+            each["clientConfig"] = {"url": url, "caBundle": self._bundle}
+        configuration["metadata"]["name"] = f"{self._operator.name}-{configuration['metadata']['name']}"
+        return configuration
+
+    def _in_force(self) -> bool:
+        """Return whether defaults of an object are filled in, by a controller that answers."""
+        self.process.require_alive()
+        path = self._operator.kind.path("default")
+        try:
+            made = self._client.request("POST", f"{path}?dryRun=All", self._operator.shown())
+        except ApiError:
+            return False
+        return self._operator.is_defaulted(made)
+
+    def _configuration(self, certificates: Path) -> Json:
+        """Return a configuration, without which the program listens on all addresses of the machine."""
+        return {
+            "apiVersion": f"config.{self._operator.name}.x-k8s.io/v1alpha1",
+            "kind": "Configuration",
+            "webhook": {"host": "127.0.0.1", "port": self._port, "certDir": str(certificates)},
+            "metrics": {"bindAddress": "0"},
+            "health": {"healthProbeBindAddress": f"127.0.0.1:{self._health}"},
+            "leaderElection": {"leaderElect": False},
+            "internalCertManagement": {"enable": False},
+        }
+
+    def _webhooks(self) -> list[Json]:
+        """Return the webhooks as its kustomization makes them: those of pods ask only for its own pods."""
+        folder = self._operator.source(self._operator.patches)
+        patches = {
+            f"{each}WebhookConfiguration": yaml.safe_load((folder / f"{each.lower()}-patch.yaml").read_text())
+            for each in ("Mutating", "Validating")
+        }
+        written = self._operator.source(self._operator.webhooks).read_text()
+        documents = filter(None, yaml.safe_load_all(written))
+        return [jsonpatch.apply_patch(document, patches[document["kind"]]) for document in documents]
+
+
+def _certificates(cluster: ControlPlane, name: str) -> Path:
+    folder = cluster.folder / f"{name}-certificates"
+    folder.mkdir(exist_ok=True)
+    for file, path in (("tls.crt", cluster.certificate), ("tls.key", cluster.key)):
+        (folder / file).write_bytes(path.read_bytes())
+    return folder
