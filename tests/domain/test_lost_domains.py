@@ -1,11 +1,15 @@
 """Gangs whose domain lacks capacity for lost members: they wait, or restart elsewhere as a whole."""
 
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.api import keys
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.scheduling.decide import decide
 from tests.domain.builders import budget, node, pod, queue
 from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.test_topology import IN_A_RACK, RACK, racks, slices
@@ -13,6 +17,7 @@ from tests.domain.world import LIMITS, World, gang
 from tests.rows import each_of
 
 RESTART, WAIT = {keys.ON_LOST_DOMAIN: keys.RESTART}, {keys.ON_LOST_DOMAIN: keys.WAIT}
+NUMBERS = count()
 GRACE, HOUR = LIMITS.lost_domain_grace, LIMITS.reclaim_memory
 MADE: dict[str, Any] = {"cpu": "4", "owner": "rs"}
 
@@ -32,8 +37,8 @@ def lose(world: World, *names: str, **more: Any) -> World:
 
 
 def remake(world: World, *names: str, **more: Any) -> World:
-    uid = f"-{world.now:g}"
-    world.delete(*names).add(*(pod(name, "g", uid=name + uid, **MADE, **more) for name in names))
+    pods = (pod(name, "g", uid=f"{name}-{next(NUMBERS)}", **MADE, **more) for name in names)
+    world.delete(*names).add(*pods)
     return world.settle()
 
 
@@ -161,3 +166,40 @@ def test_a_stopped_queue_keeps_the_gang_where_it_is() -> None:
     lose(world, "g-1").pass_time(GRACE + 1)
     assert not evicted(world)
     assert "stopPolicy of queue q is Hold" in world.detail("g")
+
+
+STEPS = "lose", "lose", "return", "use", "free", "wait", "wait", "rest"
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 5)), max_size=16))
+def test_each_gang_that_is_evicted_starts_at_once_in_one_rack(steps: list[tuple[str, int]]) -> None:
+    """Whatever nodes are lost, used by others and return; decisions do not depend on earlier ones."""
+    world, names = lose(running().add(*racks(c=2)), "g-1"), [f"{rack}{n}" for rack in "abc" for n in range(2)]
+    for step, number in steps:
+        change(world, step, names[number])
+        snapshot = world.ledger.snapshot()
+        assert decide(snapshot).groups == decide(snapshot, world.decisions).groups
+        if going := evicted(world):
+            assert going == {name for name, it in world.pods.items() if it.spec.node_name and name[0] == "g"}
+            remake(world, *going)
+            assert len(world.plan("g")) == 2
+        if world.plan("g"):
+            world.start("g")
+            assert len({world.pods[f"g-{n}"].spec.node_name[:1] for n in (0, 1)} - {""}) == 1
+
+
+def change(world: World, step: str, name: str) -> None:
+    """Make one change of a node, or let time pass."""
+    there = [pod for pod, it in world.pods.items() if it.spec.node_name == name]
+    if step == "lose" and name in world.nodes:
+        world.delete(*(pod for pod in there if pod[0] == "x"))
+        lost = [pod for pod in there if pod[0] == "g"]
+        world.drop_node(name)
+        remake(world, *lost)
+    elif step == "return":
+        world.add(node(name, "4", labels={RACK: name[0]}))
+    elif step == "use" and name in world.nodes and not there:
+        world.add(pod(f"x-{name}", on=name, cpu="1"))
+    elif step == "free":
+        world.delete(*(pod for pod in there if pod[0] == "x"))
+    world.settle().pass_time({"wait": GRACE + 1, "rest": HOUR}.get(step, 0.0))
