@@ -191,7 +191,8 @@ def test_a_claim_that_others_allocate_elsewhere_moves_a_start_or_ends_it() -> No
     claims.put(on="gone")
     world.settle()
     assert world.plan("g") == {}
-    assert "metadata.name In gone" in world.detail("g")
+    asked = "what the required node affinity or a ResourceClaim asks for (metadata.name In gone)"
+    assert world.detail("g").startswith(f"no node has {asked}")
 
 
 def test_claims_on_different_nodes_are_named() -> None:
@@ -311,3 +312,17 @@ def test_of_members_that_share_a_claim_one_is_shown_until_it_is_allocated() -> N
     assert len(world.settle().shown()) == 1
     inventory.set_claim(ResourceClaim(meta, FOUR, status))
     assert len(world.settle().shown()) == 3
+
+
+def test_members_that_share_a_claim_get_the_node_that_holds_all_of_them() -> None:
+    """Node a has the devices, too, and only b has the cores."""
+    world = World(node("a", "2"), node("b", "3"), node("c", "9"), *shared_by(3))
+    inventory = DeviceInventory(world.ledger.intake)
+    for name in "ab":
+        world.ledger.intake.set_devices(name, {GPU: 4})
+    meta = Meta(name="four", namespace=NAMESPACE, uid="u")
+    inventory.set_claim(ResourceClaim(meta, FOUR))
+    assert set(world.settle().plan("g").values()) == {"b"}
+    world.add(node("b", "2")).settle()
+    assert world.plan("g") == {}
+    assert "kubernetes.io/hostname" in world.detail("g")

@@ -13,6 +13,7 @@ from extender.domain.model.ownership import OwnerRecord, uid_of_group
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape, asked_by
 from extender.domain.model.topology import (
+    HOSTNAME,
     NO_TOPOLOGY,
     TopologyRequest,
     TopologySet,
@@ -325,7 +326,10 @@ _InDomain = tuple[str, tuple[str | None, ...] | None]  # role, and domain; None:
 
 
 class MemberSets:
-    """Pod sets of the members of a group that requests domains of a topology."""
+    """Pod sets of the members of a group that requests domains of a topology.
+
+    Members that share a claim of devices get one node until the claim is allocated.
+    """
 
     def __init__(self, group: Group, made_by: JobRecord | None, claims: Claims) -> None:
         record, templates = group.record, {pod.topology for pod in group.pods.values()}
@@ -334,7 +338,11 @@ class MemberSets:
         self._group, self._claims = group, claims
         self._of_group = first_request(*by_group, *(() if any(map(any, templates)) else by_owners))
         self._of_roles = (record and record.role_topology) or (made_by.role_topology if made_by else {})
-        self.is_empty = not (any(self._of_group) or self._of_roles or any(map(any, templates)))
+        users = Counter(it for pod in group.pods.values() for it in pod.claims_of_one_node if not pod.node)
+        self._shared = {claim for claim, number in users.items() if number > 1}
+        self.is_empty = not (
+            any(self._of_group) or self._of_roles or any(map(any, templates)) or self._shared
+        )
         self._known: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # by kind of member
         self._equal: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets are identical
         self._without_index: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
@@ -345,9 +353,12 @@ class MemberSets:
         sliced = of_role if of_role.slice_level else self._of_group
         own = _index(pod)
         part, number = (own or self._number(pod.uid, sliced)) if sliced.slice_level else (0, 0)
-        key = pod.role, of_role, part, number // (sliced.slice_size or number + 1)
+        claim = next((it for it in pod.claims_of_one_node if it in self._shared), "")
+        key = pod.role, of_role, part, number // (sliced.slice_size or number + 1), claim
         if key not in self._known:
             sets = pod_sets(self._group.key, pod.role, self._of_group, of_role, (part, number))
+            if claim:
+                sets += (TopologySet(self._group.key, ("claim", claim), HOSTNAME),)
             self._known[key] = self._equal.setdefault(sets, sets)
         return replace(pod, pod_sets=self._known[key], index=own)
 

@@ -168,13 +168,17 @@ class DeviceRequests:
         """Return the devices of a claim that is allocated and unused, by node: only its pods can get them."""
         return self._states.get(claim, _NO_STATE).idle
 
-    def awaited_by(self, pod: Pod) -> tuple[str, ...]:
-        """Return the shared claims of a pod that the scheduler has yet to allocate."""
+    def awaited_by(self, pod: Pod, are_counted: bool = False) -> tuple[str, ...]:
+        """Return the shared claims of a pod that the scheduler has yet to allocate.
+
+        `are_counted`: only those with devices that are each of one node.
+        """
         claims = (pod.spec.resource_claims or ())[:_MOST_CLAIMS]
         keys = {key for claim in claims for key in _keys_of(claim, pod.metadata.namespace)}
-        return tuple(
-            sorted(key.name for key in keys if (it := self._states.get(key)) and not it.is_allocated)
-        )
+        awaited = [key for key in keys if (it := self._states.get(key)) and not it.is_allocated]
+        if are_counted:
+            awaited = [key for key in awaited if any(map(self._resource_of, self._claims.get(key, ())))]
+        return tuple(sorted(key.name for key in awaited))
 
     def nodes_of(self, spec: PodSpec, namespace: str) -> list[tuple[NodeSelectorTerm, ...]]:
         """Return the terms of the claims of a pod that are bound to nodes: one of each selects its node."""

@@ -90,6 +90,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
     author: str = ""  # the user who made it; empty if that is not recorded
     awaited_claims: tuple[str, ...] = ()  # its shared claims that the scheduler has yet to allocate
+    claims_of_one_node: tuple[str, ...] = ()  # of these, claims for devices that are each of one node
     claim_fault: str = ""  # why it cannot start with its claims of devices, for users; empty: it can
     to_be: bool = False  # there is no such pod yet: a job will make it
     dependent: bool = False  # that job will make it once others run

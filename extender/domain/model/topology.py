@@ -15,6 +15,7 @@ from extender.api.objects.queues import NetworkTopology, SchedulingConstraints, 
 from extender.api.units import is_count
 from extender.domain.model.selectors import Labels
 
+HOSTNAME = "kubernetes.io/hostname"  # level of single nodes
 _LONGEST = 318  # one more than the characters of any node label
 _TASK = "volcano.sh/task-spec"  # label of the pods of a Volcano Job
 # Labels with the index of a pod, and with that of its part of the role, if it has any.

@@ -258,7 +258,11 @@ class PodRecords:
         if pod.spec.node_name or not pod.spec.resource_claims:
             return {}
         devices = self._shapes.devices
-        return {"awaited_claims": devices.awaited_by(pod), "claim_fault": devices.fault_of(pod)}
+        return {
+            "awaited_claims": devices.awaited_by(pod),
+            "claims_of_one_node": devices.awaited_by(pod, are_counted=True),
+            "claim_fault": devices.fault_of(pod),
+        }
 
 
 def _is_vital(pod: Pod) -> bool:

@@ -297,7 +297,8 @@ def _no_node(cycle: Cycle, shape: Shape) -> str:
     }
     if asked.node_terms:
         alone = Shape({}, Constraints((), asked.node_terms, (Toleration(operator="Exists"),)))
-        affinity = f"what the required node affinity asks for ({_in_words(asked.node_terms)})"
+        or_claim = " or a ResourceClaim" if b"metadata.name" in asked.node_terms else ""
+        affinity = f"what the required node affinity{or_claim} asks for ({_in_words(asked.node_terms)})"
         demands[affinity] = bool(nodes.suitable(alone).any())
     if (part := shape.suits.part) is not None:
         anywhere = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
