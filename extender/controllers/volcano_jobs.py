@@ -314,7 +314,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             memory.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
     def _apply_objects(self, job: VolcanoJob, memory: _JobMemory) -> None:
-        """Make the objects of the job's plugins. Until they are there, the job makes no pods and claims nothing.
+        """Make the objects of the job's plugins. Until they exist, it makes no pods and claims nothing.
 
         The name of its Secret is written into the status first: pods are made with the name that is there.
         """
