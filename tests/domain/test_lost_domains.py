@@ -173,7 +173,7 @@ STEPS = "lose", "lose", "return", "use", "free", "wait", "wait", "rest"
 
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 5)), max_size=16))
 def test_each_gang_that_is_evicted_starts_at_once_in_one_rack(steps: list[tuple[str, int]]) -> None:
-    """Whatever nodes are lost, used by others and return; decisions do not depend on earlier ones."""
+    """Nodes are lost, used by others and return in any order; decisions do not depend on earlier ones."""
     world, names = lose(running().add(*racks(c=2)), "g-1"), [f"{rack}{n}" for rack in "abc" for n in range(2)]
     for step, number in steps:
         change(world, step, names[number])
