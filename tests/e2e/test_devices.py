@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.harness.access import User
 from tests.e2e.harness.devices import Devices
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.scheduler import KubeScheduler
@@ -86,6 +87,27 @@ def test_a_queue_never_holds_more_devices_than_it_may(
     stage.wait_phase(first)
     stage.gang("second", 1, queue=queue, **two)
     stage.wait_reason("second", "QueueCeiling")
+
+
+def test_a_queue_limits_different_devices_by_what_they_stand_for(
+    stage: Stage, muster_user: User, devices: Devices
+) -> None:
+    """A device counts for its memory, and a part from a device plugin for 10."""
+    memory, queue = "example.com/memory", f"{stage.namespace}-limited"
+    formula = f"{memory}=capacity.memory*deviceclass/{devices.name}+10*example.com/part"
+    made = stage.start_muster(f"--logical-resource={formula}", user=muster_user, view=True)
+    scheduler = stage.start_sidecar(made, user=muster_user)
+    stage.start_controller_manager()
+    (node,) = stage.nodes(1, cpu="16", **{"example.com/part": "8"})
+    devices.on(node, 2, {"capacity": {"memory": {"value": "80"}}})
+    stage.queue(queue, capability={memory: "100"})
+    whole = stage.gang("whole", 1, queue=queue, **devices.template("one", 1))
+    parts = stage.gang("parts", 2, queue=queue, limits={"example.com/part": "1"})
+    stage.wait_phase([*whole, *parts])
+    stage.gang("more", 1, queue=queue, limits={"example.com/part": "1"})
+    stage.wait_reason("more", "QueueCeiling")
+    assert f"{memory}: 100 held + 10 asked > 100" in stage.message("more")
+    scheduler.wait_agrees()
 
 
 def test_devices_behind_an_extended_resource_need_no_claim(
