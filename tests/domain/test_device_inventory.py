@@ -301,3 +301,22 @@ def test_a_device_may_stand_for_its_capacity() -> None:
     assert cluster.world.queue("default").requested[memory] == 2 * 80 + 2 * 40
     cluster.inventory.drop_slice("on-b")
     assert cluster.on("a")[memory] == 160
+
+
+@each_of(True, False)
+def test_a_selection_that_tells_each_device_apart_is_left_to_the_scheduler(is_first: bool) -> None:
+    """It comes before the devices, or after them."""
+    cluster = Cluster()
+    index = f'device.attributes["{DRIVER}"].index'
+    if is_first:
+        template(cluster, "one", selecting(f"{index} == 3"))
+        cluster.world.add(group("g", 1), claiming("one", "g"))
+    devices = [Device(f"d{at}", {"index": DeviceAttribute(integer=at)}) for at in range(1100)]
+    spec = ResourceSliceSpec(DRIVER, "a", ResourcePool("a", 1, 1), devices)
+    cluster.inventory.set_slice(ResourceSlice(Meta(name="s"), spec))
+    if not is_first:
+        template(cluster, "one", selecting(f"{index} == 3"))
+        cluster.world.add(group("g", 1), claiming("one", "g"))
+    (pod,) = cluster.world.ledger.pods.by_uid.values()
+    assert {name for name in pod.shape.requests if "/" in name} == {GPU}
+    assert cluster.world.settle().plan("g")

@@ -45,7 +45,8 @@ _ANY_NODE = ""
 _USERS = ("pods", "podgroups")  # kinds of the users of claims that count, as members of a PodGroup do
 _MOST_PARTS = 65_536
 _MOST_SELECTIONS, _MOST_OF_NAMESPACE = 32, 8
-_MOST_READ = 200  # new selections of a namespace, until Muster restarts: each costs a look at all devices
+_MOST_EVALUATED = 1024  # devices that differ in what a selection depends on
+_MOST_READ = 100  # new selections of a namespace, until Muster restarts: each costs a look at all devices
 Names = tuple[str, ...]  # a class and a selection, or the class alone; empty: none counts
 Measure = tuple[str, str]  # class or selection, and logical resource
 T = TypeVar("T")
@@ -65,11 +66,32 @@ class _Offer(NamedTuple):
     consumes: Counters  # what it takes of the amounts that partitions share
 
 
+class SelectedDevices:
+    """Devices that a selection admits. It is not counted any more if it depends on too much of a device."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.device_class, self._expressions = selection
+        self._admitted: dict[Facts, bool] = {}
+
+    @property
+    def is_counted(self) -> bool:
+        return len(self._admitted) <= _MOST_EVALUATED
+
+    def admits(self, driver: str, device: Device) -> bool:
+        """Return whether the selection admits a device of its class. Equal devices are evaluated once."""
+        if not self.is_counted:
+            return False
+        facts = facts_of("\n".join(self._expressions), driver, device)
+        if facts not in self._admitted:
+            self._admitted[facts] = all(selects(each, driver, device) for each in self._expressions)
+        return self._admitted[facts]
+
+
 class Selections:
     """Selections of claims and templates that are counted: the first ones, at most so many of a namespace."""
 
     def __init__(self) -> None:
-        self.by_name: dict[str, Selection] = {}
+        self.by_name: dict[str, SelectedDevices] = {}
         self._of_claim: dict[ClaimKey, list[str]] = {}
         self._uses: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by namespace
         self._read = Counter[str]()  # how many were new, by namespace
@@ -79,23 +101,26 @@ class Selections:
 
     def put(self, key: ClaimKey, wanted: Mapping[str, Selection]) -> set[str]:
         """Record the selections of a claim; return the names that are new or gone."""
-        before, own = set(self.by_name), self._uses[key.namespace]
-        own.subtract(self._of_claim.pop(key, ()))
+        before, namespace = set(self.by_name), key.namespace
+        self._uses[namespace] -= Counter(self._of_claim.pop(key, ()))
         for name, selection in wanted.items():
-            if name not in before and name not in self.by_name:
-                if len(self.by_name) >= _MOST_SELECTIONS or self._read[key.namespace] >= _MOST_READ:
-                    continue
-                self._read[key.namespace] += 1
-            if own[name] > 0 or len(+own) < _MOST_OF_NAMESPACE:
-                own[name] += 1
-                self.by_name[name] = selection
+            if self._has_capacity(namespace, name):
+                self._uses[namespace][name] += 1
                 self._of_claim.setdefault(key, []).append(name)
-        self._uses[key.namespace] = +own
-        if not self._uses[key.namespace]:
-            del self._uses[key.namespace]
+                if name not in self.by_name:
+                    self._read[namespace] += 1
+                    self.by_name[name] = SelectedDevices(selection)
+        if not self._uses[namespace]:
+            del self._uses[namespace]
         for name in [it for it in self.by_name if not any(it in uses for uses in self._uses.values())]:
             del self.by_name[name]
         return before ^ set(self.by_name)
+
+    def _has_capacity(self, namespace: str, name: str) -> bool:
+        own, is_new = self._uses[namespace], name not in self.by_name
+        if is_new and (len(self.by_name) >= _MOST_SELECTIONS or self._read[namespace] >= _MOST_READ):
+            return False
+        return name in own or len(own) < _MOST_OF_NAMESPACE
 
 
 class DeviceInventory:
@@ -110,7 +135,7 @@ class DeviceInventory:
         self._classes: dict[str, DeviceClass] = {}
         self._selectors: dict[str, tuple[str, ...]] = {}  # by class
         self._selections = Selections()
-        self._expressions = ""  # selectors of all classes and selections, in one text
+        self._expressions = ""  # selectors of all classes, in one text
         self._admitting: dict[Facts, frozenset[str]] = {}  # classes by what their selectors may depend on
         self._offers_of: dict[str, list[_Offer]] = {}  # by slice
         self._offers: dict[Pool, dict[str, list[_Offer]]] = {}  # by node
@@ -235,7 +260,8 @@ class DeviceInventory:
 
     def _read_class(self, name: str) -> None:
         """Determine the devices that each class admits, after one changed."""
-        self._forget_admitting()
+        self._expressions = "\n".join(chain.from_iterable(self._selectors.values()))
+        self._admitting.clear()
         for slice_, found in self._slices.items():
             self._offers_of[slice_] = self._read_slice(found)
         for pool in list(self._of_pool):
@@ -245,24 +271,17 @@ class DeviceInventory:
 
     def _read_selection(self, name: str) -> None:
         """Determine the devices that a selection admits, after it came or went."""
-        self._forget_admitting()
-        selection, pools = self._selections.by_name.get(name, Selection("", ())), set[Pool]()
+        selection, pools = self._selections.by_name.get(name), set[Pool]()
         for slice_, offers in self._offers_of.items():
             pool = _pool_of(self._slices[slice_])
             for at, offer in enumerate(offers):
-                admits = selection.device_class in offer.classes and all(
-                    selects(each, pool[0], offer.device) for each in selection.expressions
-                )
+                is_of_class = selection is not None and selection.device_class in offer.classes
+                admits = is_of_class and selection is not None and selection.admits(pool[0], offer.device)
                 if admits != (name in offer.classes):
                     offers[at] = offer._replace(classes=offer.classes ^ {name})
                     pools.add(pool)
         self._publish(set[str]().union(*map(self._read_pool, pools)))
         self._name(name)
-
-    def _forget_admitting(self) -> None:
-        selections = (selection.expressions for selection in self._selections.by_name.values())
-        self._expressions = "\n".join(chain.from_iterable((*self._selectors.values(), *selections)))
-        self._admitting.clear()
 
     def _read_slice(self, found: ResourceSlice) -> list[_Offer]:
         driver, node = found.spec.driver, found.spec.node_name
@@ -279,18 +298,22 @@ class DeviceInventory:
     def _classes_of(self, driver: str, device: Device) -> frozenset[str]:
         """Return the classes and selections that admit a device."""
         facts = facts_of(self._expressions, driver, device)
-        if (known := self._admitting.get(facts)) is None:
+        if (classes := self._admitting.get(facts)) is None:
             selectors = self._selectors.items()
-            classes = {name for name, each in selectors if all(selects(it, driver, device) for it in each)}
-            known = frozenset(classes).union(
-                name
-                for name, (device_class, expressions) in self._selections.by_name.items()
-                if device_class in classes and all(selects(it, driver, device) for it in expressions)
+            classes = frozenset(
+                name for name, each in selectors if all(selects(it, driver, device) for it in each)
             )
             if len(self._admitting) >= _MOST_PARTS:
                 self._admitting.clear()
-            self._admitting[facts] = known
-        return known
+            self._admitting[facts] = classes
+        selected = list[str]()
+        for name, selection in self._selections.by_name.items():
+            was_counted = selection.is_counted
+            if selection.device_class in classes and selection.admits(driver, device):
+                selected.append(name)
+            if was_counted and not selection.is_counted:
+                self._name(name)
+        return classes.union(selected) if selected else classes
 
     def _shared(self, key: Hashable, part: T) -> T:
         """Return a part of a device, or an equal one that is known: most devices of a cluster are alike."""
@@ -373,8 +396,10 @@ class DeviceInventory:
         of_pools = (self._offers[pool][_ANY_NODE] for pool in self._pools_on.get(_ANY_NODE, ()))
         is_anywhere = any(device_class in offer.classes for offers in of_pools for offer in offers)
         for each in (*self._selections.of_class(name), name):
-            is_known = each in self._classes or each in self._selections.by_name
-            resource = _UNCOUNTED if is_anywhere else self._resource_of(each)
+            selection = self._selections.by_name.get(each)
+            is_known = each in self._classes or selection is not None
+            is_left_out = is_anywhere or (selection is not None and not selection.is_counted)
+            resource = _UNCOUNTED if is_left_out else self._resource_of(each)
             self._intake.set_device_class(each, resource if is_known else None, self._stands_for(each))
 
     def _measure(self, pool: Pool) -> None:

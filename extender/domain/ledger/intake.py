@@ -182,7 +182,7 @@ class Intake:
             if is_changed and counts_in_queues(name):
                 for queue in list(self._queues.values()):
                     self.put_queue(queue_record(queue, self._pods.shapes.devices.renamed))
-        if is_changed and (stands_for or counts_in_queues(name)):
+        if is_changed and (stands_for or resource == "" or counts_in_queues(name)):
             self._read_again(None)
 
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:
