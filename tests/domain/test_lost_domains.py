@@ -10,6 +10,7 @@ from extender.api import keys
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.job_start_and_suspension import JobStep
 from tests.domain.builders import budget, node, pod, queue
 from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.test_topology import IN_A_RACK, RACK, racks, slices
@@ -80,12 +81,18 @@ def test_annotations_of_podgroups_and_pods(
     assert bool(evicted(world)) is restarts
 
 
-def test_the_annotation_of_a_job_counts_for_its_pods() -> None:
+def test_a_job_is_suspended_and_starts_elsewhere() -> None:
     world = JobWorld(*racks(a=2))
-    world.submit(job("train", 2, cpu="4", annotations=IN_A_RACK | RESTART)).work()
+    world.submit(job("train", 2, cpu="4", annotations=IN_A_RACK | RESTART)).run_whole("train").work()
     world.pass_time(60)
-    first = world.ledger.snapshot().groups[world.decision(podgroup_name("train")).key]
-    assert first.spec.restarts
+    world.add(*racks(b=2)).drop_node(world.pods["train-1"].spec.node_name)
+    world.delete("train-1").work()
+    assert world.reason(podgroup_name("train")) is Reason.NO_DOMAIN
+    world.pass_time(GRACE + 1)
+    world.work()
+    assert ("train", JobStep.GIVE_WAY) in world.steps
+    plan = world.plan(podgroup_name("train"))
+    assert (len(plan), set(plan.values())) == (2, {"b0", "b1"})
 
 
 def test_no_member_is_evicted_before_a_domain_has_capacity_for_all() -> None:
