@@ -140,7 +140,9 @@ class Intake:
                 self._devices[node] = amounts
             else:
                 self._devices.pop(node, None)
-            self._unavailable[node] = unavailable or {}
+            self._unavailable.pop(node, None)
+            if unavailable:
+                self._unavailable[node] = unavailable
             self._set_unavailable(node)
             if (record := self._nodes.get(node)) is not None:
                 self.put_node(record)

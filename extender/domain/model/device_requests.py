@@ -158,11 +158,8 @@ class DeviceRequests:
                 if node := _only_node(state.nodes):
                     nodes.setdefault(node, key.name)
         where = [f"{name} on {node}" for node, name in sorted(nodes.items())]
-        return (
-            f"its ResourceClaims are allocated on different nodes: {listed(where, 2, ' and ')}"
-            if where[1:]
-            else ""
-        )
+        text = f"its ResourceClaims are allocated on different nodes: {listed(where, 2, ' and ')}"
+        return text if len(where) > 1 else ""
 
     def idle_of(self, claim: ClaimKey) -> Mapping[str, Resources]:
         """Return the devices of a claim that is allocated and unused, by node: only its pods can get them."""
