@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,29 @@ def test_volcano_jobs_and_their_partitions_stay_in_hyper_nodes(
         "aa",
         "cc",
     ]
+
+
+def test_sub_groups_of_a_podgroup_start_whole_and_at_least_so_many_together(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """Leaf b gets its second node later, and leaf c has capacity for the third sub-group."""
+    for leaf, nodes in (("a", 2), ("b", 1), ("c", 1)):
+        stage.nodes(nodes, prefix=leaf, cpu="4")
+        stage.api.create(HYPER_NODES, hyper_node(leaf, 1, {"regexMatch": {"pattern": f"^{leaf}[0-9]+$"}}))
+    known(muster, TIER)
+    stage.group("g", 1)
+    hard = {"mode": "hard", "highestTierAllowed": 1}
+    policy = {"subGroupSize": 2, "minSubGroups": 2, "matchLabelKeys": ["replica"], "networkTopology": hard}
+    stage.api.patch(POD_GROUPS, "g", {"spec": {"subGroupPolicy": [policy]}}, stage.namespace)
+    replicas = {
+        name: stage.pods(name, 2, group="g", cpu="4", gated=True, labels={"replica": name}) for name in "xyz"
+    }
+    stage.wait_reason("g", "NeverFits")
+    stage.nodes(1, prefix="b1", cpu="4")
+    wait_for(lambda: len(stage.bound([*chain(*replicas.values())])) == 4, what="two sub-groups bound")
+    stage.nodes(1, prefix="c1", cpu="4")
+    leaves = [{node[0] for node in stage.wait_bound(names).values()} for names in replicas.values()]
+    assert sorted(map(sorted, leaves)) == [["a"], ["b"], ["c"]]
 
 
 @each_of(

@@ -51,9 +51,8 @@ GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPo
         "scheduling.volcano.sh/v1beta1",
         "PodGroup",
         GROUP,
-        ["spec.subGroupPolicy[0].minSubGroups"],
+        [],
     ),
-    ("/podgroups/validate", "scheduling.volcano.sh/v1beta1", "PodGroup", {"spec": {"minMember": 1}}, []),
     (
         "/queues/validate",
         "scheduling.volcano.sh/v1beta1",

@@ -241,10 +241,13 @@ class NetworkTopology(Wire, frozen=True):
 
 
 class SubGroup(Wire, frozen=True):
-    """Volcano's part of a PodGroup: the pods of a task, in sub-groups of a size."""
+    """Volcano's part of a PodGroup: selected pods, in sub-groups of a size."""
 
+    name: str = ""
     sub_group_size: int = 0
+    min_sub_groups: int = 0
     label_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
     network_topology: NetworkTopology | None = None
 
 

@@ -126,9 +126,6 @@ _MOST_WARNINGS = 8
 
 # Ignored fields by API group and kind, with the advice to users.
 _FIELDS: Mapping[tuple[str, str], Mapping[tuple[str, ...], str]] = {
-    ("scheduling.volcano.sh", "PodGroup"): {
-        ("spec", "subGroupPolicy", _ALL, "minSubGroups"): "use spec.minTaskMember for a minimum of each role",
-    },
     ("scheduling.volcano.sh", "Queue"): {
         ("spec", "affinity"): "use node selectors, taints or spec.flavors to tie work to nodes",
         ("spec", "extendClusters"): "Muster serves one cluster",

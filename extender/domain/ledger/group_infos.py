@@ -304,6 +304,7 @@ class GroupInfos:
         fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
         submitter = self._registry.submitter_of(group)
+        least = {policy.name: policy.least for policy in group.sub_groups if policy.least}
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
@@ -312,6 +313,7 @@ class GroupInfos:
                 *(False, fault, False, {}, run_time, True, series, submitter, ""),
                 stands_for=controller,
                 restarts=self._restarts(group),
+                least_sub_groups=least,
             )
         return GroupSpec(
             recorded=True,
@@ -326,6 +328,7 @@ class GroupInfos:
             reported_phase=record.phase,
             goes_whole=record.goes_whole,
             restarts=self._restarts(group),
+            least_sub_groups=least,
         )
 
     def _controller(self, group: Group) -> str:

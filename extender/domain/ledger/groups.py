@@ -15,6 +15,9 @@ from extender.domain.model.shapes import Shape, asked_by
 from extender.domain.model.topology import (
     HOSTNAME,
     NO_TOPOLOGY,
+    Part,
+    PodSubGroup,
+    SubGroupPolicy,
     TopologyRequest,
     TopologySet,
     first_request,
@@ -125,8 +128,18 @@ class Group(msgspec.Struct, eq=False):
         """Return minMember and minTaskMember, or the number of the job's pods if that is less by now.
 
         A waiting job, and a group that never had a PodGroup, need `size` members: the PodGroup is updated to
-        it.
+        it. The least sub-groups need their pods, even if minMember is less.
         """
+        needs, of_sub_groups = self._declared_needs(), sum(it.least * it.size for it in self.sub_groups)
+        return needs if needs.min_member >= of_sub_groups else needs._replace(min_member=of_sub_groups)
+
+    @property
+    def sub_groups(self) -> tuple[SubGroupPolicy, ...]:
+        """Return the policies of its PodGroup, or of its job."""
+        of_record = self.last_record.sub_groups if self.last_record is not None else ()
+        return of_record or (self.job.policies if self.job is not None else ())
+
+    def _declared_needs(self) -> Needs:
         job_waits = self.job is not None and self.job.suspended and not self.job.fault
         if self.last_record is None or job_waits:
             by_role = dict(self.job.by_role) if self.job is not None else {}
@@ -318,7 +331,7 @@ def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
     """Return the fields of a PodGroup on which decisions depend. Its status is not one of them."""
     if record is None:
         return None
-    needs = record.min_member, record.min_task_member, record.topology, record.role_topology
+    needs = record.min_member, record.min_task_member, record.topology, record.sub_groups
     return (record.uid, record.queue, *needs, record.fault, record.held)
 
 
@@ -337,30 +350,37 @@ class MemberSets:
         by_group = (record.topology,) if record is not None else ()
         self._group, self._claims = group, claims
         self._of_group = first_request(*by_group, *(() if any(map(any, templates)) else by_owners))
-        self._of_roles = (record and record.role_topology) or (made_by.role_topology if made_by else {})
+        self._policies = group.sub_groups or (made_by.policies if made_by else ())
         users = Counter(it for pod in group.pods.values() for it in pod.claims_of_one_node if not pod.node)
         self._shared = {claim for claim, number in users.items() if number > 1}
         self.is_empty = not (
-            any(self._of_group) or self._of_roles or any(map(any, templates)) or self._shared
+            any(self._of_group) or self._policies or any(map(any, templates)) or self._shared
         )
         self._known: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # by kind of member
         self._equal: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets are identical
         self._without_index: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
 
     def with_sets(self, pod: PodRecord) -> PodRecord:
-        """Return a member with its index and sets."""
-        of_role = first_request(pod.topology, self._of_roles.get(pod.role, NO_TOPOLOGY))
-        sliced = of_role if of_role.slice_level else self._of_group
+        """Return a member with its index, sets and sub-group."""
+        policy = next((it for it in self._policies if it.selects(pod.role, pod.labels)), None)
+        of_role = first_request(pod.topology, policy.topology if policy else NO_TOPOLOGY)
+        by_policy = policy.topology if policy else self._of_group
+        sliced = of_role if of_role.slice_level else by_policy
         own = _index(pod)
-        part, number = (own or self._number(pod.uid, sliced)) if sliced.slice_level else (0, 0)
+        if policy and policy.labels:
+            part: Part = policy.name, "labels", *(pod.labels[key] for key in policy.labels)
+        else:
+            of, number = (own or self._number(pod.uid, sliced)) if sliced.slice_level or policy else (0, 0)
+            part = pod.role, str(of), str(number // (sliced.slice_size or number + 1))
         claim = next((it for it in pod.claims_of_one_node if it in self._shared), "")
-        key = pod.role, of_role, part, number // (sliced.slice_size or number + 1), claim
+        key = pod.role, of_role, part, claim
         if key not in self._known:
-            sets = pod_sets(self._group.key, pod.role, self._of_group, of_role, (part, number))
+            sets = pod_sets(self._group.key, pod.role, self._of_group, of_role, part)
             if claim:
                 sets += (TopologySet(self._group.key, ("claim", claim), HOSTNAME),)
             self._known[key] = self._equal.setdefault(sets, sets)
-        return replace(pod, pod_sets=self._known[key], index=own)
+        sub_group = PodSubGroup(policy.name, part, policy.size) if policy else None
+        return replace(pod, pod_sets=self._known[key], index=own, sub_group=sub_group)
 
     def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:
         if sliced not in self._without_index:
@@ -377,7 +397,8 @@ class MemberSets:
         for pod in sorted(pods, key=lambda pod: (pod.role, pod.created, pod.sort_key)):
             claim = self._claims.get(pod.uid)
             node = pod.node or (claim.node if claim is not None else "")
-            domain = self._claims.capacity.domain(node, sliced.slice_level) if node else None
+            level = sliced.slice_level
+            domain = self._claims.capacity.domain(node, level) if node and level else None
             by_domain[pod.role, domain].append(pod.uid)
         found: dict[Uid, tuple[int, int]] = {}
         for role in {pod.role for pod in pods}:

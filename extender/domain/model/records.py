@@ -14,7 +14,13 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
-from extender.domain.model.topology import NO_TOPOLOGY, TopologyRequest, TopologySet
+from extender.domain.model.topology import (
+    NO_TOPOLOGY,
+    PodSubGroup,
+    SubGroupPolicy,
+    TopologyRequest,
+    TopologySet,
+)
 
 
 class Needs(NamedTuple):
@@ -100,6 +106,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     topology: TopologyRequest = NO_TOPOLOGY  # for the pods of its role, by its annotations
     on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
     pod_sets: tuple[TopologySet, ...] = ()  # the largest first; only as a member of a GroupInfo
+    sub_group: PodSubGroup | None = None  # only as a member of a GroupInfo
     index: tuple[int, int] | None = None  # part of the role and index there, as a member of these sets
 
     @property
@@ -196,7 +203,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
     origin: Origin = Origin.VOLCANO
     topology: TopologyRequest = NO_TOPOLOGY  # for the whole group, by its spec or annotations
-    role_topology: Mapping[str, TopologyRequest] = {}  # by role, by its spec
+    sub_groups: tuple[SubGroupPolicy, ...] = ()
     on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
 
 

@@ -11,13 +11,14 @@ from sys import intern
 from typing import NamedTuple
 
 from extender.api import keys
+from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import NetworkTopology, SchedulingConstraints, SubGroup
 from extender.api.units import is_count
-from extender.domain.model.selectors import Labels
+from extender.domain.model.selectors import Labels, selects
 
 HOSTNAME = "kubernetes.io/hostname"  # level of single nodes
 _LONGEST = 318  # one more than the characters of any node label
-_TASK = "volcano.sh/task-spec"  # label of the pods of a Volcano Job
+_PARTITION = "volcano.sh/partition-id"  # label of the pods of a Volcano Job: their index by that size
 # Labels with the index of a pod, and with that of its part of the role, if it has any.
 _INDICES = (
     ("batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index"),
@@ -35,18 +36,49 @@ class TopologyRequest(NamedTuple):
     preferred: str = ""  # the same, if a domain has capacity for all
     slice_level: str = ""  # level of the domain that the pods of a slice share
     slice_size: int = 0  # pods of a slice, in the order of their indices; 0: all
+    prefers_slices: bool = False  # the domain of a slice is preferred, and not required
 
 
 NO_TOPOLOGY = TopologyRequest()
+Part = tuple[str, ...]  # of a group: (), (role,), a claim, or the role and numbers or labels of a slice
+_LARGER_PARTS = 2  # the most items of other parts than slices
+
+
+class SubGroupPolicy(NamedTuple):
+    """Volcano's sub-groups of some pods of a group. Each starts whole."""
+
+    name: str
+    selector: LabelSelector | None  # None: all pods that have the labels
+    labels: tuple[str, ...]  # keys of the labels that the pods of a sub-group share; none: by their indices
+    size: int  # the least pods of a sub-group
+    least: int  # the least sub-groups that start together
+    topology: TopologyRequest
+
+    def selects(self, role: str, labels: Labels) -> bool:
+        agrees = self.selector is None or selects(self.selector, {**labels, keys.ROLE: role})
+        return agrees and all(labels.get(key) for key in self.labels)
+
+
+class PodSubGroup(NamedTuple):
+    """Sub-group that a pod belongs to. `size`: the least pods with which it starts."""
+
+    policy: str
+    part: Part
+    size: int
 
 
 class TopologySet(NamedTuple):
     """Pods of a group that share a domain of a level: all, those of a role, or those of a slice."""
 
     group: str
-    part: tuple[str, ...]  # (), (role,), or the role and numbers of the slice
+    part: Part
     level: str
     is_required: bool = True
+
+    @property
+    def is_slice(self) -> bool:
+        """Return whether its pods must share a domain as a slice."""
+        return len(self.part) > _LARGER_PARTS and self.is_required
 
 
 def first_request(*requests: TopologyRequest) -> TopologyRequest:
@@ -79,22 +111,29 @@ def network_topology(written: NetworkTopology | None, size: int | None = None) -
         return NO_TOPOLOGY
     tier = written.highest_tier_name or written.highest_tier_allowed
     level = _level(f"tier:{tier}") if tier is not None else ""
-    if written.mode == "soft":  # by default, the smallest domains
-        return TopologyRequest(preferred=level or "tier:1") if size is None else NO_TOPOLOGY
-    if size is None or not level:
-        return TopologyRequest(level)
-    return TopologyRequest(slice_level=level, slice_size=max(size, 0))
+    is_soft = written.mode == "soft"
+    level = level or ("tier:1" if is_soft else "")  # by default, the smallest domains
+    if size is not None and level:
+        return TopologyRequest(slice_level=level, slice_size=max(size, 0), prefers_slices=is_soft)
+    return TopologyRequest(preferred=level) if is_soft else TopologyRequest(level)
 
 
-def role_topology(sub_groups: Iterable[SubGroup]) -> dict[str, TopologyRequest]:
-    """Return the requests of Volcano's sub-groups by role: each selects the pods of a task."""
-    found: dict[str, TopologyRequest] = {}
-    for policy in sub_groups:
-        labels = policy.label_selector.match_labels if policy.label_selector else None
-        request = network_topology(policy.network_topology, policy.sub_group_size)
-        if any(request) and (role := (labels or {}).get(_TASK)):
-            found[role] = request
-    return found
+def sub_group_policies(written: Iterable[SubGroup]) -> tuple[SubGroupPolicy, ...]:
+    """Return the policies that select pods; of several that select a pod, the first counts."""
+    return tuple(
+        SubGroupPolicy(
+            policy.name or str(number),
+            policy.label_selector,
+            tuple(key for key in policy.match_label_keys or () if key != _PARTITION),
+            max(policy.sub_group_size, 1),
+            max(policy.min_sub_groups, 0),
+            network_topology(policy.network_topology, policy.sub_group_size)._replace(
+                slice_size=max(policy.sub_group_size, 0)
+            ),
+        )
+        for number, policy in enumerate(written)
+        if policy.label_selector is not None or policy.match_label_keys
+    )
 
 
 def constraint(constraints: SchedulingConstraints) -> TopologyRequest:
@@ -118,17 +157,15 @@ def index_of(name: str, labels: Labels) -> tuple[int, int] | None:
 
 
 def pod_sets(
-    group: str, role: str, of_group: TopologyRequest, of_role: TopologyRequest, at: tuple[int, int]
+    group: str, role: str, of_group: TopologyRequest, of_role: TopologyRequest, part: Part
 ) -> tuple[TopologySet, ...]:
-    """Return the sets of a pod, the largest first. `at`: its part of the role, and its index there."""
+    """Return the sets of a pod, the largest first. `part`: that of its slice."""
     sliced = of_role if of_role.slice_level else of_group
-    part, index = at
-    number = index // sliced.slice_size if sliced.slice_size else 0
     sets = (
         TopologySet(group, (), of_group.required),
         TopologySet(group, (), of_group.preferred, is_required=False),
         TopologySet(group, (role,), of_role.required),
         TopologySet(group, (role,), of_role.preferred, is_required=False),
-        TopologySet(group, (role, str(part), str(number)), sliced.slice_level),
+        TopologySet(group, part, sliced.slice_level, not sliced.prefers_slices),
     )
     return tuple(it for it in sets if it.level)

@@ -43,7 +43,7 @@ from extender.domain.model.topology import (
     constraint,
     first_request,
     network_topology,
-    role_topology,
+    sub_group_policies,
     topology_of,
 )
 
@@ -465,7 +465,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         queue_uid=recorded_queue(meta),
         may_use=recorded_use(meta, "PodGroup"),
         topology=first_request(network_topology(spec.network_topology), topology_of(annotations)),
-        role_topology=role_topology(spec.sub_group_policy or ()),
+        sub_groups=sub_group_policies(spec.sub_group_policy or ()),
         on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),
         series=series_of(meta.namespace, ownership.name_of(kind), ownership.name_of(source)),
         stands_for=ownership.name_of(made_for.spoken_name) if made_for is not None else "",

@@ -29,7 +29,6 @@ _MOST_TOGETHER, _MOST_PODS_TOGETHER = 8, 64  # sets and pods of a gang whose set
 _MOST_GATHERED = 32  # combinations of so many domains that are tried
 _MOST_CLEARED = 16  # domains in which victims are searched
 _INDEX, _SHAPE, _SETS = attrgetter("index"), attrgetter("shape"), attrgetter("pod_sets")
-_PARTS_OF_SLICE = 3  # role, part of the role and number
 
 
 class DomainCapacity(NamedTuple):
@@ -373,7 +372,7 @@ class DomainSearch:
         slices = {
             pod_set: pods
             for pod_set, pods in parts.items()
-            if pod_set and len(pod_set.part) == _PARTS_OF_SLICE and not self._affinity.has_members(pod_set)
+            if pod_set and pod_set.is_slice and not self._affinity.has_members(pod_set)
         }
         sizes = Counter(map(len, slices.values())).most_common(1)
         equal = {pod_set: pods for pod_set, pods in slices.items() if len(pods) == sizes[0][0]}
@@ -420,7 +419,7 @@ def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
     if len(pods[0].pod_sets) <= depth:
         return None
     slices = [(of_set[0].pod_sets, len(of_set)) for of_set in _by_sets(pods)]
-    if any(len(sets) <= depth or len(sets[-1].part) != _PARTS_OF_SLICE for sets, _ in slices):
+    if any(len(sets) <= depth or not sets[-1].is_slice for sets, _ in slices):
         return None
     return (pods[0].pod_sets[-1].level, slices[0][1]) if len({size for _, size in slices}) == 1 else None
 

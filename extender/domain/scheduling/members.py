@@ -14,7 +14,7 @@ minMember was raised are no replacements: they come as elastic ones do, once the
 Elastic members, those beyond minMember, start one by one while there is free capacity, after all gangs.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
@@ -24,7 +24,9 @@ import msgspec
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, asked_by, requests_of
+from extender.domain.model.topology import PodSubGroup
 from extender.domain.queues.flavors import Flavor
 from extender.domain.scheduling.backoff import (
     TOO_LATE,
@@ -51,7 +53,14 @@ from extender.domain.scheduling.plans import ActivePlan, all_that_join, as_many_
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.wholeness import created, members_to_replace, missing, start_begun, whole_at
+from extender.domain.snapshot.wholeness import (
+    created,
+    members_to_replace,
+    missing,
+    start_begun,
+    sub_group_sizes,
+    whole_at,
+)
 
 
 def keep_starts(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
@@ -224,12 +233,34 @@ def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str
 
 
 class _Batch(msgspec.Struct):
-    """Missing members of one group that are equal."""
+    """Missing members of one group that are equal, or start together as a sub-group."""
 
     active: ActivePlan
-    shape: Shape
     pods: list[PodRecord]
     in_use: dict[str, Flavor]  # flavors of the group's members by role; shared by its batches
+    at_once: int  # members that start together
+
+    @property
+    def requests(self) -> Resources:
+        """Return the joint requests of the members that start together."""
+        return asked_by(pod.shape for pod in self.pods[: self.at_once])
+
+
+def _batches(active: ActivePlan, in_use: dict[str, Flavor]) -> list[_Batch]:
+    """Return the members without a node; those of a sub-group that is not whole yet are together."""
+    group, left = active.group, sorted(active.unplanned_members(), key=lambda pod: pod.order)
+    planned = (pod for pod in group.waiting if pod.uid in active.plan)
+    there = sub_group_sizes((*group.placed, *(pod for pod, _ in group.assumed), *planned))
+    similar = defaultdict[Shape | PodSubGroup, list[PodRecord]](list)
+    for pod in left:
+        of = pod.sub_group
+        similar[pod.shape if of is None or there[of] >= of.size else of].append(pod)
+    found: list[_Batch] = []
+    for kind, pods in similar.items():
+        at_once = kind.size - there[kind] if isinstance(kind, PodSubGroup) else 1
+        if len(pods) >= at_once:
+            found.append(_Batch(active, pods[:at_once] if at_once > 1 else pods, in_use, at_once))
+    return found
 
 
 def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reservations: Reservations) -> None:
@@ -262,16 +293,12 @@ def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservat
     for active in groups:
         if not cycle.is_broken(active.group):
             with Guard(cycle, active.group, active.plan):
-                similar: dict[Shape, list[PodRecord]] = {}
-                for pod in sorted(active.unplanned_members(), key=lambda pod: pod.order):
-                    similar.setdefault(pod.shape, []).append(pod)
-                in_use = flavors_in_use(cycle.budget.flavors, active.group, active.plan)
-                batches += [_Batch(active, shape, pods, in_use) for shape, pods in similar.items()]
+                batches += _batches(active, flavors_in_use(cycle.budget.flavors, active.group, active.plan))
     lines = in_lines(batches, lambda batch: batch.active.group)
     turns = TurnOrder(cycle.budget.shares, cycle.snapshot.queues, lines, lambda batch: batch.active.group)
     for _, line in turns:
         batch, may_come_again = line[0], False
-        most = turns.members_until_next(batch.shape.requests)
+        most = turns.members_until_next(batch.requests)
         group = batch.active.group
         with Guard(cycle, group, batch.active.plan), reservations.own_capacity(group):
             may_come_again = _grow(cycle, batch, most, lends)
@@ -282,30 +309,32 @@ def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservat
 
 
 def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
-    """Start at most `most` members of a batch; return whether it may have another turn."""
-    active, pods, budget = batch.active, batch.pods, cycle.budget
-    group, shares, requests = active.group, budget.shares, batch.shape.requests
-    allowances = [  # number of members that may start, and the obstacle of the next
+    """Start at most `most` members of a batch, or sub-groups; return whether it may have another turn."""
+    active, pods, budget, at_once = batch.active, batch.pods, cycle.budget, batch.at_once
+    group, shares, requests = active.group, budget.shares, batch.requests
+    allowances = [  # number of members or sub-groups that may start, and the obstacle of the next
         (shares.headroom_below_ceiling(group.queue, requests), Reason.QUEUE_CEILING),
-        (budget.running.headroom(group), Reason.QUEUE_CEILING),
-        (budget.window.places(group), Reason.WINDOW_FULL),
+        (budget.running.headroom(group) // at_once, Reason.QUEUE_CEILING),
+        (budget.window.places(group) // at_once, Reason.WINDOW_FULL),
     ]
     if not lends:
         allowances.append((shares.headroom_within_share(group.queue, requests), Reason.QUEUE_SHARE))
     allowed, reason = min(allowances, key=itemgetter(0))
-    tried = pods[: allowed if most is None else min(allowed, most)]
+    tried = pods[: at_once * (allowed if most is None else min(allowed, most))]
     joining, why_not_all = as_many_as_join(budget, group, tried, batch.in_use, lends)
-    plan = budget.place(group, joining, partly=True) or {}
+    if at_once > 1 and len(joining) < at_once:
+        joining = []
+    plan = budget.place(group, joining, partly=at_once == 1) or {}
     active.add(plan)
     batch.pods = [pod for pod in pods if pod.uid not in plan]
     if not batch.pods:
         return False
-    active.reason, active.detail = reason if len(plan) == allowed else Reason.NO_ROOM, ""
+    active.reason, active.detail = reason if len(plan) == at_once * allowed else Reason.NO_ROOM, ""
     if active.reason is Reason.WINDOW_FULL:
         active.detail = budget.window.describe_wait(group, len(batch.pods))
     if why_not_all and len(plan) == len(joining):
         active.reason, active.detail = Reason.QUEUE_CEILING, why_not_all
-    return len(plan) == len(tried) < allowed
+    return len(plan) == len(tried) < at_once * allowed
 
 
 def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecision:

@@ -116,6 +116,7 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     goes_whole: bool = False  # whether its members are evicted only all together
     stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
     restarts: bool = False  # whether it restarts elsewhere if its domain lacks capacity for lost members
+    least_sub_groups: Mapping[str, int] = {}  # the least sub-groups that start together, by policy
 
 
 class JobState(msgspec.Struct, frozen=True, gc=False):

@@ -43,10 +43,11 @@ from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoin
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.topology import (
     NO_TOPOLOGY,
+    SubGroupPolicy,
     TopologyRequest,
     first_request,
     network_topology,
-    role_topology,
+    sub_group_policies,
     topology_of,
 )
 from extender.domain.model.wire_records import pod_record
@@ -149,7 +150,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     run_time: float | None = None  # seconds that it will run, by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # for all its pods, by its spec or annotations
-    role_topology: Mapping[str, TopologyRequest] = {}  # by role, by its spec
+    policies: tuple[SubGroupPolicy, ...] = ()  # of these sub-groups
     on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
 
     @property
@@ -293,7 +294,7 @@ def job_record(
             record = replace(
                 record,
                 topology=first_request(network_topology(topology), record.topology),
-                role_topology=role_topology(msgspec.convert(sub_groups, list[SubGroup])),
+                policies=sub_group_policies(msgspec.convert(sub_groups, list[SubGroup])),
             )
         dependent = row.dependent(obj, {part.role: part.count for part in sets})
         return _with_pods(record, sets, dependent, shapes, frozenset(schedulers), auto_groups)

@@ -1,8 +1,9 @@
 """Whole gangs: the members that make a group whole, since when it has fully run, and its start deadline."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
+from itertools import groupby, islice
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import msgspec
 from extender.domain.model.records import Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.model.topology import TopologySet
+from extender.domain.model.topology import PodSubGroup, TopologySet
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 
 if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without numpy
@@ -92,28 +93,85 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missin
     pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort
     # Pods that are created once others run come last: the gang starts without them.
     pods.sort(key=lambda pod: (pod.dependent, pod.uid not in group.planned, pod.uid not in fitting))
-    candidates = [pod for pod, _ in group.assumed] + pods
+    candidates = _in_sub_groups(group, [pod for pod, _ in group.assumed] + pods)
+    chosen, lacking = _least_sub_groups(group, candidates)
     needed = dict(binding_roles(*needs))
-    for pod in group.placed:
+    for pod in (*group.placed, *chosen):
         needed[pod.role] = needed.get(pod.role, 0) - 1
-    chosen: list[PodRecord] = []  # members that a role still needs
+    taken = {pod.uid for pod in chosen}
     spare: list[PodRecord] = []
     for pod in candidates:
-        if needed.get(pod.role, 0) > 0:
+        if needed.get(pod.role, 0) > 0 and pod.uid not in taken:
             needed[pod.role] -= 1
             chosen.append(pod)
-        else:
+        elif pod.uid not in taken:
             spare.append(pod)
     still = max(needs.min_member - len(group.placed) - len(chosen), 0)
-    members = (*chosen, *spare[:still], *(pod for pod in group.waiting if pod.keeps_capacity))
-    return Missing(members, _absent_message(group, needed, still - len(spare)))
+    chosen += spare[:still]
+    chosen += _mates(group, chosen, spare[still:])
+    members = (*chosen, *(pod for pod in group.waiting if pod.keeps_capacity))
+    return Missing(members, _absent_message(group, needed, still - len(spare), lacking))
+
+
+# Sub-groups of Volcano start whole: with at least as many pods as their policy says.
+
+
+def sub_group_sizes(pods: Iterable[PodRecord]) -> Counter[PodSubGroup]:
+    """Return how many of some pods each sub-group has."""
+    return Counter(pod.sub_group for pod in pods if pod.sub_group is not None)
+
+
+def _in_sub_groups(group: GroupInfo, candidates: list[PodRecord]) -> list[PodRecord]:
+    """Return the pods of each sub-group next to each other, without sub-groups that lack pods.
+
+    Sub-groups with pods on nodes come first.
+    """
+    if all(pod.sub_group is None for pod in candidates):
+        return candidates
+    there, sizes = sub_group_sizes(group.placed), sub_group_sizes((*group.placed, *candidates))
+    found = defaultdict[PodSubGroup | Uid, list[PodRecord]](list)
+    for pod in candidates:
+        if pod.sub_group is None or sizes[pod.sub_group] >= pod.sub_group.size:
+            found[pod.sub_group or pod.uid].append(pod)
+    parts = sorted(found.values(), key=lambda pods: pods[0].sub_group not in there)
+    return [pod for part in parts for pod in part]
+
+
+def _least_sub_groups(
+    group: GroupInfo, candidates: Iterable[PodRecord]
+) -> tuple[list[PodRecord], Mapping[str, int]]:
+    """Return the pods of the sub-groups that must start, and how many sub-groups each policy lacks."""
+    if not group.spec.least_sub_groups:
+        return [], {}
+    sizes, lacking = sub_group_sizes(group.placed), Counter(group.spec.least_sub_groups)
+    lacking -= Counter(it.policy for it, number in sizes.items() if number >= it.size)
+    chosen: list[PodRecord] = []
+    for sub_group, pods in groupby(candidates, attrgetter("sub_group")):
+        if sub_group is not None and lacking[sub_group.policy] > 0 and sizes[sub_group] < sub_group.size:
+            chosen += islice(pods, sub_group.size - sizes[sub_group])
+            lacking[sub_group.policy] -= 1
+    return chosen, +lacking
+
+
+def _mates(group: GroupInfo, chosen: Iterable[PodRecord], others: Iterable[PodRecord]) -> list[PodRecord]:
+    """Return the others that the sub-groups of the chosen members need to be whole."""
+    sizes, found = sub_group_sizes((*group.placed, *chosen)), list[PodRecord]()
+    for pod in others:
+        of = pod.sub_group
+        if of is not None and 0 < sizes[of] < of.size:
+            sizes[of] += 1
+            found.append(pod)
+    return found
 
 
 _MOST_NAMES, _LONGEST_NAME = 8, 63  # roles in a status, and characters of each
 
 
-def _absent_message(group: GroupInfo, needed: Mapping[str, int], lacking: int) -> str:
+def _absent_message(
+    group: GroupInfo, needed: Mapping[str, int], lacking: int, sub_groups: Mapping[str, int]
+) -> str:
     roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
+    roles += [f"{n} sub-groups of {name[:_LONGEST_NAME]}" for name, n in sorted(sub_groups.items())]
     if not roles and lacking <= 0:
         return ""
     existing = len(group.placed) + len(group.assumed) + sum(not pod.keeps_capacity for pod in group.waiting)
