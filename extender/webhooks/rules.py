@@ -187,7 +187,8 @@ def _about_levels(request: ReviewRequest, ledger: Ledger) -> list[str]:
 def _unknown_levels(named: Sequence[NamedLevel], ledger: Ledger) -> list[Fault]:
     """Return faults for unknown levels; none before nodes are read, or while there are none."""
     table = ledger.node_table() if named else NodeTable()
-    known = KnownLevels(table.topologies.levels, table.has_label)
+    down_to = table.topologies.levels_down_to
+    known = KnownLevels(table.topologies.levels, lambda level: table.has_label(level) or not down_to(level))
     return list(unknown_levels(named, known)) if table.row else []
 
 

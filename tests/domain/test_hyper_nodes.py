@@ -1,9 +1,14 @@
 """HyperNodes of Volcano, which become levels of a topology."""
 
+from typing import Any
+
 import pytest
+from msgspec import convert
+from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
 from extender.api.objects.pods import LabelSelector
+from extender.api.objects.queues import NetworkTopology
 from extender.api.objects.volcano import (
     ExactMatch,
     HyperNode,
@@ -13,8 +18,9 @@ from extender.api.objects.volcano import (
     RegexMatch,
 )
 from extender.domain.ledger.topologies import BadTopology
-from tests.domain.builders import node
-from tests.domain.world import World
+from extender.domain.model.reasons import Reason
+from tests.domain.builders import node, pod
+from tests.domain.world import World, gang
 from tests.rows import each_of
 
 ZONE = "zone"
@@ -109,6 +115,26 @@ def test_cycles_and_unknown_members_add_no_node() -> None:
         hyper("down", 1, exact("x", "HyperNode")),
     )
     assert tiers(world) == {"n0": "x", "n1": ""}
+
+
+@each_of(
+    ({"highestTierAllowed": 1}, Reason.NEVER_FITS),
+    ({"highestTierAllowed": 2}, None),
+    ({"highestTierAllowed": 2, "mode": "soft"}, None),
+    ({"highestTierName": "unknown"}, Reason.NEVER_FITS),
+)
+def test_a_tier_above_all_hyper_nodes_is_the_whole_cluster(topology: Any, reason: Reason | None) -> None:
+    """As in Volcano. Each HyperNode has capacity for one of two members."""
+    record, *members = gang("g", 2, cpu="4")
+    request = convert(topology, NetworkTopology)
+    record = replace(record, spec=replace(record.spec, network_topology=request))
+    hyper_nodes = hyper("a", 1, exact("n0")), hyper("b", 1, exact("n1"))
+    world = World(*nodes(2)).add(*hyper_nodes, record, members).settle()
+    assert world.reason("g") is reason
+    if reason is None:
+        world.start("g").pass_time(60)
+        world.delete("g-0").add(pod("g-2", "g", "4")).settle()
+        assert world.plan("g") == {"g-2": "n0"} or world.plan("g") == {"g-2": "n1"}
 
 
 def test_domains_follow_the_changes_of_nodes_and_hyper_nodes() -> None:

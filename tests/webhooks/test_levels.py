@@ -67,6 +67,14 @@ def test_other_groups_are_not(thing: Json, *, desk: Desk) -> None:
     assert "LevelNotFound" not in desk.faults("/podgroups/validate", thing, kind=GROUP)
 
 
+@each_of((1, False), (2, False), (3, True), (9, False))
+def test_a_tier_above_all_hyper_nodes_is_known(tier: int, is_refused: bool, *, desk: Desk) -> None:
+    for known in (1, 2, 4):
+        desk.ledger.intake.set_topology(topology(f"t{known}", f"tier:{known}"))
+    thing = group(networkTopology={"mode": "hard", "highestTierAllowed": tier})
+    assert ("LevelNotFound" in desk.faults("/podgroups/validate", thing, kind=GROUP)) is is_refused
+
+
 def test_a_refusal_names_the_nearest_level(desk: Desk) -> None:
     answer = desk.ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO}), kind=GROUP)
     assert f"metadata.annotations[{keys.REQUIRED_TOPOLOGY}]: {SAYS}" in answer["status"]["message"]

@@ -137,7 +137,7 @@ class DomainSearch:
             return None
         best = capacity.codes[labelled][np.argmax(capacity.capped[capacity.codes[labelled]])]
         node = self._nodes.nodes[int(np.argmax(capacity.codes == best))]
-        return node.labels[pod_set.level] if node else "", int(capacity.capped[best]), own is not None
+        return node.labels.get(pod_set.level, "") if node else "", int(capacity.capped[best]), own is not None
 
     def _place_inside(self, pods: Sequence[PodRecord], depth: int, rows: Mask) -> Plan | None:
         """Place pods that have the first `depth` sets in common on some rows."""
@@ -252,7 +252,7 @@ class DomainSearch:
                 for domain in self._domains(pods, depth + 1, rows, pod_set, pod_set.level):
                     yield partial(self._place_inside, pods, depth + 1, domain)
             return
-        level, *larger = reversed(self._nodes.topologies.levels_down_to(pod_set.level))
+        level, *larger = self._nodes.topologies.levels_down_to(pod_set.level)[::-1] or (pod_set.level,)
         for domain in self._domains(pods, depth + 1, rows, pod_set, level):
             yield partial(self._place_inside, pods, depth + 1, domain)
         for above in larger:

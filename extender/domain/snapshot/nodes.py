@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from copy import copy
 from functools import partial, reduce
 from itertools import islice
+from math import inf
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, Requirement
+from extender.api.units import is_count
 from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels, NodePart, as_number
 from extender.domain.model.shapes import NodeTest, Shape
@@ -202,6 +204,8 @@ class Topologies:
         for levels in self.all:
             for level in levels:
                 self._with_level.setdefault(level, levels)
+        tiers = [tier for level in self._with_level if (tier := _tier_of(level)) is not None]
+        self._largest_tier = max(tiers, default=inf)
 
     @property
     def levels(self) -> Sequence[str]:
@@ -213,7 +217,13 @@ class Topologies:
         return self._with_level.get(level, (level,))
 
     def levels_down_to(self, level: str) -> Levels:
-        """Return the level and the larger ones of its topology."""
+        """Return the level and the larger ones of its topology.
+
+        Empty: it is a tier above all HyperNodes, and has the whole cluster as its domain.
+        """
+        tier = None if level in self._with_level else _tier_of(level)
+        if tier is not None and tier > self._largest_tier:
+            return ()
         levels = self.levels_with(level)
         return levels[: levels.index(level) + 1]
 
@@ -330,7 +340,10 @@ class NodeTable:
         if len(labels) == 1:
             return self.domains(level)
         if level not in self._level_domains:
-            self._level_domains[level] = reduce(_joint_domains, map(self.domains, labels))
+            everywhere = np.zeros(len(self.nodes), np.int64)
+            self._level_domains[level] = (
+                reduce(_joint_domains, map(self.domains, labels)) if labels else everywhere
+            )
         return self._level_domains[level]
 
     def nested_domains(self, level: str, inner: str) -> tuple[Rows, Rows]:
@@ -355,6 +368,12 @@ class NodeTable:
             ranks[order] = np.arange(len(self.nodes))
             self._path_orders[level] = order, ranks
         return self._path_orders[level]
+
+
+def _tier_of(level: str) -> int | None:
+    """Return the number of the tier of HyperNodes that a level is; None: it is another one."""
+    number = level.removeprefix("tier:")
+    return int(number) if number != level and is_count(number) else None
 
 
 def _joint_domains(outer: Rows, inner: Rows) -> Rows:
