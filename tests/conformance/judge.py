@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from tests.conformance.cases import Case
 from tests.conformance.queueing import families
 from tests.conformance.skips import skip_for
+from tests.conformance.topology import skips as topology
 from tests.conformance.verdicts import Check, NoCounterpart, Outcome, Result
 from tests.conformance.volcano import kinds
 
-CHECKS: Mapping[str, Check] = {**kinds.CHECKS, **families.CHECKS}
+CHECKS: Mapping[str, Check] = {**kinds.CHECKS, **families.CHECKS, **topology.CHECKS}
 
 
 def judge(case: Case) -> Result:

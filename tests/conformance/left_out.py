@@ -29,6 +29,8 @@ _KINDS: Mapping[str, Given] = {
     "deserved": {"queues": [], "total": {}},
     "resource.op": {"left": {}, "right": {}},
     "cli": {"flags": {}, "queues": [], "podGroups": [], "counts": {}},
+    "topology.domains": {"levels": [], "nodes": [], "pods": [], "podSets": [], "nodeLabels": {}},
+    "topology.hyperNodes": {**_SESSION, "hyperNodes": []},
 }
 _FAMILIES: Mapping[str, Given] = {
     "admit_cycle": _KUEUE,
@@ -62,8 +64,25 @@ _FAMILIES: Mapping[str, Given] = {
 _OF_EACH: Mapping[str, Given] = {
     "podGroups": {"namespace": "default", "queue": "default", "minMember": 0},
     "pods": {"namespace": "default", "podgroup": ""},
-    "nodes": {"allocatable": {}},
+    "nodes": {
+        "allocatable": {},
+        "labels": {},
+        "taints": [],
+        "unschedulable": False,
+        "notReady": False,
+        "copies": 1,
+    },
     "tasks": {"status": "Pending", "node": ""},
+    "podSets": {
+        **dict.fromkeys(("required", "preferred", "group"), ""),
+        "count": 1,
+        "requests": {},
+        "slices": [],
+        "on": [],
+        "nodeSelector": {},
+        "tolerations": [],
+    },
+    "hyperNodes": {"tier": 1, "tierName": "", "nodes": []},
 }
 _LONG_AGO = -1_000_000  # of all that does not say when it was created
 _NOWHERE = "nowhere"  # the queue of what names none that exists

@@ -5,10 +5,11 @@ A skip that claims too much is detected: each case that it matches is run, and m
 
 from tests.conformance.cases import Case
 from tests.conformance.queueing import families
+from tests.conformance.topology import skips as topology
 from tests.conformance.verdicts import Skip
 from tests.conformance.volcano import kinds
 
-SKIPS: tuple[Skip, ...] = kinds.SKIPS + families.SKIPS
+SKIPS: tuple[Skip, ...] = kinds.SKIPS + families.SKIPS + topology.SKIPS
 
 
 def skip_for(case: Case) -> str | None:

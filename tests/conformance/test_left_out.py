@@ -13,6 +13,7 @@ from tests.conformance.cases import DATA, Case, load
 from tests.conformance.judge import judge
 from tests.conformance.left_out import filled
 from tests.conformance.queueing import families
+from tests.conformance.topology import skips as topology
 from tests.conformance.volcano import kinds
 from tests.rows import each_of
 
@@ -34,7 +35,7 @@ def _places(given: Any, above: Place = ()) -> Iterator[Place]:
 
 
 def _first_of_each_place(kind: str) -> Iterator[tuple[Case, Place]]:
-    seen, optional = set(), _optional(kind) if kind in families.CHECKS else None
+    seen, optional = set(), None if kind in kinds.CHECKS else _optional(kind)
     for case in CASES:
         for place in _places(case.input) if case.kind == kind else ():
             similar = _similar(place)
@@ -87,7 +88,7 @@ def _has_options(family: str) -> bool:
     return any(_first_of_each_place(family))
 
 
-@each_of(*sorted(kinds.CHECKS) + sorted(filter(_has_options, families.CHECKS)))
+@each_of(*sorted(kinds.CHECKS) + sorted(filter(_has_options, {**families.CHECKS, **topology.CHECKS})))
 def test_what_a_case_leaves_out_does_not_break_it(kind: str, *, tmp_path: Path) -> None:
     reviewed = {
         f"{case.id}: {place}": _findings_without(case, place, tmp_path / "cases.json")

@@ -48,7 +48,7 @@ def families_file(path: Path, *cases: dict[str, Any]) -> str:
 def test_all_is_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Run some cases of both files; test_cases.py has all of them."""
+    """Run some cases of all files; test_cases.py has all of them."""
     for file in DATA.glob("*.json"):
         given = json.loads(file.read_text())
         (tmp_path / file.name).write_text(json.dumps(given | {"cases": given["cases"][::20]}))
@@ -58,6 +58,7 @@ def test_all_is_well(
     assert output[-1].split(", ")[1] == "0 failed"
     assert [line.split()[0] for line in output if "passed   failed  skipped" in line] == [
         "queueing.json",
+        "topologies.json",
         "volcano.json",
     ]
 

@@ -42,7 +42,8 @@ def queue(given: Given) -> Queue:
 
 
 def group(given: Given, created: str | None = None) -> PodGroup:
-    same = ("queue", "minMember", "minTaskMember", "minResources", "priorityClassName")
+    gang = ("queue", "minMember", "minTaskMember", "minResources", "priorityClassName")
+    same = (*gang, "networkTopology", "subGroupPolicy")
     spec = {name: given[name] for name in same if given.get(name) is not None}
     made = _made(PodGroup, given, spec=spec, status={"phase": given.get("phase", "Pending")})
     return replace(made, metadata=replace(made.metadata, creation_timestamp=created))

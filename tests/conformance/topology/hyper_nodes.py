@@ -1,0 +1,50 @@
+"""Kind `topology.hyperNodes`: PodGroups with networkTopology and subGroupPolicy in a cluster with HyperNodes.
+
+Compared is how many pods are bound, and, where the table names nodes, in which HyperNodes of the lowest tier.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from extender.api.objects.pods import Pod
+from extender.api.objects.volcano import HyperNode
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.volcano.objects import objects
+from tests.conformance.volcano.scheduler import Binds, schedule
+from tests.domain.world import World
+
+Given = Mapping[str, Any]
+
+
+def check_hyper_nodes(case: Case) -> Iterator[str]:
+    given = list(objects(case.input))
+    world = World(*given, *map(_hyper_node, case.input["hyperNodes"])).settle()
+    binds = schedule(world, [each for each in given if isinstance(each, Pod)])
+    yield from unequal("bound", case.expect["bound"], len(binds))
+    if "binds" in case.expect:
+        wanted = {uid: _lowest(case, node) for uid, node in case.expect["binds"].items()}
+        yield from unequal("HyperNodes", wanted, {uid: _lowest(case, binds.get(uid, "")) for uid in wanted})
+    yield from _spread(case, binds)
+
+
+def _spread(case: Case, binds: Binds) -> Iterator[str]:
+    """Yield differences of the number of pods in each HyperNode."""
+    if "boundInHyperNodes" in case.expect:
+        used = Counter(_lowest(case, node) for node in binds.values())
+        yield from unequal("bound in HyperNodes", case.expect["boundInHyperNodes"], sorted(used.values()))
+
+
+def _lowest(case: Case, node: str) -> str:
+    """Return the HyperNode of the lowest tier that has a node; the node itself if none has it."""
+    tiers = sorted(case.input["hyperNodes"], key=lambda each: int(each["tier"]))
+    return next((str(each["name"]) for each in tiers if node in each["nodes"]), node)
+
+
+def _hyper_node(given: Given) -> HyperNode:
+    members = [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in given["nodes"]]
+    spec = {"tier": given["tier"], "tierName": given["tierName"], "members": members}
+    return msgspec.convert({"metadata": {"name": given["name"]}, "spec": spec}, HyperNode)

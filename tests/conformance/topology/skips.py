@@ -1,0 +1,83 @@
+"""The kinds of topologies.json: the check of each, and what of them is skipped."""
+
+from collections.abc import Callable
+
+from tests.conformance.cases import Case
+from tests.conformance.topology.domains import Given, check_domains
+from tests.conformance.topology.hyper_nodes import check_hyper_nodes
+from tests.conformance.verdicts import Check, Skip
+
+_DOMAINS, _HYPER_NODES = "topology.domains", "topology.hyperNodes"
+CHECKS: dict[str, Check] = {_DOMAINS: check_domains, _HYPER_NODES: check_hyper_nodes}
+
+
+def _any_set(needs_it: Callable[[Case, Given], bool]) -> Callable[[Case], bool]:
+    """Return a check of cases with a pod set that needs something."""
+    return lambda case: case.kind == _DOMAINS and any(needs_it(case, it) for it in case.input["podSets"])
+
+
+def _balances_hosts(case: Case, pod_set: Given) -> bool:
+    return "balanced" in case.tags and pod_set["preferred"] == case.input["levels"][-1]
+
+
+def _has_larger_slices(case: Case, pod_set: Given) -> bool:
+    levels, required = case.input["levels"], pod_set["required"]
+    inside = [each["level"] for each in pod_set["slices"] if each["level"] in levels]
+    return bool(required) and any(levels.index(level) < levels.index(required) for level in inside)
+
+
+def _has_slices_without_size(case: Case, pod_set: Given) -> bool:
+    return not pod_set["group"] and any(it["level"] and not it["size"] for it in pod_set["slices"])
+
+
+def _lacks_labels_below(case: Case, pod_set: Given) -> bool:
+    levels, nodes = case.input["levels"], case.input["nodes"]
+    return pod_set["required"] != levels[-1] and any(levels[-1] not in it["labels"] for it in nodes)
+
+
+def _runs_on_unknown_nodes(case: Case) -> bool:
+    if not _is_hard(case):
+        return False
+    names = {"", *(each["name"] for each in case.input["nodes"])}
+    return any(it.get("node", "") not in names for it in case.input["pods"])
+
+
+def _names_an_unknown_tier(case: Case) -> bool:
+    if not _is_hard(case):
+        return False
+    known = {each["tierName"] for each in case.input["hyperNodes"]}
+    return any(name not in known for it in _requests(case) if (name := it.get("highestTierName")))
+
+
+def _is_hard(case: Case) -> bool:
+    return case.kind == _HYPER_NODES and any(it.get("mode") == "hard" for it in _requests(case))
+
+
+def _requests(case: Case) -> list[Given]:
+    return [each.get("networkTopology", {}) for each in case.input["podGroups"]]
+
+
+def _leaves_surplus_waiting(case: Case) -> bool:
+    """Return whether a group has more pods than it needs, and none runs although it needs no sub-group."""
+    if case.kind != _HYPER_NODES or case.expect["bound"] or any(map(_runs, case.input["pods"])):
+        return False
+    policies = [it for group in case.input["podGroups"] for it in group.get("subGroupPolicy", ())]
+    needed = sum(group["minMember"] for group in case.input["podGroups"])
+    is_any_needed = any(it.get("minSubGroups") for it in policies)
+    return bool(policies) and len(case.input["pods"]) > needed and not is_any_needed
+
+
+def _runs(pod: Given) -> bool:
+    return bool(pod.get("node"))
+
+
+SKIPS: tuple[Skip, ...] = (
+    Skip("slices are of one level", _any_set(lambda _, it: len(it["slices"]) > 1)),
+    Skip("a slice without a size is of all pods of its set", _any_set(_has_slices_without_size)),
+    Skip("a set in a small domain is in one of each larger level, too", _any_set(_has_larger_slices)),
+    Skip("the tightest rack comes first, even if others balance its hosts better", _any_set(_balances_hosts)),
+    Skip("a node needs the labels down to the requested level, and no others", _any_set(_lacks_labels_below)),
+    Skip("members on nodes that do not exist share a domain with no other", _runs_on_unknown_nodes),
+    Skip("a tier with an unknown name is refused, and not ignored", _names_an_unknown_tier),
+    Skip("members beyond minMember and subGroupSize delay no start", _leaves_surplus_waiting),
+)
