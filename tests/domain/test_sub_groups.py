@@ -130,6 +130,16 @@ def test_each_sub_group_of_a_soft_topology_is_in_one_domain_if_one_has_capacity(
     assert started(world) == 4
 
 
+def test_the_least_sub_groups_stay_whole_when_capacity_is_reclaimed() -> None:
+    """The last members by name are of two sub-groups, of which one can be spared."""
+    pods = replicas(*"xyzxyz")
+    world = World(*racks(a=6), queue("rich"), queue("poor"), record(by_replica(2, 2), queue="rich"), pods)
+    world.start("g").start("g").pass_time(60)
+    world.add(gang("p", 2, cpu="4", queue="poor")).settle()
+    victims = {it.victim.name for it in world.decisions.evictions.values()}
+    assert victims == {"g-w-2", "g-w-5"}
+
+
 # Deep policies: sub-groups of a role in racks, inside the block of the group.
 
 DEEP = {"x": {"a": 2, "b": 1}, "y": {"c": 2, "d": 2}}

@@ -29,7 +29,7 @@ from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
 from extender.domain.model.shapes import asked_by
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.wholeness import binding_roles
+from extender.domain.snapshot.wholeness import binding_roles, sub_group_sizes
 
 
 class Run(NamedTuple):
@@ -164,7 +164,8 @@ def _spare_members(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
     left = len(group.placed) - group.min_member
     if left <= 0:
         return ()
-    roles = Counter(pod.role for pod in group.placed)
+    roles, sizes = Counter(pod.role for pod in group.placed), sub_group_sizes(group.placed)
+    whole = Counter(it.policy for it, number in sizes.items() if number >= it.size)
     spare: list[PodRecord] = []
     needed = binding_roles(group.min_member, group.min_task_member)
     pods = list(group.computed(running_members))
@@ -173,6 +174,11 @@ def _spare_members(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:
         if len(spare) < left and pod.may_be_evicted(by_word) and roles[pod.role] > needed.get(pod.role, 0):
+            if (of := pod.sub_group) is not None:
+                if sizes[of] == of.size and whole[of.policy] <= group.spec.least_sub_groups.get(of.policy, 0):
+                    continue
+                whole[of.policy] -= sizes[of] == of.size
+                sizes[of] -= 1
             roles[pod.role] -= 1
             spare.append(pod)
     return tuple(spare)
