@@ -140,6 +140,16 @@ def test_the_least_sub_groups_stay_whole_when_capacity_is_reclaimed() -> None:
     assert victims == {"g-w-2", "g-w-5"}
 
 
+def test_too_many_values_of_selectors_delay_this_group_only() -> None:
+    """Each would be compared with the labels of each pod."""
+    term = {"key": REPLICA, "operator": "In", "values": [str(n) for n in range(2048)]}
+    selector = {"labelSelector": {"matchExpressions": [term]}}
+    world = World(*racks(a=4), record({"subGroupSize": 2, **selector}), members(2), gang("other", 1)).settle()
+    assert world.reason("g") is Reason.INVALID_SPEC
+    assert world.detail("g") == "spec.subGroupPolicy: 2,050 labels and values: at most 2,048"
+    assert world.verdict("other") is Verdict.STARTING
+
+
 # Deep policies: sub-groups of a role in racks, inside the block of the group.
 
 DEEP = {"x": {"a": 2, "b": 1}, "y": {"c": 2, "d": 2}}

@@ -356,13 +356,16 @@ class MemberSets:
         self.is_empty = not (
             any(self._of_group) or self._policies or any(map(any, templates)) or self._shared
         )
+        self._of_role: dict[str, list[SubGroupPolicy]] = {}  # policies that may select its pods
         self._known: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # by kind of member
         self._equal: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets are identical
         self._without_index: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
 
     def with_sets(self, pod: PodRecord) -> PodRecord:
         """Return a member with its index, sets and sub-group."""
-        policy = next((it for it in self._policies if it.selects(pod.role, pod.labels)), None)
+        if pod.role not in self._of_role:
+            self._of_role[pod.role] = [it for it in self._policies if it.may_select(pod.role)]
+        policy = next((it for it in self._of_role[pod.role] if it.selects(pod.role, pod.labels)), None)
         of_role = first_request(pod.topology, policy.topology if policy else NO_TOPOLOGY)
         by_policy = policy.topology if policy else self._of_group
         sliced = of_role if of_role.slice_level else by_policy

@@ -6,18 +6,19 @@ group, that of a pod template for the pods of its role.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from sys import intern
 from typing import NamedTuple
 
 from extender.api import keys
 from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import NetworkTopology, SchedulingConstraints, SubGroup
-from extender.api.units import is_count
+from extender.api.units import BadQuantity, is_count
 from extender.domain.model.selectors import Labels, selects
 
 HOSTNAME = "kubernetes.io/hostname"  # level of single nodes
 _LONGEST = 318  # one more than the characters of any node label
+_MOST_COMPARED = 2048  # labels and values of the sub-groups of a group
 _PARTITION = "volcano.sh/partition-id"  # label of the pods of a Volcano Job: their index by that size
 # Labels with the index of a pod, and with that of its part of the role, if it has any.
 _INDICES = (
@@ -53,6 +54,10 @@ class SubGroupPolicy(NamedTuple):
     size: int  # the least pods of a sub-group
     least: int  # the least sub-groups that start together
     topology: TopologyRequest
+
+    def may_select(self, role: str) -> bool:
+        wanted = self.selector.match_labels if self.selector is not None else None
+        return (wanted or {}).get(keys.ROLE, role) == role
 
     def selects(self, role: str, labels: Labels) -> bool:
         agrees = self.selector is None or selects(self.selector, {**labels, keys.ROLE: role})
@@ -118,8 +123,17 @@ def network_topology(written: NetworkTopology | None, size: int | None = None) -
     return TopologyRequest(preferred=level) if is_soft else TopologyRequest(level)
 
 
-def sub_group_policies(written: Iterable[SubGroup]) -> tuple[SubGroupPolicy, ...]:
-    """Return the policies that select pods; of several that select a pod, the first counts."""
+def sub_group_policies(written: Sequence[SubGroup]) -> tuple[SubGroupPolicy, ...]:
+    """Return the policies that select pods; of several that select a pod, the first counts.
+
+    Raises:
+        BadQuantity: They have too many labels and values, which are compared with those of each pod.
+    """
+    selectors = [it.label_selector or LabelSelector() for it in written]
+    terms = [term.values or () for it in selectors for term in it.match_expressions or ()]
+    labels = [*(it.match_labels or () for it in selectors), *(it.match_label_keys or () for it in written)]
+    if (size := len(written) + sum(map(len, (*terms, *labels)), len(terms))) > _MOST_COMPARED:
+        raise BadQuantity(f"spec.subGroupPolicy: {size:,} labels and values: at most {_MOST_COMPARED:,}")
     return tuple(
         SubGroupPolicy(
             policy.name or str(number),

@@ -40,6 +40,7 @@ from extender.domain.model.resources import asked, counted_spec
 from extender.domain.model.run_history import checkpoint_of, run_time_of, series_of
 from extender.domain.model.shapes import Constraints, Shape, Shapes
 from extender.domain.model.topology import (
+    SubGroupPolicy,
     constraint,
     first_request,
     network_topology,
@@ -423,6 +424,11 @@ def group_record(group: PodGroup) -> GroupRecord:
     meta, spec = group.metadata, group.spec
     annotations, roles = meta.annotations or {}, spec.min_task_member or {}
     min_resources, fault = {}, ""
+    sub_groups: tuple[SubGroupPolicy, ...] = ()
+    try:
+        sub_groups = sub_group_policies(spec.sub_group_policy or ())
+    except BadQuantity as bad:
+        fault = str(bad)
     try:
         min_resources = asked(spec.min_resources)
     except BadQuantity as bad:
@@ -465,7 +471,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         queue_uid=recorded_queue(meta),
         may_use=recorded_use(meta, "PodGroup"),
         topology=first_request(network_topology(spec.network_topology), topology_of(annotations)),
-        sub_groups=sub_group_policies(spec.sub_group_policy or ()),
+        sub_groups=sub_groups,
         on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),
         series=series_of(meta.namespace, ownership.name_of(kind), ownership.name_of(source)),
         stands_for=ownership.name_of(made_for.spoken_name) if made_for is not None else "",
