@@ -50,6 +50,7 @@ def test_muster_places_what_the_stock_scheduler_places(
         shared = [_spec(devices, "claim", f"{seed}", amounts)] * number if kind == "shared claim" else []
         specs = shared or [_spec(devices, kind, f"{seed}-{n}", amounts) for n in range(number)]
         with _made(stage, f"stock-{seed}", specs, STOCK) as pods:
+            wait_for(partial(_are_tried, stage, pods), what="the stock scheduler has tried each pod")
             expected = _settled(stage, pods)
         with _made(stage, f"muster-{seed}", specs, "muster") as pods:
             what = f"seed {seed}: {len(pods)} pods, {kind}, {amounts}"
@@ -77,6 +78,12 @@ def _spec(devices: Devices, kind: str, name: str, amounts: list[int]) -> Json:
         case "implicit":
             return {"limits": {implicit: str(one)}}
     return {**devices.template(name, one), "limits": {devices.extended: str(other)}}
+
+
+def _are_tried(stage: Stage, pods: list[str]) -> bool:
+    """Return whether each pod has a node, or a condition that says why it has none."""
+    known = [each for each in stage.api.items(PODS, stage.namespace) if each["metadata"]["name"] in pods]
+    return all(each["spec"].get("nodeName") or each["status"].get("conditions") for each in known)
 
 
 def _are_bound(stage: Stage, pods: list[str], number: int) -> bool:
