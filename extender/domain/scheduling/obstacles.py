@@ -18,7 +18,7 @@ from extender.api.objects.pods import NodeSelectorTerm, Toleration
 from extender.api.units import listed
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
-from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show
+from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, counts_in_queues, show
 from extender.domain.model.selectors import is_tolerated, taint_text
 from extender.domain.model.shapes import Constraints, Shape, requests_of
 from extender.domain.model.topology import TopologySet
@@ -286,7 +286,10 @@ def _no_node(cycle: Cycle, shape: Shape) -> str:
     nodes, asked, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
     if offers and lacking:  # without nodes, everything is lacking
-        return f"no node has {listed(lacking, _MOST_NAMES)}"
+        named = [
+            name for name in lacking if counts_in_queues(name)
+        ] or lacking  # a class, not a selection of it
+        return f"no node has {listed(named, _MOST_NAMES)}"
     suitable = np.count_nonzero(nodes.suitable(shape))
     if suitable or not nodes.row:
         request = amounts_text(shape.requests) or "an empty request"
