@@ -196,8 +196,9 @@ class Session:
             if not self._cluster.muster.alive():
                 raise ServeFailed(self._cluster.muster.last_lines())
             second = time.monotonic() - began
-            self._creation.try_again()
-            self._create_due(second)
+            with self._cluster.controllers.turn:  # or both would make the pods of a job
+                self._creation.try_again()
+                self._create_due(second)
             settled = not self._later and self._is_settled()  # asked first: what is shown then is final
             state = self.state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)
             new = self.log.observe(state, second)

@@ -1,11 +1,13 @@
 """The controllers of the embedded cluster, without kubelets and a scheduler."""
 
+import time
+
 import pytest
 
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import BY_NAME, PODS, REPLICA_SETS, Json, ResourceKind
 from extender.apimachinery.service import Service
-from extender.files.offspring import compared
+from extender.files.offspring import children_of, compared, in_store
 from extender.kube.connection import Connection
 from extender.kube.errors import Refused
 from extender.sim.controllers.workloads import WorkloadControllers
@@ -60,6 +62,18 @@ def test_an_evicted_pod_of_a_job_is_made_again(controllers: WorkloadControllers,
     names = [pod["metadata"]["name"] for pod in settled(controllers, service)]
     assert len(names) == 2
     assert second["metadata"]["name"] in names
+
+
+def test_pods_that_are_created_with_their_job_are_not_made_twice(
+    controllers: WorkloadControllers, service: Service
+) -> None:
+    """`muster run` creates both at the time at which they arrive."""
+    with controllers.turn:
+        job = create(service, workload("Job", api_version="batch/v1", parallelism=2, completions=2))
+        time.sleep(0.05)  # enough for the controllers to make pods
+        for child in children_of(job, in_store(service.store)):
+            create(service, child)
+    assert len(settled(controllers, service)) == 2
 
 
 def test_a_suspended_job_has_no_pods(controllers: WorkloadControllers, service: Service) -> None:

@@ -8,6 +8,7 @@ Statuses are computed from owned objects: the fields that kubectl shows and wait
 only the fields of their outcome in the table of kinds.
 """
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +50,12 @@ class RefusedOffspring(NamedTuple):
 
 
 class WorkloadControllers(StoreFollower):
-    """`refused`: refusals by UID of the workload, until all its objects exist."""
+    """Controllers of workloads.
+
+    Attributes:
+        refused: Refusals by UID of the workload, until all its objects exist.
+        turn: Held while children are made: by the controllers, or by others who create them with their owner.
+    """
 
     def __init__(self, service: Service) -> None:
         super().__init__(service.store, "controllers")
@@ -57,6 +63,7 @@ class WorkloadControllers(StoreFollower):
         self._endings = JobEndings(service.store)
         self._find = in_store(service.store)
         self.refused: dict[str, RefusedOffspring] = {}
+        self.turn = threading.Lock()
         self._refused_at: dict[str, float] = {}  # last refusal of a pod, by UID of the topmost owner
         self._freed_at: dict[str, float] = {}  # time of the last decrease of usage, by namespace
 
@@ -128,6 +135,10 @@ class WorkloadControllers(StoreFollower):
 
     def _work(self, remade: set[str], restated: set[str]) -> None:
         """Create and delete children of `remade` workloads; write changed statuses, also of owners."""
+        with self.turn:
+            self._work_in_turn(remade, restated)
+
+    def _work_in_turn(self, remade: set[str], restated: set[str]) -> None:
         owned = defaultdict[str, list[Json]](list)  # existing objects that stay, by UID of their controller
         for kind in _OWNED:
             for obj in self._store.all(kind):
