@@ -363,9 +363,7 @@ class MemberSets:
 
     def with_sets(self, pod: PodRecord) -> PodRecord:
         """Return a member with its index, sets and sub-group."""
-        if pod.role not in self._of_role:
-            self._of_role[pod.role] = [it for it in self._policies if it.may_select(pod.role)]
-        policy = next((it for it in self._of_role[pod.role] if it.selects(pod.role, pod.labels)), None)
+        policy = self._policy_of(pod) if self._policies else None
         of_role = first_request(pod.topology, policy.topology if policy else NO_TOPOLOGY)
         by_policy = policy.topology if policy else self._of_group
         sliced = of_role if of_role.slice_level else by_policy
@@ -375,7 +373,7 @@ class MemberSets:
         else:
             of, number = (own or self._number(pod.uid, sliced)) if sliced.slice_level or policy else (0, 0)
             part = pod.role, str(of), str(number // (sliced.slice_size or number + 1))
-        claim = next((it for it in pod.claims_of_one_node if it in self._shared), "")
+        claim = next((it for it in pod.claims_of_one_node if it in self._shared), "") if self._shared else ""
         key = pod.role, of_role, part, claim
         if key not in self._known:
             sets = pod_sets(self._group.key, pod.role, self._of_group, of_role, part)
@@ -384,6 +382,11 @@ class MemberSets:
             self._known[key] = self._equal.setdefault(sets, sets)
         sub_group = PodSubGroup(policy.name, part, policy.size) if policy else None
         return replace(pod, pod_sets=self._known[key], index=own, sub_group=sub_group)
+
+    def _policy_of(self, pod: PodRecord) -> SubGroupPolicy | None:
+        if pod.role not in self._of_role:
+            self._of_role[pod.role] = [it for it in self._policies if it.may_select(pod.role)]
+        return next((it for it in self._of_role[pod.role] if it.selects(pod.role, pod.labels)), None)
 
     def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:
         if sliced not in self._without_index:
