@@ -164,7 +164,7 @@ def reported(group: PodGroup) -> ReportedStatus:
         start_timeouts=markers.recorded_timeouts(group.metadata),
         waiting=status.waiting and replace(status.waiting, since=None),
         lost_work=markers.recorded_lost(group.metadata),
-        is_full=markers.leaves_no_capacity(group.metadata.annotations or {}),
+        is_full=markers.leaves_no_space(group.metadata.annotations or {}),
     )
 
 

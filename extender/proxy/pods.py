@@ -107,7 +107,7 @@ class PodLists:
             page = await self._page(first, headers, codec)
             async for pods in self._pages(first, headers, codec, page):
                 for facts, pod in pods:
-                    if facts is not None and waiting.are_those(facts):
+                    if facts is not None and waiting.is_unbound_member(facts):
                         met[facts.uid] = WaitingPod(facts, pod)
         except CutOff as fault:
             raise UpstreamGone(str(fault)) from fault

@@ -200,7 +200,7 @@ class VirtualCluster:
         Controllers make the expected pods when these start.
         """
         pod = claim.pod
-        if not pod.to_be or pod.keeps_capacity:
+        if not pod.to_be or pod.is_for_min_resources:
             return None if pod.to_be else pod
         if not pod.reserved_for:
             self._unsuspend(pod.group)

@@ -396,7 +396,7 @@ class GroupInfos:
         others kept members back.
         """
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
-        waiting = sum(not pod.keeps_capacity for pod in members.waiting)
+        waiting = sum(not pod.is_for_min_resources for pod in members.waiting)
         existing = len(members.placed) + len(members.assumed) + waiting
         was_held_back = group.is_held_back
         group.is_held_back = (

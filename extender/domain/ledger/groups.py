@@ -445,7 +445,7 @@ class Members:
         self.holding: list[Shape] = []  # shapes of members with capacity that are not stuck
         sets = MemberSets(group, made_by, claims)
         for it in group.pods.values():
-            pod = it if sets.is_empty or it.keeps_capacity else sets.with_sets(it)
+            pod = it if sets.is_empty or it.is_for_min_resources else sets.with_sets(it)
             self.running += pod.phase == "Running" and not pod.deleting
             self.succeeded += pod.phase == "Succeeded"
             self.failed += pod.phase == "Failed"

@@ -218,7 +218,7 @@ def _made_by_muster(record: GroupRecord) -> bool:
 
 
 def _reserved(group: Group) -> Iterator[PodRecord]:
-    return (pod for pod in group.pods.values() if pod.keeps_capacity)
+    return (pod for pod in group.pods.values() if pod.is_for_min_resources)
 
 
 def _uid(group: Group, number: int) -> Uid:

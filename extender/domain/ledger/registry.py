@@ -12,7 +12,7 @@ from extender.api.workloads.shape import VOLCANO_JOB, KindName
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import Ancestors, Jobs, Owner, Runtimes
 from extender.domain.ledger.routes import Routes
-from extender.domain.model.ownership import OwnerRecord, is_shared
+from extender.domain.model.ownership import OwnerRecord, has_many_groups
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.queues.flavors import Flavor, SharedFlavor
 from extender.domain.queues.records import Limit, QueueRecord, allows_namespace
@@ -347,7 +347,9 @@ class Registry:
 
     def set_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
         """Record an owner; return its groups if anything they depend on has changed."""
-        shared = [other for other in self.groups if other.startswith(f"{key}.")] if is_shared(key) else ()
+        shared = (
+            [other for other in self.groups if other.startswith(f"{key}.")] if has_many_groups(key) else ()
+        )
         for each in (key, *shared):
             if (group := self.groups.get(each)) is not None:
                 group.owner = record

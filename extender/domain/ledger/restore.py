@@ -105,7 +105,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     if info.job.managed or info.job.outcome is not None:
         intake.put_job(_job_of(info, snapshot))
     for pod in (*info.waiting, *(pod for pod, _ in info.assumed)):
-        if pod.reserved_for and not pod.keeps_capacity:  # replacement of a lost member
+        if pod.reserved_for and not pod.is_for_min_resources:  # replacement of a lost member
             group.pods[pod.uid] = pod
             group.lost[pod.uid] = snapshot.now + ledger.limits.arrival_grace
     if info.job.made is not None:

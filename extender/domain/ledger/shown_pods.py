@@ -95,7 +95,7 @@ class ShownPods(Appearances):
         with self._lock:
             due = self._releases.take_planned()
             self._minds_gangs = bool(due) and any(
-                claim.pod.keeps_capacity or not self._registry.group(claim.pod.group).needs_no_barrier
+                claim.pod.is_for_min_resources or not self._registry.group(claim.pod.group).needs_no_barrier
                 for stage in (ClaimStage.PLANNED, ClaimStage.ANSWERED)
                 for claim in self._claims.in_stage(stage)
             )
@@ -156,7 +156,7 @@ class ShownPods(Appearances):
         """
         queue = self._registry.queues.get(self._registry.routes.queue_of(group))
         is_free = group.needs_no_barrier and not (queue and queue.placement)
-        return is_free and not any(pod.keeps_capacity for pod in group.pods.values())
+        return is_free and not any(pod.is_for_min_resources for pod in group.pods.values())
 
     def _appearance(self, node: str, was_refused: bool, picks_itself: bool) -> Appearance:
         """Return how a planned member looks to the scheduler.

@@ -44,8 +44,8 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
 class BudgetsOfNamespace:
     """Disruption budgets of a namespace, by a label that they select.
 
-    A tenant may have thousands, and as many pods: a pod for which too many or too large budgets would be
-    tried counts as covered by two, which the Eviction API refuses.
+    A tenant may have thousands of budgets and pods. Where too many or too large budgets would have to be
+    compared, a pod counts as covered by two: the Eviction API refuses to evict such pods.
     """
 
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:

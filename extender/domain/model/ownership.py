@@ -99,7 +99,7 @@ def group_name_of(uid: str) -> str:
 
 
 def uid_of_group(name: str) -> str:
-    """Return the UID in the name of such a group."""
+    """Return the UID in a name that `group_name_of` made."""
     return name.removeprefix(_PREFIX)
 
 
@@ -109,10 +109,7 @@ def is_named_by_uid(name: str) -> bool:
 
 
 def podgroup_name(job: OwnerReference) -> str:
-    """Return the group as which a job waits.
-
-    This is the group of the job's pods. The pods name another group only if Volcano named that group.
-    """
+    """Return the name of the PodGroup of a job and its pods. That of a Volcano Job is Volcano's choice."""
     is_volcanos = (job.api_version, job.kind) == VOLCANO_JOB
     return f"{job.name}-{job.uid}" if is_volcanos else group_name_of(job.uid)
 
@@ -122,8 +119,8 @@ def named_group(controller: OwnerReference) -> str:
     return f"{_PREFIX}{controller.kind.lower()}-{controller.name}"
 
 
-def is_shared(key: str) -> bool:
-    """Return whether several groups have one owner, whose key this is."""
+def has_many_groups(key: str) -> bool:
+    """Return whether the key is that of a LeaderWorkerSet, which has one group per index."""
     return f"/{_PREFIX}{_LEADER_WORKER_SET[1].lower()}-" in key
 
 

@@ -32,7 +32,7 @@ def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
 
 
 class QueueOfOwner(NamedTuple):
-    """The names by which the owners of an object lead into a queue: those of the nearest that has any."""
+    """The queue or LocalQueue that the nearest owner of an object names."""
 
     queue: str
     local_queue: LocalQueueLabel | None
@@ -51,7 +51,7 @@ def entry_annotation(queue_uid: str, group_uid: str) -> dict[str, str]:
 
 
 def recorded_queue(group: Meta) -> str:
-    """Return the UID of the queue that took the group in; empty if none, or if another object was meant."""
+    """Return the UID of the queue that admitted the group; empty if none, or by another object's record."""
     written = (group.annotations or {}).get(QUEUE_UID)
     if not written:
         return ""

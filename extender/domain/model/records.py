@@ -67,7 +67,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     node: str = ""  # spec.nodeName; empty while it is unbound
     scheduler: str = ""  # spec.schedulerName
     group: GroupKey = GroupKey("")  # empty: the pod is not ours
-    own_group: GroupKey = GroupKey("")  # the value of `group` while the pod is ours, kept while it is not
+    own_group: GroupKey = GroupKey("")  # `group` if the pod were ours
     auto: bool = False  # the pod names no group: its group follows from its controller
     controller: str = ""  # kind of the pod's controller; empty: unknown
     min_member: str = ""  # how many of its group start together, by its annotation
@@ -96,7 +96,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
     author: str = ""  # the user who made it; empty if that is not recorded
     awaited_claims: tuple[str, ...] = ()  # its shared claims that the scheduler has yet to allocate
-    claims_of_one_node: tuple[str, ...] = ()  # of these, claims for devices that are each of one node
+    claims_of_one_node: tuple[str, ...] = ()  # those of them whose devices are all on one node
     claim_fault: str = ""  # why it cannot start with its claims of devices, for users; empty: it can
     to_be: bool = False  # there is no such pod yet: a job will make it
     dependent: bool = False  # that job will make it once others run
@@ -107,15 +107,15 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
     pod_sets: tuple[TopologySet, ...] = ()  # the largest first; only as a member of a GroupInfo
     sub_group: PodSubGroup | None = None  # only as a member of a GroupInfo
-    index: tuple[int, int] | None = None  # part of the role and index there, as a member of these sets
+    index: tuple[int, int] | None = None  # order in its set: the number of its Job, and its index there
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def keeps_capacity(self) -> bool:
-        """Return whether the record stands for capacity that minResources asks for, and not for a member."""
+    def is_for_min_resources(self) -> bool:
+        """Return whether the record is no member, but reserves capacity that minResources asks for."""
         return self.reserved_for == MIN_RESOURCES
 
     @property
@@ -147,9 +147,12 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     def waiting(self) -> bool:
         return not self.node and not self.deleting and self.phase not in ENDED_PHASES
 
-    def may_be_evicted(self, by_word: bool = True) -> bool:
-        """Return whether the pod may be evicted for others. `by_word`: the pod's own annotations count."""
-        return not self.is_vital and (self.preemptable or not by_word)
+    def may_be_evicted(self, honours_preemptable: bool = True) -> bool:
+        """Return whether the pod may be evicted for others.
+
+        `honours_preemptable`: the pod's own annotation may forbid it.
+        """
+        return not self.is_vital and (self.preemptable or not honours_preemptable)
 
     @property
     def sort_key(self) -> tuple[int, str]:

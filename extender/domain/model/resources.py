@@ -166,8 +166,8 @@ def three_digits(name: str, amount: int) -> int:
     if _is_bytes(name):
         spare = max(amount.bit_length() - 10, 0)
         return amount >> spare << spare
-    suffix = 10 ** max(len(str(amount)) - 3, 0)
-    return int(amount // suffix * suffix)
+    unit = 10 ** max(len(str(amount)) - 3, 0)
+    return int(amount // unit * unit)
 
 
 def _is_bytes(name: str) -> bool:
@@ -220,18 +220,18 @@ def counted_spec(pod: Pod) -> PodSpec:
     """
     spec, status = pod.spec, pod.status
     given = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    statuses = {status.name: status for status in given if status.resources is not None}
+    statuses = {each.name: each for each in given if each.resources is not None}
     if not statuses and status.resources is None:
         return spec
     pending = condition(status.conditions, "PodResizePending")
     infeasible = pending is not None and pending.reason == "Infeasible"
     containers = [_counted(container, statuses, infeasible) for container in spec.containers]
     before = spec.init_containers or []
-    sidecars = [_counted(each, statuses, infeasible) if each.is_sidecar else each for each in before]
-    together = _counted_together(spec.resources, status, infeasible)
-    if containers == spec.containers and sidecars == before and together is spec.resources:
+    init = [_counted(each, statuses, infeasible) if each.is_sidecar else each for each in before]
+    of_pod = _counted_of_pod(spec.resources, status, infeasible)
+    if containers == spec.containers and init == before and of_pod is spec.resources:
         return spec
-    return replace(spec, containers=containers, init_containers=sidecars or None, resources=together)
+    return replace(spec, containers=containers, init_containers=init or None, resources=of_pod)
 
 
 def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> Container:
@@ -245,15 +245,15 @@ def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infe
     return replace(container, resources=replace(container.resources, requests=requests))
 
 
-def _counted_together(
-    asked: ResourceRequirements | None, status: PodStatus, infeasible: bool
+def _counted_of_pod(
+    given: ResourceRequirements | None, status: PodStatus, infeasible: bool
 ) -> ResourceRequirements | None:
-    """Return the requests of a pod as a whole; None if it has none."""
-    if asked is None or not asked.requests or status.resources is None:
-        return asked
-    now = None if infeasible else asked.requests
+    """Return the pod-level requests; None if there are none."""
+    if given is None or not given.requests or status.resources is None:
+        return given
+    now = None if infeasible else given.requests
     requests = _largest(now, status.resources.requests, status.allocated_resources)
-    return asked if requests == asked.requests else replace(asked, requests=requests)
+    return given if requests == given.requests else replace(given, requests=requests)
 
 
 def _largest(*given: Mapping[str, Quantity] | None) -> dict[str, Quantity]:

@@ -105,7 +105,6 @@ class Shape:
 
     Attributes:
         number: Unique number of the shape.
-        shared: The general shape, if this is the separate one of a namespace.
     """
 
     __slots__ = (
@@ -122,7 +121,7 @@ class Shape:
         shared: "Shape | None" = None,
     ) -> None:
         self.number = next(_NUMBERS)
-        self._shared = shared
+        self._shared = shared  # the general shape, if this is the separate one of a namespace
         self.requests = requests
         self.constraints = constraints
         self.suits = NodeTest(constraints, part)
@@ -213,7 +212,7 @@ class Shapes:
         Raises:
             BadQuantity: A request cannot be read.
         """
-        written = _written(spec, namespace, self.devices.key_of(spec, namespace))
+        written = _digest_of(spec, namespace, self.devices.key_of(spec, namespace))
         shape = self._written.get(written)
         if shape is None:
             requests = self.devices.counted(pod_requests(spec), spec, namespace)
@@ -226,14 +225,14 @@ class Shapes:
         return self.current(shape, namespace)
 
     def current(self, shape: Shape, namespace: str) -> Shape:
-        """Return the current shape in a namespace of pods of a known shape."""
+        """Return the separate shape that the namespace has for a shape; without one, the shape itself."""
         return self._own.get((namespace, shape.number), shape)
 
     def separate(self, namespace: str, shape: Shape) -> Shape:
         """Return a separate shape for pods of this namespace, from now on.
 
-        Refusals by the scheduler there are not held against others, who may have another volume of
-        the same name, or none.
+        The scheduler's refusals in this namespace do not count in others: a volume of the same name is
+        another one there.
         """
         own = self._own.get((namespace, shape.number))
         if own is None:
@@ -287,7 +286,7 @@ def _digest(parts: object) -> bytes:
     return blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
 
 
-def _written(spec: PodSpec, namespace: str, devices: tuple[object, ...]) -> bytes:
+def _digest_of(spec: PodSpec, namespace: str, devices: tuple[object, ...]) -> bytes:
     """Return a digest of the parts of a pod's specification that determine its shape."""
     amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
     demands = (spec.node_selector, spec.affinity, spec.tolerations, _unplanned(spec))
@@ -317,12 +316,12 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
     )
 
 
-def _within(constraints: Constraints, parts: Iterable[Sequence[NodeSelectorTerm]]) -> Constraints:
-    """Return constraints that also admit only nodes of all parts, each by one of its terms."""
+def _within(constraints: Constraints, selectors: Iterable[Sequence[NodeSelectorTerm]]) -> Constraints:
+    """Return constraints that also require all node selectors: of each, one term must admit a node."""
     terms = _node_terms(constraints.node_terms) or [NodeSelectorTerm()]
-    for part in () if constraints.excess else parts:
-        if len(terms) * len(part) <= MOST_TERMS:  # the scheduler follows more than that
-            terms = [_both(one, other) for one in terms for other in part]
+    for selector in () if constraints.excess else selectors:
+        if len(terms) * len(selector) <= MOST_TERMS:  # beyond that, only the scheduler evaluates it
+            terms = [_both(one, other) for one in terms for other in selector]
     narrowed = msgspec.json.encode(terms) if terms != [NodeSelectorTerm()] else constraints.node_terms
     return constraints._replace(node_terms=narrowed)
 
@@ -419,11 +418,8 @@ def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
 
 
 def asked_by(shapes: Iterable[Shape]) -> dict[str, int]:
-    """Return the joint requests of pods.
-
-    `shapes`: that of each; most groups have one member, or one shape.
-    """
-    each = tuple(shapes)
+    """Return the joint requests of pods. `shapes`: the shape of each pod."""
+    each = tuple(shapes)  # often only one
     return dict(each[0].requests) if len(each) == 1 else requests_of(Counter(each))
 
 
@@ -508,8 +504,8 @@ class TermIndex:
     def mentioned(self, labels: Labels) -> Labelled:
         """Return the labels of a pod that any term mentions.
 
-        In one namespace the same terms select pods with equal labels of these: the pods of an Indexed
-        Job, for example, each of which has a label of its own.
+        The same terms select all pods of a namespace for which these are equal, such as the pods of an
+        Indexed Job, which differ in another label.
         """
         return tuple((key, value) for key, value in labels.items() if key in self._keys)
 

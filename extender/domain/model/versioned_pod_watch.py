@@ -6,10 +6,10 @@ result must look like a possible history of the API. This takes five rules:
 
 1. Versions never go back. What is written between two events carries the highest version so far: a reflector
    keeps the version of every event, and with an older one it would read history again.
-2. Nothing is unbound after it was bound, and nothing bound is taken away. A watch may begin behind what is
-   known: it says nothing about a pod before it comes to the pod's last change, where it meets the pod anyway.
-3. Each stream knows what it has shown. One that goes on from a version begins with the difference.
-4. A pod is shown in another way by DELETED and ADDED in one write: an informer drops a change that does not
+2. A bound pod never becomes unbound or disappears. A watch that begins before the known history does not
+   mention a pod until it reaches the event of the pod's last change.
+3. Each stream records the pods that it has shown. A watch from a version on begins with the difference.
+4. A pod gets another appearance by DELETED and ADDED in one write: an informer drops a change that does not
    change the version.
 5. Until the initial events have ended nothing is written between them.
 """
@@ -236,7 +236,7 @@ class WaitingPod(NamedTuple):
 class Trace(NamedTuple):
     """Versions of the events that were written about a pod."""
 
-    way: Appearance | None  # the only appearance that was ever shown; None: several, or unknown
+    appearance: Appearance | None  # the only appearance that was ever shown; None: several, or unknown
     shown: bool  # whether the last write showed the pod, or removed it
     since: int  # clients that return with a later version have the last write
 
@@ -260,15 +260,12 @@ class WaitingPods:
         self.pods: dict[Uid, WaitingPod] = {}
         self.traces: dict[Uid, Trace] = {}  # traces of the pods that were shown
 
-    def are_those(self, facts: PodFacts) -> bool:
+    def is_unbound_member(self, facts: PodFacts) -> bool:
         """Return whether Muster decides the appearance of a pod: an unbound pod of Muster's schedulers."""
         return not facts.node and facts.scheduler in self._schedulers
 
     def knows_version(self, version: int) -> bool:
-        """Return whether a watch may continue from this version.
-
-        If not, a list has to be read first (`met`).
-        """
+        """Return whether a watch may continue from this version; if not, `store_all` has to come first."""
         return version <= self.version
 
     def observe(self, event: PodEvent) -> None:
@@ -283,7 +280,7 @@ class WaitingPods:
 
     def record(self, event: PodEvent, facts: PodFacts, pods: dict[Uid, WaitingPod]) -> None:
         """Apply an event of a pod to a set of waiting ones."""
-        if event.type != "DELETED" and self.are_those(facts):
+        if event.type != "DELETED" and self.is_unbound_member(facts):
             pods[facts.uid] = WaitingPod(facts, event.pod)
         else:
             pods.pop(facts.uid, None)
@@ -291,11 +288,10 @@ class WaitingPods:
     def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
         """Record that a pod was shown, or removed."""
         if uid in self.pods:
-            before = self.traces.get(uid)
-            way = appearance if appearance is not None else before and before.way
-            if before and before.way != way:
-                way = None
-            self.traces[uid] = Trace(way, appearance is not None, self.version)
+            before, only = self.traces.get(uid), appearance
+            if before is not None:
+                only = before.appearance if appearance in (None, before.appearance) else None
+            self.traces[uid] = Trace(only, appearance is not None, self.version)
 
     def listed(self, listing: "Listing", version: int) -> None:
         """Record that a client has read all pods at this version, as the listing shows them."""
@@ -323,21 +319,21 @@ class Listing:
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
         """Begin a list. `version`: what the client has read before; 0: nothing."""
         self._waiting, self._appearances = waiting, appearances
-        self._unknown = version > 0 and not 0 < waiting.began <= version  # the client's state
+        self._is_client_unknown = version > 0 and not 0 < waiting.began <= version
         self.pods: dict[Uid, WaitingPod] = {}
         self.shown: dict[Uid, Appearance] = {}
 
     def appearance(self, uid: Uid) -> Appearance | None:
         """Return how a pod appears in the list.
 
-        An informer that has the pod in another form, in the same version, would not notice: such a
-        pod is left out, which ends it there, and shown after the list.
+        An informer would not notice another appearance of a pod in the same version. Such a pod is left
+        out, so that the informer removes it, and shown after the list.
         """
         appearance = self._appearances.appearance_of(uid)
         if self._appearances.in_flight(uid):
             return appearance or AS_IT_IS  # without it, the scheduler would count its capacity as free
         trace = self._waiting.traces.get(uid)
-        unnoticed = self._unknown or (trace is not None and trace.way != appearance)
+        unnoticed = self._is_client_unknown or (trace is not None and trace.appearance != appearance)
         return None if unnoticed else appearance
 
     def observe(self, event: PodEvent) -> None:
@@ -364,7 +360,7 @@ class PodList:
     def appearance(self, item: ListedPod) -> Appearance | None:
         """Return how an item appears; None: it is left out."""
         facts = item.facts
-        if facts is None or not self._waiting.are_those(facts):
+        if facts is None or not self._waiting.is_unbound_member(facts):
             return AS_IT_IS
         appearance = self._listing.appearance(facts.uid)
         self._listing.pods[facts.uid] = WaitingPod(facts, item.pod)
@@ -395,14 +391,14 @@ class PodWatch:
         self._waiting.reader = self
         if self._listing is not None:
             return []
-        # Pods of a client that returns; for doubtful ones it is not certain that the client has them.
+        # The client may have read before, and may lack the last event of a doubtful pod.
         if self._version < self._waiting.began:
             self._shown = dict.fromkeys(self._waiting.pods)
-            return self._settle_all(set(self._shown))
+            return self._sync_all(doubtful=set(self._shown))
         traces = self._waiting.traces
         doubtful = {uid for uid, trace in traces.items() if self._version <= trace.since}
-        self._shown = {uid: trace.way for uid, trace in traces.items() if trace.shown or uid in doubtful}
-        return self._settle_all(doubtful)
+        self._shown = {uid: it.appearance for uid, it in traces.items() if it.shown or uid in doubtful}
+        return self._sync_all(doubtful)
 
     def process(self, event: PodEvent) -> Writes:
         if self.is_superseded:
@@ -415,19 +411,18 @@ class PodWatch:
                 return [PassOn(event.frame)]
             self._waiting.listed(self._listing, event.version)
             self._listing = None
-            return [PassOn(event.frame), *self._settle_all(set())]
-        if event.type == "DELETED" or not self._waiting.are_those(facts):
+            return [PassOn(event.frame), *self._sync_all(doubtful=set())]
+        if event.type == "DELETED" or not self._waiting.is_unbound_member(facts):
             self._shown.pop(facts.uid, None)
             if facts.node and (facts.ended or event.type == "DELETED") and self._listing is None:
                 self._appearances.record_left(facts.node)
             return [PassOn(event.frame)]
-        held = self._holds(facts.uid)
-        appearance = (self._listing.appearance if self._listing else self._appearances.appearance_of)(
-            facts.uid
-        )
+        is_binding = self._is_binding(facts.uid)
+        look_up = self._listing.appearance if self._listing else self._appearances.appearance_of
+        appearance = look_up(facts.uid)
         if appearance is None:
-            return [] if held else self._take_away(facts, event.version)
-        if held or self._has(facts.uid, appearance):
+            return [] if is_binding else self._take_away(facts, event.version)
+        if is_binding or self._has(facts.uid, appearance):
             self._memory.record_write(facts.uid, appearance)
             return [Show("MODIFIED", event.pod, event.version, appearance)]
         return self._show(facts, event.pod, event.version, appearance)
@@ -448,7 +443,7 @@ class PodWatch:
         """Return the WaitingPods that record the received events and the writes."""
         return self._listing if self._listing is not None else self._waiting
 
-    def _settle_all(self, doubtful: set[Uid]) -> Writes:
+    def _sync_all(self, doubtful: set[Uid]) -> Writes:
         writes: Writes = []
         for uid in self._waiting.pods:
             writes += self._sync_pod(uid, self._appearances.appearance_of(uid), again=uid in doubtful)
@@ -460,7 +455,7 @@ class PodWatch:
         `again`: the client may lack a pod that was shown before.
         """
         waiting = self._waiting.pods.get(uid)
-        if waiting is None or waiting.facts.version > self._highest or self._holds(uid):
+        if waiting is None or waiting.facts.version > self._highest or self._is_binding(uid):
             return []
         if appearance is None:
             return self._take_away(waiting.facts, self._highest)
@@ -468,19 +463,20 @@ class PodWatch:
             return []
         return self._show(waiting.facts, waiting.pod, self._highest, appearance)
 
-    def _holds(self, uid: Uid) -> bool:
+    def _is_binding(self, uid: Uid) -> bool:
         """Return whether the client is binding the pod: events of it can wait until that has ended."""
         return uid in self._shown and self._appearances.in_flight(uid)
 
     def _has(self, uid: Uid, appearance: Appearance) -> bool:
+        """Return whether the client has the pod with this appearance."""
         return uid in self._shown and self._shown[uid] == appearance
 
     def _show(self, facts: PodFacts, pod: bytes, version: int, appearance: Appearance) -> Writes:
-        otherwise = facts.uid in self._shown and not self._has(facts.uid, appearance)
+        is_replaced = facts.uid in self._shown and not self._has(facts.uid, appearance)
         self._shown[facts.uid] = appearance
         self._memory.record_write(facts.uid, appearance)
         shown = Show("ADDED", pod, version, appearance)
-        return [TakeAway(facts, version), shown] if otherwise else [shown]
+        return [TakeAway(facts, version), shown] if is_replaced else [shown]
 
     def _take_away(self, facts: PodFacts, version: int) -> Writes:
         if facts.uid not in self._shown:

@@ -82,8 +82,8 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
 
 _NO_SHAPE = Shape({}, Constraints())
 
-# Member pods. Those of one template differ little: `_common_part` is what they share, read once for all of
-# them. Fields that are missing from these lists count for no pod.
+# Member pods. Pods of one template differ little: their `_common_part` is read once for all of them. Other
+# annotations and labels than these are ignored.
 
 _ANNOTATIONS = frozenset(
     {
@@ -232,7 +232,7 @@ class PodRecords:
 
     def _with_own(self, record: PodRecord, pod: Pod, shape: Shape) -> PodRecord:
         meta, status, node = pod.metadata, pod.status, pod.spec.node_name
-        if not node and leaves_no_capacity(meta.annotations or {}):
+        if not node and leaves_no_space(meta.annotations or {}):
             shape = self._shapes.unevaluated(shape, f"annotations of {TOO_MANY_RECORDS}")
         return replace(
             record,
@@ -335,10 +335,7 @@ def recorded_members(group: Meta) -> int | None:
 
 
 def admitted_record(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
-    """Return the record of a start that was admitted and is not whole yet.
-
-    Its removal if not `is_admitted`.
-    """
+    """Return the annotation for a start that was admitted and is not whole yet; else its removal."""
     return {ADMITTED: group_uid if is_admitted else None}
 
 
@@ -433,7 +430,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         min_resources = asked(spec.min_resources)
     except BadQuantity as bad:
         fault = f"spec.minResources: {bad}"
-    if leaves_no_capacity(annotations):
+    if leaves_no_space(annotations):
         fault = f"metadata.annotations: {TOO_MANY_RECORDS}"
     counts = {"minMember": spec.min_member} | {
         f"minTaskMember[{ownership.name_of(role)}]": n for role, n in roles.items()
@@ -482,11 +479,11 @@ def _condition(group: PodGroup, kind: str) -> Condition:
     return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
 
 
-def leaves_no_capacity(annotations: Mapping[str, str]) -> bool:
-    """Return whether annotations leave no space for marker annotations and those of a Binding.
+def leaves_no_space(annotations: Mapping[str, str]) -> bool:
+    """Return whether annotations leave no space for Muster's records and the annotations of a Binding.
 
-    The API server does not measure those when they are added, but refuses any later change of such a pod,
-    its eviction, too.
+    The API server does not check their size in a Binding, but then refuses any later change of the pod, and
+    also its eviction.
     """
     return len("".join((*annotations, *annotations.values())).encode()) > _MOST_RECORDS
 

@@ -82,7 +82,7 @@ def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         # The scheduler may be processing all missing members: volumes may take until the bind deadline.
         wanted, assumed = missing(group), {pod.uid for pod, _ in group.assumed}
         all_answered = not wanted.absent and all(
-            pod.uid in assumed or pod.keeps_capacity for pod in wanted.members
+            pod.uid in assumed or pod.is_for_min_resources for pod in wanted.members
         )
         limits = cycle.limits
         deadline = limits.start_deadline if all_answered else limits.deadline(group.min_member)

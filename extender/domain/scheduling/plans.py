@@ -116,7 +116,7 @@ def _within_share(
     As for elastic members, their turn comes last, so that they keep no capacity from groups that are due
     it.
     """
-    lent = [pod for pod in group.waiting if pod.keeps_capacity and pod.uid in plan]
+    lent = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
     places = {pod.uid: plan[pod.uid] for pod in lent}
     if not (places and group.stands) or not budget.shares.is_above_share(
         group.queue, budget.requests(group, places)

@@ -89,7 +89,7 @@ def members_to_replace(group: GroupInfo) -> Missing:
 
 def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missing:
     # Planned members first, then those that fit; then by priority, highest first, and name.
-    pods = sorted((pod for pod in group.waiting if not pod.keeps_capacity), key=attrgetter("sort_key"))
+    pods = sorted((pod for pod in group.waiting if not pod.is_for_min_resources), key=attrgetter("sort_key"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort
     # Pods that are created once others run come last: the gang starts without them.
     pods.sort(key=lambda pod: (pod.dependent, pod.uid not in group.planned, pod.uid not in fitting))
@@ -109,7 +109,7 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missin
     still = max(needs.min_member - len(group.placed) - len(chosen), 0)
     chosen += spare[:still]
     chosen += _mates(group, chosen, spare[still:])
-    members = (*chosen, *(pod for pod in group.waiting if pod.keeps_capacity))
+    members = (*chosen, *(pod for pod in group.waiting if pod.is_for_min_resources))
     return Missing(members, _absent_message(group, needed, still - len(spare), lacking))
 
 
@@ -174,7 +174,9 @@ def _absent_message(
     roles += [f"{n} sub-groups of {name[:_LONGEST_NAME]}" for name, n in sorted(sub_groups.items())]
     if not roles and lacking <= 0:
         return ""
-    existing = len(group.placed) + len(group.assumed) + sum(not pod.keeps_capacity for pod in group.waiting)
+    existing = (
+        len(group.placed) + len(group.assumed) + sum(not pod.is_for_min_resources for pod in group.waiting)
+    )
     by = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
     held_back = f"; {group.held_back} held back{by}" if group.held_back else ""
     rest = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
