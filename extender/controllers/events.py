@@ -240,7 +240,7 @@ class GroupEvents:
             self._changes.forget(key)
             self._lacking.discard(key)
             return self._unreported.forget(key)
-        happened = transitions.turn_transition(was, now)
+        happened = transitions.immediate_transition(was, now)
         if was is None or transitions.event_course(was) != transitions.event_course(now):
             self._unreported.forget(key)
             if happened is None:

@@ -50,7 +50,7 @@ from extender.domain.snapshot.decisions import (
     message_of,
 )
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
-from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable, in_all
+from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable, column_sums
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
 
@@ -278,7 +278,7 @@ class DecidedSource:
 
 def _usage(snapshot: Snapshot) -> Mapping[str, float]:
     """Return the part of each resource of all nodes that is in use."""
-    totals, left = in_all(snapshot.allocatable), in_all(np.maximum(snapshot.capacity, 0))
+    totals, left = column_sums(snapshot.allocatable), column_sums(np.maximum(snapshot.capacity, 0))
     return {
         name: round(1 - free / total, 3)
         for name, total, free in zip(snapshot.dimensions, totals, left, strict=True)

@@ -229,7 +229,7 @@ def _asked(picture: DecidedStep, children: Mapping[str, list[str]], queue: str) 
 def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
     """Check that no gang that was never complete is left with some members on nodes."""
     there = [pod for pod in group.placed if pod.holds_capacity]
-    if there and not group.stands and not group.stood_whole:
+    if there and not group.is_whole and not group.stood_whole:
         starts = decision.verdict is Verdict.STARTING
         assert starts or {pod.uid for pod in there} <= {*decision.undo}, f"{group.key} is split: {decision}"
     if decision.verdict is Verdict.WAITING:
@@ -244,7 +244,7 @@ def check_remainders(picture: DecidedStep) -> None:
     gone = {victim.uid for victim in victims if victim.cause is not EvictionCause.CONSOLIDATE}
     for group in picture.snapshot.groups.values():
         left = [pod for pod in group.placed if pod.uid not in gone]
-        if len(left) < len(group.placed) and left and group.stands:
+        if len(left) < len(group.placed) and left and group.is_whole:
             roles = Counter(pod.role for pod in left)
             assert whole(group.min_member, group.min_task_member, roles, len(left)), group.key
 

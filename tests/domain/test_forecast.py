@@ -127,7 +127,7 @@ def test_a_start_beyond_the_limit_of_cycles_is_unknown() -> None:
     world.add(*(waits(f"w{day}", cpu="4", day=day, run_time="1h") for day in (2, 3, 4))).settle()
     found = foretold(world, cycles=6)
     assert [found[name].is_known for name in ("w2", "w3", "w4")] == [True, True, False]
-    assert found["w4"].unknown == "more happens before it starts than is worked out"
+    assert found["w4"].unknown == "the simulation limit was reached before it started"
     assert foretold(world)["w4"].is_known
 
 

@@ -60,7 +60,7 @@ class Events(RuleBasedStateMachine):
         assert {claim.stage for claim in ledger.claims} <= {ClaimStage.PLANNED, ClaimStage.BOUND}
         self.world.settle().pass_time(LIMITS.start_deadline)
         for view in ledger.snapshot().groups.values():
-            if view.is_on_nodes and not (view.stands or view.stood_whole or view.leaving):
+            if view.is_on_nodes and not (view.is_whole or view.stood_whole or view.leaving):
                 decision = ledger.decisions.groups[view.key]
                 assert decision.undo or decision.verdict is Verdict.STARTING
 

@@ -31,7 +31,7 @@ RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late",
 def test_each_change_of_turn_has_its_transition(
     before: GroupDecision | None, now: GroupDecision, reason: str | None
 ) -> None:
-    transition = decisions.turn_transition(before, now)
+    transition = decisions.immediate_transition(before, now)
     assert (transition.reason if transition else None) == reason
 
 

@@ -195,7 +195,7 @@ _NETWORK_TOPOLOGIES = (
 
 
 class NamedLevel(NamedTuple):
-    """Level of a topology that a field names. `parts`: parts of the request; it counts before later ones."""
+    """Level of a topology that a field names. `parts`: the parts of the request that it is for."""
 
     field: str
     level: str
@@ -211,7 +211,7 @@ class KnownLevels(NamedTuple):
 
 
 def named_levels(thing: Json) -> Iterator[NamedLevel]:
-    """Yield the levels that an object names, those that count first."""
+    """Yield the levels that an object names. Of several levels for a part, the first one counts."""
     for topology in _NETWORK_TOPOLOGIES:
         for field, written in _values_at(thing, topology):
             given = written if isinstance(written, dict) else {}

@@ -114,9 +114,9 @@ def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, s
 
 
 def guaranteed_too_much(
-    queue: Queue, before: Queue | None, tree: QueueTree, there: Resources
+    queue: Queue, before: Queue | None, tree: QueueTree, on_nodes: Resources
 ) -> Iterator[str]:
-    """Yield warnings if new guarantees directly below root add up to more than nodes offer (`there`).
+    """Yield warnings if new guarantees directly below root add up to more than nodes offer (`on_nodes`).
 
     An excess is no fault, since nodes come and go.
     """
@@ -126,19 +126,19 @@ def guaranteed_too_much(
     others = [tree.queues[each] for above in ("", ROOT_QUEUE) for each in tree.children(above)]
     made = total([own, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
     for resource in own:
-        if made[resource] > (most := there.get(resource, 0)):
+        if made[resource] > (most := on_nodes.get(resource, 0)):
             text = f"queues are guaranteed {show(resource, made[resource])} together; nodes offer"
             text = f"{text} {show(resource, most)} now, so each has the same part of its guarantee"
             yield f"spec.guarantee.resource[{resource}]: {text}"
 
 
-def deserved_too_much(queue: Queue, before: Queue | None, there: Resources) -> Iterator[str]:
-    """Yield a warning for each resource of which a new spec.deserved exceeds what nodes offer (`there`)."""
+def deserved_too_much(queue: Queue, before: Queue | None, on_nodes: Resources) -> Iterator[str]:
+    """Yield a warning for each resource of which a new spec.deserved exceeds the amount on nodes."""
     own = _amounts(queue).deserved
     if before is not None and own == _amounts(before).deserved:
         return
     for resource, amount in own.items():
-        if amount > (most := there.get(resource, 0)):
+        if amount > (most := on_nodes.get(resource, 0)):
             got = f"invalid value {show(resource, amount)}: nodes offer {show(resource, most)} now"
             yield f"spec.deserved[{resource}]: {got}: until nodes are added, the queue gets no more"
 

@@ -355,12 +355,12 @@ def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
     return controller is not None and queues.of_owner(namespace, controller) != NO_QUEUE_OF_OWNER
 
 
-def recorded(meta: Meta, notes: Mapping[str, str]) -> list[Operation]:
-    """Add the annotations that an object does not have yet."""
+def recorded(meta: Meta, annotations: Mapping[str, str]) -> list[Operation]:
+    """Return the operations that add annotations, except those that an object already has."""
     at, has = ("metadata", "annotations"), meta.annotations
     if has is None:
-        return [added(at, {**notes})] if notes else []
-    return [added((*at, key), text) for key, text in notes.items() if has.get(key) != text]
+        return [added(at, {**annotations})] if annotations else []
+    return [added((*at, key), text) for key, text in annotations.items() if has.get(key) != text]
 
 
 def pod_defaults(

@@ -167,7 +167,7 @@ def run_time(case: WaitingCase) -> StartChange | None:
     return StartChange(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
 
 
-def resume_queue(case: WaitingCase) -> StartChange:
+def group_resumed(case: WaitingCase) -> StartChange:
     resumed = with_group(case.snapshot, replace(case.group, spec=replace(case.group.spec, held=False)))
     return case.start_change(f"without the annotation {keys.HOLD}", resumed)
 
@@ -263,7 +263,10 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
 
 
 def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
-    """Return the amounts that groups of a subtree hold or need to start, and the steps of their requests."""
+    """Return the amounts that groups of a subtree hold or need to start, and the steps to search in.
+
+    A step is the greatest common divisor of the requests of all pods that are to start.
+    """
     sums, steps = dict(case.decisions.queues[queue].allocated), dict[str, int]()
     for decision in case.decisions.groups.values():
         if decision.plan and queue in queues_above(case.decisions, decision.queue):
@@ -274,7 +277,7 @@ def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
     return sums, steps
 
 
-def limit(case: WaitingCase) -> StartChange | None:
+def higher_limit(case: WaitingCase) -> StartChange | None:
     """Return the change to a higher limit on running groups or pods."""
     if case.queue is None:
         return None
@@ -353,7 +356,7 @@ def ends_in_queue(case: WaitingCase) -> StartChange | None:
     return _end_of(case, holders, "ends", "end")
 
 
-def those_ahead(case: WaitingCase) -> StartChange | None:
+def groups_ahead_end(case: WaitingCase) -> StartChange | None:
     ahead = case.holders(Reason.BEHIND_OTHERS)
     return _end_of(
         case, ahead, "has started and ended, or is deleted", "have started and ended, or are deleted"
@@ -427,17 +430,17 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
     Reason.FRAGMENTED: _CAPACITY,
     Reason.NO_DOMAIN: _CAPACITY,
     Reason.REFUSED_BY_SCHEDULER: _CAPACITY,
-    Reason.QUEUE_CEILING: (limit, ends_in_queue, capability, flavor_capability),
+    Reason.QUEUE_CEILING: (higher_limit, ends_in_queue, capability, flavor_capability),
     Reason.QUEUE_SHARE: (claims_end, nodes),
-    Reason.BEHIND_OTHERS: (those_ahead,),
+    Reason.BEHIND_OTHERS: (groups_ahead_end,),
     Reason.RESERVED: (run_time, reservations_end, nodes),
     Reason.RECLAIMING: (victims_gone,),
     Reason.WINDOW_FULL: (window_clears,),
     Reason.TOO_LARGE_FOR_WINDOW: (window_grows,),
-    Reason.NEVER_FITS: (limit, capability, flavor_capability, requests, nodes_to_stand_alone),
+    Reason.NEVER_FITS: (higher_limit, capability, flavor_capability, requests, nodes_to_stand_alone),
     Reason.BACKING_OFF: (time,),
     Reason.NOT_ENOUGH_MEMBERS: (members,),
-    Reason.HELD: (resume_queue,),
+    Reason.HELD: (group_resumed,),
     Reason.START_TIMED_OUT: (next_attempt,),
     Reason.QUEUE_STOPPED: (queue_resumed, local_queue_resumed),
     Reason.NAMESPACE_NOT_ALLOWED: (namespace_allowed,),

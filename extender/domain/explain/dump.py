@@ -54,7 +54,7 @@ class Forms:
     """Forms of one dump, with its shapes.
 
     Attributes:
-        sorts: Whether equal mappings are written equally, in any order.
+        sorts: Whether mappings are written in sorted order, so that equal ones are written equally.
         renamed: Returns the text to write for each text.
     """
 
@@ -270,7 +270,7 @@ class InvalidDump(ValueError):
 
 
 class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
-    """File of a dump: JSON. The last three fields are as `Forms` has them."""
+    """File of a dump: JSON. `Forms` writes and reads the last three fields."""
 
     kind: str = KIND
     muster: str  # the version of Muster that wrote it; other versions refuse it
@@ -351,10 +351,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def replay(snapshot: Snapshot, before: Decisions) -> Replay:
-    """Return the decisions from nothing, and those after them with only changed groups evaluated again.
-
-    Both must be the same.
-    """
+    """Decide without a previous cycle, and again after it. Both results must equal the decisions `before`."""
     now = decide(snapshot)
     again = decide(replace(snapshot, version=snapshot.version + 1), now)
     same = as_bytes(before) == as_bytes(now) == as_bytes(replace(again, version=now.version))

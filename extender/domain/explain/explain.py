@@ -41,9 +41,7 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     ahead: tuple[GroupKey, ...] = ()  # the first groups ahead of it
     holders: tuple[Holder, ...] = ()  # holders of lacking resources, the largest first
     more_holders: int = 0  # number of further holders
-    reserved: str = (
-        ""  # why nothing that others hold above their shares goes to it; empty: it may, or not known
-    )
+    reserved: str = ""  # why no borrowed capacity is reclaimed for it; empty: it may be, or not known
     change: StartChange | None = None  # the smallest change found that would start it; None: none is known
     estimate: Estimate | None = None  # when it is expected to start; None: nothing is worked out yet
 
@@ -138,12 +136,12 @@ def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) ->
     groups = {it.group: snapshot.groups[it.group] for it in victims if it.group}
     others = (snapshot.others.get(it.uid) for it in victims if not it.group)
     pods = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]
-    bound = {
+    protected = {
         it.uid
         for it in victims
         if it.cause is not EvictionCause.RECLAIM or snapshot.queues[it.queue].protection.honours_budgets
     }
-    going = [pod for pod in pods if pod.uid in bound]
+    going = [pod for pod in pods if pod.uid in protected]
     if not (names := Disruptions(snapshot.disruption_budgets).refusing(going)):
         return ""
     whose = sorted(

@@ -41,11 +41,11 @@ MOST_CYCLES = 1500  # cycles of one future
 # Limits per queue on groups and on distinct requests, which cost the most, so that one queue does not delay
 # all others.
 _MOST_PLACES, _MOST_KINDS = 100, 32
-_PACE = 1.05  # factor between two ends that count as one: intervals are wider than that
+_MERGE_RATIO = 1.05  # factor between two ends that count as one: intervals are wider than that
 _MOST_CAUSES = 200  # causes examined in one forecast: each takes a pass over all groups
 _MOST_NAMES = 3  # names in one sentence
 _DEEPEST = 8  # groups in a chain of waits, of which the first one's cause counts
-_TOO_FAR = "more happens before it starts than is worked out"
+_TOO_FAR = "the simulation limit was reached before it started"
 
 _SHARES = (0.08, 0.5, 0.92)  # parts of starts before p10, p50 and p90: intervals are slightly wide
 _STEP = 0.08  # change of a factor's logarithm for one start
@@ -88,7 +88,7 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
     starts: list[Mapping[GroupKey, float]] = []
     reclaiming = Counter[GroupKey]()  # number of futures with a reclaim, by group
     for number in range(FUTURES):
-        future = Future(snapshot, laws.ends_in_future(number), _PACE)
+        future = Future(snapshot, laws.ends_in_future(number), _MERGE_RATIO)
         yield
         future.step()  # makes the first decisions
         yield
@@ -96,9 +96,9 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
         causes = _Causes(future, is_cut)
         for key in waiting:
             if key not in future.starts and key not in unknown:
-                looked_for = causes.looked_for
+                examined = causes.examined
                 unknown[key] = causes.cause_of(key)
-                if causes.looked_for > looked_for:
+                if causes.examined > examined:
                     yield
         starts.append(future.starts)
         reclaiming.update(key for key in future.starts if future.method(key) is Method.RECLAIM)
@@ -170,8 +170,8 @@ class _Causes:
         self._known: dict[object, str] = {}
 
     @property
-    def looked_for(self) -> int:
-        """Return the number of causes so far."""
+    def examined(self) -> int:
+        """Return the number of examined causes so far."""
         return len(self._known)
 
     def cause_of(self, key: GroupKey, depth: int = 0) -> str:
@@ -186,10 +186,10 @@ class _Causes:
         if similar not in self._known:
             if len(self._known) >= _MOST_CAUSES:
                 return "groups without a known end hold what it lacks"
-            self._known[similar] = self._looked_for(group, decision.reason, depth)
+            self._known[similar] = self._examine(group, decision.reason, depth)
         return self._known[similar]
 
-    def _looked_for(self, group: GroupInfo, reason: Reason, depth: int) -> str:
+    def _examine(self, group: GroupInfo, reason: Reason, depth: int) -> str:
         case = WaitingCase(self._snapshot, self._decisions, group, cycles=0)
         holders = case.holders(reason)
         named = [f"{it.called} of queue {it.queue}" for it in holders if it.group in self._endless]
@@ -241,7 +241,7 @@ class RunLaw(NamedTuple):
 class RunLaws:
     """Distributions of run times, from what the snapshot knows.
 
-    `learnt_from`: by future when the first run with a learned law ends.
+    `learnt_from`: for each future, when the first run with a learned law ends.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -307,9 +307,9 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _default_factors(self) -> Mapping[Method, _Factors]:
-        """Return the factors of a namespace without starts: the middle of all, and of two exact ones.
+        """Return the factors of a namespace without starts: the median of all, and of two exact ones.
 
-        So declarations in one namespace move others little.
+        The exact ones limit the effect that declarations in one namespace have on others.
         """
         usual: dict[Method, _Factors] = {}
         for method in Method:
@@ -326,7 +326,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
             return forecast
         made, instants = forecast.made_at, (forecast.p10, forecast.p50, forecast.p90)
         factors = self._factors_of(key, forecast.method)
-        p10, p50, p90 = sorted(made + (at - made) * n for at, n in zip(instants, factors, strict=True))
+        p10, p50, p90 = sorted(made + (at - made) * by for at, by in zip(instants, factors, strict=True))
         return replace(forecast, p10=p10, p50=p50, p90=p90)
 
     def after(self, key: GroupKey, reported: ExpectedStart, start: float) -> "Calibration":
@@ -334,9 +334,9 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         if not reported.is_known:
             return self
         moved, instants = list[float](), (reported.p10, reported.p50, reported.p90)
-        for n, at, share in zip(self._factors_of(key, reported.method), instants, _SHARES, strict=True):
+        for factor, at, share in zip(self._factors_of(key, reported.method), instants, _SHARES, strict=True):
             step = share if start > max(at, reported.made_at + SHORTEST) else share - 1.0
-            moved.append(min(max(n * exp(_STEP * step), 1.0 / _MOST), _MOST))
+            moved.append(min(max(factor * exp(_STEP * step), 1.0 / _MOST), _MOST))
         p10, p50, p90 = moved
         latest = reported.method, _namespace(key)
         others = [each for each in self.factors.items() if each[0] != latest]

@@ -56,17 +56,17 @@ class TimeStep(NamedTuple):
     """Coarseness of virtual time.
 
     Attributes:
-        look: Seconds until the next look for changes by time alone.
-        looks: The same as a part of the time since the last event.
-        quiet: Seconds since the last event for which such looks are worthwhile although something is due.
-        together: Events later by up to this multiple of the time since the beginning are one, in the middle:
-            a scheduling cycle is expensive in large clusters.
+        pause: Least seconds until the next look for changes by time alone.
+        pause_ratio: Least part of the time since the last event until the next such look.
+        quiet: Seconds after the last event beyond which such looks are left out while an action is due.
+        merge_ratio: Actions whose times since the beginning differ by up to this factor are run together, at
+            their mean time: a scheduling cycle is expensive in large clusters.
     """
 
-    look: float = 0.001
-    looks: float = 0.0
+    pause: float = 0.001
+    pause_ratio: float = 0.0
     quiet: float = inf
-    together: float = 1.0
+    merge_ratio: float = 1.0
 
 
 _COARSE = TimeStep(5.0, 0.05, _QUIET)  # decide() may want a look each second
@@ -139,13 +139,13 @@ class VirtualCluster:
         first = self._due[0].at if self._due else inf
         if requeued is not None and requeued <= self.last + (self._step.quiet if self._due else _QUIET):
             requeued = max(
-                requeued, self.now + max(self._step.look, (self.now - self.last) * self._step.looks)
+                requeued, self.now + max(self._step.pause, (self.now - self.last) * self._step.pause_ratio)
             )
             if requeued < first:
                 return requeued, requeued
         if not self._due:
             return None
-        until = max(first, self.begun + (first - self.begun) * self._step.together)
+        until = max(first, self.begun + (first - self.begun) * self._step.merge_ratio)
         return fmean(due.at for due in self._due if due.at <= until), until
 
     def decide(self) -> Snapshot:
@@ -217,7 +217,7 @@ class VirtualCluster:
             job = replace(job, pods=parts, declared=counts.total())
         self.ledger.intake.put_job(replace(job, suspended=False, started_at=self.timestamp))
 
-    def make_again(self, gone: Sequence[PodRecord]) -> None:
+    def replace_pods(self, gone: Sequence[PodRecord]) -> None:
         """Suspend jobs that lost pods; other controllers replace their pods."""
         for key in dict.fromkeys(pod.group for pod in gone):
             job = self.ledger.registry.jobs.get(key)
@@ -246,11 +246,12 @@ class Future(VirtualCluster):
 
     Args:
         end_of: When groups end.
+        merge_ratio: As in `TimeStep`.
     """
 
-    def __init__(self, snapshot: Snapshot, end_of: EndOf, pace: float = 1.005) -> None:
-        none = Ownership(frozenset())
-        super().__init__(none, snapshot.limits, snapshot.now, snapshot.epoch, _COARSE._replace(together=pace))
+    def __init__(self, snapshot: Snapshot, end_of: EndOf, merge_ratio: float = 1.005) -> None:
+        step = _COARSE._replace(merge_ratio=merge_ratio)
+        super().__init__(Ownership(frozenset()), snapshot.limits, snapshot.now, snapshot.epoch, step)
         self.restore(snapshot)
         self.starts: dict[GroupKey, float] = {}  # first start of each group
         self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # pods evicted for the start of a group
@@ -299,7 +300,7 @@ class Future(VirtualCluster):
 
     def _follow_groups(self, done: Followed) -> None:
         gone = [*done.evicted, *done.undone]
-        self.make_again(gone)
+        self.replace_pods(gone)
         for key in dict.fromkeys(pod.group for pod in gone if pod.group):
             group = self.ledger.registry.groups.get(key)
             if group is None or not any(pod.placed for pod in group.pods.values()):

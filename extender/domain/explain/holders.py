@@ -48,7 +48,7 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.text} it would wait for {self.then}" if self.then else f"it starts {self.text}"
 
 
-_FOR_CAPACITY = (*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
+_HELD_ON_NODES = (*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
 _Picks = Callable[[GroupDecision], bool]
 
 
@@ -71,7 +71,7 @@ class WaitingCase:
 
     def holders(self, reason: Reason) -> list[Holder]:
         """Return the holders, by the group's reason."""
-        if reason in _FOR_CAPACITY:
+        if reason in _HELD_ON_NODES:
             return self.largest_first([*self.on_suitable_nodes(), *self.other_holders()])
         if reason is Reason.QUEUE_CEILING:
             return self.largest_first(self.queue_holders())
@@ -91,10 +91,10 @@ class WaitingCase:
         for key in dict.fromkeys(gone.values()):
             if (group := self.snapshot.groups.get(key)) is not None:
                 pods = [pod for pod, _ in placements(group) if pod.uid in gone]
-                yield self._holding(pods, key, group)
+                yield self._holder_of_pods(pods, key, group)
         for uid in gone:
             if (pod := self.snapshot.others.get(uid)) is not None:
-                yield self._holding([pod], pod.key)
+                yield self._holder_of_pods([pod], pod.key)
 
     def groups_ahead(self, most: int) -> tuple[GroupKey, ...]:
         """Return the first groups ahead of the group."""
@@ -108,19 +108,19 @@ class WaitingCase:
         """Return the groups whose decision matches, the next in line first."""
         decisions = (made for made in self.decisions.groups.values() if made.key != self.group.key)
         found = sorted(filter(picks, decisions), key=lambda made: (made.position, made.key))
-        return [self._holder(self.snapshot.groups[made.key]) for made in found]
+        return [self._holder_of_group(self.snapshot.groups[made.key]) for made in found]
 
     def on_suitable_nodes(self) -> Iterator[Holder]:
         """Yield groups with members on suitable nodes."""
         for group in self.snapshot.groups.values():
             if group.key != self.group.key and any(self._suits(node) for _, node in placements(group)):
-                yield self._holder(group)
+                yield self._holder_of_group(group)
 
     def other_holders(self) -> Iterator[Holder]:
         """Yield pods of other schedulers on the nodes."""
         for pod in self.snapshot.others:
             if self._suits(pod.node):
-                yield self._holding([pod], pod.key)
+                yield self._holder_of_pods([pod], pod.key)
 
     def evictable_holders(self) -> Iterator[Holder]:
         """Yield all holders except node-bound pods and pods that the cluster depends on."""
@@ -137,7 +137,7 @@ class WaitingCase:
             if group.key == self.group.key or own.isdisjoint(queues_above(self.decisions, group.queue)):
                 continue
             if placements(group) or self.decisions.groups[group.key].verdict is Verdict.STARTING:
-                yield self._holder(group)
+                yield self._holder_of_group(group)
 
     def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
         totals = np.maximum(self.snapshot.allocatable.sum(axis=0), 1)
@@ -149,13 +149,13 @@ class WaitingCase:
 
         return sorted(holders, key=size)
 
-    def _holder(self, group: GroupInfo) -> Holder:
+    def _holder_of_group(self, group: GroupInfo) -> Holder:
         pods = [pod for pod, _ in placements(group)]
         plan = self.decisions.groups[group.key].plan
         pods += [pod for pod in group.waiting if pod.uid in plan]
-        return self._holding(pods, group.key, group)
+        return self._holder_of_pods(pods, group.key, group)
 
-    def _holding(self, pods: Sequence[PodRecord], name: str, group: GroupInfo | None = None) -> Holder:
+    def _holder_of_pods(self, pods: Sequence[PodRecord], name: str, group: GroupInfo | None = None) -> Holder:
         """Return the holder of pods: their group, or a single pod of another scheduler."""
         ends = [pod.gone_by for pod in pods if pod.deleting]
         now, epoch = self.snapshot.now, self.snapshot.epoch

@@ -59,7 +59,7 @@ def with_infos(
 
 
 def _counting(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int) -> QueueInfo:
-    """Return a queue with a group that it has not counted, or without (-1)."""
+    """Return the queue after a group is added (`times` is 1) or removed (-1)."""
     request = {} if queue.record.stop_policy else group.missing_request
     allocated, requested = dict(queue.allocated), dict(queue.requested)
     for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, request)):
@@ -173,10 +173,10 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     )
 
 
-def _minus(amounts: Resources, those: Iterable[Resources]) -> Resources:
+def _minus(amounts: Resources, others: Iterable[Resources]) -> Resources:
     left = dict(amounts)
-    for amounts_less in those:
-        add(left, amounts_less, -1)
+    for other in others:
+        add(left, other, -1)
     return {name: amount for name, amount in left.items() if amount > 0}
 
 
@@ -190,7 +190,7 @@ def _less_by_pool(held: Mapping[str, Resources], less: Mapping[str, Resources]) 
 
 
 def _capacity_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
-    """Return the capacity with pods on nodes, or without (-1)."""
+    """Return the free capacity after pods are added to nodes (1) or removed (-1)."""
     capacity, column = snapshot.capacity.copy(), {name: n for n, name in enumerate(snapshot.dimensions)}
     for pod, node, times in pods:
         row = snapshot.nodes.row.get(node)
@@ -238,26 +238,26 @@ class Trial:
         spent.
         """
 
-        def does(some: Sequence[T]) -> bool:
+        def is_enough(some: Sequence[T]) -> bool:
             snapshot = after(some)
             wanted = missing(snapshot.groups[self._key])
             if needs_capacity and not Planner.from_snapshot(snapshot).could_place(wanted):
                 return False
             return self.starts(snapshot)
 
-        if not things or not does(things):
+        if not things or not is_enough(things):
             return []
         for thing in things[:_ALONE] if len(things) > 1 else ():
-            if does([thing]):
+            if is_enough([thing]):
                 return [thing]
-        fewer = bisect_left(range(1, len(things)), True, key=lambda n: does(things[:n]))
+        fewer = bisect_left(range(1, len(things)), True, key=lambda n: is_enough(things[:n]))
         chosen = list(things[: 1 + fewer])
         tried = chosen[:-1]  # the change needs the last one
         while tried:
             before = len(chosen)
             for thing in reversed(tried):
                 rest = [other for other in chosen if other is not thing]
-                if rest and does(rest):
+                if rest and is_enough(rest):
                     chosen = rest
             # The order of queues may differ once the spared groups remain.
             tried = chosen if len(chosen) < before else []

@@ -41,8 +41,8 @@ class _Step(NamedTuple):
         seen = self.snapshot.epoch + info.bound_since.get(pod.uid, self.snapshot.now)
         return min(instant(pod.running_since) or seen, self.now)
 
-    def is_back(self, info: GroupInfo) -> bool:
-        """Return whether all its members on nodes began to run before this process."""
+    def is_new_run(self, info: GroupInfo) -> bool:
+        """Return whether all members on nodes began to run after the previous process had stopped."""
         since = (instant(pod.running_since) for pod in info.placed if pod.holds_capacity)
         return self.is_first and min(since, default=0.0) > self.since + _SLACK
 
@@ -81,7 +81,7 @@ class _Seen(NamedTuple):
             and (self.info is other.info or self.info.allocated == other.info.allocated)
         )
 
-    def is_that_of(self, record: GroupRun | Wait) -> bool:
+    def owns(self, record: GroupRun | Wait) -> bool:
         """Return whether a record belongs to this very group (not to an earlier one) in its present queue."""
         return self.created <= record.start + _SLACK and self.decision.queue == record.queue
 
@@ -156,7 +156,7 @@ class _Runs:
             if group is not None and held:
                 yield self._begin(group, step, floor=0.0)
             return
-        goes_on = group is not None and held and group.is_that_of(run) and not step.is_back(group.info)
+        goes_on = group is not None and held and group.owns(run) and not step.is_new_run(group.info)
         if goes_on and held == run.held:
             return
         if goes_on and step.since - run.start < _FINEST:
@@ -194,7 +194,7 @@ class _Waits:
         wait, verdict = self.open.get(key), group.decision.verdict if group is not None else Verdict.ENDED
         if wait is None and group is not None and step.is_first and verdict is Verdict.RUNNING:
             yield from self._waits_from_objects(group, step)
-        is_another = wait is not None and group is not None and not group.is_that_of(wait)
+        is_another = wait is not None and group is not None and not group.owns(wait)
         if wait is not None and (is_another or verdict not in _WAITS):
             del self.open[key]
             yield self._end_of_wait(wait, None if is_another else group, step)
@@ -269,7 +269,7 @@ class _Evictions:
     def _about(self, victim: ReclaimVictim, step: _Step) -> Evicted:
         info, reclaims = step.snapshot.groups.get(victim.group), self._reclaims.items()
         held = info.allocated if info is not None else {}
-        for_whom = (key for key, made in reclaims if any(each.uid == victim.uid for each in made.victims))
+        claimants = (key for key, made in reclaims if any(each.uid == victim.uid for each in made.victims))
         return Evicted(
             uid=victim.uid,
             pod=f"{victim.namespace}/{victim.name}",
@@ -278,7 +278,7 @@ class _Evictions:
             namespace=victim.namespace,
             user=info.spec.submitter[:_LONGEST_NAME] if info is not None else "",
             cause=victim.cause,
-            claimant=next(for_whom, ""),
+            claimant=next(claimants, ""),
             start=step.now,
             lost={name: amount * victim.lost for name, amount in held.items() if victim.lost},
         )

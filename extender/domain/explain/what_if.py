@@ -330,10 +330,7 @@ _GOES_ON = {
 
 
 def future(group: ChangedGroup) -> str:
-    """Return the predicate of a sentence on the group, such as `would start now.
-
-    Without that, it waits: NoRoom`.
-    """
+    """Return the predicate of a sentence about the group, such as `would still wait: NoRoom`."""
     before, after = group.before, group.after
     if group.change == STARTS:
         return f"would start now. Without that, it waits: {before.reason}."

@@ -245,8 +245,8 @@ class GroupInfos:
             succeeded=members.succeeded,
             failed=members.failed,
             running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
-            stands=whole(*needs, on_nodes, on_nodes.total()),
-            stands_as_before=ran_with is not None and whole(*ran_with, on_nodes, on_nodes.total()),
+            is_whole=whole(*needs, on_nodes, on_nodes.total()),
+            is_whole_as_before=ran_with is not None and whole(*ran_with, on_nodes, on_nodes.total()),
             allocated=asked_by(members.holding),
             pending=members.pending,
             by_pool=self._by_pool(group),
@@ -270,7 +270,7 @@ class GroupInfos:
         job, made_by = group.job, self._registry.jobs.get(group.key)
         return JobState(
             managed=job is not None,
-            let_go=job is not None and job.is_unsuspended,
+            is_unsuspended=job is not None and job.is_unsuspended,
             outcome=made_by.outcome if made_by is not None else None,
             least=group.fewest_members,
             crowded_out=group.crowded_out,

@@ -41,7 +41,7 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, Start, holding_of, kind_of
 from extender.domain.snapshot.job_start_and_suspension import ManagedJob
 from extender.domain.snapshot.jobs import JobRules
-from extender.domain.snapshot.nodes import NodeTable, in_all
+from extender.domain.snapshot.nodes import NodeTable, column_sums
 from extender.domain.snapshot.snapshot import Limits, Snapshot
 from extender.domain.snapshot.wholeness import running_since
 
@@ -500,7 +500,7 @@ class Ledger:
         """Return what all nodes offer together."""
         with self._lock:
             columns = self.claims.capacity.columns
-            return dict(zip(columns.names, in_all(columns.allocatable), strict=True))
+            return dict(zip(columns.names, column_sums(columns.allocatable), strict=True))
 
     def ceilings(self, queue: str) -> Iterator[Ceiling]:
         """Yield the ceilings of a queue and all above it, as last decided.

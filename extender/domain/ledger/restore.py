@@ -99,7 +99,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     group.start, group.ran_with = info.start, history.ran_with
     group.took_from, group.gave_to = dict(history.took_from), dict(history.gave_to)
     group.lost_work, group.ready_at, group.evicted = history.lost_work, history.ready_at, history.evicted
-    group.waited = not (history.resumes or info.job.let_go)
+    group.waited = not (history.resumes or info.job.is_unsuspended)
     for pod in _pods_of(ledger, info):
         ledger.pods.put(pod)
     if info.job.managed or info.job.outcome is not None:
@@ -215,8 +215,8 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
         group=info.key,
         created=info.created,
         priority_class=_class_of(info).metadata.name,
-        suspended=not info.job.let_go and info.job.outcome is None,
-        started_at=since if info.job.let_go else "",
+        suspended=not info.job.is_unsuspended and info.job.outcome is None,
+        started_at=since if info.job.is_unsuspended else "",
         outcome=info.job.outcome,
         pods=parts,
         gang=MadePods(info.min_member, at_once=info.min_member),

@@ -143,7 +143,7 @@ class Cycle:
         group = self.find_taker(taken)
         if group is None or outcome_of(group) is Outcome.COMPLETED:
             return group is not None
-        since = running_since(group, self.snapshot.instant) if group.stood_whole and group.stands else None
+        since = running_since(group, self.snapshot.instant) if group.stood_whole and group.is_whole else None
         if since is None:
             return False
         used_at = max(since, self.snapshot.instant(taken.at)) + taken.seconds

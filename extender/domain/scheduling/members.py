@@ -54,7 +54,7 @@ from extender.domain.scheduling.reservation import Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import (
-    created,
+    created_text,
     members_to_replace,
     missing,
     start_begun,
@@ -145,7 +145,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     active.add(added or {})
     detail = absent or above or (why_no_plan(active) if added is None else refusal)
     if not detail and group.job.made is not None:
-        detail = created(group.job.made, group.min_member)
+        detail = created_text(group.job.made, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
     plan, moved = active.plan, active.moved
     return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=moved)

@@ -75,7 +75,7 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
             if places := group.computed(_placeholders):
                 plan, unplanned = _within_share(budget, group, plan, unplanned)
-            if group.spec.min_resources and group.stands:
+            if group.spec.min_resources and group.is_whole:
                 plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
             asked = holding.requests if plan is holding.plan else None
             budget.count(group, plan, asked, len(plan.keys() - places))
@@ -118,7 +118,7 @@ def _within_share(
     """
     lent = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
     places = {pod.uid: plan[pod.uid] for pod in lent}
-    if not (places and group.stands) or not budget.shares.is_above_share(
+    if not (places and group.is_whole) or not budget.shares.is_above_share(
         group.queue, budget.requests(group, places)
     ):
         return plan, unplanned
@@ -143,7 +143,7 @@ def _within_ceilings(
 
 def _holding(group: GroupInfo) -> Holding:
     """Return all waiting members of a running group; else those that must start or are replacements."""
-    if group.stands or group.stands_as_before:
+    if group.is_whole or group.is_whole_as_before:
         members: Sequence[PodRecord] = group.waiting
     else:
         members = (members_to_replace(group) if group.stood_whole else missing(group)).members

@@ -119,7 +119,7 @@ class Reservations:
         cycle, instant = self._cycle, reservation.passable_until
         if instant is None or (reservation.is_promised and not cycle.is_due(instant + _LATE)):
             return reservation
-        is_near = cycle.is_due(instant - FAR * cycle.limits.capacity_reserved) and not reservation.is_put_off
+        is_near = cycle.is_due(instant - FAR * cycle.limits.capacity_reserved) and not reservation.is_delayed
         is_near = is_near and not cycle.budget.flavors.has_choice(group)  # its flavor may be missing
         is_promised = is_near and not (cycle.is_due(instant) or self._brings_above_share(group, reservation))
         since = cycle.snapshot.now if is_promised else reservation.since

@@ -26,7 +26,7 @@ from extender.domain.queues.deserved import Demands, Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
 from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded_dimensions, share
 from extender.domain.queues.tree import QueueInfo
-from extender.domain.snapshot.nodes import in_all
+from extender.domain.snapshot.nodes import column_sums
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
@@ -448,7 +448,7 @@ class QueueShares:
 
 def total_of(snapshot: Snapshot) -> Resources:
     """Return what all nodes offer together, and those of each flavor."""
-    amounts = zip(snapshot.dimensions, in_all(snapshot.allocatable), strict=True)
+    amounts = zip(snapshot.dimensions, column_sums(snapshot.allocatable), strict=True)
     total = {name: amount for name, amount in amounts if counts_in_queues(name)}
     if snapshot.pools.all:
         pooled = snapshot.nodes.pool_rows(snapshot.pools)

@@ -29,7 +29,7 @@ class AutoGroup(msgspec.Struct, frozen=True):
     queue_is_open: bool
     lives: bool  # whether a pod of it waits or is on a node, and its controller is known
     has_pods: bool  # it has a pod left, even if only a finished one
-    is_used: bool  # whether it has such a pod, or pods that name it explicitly
+    is_used: bool  # whether it has a pod that waits or is on a node, or pods that name it explicitly
     has_job: bool = False  # a managed job makes its pods, and its PodGroup is made for that
 
 
@@ -147,10 +147,10 @@ def record_submitter(made: dict[str, Any], user: str) -> None:
 
 
 def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
-    """Return the job above them if it is known, else the pod's controller, else the pod.
+    """Return the owner of the PodGroup: the job above if it is known, else the pod's controller or the pod.
 
-    None of them blocks the owner's deletion: Muster would need the right to update the finalizers of
-    every such owner.
+    No owner reference blocks the deletion of its owner: for that, Muster would need the right to update the
+    finalizers of all owners.
     """
     meta = pod.metadata
     if owner is not None and owner.reference is not None:

@@ -29,9 +29,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""  # the numbers behind the reason
     plan: Mapping[Uid, str] = {}  # the nodes of members that are to start
     reduced_to: int | None = None  # with how many members it starts; None: with all, or not now
-    flavors: Mapping[
-        str, str
-    ] = {}  # by role, or "" for roles without a number: the flavor whose capacity it waits for
+    flavors: Mapping[str, str] = {}  # the flavor with capacity for it, by role; "": roles without a number
     undo: tuple[Uid, ...] = ()  # bound members of a start that failed finally, to be evicted
     failed: str = ""  # why a start, or the joining of further members, has just failed; empty if none has
     retry_at: float = 0.0  # when it is tried again after a failure; kept while members of it still wait
@@ -225,8 +223,8 @@ def event_course(decision: GroupDecision) -> Course:
     return (decision.verdict, decision.reason)
 
 
-def turn_transition(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
-    """Return the transition of a group; None for a first decision, which is compared with none."""
+def immediate_transition(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
+    """Return the transition that is reported at once; None for a first decision, or without one."""
     if before is None:
         return None
     if now.undo and not before.undo:

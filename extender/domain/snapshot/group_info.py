@@ -25,8 +25,8 @@ class Reservation(msgspec.Struct, frozen=True):
     """Reservation: the nodes that are reserved for a group which has waited too long, and since when.
 
     Times are seconds on the ledger's clock. `passable_until` is never delayed, so that wrong run times do not
-    delay the start again and again. Before `stays_until`, no other nodes are searched: groups that have just
-    started with a wrong run time would look like an earlier start.
+    delay the start again and again. Before `stays_until`, no other nodes are searched: nodes of groups that
+    have just started with a wrong run time would seem to be free earlier.
     """
 
     since: float  # when it was made
@@ -46,7 +46,7 @@ class Reservation(msgspec.Struct, frozen=True):
         return sorted(set(self.nodes.values()))
 
     @property
-    def is_put_off(self) -> bool:
+    def is_delayed(self) -> bool:
         """Return whether the start is later than first expected."""
         return self.starts_at is None or self.passable_until is None or self.starts_at > self.passable_until
 
@@ -55,7 +55,7 @@ class Reservation(msgspec.Struct, frozen=True):
         """Return when and where the group is expected to start, for users."""
         if self.is_for_moved:
             return f"nodes {listed(self.node_names, _MOST_NAMES)} are reserved for the moved group"
-        is_reported = self.is_promised and not self.is_put_off
+        is_reported = self.is_promised and not self.is_delayed
         instant = f"about {self.expected}" if self.expected and is_reported else "once they are free"
         lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
         what = [f"headroom in {listed(self.below, _MOST_NAMES)}"] if self.below else []
@@ -94,9 +94,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     rotation: int | None = None  # the rotation of its queue with its next turn; None: not set
     claims_since: float | None = None  # since when capacity is reserved for its claim; None: none
     places_since: float | None = None  # since when it lacks only places in the window; None: it lacks more
-    no_domain_since: float | None = (
-        None  # since when its domain lacks capacity for members of a running group
-    )
+    no_domain_since: float | None = None  # since when its domain lacks capacity for lost members
     reservation: Reservation | None = None  # the nodes reserved for it, once it has waited too long
     reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it, or its restart; None: none
 
@@ -122,11 +120,11 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
 class JobState(msgspec.Struct, frozen=True, gc=False):
     """State of the job that makes a group's pods."""
 
-    managed: bool  # a managed job makes its pods: they go by suspending it, all together
-    let_go: bool  # that job is not suspended any more: Muster has unsuspended it
+    managed: bool  # a managed job makes its pods: suspending the job removes them all
+    is_unsuspended: bool  # Muster has unsuspended that job, and it has not ended
     outcome: Outcome | None  # how the job ended, which may be gone by now; None: it has not ended
     least: int  # with how few members its job may start, where not all find capacity; 0: only with all
-    crowded_out: bool  # whether jobs of its namespace wait for as many pods as they may without this one
+    crowded_out: bool  # whether other jobs of its namespace already wait for as many pods as they may
     start_timeouts: int  # how often in a row its job did not start in time, or its start was undone
     made: int | None  # pods that its controller created, if no more came for a short time
 
@@ -180,8 +178,8 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     succeeded: int  # members whose phase is Succeeded
     failed: int  # members whose phase is Failed
     running_since: str  # when the first member on a node began to run: RFC 3339; empty if not known
-    stands: bool  # whether the placed members make it whole now
-    stands_as_before: bool  # it has fully run and as many are placed as then: further needs are growth
+    is_whole: bool  # whether the placed members make it whole now
+    is_whole_as_before: bool  # it has fully run and as many are placed as then: further needs are growth
 
     # Allocated and requested amounts.
 

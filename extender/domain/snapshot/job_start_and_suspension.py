@@ -21,7 +21,7 @@ from extender.domain.model.shapes import requests_of
 from extender.domain.snapshot.auto_podgroups import podgroup
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.jobs import JobRecord
-from extender.domain.snapshot.wholeness import created
+from extender.domain.snapshot.wholeness import created_text
 
 
 def podgroup_queue(job: JobRecord, queue: str) -> str:
@@ -103,7 +103,7 @@ class ComingPods(msgspec.Struct, frozen=True):
     refusal: str = ""  # the API server's message about refused pods
 
     def after_answer(self, now: float, message: str) -> "ComingPods":
-        """Return the job after the look at its Events. `message`: of an Event; empty: there was none."""
+        """Return the state after a look-up of refusals. `message`: that of an Event; empty: none."""
         return replace(self, asked_at=now, refusal=refusal_of_pods(message))
 
     @property
@@ -173,7 +173,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
         if self.job.suspended:
             return f"the job could not be unsuspended within {_ADMIT_WITHIN:g} s"
         late, existing = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
-        return f"{late}; {created(existing, self.members)}" if existing < self.members else late
+        return f"{late}; {created_text(existing, self.members)}" if existing < self.members else late
 
     @property
     def over_at(self) -> float | None:
@@ -191,12 +191,9 @@ class ManagedJob(msgspec.Struct, frozen=True):
         """
         if self.job.suspended:
             return self.capacity_since + _ADMIT_WITHIN if self.capacity_since is not None else None
-        is_starting = self.job.started and not self.job.suspended and not self.became_ready
-        return (
-            self.unsuspended_since + self.timeout
-            if is_starting and self.unsuspended_since is not None
-            else None
-        )
+        if self.unsuspended_since is None or not self.job.started or self.became_ready:
+            return None
+        return self.unsuspended_since + self.timeout
 
 
 def next_step(managed: ManagedJob, now: float) -> JobStep:
@@ -344,12 +341,12 @@ def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
     if row.commanded is not None:
         return [is_same, _recorded(obj, ("metadata",), keys.STARTED, "")]
     record, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
-    noting: list[Operation] = []
+    recording: list[Operation] = []
     if for_good:
-        noting = [_recorded(obj, record[:1], record[-1], for_good)]
+        recording = [_recorded(obj, record[:1], record[-1], for_good)]
     elif value_at(obj, record) is not None:
-        noting = [{"op": "remove", "path": pointer(record)}]
-    return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *noting]
+        recording = [{"op": "remove", "path": pointer(record)}]
+    return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *recording]
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:

@@ -141,7 +141,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     completions: int | None = None  # how many of its pods are to succeed; None: all that it makes at once
     least: int = 0  # least pods of a partial start; 0: no partial starts
     fault: str = ""  # why its pods are not known, for users; empty if they are
-    claims: frozenset[ClaimKey] | None = None  # those its pods name; None: they request no devices
+    claims: frozenset[ClaimKey] | None = None  # claims that its pods name; None: they request no devices
     ours: bool = False  # its pods name one of our schedulers
     adoptable: bool = False  # they name one, or will in an adopted namespace
     named_group: bool = False  # its pods name a PodGroup of another owner's
@@ -150,7 +150,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     run_time: float | None = None  # seconds that it will run, by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # for all its pods, by its spec or annotations
-    policies: tuple[SubGroupPolicy, ...] = ()  # of these sub-groups
+    policies: tuple[SubGroupPolicy, ...] = ()  # `sub_groups`, as they are read
     on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
 
     @property
@@ -191,10 +191,9 @@ class JobRules(msgspec.Struct, frozen=True):
     table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
 
     def manage(self, job: JobRecord, queue: str, is_adopted: bool = False) -> bool:
-        """Return whether Muster manages the job.
+        """Return whether Muster manages the job: it was started by Muster, or names a queue and waits.
 
-        A job that Muster has started stays its own; of others, those that name a queue and wait.
-        `is_adopted`: whether its namespace is.
+        `is_adopted`: whether its namespace is adopted.
         """
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
         is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
@@ -305,9 +304,9 @@ def job_record(
 def owner_of_pods(
     kind: JobKind, job: AnyJob, table: Kinds, known: MadePods | None = None
 ) -> ownership.OwnerRecord:
-    """Return the same object as the owner of pods that name no group.
+    """Return a job as the owner of pods that name no group.
 
-    Where its pods cannot be read, they start one by one.
+    If the pods of its templates cannot be read, they start one by one.
 
     Args:
         kind: The kind of the job.
@@ -353,14 +352,14 @@ def _named_by_itself(row: WorkloadRow | None, job: AnyJob) -> str:
     return explicit_queue(ownership.name_of(str(job.spec.get("queue") or "")))
 
 
-def queue_of_job(job: JobRecord, ways: QueueRoutes) -> str:
+def queue_of_job(job: JobRecord, routes: QueueRoutes) -> str:
     """Return the queue that a job enters; empty if nothing names one, or if its label is Kueue's own.
 
     A job that two projects start and suspend never settles.
     """
-    if job.local_queue is not None and ways.local_queue(job.namespace, job.local_queue) is None:
+    if job.local_queue is not None and routes.local_queue(job.namespace, job.local_queue) is None:
         return ""
-    entered = ways.queue_of(job.namespace, job.queue, job.local_queue)
+    entered = routes.queue_of(job.namespace, job.queue, job.local_queue)
     return entered or (keys.DEFAULT_QUEUE if job.commanded else "")
 
 

@@ -37,8 +37,8 @@ K = TypeVar("K")
 _FIELD = "field:"  # prefix of field names in the index: no label key has a ":"
 
 
-def in_all(amounts: AmountRows) -> list[int]:
-    """Return the sum of each column: one by one takes a tenth of the time of all at once."""
+def column_sums(amounts: AmountRows) -> list[int]:
+    """Return the sum of each column. Summing them one by one is ten times as fast as `sum(axis=0)`."""
     return [int(column.sum()) for column in amounts.T]
 
 
@@ -246,7 +246,7 @@ class NodeTable:
         self._age = 0  # number of earlier tables with the same rows, and other labels or taints
         self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # age of the last change, by row
         self._masks: dict[bytes, tuple[int, Mask]] = {}  # masks, with the age at which they were computed
-        # Whether numbers of shapes fit on all empty nodes, as far as known; callers add results.
+        # How many pods of a shape all empty nodes hold, as far as known; callers add results.
         self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
         self._fits_when_empty: dict[frozenset[object], bool] = {}
         self._pooled: PoolRows | None = None
@@ -347,9 +347,10 @@ class NodeTable:
         return self._level_domains[level]
 
     def nested_domains(self, level: str, inner: str) -> tuple[Rows, Rows]:
-        """Return the domains of two levels together: the domain of `level` of each, and each row's; -1: none.
+        """Return the parts into which the domains of both levels divide the nodes.
 
-        Each is a domain of the inner level, or its part in one of the other.
+        Returns:
+            The domain of `level` of each part, and the part of each row; -1: none.
         """
         if (level, inner) not in self._nested:
             outer = self.domains_of_level(level)

@@ -45,14 +45,15 @@ _VERDICTS: Mapping[str, Verdict] = {
     **dict.fromkeys((Phase.RUNNING, Phase.UNKNOWN), Verdict.RUNNING),
     **dict.fromkeys((Phase.COMPLETED, Outcome.FAILED, Outcome.ABORTED), Verdict.ENDED),
 }
-_UNBORN = {phase: Life(phase) for phase in _PHASES.values()}
-_OUTSIDE = {phase: Life(phase, in_queue=False) for phase in _PHASES.values()}
+# Lives of groups without any member on a node, which are most: counted by their queue, and others.
+_UNPLACED = {phase: Life(phase) for phase in _PHASES.values()}
+_UNCOUNTED = {phase: Life(phase, in_queue=False) for phase in _PHASES.values()}
 
 
 def reported_verdict(phase: str, reason: str) -> Verdict:
     """Return the verdict behind the status of a PodGroup.
 
-    `reason`: that of its condition Scheduled. A phase that a controller of its own made up is Unknown.
+    `reason`: that of its condition Scheduled. A phase of another controller's invention is Unknown.
     """
     if phase == Phase.INQUEUE and reason == Reason.NOT_ENOUGH_MEMBERS:
         return Verdict.WAITING
@@ -68,8 +69,8 @@ def life_of(
     are_made = lacks_members and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
     unplaced = Phase.INQUEUE if are_made and group.min_member > 0 else _PHASES.get(verdict)
     if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
-        unborn = (_UNBORN if group.is_in_queue else _OUTSIDE)[unplaced]
-        return unborn if group.local_queue is None else replace(unborn, local_queue=_counted_in(group))
+        life = (_UNPLACED if group.is_in_queue else _UNCOUNTED)[unplaced]
+        return life if group.local_queue is None else replace(life, local_queue=_counted_in(group))
     outcome = None if plan else outcome_of(group)
     phase = _phase(group, unplaced, plan, outcome)
     numbers = group.running, group.succeeded, group.failed
@@ -139,7 +140,7 @@ def _were_placed(group: GroupInfo) -> int:
 
 def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
     """Return whether needed members are neither placed, nor on their way to a node, nor finished."""
-    if group.stands or is_ending(group):
+    if group.is_whole or is_ending(group):
         return False
     wanted = [pod for pod in missing(group).members if not pod.reserved_for]
     assumed = {pod.uid for pod, _ in group.assumed}
@@ -175,19 +176,19 @@ def state_of(group: GroupInfo) -> State:
         return State.ENDED
     if is_ending(group):
         return State.ENDING
-    if group.stands and not (group.waiting or group.assumed):
+    if group.is_whole and not (group.waiting or group.assumed):
         if group.stood_whole:
             return State.RESTING
         if group.placed and group.exists:
             return State.SETTLING
     if not (group.min_member or group.placed or group.assumed or group.waiting or group.leaving):
         return State.EMPTY
-    if group.stands or group.stands_as_before:
+    if group.is_whole or group.is_whole_as_before:
         return State.STANDING
     if group.stood_whole:
         return State.REPLACING
-    # Whether Muster itself admitted the start. A pod that was created with a node name is no proof, or it
-    # would carry all others past the queue's state, order, share and ceiling. After a crash, a note on the
-    # PodGroup is the proof, unless this process has let the group wait since.
-    resumes = group.history.resumes and (group.placed or group.job.let_go)
+    # Only an admission by Muster counts as a start. A pod that was created with a node name does not: all
+    # other members could bypass the queue's state, order, share and ceiling. After a crash, the record on the
+    # PodGroup proves the admission, unless the group has waited again since.
+    resumes = group.history.resumes and (group.placed or group.job.is_unsuspended)
     return State.STARTING if group.start.admitted or group.assumed or resumes else State.WAITING

@@ -95,9 +95,7 @@ class Limits(msgspec.Struct, frozen=True):
     stall_grace: float = 10.0  # how long a start with held members may lack a plan for the others
     whole_grace: float = 30.0  # how long members are on nodes without failing until their group has fully run
     asking_pause: float = 10.0  # a scheduler that pauses longer may be gone: graces count again once it asks
-    capacity_reserved: float = (
-        600.0  # how long capacity is reserved for a group within its share, then lent for as long
-    )
+    capacity_reserved: float = 600.0  # how long capacity is reserved for a group, and then lent for as long
     reclaim_deadline: float = 300.0  # how long victims may take to leave before a reclaim is given up
     reclaim_memory: float = 3600.0  # how long a group is not a victim of the same group again
     spared: float = 60.0  # how long a pod whose eviction was refused is no victim
@@ -136,7 +134,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
         return self.terms is other.terms and own == (other.ports, other.selected, other.carried)
 
     def with_pods(self, pods: Iterable[tuple[PodRecord, str, int]]) -> "Occupancy":
-        """Return the occupancy with pods on nodes, or without (-1)."""
+        """Return the occupancy after pods are added to nodes (1) or removed (-1)."""
         ports, selected, carried = list[_Counted](), list[_Counted](), list[_Counted]()
         for pod, node, times in pods:
             rules = pod.shape.constraints

@@ -174,20 +174,19 @@ def _absent_message(
     roles += [f"{n} sub-groups of {name[:_LONGEST_NAME]}" for name, n in sorted(sub_groups.items())]
     if not roles and lacking <= 0:
         return ""
-    existing = (
-        len(group.placed) + len(group.assumed) + sum(not pod.is_for_min_resources for pod in group.waiting)
-    )
+    waiting = sum(not pod.is_for_min_resources for pod in group.waiting)
+    existing = len(group.placed) + len(group.assumed) + waiting
     by = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
     held_back = f"; {group.held_back} held back{by}" if group.held_back else ""
     rest = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
     missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + rest)}" if roles else ""
     exist = f"{existing} of {group.min_member} members exist"
-    if group.job.let_go:
-        exist = created(existing, group.min_member)
+    if group.job.is_unsuspended:
+        exist = created_text(existing, group.min_member)
     return f"{exist}{missing_roles}{held_back}"
 
 
-def created(there: int, needed: int) -> str:
+def created_text(there: int, needed: int) -> str:
     return f"its controller has created {there} of {needed} pods"
 
 

@@ -205,7 +205,7 @@ class Simulation(VirtualCluster):
                 metadata = replace(member.pod.metadata, uid=f"{pod.uid}+")
                 again = replace(member.pod, metadata=metadata)
                 self.plan(self.now, partial(self._create_pod, member._replace(pod=again), again=True))
-        self.make_again([pod for pod in done.evicted if pod.group in self._runs])
+        self.replace_pods([pod for pod in done.evicted if pod.group in self._runs])
 
     def _is_made_again(self, pod: PodRecord) -> bool:
         """Return whether a job or another controller replaces an evicted pod of a dump."""
