@@ -181,7 +181,7 @@ class LinePool:
         return await self._ask(await self._next(), request)
 
     def close_expired(self) -> None:
-        """End those past their deadline."""
+        """Close the connections past their deadline."""
         now = asyncio.get_running_loop().time()
         for line in self._all:
             if line.deadline < now:
@@ -195,7 +195,7 @@ class LinePool:
             self._idle.pop().close()
 
     async def close(self) -> None:
-        """Close the lines, without any caller left."""
+        """Close all connections, once no request is left."""
         if self._dialling:
             await asyncio.wait(self._dialling)  # cancelled dials would leave open sockets
         self.drop_idle()

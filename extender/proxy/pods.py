@@ -102,16 +102,16 @@ class PodLists:
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
         selectors = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
         first = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_PAGE))
-        met = {}
+        found = {}
         try:
             page = await self._page(first, headers, codec)
             async for pods in self._pages(first, headers, codec, page):
                 for facts, pod in pods:
                     if facts is not None and waiting.is_unbound_member(facts):
-                        met[facts.uid] = WaitingPod(facts, pod)
+                        found[facts.uid] = WaitingPod(facts, pod)
         except CutOff as fault:
             raise UpstreamGone(str(fault)) from fault
-        waiting.store_all(met, page.version)
+        waiting.store_all(found, page.version)
 
     async def _pages(
         self, first: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
@@ -201,8 +201,8 @@ class Sending:
         self._request, self._response, self._codec = request, response, codec
         self._queue: deque[PassOn | Show | TakeAway] = deque()
         self._more = asyncio.Event()
-        self._capacity = asyncio.Event()
-        self._capacity.set()
+        self._has_space = asyncio.Event()  # whether more may be read from the API server
+        self._has_space.set()
         self._ended = False
 
     def put(self, writes: Writes) -> None:
@@ -211,7 +211,7 @@ class Sending:
         if self._queue:
             self._more.set()
         if len(self._queue) > _MUCH:
-            self._capacity.clear()
+            self._has_space.clear()
         if len(self._queue) > _MOST:
             log.warning("a client that does not read its watch of pods is cut off")
             self.abort()
@@ -242,7 +242,7 @@ class Sending:
                         self.put(self.stream.process(event))
                 except BrokenPods as fault:
                     raise CutOff(str(fault)) from fault
-                await self._capacity.wait()  # until the client has read enough to be sent more
+                await self._has_space.wait()
             self._ended = True
             self._more.set()
             await writing
@@ -260,7 +260,7 @@ class Sending:
                     size += len(frames[-1])
                 await self._response.write(b"".join(frames))
                 if len(self._queue) <= _MUCH:
-                    self._capacity.set()
+                    self._has_space.set()
         await self._response.write_eof()
 
     def _check(self, writing: asyncio.Task[None]) -> None:
@@ -290,8 +290,8 @@ class PodClient:
         self.waiting = WaitingPods(schedulers)
         self.open: set[Sending] = set()
 
-    def restart(self) -> None:
-        """Stop the earlier reading of the client: the end of that connection may not have been noticed."""
+    def abort_watches(self) -> None:
+        """Abort the earlier watches of a client that reads again: their end may not have been noticed."""
         for sending in self.open:
             sending.abort()
 
@@ -364,10 +364,10 @@ class PodRequests:
             client = self._clients.setdefault(key, PodClient(self._schedulers))
             self._clients.move_to_end(key)
             if len(self._clients) > _MOST_CLIENTS:
-                self._clients.popitem(last=False)[1].restart()
+                self._clients.popitem(last=False)[1].abort_watches()
             if target.watches:
                 return await self._watch(request, target, answer, codec, client)
-            client.restart()
+            client.abort_watches()
             if target.parameter("resourceVersion") == "0":
                 self._appearances.record_fresh_start()
             version = version_of(target)
@@ -397,7 +397,7 @@ class PodRequests:
         stream = PodWatch(client.waiting, self._appearances, version, reads_all)
         response = web.StreamResponse(headers=for_client(answer.headers))
         await response.prepare(request)
-        client.restart()
+        client.abort_watches()
         sending = Sending(request, response, stream, codec)
         client.open.add(sending)
         try:

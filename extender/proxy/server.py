@@ -110,10 +110,7 @@ class Relay:
             _requests_of(outcome).inc()
 
     def event_handler(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
-        """Return the handler of short answers to Events, which come for each pod.
-
-        `__call__` answers all others.
-        """
+        """Return the handler of a short Event, which comes for each pod; None: `__call__` answers it."""
         with suppress(MalformedTarget):
             target = read_target(request.method, request.target, self._secret)
             if not target or target.request_class is not RequestClass.REPORTING:
@@ -251,7 +248,7 @@ class StatusPatches:
         """Answer a request; it raises the errors of `pass_on`."""
         message = _refusal(body)
         if message is not None:
-            _, _, _, _, namespace, _, name, _ = target.path.rstrip("/").split("/")
+            namespace, _, name = target.path.split("/")[4:7]  # /api/v1/namespaces/NAMESPACE/pods/NAME/status
             if uid := self._appearances.record_status(namespace, name, message):
                 pod = {
                     "kind": "Pod",

@@ -168,7 +168,8 @@ def is_allowed(method: str, path: str) -> bool:
     if resource is None:
         return method in _READ and path.split("/")[1] in {"api", "apis", *_PAGES}
     if method in _READ:
-        return resource.name.removesuffix("/status") == resource.name.split("/")[0] not in _NOT_READ
+        kind, _, subresource = resource.name.partition("/")
+        return kind not in _NOT_READ and subresource in ("", "status")
     named = method == "POST" or bool(resource.object)  # writes to whole collections are refused
     return named and method in WRITES.get(resource.group, {}).get(resource.name, ())
 
@@ -233,7 +234,7 @@ _OF_ONE_HOP = frozenset(
 # The caller is Muster, so credentials of the client are dropped; aiohttp writes Host. Compressed answers
 # could not be edited, and cost time on loopback.
 _OF_THE_CLIENT = _OF_ONE_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
-_CLAIMS = ("impersonate-", "x-remote-")
+_IDENTITY_PREFIXES = ("impersonate-", "x-remote-")  # headers by which a client could act as another user
 
 
 def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
@@ -241,7 +242,7 @@ def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict
     dropped = _OF_THE_CLIENT | _named_by(sent)
     passed = CIMultiDict[str]()
     for name, value in sent.items():
-        if (lower := name.lower()) not in dropped and not lower.startswith(_CLAIMS):
+        if (lower := name.lower()) not in dropped and not lower.startswith(_IDENTITY_PREFIXES):
             passed.add(name, value)
     if authorization:
         passed[hdrs.AUTHORIZATION] = authorization

@@ -272,7 +272,7 @@ async def pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield the body as it arrives.
 
     Raises:
-        CutOff: It ends before its end.
+        CutOff: It is incomplete.
     """
     try:
         async for piece in answer.content.iter_any():

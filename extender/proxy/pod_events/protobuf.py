@@ -162,7 +162,7 @@ def _object_frame(kind: str) -> tuple[bytes, bytes]:
     return KUBERNETES_PREFIX + begin, _UNKNOWN(content_encoding="", content_type="").SerializeToString()
 
 
-def _closed(kind: str, raw: bytes) -> bytes:
+def _in_envelope(kind: str, raw: bytes) -> bytes:
     begin, end = _object_frame(kind)
     return b"".join((begin, _SECOND, _varint(len(raw)), raw, end))
 
@@ -173,7 +173,7 @@ def _varint(number: int) -> bytes:
 
 
 def _frame(type_: str, pod: bytes) -> bytes:
-    event = bytes(_EVENT(type=type_, object={"raw": _closed("Pod", pod)}).SerializeToString())
+    event = bytes(_EVENT(type=type_, object={"raw": _in_envelope("Pod", pod)}).SerializeToString())
     return len(event).to_bytes(LENGTH) + event
 
 
@@ -227,7 +227,7 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
     """Return the version of any object, and whether it ends the initial events."""
     try:
         meta = _BOOKMARK.FromString(obj).metadata
-        notes = {record.key: record.value for record in meta.annotations}
-        return pod_watch.version_number(meta.version), notes.get(pod_watch.INITIAL_EVENTS_END) == "true"
+        found = {each.key: each.value for each in meta.annotations}
+        return pod_watch.version_number(meta.version), found.get(pod_watch.INITIAL_EVENTS_END) == "true"
     except DecodeError:
         return 0, False
