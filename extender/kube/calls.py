@@ -42,9 +42,15 @@ class ApiClient(Requests):
         return self._get(resources.PODS.path(namespace, name), Json)
 
     def bind(
-        self, namespace: str, name: str, uid: str, node: str, notes: Mapping[str, str], timeout: float = 10
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str],
+        timeout: float = 10,
     ) -> None:
-        """Bind a pod to a node. `notes`: annotations that the pod gets with it.
+        """Bind a pod to a node. `annotations`: those that the pod gets with it.
 
         Raises:
             Conflict: The pod is bound already.
@@ -54,7 +60,7 @@ class ApiClient(Requests):
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {**meta, "annotations": dict(notes)} if notes else meta,
+            "metadata": {**meta, "annotations": dict(annotations)} if annotations else meta,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         self._post(resources.PODS.path(namespace, name, "binding"), binding, timeout)
@@ -233,10 +239,10 @@ class ApiClient(Requests):
         self._post(resources.POD_GROUPS.path(namespace), group)
 
     def record_on_group(
-        self, kind: Resource, namespace: str, name: str, uid: str, notes: dict[str, str | None]
+        self, kind: Resource, namespace: str, name: str, uid: str, annotations: dict[str, str | None]
     ) -> None:
         """Write annotations on a group whose status another controller writes; None removes one."""
-        patch = {"metadata": {"uid": uid, "annotations": notes}}
+        patch = {"metadata": {"uid": uid, "annotations": annotations}}
         self._patch(kind.path(namespace, name), patch)
 
     def set_group_condition(self, namespace: str, name: str, uid: str, condition: dict[str, str]) -> None:

@@ -91,7 +91,7 @@ class Bad(NamedTuple):
     """Object of an unexpected form."""
 
     metadata: ObjectIdentity
-    fault: str  # the fault
+    fault: str
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):

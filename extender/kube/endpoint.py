@@ -432,9 +432,9 @@ def _advice(kubeconfig: str | None, fault: Exception) -> str:
     if kubeconfig and not any(map(os.path.exists, kubeconfig.split(os.pathsep))):
         return f"{kubeconfig}: no such file"
     if kubeconfig:
-        odd = isinstance(fault, (TypeError, AttributeError, KeyError))
-        is_odd = "a field is missing, or has another type than in a kubeconfig: " if odd else ""
-        return f"{kubeconfig}: {is_odd}{' '.join(str(fault).split())}"
+        is_malformed = isinstance(fault, (TypeError, AttributeError, KeyError))
+        why = "a field is missing, or has another type than in a kubeconfig: " if is_malformed else ""
+        return f"{kubeconfig}: {why}{' '.join(str(fault).split())}"
     return f"no cluster found: give --kubeconfig, set KUBECONFIG, or run in a pod ({fault})"
 
 

@@ -307,8 +307,7 @@ def _spec(message: Any) -> PodSpec:
         host_network=message.host_network,
         node_selector=_labels(message.node_selector),
         affinity=_affinity(message.affinity) if has("affinity") else None,
-        tolerations=[Toleration(it.key, it.operator, it.value, it.effect) for it in message.tolerations]
-        or None,
+        tolerations=[_toleration(each) for each in message.tolerations] or None,
         scheduling_gates=[Gate(gate.name) for gate in message.scheduling_gates] or None,
         scheduling_group=_group(message.scheduling_group) if has("scheduling_group") else None,
         preemption_policy=message.preemption_policy,

@@ -82,7 +82,7 @@ class Signal:
         if self._given:
             return
         self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(max(seconds, 0.0), self._requeue)
+        timer = self._loop.call_later(max(seconds, 0.0), self._resume)
         try:
             await self._waiter
         finally:
@@ -90,9 +90,9 @@ class Signal:
 
     def _end(self) -> None:
         self._given = True
-        self._requeue()
+        self._resume()
 
-    def _requeue(self) -> None:
+    def _resume(self) -> None:
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -258,8 +258,7 @@ class Barrier:
     def sweep(self) -> None:
         """Give up calls whose caller hung up, or whose pod is gone or bound.
 
-        The other calls show that the scheduler is running: it has a reason to leave a member unused
-        meanwhile.
+        While others wait, the scheduler is running: if it leaves a member unused, it has a reason.
         """
         for hold in self._waiting_calls():
             with self._guarded(hold.pod.group):

@@ -92,7 +92,7 @@ class Binder:
         """Post until the result is known; return the error, empty for success."""
         pod, pause, queue = hold.pod, _FIRST_PAUSE, self._queue_of(hold.pod.group)
         began = self._clock()
-        notes = entry_annotation(queue, pod.uid) if queue else {}
+        annotations = entry_annotation(queue, pod.uid) if queue else {}
         while not hold.caller.has_hung_up():
             remaining = hold.deadline - self._clock()
             if remaining <= 0:
@@ -100,7 +100,7 @@ class Binder:
             error: str | None = ""
             try:
                 timeout = min(remaining, _LONGEST_REQUEST)
-                self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, notes, timeout)
+                self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, annotations, timeout)
             except (Ambiguous, Conflict) as fault:
                 hold.may_be_bound = hold.may_be_bound or isinstance(fault, Ambiguous)
                 error = self._read_result(hold)
@@ -158,7 +158,7 @@ class Unconfirmed:
         self._patience = patience
         self._clock = clock
         self._queue: SimpleQueue[Claim] = SimpleQueue()
-        self._requeue = threading.Event()
+        self._has_work = threading.Event()
         self._due: dict[int, float] = {}  # next read of a claim's pod, by token
 
     def start(self) -> None:
@@ -173,7 +173,7 @@ class Unconfirmed:
             if self._due.get(token, now) <= now:
                 self._due[token] = now + _AGAIN
                 self._queue.put(claim)
-                self._requeue.set()
+                self._has_work.set()
 
     def work_off(self) -> None:
         """Read the pods of all claims that are queued now."""
@@ -183,8 +183,8 @@ class Unconfirmed:
 
     def _run(self) -> None:
         while True:
-            self._requeue.wait()
-            self._requeue.clear()
+            self._has_work.wait()
+            self._has_work.clear()
             self.work_off()
 
     def _resolve(self, claim: Claim) -> None:
