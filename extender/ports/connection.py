@@ -61,13 +61,13 @@ class Caller:
 class CallerConnection(RequestHandler):
     """Connection of a caller: a member of `connections` from its creation until it is lost.
 
-    `again` takes the socket after an answered request of `whole` bytes, if no more came: the next request may
-    need less than this object.
+    After the answer to a request of `request_size` bytes, `take_back` gets the socket unless more bytes came:
+    the next request may need less than this object.
     """
 
-    __slots__ = ("_again", "_arrived", "_connections", "_content", "_limits", "_refuse", "_refused", "_whole",
-                 "_wire", "answered", "caller", "deadline", "opening", "origin", "secure", "size",
-                 "state")  # fmt: skip
+    __slots__ = ("_arrived", "_connections", "_content", "_limits", "_refuse", "_refused", "_request_size",
+                 "_take_back", "_wire", "answered", "caller", "deadline", "opening", "origin", "secure",
+                 "size", "state")  # fmt: skip
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class CallerConnection(RequestHandler):
         secure: bool,
         refuse: Refuse,
         origin: str,
-        again: Callable[[socket.socket], object] | None = None,
-        whole: int = 0,
+        take_back: Callable[[socket.socket], object] | None = None,
+        request_size: int = 0,
     ) -> None:
         self._limits = connections.limits
         options: dict[str, Any] = {
@@ -93,7 +93,7 @@ class CallerConnection(RequestHandler):
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._connections, self.origin = connections, origin
         self._refuse = refuse
-        self._again, self._whole, self._arrived = again, whole, 0
+        self._take_back, self._request_size, self._arrived = take_back, request_size, 0
         self._content: StreamReader | None = None  # the body of the last request
         self._wire: asyncio.Transport | None = None
         self.opening: asyncio.Task[None] | None = None  # the opening task; None once connected
@@ -161,18 +161,18 @@ class CallerConnection(RequestHandler):
             if self.state == "body":  # it was refused at once
                 self.serve()
             self._wait("head" if self.size else "idle")  # data that arrived meanwhile is another request
-            if self._again and response.keep_alive and self._arrived == self._whole:
-                self._loop.call_soon(self._give_back, self._again)
+            if self._take_back and response.keep_alive and self._arrived == self._request_size:
+                self._loop.call_soon(self._give_back, self._take_back)
         else:
             self._wait("discard")
 
-    def _give_back(self, again: Callable[[socket.socket], object]) -> None:
+    def _give_back(self, take_back: Callable[[socket.socket], object]) -> None:
         wire = self._wire
         if wire and self.state == "idle" and not wire.is_closing() and not wire.get_write_buffer_size():
             sock = wire.get_extra_info("socket").dup()  # the transport closes its own
             wire.abort()
             self._connections.remove(self)
-            again(sock)
+            take_back(sock)
 
     def end(self) -> None:
         if self._wire:

@@ -1,8 +1,8 @@
 """Limits of every port: the number of connections, how long each may wait, and how many bytes may be unread.
 
-If there are too many, in all or from one address, one of those is closed that wait for their request: the one
-that has waited longest among those without an answer so far, or else among all. So a flood of silent
-connections closes only its own.
+If there are too many, in all or from one address, a connection that waits for its request is closed: the one
+that has waited longest without an answer so far or, if all have had answers, the one that has waited longest.
+So a flood of silent connections closes only its own.
 """
 
 import asyncio
@@ -80,11 +80,11 @@ class Connections:
 
         If necessary, another one is closed for it.
         """
-        crowd = 0 < self.limits.of_one <= self._from[origin]
-        if not crowd and len(self._all) < self.limits.connections:
+        is_crowded = 0 < self.limits.of_one <= self._from[origin]
+        if not is_crowded and len(self._all) < self.limits.connections:
             return True
         self.count("full")
-        waiting = [member for member in self._waiting if not crowd or member.origin == origin]
+        waiting = [member for member in self._waiting if not is_crowded or member.origin == origin]
         if not waiting:
             return False
         self.drop(next((member for member in waiting if not member.answered), waiting[0]))
@@ -172,7 +172,7 @@ class TurnsByAddress:
         self._free = at_once
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # waiting turns by address, the next first
 
-    async def add(self, origin: str) -> None:
+    async def acquire(self, origin: str) -> None:
         if self._free:
             self._free -= 1
             return
@@ -182,10 +182,10 @@ class TurnsByAddress:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # the turn was granted already
-                self.give_back()
+                self.release()
             raise
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         while self._lines:
             origin = next(iter(self._lines))
             line = self._lines.pop(origin)

@@ -58,7 +58,7 @@ FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None: aiohttp reads
 class Newcomer:
     """New connection without aiohttp's objects: a member of `connections` until dropped or handed over.
 
-    `begin` is called with its socket, and the bytes of the request if exactly one is complete. `find` returns
+    `begin` is called with its socket, and the size of the request if exactly one is complete. `find` returns
     the handler of a short request; None: aiohttp reads the request. Their answers are cancelled when the
     caller hangs up.
     """
@@ -120,7 +120,7 @@ class Newcomer:
                 return self._wait_for_more_than(len(received))
             self._connections.count("memory")
             self._connections.drop(self)
-        elif self._find and not self._secure and (asked := _PLAIN.match(received)) and self._serves(asked):
+        elif self._find and not self._secure and (asked := _PLAIN.match(received)) and self._serve(asked):
             return
         elif len(received) not in (_MOST, self._seen) and (missing := self._missing(received)):
             self._wait_for_more_than(len(received))
@@ -130,7 +130,7 @@ class Newcomer:
             self._wait_for_more_than(0)
             self._loop.remove_reader(self._sock.fileno())
             self._connections.remove(self)
-            self._begin(self._sock, _whole(received))
+            self._begin(self._sock, _size_of_request(received))
 
     def _wait_for_more_than(self, length: int) -> None:
         if length != self._seen:
@@ -150,8 +150,8 @@ class Newcomer:
         is_short = length is not None and len(body) < int(length[1]) <= limits.body
         return "body" if is_short and not limits.patience.streams else ""
 
-    def _serves(self, asked: re.Match[bytes]) -> bool:
-        """Return whether the short way may answer: the body is complete and short, and the path is served."""
+    def _serve(self, asked: re.Match[bytes]) -> bool:
+        """Serve a request that is complete and short, if its path has a handler; return whether it does."""
         end = asked.end() + (length := int(asked[5]))
         if len(asked.string) < end or length > self._connections.limits.body:
             return False
@@ -203,7 +203,8 @@ class Newcomer:
             self._check()
 
 
-def _whole(received: bytes) -> int:
+def _size_of_request(received: bytes) -> int:
+    """Return the number of bytes if these are exactly one request, else 0."""
     head, end, body = received.partition(b"\r\n\r\n")
     length = _LENGTH.search(head + b"\r\n")
     return len(received) if end and len(body) == int(length[1] if length else 0) else 0

@@ -48,7 +48,8 @@ Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate ye
 # Reads the body from the connection and answers; calls `serve` of the connection in between. Raises
 # HTTPException. Cancelled when the caller hangs up.
 Answer = Callable[[web.BaseRequest, CallerConnection], Awaitable[web.StreamResponse]]
-# How a short request is answered; None: by `Answer`. Without an answer, which is whole, the connection ends.
+# Returns the handler of a short request; None: `Answer` handles it. The handler returns the whole answer, or
+# nothing: then the connection ends.
 Short = Callable[[ShortRequest], Callable[[Caller], Awaitable[bytes]] | None]
 
 
@@ -72,8 +73,8 @@ class Pulse:
 class ServedPort:
     """Served port: serves `listener` from its creation on, which is in the event loop.
 
-    Requests of web pages are refused, unless it is `open_to_pages`, because paths have a secret there, or
-    `answer` refuses them.
+    Requests of web pages are refused unless it is `open_to_pages`: then its paths have a secret, or `answer`
+    refuses them.
     """
 
     def __init__(
@@ -145,11 +146,12 @@ class ServedPort:
         Newcomer(sock, self.connections, bool(context), begin, origin, find).answered = answered
 
     def _begin_with(
-        self, context: ssl.SSLContext | None, origin: str, sock: socket.socket, whole: int
+        self, context: ssl.SSLContext | None, origin: str, sock: socket.socket, request_size: int
     ) -> None:
-        again = partial(self._let_in, None, origin, 1) if self._short and whole and not context else None
+        is_short = self._short and request_size and not context
+        take_back = partial(self._let_in, None, origin, 1) if is_short else None
         connection = CallerConnection(
-            self._server, self.connections, bool(context), self._refuse, origin, again, whole
+            self._server, self.connections, bool(context), self._refuse, origin, take_back, request_size
         )
         # When Muster closes a TLS connection, the caller has this long to confirm it.
         closing_time = self.connections.limits.patience.discard if context else None

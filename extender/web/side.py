@@ -99,10 +99,10 @@ class SideServer:
         if (ready := self._known(request)) is not None:
             connection.serve()
             return ready
-        await self._turns.add(connection.origin)
+        await self._turns.acquire(connection.origin)
         connection.serve()
         answer = self._pool.submit(self._app, request, body)
-        answer.add_done_callback(lambda _: self._call(self._turns.give_back))
+        answer.add_done_callback(lambda _: self._call(self._turns.release))
         try:
             return await asyncio.wrap_future(answer)
         finally:
@@ -236,7 +236,7 @@ class HealthApp:
         return self._probe(request, self._live, {})
 
     def _probe(
-        self, request: web.BaseRequest, checks: Mapping[str, Check], notes: Mapping[str, ReadyLine]
+        self, request: web.BaseRequest, checks: Mapping[str, Check], reports: Mapping[str, ReadyLine]
     ) -> web.Response:
         excluded = set(request.query.getall("exclude", []))
         lines, healthy = [], True
@@ -253,7 +253,7 @@ class HealthApp:
             lines.append(f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok")
         if healthy and "verbose" not in request.query:
             return _answer(b"ok")
-        lines += [f"[+]{name} ok: {record()}" for name, record in notes.items()]
+        lines += [f"[+]{name} ok: {report()}" for name, report in reports.items()]
         if unknown := excluded - checks.keys():
             lines.append(f"warn: no such checks to exclude: {', '.join(sorted(unknown))}")
         verdict = f"{request.path.lstrip('/')} check {'passed' if healthy else 'failed'}"

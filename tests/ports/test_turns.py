@@ -19,19 +19,19 @@ class Line:
         await asyncio.sleep(0)
 
     async def _wait(self, origin: str) -> None:
-        await self.turns.add(origin)
+        await self.turns.acquire(origin)
         self.served.append(origin)
 
     async def next(self, count: int = 1) -> None:
         for _ in range(count):
-            self.turns.give_back()
+            self.turns.release()
             await asyncio.sleep(0)
 
 
 def test_a_flood_from_one_address_delays_another_by_one_turn() -> None:
     async def scenario() -> list[str]:
         line = Line()
-        await line.turns.add("api")
+        await line.turns.acquire("api")
         await line.join(*["flood"] * 100, "api", "api", "other")
         await line.next(103)
         return line.served
@@ -42,16 +42,16 @@ def test_a_flood_from_one_address_delays_another_by_one_turn() -> None:
 def test_a_caller_that_hangs_up_loses_its_turn() -> None:
     async def scenario() -> list[str]:
         line = Line()
-        await line.turns.add("a")
+        await line.turns.acquire("a")
         await line.join("b", "c", "d")
         line.tasks[0].cancel()  # while it waits
         await asyncio.sleep(0)
-        line.turns.give_back()
+        line.turns.release()
         line.tasks[1].cancel()  # when it has its turn, and does not know it yet
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         await line.next()
-        await line.turns.add("e")  # all are free
+        await line.turns.acquire("e")  # all are free
         return line.served
 
     assert asyncio.run(asyncio.wait_for(scenario(), 10)) == ["d"]
