@@ -16,7 +16,7 @@ from extender.api.units import at_most
 
 _DOMAIN = re.compile(r"""\b(?:attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
 _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
-_CAUTIOUS = re.compile(r"\b(?:all|exists|exists_one|map|filter|size)\b")  # may depend on any attribute
+_MACROS = re.compile(r"\b(?:all|exists|exists_one|map|filter|size)\b")  # may depend on any attribute
 _MOST_CACHED = 16_384  # results
 _MOST_STEPS = 10_000  # of macros inside each other; the library has no limit of its own
 _MOST_PROGRAMS = 1024
@@ -49,7 +49,7 @@ def _value(attribute: DeviceAttribute) -> tuple[str, Any]:
 @lru_cache(maxsize=_MOST_PROGRAMS)
 def _named_in(expression: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of attributes or capacities on which a selector may depend."""
-    if _CAUTIOUS.search(expression):
+    if _MACROS.search(expression):
         return names
     return tuple(name for name in names if name.rpartition("/")[2] in expression)
 
@@ -68,7 +68,7 @@ def _result(expression: str, facts: Facts) -> bool:
 
 def _is_costly(expression: str) -> bool:
     """Return whether macros inside each other, over lists in the expression, may take too many steps."""
-    macros = len(_CAUTIOUS.findall(expression))
+    macros = len(_MACROS.findall(expression))
     return macros > 1 and (expression.count(",") / macros) ** macros > _MOST_STEPS
 
 

@@ -34,7 +34,7 @@ class ObjectName(NamedTuple):
 
 
 class LogicalPart(NamedTuple):
-    """Part of a logical resource: what one of a resource stands for."""
+    """Part of a logical resource: the amount of it that one of another resource counts as."""
 
     amount: str  # a quantity, or `capacity.NAME`: that capacity of the device
     resource: str

@@ -359,11 +359,11 @@ def domain_summaries(levels: Sequence[str], nodes: Iterable[NodeSummary]) -> lis
         for name in takewhile(bool, (node.domains.get(level, "") for level in levels)):
             path = (*path, name)
             found[path].append(node)
-    paths = sorted(found, key=lambda path: [_counted(name) for name in path])
+    paths = sorted(found, key=lambda path: [_natural_key(name) for name in path])
     return [DomainSummary(path, len(found[path]), capacity_summaries(found[path])) for path in paths]
 
 
-def _counted(name: str) -> str:
+def _natural_key(name: str) -> str:
     """Return a sort key of names that has rack-9 before rack-10."""
     return re.sub(r"\d+", lambda number: number[0].zfill(9), name)
 

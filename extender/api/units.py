@@ -146,10 +146,10 @@ INSTANTS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such a
 
 def rounded(seconds: int) -> str:
     """Return a duration as kubectl prints it: two units while the first is small, then one."""
-    for below, suffix, letter, second, second_letter in _STEPS:
+    for below, unit, letter, second, second_letter in _STEPS:
         if seconds < below:
-            rest = seconds % suffix // second if second else 0
-            return f"{seconds // suffix}{letter}" + (f"{rest}{second_letter}" if rest else "")
+            rest = seconds % unit // second if second else 0
+            return f"{seconds // unit}{letter}" + (f"{rest}{second_letter}" if rest else "")
     return f"{seconds // (365 * 86400)}y"
 
 

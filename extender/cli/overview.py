@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.objects.cluster import ClusterTopology, Event, Lease, Namespace, Node, lively
+from extender.api.objects.cluster import ClusterTopology, Event, Lease, Namespace, Node, is_held
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, ResourceFlavor
 from extender.api.summaries import (
@@ -300,7 +300,7 @@ class ObservedSource:
                     continue
                 lease = site.get(kube.LEASES, *serving.setting("lease").split("/"))
                 spec = msgspec.convert(lease, Lease).spec if lease else None
-                if spec is not None and not lively(spec, now):
+                if spec is not None and not is_held(spec, now):
                     return spec.renew_time or ""
         return ""
 

@@ -1,6 +1,6 @@
 """Leases by a clock: whether they are held and renewed."""
 
-from extender.api.objects.cluster import LeaseSpec, age_of, lively
+from extender.api.objects.cluster import LeaseSpec, age_of, is_held
 from tests.rows import each_of
 
 AT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
@@ -20,4 +20,4 @@ RENEWED = "2026-01-01T00:00:00.000000Z"
 def test_a_lease_is_alive_while_its_holder_renews_it(
     lease: LeaseSpec, now: float, age: float | None, alive: bool
 ) -> None:
-    assert (age_of(lease, now), lively(lease, now)) == (age, alive)
+    assert (age_of(lease, now), is_held(lease, now)) == (age, alive)

@@ -123,7 +123,7 @@ def age_of(lease: LeaseSpec, now: float) -> float | None:
         return None
 
 
-def lively(lease: LeaseSpec, now: float) -> bool:
+def is_held(lease: LeaseSpec, now: float) -> bool:
     """Return whether the Lease has a holder that renewed it in time, by the clock `now`."""
     age = age_of(lease, now)
     return bool(lease.holder_identity) and age is not None and age < duration_of(lease)

@@ -42,10 +42,10 @@ class DeviceCapacity(Wire, frozen=True):
 
 
 class CounterSet(Wire, frozen=True):
-    """Amounts that the partitions of a device share, and what one of them consumes."""
+    """Amounts that the partitions of a device share, or those that one device consumes of them."""
 
     name: str = ""
-    counter_set: str = ""  # the name, where a device consumes
+    counter_set: str = ""  # where a device consumes: the name of the shared amounts
     counters: dict[str, DeviceCapacity] | None = None
 
 

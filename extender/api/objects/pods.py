@@ -103,9 +103,8 @@ class PodClaim(Wire, frozen=True):
     name: str = ""
     resource_claim_name: str = ""
     resource_claim_template_name: str = ""
-    # Not on the wire: the claim counts for another pod that shares it; the PodGroup's claim for its template.
-    counts_elsewhere: bool = False
-    made_for_group: str = ""
+    counts_elsewhere: bool = False  # not on the wire: it counts for another pod that shares it
+    made_for_group: str = ""  # not on the wire: the claim that the PodGroup has for the template
 
 
 class PodSpec(Wire, frozen=True):

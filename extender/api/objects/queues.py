@@ -296,7 +296,7 @@ class WaitingStatus(Wire, frozen=True):
 
     since: str | None = None  # when it began to wait for its present reason
     position: int = 0  # 1 for the next one of its queue; 0: it is not in line
-    ahead: list[str] = []  #  the first groups ahead of it, by `namespace/name`
+    ahead: list[str] = []  # the first groups ahead of it, by `namespace/name`
     holders: list[GroupHolder] = []  # the largest first
     remedy: str = ""  # the smallest change that would start it, as a sentence
     capability: list[Raise] = []  # raises of capabilities of queues

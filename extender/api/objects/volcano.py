@@ -57,7 +57,7 @@ class TaskSpec(Wire, frozen=True):
 
 
 class VolumeSpec(Wire, frozen=True):
-    """Claim in every container: an existing one by name, or a new one."""
+    """Volume of every container: an existing claim by name, or a new claim."""
 
     mount_path: str = ""
     volume_claim_name: str = ""

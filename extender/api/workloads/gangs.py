@@ -52,13 +52,13 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
     Raises:
         MALFORMED: The object cannot be read.
     """
-    annotations, pods = value_at(obj, ("metadata", "annotations")) or {}, sum(counts.values())
+    pods, (asked, volcano) = sum(counts.values()), asked_by(value_at(obj, ("metadata", "annotations")) or {})
     if row is None:
-        return MadePods(pods, len(counts), pods, False, *asked_by(annotations))
+        return MadePods(pods, len(counts), at_once=pods, asked=asked, volcano=volcano)
     waiting = row.dependent(obj, counts)
     first = sum(count for role, count in counts.items() if role not in waiting)
     at_once, together = row.at_once(obj, counts) if row.at_once else first, row.together(obj)
-    return MadePods(pods, len(counts), at_once, together, *asked_by(annotations))
+    return MadePods(pods, len(counts), at_once, together, asked, volcano)
 
 
 def scaled_gang(annotations: Mapping[str, str], replicas: int | None, policy: str) -> MadePods:
@@ -69,9 +69,9 @@ def scaled_gang(annotations: Mapping[str, str], replicas: int | None, policy: st
         replicas: None for other kinds, which have counts of their own.
         policy: spec.podManagementPolicy.
     """
-    pods = 1 if replicas is None else replicas
+    pods, (asked, volcano) = 1 if replicas is None else replicas, asked_by(annotations)
     at_once = min(pods, 1) if policy == ORDERED_READY else pods
-    return MadePods(pods, 1, at_once, False, *asked_by(annotations), scales=replicas is not None)
+    return MadePods(pods, at_once=at_once, asked=asked, volcano=volcano, scales=replicas is not None)
 
 
 def asked_by(annotations: Mapping[str, str]) -> tuple[str, int | None]:

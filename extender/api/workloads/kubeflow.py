@@ -163,10 +163,7 @@ def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
 
 
 def merged_by_name(base: Any, patch: Any) -> Any:
-    """Return a strategic merge patch: mappings, and lists of named items, are merged.
-
-    Other lists replaced.
-    """
+    """Merge `patch` strategically: mappings and lists of named items are merged, other lists replaced."""
     if isinstance(base, dict) and isinstance(patch, dict):
         return {**base, **{key: merged_by_name(base.get(key), value) for key, value in patch.items()}}
     if _is_named(base) and _is_named(patch):

@@ -95,9 +95,9 @@ def volcano_tasks(job: Json) -> Json:
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
     # Minimum by task, if any task has one, without tasks that start later.
     in_parts = [task for task in tasks if task.get("partitionPolicy")]
-    all_say = any(map(_MIN_PARTITIONS.read_from, in_parts))
-    said = (task for task in tasks if all_say or task.get("minAvailable") is not None)
-    least = {task["name"]: _min_available(task) for task in said if not _depends(task)}
+    all_count = any(map(_MIN_PARTITIONS.read_from, in_parts))
+    counted = (task for task in tasks if all_count or task.get("minAvailable") is not None)
+    least = {task["name"]: _min_available(task) for task in counted if not _depends(task)}
     needed = spec.get("minAvailable") or sum(map(_min_available, tasks))
     gang = {"minAvailable": needed, "minTaskMember": least or None}
     return shape.with_spec(job, tasks=tasks, **gang, subGroupPolicy=[*map(_sub_group, in_parts)] or None)

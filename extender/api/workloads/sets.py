@@ -58,7 +58,7 @@ def dependent_jobs(job_set: Json, counts: Counts) -> set[str]:
 
 
 def why_in_order(job_set: Json) -> str:
-    """Return why the pods come in order: Jobs may wait for earlier ones to be ready or complete."""
+    """Return the remark about Jobs that a real cluster makes one after the other; empty if it does not."""
     ordered = value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
     waiting = any(job.get("dependsOn") for job in shape.items_at(job_set, "spec", "replicatedJobs"))
     return "all its Jobs are made at once, whatever they depend on" if ordered or waiting else ""

@@ -62,14 +62,12 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     """Kind of objects that a controller makes."""
 
-    made: KindName  # the kind of it
+    made: KindName  # the kind of the objects
     name: str  # the pattern of its name; one that ends in a hyphen gets random letters
     prefix: str = ""  # the pattern of a generateName that precedes the generated part, next to a full name
-    each: Path = ()  # the list or mapping of whose items it is made; empty: it is made of the object itself
-    roles: tuple[str, ...] = ()  # of the keys of that mapping only these, in lower case
-    when: Mapping[
-        Path, tuple[Any, ...]
-    ] = {}  # made only where each path has one of its values; None: nothing there
+    each: Path = ()  # list or mapping whose items are the parts; empty: the object is the only part
+    roles: tuple[str, ...] = ()  # the keys of that mapping that count, in lower case; empty: all
+    when: Mapping[Path, tuple[Any, ...]] = {}  # made only if each path has one of its values; None: absent
     template: Path = ()  # path of the template in the part: metadata and spec
     optional: bool = False  # the template may be absent; `complete` adds it
     spec: Path | Mapping[str, Path] = ()  # instead of a template, its spec, or what that is made of by field
@@ -89,7 +87,7 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
     """Sign of a state in an object."""
 
     condition: str = ""  # the type of a condition in its status that is True
-    fields: Mapping[Path, tuple[str, ...]] = {}  # instead of that, the values of which one is at each path
+    fields: Mapping[Path, tuple[str, ...]] = {}  # instead: each path has one of its values
 
 
 class ApiKind(msgspec.Struct, frozen=True, kw_only=True):

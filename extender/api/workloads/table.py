@@ -67,7 +67,7 @@ def _is_indexed_and_parallel(job: Json) -> bool:
 
 
 def _why_in_order(stateful_set: Json) -> str:
-    """Return why the pods are created in order. A gang of such pods never completes in a real cluster."""
+    """Return the remark about pods that a real cluster makes in order: a gang of them never completes."""
     ordered = value_at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
     if not ordered or _REPLICAS.read_from(stateful_set) < 2:
         return ""

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from extender import __version__
-from extender.api.objects.cluster import Lease, age_of, lively
+from extender.api.objects.cluster import Lease, age_of, is_held
 from extender.api.units import rounded
 from extender.cli.access import ClusterAccess
 from extender.cli.check.certificates import certificates, mutual_tls
@@ -158,7 +158,7 @@ def _lease(site: Installation, name: str) -> Finding:
         return wrong("leader", message, "The scheduler next to Muster creates it: see its log, and --lease.")
     lease = msgspec.convert(found, Lease).spec
     age, holder = age_of(lease, site.now), lease.holder_identity or ""
-    if age is None or not lively(lease, site.now):
+    if age is None or not is_held(lease, site.now):
         since = f" for {rounded(int(age))}" if age is not None else ""
         return wrong("leader", f"{name} has not been renewed{since}", "No scheduler leads: see its log.")
     if age < -_SKEW:

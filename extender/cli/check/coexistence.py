@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from extender.api.keys import ENDED_PHASES, KUEUE_QUEUE, VOLCANO_CONTROLLERS, VOLCANO_LEASE, VOLCANO_SCHEDULER
-from extender.api.objects.cluster import Lease, lively
+from extender.api.objects.cluster import Lease, is_held
 from extender.api.objects.pods import Pod
 from extender.api.units import listed
 from extender.api.workloads.table import WORKLOADS
@@ -100,7 +100,7 @@ def volcano(site: Installation) -> Iterator[Finding]:
     pods = [obj for obj, pod in found if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
     lease = site.get(kube.LEASES, place, VOLCANO_LEASE)
     spec = msgspec.convert(lease, Lease).spec if lease else None
-    holder = (spec.holder_identity or "") if spec and lively(spec, site.now) else ""
+    holder = (spec.holder_identity or "") if spec and is_held(spec, site.now) else ""
     if not pods and not holder:
         yield fine("Volcano", "no scheduler of Volcano is at work")
         yield from _controllers(site)
