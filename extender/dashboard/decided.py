@@ -388,7 +388,7 @@ def _members(info: GroupInfo, made: GroupDecision) -> Iterator[MemberSummary]:
         yield shown(pod, node, "Claimed")
     for pod in info.waiting:
         node = made.plan.get(pod.uid, "")
-        if not pod.to_be:
+        if not pod.expected:
             yield shown(pod, node, "Planned" if node else "")
 
 

@@ -65,7 +65,7 @@ class QueuesOfJobs:
 
     def manages(self, job: JobRecord) -> bool:
         """Return whether Muster manages a job, by its default rules."""
-        return JobRules().manage(job, self.of(job), self.adopts(job.namespace))
+        return JobRules().manages(job, self.of(job), self.adopts(job.namespace))
 
     def adopts(self, namespace: str) -> bool:
         return namespace in self._adopted

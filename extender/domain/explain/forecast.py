@@ -142,7 +142,7 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
     for first, *others in left.values():
         asked = total(group.pending for group in (first, *others))
         pod = replace(
-            first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, asked), to_be=False
+            first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, asked), expected=False
         )
         spec, job = replace(first.spec, min_resources={}), replace(first.job, managed=False)
         group = replace(first, spec=spec, job=job, min_member=2, min_task_member={}, pending=asked)

@@ -200,11 +200,11 @@ class VirtualCluster:
         Controllers make the expected pods when these start.
         """
         pod = claim.pod
-        if not pod.to_be or pod.is_for_min_resources:
-            return None if pod.to_be else pod
+        if not pod.expected or pod.is_for_min_resources:
+            return None if pod.expected else pod
         if not pod.reserved_for:
             self._unsuspend(pod.group)
-        return replace(pod, uid=_new_uid(pod), to_be=False, reserved_for=Uid(""), created=self.timestamp)
+        return replace(pod, uid=_new_uid(pod), expected=False, reserved_for=Uid(""), created=self.timestamp)
 
     def _unsuspend(self, key: GroupKey) -> None:
         job, decision = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]

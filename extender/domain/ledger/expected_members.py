@@ -109,7 +109,7 @@ class ExpectedMembers:
             return False
         routes = self._registry.routes
         is_adopted = ownership.is_adopted(job.namespace, routes.labels_of(job.namespace))
-        return self._rules.manage(job, routes.queue_of_job(job), is_adopted)
+        return self._rules.manages(job, routes.queue_of_job(job), is_adopted)
 
     def sync(self) -> None:
         """Update the expected members of dirty groups from their jobs and existing pods."""
@@ -153,7 +153,7 @@ class ExpectedMembers:
         group.record_job(self._clock())
 
     def _missing(self, group: Group) -> Missing:
-        job, pods = group.job, [pod for pod in group.pods.values() if not pod.to_be]
+        job, pods = group.job, [pod for pod in group.pods.values() if not pod.expected]
         if group.coming.refusal:  # no capacity is reserved for refused pods
             return {}
         if job is not None and has_later_pods(group, job):
@@ -276,7 +276,7 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
 
 
 def _expected_pods(group: Group) -> Iterator[PodRecord]:
-    return (pod for pod in list(group.pods.values()) if pod.to_be and not pod.reserved_for)
+    return (pod for pod in list(group.pods.values()) if pod.expected and not pod.reserved_for)
 
 
 def _by_part(group: Group) -> dict[int, list[PodRecord]]:
@@ -332,7 +332,7 @@ class LostMembers:
 
     def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
         now = self._parts.clock()
-        pods = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
+        pods = [pod for pod in group.pods.values() if not pod.expected and (pod.placed or pod.waiting)]
         vacated: list[PodRecord] = []
         if not _has_later_pods(group):  # a job with later pods reserves their places itself
             vacated, group.vacated = group.vacated, []
@@ -382,7 +382,7 @@ class LostMembers:
             uid=Uid(f"{pod.uid}/lost"),
             node="",
             phase="Pending",
-            to_be=True,
+            expected=True,
             reserved_for=pod.uid,
             deleting=False,
             gone_by="",

@@ -268,7 +268,7 @@ class Group(msgspec.Struct, eq=False):
 
     def record_coming(self, now: float) -> None:
         """Record how many pods of the job exist. Messages about missing pods are kept until one comes."""
-        existing = sum(1 for pod in self.pods.values() if not (pod.to_be or pod.deleting))
+        existing = sum(1 for pod in self.pods.values() if not (pod.expected or pod.deleting))
         if self.job is None or self.job.suspended:
             self.coming = ComingPods()
         elif existing != self.coming.there:
@@ -419,7 +419,7 @@ class MemberSets:
 
 def _index(pod: PodRecord) -> tuple[int, int] | None:
     """Return the index of a member; an expected one has the labels of the first."""
-    return index_of(pod.name, {} if pod.to_be and not pod.reserved_for else pod.labels)
+    return index_of(pod.name, {} if pod.expected and not pod.reserved_for else pod.labels)
 
 
 class Members:

@@ -435,7 +435,7 @@ class Ledger:
                 for key in (decided if groups is None else groups)
                 for uid in (decided[key].plan if key in decided else ())
                 if (claim := self.claims.get(uid)) and claim.stage is ClaimStage.PLANNED
-                if not claim.pod.to_be
+                if not claim.pod.expected
             ]
 
     def awaits_the_scheduler(self) -> bool:
@@ -455,7 +455,7 @@ class Ledger:
             record = self.registry.queues.get(queue)
             # A decision may be older than a change of the job: only claims for the current job count, and
             # only if they cover all pods with which it starts.
-            claimed = sum(1 for pod in group.pods.values() if pod.to_be and self.claims.get(pod.uid))
+            claimed = sum(1 for pod in group.pods.values() if pod.expected and self.claims.get(pod.uid))
             self.registry.settle_defaults(group)
             members = group.size.members
             starts_with = members if group.reduced_to is None else group.reduced_to

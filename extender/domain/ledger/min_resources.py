@@ -96,7 +96,7 @@ class MinResources:
 
         Once one is on its way, these are the members that the start needs.
         """
-        members = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
+        members = [pod for pod in group.pods.values() if not pod.expected and (pod.placed or pod.waiting)]
         members.sort(key=lambda pod: (pod.waiting and self._parts.claims.get(pod.uid) is None, pod.sort_key))
         have = sum(pod.placed or self._parts.claims.get(pod.uid) is not None for pod in members)
         return members[: max(have, group.needs.min_member)] if self._is_under_way(members) else members
@@ -128,7 +128,7 @@ class MinResources:
         ]
         misfits = set[Shape]()
         for pod in list(group.pods.values()) if reserved else ():
-            if not pod.waiting or pod.to_be or pod.foreign_gates or pod.shape in misfits:
+            if not pod.waiting or pod.expected or pod.foreign_gates or pod.shape in misfits:
                 continue
             if self._parts.claims.get(pod.uid) is not None or pod.uid in self._again:
                 continue
@@ -190,7 +190,7 @@ class MinResources:
                 shape=shape,
                 node="",
                 phase="Pending",
-                to_be=True,
+                expected=True,
                 reserved_for=MIN_RESOURCES,
                 deleting=False,
                 started=False,

@@ -42,7 +42,7 @@ class GroupQueries:
     def members(self, key: GroupKey) -> list[PodRecord]:
         with self._lock:
             group = self._registry.groups.get(key)
-            return [pod for pod in group.pods.values() if not pod.to_be] if group else []
+            return [pod for pod in group.pods.values() if not pod.expected] if group else []
 
     def record(self, key: GroupKey) -> GroupRecord | None:
         group = self._registry.groups.get(key)

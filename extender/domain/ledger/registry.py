@@ -309,7 +309,7 @@ class Registry:
         noted = self.jobs.get(group.key), group.owner, group.record, self.routes.named_above(group)
         recorded = {each.may_use for each in noted if each is not None}
         members = [pod for pod in group.pods.values() if pod.waiting] or group.pods.values()
-        pods = {pod.may_use if not pod.to_be else "" for pod in members}
+        pods = {pod.may_use if not pod.expected else "" for pod in members}
         return self.uses_count and (queue in recorded or pods == {queue})
 
     def submitter_of(self, group: Group) -> str:
@@ -324,7 +324,7 @@ class Registry:
             return group.record.submitter
         if author := self.ancestors.author(self._owners_of(group)):
             return author
-        authors = {pod.author for pod in group.pods.values() if not (pod.to_be or pod.is_replaced)}
+        authors = {pod.author for pod in group.pods.values() if not (pod.expected or pod.is_replaced)}
         return authors.pop() if len(authors) == 1 else ""
 
     def _owners_of(self, group: Group) -> Iterator[Owner]:

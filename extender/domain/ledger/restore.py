@@ -118,13 +118,13 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
     """Yield the pods of a group that exist. Of those that failed or are gated, only the number is known."""
     pods = [*info.placed, *info.departing, *(pod for pod, _ in info.assumed), *info.waiting]
     like = pods[0] if pods else _any_pod(ledger, info)
-    number: dict[str, Any] = {"node": "", "deleting": False, "to_be": False, "reserved_for": Uid("")}
+    number: dict[str, Any] = {"node": "", "deleting": False, "expected": False, "reserved_for": Uid("")}
     for n in range(info.held_back):
         yield replace(like, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **number)
     for n in range(info.failed - sum(pod.phase == "Failed" for pod in pods)):
         yield replace(like, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **number)
     for pod in pods:
-        if not pod.to_be:
+        if not pod.expected:
             yield pod if info.spec.recorded else replace(pod, **_ways_of(info))
 
 
@@ -235,8 +235,8 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
 def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     """Return the UID of a group's job, and its parts: expected pods, then real pods like them."""
     members = [*info.placed, *info.waiting, *(pod for pod, _ in info.assumed)]
-    expected = [pod for pod in members if pod.to_be and not pod.reserved_for]
-    real = Counter((pod.role, pod.shape) for pod in members if not pod.to_be)
+    expected = [pod for pod in members if pod.expected and not pod.reserved_for]
+    real = Counter((pod.role, pod.shape) for pod in members if not pod.expected)
     like = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected}
     counts = Counter(int(pod.uid.rsplit("/", 2)[1]) for pod in expected)
     for part, pod in like.items():
@@ -244,6 +244,6 @@ def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     numbers = (number for number in range(len(like) + len(real)) if number not in like)
     pods = {(pod.role, pod.shape): pod for pod in members}
     for part, (sort, count) in zip(numbers, real.items(), strict=False):
-        like[part], counts[part] = replace(pods[sort], node="", phase="Pending", to_be=True), count
+        like[part], counts[part] = replace(pods[sort], node="", phase="Pending", expected=True), count
     uid = expected[0].uid.rsplit("/", 2)[0] if expected else f"job {info.key}"
     return uid, tuple(ExpectedPods(pod.role, counts[part], pod) for part, pod in sorted(like.items()))

@@ -127,7 +127,7 @@ class ShownPods(Appearances):
         again. Of members that share a claim, one is shown until the claim is allocated: the scheduler would
         refuse the others.
         """
-        claims = (self._claims.get(uid) for uid, pod in group.pods.items() if not pod.to_be)
+        claims = (self._claims.get(uid) for uid, pod in group.pods.items() if not pod.expected)
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         picks_itself = self._leaves_nodes_to_scheduler(group)
         awaited = {

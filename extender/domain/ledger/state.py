@@ -258,7 +258,7 @@ class ClaimMoves:
         self.count_running(self._registry.group(pod.group), pod)
         if not (before and now and before.is_fixed and now.is_fixed and before.node == now.node):
             self._registry.mark_moved(pod.group)  # other changes do not affect decisions
-        if not pod.to_be:
+        if not pod.expected:
             self._releases.record_claim(pod, before, now)
 
 

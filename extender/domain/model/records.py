@@ -98,7 +98,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     awaited_claims: tuple[str, ...] = ()  # its shared claims that the scheduler has yet to allocate
     claims_of_one_node: tuple[str, ...] = ()  # those of them whose devices are all on one node
     claim_fault: str = ""  # why it cannot start with its claims of devices, for users; empty: it can
-    to_be: bool = False  # there is no such pod yet: a job will make it
+    expected: bool = False  # there is no such pod yet: a job will make it, or it is a placeholder
     dependent: bool = False  # that job will make it once others run
     reserved_for: Uid = Uid("")  # placeholder that reserves capacity, for a lost member or minResources
     is_replaced: bool = False  # a controller makes another one in its place

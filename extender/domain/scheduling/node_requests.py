@@ -229,7 +229,7 @@ class _Cycle:
         decision, group = self.decision_of(key), self._evaluated.cycle.snapshot.groups.get(key)
         if decision is None or group is None or not _would_help(decision):
             return False
-        return any(not pod.to_be for pod in group.waiting)
+        return any(not pod.expected for pod in group.waiting)
 
     def _kind(self, group: GroupInfo) -> tuple[object, ...]:
         """Return a key that is equal for groups with the same headroom. With spare members it is unique."""

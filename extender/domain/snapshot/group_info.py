@@ -262,7 +262,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def is_under_way(self, plan: Mapping[Uid, str]) -> bool:
         """Return whether any member that exists has a planned node."""
-        return bool(plan) and any(pod.uid in plan and not pod.to_be for pod in self.waiting)
+        return bool(plan) and any(pod.uid in plan and not pod.expected for pod in self.waiting)
 
     def computed(self, work: Callable[["GroupInfo"], T]) -> T:
         """Return the result of `work` on this info, computed on first use: an info never changes."""

@@ -190,10 +190,10 @@ class JobRules(msgspec.Struct, frozen=True):
     kinds: frozenset[str] = frozenset()  # kinds that are not managed: "Job.batch"
     table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
 
-    def manage(self, job: JobRecord, queue: str, is_adopted: bool = False) -> bool:
-        """Return whether Muster manages the job: it was started by Muster, or names a queue and waits.
+    def manages(self, job: JobRecord, queue: str, is_adopted: bool = False) -> bool:
+        """Return whether Muster manages a job with a queue: a suspended one, or one that Muster has started.
 
-        `is_adopted`: whether its namespace is adopted.
+        In mode `queue`, also any other one. `is_adopted`: whether its namespace is adopted.
         """
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
         is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
@@ -406,7 +406,7 @@ def _with_pods(
     for number, count, pod in carriers(zip(counts, pods, strict=True)) if not fault else ():
         part = sets[number]
         waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
-        like = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, to_be=True)
+        like = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, expected=True)
         expected.append(ExpectedPods(part.role, count, replace(like, dependent=part.role in dependent)))
     of_schedulers = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(

@@ -287,7 +287,7 @@ class Simulation(VirtualCluster):
         """Suspend a job whose pods are refused, and remove the pods that it has."""
         job, managed = self._starting.pop(key), self.ledger.managed_job(key)
         self.ledger.give_up_start(key, managed.failure if managed else "")
-        for pod in [pod for pod in self.ledger.registry.group(key).pods.values() if not pod.to_be]:
+        for pod in [pod for pod in self.ledger.registry.group(key).pods.values() if not pod.expected]:
             self.remove(pod.uid)
         del self._left[key]
         self._jobs[key] = job
@@ -306,7 +306,7 @@ class Simulation(VirtualCluster):
         """Forget that a group belongs to a job once all its pods run: from then on it is a gang as others."""
         for key in self._starting.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
-            there = [pod for pod in pods if not pod.to_be and pod.phase not in ENDED_PHASES]
+            there = [pod for pod in pods if not pod.expected and pod.phase not in ENDED_PHASES]
             if there and all(pod.node for pod in there):
                 del self._starting[key]
                 self.ledger.intake.drop_job(key)
@@ -339,7 +339,7 @@ class Simulation(VirtualCluster):
     def pod_of(self, claim: Claim) -> PodRecord | None:
         """Return the pod of a claim; None for a pod that its job has yet to create."""
         is_ours = claim.pod.group in self._jobs or claim.pod.group in self._starting
-        return None if claim.pod.to_be and is_ours else super().pod_of(claim)
+        return None if claim.pod.expected and is_ours else super().pod_of(claim)
 
     def _record(self, uid: Uid) -> PodRecord:
         record = self.ledger.pods.get(uid)
