@@ -36,7 +36,7 @@ class ClusterAccess(NamedTuple):
 
 
 class Name(click.ParamType[str]):
-    """Name of an object; an empty one, such as that of an unset variable, would mean another or all."""
+    """Name of an object. An empty one, such as an unset variable, is refused: it could mean all objects."""
 
     name = "name"
 

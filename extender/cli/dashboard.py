@@ -59,8 +59,9 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
     def say(url: str) -> None:
         click.echo(f"Open {url}")
 
-    named, made = ClusterName(*cluster_name(flags["kubeconfig"], flags["context"])), opened(Flags(**flags))
-    with suppress(KeyboardInterrupt), made as place, served(place, listener, say, named) as url:
+    name = ClusterName(*cluster_name(flags["kubeconfig"], flags["context"]))
+    access = opened(Flags(**flags))
+    with suppress(KeyboardInterrupt), access as place, served(place, listener, say, name) as url:
         click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
         say(url)
         if opens:

@@ -34,7 +34,7 @@ _HEADINGS = {
     Verdict.ENDED: "Groups that have ended",
     Verdict.UNKNOWN: "Groups whose state is unknown",
 }
-_PLAIN = {
+_PLAIN = {  # fields of a queue's spec that are shown as written, with their titles
     "fairShare": "Order below it",
     "placement": "Placement",
     "oversell": "Oversell",
@@ -49,7 +49,7 @@ _AMOUNTS = {
     "borrowingLimit": "Borrows at most",
     "lendingLimit": "Lends at most",
 }
-_GROUPS = {"limits": "Limits", "preemption": "Preemption"}
+_NESTED = {"limits": "Limits", "preemption": "Preemption"}
 
 
 def job_description(place: ClusterAccess, target: Target) -> str:
@@ -60,18 +60,18 @@ def job_description(place: ClusterAccess, target: Target) -> str:
     answer, *_ = explain_workload(evidence, kind, job.meta.name)
     heading, *rest = paragraphs(answer)
     reader, namespace, podgroup, record = place.reader, place.namespace, job.podgroup, job.record()
-    made = [record.fault] if record and record.fault else []
+    pods_to_make = [record.fault] if record and record.fault else []
     if record and record.pods and not record.fault:
         rows = (
             (pods.role or NOTHING, pods.count, amounts(quantities(pods.pod.shape.requests)))
             for pods in record.pods
         )
-        made = columns(("ROLE", "COUNT", "REQUESTS OF EACH"), rows)
+        pods_to_make = columns(("ROLE", "COUNT", "REQUESTS OF EACH"), rows)
     return joined(
         heading,
         fields(_job_facts(job, evidence)),
         *rest,
-        section("Pods that it makes:", made),
+        section("Pods that it makes:", pods_to_make),
         section("Conditions of its PodGroup:", conditions(podgroup.status.conditions) if podgroup else ()),
         section("Events:", events(reader, job.row.kind, namespace, job.meta.name)),
         section(
@@ -136,10 +136,10 @@ def queue_description(place: ClusterAccess, name: str) -> str:
     answer = msgspec.structs.replace(explain_queue(evidence, queue), queue=None, waiting=[])
     heading, verdict, *rest = paragraphs(answer)
     figures = queue_figures(queue)
-    most = {flavor.name: flavor.capability for flavor in queue.spec.flavors or ()}
+    limits = {flavor.name: flavor.capability for flavor in queue.spec.flavors or ()}
     flavors = [
         f"{flavor.name}: holds {amounts(flavor.allocated)}"
-        + (f" of {amounts(most[flavor.name])}" if most.get(flavor.name) else "")
+        + (f" of {amounts(limits[flavor.name])}" if limits.get(flavor.name) else "")
         + (f", deserves {amounts(flavor.deserved)}" if flavor.deserved else "")
         + (f", borrows {amounts(flavor.borrowed)}" if flavor.borrowed else "")
         for flavor in queue.status.flavors or ()
@@ -176,7 +176,7 @@ def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
     yield from ((title, amounts(spec[field])) for field, title in _AMOUNTS.items() if spec.get(field))
     if queue.spec.guarantee and queue.spec.guarantee.resource:
         yield "Guarantee", amounts(queue.spec.guarantee.resource)
-    groups = ((title, list(_settings(spec.get(field) or {}))) for field, title in _GROUPS.items())
+    groups = ((title, list(_settings(spec.get(field) or {}))) for field, title in _NESTED.items())
     yield from ((title, ", ".join(settings)) for title, settings in groups if settings)
     if reserved := queue.status.reservation:
         yield "Reserved", f"{amounts(reserved.resource)} on {listed(reserved.nodes or [], _MOST)}"
@@ -234,13 +234,13 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
         for group in own[:_MOST]:
             scheduled, ahead = group.scheduled, []
             if verdict is Verdict.WAITING or scheduled is None:
-                stands = waits(group).text.removeprefix("waits: ")
+                state = waits(group).text.removeprefix("waits: ")
                 ahead = holders(evidence, group)
             else:
                 since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
-                stands = f"needs {group.spec.min_member}{since}"
+                state = f"needs {group.spec.min_member}{since}"
             shown = summary_of(group).spoken_name
-            lines.append(folded(f"{shown}: {stands}", _INDENT, hanging=_INDENT))
+            lines.append(folded(f"{shown}: {state}", _INDENT, hanging=_INDENT))
             if ahead:
                 names = ", ".join(other.who.spoken_name for other in ahead)
                 lines.append(folded(f"behind {names}", _INDENT * 2, hanging=_INDENT))

@@ -28,38 +28,41 @@ _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 def debug_port_flags(command: F) -> F:
-    """Add the flags of `asked`."""
+    """Add the flags of `debug_page`."""
     help_ = "Ask this address. [default: the leading pod in the cluster of the kubeconfig]"
     address = click.option("--debug-address", metavar="HOST:PORT", callback=checked(ADDRESS), help=help_)
     return access_flags(address(command))
 
 
-def asked(
-    page: str, most: int, *, debug_address: Address | None, namespace: str | None, **flags: Any
+def debug_page(
+    page: str, max_bytes: int, *, debug_address: Address | None, namespace: str | None, **flags: Any
 ) -> bytes:
-    """Return a debug page, of at most `most` bytes. Raises ClickException."""
+    """Return a debug page, cut after `max_bytes`. Raises ClickException."""
     from http.client import HTTPConnection
 
-    from extender.cli.installation import PATIENCE, Installation, answer
+    from extender.cli.installation import DEBUG_TIMEOUT, Installation, read_debug_page
 
     if debug_address is not None:
-        return answer(HTTPConnection(*debug_address, timeout=PATIENCE), str(debug_address), page, most)
+        connection = HTTPConnection(*debug_address, timeout=DEBUG_TIMEOUT)
+        return read_debug_page(connection, str(debug_address), page, max_bytes)
     with opened(Flags(namespace=namespace or "kube-muster", **flags)) as place:
-        return Installation(place).debug_page(page, most)
+        return Installation(place).debug_page(page, max_bytes)
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--anonymous", is_flag=True, help="Hash all names and the values of labels.")
 @debug_port_flags
-def dump(file: Path, anonymous: bool, **whose: Any) -> None:
+def dump(file: Path, anonymous: bool, **port_flags: Any) -> None:
     """Write the newest state and decisions to FILE.
 
     FILE may be - for standard output. The dump is JSON, compressed if FILE ends in .gz. It has the names and
     labels of the whole cluster, but no secret and no environment. It is read from the debug port of the
     leading pod, by port-forward. -n is the namespace of Muster (default: kube-muster).
     """
-    raw = _renamed(_fetched(whose)) if anonymous else _fetched(whose)
+    raw = _fetched(port_flags)
+    if anonymous:
+        raw = _renamed(raw)
     if str(file) == "-":
         sys.stdout.buffer.write(raw)
         return
@@ -72,13 +75,13 @@ def dump(file: Path, anonymous: bool, **whose: Any) -> None:
     click.echo(f"{file} written, {len(raw):,} bytes", err=True)
 
 
-def _fetched(whose: dict[str, Any]) -> bytes:
+def _fetched(port_flags: dict[str, Any]) -> bytes:
     """Return the JSON, which the debug port sends compressed."""
-    packed = BytesIO(asked("dump", _LARGEST, **whose))
+    packed = BytesIO(debug_page("dump", _LARGEST, **port_flags))
     with suppress(*_DAMAGED):
         if raw := gzip.GzipFile(fileobj=packed).read(_LARGEST):
             return raw
-    raise click.ClickException("what answered is not the debug port of Muster")
+    raise click.ClickException("the answer is not of Muster's debug port")
 
 
 def _renamed(raw: bytes) -> bytes:
@@ -192,11 +195,11 @@ def _reported(found: "Dump", result: "Replay") -> str:
         return f"{what}: equal decisions{counts and f' ({counts})'}"
     if not result.differences:
         return f"{what}: equal decisions on groups, but not on queues, evictions or timestamps"
-    lines = [f"  {it.group}: {_course(it.before)} -> {_course(it.now)}" for it in result.differences]
+    lines = [f"  {it.group}: {_outcome(it.before)} -> {_outcome(it.now)}" for it in result.differences]
     return "\n".join([f"{what}: other decisions on {len(lines)}", *lines])
 
 
-def _course(decision: "GroupDecision | None") -> str:
+def _outcome(decision: "GroupDecision | None") -> str:
     if decision is None:
         return "nothing"
     return f"{decision.verdict}{(decision.reason and f' ({decision.reason})') or ''}"

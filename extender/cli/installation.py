@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 OURS = "app.kubernetes.io/part-of=kube-muster"
 ACCOUNT = "muster"
-PATIENCE = 60.0  # seconds for a debug page; the slowest, a dump, takes a few
-_LARGEST_FAULT = 4096  # bytes
+DEBUG_TIMEOUT = 60.0  # seconds; the slowest debug page, a dump, takes a few
+_LARGEST_ERROR = 4096  # bytes of an answer that is no page
 
 
 class Installation:
@@ -31,7 +31,7 @@ class Installation:
         self.place = place
         self.now = now
         self.namespace = place.namespace
-        self.minor = 0  # of Kubernetes 1.x
+        self.minor = 0  # minor version of Kubernetes
 
     def ours(self, resource: Resource, namespace: str = "") -> list[Json]:
         """Return the objects of a kind that the manifests made; none if the cluster does not serve it."""
@@ -44,32 +44,29 @@ class Installation:
             return None
 
     def all_of(self, resource: Resource, kind: type[T], labels: str = "", namespace: str = "") -> list[T]:
-        """Return the objects of a kind, of all namespaces unless one is named.
-
-        None if the cluster does not serve the kind.
-        """
+        """Return the objects of a kind, by default of all namespaces; empty if the kind is not served."""
         try:
             return self.place.reader.list(resource, namespace, kind, labels=labels)
         except NotFound:
             return []
 
-    def debug_page(self, page: str, most: int) -> bytes:
+    def debug_page(self, page: str, max_bytes: int) -> bytes:
         """Return a debug page of the pod that leads, by port-forward. Raises ClickException."""
         pods = [pod for pod in self.pods if at(pod.obj, "status", "phase") == "Running"]
         if not pods:
             remedy = "-n names another namespace, --debug-address a Muster outside of the cluster"
             raise click.ClickException(f"no pod of Muster runs in namespace {self.namespace}\n{remedy}")
         for pod in pods:
-            if len(pods) == 1 or b'"leads": true' in self._debug_page(pod, "leadership", _LARGEST_FAULT):
-                return self._debug_page(pod, page, most)
+            if len(pods) == 1 or b'"leads": true' in self._debug_page(pod, "leadership", _LARGEST_ERROR):
+                return self._debug_page(pod, page, max_bytes)
         raise click.ClickException(f"none of {len(pods)} pods of Muster leads: try again in some seconds")
 
-    def _debug_page(self, pod: "Serving", page: str, most: int) -> bytes:
+    def _debug_page(self, pod: "Serving", page: str, max_bytes: int) -> bytes:
         address = ADDRESS.read(pod.setting("debug_listen"))
         connection = http.client.HTTPConnection(*address)
         connection.sock = self.place.connection.endpoint.forward(self.namespace, pod.name, address.port)
-        connection.sock.settimeout(PATIENCE)
-        return answer(connection, f"pod {pod.name}", page, most)
+        connection.sock.settimeout(DEBUG_TIMEOUT)
+        return read_debug_page(connection, f"pod {pod.name}", page, max_bytes)
 
     def may(self, right: Right) -> bool:
         """Return whether Muster's account has a right."""
@@ -123,7 +120,7 @@ class Installation:
 
 
 class Serving(NamedTuple):
-    """Pod, or workload with the template of a pod, that runs `muster serve`. `spec`: that of the pod."""
+    """Pod, or workload with the template of a pod, that runs `muster serve`. `spec`: the pod's."""
 
     obj: Json
     spec: Json
@@ -174,12 +171,12 @@ def at(obj: Any, *steps: str) -> Any:
     return obj
 
 
-def answer(connection: http.client.HTTPConnection, where: str, page: str, most: int) -> bytes:
-    """Return a debug page, of at most `most` bytes. Raises ClickException."""
+def read_debug_page(connection: http.client.HTTPConnection, where: str, page: str, max_bytes: int) -> bytes:
+    """Return a debug page, cut after `max_bytes`. Raises ClickException."""
     try:
         connection.request("GET", f"/debug/{page}")
         got = connection.getresponse()
-        found = got.read(most if got.status == HTTPStatus.OK else _LARGEST_FAULT)
+        found = got.read(max_bytes if got.status == HTTPStatus.OK else _LARGEST_ERROR)
     except (OSError, http.client.HTTPException) as fault:
         raise click.ClickException(f"no debug port at {where}: {fault}") from fault
     finally:

@@ -84,7 +84,8 @@ def list_jobs(output: str, **flags: Any) -> None:
         evidence = Evidence(place, place.namespace)
         found = jobs_of(place, evidence)
         if output == "name":
-            out.echo("\n".join(job.qualified_name for job in found)) if found else None
+            if found:
+                out.echo("\n".join(job.qualified_name for job in found))
             return
         shown = [_document(job, evidence) for job in found]
         if output in ("table", "wide"):
@@ -106,14 +107,16 @@ def _show_coloured(lines: list[str], jobs: "list[ObservedJob]") -> None:
 
 def _row(job: "ObservedJob", shown: Json) -> tuple[object, ...]:
     meta = job.meta if job.obj or not job.podgroup else job.podgroup.metadata
+    names = ("namespace", "name", "kind", "queue", "state", "position", "pods", "reason")
     cells = [
-        shown[name] for name in ("namespace", "name", "kind", "queue", "state", "position", "pods", "reason")
-    ]
-    cells += [
+        *(shown[name] for name in names),
         out.age(meta.creation_timestamp),
         out.interval(job.podgroup.waiting.estimate if job.podgroup else None),
+        out.age(job.admitted_at),
+        job.start_timeouts or 0,
+        shown["podGroup"],
+        shown["message"],
     ]
-    cells += [out.age(job.admitted_at), job.start_timeouts or 0, shown["podGroup"], shown["message"]]
     return tuple(out.NOTHING if cell in (None, "") else cell for cell in cells)
 
 
@@ -298,7 +301,7 @@ def delete_job(targets: list[Target], dry_run: str, **flags: Any) -> None:
 # ---- a new Volcano Job
 
 
-def _read(text: str) -> dict[str, str]:
+def _amounts(text: str) -> dict[str, str]:
     amounts = dict(part.strip().split("=", 1) for part in text.split(","))
     if not all(name and at_least(amount) >= 0 for name, amount in amounts.items()):
         raise ValueError(text)
@@ -308,7 +311,7 @@ def _read(text: str) -> dict[str, str]:
 _PODS: dict[str, Any] = {"type": out.WholeNumber(0, 2**31 - 1), "default": 1, "show_default": True}
 _AMOUNTS: dict[str, Any] = {
     "metavar": "NAME=QUANTITY,...",
-    "callback": out.checked(Kind("NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi", _read)),
+    "callback": out.checked(Kind("NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi", _amounts)),
     "default": "cpu=1000m,memory=100Mi",
     "show_default": True,
 }

@@ -39,7 +39,7 @@ class Migrated(NamedTuple):
 def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
     """Yield the new objects: flavors first, each queue after its parent, and workloads last.
 
-    Objects that are neither Kueue's nor in its queues stay as they are. There are none without others.
+    Objects that are neither Kueue's nor in its queues stay as they are, and are only yielded with others.
     """
     found: defaultdict[str, dict[str, Json]] = defaultdict(dict)
     others = []
@@ -95,7 +95,7 @@ def written(obj: Json) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stay so."""
+    """Dumper that writes a text of several lines as several lines."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -185,7 +185,7 @@ class _QuotaTree:
         return value_at(self._found["ResourceFlavor"].get(name), ("spec",)) or {}
 
     def tolerations(self, local_queue: str) -> list[Json]:
-        """Return those that the flavors of the queue of a LocalQueue, `NAMESPACE/NAME`, add to pods."""
+        """Return the tolerations that the flavors behind a LocalQueue, NAMESPACE/NAME, add to pods."""
         local = self.local_queues.get(local_queue)
         queue = self._queues.get(str(value_at(local, ("spec", "clusterQueue")))) or {}
         names = [flavor["name"] for flavor in _flavors_of(queue.get("spec") or {})]
@@ -243,7 +243,7 @@ class _QuotaTree:
     # ---- ClusterQueues
 
     def cluster_queue(self, name: str, obj: Json) -> Migrated:
-        spec, cohort, said = obj.get("spec") or {}, _parent(obj), f"ClusterQueue {name}"
+        spec, cohort, title = obj.get("spec") or {}, _parent(obj), f"ClusterQueue {name}"
         nominal = _nominal(spec)
         retained: Json = {"parent": self._queue_of(cohort)} if cohort else {"capability": {**nominal}}
         retained |= {"deserved": nominal} | _weight(spec) | _stopped(spec)
@@ -255,16 +255,16 @@ class _QuotaTree:
         if (selector := spec.get("namespaceSelector")) != {}:
             retained["namespaceSelector"] = selector or {"matchExpressions": [_NO_NAMESPACE]}
         comments = _unsupported(
-            said, spec, "cohort", "cohortName", "resourceGroups", "namespaceSelector", "queueingStrategy",
+            title, spec, "cohort", "cohortName", "resourceGroups", "namespaceSelector", "queueingStrategy",
             "stopPolicy", "fairSharing", "preemption", "admissionChecks", "admissionChecksStrategy",
         )  # fmt: skip
         for add, more in (self._flavors(spec, not cohort), _preemption(spec, cohort), self._checks(spec)):
             retained |= add
-            comments += [f"{said}: {comment}" for comment in more]
+            comments += [f"{title}: {comment}" for comment in more]
         return Migrated(comments, _queue(name, retained))
 
     def _flavors(self, spec: Json, bounded: bool) -> tuple[Json, list[str]]:
-        """`bounded`: nothing can be borrowed."""
+        """Return the field `flavors` of a queue, and comments. `bounded`: nothing can be borrowed."""
         given = _flavors_of(spec)
         absent = [each["name"] for each in given if each["name"] not in self._found["ResourceFlavor"]]
         comments = [f"ResourceFlavor {name} is in no file: its amounts are on all nodes" for name in absent]
@@ -299,9 +299,9 @@ class _QuotaTree:
         rules = value_at(spec, ("admissionChecksStrategy", "admissionChecks")) or []
         names = [*(spec.get("admissionChecks") or []), *(str(rule.get("name")) for rule in rules)]
         found = {name: self.provisioning(name) for name in names}
-        asked = [way for way in found.values() if way]
-        lost = [f"admission check {name} has no counterpart" for name, way in found.items() if not way]
-        return ({"provisioning": asked[0]} if asked else {}), lost
+        provisioning = [each for each in found.values() if each]
+        lost = [f"admission check {name} has no counterpart" for name, each in found.items() if not each]
+        return ({"provisioning": provisioning[0]} if provisioning else {}), lost
 
 
 def _parent(obj: Json) -> str:
@@ -389,9 +389,9 @@ def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
     sums = {}
     for name, several in lists.items():
         split = [re.fullmatch(r"(\d+)([A-Za-z]*)", amount) for amount in several if amount != "0"]
-        podgroups = {found[2] for found in split if found}
-        if all(split) and len(podgroups) == 1:
-            sums[name] = f"{sum(int(found[1]) for found in split if found)}{podgroups.pop()}"
+        units = {found[2] for found in split if found}
+        if all(split) and len(units) == 1:
+            sums[name] = f"{sum(int(found[1]) for found in split if found)}{units.pop()}"
         else:
             sums |= quantities(total(offered({name: amount}) for amount in several)) or {name: "0"}
     return sums
@@ -439,7 +439,7 @@ class _Workloads:
         return self._find(name) if name else None
 
     def _queue_of(self, obj: Json) -> str:
-        """Return the LocalQueue; as in Kueue `default`, if its namespace has such a one."""
+        """Return the LocalQueue of an object; without a label, as in Kueue, `default` if it exists."""
         default = f"{_place(obj)[0]}/default" if kind_of(obj) else ""
         return _label(obj, keys.KUEUE_QUEUE) or ("default" if default in self._tree.local_queues else "")
 
@@ -499,7 +499,7 @@ def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
 
 
 def _without_kueue(obj: Json) -> Iterator[str]:
-    """Replace the labels of queues, and yield what is lost of the marks of Kueue."""
+    """Replace the labels of queues, and yield comments on fields and keys of Kueue without effect."""
     for labels in _marks(obj, "labels", "matchLabels"):
         if keys.KUEUE_QUEUE in labels:
             labels.setdefault(keys.LOCAL_QUEUE, labels.pop(keys.KUEUE_QUEUE))
@@ -543,7 +543,7 @@ def _templates(obj: Json) -> list[Json]:
 
 
 def _makes_pods(obj: Json) -> bool:
-    """Return whether it makes pods, or is one; of unknown kinds, whether it names a queue."""
+    """Return whether an object makes pods, or is one; for an unknown kind, whether it names a queue."""
     group = str(obj.get("apiVersion")).partition("/")[0]
     is_unknown = "." in group and not group.endswith(".k8s.io")
     return bool(kind_of(obj) or _templates(obj) or (is_unknown and _label(obj, keys.KUEUE_QUEUE)))

@@ -53,7 +53,7 @@ _POLICY = (
 )  # settings that decisions depend on
 _MOST_CYCLES = 2000
 _PATIENCE = 60.0  # maximum seconds of computing a future
-NO_SETTINGS = "Muster's settings may not be read here, so each counts as it is by default."
+NO_SETTINGS = "Muster's settings may not be read here, so their defaults are assumed."
 
 
 class ClockAdvance(NamedTuple):
@@ -69,7 +69,7 @@ class ClockAdvance(NamedTuple):
 
 
 class LiveCluster:
-    """`notes`: unreadable parts, and their effect. `begun`: time of the snapshot, in seconds since 1970."""
+    """Ledger of the live cluster, read at `begun`, in seconds since 1970. `notes`: parts that are missing."""
 
     def __init__(self, place: ClusterAccess) -> None:
         self._place, self.notes = place, list[str]()
@@ -135,7 +135,7 @@ class LiveCluster:
             api = ApiClient(self._place.connection)
             intake.trust_markers(api.enforces(MARKERS_POLICY))
             intake.trust_authors(all(map(api.enforces, AUTHORS_POLICIES)))
-        if self.settings.volcano_jobs == "on" or not self._is_installed:  # `muster run` runs them, too
+        if self.settings.volcano_jobs == "on" or not self._is_installed:  # in `muster run`, too
             intake.leave_jobs(())
         needed: Sequence[tuple[Resource, type[Any], Any]] = (
             (resources.NAMESPACES, cluster.Namespace, intake.set_namespace),

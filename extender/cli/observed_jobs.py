@@ -126,7 +126,7 @@ class ObservedJob(NamedTuple):
 
     @property
     def is_unsuspended_by_muster(self) -> bool:
-        """Return whether it waits as a job: it or its pods name a queue, and its pods no PodGroup."""
+        """Return whether Muster unsuspends it: the job or its pods name a queue, and no PodGroup."""
         return self.obj is None or records.is_unsuspended_by_muster(self.row, self.obj)
 
     @property
@@ -158,10 +158,10 @@ class ObservedJob(NamedTuple):
         needed = self.podgroup.spec.min_member if self.podgroup else 0
         if self.obj is None or not is_whole(self.row, self.obj):
             return needed
-        return max(records.owner_of_pods(*self._as_read, table()).gang.pods, needed)
+        return max(records.owner_of_pods(*self._kind_and_record, table()).gang.pods, needed)
 
     @property
-    def _as_read(self) -> tuple[records.JobKind, records.AnyJob]:
+    def _kind_and_record(self) -> tuple[records.JobKind, records.AnyJob]:
         return records.JobKind(*self.row.key), msgspec.convert(self.obj, records.AnyJob, strict=False)
 
     @property
@@ -169,10 +169,10 @@ class ObservedJob(NamedTuple):
         return right_to("patch", self.resource, self.meta.namespace, self.meta.name)
 
     def record(self, schedulers: Iterable[str] = SCHEDULERS) -> records.JobRecord | None:
-        """Return the record that Muster makes of it, given its names; None if it may not be read."""
+        """Return Muster's record of the job, given Muster's names; None if the job may not be read."""
         if self.obj is None or not is_whole(self.row, self.obj):
             return None
-        return records.job_record(*self._as_read, table(), Shapes(), schedulers, auto_groups=True)
+        return records.job_record(*self._kind_and_record, table(), Shapes(), schedulers, auto_groups=True)
 
 
 def observed_job(row: WorkloadRow, obj: Json, podgroup: ObservedGroup | None) -> ObservedJob:
@@ -194,7 +194,7 @@ def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
     for (version, name), podgroups in _podgroups(groups, evidence).items():
         if (row := job_row(version, name)) is None:
             continue
-        listed = _listed(place, Resource(f"/apis/{version}", row.plural), said=bool(podgroups))
+        listed = _listed(place, Resource(f"/apis/{version}", row.plural), warns=bool(podgroups))
         for owner, podgroup in podgroups:
             if listed is None:
                 jobs[owner.uid] = ObservedJob(row, Meta(owner.name, podgroup.namespace), None, podgroup)
@@ -226,7 +226,7 @@ def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup
 def _podgroups(
     groups: Iterable[ObservedGroup], evidence: Evidence
 ) -> dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]:
-    """Return jobs that own a PodGroup, each with it, by apiVersion and kind of all served kinds."""
+    """Return the owners of PodGroups and these, by apiVersion and kind, with all served kinds as keys."""
     served = ((kind, evidence.resource_of_kind(kind)) for kind in job_kinds())
     by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = {
         (resource.version, kind.name): [] for kind, resource in served if resource
@@ -253,16 +253,16 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
     return QueueRefusal(queue, reason, message.text) if message else None
 
 
-def _listed(place: ClusterAccess, resource: Resource, said: bool) -> dict[str, Json] | None:
-    """Return the objects of a kind by UID; print `said` and return None where they may not be read."""
+def _listed(place: ClusterAccess, resource: Resource, warns: bool) -> dict[str, Json] | None:
+    """Return the objects of a kind by UID; None, with a warning on request, if they may not be read."""
     try:
         found = place.reader.list(resource, place.namespace, Json)
     except NotFound:
         return {}
     except Forbidden:
-        if said:
+        if warns:
             needed = right_to("list", resource, place.namespace)
-            click.echo(f"Of {resource.plural} only what their PodGroups say: you may not {needed}.", err=True)
+            click.echo(f"Only the PodGroups of {resource.plural} are shown: you may not {needed}.", err=True)
         return None
     return {obj["metadata"]["uid"]: obj for obj in found}
 
@@ -275,16 +275,17 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
     if row is None or obj is None:
         return None
     meta = msgspec.convert(obj["metadata"], Meta)
-    made = [of(records.JobKind(*row.key), meta) for of in (records.podgroup_of, records.group_made_by)]
-    found = (evidence.group(key.partition("/")[2]) for key in made)
+    key_makers = (records.podgroup_of, records.group_made_by)
+    keys = (make_key(records.JobKind(*row.key), meta) for make_key in key_makers)
+    found = (evidence.group(key.partition("/")[2]) for key in keys)
     podgroup = next(filter(None, found), None)
     if runtime := runtime_named_by(row, obj):
-        of = runtime_kind(row, runtime)
-        reported = of and evidence.find(
-            resource_of(of), runtime.name, records.JobRuntime, of_cluster=not runtime.namespace
+        kind_of_runtime = runtime_kind(row, runtime)
+        templates = kind_of_runtime and evidence.find(
+            resource_of(kind_of_runtime), runtime.name, records.JobRuntime, of_cluster=not runtime.namespace
         )
-        if of is None or of.plural not in evidence.unread:
-            obj = with_runtime(obj, reported.spec if reported else None)
+        if kind_of_runtime is None or kind_of_runtime.plural not in evidence.unread:
+            obj = with_runtime(obj, templates.spec if templates else None)
     return observed_job(row, obj, podgroup)
 
 

@@ -86,7 +86,7 @@ def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
     """Show objects as kubectl prints them, without the bookkeeping of managed fields."""
     if form == "name":
         for obj in objects:
-            # `podgroup.scheduling.volcano.sh/sweep`: what kubectl takes as an argument.
+            # kubectl takes `podgroup.scheduling.volcano.sh/sweep` as an argument.
             group = obj["apiVersion"].rpartition("/")[0]
             kind = ".".join(filter(None, (obj["kind"].lower(), group)))
             echo(f"{kind}/{obj['metadata']['name']}")
@@ -115,7 +115,7 @@ def table(
 ) -> list[str]:
     """Return the lines of a table of the first `shown` columns. Without rows, print a message on stderr.
 
-    A column NAMESPACE, the first, is left out where all rows are of one `namespace`.
+    The first column is left out if it is NAMESPACE, and all rows are of one `namespace`.
     """
     if not rows:
         click.echo(f"No {kind} found{f' in namespace {namespace}' if namespace else ''}", err=True)
@@ -232,7 +232,7 @@ def outlook(estimate: Estimate | None) -> str:
         return ""
     if estimate.at_p50 is None:
         return f"When it starts is unknown: {estimate.unknown_because}."
-    at = f"{estimate.at_p50} (in {_ahead(estimate.at_p50)})"
+    at = f"{estimate.at_p50} (in {_time_until(estimate.at_p50)})"
     by = f"by {estimate.at_p90} with nine chances in ten"
     return f"It is expected to start at about {at}, {by}: {METHODS.get(estimate.method, estimate.method)}."
 
@@ -242,10 +242,10 @@ def interval(estimate: Estimate | None) -> str:
     if estimate is None:
         return NOTHING
     instants = estimate.at_p50, estimate.at_p90
-    return "unknown" if estimate.at_p50 is None else "-".join(map(_ahead, instants))
+    return "unknown" if estimate.at_p50 is None else "-".join(map(_time_until, instants))
 
 
-def _ahead(timestamp: str | None) -> str:
+def _time_until(timestamp: str | None) -> str:
     with suppress(ValueError):
         left = as_datetime(timestamp or "") - datetime.now(UTC)
         return units.rounded(max(0, int(left.total_seconds())))

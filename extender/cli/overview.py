@@ -69,7 +69,7 @@ _FIRST = 20.0  # seconds for which the first overview waits for the lists
 _PACE = 1.0  # seconds between two overviews
 _LAST = 5.0  # seconds to wait at the end for a running renewal
 _LOOK = 10.0  # seconds without a change, after which Muster's Lease is checked
-_SILENCE = 90.0  # bookmarks come every minute
+_SILENCE = 90.0  # seconds without an event that are reported; bookmarks come every minute
 _UNDECIDED = "Muster has decided on none of these jobs: muster check says whether it is at work."
 _MOST_EVENTS = 200
 _KINDS: tuple[tuple[Resource, type[Any]], ...] = (
@@ -186,10 +186,9 @@ class WatchedReader(Reader):
 
 
 class ObservedSource:
-    """Source of watched objects, from the first look on.
+    """Source of watched objects. The watches begin with the first overview.
 
-    A thread renews the overview. On a large cluster that takes a second, and the thread pauses four times
-    as long.
+    A thread renews the overview. It pauses four times as long as that takes: a second on a large cluster.
 
     Attributes:
         patience: Seconds without an event of the API server, after which a note says so.
@@ -358,8 +357,8 @@ def _summary(
 ) -> GroupSummary:
     name = evidence.queue_of(group)
     queue, is_job = evidence.queue(name), job_of(group.controller, kinds) is not None
-    line = queue.counts["pending"] if queue else 0
-    return group_summary(group, name, members, line, requests, is_job)
+    pending = queue.counts["pending"] if queue else 0
+    return group_summary(group, name, members, pending, requests, is_job)
 
 
 def _member(pod: Pod) -> MemberSummary:

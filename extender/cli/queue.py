@@ -224,7 +224,7 @@ def operate_queue(
 
     --action update takes the flags of `muster queue update`.
     """
-    spec = queue_spec.taken(rest)
+    spec = queue_spec.pop_spec(rest)
     if not action:
         raise click.UsageError(f"--action: required value: one of {_ACTIONS}")
     if action in _STATES:
@@ -270,7 +270,7 @@ def delete_queue(
         from extender.cli.queue_removal import Removal
 
         for name in names:
-            Removal(place, name, timeout, dry_run, jobs).run(cascade, wait)
+            Removal(place, name, timeout, dry_run, with_jobs=jobs).run(cascade=cascade, wait=wait)
 
 
 for command in (queue_spec.create_queue, queue_spec.update_queue):

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
 PACE = 0.5  # seconds between two looks
 _NO_STATE = 15.0  # seconds without a state, after which Muster probably does not run
-_NAMED = 6
+_NAMED = 6  # maximum of named groups or pods
 _ALONE = "pods that have no PodGroup are left to their owners"
 
 clock: Callable[[], float] = time.monotonic
@@ -135,11 +135,11 @@ class Removal:
         self._timeout = timeout
         self._dry_run = dry_run
         self._with_jobs = with_jobs
-        self._asked: set[str] = set()  # UIDs of groups that were deleted already
+        self._deleted: set[str] = set()  # UIDs of groups whose deletion was requested
 
     def run(self, cascade: bool, wait: bool) -> None:
         queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
-        self._refuse(queue, cascade)
+        self._check_deletable(queue, cascade)
         for_real = self._dry_run == "none"
         if cascade and for_real:
             updated(self._place, self._name, {"state": "Closed"}, self._dry_run)
@@ -162,7 +162,7 @@ class Removal:
             message = f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}"
             click.echo(f"{message}\nTo end the wait: {remedy}", err=True)
 
-    def _refuse(self, queue: ObservedQueue, cascade: bool) -> None:
+    def _check_deletable(self, queue: ObservedQueue, cascade: bool) -> None:
         name = self._name
         if name in _PROTECTED:
             raise click.ClickException(f"queue {name} cannot be deleted: {' and '.join(_PROTECTED)} stay")
@@ -178,9 +178,9 @@ class Removal:
     def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
         """Return the queue once it is Closed; until then, delete groups that were created meanwhile."""
         for group in Evidence(self._place, "").groups_in(self._name):
-            if group.metadata.uid in self._asked:
+            if group.metadata.uid in self._deleted:
                 continue
-            self._asked.add(group.metadata.uid)
+            self._deleted.add(group.metadata.uid)
             for part in self._parts(group):
                 with suppress(NotFound, Conflict):  # deleted meanwhile
                     self._place.editor.delete(part.resource, part.namespace, part.name, part.uid)

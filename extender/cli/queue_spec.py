@@ -33,7 +33,7 @@ _INT32 = 2**31 - 1
 _COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
 
-# Read before NAME, whose callback removes it.
+# Read before NAME, whose callback takes --name out of the parameters.
 _VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as NAME.")
 
 
@@ -83,8 +83,8 @@ def _amount(text: str) -> tuple[str, str | None]:
     name, given, quantity = text.strip().partition("=")
     if not given and name.endswith("-") and len(name) > 1:
         return name[:-1], None
-    if what := intended_name(name):
-        raise click.BadParameter(what)
+    if correction := intended_name(name):
+        raise click.BadParameter(correction)
     if not name or not given or at_least(quantity) < 0:
         raise BadQuantity(text)
     return name, quantity
@@ -118,17 +118,17 @@ def _listed_from(allowed: Sequence[str]) -> Kind:
             raise ValueError(text)
         return names
 
-    return Kind(f"none, or of {' and '.join(allowed)} one or both with a comma", read)
+    return Kind(f"none, or one or more of {', '.join(allowed)}, with commas between", read)
 
 
-def _kind_of(schema: Json) -> Json:
+def _option_arguments(schema: Json) -> Json:
     """Return the arguments of click.option for a field, by its schema in the CRD."""
     match schema:
         case {"enum": allowed}:
             return {"type": click.Choice([value for value in allowed if value])}
         case {"type": "boolean"}:
-            truth = click.Choice(["true", "false"])
-            return {"type": truth, "callback": lambda _, __, value: value and value == "true"}
+            choice = click.Choice(["true", "false"])
+            return {"type": choice, "callback": lambda _, __, value: value and value == "true"}
         case {"type": "integer"}:
             least, most = schema.get("minimum", -_INT32 - 1), schema.get("maximum", _INT32)
             return {"type": WholeNumber(least, most)}
@@ -148,7 +148,7 @@ def _kind_of(schema: Json) -> Json:
 class _Flag(NamedTuple):
     written: str  # its names, the long one last
     help: str
-    place: str = ""  # in the spec, if it is not called as the flag
+    field: str = ""  # path in the spec, if it differs from the name of the flag
 
     @property
     def name(self) -> str:
@@ -157,20 +157,20 @@ class _Flag(NamedTuple):
     @property
     def path(self) -> list[str]:
         first, *others = self.name.split("-")
-        return (self.place or first + "".join(map(str.capitalize, others))).split(".")
+        return (self.field or first + "".join(map(str.capitalize, others))).split(".")
 
     def option(self, spec: Json) -> click.Option:
         """Return the option of click. `spec`: the schema of spec in the CRD."""
         schema = spec
         for step in self.path:
             schema = schema["properties"][step]
-        return click.Option(self.written.split(), help=self.help, **_kind_of(schema))
+        return click.Option(self.written.split(), help=self.help, **_option_arguments(schema))
 
 
 def _preemption(name: str, help: str, field: str = "") -> _Flag:
     """Return the flag of a field of spec.preemption."""
     flag = _Flag(f"--preemption-{name}", help)
-    return flag._replace(place=f"preemption.{field or _Flag(f'--{name}', help).path[0]}")
+    return flag._replace(field=f"preemption.{field or _Flag(f'--{name}', help).path[0]}")
 
 
 _FLAGS = (
@@ -237,7 +237,7 @@ class SpecCommand(click.Command):
         return [*own[:_BEFORE], *made, *own[_BEFORE:], help_option]
 
 
-_BEFORE = 2  # parameters of a command that come before them: NAME and --name
+_BEFORE = 2  # parameters before the flags of the spec: NAME and --name
 
 
 @cache
@@ -248,20 +248,20 @@ def _spec_schema() -> Json:
     return schema
 
 
-def taken(options: Json) -> Json:
-    """Remove the flags of a spec from `options`, and return the spec. A null removes a field.
+def pop_spec(options: Json) -> Json:
+    """Take the flags of a spec out of `options`, and return the spec, in which a null removes a field.
 
-    Amounts and counts join those of flags for the same field.
+    Flags for parts of one field, such as --limits and --user-limits, are merged.
     """
     spec: Json = {}
     for flag in _FLAGS:
         if (value := options.pop(flag.name.replace("-", "_"))) is not None:
             *above, last = flag.path
-            place = spec
+            parent = spec
             for step in above:
-                place = place.setdefault(step, {})
-            there = place.get(last)
-            place[last] = {**there, **value} if isinstance(there, dict) else value
+                parent = parent.setdefault(step, {})
+            known = parent.get(last)
+            parent[last] = {**known, **value} if isinstance(known, dict) else value
     return spec
 
 
@@ -300,7 +300,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
     """
     from extender.kube.resources import QUEUES
 
-    spec = taken(rest)
+    spec = pop_spec(rest)
     # A new queue has no amounts to remove.
     for flag in _FLAGS:
         found: Any = spec
@@ -329,7 +329,7 @@ def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
 
     `--capability cpu-` removes the limit of cpu.
     """
-    spec = taken(rest)
+    spec = pop_spec(rest)
     if not spec:
         allowed = ", ".join(f"--{flag.name}" for flag in _FLAGS)
         raise click.UsageError(f"nothing to change: give at least one of {allowed}")

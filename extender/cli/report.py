@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import click
 
 from extender.api.units import INSTANTS, two_units
-from extender.cli.dump import asked, debug_port_flags
+from extender.cli.dump import debug_page, debug_port_flags
 from extender.cli.output import NOTHING, echo, output_flag, percent, show_document
 from extender.terminal.text import columns
 
@@ -56,7 +56,7 @@ _FORMULA = ("=", "+", "-", "@")  # first characters of cells that a spreadsheet 
 )
 @debug_port_flags
 @output_flag(("table", "wide", "csv", "json", "yaml"), "table")
-def report(since: str, until: str | None, by: str, file: Path | None, output: str, **whose: Any) -> None:
+def report(since: str, until: str | None, by: str, file: Path | None, output: str, **port_flags: Any) -> None:
     """Report waits, usage and lost work by queue.
 
     The report is read from the debug port of the leading pod, by port-forward. -n is the namespace of Muster
@@ -71,9 +71,9 @@ def report(since: str, until: str | None, by: str, file: Path | None, output: st
     except InvalidPeriod as fault:
         raise click.UsageError(f"--{fault}") from fault
     if file is not None:
-        found = _read(file, period)
+        found = _from_file(file, period)
     else:
-        found = _asked({"by": by, "since": since, "until": until or ""}, whose)
+        found = _from_port({"by": by, "since": since, "until": until or ""}, port_flags)
     if output in ("json", "yaml"):
         show_document(msgspec.to_builtins(found), output)
     elif output == "csv":
@@ -84,18 +84,19 @@ def report(since: str, until: str | None, by: str, file: Path | None, output: st
         click.echo(f"Note: {found.note}", err=True)
 
 
-def _asked(query: dict[str, str], whose: dict[str, Any]) -> "Report":
+def _from_port(query: dict[str, str], port_flags: dict[str, Any]) -> "Report":
     import msgspec
 
     from extender.domain.explain.history import Report
 
     try:
-        return msgspec.json.decode(asked(f"history?{urlencode(query)}", _LARGEST, **whose), type=Report)
+        page = debug_page(f"history?{urlencode(query)}", _LARGEST, **port_flags)
+        return msgspec.json.decode(page, type=Report)
     except msgspec.MsgspecError as fault:
-        raise click.ClickException("what answered is not a debug port of this version") from fault
+        raise click.ClickException("the answer is not of a debug port of this version") from fault
 
 
-def _read(file: Path, period: "Period") -> "Report":
+def _from_file(file: Path, period: "Period") -> "Report":
     from extender.telemetry.history_file import HistoryFault, reported
 
     try:
@@ -105,7 +106,7 @@ def _read(file: Path, period: "Period") -> "Report":
 
 
 def _table(found: "Report", wide: bool) -> str:
-    cells = [_cells(row, found.by == "queue", wide) for row in (*found.rows, found.total)]
+    cells = [_cells(row, is_of_queues=found.by == "queue", wide=wide) for row in (*found.rows, found.total)]
     names = [*(row.name or NOTHING for row in found.rows), "all"]
     rows = [(name, *row.values()) for name, row in zip(names, cells, strict=True)]
     lines = columns([found.by.upper(), *cells[-1]], rows, len(cells[-1]))

@@ -174,11 +174,11 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
     """Run the cluster. Return the exit status."""
     manifests = import_module("extender.files.manifests")
     embedded = import_module("extender.sim.embedded")
-    paths, here, called = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
+    paths, here, program_file = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
     files_here = [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths]
     # The whole path where the program is not on $PATH, so that the command works in any folder.
-    on_path = shutil.which("muster") or not called.is_file()
-    program = "muster" if on_path else shlex.quote(str(called.absolute()))
+    on_path = shutil.which("muster") or not program_file.is_file()
+    program = "muster" if on_path else shlex.quote(str(program_file.absolute()))
     try:
         found, notes = manifests.load(paths, options["create_namespaces"])
         for remark in notes:
@@ -194,11 +194,11 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
             speed=speed, seed=options["seed"], listener=listener, serve_arguments=serve
         ) as cluster:
             own_nodes = any(manifest.object["kind"] == "Node" for manifest in found)
-            sort = [options[name] for name in ("node_cpu", "node_memory", "node_gpu")]
+            amounts = [options[name] for name in ("node_cpu", "node_memory", "node_gpu")]
             if racks := options["racks"]:
-                cluster.make_racks(racks, *sort)
+                cluster.make_racks(racks, *amounts)
             elif not own_nodes:
-                cluster.make_nodes(options["nodes"], *sort)
+                cluster.make_nodes(options["nodes"], *amounts)
             if devices := options["node_devices"]:
                 cluster.make_devices(*devices)
             rerun = frames.Rerun(
@@ -209,7 +209,7 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
                 flags=_flags_of_nodes(racks, devices),
             )
             pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
-            return _present(cluster, found, rerun, output, stays, pace)
+            return _present(cluster, found, rerun, output, stays=stays, pace=pace)
     except manifests.InvalidManifests as fault:
         raise InvalidContent(str(fault)) from fault
     except InvalidConfiguration as fault:

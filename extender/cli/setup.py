@@ -173,7 +173,7 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
     except MALFORMED as fault:
         raise InvalidContent(first_malformed(given)) from fault
     if not found:
-        raise click.ClickException("no objects of Kueue in there that Muster has something for")
+        raise click.ClickException("no objects of Kueue with a counterpart in Muster")
     for comments, obj in found:
         echo("---" if obj else "")
         for comment in comments:

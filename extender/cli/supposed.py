@@ -73,23 +73,23 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
         raise click.UsageError(f"--what-if: {fault}") from fault
     try:
         with opened(flags) as place:
-            asked = answers(place, target)
+            found = answers(place, target)
             live = live_cluster(place, "--what-if")
             snapshot = live.ledger.snapshot()
-            about = _group_of(live, target, asked)
+            about = _group_of(live, target, found)
             if about not in snapshot.groups:
                 raise click.ClickException(f"Muster knows no group {about}")
-            found = what_if(snapshot, [_with_group(live, place, term) for term in terms], about)
+            result = what_if(snapshot, [_with_group(live, place, term) for term in terms], about)
     except BadTerm as fault:
         raise InvalidContent(f"--what-if: {fault}") from fault
     if output == "text":
-        echo(joined(*paragraphs(found), "\n".join(folded(remark) for remark in live.notes)))
+        echo(joined(*paragraphs(result), "\n".join(folded(remark) for remark in live.notes)))
     else:
-        show_document({**msgspec.to_builtins(found), "notes": live.notes}, output)
+        show_document({**msgspec.to_builtins(result), "notes": live.notes}, output)
 
 
 def _with_group(live: LiveCluster, place: ClusterAccess, term: Supposition) -> Supposition:
-    """Return the term, with the group of a workload to delete: its pods may name a PodGroup of a user."""
+    """Return the term, in which a workload to delete is replaced by the group that its pods are in."""
     kind, _, name = term.value.partition("/")
     if term.field != "delete" or owner_kind(kind) is None or "/" in name:
         return term
@@ -126,18 +126,17 @@ def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:
 
 
 def paragraphs(found: WhatIf) -> Iterator[str]:
-    supposed, whose = f"If {' and '.join(found.terms)}", "Of others"
+    supposed, heading = f"If {' and '.join(found.terms)}", "Of others"
     if found.group is not None:
         yield folded(f"{supposed}, {found.group.called} {future(found.group)}")
         yield "\n".join(_outlook(found.group.after))
     else:
-        whose = supposed
+        heading = supposed
     others = [
         folded(f"{it.called} {future(it)}", _INDENT, hanging=_INDENT) for it in found.others
     ] + and_more(found.more_others)
-    yield (
-        "\n".join([click.style(f"{whose}:", dim=True), *others]) if others else f"{whose}, nothing changes."
-    )
+    lines = [click.style(f"{heading}:", dim=True), *others]
+    yield "\n".join(lines) if others else f"{heading}, nothing changes."
 
 
 def _outlook(outlook: Outlook) -> Iterator[str]:
@@ -221,24 +220,25 @@ def _in_cluster(place: ClusterAccess, manifests: Manifests) -> Manifests:
 
     These objects are namespaces, priority classes, queues, LocalQueues and quotas.
     """
-    there = [
+    existing = [
         Manifest(kind, _outline(obj, kind), "the cluster")
         for resource, kind in _REFERRED_TO
         for obj in _listed(place.reader, resource)
     ]
     own = [each._replace(object=_in_namespace(each, place.namespace)) for each in manifests.objects]
-    wheres = {each.where for each in own if each.kind is not NAMESPACES}
-    own = [each for each in own if not (each.kind is NAMESPACES and each.where in wheres)]  # made by `load`
-    known = {each.name for each in (*there, *own) if each.kind is NAMESPACES}
+    files = {each.where for each in own if each.kind is not NAMESPACES}
+    # Namespaces that `load` created for another object are left out: the cluster must have them.
+    own = [each for each in own if not (each.kind is NAMESPACES and each.where in files)]
+    known = {each.name for each in (*existing, *own) if each.kind is NAMESPACES}
     named = {name: each.where for each in reversed(own) if (name := namespace_of(each.object))}
     if missing := [
         f'{where}: namespaces "{name}" not found' for name, where in named.items() if name not in known
     ]:
         raise InvalidManifests("\n".join(missing))
-    first = {(kind, obj["metadata"]["name"]) for kind, obj in FIRST_OBJECTS}
+    initial = {(kind, obj["metadata"]["name"]) for kind, obj in FIRST_OBJECTS}
     given = {_name_of(each) for each in own}
-    left = [each for each in there if _name_of(each) not in given and (each.kind, each.name) not in first]
-    return manifests._replace(objects=[*left, *own])
+    others = [it for it in existing if _name_of(it) not in given and (it.kind, it.name) not in initial]
+    return manifests._replace(objects=[*others, *own])
 
 
 def _name_of(manifest: Manifest) -> _Name:
@@ -354,16 +354,16 @@ def _add_cluster_objects(live: LiveCluster, made: VirtualWorkload, given: Set[_N
 
 def _planned(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedStart]:
     groups = live.ledger.snapshot().groups
-    now = [
+    starts = [
         PlannedStart(title, key, groups[key].queue, len(groups[key].waiting), NOW)
         for key, title in titles.items()
     ]
     played = live.play(titles.keys())
-    return [_start_of(live, played, start, titles) for start in now]
+    return [_start_of(live, played, start, titles) for start in starts]
 
 
 def _evicted_names(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[str]:
-    """Name the groups of the victims, with their numbers of pods, and victims without a group."""
+    """Return the names of the victims' groups, with their numbers of pods, and of victims without a group."""
     groups = live.ledger.snapshot().groups
     counts = Counter(
         groups[pod.group].display_name if pod.group in groups else f"{pod.namespace}/{pod.name}"
@@ -383,7 +383,8 @@ def _start_of(
             return start
         method, payers = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
-    decisions, endless = future.decisions, future.endless_groups  # before the end, no change is searched
+    decisions, endless = future.decisions, future.endless_groups
+    # If the simulation was cut, what would start the group is unknown, and is not searched.
     why = explain_group(decisions, key, work=0) if played.is_cut else explain_group(decisions, key)
     if why is None:
         return replace(start, start=UNKNOWN)
@@ -421,7 +422,7 @@ def _start_text(start: PlannedStart) -> str:
     if start.paid_by:
         reported.append(f"These give up capacity for it: {listed(start.paid_by)}.")
     if start.not_before:
-        reported.append("So much happens before that the time after it was not worked out.")
+        reported.append("The simulation limit was reached before the group started.")
     elif start.endless:
         whose = f"{listed(start.endless)} {'holds' if len(start.endless) == 1 else 'hold'} what it lacks"
         reported.append(f"{whose}, and nothing says for how long (annotation {RUN_TIME}).")

@@ -567,7 +567,7 @@ def test_preemption_is_set_field_by_field(town: Desk) -> None:
         "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 5},
     }
     printed = town.refuses("queue", "update", "idle", "--preemption-honour", "Budgets", status=2)
-    assert "'Budgets': must be none, or of PodDisruptionBudgets and Preemptable one or both" in printed
+    assert "'Budgets': must be none, or one or more of PodDisruptionBudgets, Preemptable" in printed
     printed = town.refuses("queue", "update", "idle", "--preemption-patience", "1001", status=2)
     assert "'--preemption-patience': '1001': must be a number from 0 to 1000" in printed
 

@@ -134,7 +134,7 @@ def test_a_port_that_has_none_is_named(debug_port: Callable[..., str], tmp_path:
     for sent in (b"hello", b"", WHOLE[:100], WHOLE[:200] + b"\0" * 50 + WHOLE[250:]):
         other = debug_port(dump=lambda sent=sent: sent)
         said = complaint("dump", file, "--debug-address", other, status=1)
-        assert said == "what answered is not the debug port of Muster\n"
+        assert said == "the answer is not of Muster's debug port\n"
     assert not file.exists()
     assert "--debug-address" in complaint("dump", file, "--debug-address", "here", status=2)
 

@@ -536,8 +536,8 @@ def test_a_bare_name_leads_to_the_job_once(town: Desk) -> None:
 @pytest.mark.parametrize(
     ("parts", "code", "commands"),
     [
-        ({"queue": ""}, "JobWithoutQueue", ["NoteQueue", "LetGoOn"]),
-        ({"scheduler": "other"}, "JobOfScheduler", ["LetGoOn"]),
+        ({"queue": ""}, "JobWithoutQueue", ["NameItsQueue", "Unsuspend"]),
+        ({"scheduler": "other"}, "JobOfScheduler", ["Unsuspend"]),
         ({"queue": "", "labels": {KUEUE_QUEUE: "lq"}}, "JobNotTaken", ["CheckMuster"]),
         ({"owner": {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "u",
                     "controller": True}}, "JobIsPart", ["AskWhole"]),

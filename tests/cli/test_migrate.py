@@ -66,7 +66,7 @@ def test_an_object_without_a_counterpart_is_a_comment(case: Json, *, tmp_path: P
 
 @each_of(
     ("kind: [\n", 2, "not YAML"),
-    ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", 1, "no objects of Kueue in there"),
+    ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", 1, "no objects of Kueue with a counterpart"),
     (
         "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: a}\n"
         "spec: {resourceGroups: [7]}\n",

@@ -166,7 +166,7 @@ def test_a_plan_beyond_the_simulation_limit_shows_the_part_that_is_known(
     assert "remedy" not in found
     answer = " ".join(town.muster("plan", path).stdout.split())
     assert "would wait until 2" in answer
-    assert "So much happens before that the time after it was not worked out." in answer
+    assert "The simulation limit was reached before the group started." in answer
 
 
 def test_a_plan_includes_reclaims(town: Desk, write: Any) -> None:

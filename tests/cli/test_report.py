@@ -209,4 +209,4 @@ def test_the_error_names_a_missing_port_or_another_program(debug_port: Callable[
     assert "no debug port at 127.0.0.1:" in result.stderr
     result = muster("--debug-address", debug_port(history=lambda **_: {"hello": "world"}))
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "what answered is not a debug port of this version" in result.stderr
+    assert "the answer is not of a debug port of this version" in result.stderr

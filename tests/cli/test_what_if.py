@@ -166,7 +166,7 @@ def test_a_user_who_may_not_see_the_installation_gets_the_defaults_and_a_warning
     town.lock(("deployments", ""))
     answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
     assert "team/sweep would start now." in answer
-    assert "Muster's settings may not be read here, so each counts as it is by default." in answer
+    assert "Muster's settings may not be read here, so their defaults are assumed." in answer
 
 
 def test_the_local_dashboard_answers_a_what_if(town: Desk) -> None:

@@ -33,7 +33,7 @@ from extender.kube.errors import ApiError, Forbidden, in_words
 from extender.kube.resources import CRDS, LEASES
 
 _SKEW = 5.0  # seconds by which clocks may differ
-_OLDEST = 34
+_OLDEST = 34  # oldest supported minor version of Kubernetes
 _SCHEDULER_IMAGE = re.compile(r"kube-scheduler:v1\.(\d+)\S*")
 _EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
 # Remedies for failed parts of /readyz, by the end of their name.

@@ -11,11 +11,11 @@ from extender.cli.installation import Installation, at
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
-_SOON = 7 * 86400.0
+_SOON = 7 * 86400.0  # seconds
 _SOON_BY_HAND = 30 * 86400.0  # of certificates for mutual TLS, which are renewed by hand on each node
 _PAGE = "docs/how-to/install.md#default-scheduler"
 _RENEW = f"Renew both sides with muster certificates, and restart the schedulers: {_PAGE}"
-_OVERDUE = 1 / 6  # rest of the lifetime of Muster's own certificate; it is renewed at a third
+_OVERDUE = 1 / 6  # part of its lifetime that Muster's own certificate has left; a third renews it
 _LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
 _OTHERS = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
 _DASHBOARD = "Nobody can log in to the dashboard without it: docs/how-to/dashboard.md#in-the-cluster"

@@ -95,10 +95,10 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
 
 def volcano(site: Installation) -> Iterator[Finding]:
     """Check for Volcano's scheduler in all namespaces: two schedulers must not place the same pods."""
-    place = site.first.setting("volcano_namespace")
+    namespace = site.first.setting("volcano_namespace")
     found = [(obj, msgspec.convert(obj, Pod)) for obj in site.all_of(kube.PODS, Json, _SCHEDULER)]
     pods = [obj for obj, pod in found if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
-    lease = site.get(kube.LEASES, place, VOLCANO_LEASE)
+    lease = site.get(kube.LEASES, namespace, VOLCANO_LEASE)
     spec = msgspec.convert(lease, Lease).spec if lease else None
     holder = (spec.holder_identity or "") if spec and is_held(spec, site.now) else ""
     if not pods and not holder:
@@ -106,7 +106,7 @@ def volcano(site: Installation) -> Iterator[Finding]:
         yield from _controllers(site)
     elif "volcano" not in site.first.settings("scheduler_names"):
         yield fine("Volcano", "its scheduler is at work, and Muster leaves its name alone")
-    elif not holder and all(pod["metadata"]["namespace"] != place for pod in pods):
+    elif not holder and all(pod["metadata"]["namespace"] != namespace for pod in pods):
         there = pods[0]["metadata"]["namespace"]
         message = f"its scheduler is at work in namespace {there} ({name_of(pods[0])})"
         todo = f"Set --volcano-namespace={there}: until then both schedulers place the same pods."

@@ -51,7 +51,7 @@ def kinds(site: Installation) -> Iterator[Finding]:
             yield wrong(name, f"does not serve {served}", _APPLY)
         elif schema is None:
             message = f"lacks {'.'.join(field)}: it is another project's or an older one"
-            yield wrong(name, message, f"{_APPLY} (it takes all that is stored).")
+            yield wrong(name, message, f"{_APPLY} (it accepts all stored objects).")
         elif name in ours and (newer := sorted(_shipped_fields()[name] - _fields(crd))):
             yield wrong(name, f"lacks {listed(newer, _NAMED)}: it is of an older release", _APPLY)
         else:
@@ -77,7 +77,7 @@ def _fields(crd: Json) -> set[str]:
     return found
 
 
-# ---- whether the account may do what they grant it: each right is asked for by itself
+# ---- rights of Muster's account that the manifests grant: each is checked by itself
 
 
 def rights(site: Installation) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
         return
     evidence, account = Evidence(site.place, ""), site.account
     changed: list[str] = []
-    waiting: dict[str, int] = {}  # keys: kinds that the account may not change
+    waiting: dict[str, int] = {}  # pending jobs, by kind that the account may not change
     runs_volcanos = site.first.setting("volcano_jobs") == "on"
     rows = (row for row in WORKLOADS.values() if row.manageable and (runs_volcanos or not row.commanded))
     for row in rows:

@@ -97,7 +97,7 @@ def local_queues(site: Installation) -> Iterator[Finding]:
         yield fine("LocalQueues", message)
 
 
-# ---- quotas: whether Muster may read them, what is wrong with them, and what has not come of them
+# ---- quotas: the rights to read them, their faults, and queues that are not yet made from them
 
 
 class _Sides(NamedTuple):

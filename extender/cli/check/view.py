@@ -1,4 +1,4 @@
-"""Scheduler proxy: whether the scheduler next to Muster reads its pods through it, if one of them uses it."""
+"""Scheduler proxy: whether the scheduler next to Muster reads its pods through the proxy."""
 
 import re
 from collections.abc import Iterator

@@ -182,7 +182,7 @@ def _without_pods(
     case, what, offers = Case(evidence), f"{kind.plural}.{kind.group} {name}", []
     if statement.code == "WorkloadSuspended":
         right = right_to("patch", resource, evidence.namespace, name)
-        offers = [case.offer("LetGoOn", right, what=what, patch=json.dumps({"spec": {"suspend": False}}))]
+        offers = [case.offer("Unsuspend", right, what=what, patch=json.dumps({"spec": {"suspend": False}}))]
     elif statement.code == "NoPods":
         offers = [case.offer("DescribeOwner", case.to("list", EVENTS), what=what)]
     answer = _of_workload(evidence, kind.name, name, resource.version, [statement], offers)
@@ -199,8 +199,8 @@ def _conditions(found: Json) -> list[Json]:
 
 
 def _state_without_pods(evidence: Evidence, found: Json, job: ObservedJob | None) -> tuple[str, Statement]:
-    spec, holding = found.get("spec") or {}, {each.get("type") for each in _conditions(found)}
-    if ending := next((each for each in _ENDINGS if each in holding), ""):
+    spec, conditions = found.get("spec") or {}, {each.get("type") for each in _conditions(found)}
+    if ending := next((each for each in _ENDINGS if each in conditions), ""):
         return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
     if job and job.state == Verdict.ENDED:
         return Verdict.ENDED, Statement("WorkloadEnded")
@@ -264,7 +264,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
         return Statement("JobOfKueue"), [_offer(evidence, job, "NameLocalQueue")]
     named = record and (record.queue or record.local_queue or record.commanded)
     if record and not named and not evidence.queue_of_namespace(record.namespace):
-        naming = _offer(evidence, job, "NoteQueue", queue=DEFAULT_QUEUE)
+        naming = _offer(evidence, job, "NameItsQueue", queue=DEFAULT_QUEUE)
         return Statement("JobWithoutQueue"), [naming, *_unsuspending(evidence, job)]
     if not evidence.muster_may(job.patching):
         kind = f"{job.row.plural}.{job.row.group}"
@@ -278,7 +278,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
 def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
     """Return the command that unsuspends a job; none for a kind that has no field for it."""
     patch = json.dumps(suspending(job.row, False))
-    return [_offer(evidence, job, "LetGoOn", patch=patch)] if job.row.suspend else []
+    return [_offer(evidence, job, "Unsuspend", patch=patch)] if job.row.suspend else []
 
 
 def _offer(evidence: Evidence, job: ObservedJob, code: str, **fields: object) -> Offer:

@@ -1,4 +1,4 @@
-"""Commands that may help a pending object: by reason their codes, fields and rights.
+"""Commands that may help a pending object: their codes, fields and rights, by reason.
 
 There are no commands for settings of Muster: the next `kubectl apply` of the install would undo the change.
 
@@ -159,7 +159,7 @@ def _edited(case: Case) -> Iterator[Offer]:
 def _recorded_use(case: Case) -> Iterator[Offer]:
     if submitted := _submitted(case):
         right = right_to("use", kube.QUEUES, name=case.queue)
-        yield case.offer("NoteUse", right, what=submitted.name, kind=submitted.kind)
+        yield case.offer("RecordUse", right, what=submitted.name, kind=submitted.kind)
 
 
 def _fewer_members(case: Case) -> Iterator[Offer]:
@@ -191,8 +191,10 @@ def _of_group(
     return offers
 
 
-_resumed = _of_group("Resume", "job resume", "resume", "patch", kube.POD_GROUPS)
-_described = _of_group("Describe", "job describe", "podgroup describe", "list", kube.EVENTS)
+_resumed = _of_group("Resume", of_job="job resume", of_group="resume", verb="patch", resource=kube.POD_GROUPS)
+_described = _of_group(
+    "Describe", of_job="job describe", of_group="podgroup describe", verb="list", resource=kube.EVENTS
+)
 
 
 def _scheduler_message(case: Case) -> Iterator[Offer]:

@@ -54,10 +54,10 @@ from extender.kube.resources import EVENTS, PODS
 from extender.terminal.text import did_you_mean, many, near_miss, near_misses
 
 _BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)  # verdicts with reasons about missing amounts
-_SIMILAR = 0.8  # of two keys, by difflib
-_GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # of such keys, letters only
+_SIMILAR = 0.8  # least ratio of similar keys, by difflib
+_GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # keys of groups, letters only
 _MOST = 6  # pods that one command changes
-_ENOUGH = 0.9995  # shares are written with three digits
+_ENOUGH = 0.9995  # share that counts as used up: shares are written with three digits
 _REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions whose message is shown while they hold
 
 
@@ -124,18 +124,18 @@ def _members(
     """Return the pods that name a group, and the counts of those that are members; None if unknown."""
     if (named := evidence.members(group)) is None:
         return [], None
-    out = {name for stray in strays if stray.namespace == evidence.namespace for name in stray.pods}
-    members = [pod for pod in named if pod.metadata.name not in out]
+    left_out = {name for stray in strays if stray.namespace == evidence.namespace for name in stray.pods}
+    members = [pod for pod in named if pod.metadata.name not in left_out]
     return named, member_counts(group.spec.min_member, members)
 
 
 def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None) -> Iterator[Statement]:
-    is_held_up = bool(group.reason) and verdict in (Verdict.RUNNING, Verdict.STARTING)
+    is_blocked = bool(group.reason) and verdict in (Verdict.RUNNING, Verdict.STARTING)
     if verdict is Verdict.ENDED and members and members.succeeded + members.failed:
         yield Statement("MembersEnded", succeeded=members.succeeded, failed=members.failed)
     elif verdict is not Verdict.WAITING:
-        yield Statement(f"{'Partly' if is_held_up else 'Group'}{verdict}")
-    if verdict is Verdict.WAITING or is_held_up:
+        yield Statement(f"{'Partly' if is_blocked else 'Group'}{verdict}")
+    if verdict is Verdict.WAITING or is_blocked:
         yield Statement("Reason", reason=group.reason)
     starts_apart = group.controller is not None and group.spec.min_member <= 1
     may_start_more = starts_apart and verdict in (Verdict.WAITING, Verdict.RUNNING)
@@ -289,11 +289,11 @@ def _placed(evidence: Evidence, pod: Pod) -> Explanation:
 def _foreign(evidence: Evidence, pod: Pod, group: str) -> Explanation:
     scheduler = scheduler_of(pod)
     likeliest = (*near_misses(scheduler, SCHEDULERS, 1), *SCHEDULERS)[0]
-    stands = Statement("PodForeign", scheduler=scheduler, likeliest=likeliest)
+    state = Statement("PodForeign", scheduler=scheduler, likeliest=likeliest)
     if evidence.is_adopted(pod.metadata.namespace):
-        stands = Statement("PodNotAdopted", scheduler=scheduler, key=MANAGED)
+        state = Statement("PodNotAdopted", scheduler=scheduler, key=MANAGED)
     parts = [Statement("GroupNotKept", group=group)] if group else []
-    return _answer(pod, FOREIGN, stands, *parts, detail=numbers(scheduled(pod).message))
+    return _answer(pod, FOREIGN, state, *parts, detail=numbers(scheduled(pod).message))
 
 
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
@@ -302,8 +302,8 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
     match of_group.verdict:
         case Verdict.WAITING:
-            stands = Statement("PodInGroup" if group.spec.min_member > 1 else "PodForItself")
-            return replace(named, sentence=[stands, *of_group.sentence])
+            state = Statement("PodInGroup" if group.spec.min_member > 1 else "PodForItself")
+            return replace(named, sentence=[state, *of_group.sentence])
         case Verdict.RUNNING:
             return _surplus_member(evidence, pod, group, named)
         case Verdict.STARTING if is_gated(pod):
@@ -319,9 +319,10 @@ def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, named: E
     """Return the answer about a pod that its group does not need, or that replaces a lost one."""
     reason, detail = (named.reason, named.detail) if named.reason else reason_of(pod)
     case = Case(evidence, evidence.queue_of(group), group, pod.metadata.name)
-    since, why = pod.metadata.creation_timestamp, [Statement("Reason", reason=reason)] if reason else []
-    stands = Statement("PodMissing" if reason else "PodFollows")
-    waits = replace(named, verdict=Verdict.WAITING, sentence=[stands, *why], since=since, remedies=why)
+    since = pod.metadata.creation_timestamp
+    why = [Statement("Reason", reason=reason)] if reason else []
+    state = Statement("PodMissing" if reason else "PodFollows")
+    waits = replace(named, verdict=Verdict.WAITING, sentence=[state, *why], since=since, remedies=why)
     return replace(waits, reason=reason, detail=detail, commands=commands(reason, case))
 
 
@@ -356,22 +357,22 @@ def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanat
     members = [each for each in evidence.pods or () if group_name(each) == record.name]
     counts = member_counts(record.min_member, members) if evidence.pods is not None else None
     case = Case(evidence, queue, pod=meta.name, there=counts.there if counts else 0, other=other)
-    stands = Statement("InOtherGroup", group=record.name, project=other.project)
-    return replace(_pod_without_podgroup(pod, case, stands, reported, "ReadItsEvents"), members=counts)
+    state = Statement("InOtherGroup", group=record.name, project=other.project)
+    return replace(_pod_without_podgroup(pod, case, state, reported, "ReadItsEvents"), members=counts)
 
 
 def _single_pod(evidence: Evidence, pod: Pod) -> Explanation:
     queue, name, controller = evidence.queue_of_pod(pod), group_name(pod), group_owner_of(pod)
-    stands = Statement("OwnGroup" if name else "Alone")
+    state = Statement("OwnGroup" if name else "Alone")
     if controller:
-        stands = Statement("GroupOfOwner", owner=controller.spoken_name)
+        state = Statement("GroupOfOwner", owner=controller.spoken_name)
     case = Case(evidence, queue, pod=pod.metadata.name)
     reported = evidence.reason_in_events("Pod", pod.metadata.name)
-    return _pod_without_podgroup(pod, case, stands, reported, "NameAGroup")
+    return _pod_without_podgroup(pod, case, state, reported, "NameAGroup")
 
 
 def _pod_without_podgroup(
-    pod: Pod, case: Case, stands: Statement, reported: tuple[str, Statement | None], advice: str
+    pod: Pod, case: Case, state: Statement, reported: tuple[str, Statement | None], advice: str
 ) -> Explanation:
     """Return the answer about a pod without a PodGroup of Volcano's.
 
@@ -391,10 +392,10 @@ def _pod_without_podgroup(
         number = case.other.number[-1] if case.other else "minMember"
         why = Statement("Reason", reason=reason, number=number)
         more |= {"reason": reason, "detail": detail, "remedies": [why], "commands": commands(reason, case)}
-        return _answer(pod, Verdict.WAITING, stands, why, **more)
+        return _answer(pod, Verdict.WAITING, state, why, **more)
     if is_gated(pod):
-        return _answer(pod, Verdict.WAITING, stands, Statement("Gated"), remedies=[Statement(advice)], **more)
-    return _answer(pod, Verdict.UNKNOWN, stands, Statement("NothingSays"), commands=[checking(case)], **more)
+        return _answer(pod, Verdict.WAITING, state, Statement("Gated"), remedies=[Statement(advice)], **more)
+    return _answer(pod, Verdict.UNKNOWN, state, Statement("NothingSays"), commands=[checking(case)], **more)
 
 
 # ---- queues
@@ -546,12 +547,9 @@ def waits(group: ObservedGroup) -> Statement:
 
 def summary_of(group: ObservedGroup, pods: int = 0, holds: Quantities | None = None) -> HolderSummary:
     """Return the summary of a group, with the kind and name that users know."""
-    kind, name, of = (
-        group.display_reference.kind,
-        group.display_reference.name,
-        group.display_reference.api_version,
-    )
-    return HolderSummary(kind, group.namespace, name, pods=pods, holds=holds or {}, api_version=of)
+    kind, name = group.display_reference.kind, group.display_reference.name
+    version = group.display_reference.api_version
+    return HolderSummary(kind, group.namespace, name, pods=pods, holds=holds or {}, api_version=version)
 
 
 def _group(group: ObservedGroup, does: Statement, pods: int = 0, holds: Quantities | None = None) -> Blocker:

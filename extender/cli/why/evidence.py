@@ -38,7 +38,7 @@ from extender.kube.resources import Resource
 T = TypeVar("T")
 
 _REASONS = frozenset(map(str, Reason))
-HIGHEST = 8  # owners above each other; references may form a circle
+HIGHEST = 8  # owners above an object that are read: references may form a circle
 _OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
 _OTHER_GROUPS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodGroup]], ...] = (
     ("scheduler-plugins", kube.PLUGINS_POD_GROUPS, PluginsPodGroup),
@@ -70,9 +70,8 @@ class Evidence:
         self.unread: list[str] = []  # plural names of kinds with an unreadable object
         self._rights: dict[Right, bool] = {}
         self._listed_owners: dict[OwnerKind | str, dict[str, Meta]] = {}  # by kind and UID
-        self._owners: dict[
-            str, frozenset[tuple[OwnerKind | None, str]]
-        ] = {}  # owners of an object, by its UID
+        # Owners of an object, by its UID.
+        self._owners: dict[str, frozenset[tuple[OwnerKind | None, str]]] = {}
 
     # ---- rights
 
@@ -108,19 +107,19 @@ class Evidence:
             return None
 
     def _listed(
-        self, resource: Resource, namespace: str, kind: type[T], record: str = "", fields: str = ""
+        self, resource: Resource, namespace: str, kind: type[T], note: str = "", fields: str = ""
     ) -> list[T] | None:
-        """Return all objects of a kind; None, with a note, if they may not be read or do not exist."""
+        """Return all objects of a kind; None, with a note, if it may not be read or is not served."""
         try:
             return self._reader.list(resource, namespace, kind, fields)
         except (Forbidden, NotFound):
-            if record:
-                self.notes.append(Statement(record))
+            if note:
+                self.notes.append(Statement(note))
             return None
 
-    def _everywhere(self, resource: Resource, kind: type[T], record: str = "") -> list[T]:
+    def _everywhere(self, resource: Resource, kind: type[T], note: str = "") -> list[T]:
         """Return the objects of all namespaces if that is allowed, else of this one."""
-        found = self._listed(resource, "", kind, record)
+        found = self._listed(resource, "", kind, note)
         if found is None and self.namespace:
             found = self._listed(resource, self.namespace, kind)
         return found or []
@@ -363,7 +362,7 @@ class Evidence:
 
 
 def _is_part(about: OwnerReference, controller: OwnerReference) -> bool:
-    """Return whether the name shows the owner, as Job set-workers-0 belongs to JobSet set."""
+    """Return whether the name of an object begins with its owner's: Job set-workers-0 of JobSet set."""
     return about.kind != controller.kind and about.name.startswith(f"{controller.name}-")
 
 

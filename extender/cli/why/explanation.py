@@ -54,7 +54,7 @@ def numbers(message: str) -> Statement | None:
 
 
 class Blocker(Statement):
-    """Group or queue that is ahead of another one, and how."""
+    """Statement on a group or queue that is ahead of the explained one."""
 
     who: HolderSummary
 
@@ -288,7 +288,7 @@ NameQueue: name the queue {queue} => kubectl -n {namespace} patch {what} --type 
 CreateQueue: create it => muster queue create {queue}
 Edit: correct it => kubectl -n {namespace} edit {what}
 EditQueue: correct the queue => kubectl edit queue.scheduling.volcano.sh {queue}
-NoteUse: record that you may use it =>
+RecordUse: record that you may use it =>
   kubectl -n {namespace} annotate {what} kube-muster.io/may-use={queue}/{kind}
 PatchNumber: start with the existing {pods} => kubectl -n {namespace} patch {what} --type merge -p '{patch}'
 AnnotateNumber: start with the existing {pods} =>
@@ -308,10 +308,10 @@ LetOvertake: let groups overtake => muster queue update {queue} --dequeue-strate
 AskFirst: see what the first one waits for => muster why podgroup/{group} -n {namespace}
 AskWhole: ask about that => muster why {whole} -n {namespace}
 QueueAgain: let it queue again, at its old place => muster job resume {name} -n {namespace}
-LetGoOn: let it continue => kubectl -n {namespace} patch {what} --type merge -p '{patch}'
+Unsuspend: let it continue => kubectl -n {namespace} patch {what} --type merge -p '{patch}'
 NameLocalQueue: have Muster start it, by a LocalQueue of Muster =>
   kubectl -n {namespace} label {what} kueue.x-k8s.io/queue-name- kube-muster.io/local-queue=NAME
-NoteQueue: let it wait in a queue =>
+NameItsQueue: let it wait in a queue =>
   kubectl -n {namespace} annotate {what} scheduling.volcano.sh/queue-name={queue}
 DescribeOwner: see what its controller says => kubectl -n {namespace} describe {what}
 """)

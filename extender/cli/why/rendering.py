@@ -66,8 +66,8 @@ def joined(*parts: str) -> str:
 def paragraphs(answer: Explanation) -> list[str]:
     """Return the paragraphs of an answer. The first names the object, the second has the verdict."""
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
-    is_others = answer.group and not is_named_by_uid(answer.group)
-    group = f", of podgroup/{answer.group}" if is_others else ""
+    is_named_by_user = answer.group and not is_named_by_uid(answer.group)
+    group = f", of podgroup/{answer.group}" if is_named_by_user else ""
     uncounted = (f"pod/{listed(stray.pods, 1)}: {stray.cause.text}" for stray in answer.uncounted)
     parts: Sequence[Iterable[str]] = (
         [folded(f"{answer.spoken_name}{where}{group}")],
