@@ -41,13 +41,13 @@ class AutoPodGroupsController(Controller[GroupKey]):
         # Pods without the name of their group yet, with all fields if a PodGroup may be made for them.
         self._unnamed: dict[Uid, Pod | None] = {}
         self._awaiting: set[GroupKey] = set()  # groups whose queue is not open
-        self._asked: set[Uid] = set()  # pods whose group name is being written, until the watch shows it
+        self._naming: set[Uid] = set()  # pods whose group name is being written, until the watch shows it
         self._knows_all = False  # whether all groups have been due since this replica leads
 
     def on_stopped_leading(self) -> None:
         self._knows_all = False
         self._awaiting.clear()
-        self._asked.clear()
+        self._naming.clear()
 
     def see_pod(self, pod: Pod) -> None:
         """Process a new or changed pod after the ledger has stored it."""
@@ -65,7 +65,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._forget(uid)
         else:
             self._unnamed[record.uid] = pod if record.waiting or not goes_without else None
-        is_unnamed = uid in self._unnamed and uid not in self._asked
+        is_unnamed = uid in self._unnamed and uid not in self._naming
         if is_unnamed if has_group else not goes_without:
             self._make_due(record.group)
 
@@ -85,7 +85,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
 
     def _forget(self, uid: Uid) -> None:
         self._unnamed.pop(uid, None)
-        self._asked.discard(uid)
+        self._naming.discard(uid)
 
     def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Return groups whose queue was not open and whose decision has changed.
@@ -107,10 +107,10 @@ class AutoPodGroupsController(Controller[GroupKey]):
         record = self._ledger.groups.record(key)
         if record is not None:
             for pod in self._ledger.groups.members(key):
-                if pod.uid in self._unnamed and pod.uid not in self._asked:
-                    self._asked.add(pod.uid)
+                if pod.uid in self._unnamed and pod.uid not in self._naming:
+                    self._naming.add(pod.uid)
                     write = partial(self._cluster.name_group, pod.namespace, pod.name, pod.uid, record.name)
-                    self.write(key, write, of=pod.uid, undone=partial(self._asked.discard, pod.uid))
+                    self.write(key, write, of=pod.uid, undone=partial(self._naming.discard, pod.uid))
         match next_step(self._ledger.groups.auto_group(key), self._goes_without(key)):
             case PodGroupStep.MAKE:
                 self.write(key, partial(self._create, key))

@@ -40,10 +40,7 @@ VOLCANO = "volcano"  # the schedulerName
 
 
 class PolledFact(Poller):
-    """Fact about the cluster that Muster polls.
-
-    `name`: of the thread; `unknown`: logged until it is known.
-    """
+    """Fact about the cluster that Muster polls. `name`: the thread's; `unknown`: logged until it is known."""
 
     name: str
     unknown: str

@@ -82,7 +82,7 @@ class Controller(Generic[K]):
         return len(self._queue)
 
     def due_keys(self, decisions: Decisions) -> Iterable[K]:
-        """Return the keys that `decisions` make due: all on the first call, and on the first as leader."""
+        """Return the keys that `decisions` make due: on the first call, also as leader, all keys."""
         raise NotImplementedError
 
     def reconcile(self, key: K) -> None:
@@ -128,7 +128,7 @@ class Controller(Generic[K]):
         Args:
             key: The key that is reconciled.
             job: Makes the request to the API server.
-            of: The object, if one key has several; only the newest write to the same is made.
+            of: The object, if one key has several; of pending writes to an object, only the newest is made.
             undone: Called before the key is due again.
             attempts: Maximum number of attempts; None: the writers' default.
             first: Whether to write it before all pending writes.

@@ -27,7 +27,7 @@ log = logger(__name__)
 _SHORTEST = 0.05  # seconds from the start of one cycle to that of the next
 _RESTS = 3  # a rest lasts this many times as long as the cycle before it
 _LONGEST_REST = 0.5  # seconds
-_HEARTBEAT = 0.5  # seconds: listeners are called at least this often: no event reports that a caller hung up
+_HEARTBEAT = 0.5  # most seconds between calls of the listeners: no event reports that a caller hung up
 _REMEMBERED = 1000  # faulty objects; beyond, every fault is logged
 
 Listener = Callable[[Decisions], None]

@@ -43,10 +43,8 @@ _MIN_WAIT = 5.0  # seconds of waiting before a group gets an estimate: most star
 _INTERVAL = 5.0  # seconds from the start of one forecast to that of the next, if anything changed
 _STALE = 60.0  # seconds to the next forecast without a change: expected ends have passed
 _STEP = 10.0  # seconds: published times are multiples
-_LARGE_PART, _LARGE_SECONDS = (
-    0.2,
-    60.0,
-)  # large changes: as a part of the time until the start, and in seconds
+# Large changes: as a part of the time until the start, and in seconds.
+_LARGE_PART, _LARGE_SECONDS = 0.2, 60.0
 
 
 class _Published(msgspec.Struct, frozen=True):
@@ -109,7 +107,7 @@ class Estimates(Poller):
             self._record_wait(key, decision)
 
     def _record_wait(self, key: GroupKey, decision: GroupDecision | None) -> None:
-        """Record since when a group waits. A group that waits for the window only needs no estimate."""
+        """Record since when a group waits. A group that only waits for the window needs no estimate."""
         with self._lock:
             if decision and decision.verdict is Verdict.WAITING and decision.reason is not Reason.WINDOW_FULL:
                 self._waits_since.setdefault(key, self._clock())
@@ -180,10 +178,8 @@ class Estimates(Poller):
                 if decision is None or decision.verdict is not Verdict.WAITING:
                     continue
                 forecast = self._calibration.applied(key, forecast)
-                is_set = (
-                    before is not None and abs(epoch - before.epoch) > _LARGE_SECONDS
-                )  # the wall clock was set
-                if before is None or is_set or is_news(before.now, forecast):
+                clock_was_set = before is not None and abs(epoch - before.epoch) > _LARGE_SECONDS
+                if before is None or clock_was_set or is_news(before.now, forecast):
                     text = estimate_of(forecast, epoch)
                     first = forecast if before is None or not before.first.is_known else before.first
                     self._reported[key] = _Published(first, forecast, epoch, text)

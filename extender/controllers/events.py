@@ -172,7 +172,7 @@ class StartChanges:
         waits &= decision.reason is not Reason.WINDOW_FULL  # such a group starts soon without a change
         return waits and 0 < work_of(decisions) <= self._work // 2
 
-    def work_out(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
+    def compute(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
         """Return why a group waits, with the change that would start it; compute it if necessary."""
         if self.is_due(decisions, decision):
             self._known[decision.key] = (
@@ -253,7 +253,7 @@ class GroupEvents:
 
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         if decision is not None:
-            why = self._changes.work_out(self._ledger.decisions, decision)
+            why = self._changes.compute(self._ledger.decisions, decision)
             if (lasting := transitions.state_transition(decision, why.outlook if why else "")) is not None:
                 self._report(key, lasting)
 

@@ -75,7 +75,9 @@ class EvictionsController(RecordingController[Uid]):
         """Evict the pod if the newest decisions still ask for it."""
         pod, eviction = self._ledger.pods.get(uid), self._decisions.evictions.get(uid)
         is_slow = eviction is not None and eviction.is_slow
-        if pod is None or (not is_slow if pod.deleting else self._is_left_to_its_job(pod)):
+        if pod is None or (pod.deleting and not is_slow):
+            return None
+        if not pod.deleting and self._is_left_to_its_job(pod):
             return None
         decision = self._decisions.groups.get(pod.group)
         if eviction is not None:

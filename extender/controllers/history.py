@@ -57,7 +57,7 @@ class History:
         self._lock = Lock()  # guards the fields below; no I/O under it
         self._latest: dict[str, AnyRecord] = {}  # finished records
         self._recorder: Recorder | None = None  # none while this replica does not lead
-        self._next: Known | None = None if path else ([], 0.0)  # start of the next recorder
+        self._next: Known | None = None if path else ([], 0.0)  # what the next recorder continues
         self._hours, self._sampled = QueueHours(), 0.0
         self._first, self._seen = 0.0, 0.0  # first and last time of the recording
         self._file = None if path is None else _File(path, retention, self._restart)
@@ -91,13 +91,13 @@ class History:
                     self._next, self._recorder = (self._recorder.open, self._seen), None
                 return
             if self._next is not None:
-                self._recorder, self._next = Recorder(*self._next, self._is_going, self._guard.run), None
+                self._recorder, self._next = Recorder(*self._next, self._is_leaving, self._guard.run), None
             if self._recorder is not None and (notes := carried_facts_of(decisions)) is not None:
                 self._seen = self._clock()
                 self._first = self._first or self._seen
                 self._store(self._recorder.observe(decisions, notes.snapshot))
 
-    def _is_going(self, uid: Uid) -> bool:
+    def _is_leaving(self, uid: Uid) -> bool:
         pod = self._ledger.pods.get(uid)
         return pod is None or pod.deleting
 
@@ -131,10 +131,10 @@ class History:
     def write(self) -> None:
         """Write the new records to the file."""
         if self._file is not None:
-            self._file.write(self._clock(), self._seen, self._open)
+            self._file.write(self._clock(), self._seen, self._open_records)
 
-    def _open(self) -> list[AnyRecord]:
-        """Open the file; return records without an end."""
+    def _open_records(self) -> list[AnyRecord]:
+        """Return the records without an end."""
         with self._lock:
             begun = self._recorder.open if self._recorder is not None else (self._next or ([], 0.0))[0]
             return [*begun, *self._hours.open]
@@ -160,7 +160,7 @@ class History:
         if len(records) == _MOST_RECORDS:
             first = records[0].end or first
         note = "; ".join(filter(None, (note, gap(first, period))))
-        return report((*records, *self._open()), period, note)
+        return report((*records, *self._open_records()), period, note)
 
 
 def _with_pauses(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
@@ -187,7 +187,7 @@ class _File:
         self.fault = "not opened yet"  # for users; empty: there is none
         self._pending: dict[str, AnyRecord] = {}
         self._lost = 0
-        self._lock, self._one_writes = Lock(), Lock()
+        self._lock, self._write_lock = Lock(), Lock()
         self._opened: HistoryFile | None = None
         self._failed = self._tidied = -inf
         self._written, self._is_closed = 0.0, False
@@ -206,7 +206,7 @@ class _File:
 
     def write(self, now: float, seen: float, known: Callable[[], Iterable[AnyRecord]]) -> None:
         """Write all records; failed writes are retried later. `known`: records without an end."""
-        with self._one_writes:
+        with self._write_lock:
             if self._is_closed or not _is_over(_AGAIN, self._failed, now):
                 return
             try:
@@ -263,7 +263,7 @@ class _File:
         return opened
 
     def close(self) -> None:
-        with self._one_writes:
+        with self._write_lock:
             if self._opened is not None:
                 self._opened.close()
             self._is_closed = True

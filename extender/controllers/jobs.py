@@ -53,7 +53,7 @@ _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
 _ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes whose Events have one reason only
 _NOT_URGENT = (JobStep.MAKE_PODGROUP, JobStep.UPDATE_PODGROUP, JobStep.ASK)
-_ASKED_A_SECOND, _ASKED_AT_ONCE = 2.0, 8  # look-ups: each makes the API server scan all Events
+_LOOKUP_RATE, _LOOKUP_BURST = 2.0, 8  # look-ups per second, and at once: each scans all Events
 
 
 class KnownVersion(NamedTuple):
@@ -117,8 +117,8 @@ def _names(about: OwnerReference) -> set[tuple[str, str]]:
     return {(about.kind, about.name), (about.kind, f"{about.name.rpartition('-')[0]}-")}
 
 
-class _Asked(NamedTuple):
-    """Written step, and the state of the job that asked for it."""
+class _WrittenStep(NamedTuple):
+    """Written step, and the state of the job that made it necessary."""
 
     step: JobStep
     job: JobRecord
@@ -138,12 +138,12 @@ class JobsController(RecordingController[GroupKey]):
         self._versions = JobVersions(table)
 
     def prepare(self) -> None:
-        self._asked: dict[GroupKey, _Asked] = {}  # written steps, until the watch shows them
+        self._written: dict[GroupKey, _WrittenStep] = {}  # written steps, until the watch shows them
         self._had_podgroup: set[GroupKey] = set()  # jobs that have had a PodGroup
-        self._asks = TokenBucket(_ASKED_A_SECOND, _ASKED_AT_ONCE, self._clock())
+        self._lookups = TokenBucket(_LOOKUP_RATE, _LOOKUP_BURST, self._clock())
 
     def on_stopped_leading(self) -> None:
-        self._asked.clear()
+        self._written.clear()
 
     def on_job(self, kind: JobKind, job: AnyJob) -> None:
         """Process a new or changed job after the ledger has stored it."""
@@ -153,7 +153,7 @@ class JobsController(RecordingController[GroupKey]):
 
     def forget(self, key: GroupKey) -> None:
         self._versions.pop(key, None)
-        self._asked.pop(key, None)
+        self._written.pop(key, None)
         self._had_podgroup.discard(key)
         self._queue.add(key)
 
@@ -166,26 +166,26 @@ class JobsController(RecordingController[GroupKey]):
     def reconcile(self, key: GroupKey) -> None:
         managed = self._ledger.managed_job(key)
         if managed is None:
-            self._asked.pop(key, None)
+            self._written.pop(key, None)
             return None
         if managed.group is not None:
             self._had_podgroup.add(key)
         now = self._clock()
         step = next_step(managed, now)
         if step is JobStep.NOTHING:
-            self._asked.pop(key, None)
+            self._written.pop(key, None)
             if managed.due_at is not None:
                 self._queue.move(key, max(managed.due_at - now, 0.0))
             return None
         # Each step is written once, even if further decisions come before the watch shows it.
-        asked, before = _Asked(step, managed.job, managed.group, now), self._asked.get(key)
-        if before is not None and before[:-1] == asked[:-1] and now < before.at + _SHOWN:
+        written, before = _WrittenStep(step, managed.job, managed.group, now), self._written.get(key)
+        if before is not None and before[:-1] == written[:-1] and now < before.at + _SHOWN:
             return self._queue.add(key, before.at + _SHOWN - now)
-        if step is JobStep.ASK and not self._asks.take(now):
-            return self._queue.add(key, 1 / _ASKED_A_SECOND)
+        if step is JobStep.ASK and not self._lookups.take(now):
+            return self._queue.add(key, 1 / _LOOKUP_RATE)
         log.info("changing a job", job=managed.job.spoken_name, step=step.name, group=key)
-        self._asked[key] = asked
-        undone, is_first = partial(self._asked.pop, key, None), step not in _NOT_URGENT
+        self._written[key] = written
+        undone, is_first = partial(self._written.pop, key, None), step not in _NOT_URGENT
         self.write(key, partial(self._take_step, step, managed), undone=undone, first=is_first)
 
     def _take_step(self, step: JobStep, managed: ManagedJob) -> None:
@@ -296,7 +296,7 @@ class JobsController(RecordingController[GroupKey]):
         ]
         newest = max(refusals, key=lambda each: each.at, default=None)
         self._ledger.record_refusal(job.group, newest.message if newest else "")
-        self._asked.pop(job.group, None)
+        self._written.pop(job.group, None)
         self._queue.add(job.group)
 
     def _give_up(self, managed: ManagedJob) -> None:

@@ -37,13 +37,13 @@ class PodConditionsController(PacedController[GroupKey]):
         self,
         context: ControllerContext,
         policy: ConditionPolicy,
-        asking: ProvisioningQueues,
+        queues: ProvisioningQueues,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(context)
         self._policy = policy
-        self._asking = asking
-        self._queue_turns = ProvisioningTurns(asking)
+        self._queues = queues
+        self._queue_turns = ProvisioningTurns(queues)
         self._now = now
 
     def prepare(self) -> None:
@@ -81,7 +81,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return ()
 
     def _is_by_request(self, decision: GroupDecision) -> bool:
-        return self._asking.get(decision.queue) is not None
+        return self._queues.get(decision.queue) is not None
 
     def reconcile(self, key: GroupKey) -> None:
         """Write the conditions of a group. A partly written group stays ahead of groups of the same time."""

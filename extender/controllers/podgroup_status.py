@@ -3,9 +3,8 @@
 There are four lanes. A change of a group's course is written at once; then numbers of members that run or
 have ended; then the first places of each queue; and then messages in which only other numbers changed: one
 other pod may change those of ten thousand groups. All numbers share a budget. A group whose members are still
-being created waits, too: most are complete before it is worth reporting that they are not. So does the note
-of the queue that took a group in, while that is open: it goes with what is written next, and at once when the
-queue closes.
+being created waits, too: most are complete before it is worth reporting that they are not. So does the record
+of the queue that a group has entered: it goes with the next write, or at once when the queue closes.
 
 A PodGroup that Muster makes says from the beginning why its group waits.
 
@@ -61,10 +60,10 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     scheduled: bool  # the status of the Scheduled condition
     reason: str  # the reason of that condition
     detail: str  # the message of that condition
-    ran_with: int | None  # how many members it needed when it had fully run; None: it never did
+    ran_with: int | None  # number of members that it needed when it ran fully; None: it never did
     numbers: tuple[int, int, int]  # members that run, have succeeded, have failed
-    queue_uid: str  # the queue that took it in; empty if none did
-    admitted: bool  # its start was admitted and is not whole yet
+    queue_uid: str  # the queue that it has entered; empty: none
+    admitted: bool  # its start was admitted and is not complete yet
     start_timeouts: int  # how often in a row its start was undone
     waiting: WaitingStatus | None  # details, except since when it waits; None: it does not wait
     lost_work: int  # the seconds of its work that evictions have cost it
@@ -89,19 +88,19 @@ def report_of(
 ) -> ReportedStatus:
     """Return the status to write for a decision.
 
-    The UID of the queue that took the group in stays recorded after the queue is gone: that is how its
-    groups are found. Lost work stays lost.
+    The UID of the queue that the group has entered stays recorded after the queue is gone: its groups are
+    found by it. Lost work stays lost.
 
     Args:
         decision: The newest decision on the group.
-        why: As far as it is computed.
+        why: The reason of its wait, if it is computed.
         ran_with: The number of members needed when all had nodes; None: it never was so.
         queue_uid: The queue that the group is in now.
         admitted: Whether its start was admitted and is not complete.
         undone: How many starts in a row failed; None if the job counts them.
         lost_work: Seconds of work lost to evictions.
         written: The status in the API server.
-        estimate: That of another process is kept until there is one.
+        estimate: The new estimate; without one, the written one of another process stays.
     """
     life = decision.life
     change = why.change.sentence if why and why.change else ""
@@ -177,21 +176,21 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     before = {condition.type: condition for condition in group.status.conditions or ()}
     dated_ours = [with_transition_time(condition, before.pop(condition.type, None)) for condition in ours]
     before.pop(STOOD_WHOLE, None)
-    notes: dict[str, str | None] = {}  # annotations; None removes one
+    annotations: dict[str, str | None] = {}  # None removes one
     if report.queue_uid:
-        notes.update(entry_annotation(report.queue_uid, uid))
+        annotations.update(entry_annotation(report.queue_uid, uid))
     if report.admitted is not markers.records_admitted(group.metadata):
-        notes.update(markers.admitted_record(uid, report.admitted))
+        annotations.update(markers.admitted_record(uid, report.admitted))
     if report.start_timeouts != markers.recorded_timeouts(group.metadata):
-        notes[START_TIMEOUTS] = str(report.start_timeouts) if report.start_timeouts else None
+        annotations[START_TIMEOUTS] = str(report.start_timeouts) if report.start_timeouts else None
     if report.lost_work != markers.recorded_lost(group.metadata):
-        notes.update(markers.lost_record(uid, report.lost_work))
-    recorded = {"annotations": notes} if notes else {}
+        annotations.update(markers.lost_record(uid, report.lost_work))
+    recorded = {"annotations": annotations} if annotations else {}
     waiting: dict[str, Any] | None = None  # null removes the field
     if report.waiting is not None:  # all fields, since a merge patch keeps those that it does not name
-        held, scheduled = group.status.waiting, condition(group.status.conditions, SCHEDULED)
-        is_same = held is not None and scheduled is not None and scheduled.reason == report.reason
-        since = (held.since if held is not None and is_same else None) or timestamp(datetime.now(UTC))
+        written, scheduled = group.status.waiting, condition(group.status.conditions, SCHEDULED)
+        is_same = written is not None and scheduled is not None and scheduled.reason == report.reason
+        since = (written.since if written is not None and is_same else None) or timestamp(datetime.now(UTC))
         waiting = dict.fromkeys(WaitingStatus.__struct_encode_fields__)
         waiting |= msgspec.to_builtins(replace(report.waiting, since=since))
         if report.waiting.estimate is not None:
@@ -218,7 +217,10 @@ def first_status(decision: GroupDecision | None) -> dict[str, Any]:
     if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _PASSING_REASONS:
         return {}
     group = PodGroup(Meta())
-    published = report_of(decision, None, None, "", False, None, 0, written=reported(group))
+    written = reported(group)
+    published = report_of(
+        decision, None, ran_with=None, queue_uid="", admitted=False, undone=None, lost_work=0, written=written
+    )
     status: dict[str, Any] = patch(group, published)["status"]
     waiting = {name: value for name, value in status["waiting"].items() if value is not None}
     return {"phase": published.phase, "waiting": waiting, "conditions": status["conditions"]}
@@ -237,11 +239,9 @@ class WriteBackoff:
         self._written: dict[Hashable, tuple[Hashable, int, float]] = {}
 
     def pause(self, of: Hashable, what: Hashable) -> float:
-        """Return the seconds until `what` may be written to the object `of`.
+        """Return the seconds until `what` may be written to the object `of`; 0 counts as written now.
 
-        0: now, and it counts as written.
-
-        Anything other than what was written last may be written at once.
+        Anything other than the last written value may be written at once.
         """
         now = self._clock()
         before, times, until = self._written.get(of, (None, 0, 0.0))
@@ -411,7 +411,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self._numbers_at[key] = max(due, now + _SETTLING)
             self.write(key, partial(self._patch, key))
         elif now >= due and self._budget.take(now, _COST[lane]):
-            self._changes.work_out(self._decisions, decision)
+            self._changes.compute(self._decisions, decision)
             if self._desired_status(key, decision, written) != written:
                 self._numbers_at[key] = now + _PACE[lane]
                 self.write(key, partial(self._patch, key))
@@ -443,25 +443,25 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if record is None or record.origin is Origin.VOLCANO:
             return
         members, _, admitted, undone, lost_work = self._ledger.groups.history(key)
-        notes: dict[str, str | None] = {}
+        annotations: dict[str, str | None] = {}
         if members is not None and members != record.ran_with:
-            notes.update(markers.whole_record(record.uid, members))
+            annotations.update(markers.whole_record(record.uid, members))
         if admitted is not record.admitted:
-            notes.update(markers.admitted_record(record.uid, admitted))
+            annotations.update(markers.admitted_record(record.uid, admitted))
         if undone is not None and undone != record.start_timeouts:
-            notes[START_TIMEOUTS] = str(undone) if undone else None
+            annotations[START_TIMEOUTS] = str(undone) if undone else None
         if lost_work > record.lost_work:
-            notes.update(markers.lost_record(record.uid, lost_work))
-        if notes:
-            kind, annotation = GROUP_KINDS[record.origin], self._cluster.record_on_group
-            self.write(key, partial(annotation, kind, record.namespace, record.name, record.uid, notes))
+            annotations.update(markers.lost_record(record.uid, lost_work))
+        if annotations:
+            kind, annotate = GROUP_KINDS[record.origin], self._cluster.record_on_group
+            self.write(key, partial(annotate, kind, record.namespace, record.name, record.uid, annotations))
         reason = SCHEDULED if members is not None else str(decision.reason or record.last_reason)
         if record.origin is Origin.NATIVE and record.last_reason not in (reason, SCHEDULED):
             published = markers.native_condition(reason)
             if reason == SCHEDULED or not record.last_reason:
                 published["lastTransitionTime"] = timestamp(datetime.now(UTC))
-            tell = self._cluster.set_group_condition
-            write = partial(tell, record.namespace, record.name, record.uid, published)
+            set_condition = self._cluster.set_group_condition
+            write = partial(set_condition, record.namespace, record.name, record.uid, published)
             self.write(key, write, of=INITIALLY_SCHEDULED)
 
     def _desired_status(

@@ -131,24 +131,24 @@ class ProvisioningQueues:
 class ProvisioningTurns:
     """Groups that are due since the setting of their queue changed. Each consumer has its own."""
 
-    def __init__(self, asking: ProvisioningQueues) -> None:
-        self._asking = asking
+    def __init__(self, queues: ProvisioningQueues) -> None:
+        self._queues = queues
         self._dirty: set[str] = set()  # queues that the watch has shown since the last call
         self._seen: dict[str, Provisioning] = {}
         self._served = False
-        asking.queues.listen(self._dirty.add)
+        queues.queues.listen(self._dirty.add)
 
     def groups(self, decisions: Decisions) -> Iterator[GroupKey]:
         """Yield the groups of queues whose setting changed, once for each change."""
         changed = set()
         while self._dirty:
             queue = self._dirty.pop()
-            before, now = self._seen.pop(queue, None), self._asking.written(queue)
+            before, now = self._seen.pop(queue, None), self._queues.written(queue)
             if now is not None:
                 self._seen[queue] = now
             if before != now:
                 changed.add(queue)
-        if self._served is not (served := self._asking.served()):
+        if self._served is not (served := self._queues.served()):
             self._served = served
             changed |= self._seen.keys()
         if changed:
@@ -164,21 +164,21 @@ class ProvisioningController(PacedController[GroupKey]):
     def __init__(
         self,
         context: ControllerContext,
-        asking: ProvisioningQueues,
+        queues: ProvisioningQueues,
         requests: ProvisioningRequests,
         policy: ConditionPolicy,
     ) -> None:
-        self._asking = asking
+        self._queues = queues
         self._requests = requests
         self._policy = policy
-        self._queue_turns = ProvisioningTurns(asking)
+        self._queue_turns = ProvisioningTurns(queues)
         super().__init__(context)
         requests.listen(self._on_change)
 
     def prepare(self) -> None:
         super().prepare()
         self._withdrawals = TokenBucket(_WITHDRAWN_RATE, _WITHDRAWN_BURST, self._clock())
-        self._turns: dict[GroupKey, tuple[str, float]] = {}  # the request needed, since when: in seconds
+        self._turns: dict[GroupKey, tuple[str, float]] = {}  # the needed request, and since when, in seconds
         self._made: dict[GroupKey, str] = {}  # the request that is being made, or was, by this process
 
     def on_stopped_leading(self) -> None:
@@ -197,14 +197,14 @@ class ProvisioningController(PacedController[GroupKey]):
             if (
                 key in self._turns
                 or self._requests.requests_of(key)
-                or (decision and self._asking.get(decision.queue))
+                or (decision and self._queues.get(decision.queue))
             ):
                 yield key
         yield from self._queue_turns.groups(decisions)
 
     def reconcile(self, key: GroupKey) -> None:
         is_reviewed = key in self._decisions.groups or self._ledger.groups.record(key) is None
-        if not (self._asking.served() and is_reviewed):  # until then, existing requests may be needed
+        if not (self._queues.served() and is_reviewed):  # until then, existing requests may be needed
             return self._queue.move(key, _AGAIN)
         wanted = self._desired_request(key)
         # Requests that are not the wanted one, or bring no nodes any more, are deleted as the budget
@@ -234,7 +234,7 @@ class ProvisioningController(PacedController[GroupKey]):
         decision, group = self._decisions.groups.get(key), self._ledger.groups.record(key)
         if decision is None or group is None or not self._policy.nodes_help(decision):
             return None
-        provisioning = self._asking.get(decision.queue)
+        provisioning = self._queues.get(decision.queue)
         members = (pod for pod in self._ledger.groups.members(key) if self._policy.wants_nodes(decision, pod))
         return wanted_request(group, provisioning, members) if provisioning else None
 
@@ -298,9 +298,9 @@ def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any
 def wanted_request(
     group: GroupRecord, provisioning: Provisioning, members: Iterable[PodRecord]
 ) -> NodesWanted | None:
-    """Return the request for all pending members without gates of others.
+    """Return the request for all pending members without other gates; None without members.
 
-    None: there are none, or they have too many shapes.
+    None also if they have too many shapes.
     """
     waiting = [pod for pod in members if pod.waiting and not pod.foreign_gates]
     waiting.sort(key=attrgetter("order"))

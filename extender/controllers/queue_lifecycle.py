@@ -139,7 +139,7 @@ class OrphanedPodGroupsController(Controller[str]):
 
     def prepare(self) -> None:
         self._orphans: dict[str, Orphan] = {}
-        self._gone: frozenset[str] = frozenset()  # UIDs of their queues that the API server does not have
+        self._gone: frozenset[str] = frozenset()  # UIDs of queues that the API server does not have
 
     def on_stopped_leading(self) -> None:
         self._orphans = {}

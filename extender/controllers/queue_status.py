@@ -9,8 +9,8 @@ evicted, whatever the budget.
 The status of a LocalQueue says whether its queue exists, how many groups it has, and what they hold. The
 ledger reports the changed ones. A changed condition is written at once.
 
-While pods are left to Volcano's scheduler, the numbers are left to it too: it counts none of Muster's pods
-and Muster none of its, and each would correct the other once a second.
+While pods are left to Volcano's scheduler, the numbers are left to it, too. Each of both counts only its own
+pods, and would correct the other once a second.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -109,9 +109,9 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
     if ledger.pods.left:
         return
     for name, decision in ledger.decisions.queues.items():
-        taken = {(it, last.group, last.at) for it, last in decision.reclaimed.items() if it.queue == losing}
-        record = ledger.registry.queues.get(name) if taken else None
-        if record is None or taken <= {(it, last.group, last.at) for it, last in record.reclaimed.items()}:
+        decided = {(it, last.group, last.at) for it, last in decision.reclaimed.items() if it.queue == losing}
+        record = ledger.registry.queues.get(name) if decided else None
+        if record is None or decided <= {(it, last.group, last.at) for it, last in record.reclaimed.items()}:
             continue
         changes = {"reclaimed": msgspec.to_builtins(reclaims(decision))}
         try:
@@ -237,9 +237,9 @@ class QueueStatusController(QueueController[QueueCopy]):
         queue, meta = copy.queue, copy.queue.metadata
         version = {"resourceVersion": meta.resource_version}
         if decision.mark is not Mark.KEEP:
-            markers = {CLOSED_BY_PARENT: "true" if decision.mark is Mark.PUT else None}
-            marking = {"metadata": {**version, "annotations": markers}}
-            return self._cluster.patch_queue(meta.name, meta.uid, marking)
+            annotations = {CLOSED_BY_PARENT: "true" if decision.mark is Mark.PUT else None}
+            patch = {"metadata": {**version, "annotations": annotations}}
+            return self._cluster.patch_queue(meta.name, meta.uid, patch)
         changes = status_changes(queue, decision, numbers=not self._shared)
         state = changes.pop("state", None)
         if state is not None:
@@ -274,18 +274,11 @@ class QueueStatusController(QueueController[QueueCopy]):
 
 def _state(decision: QueueDecision) -> tuple[object, ...]:
     """Return a decision without its numbers."""
-    about = (
-        decision.uid,
-        decision.state,
-        decision.mark,
-        decision.closed_above,
-        decision.deleting,
-        decision.fault,
-    )
-    return (*about, *decision.unmet, *decision.missing_flavors, decision.above_nodes)
+    state = (decision.uid, decision.state, decision.mark, decision.closed_above, decision.deleting)
+    return (*state, decision.fault, *decision.unmet, *decision.missing_flavors, decision.above_nodes)
 
 
-ACTIVE = "Active"  # the condition that says whether it leads to a queue
+ACTIVE = "Active"  # condition of a LocalQueue: it leads to a queue
 
 
 class LocalQueueReport(msgspec.Struct, frozen=True):

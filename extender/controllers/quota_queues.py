@@ -134,7 +134,7 @@ class QuotaQueuesController(RecordingController[str]):
     ) -> None:
         self._quotas, self._queues, self._is_read = quotas, queues, is_read
         super().__init__(context, recorder)
-        queues.listen(self._touch)
+        queues.listen(self._on_change)
 
     def prepare(self) -> None:
         self._made: set[str] = set()  # queues that carry a quota
@@ -157,7 +157,7 @@ class QuotaQueuesController(RecordingController[str]):
         """Return the faults that users have to correct, in quotas, and in queues with the same names."""
         return [*self._quotas.plan.faults, *self._refused.copy().values()]
 
-    def _touch(self, name: str) -> None:
+    def _on_change(self, name: str) -> None:
         copy = self._queues.get(name)
         if copy is not None and quota_source(copy.queue):
             self._made.add(name)
@@ -188,7 +188,7 @@ class QuotaQueuesController(RecordingController[str]):
         self._report()
 
     def _ends(self, name: str) -> bool:
-        """Return whether no quota asks any more for a queue that was made from one."""
+        """Return whether a queue was made from a quota that does not ask for it any more."""
         copy, plan = self._queues.get(name), self._quotas.plan
         source = quota_source(copy.queue) if copy else ""
         if not source or name in plan.queues or source in plan.unsure:

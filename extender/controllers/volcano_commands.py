@@ -4,8 +4,8 @@ A Command is recorded on its job before it is removed:
 
     Command ──► annotation kube-muster.io/last-command: UID/ACTION/VERSION ──► status of the job
 
-VERSION is the job's status.version at that time. Whatever ends pods raises it, in the write with the new
-phase: so a record of an older version is done, also after a crash between any two of these writes.
+VERSION is the job's status.version at that time. An action that ends pods raises the version in the write of
+the new phase: so a record with an older version is done, even after a crash between two of these writes.
 """
 
 import threading
@@ -36,20 +36,20 @@ ACTIONS = (Action.ABORT, Action.RESUME, Action.RESTART, Action.TERMINATE, Action
 _AGAIN = 3.0  # seconds after which a step without visible effect is tried again
 
 
-class Asked(NamedTuple):
+class PendingAction(NamedTuple):
     """Pending action of a Command on a job."""
 
     command: str  # its UID
     action: Action
 
 
-def asked_of(job: VolcanoJob) -> Asked | None:
+def pending_action(job: VolcanoJob) -> PendingAction | None:
     recorded = (job.metadata.annotations or {}).get(LAST_COMMAND, "")
     command, _, rest = recorded.partition("/")
     action, _, version = rest.partition("/")
     if action not in ACTIONS or version != str(job.status.version):
         return None
-    return Asked(command, Action(action))
+    return PendingAction(command, Action(action))
 
 
 def volcano_job_reference(job: VolcanoJob) -> Reference:
@@ -58,7 +58,7 @@ def volcano_job_reference(job: VolcanoJob) -> Reference:
 
 
 class VolcanoCommandsController(RecordingController[str]):
-    """Controller of Commands by UID, and the sink of their watch. `is_left`: to Volcano."""
+    """Controller of Commands by UID, and the sink of their watch. `is_left`: whether Volcano obeys them."""
 
     name = "volcano-commands"
 
@@ -118,7 +118,7 @@ class VolcanoCommandsController(RecordingController[str]):
             self.write(uid, partial(self._look_for_job, command))
         elif (job.metadata.annotations or {}).get(LAST_COMMAND, "").startswith(f"{uid}/"):
             self.write(uid, partial(self._remove, command))
-        elif (asked := asked_of(job)) is None or self._copies.obeyed.get(target) == asked.command:
+        elif (pending := pending_action(job)) is None or self._copies.obeyed.get(target) == pending.command:
             self.write(uid, partial(self._record, command, job))
 
     def _record(self, command: Command, job: VolcanoJob) -> None:

@@ -162,8 +162,8 @@ class VolcanoCopies:
             mine.made[name] = _Made(None, self._clock())
             return True
 
-    def end(self, uid: Uid, name: str, answer: Json | None) -> None:
-        """Record the created or existing pod of an answer; None: the creation failed."""
+    def end_creation(self, uid: Uid, name: str, answer: Json | None) -> None:
+        """Record the created or existing pod in the `answer`; None: the creation failed."""
         pod = pod_of(answer) if answer is not None else None
         with self._lock:
             mine = self._pods[uid]
@@ -176,7 +176,8 @@ class VolcanoCopies:
 
     def record_deletion(self, uid: Uid, pod: JobPod, succeeded: bool = True) -> None:
         with self._lock:
-            (self._pods[uid].deleted.add if succeeded else self._pods[uid].deleted.discard)(pod.uid)
+            deleted = self._pods[uid].deleted
+            (deleted.add if succeeded else deleted.discard)(pod.uid)
             self._drop_if_empty(uid)
 
     def forget_writes(self) -> None:

@@ -54,7 +54,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # by CronJob, even before it is shown
         self._owners: dict[Uid, Uid] = {}  # owners of these Jobs
         self._writing: set[Uid] = set()
-        self._said: dict[Uid, str] = {}  # reported fault of each CronJob
+        self._reported: dict[Uid, str] = {}  # reported fault of each CronJob
         self._knows_all = False  # whether all CronJobs have been due since this replica runs them
 
     def on_stopped_leading(self) -> None:
@@ -70,7 +70,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
     def remove(self, gone: Removed) -> None:
         with self._lock:
             self._crons.pop(Uid(gone.uid), None)
-            self._said.pop(Uid(gone.uid), None)
+            self._reported.pop(Uid(gone.uid), None)
         self._queue.forget(Uid(gone.uid))
 
     def on_job(self, job: VolcanoJob) -> None:
@@ -119,10 +119,10 @@ class VolcanoCronJobsController(RecordingController[Uid]):
 
     def _report(self, cron: CronJob, plan: CronPlan) -> None:
         text = "; ".join(remark.message for remark in plan.remarks)
-        if text and text != self._said.get(Uid(cron.metadata.uid)):
+        if text and text != self._reported.get(Uid(cron.metadata.uid)):
             for remark in plan.remarks:
                 self._recorder.record(_cron_job_reference(cron), *remark)
-        self._said[Uid(cron.metadata.uid)] = text
+        self._reported[Uid(cron.metadata.uid)] = text
 
     def _end(self, uid: Uid) -> None:
         self._writing.discard(uid)

@@ -21,7 +21,7 @@ from extender.api.workloads.operators import VOLCANO_COMMANDED, VOLCANO_JOB
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import EventRecorder
 from extender.controllers.objects import ObjectStore
-from extender.controllers.volcano_commands import asked_of, volcano_job_reference
+from extender.controllers.volcano_commands import pending_action, volcano_job_reference
 from extender.controllers.volcano_copies import LostPod, VolcanoCopies
 from extender.controllers.volcano_objects import JobObjects, difference
 from extender.domain.model.reasons import EventReason
@@ -35,7 +35,7 @@ from extender.volcano.admission import with_defaults
 from extender.volcano.plan import JobView, Plan, PodToCreate, Remark, plan
 from extender.volcano.plugins import SECRET_RECORD, secret_name
 from extender.volcano.pods import JobPod, group_name
-from extender.volcano.policies import JobRequest, made_up_for, request_of
+from extender.volcano.policies import JobRequest, replaced_in_time, request_for_lost_pod
 from extender.volcano.states import ACTIVE, phase_of
 
 log = logger(__name__)
@@ -46,7 +46,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds without creations, after one
 _TAKEN_FOR = 30.0  # seconds after which a name that another pod had is tried again
 _CLAIMS_AGAIN = 5.0  # seconds after which a claim that is missing is looked for again
 _LACKS_PODS = (EventReason.CLAIM_MISSING, EventReason.POD_NAME_TAKEN)
-_OF_TURN = ("state", "version", "retryCount", "controlledResources", "minAvailable")  # fields of a status
+# Fields of the status that are written before the step that they announce.
+_OF_STEP = ("state", "version", "retryCount", "controlledResources", "minAvailable")
 
 
 class _Pause(NamedTuple):
@@ -61,7 +62,7 @@ class _JobMemory:
         self.writing = False  # whether a status write is in progress: nothing is planned meanwhile
         self.counts_at: float | None = None  # when its counts are to be written
         self.pace = _PACE
-        self.said: tuple[Remark, ...] = ()
+        self.reported: tuple[Remark, ...] = ()
         self.has_group = False  # whether its PodGroup was created, even if the watch has not shown it
         self.lost: dict[str, JobRequest] = {}  # requests of its policies, by lost pod
         self.taken: dict[str, float] = {}  # names that other owners' pods have, and when that was seen
@@ -138,14 +139,14 @@ class VolcanoJobsController(RecordingController[Uid]):
         if job is None or job.metadata.deletion_timestamp is not None or not self._knows_all:
             return
         memory, now = self._records.setdefault(uid, _JobMemory()), self._wall_clock()
-        let_go = not _waits(job) or not self._is_queued(job)
-        if memory.writing or (let_go and self._looks_up_claims(job, memory)):
+        may_have_pods = not _waits(job) or not self._is_queued(job)
+        if memory.writing or (may_have_pods and self._looks_up_claims(job, memory)):
             return
-        if let_go and self._lacks_group(job, memory):
+        if may_have_pods and self._lacks_group(job, memory):
             return self._write_first(uid, memory, partial(self._make_group, job, memory))
         pods = self.copies.pods_of(uid)
         request = self._request(job, memory, pods, now)
-        found = plan(self._view(job, memory, pods, let_go, request, now))
+        found = plan(self._view(job, memory, pods, may_have_pods, request, now))
         self._carry_out(uid, job, memory, found, request)
         if found.due_at is not None:
             self._queue.add(uid, max(found.due_at - now, 0.0))
@@ -164,7 +165,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         job: VolcanoJob,
         memory: _JobMemory,
         pods: list[JobPod],
-        let_go: bool,
+        may_have_pods: bool,
         request: JobRequest | None,
         now: float,
     ) -> JobView:
@@ -173,33 +174,33 @@ class VolcanoJobsController(RecordingController[Uid]):
         if memory.taken:
             self._queue.add(Uid(job.metadata.uid), min(memory.taken.values()) - since)
         phase = group.status.phase if group is not None else ""
-        return JobView(job, pods, let_go, now, request, memory.taken.keys(), memory.claims, phase)
+        return JobView(job, pods, may_have_pods, now, request, memory.taken.keys(), memory.claims, phase)
 
     def _request(
         self, job: VolcanoJob, memory: _JobMemory, pods: list[JobPod], now: float
     ) -> JobRequest | None:
         """Return the request of a Command, else of a lost pod that was not replaced in time."""
-        asked = asked_of(job)
-        if asked is not None and self.copies.obeyed.get(Uid(job.metadata.uid)) != asked.command:
-            text = f"a Command asked for {asked.action}"
-            return JobRequest(asked.action, reason="CommandIssued", message=text)
-        for lost in made_up_for(memory.lost.copy().values(), pods, now):  # a copy: the watch adds to it
+        pending = pending_action(job)
+        if pending is not None and self.copies.obeyed.get(Uid(job.metadata.uid)) != pending.command:
+            text = f"a Command asked for {pending.action}"
+            return JobRequest(pending.action, reason="CommandIssued", message=text)
+        for lost in replaced_in_time(memory.lost.copy().values(), pods, now):  # a copy: the watch adds to it
             del memory.lost[lost.pod]
         return min(memory.lost.copy().values(), key=lambda lost: lost.at, default=None)
 
     def _record_lost(self, lost: LostPod) -> None:
         job = self.copies.get(lost.owner)
         if job is not None and job.metadata.deletion_timestamp is None and self._knows_all:
-            request = request_of(with_defaults(job), lost.pod, self._wall_clock())
+            request = request_for_lost_pod(with_defaults(job), lost.pod, self._wall_clock())
             if request is not None:  # the pod may be lost again before the request is due
                 self._records.setdefault(lost.owner, _JobMemory()).lost.setdefault(request.pod, request)
 
-    def _has_obeyed(self, job: VolcanoJob, memory: _JobMemory, request: JobRequest | None) -> None:
+    def _record_obeyed(self, job: VolcanoJob, memory: _JobMemory, request: JobRequest | None) -> None:
         if request is not None and request is memory.lost.get(request.pod):
             if request.at <= self._wall_clock():
                 del memory.lost[request.pod]
-        elif request is not None and (asked := asked_of(job)) is not None:
-            self.copies.record_obeyed(Uid(job.metadata.uid), asked.command)
+        elif request is not None and (pending := pending_action(job)) is not None:
+            self.copies.record_obeyed(Uid(job.metadata.uid), pending.command)
 
     def _looks_up_claims(self, job: VolcanoJob, memory: _JobMemory) -> bool:
         """Return whether the claims that a job names have to be looked up first."""
@@ -224,9 +225,9 @@ class VolcanoJobsController(RecordingController[Uid]):
         self, uid: Uid, job: VolcanoJob, memory: _JobMemory, found: Plan, request: JobRequest | None
     ) -> None:
         changes = difference(msgspec.to_builtins(job.status), msgspec.to_builtins(found.status))
-        if changes.keys() & _OF_TURN:
+        if changes.keys() & _OF_STEP:
             return self._write_status(uid, job, memory, changes, found.remarks, request)
-        self._has_obeyed(job, memory, request)
+        self._record_obeyed(job, memory, request)
         self._report(job, memory, found.remarks)
         for remark in found.remarks:
             if remark.reason in _LACKS_PODS:  # other groups may use its capacity meanwhile
@@ -251,7 +252,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             self._create_all(uid, job, memory, found.creates)
 
     def _write_first(self, uid: Uid, memory: _JobMemory, write: WriteJob) -> None:
-        """Write the status first, and reconcile the job again after that."""
+        """Submit a write that comes before the rest of the plan; reconcile the job again after it."""
 
         def written() -> None:
             write()
@@ -275,7 +276,7 @@ class VolcanoJobsController(RecordingController[Uid]):
     ) -> None:
         def put() -> None:
             state = self._put_status(job, changes).status.state
-            self._has_obeyed(job, memory, request)
+            self._record_obeyed(job, memory, request)
             self._report(job, memory, remarks)
             memory.counts_at = None
             memory.pace = _PACE if "state" in changes else min(2 * memory.pace, _LONGEST_PACE)
@@ -300,9 +301,9 @@ class VolcanoJobsController(RecordingController[Uid]):
 
     def _report(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
         for remark in remarks:
-            if remark not in memory.said:
+            if remark not in memory.reported:
                 self._recorder.record(volcano_job_reference(job), *remark)
-        memory.said = remarks
+        memory.reported = remarks
 
     def _make_group(self, job: VolcanoJob, memory: _JobMemory) -> None:
         meta = job.metadata
@@ -314,7 +315,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             memory.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
     def _apply_objects(self, job: VolcanoJob, memory: _JobMemory) -> None:
-        """Make the objects of the job's plugins. Until they exist, it makes no pods and claims nothing.
+        """Make the objects of the job's plugins. Until they exist, the job gets no pods.
 
         The name of its Secret is written into the status first: pods are made with the name that is there.
         """
@@ -347,7 +348,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             return self._queue.add(uid, rest)
         for pod in pods:
             if self.copies.begin_creation(uid, pod.name):
-                undone = partial(self.copies.end, uid, pod.name, None)
+                undone = partial(self.copies.end_creation, uid, pod.name, None)
                 self.write(uid, partial(self._create, job, memory, pod), of=(uid, pod.name), undone=undone)
 
     def _create(self, job: VolcanoJob, memory: _JobMemory, pod: PodToCreate) -> None:
@@ -357,17 +358,17 @@ class VolcanoJobsController(RecordingController[Uid]):
             memory.pause = None
         except Conflict:
             memory.taken[pod.name] = self._clock()
-            self._has_paused(memory)
+            self._begin_pause(memory)
         except Refused as fault:  # a quota, for example, would refuse the other pods, too
             if fault.transient:
                 raise
-            if self._has_paused(memory):
+            if self._begin_pause(memory):
                 self._objects.report_refusal(job, f"Error creating: {fault.message}")
                 self._ledger.record_refusal(_group_key(job), fault.message)
-        self.copies.end(uid, pod.name, answer)
+        self.copies.end_creation(uid, pod.name, answer)
         self._queue.add(uid)
 
-    def _has_paused(self, memory: _JobMemory) -> bool:
+    def _begin_pause(self, memory: _JobMemory) -> bool:
         """Begin a pause, unless there is one; return whether it began. Each is twice as long as the last.
 
         A user may have taken the names of thousands of pods.
@@ -382,8 +383,8 @@ class VolcanoJobsController(RecordingController[Uid]):
 
 def _waits(job: VolcanoJob) -> bool:
     """Return whether the job waits: neither Muster nor Volcano has started it."""
-    memory = {"annotations": job.metadata.annotations or {}}
-    return VOLCANO_COMMANDED.waits({"metadata": memory, "status": msgspec.to_builtins(job.status)})
+    metadata = {"annotations": job.metadata.annotations or {}}
+    return VOLCANO_COMMANDED.waits({"metadata": metadata, "status": msgspec.to_builtins(job.status)})
 
 
 def _group_key(job: VolcanoJob) -> GroupKey:

@@ -1,4 +1,4 @@
-"""CronJobs of batch.volcano.sh: which Jobs are due, which are in the way, and which are too old to be kept.
+"""CronJobs of batch.volcano.sh: Jobs that are due, that prevent a new one, and that are too old.
 
 As in Kubernetes' CronJobs, only the last of several missed times counts, a Job is named by its minute, so
 that no time makes two, and all state is in the status and in the Jobs themselves.
@@ -27,7 +27,7 @@ JOB_VERSION = VOLCANO_JOB.api_version  # of CronJobs, too
 SCHEDULED_AT = "volcano.sh/cronjob-scheduled-timestamp"  # annotation of a Job
 _LONGEST = 200  # characters of a schedule, and of a time zone
 _LONGEST_NAME = 52  # of 63, since a Job's name is a label of its pods: 11 are for the minute
-_RESERVED_SUCCEEDED, _RESERVED_FAILED = 3, 1
+_SUCCEEDED_LIMIT, _FAILED_LIMIT = 3, 1  # default numbers of ended Jobs that stay
 _FAILED = (JobPhase.FAILED, JobPhase.TERMINATED)
 _MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -125,7 +125,7 @@ def _phase(job: VolcanoJob) -> JobPhase:
 
 
 def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active: Sequence[VolcanoJob]) -> CronJobStatus:
-    """Return the status as the Jobs show it, which are newer if Muster was stopped in between."""
+    """Return the status that follows from the Jobs: it may lag behind them after a stop of Muster."""
     before = cron.status
     scheduled = [(job.metadata.annotations or {}).get(SCHEDULED_AT) for job in jobs]
     succeeded = [job.status.state.last_transition_time for job in jobs if _phase(job) is JobPhase.COMPLETED]
@@ -144,8 +144,8 @@ def _too_old(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...
     """Return the Jobs that have ended, except the newest few."""
     spec = cron.spec
     limits = (
-        ((JobPhase.COMPLETED,), spec.successful_jobs_history_limit, _RESERVED_SUCCEEDED),
-        (_FAILED, spec.failed_jobs_history_limit, _RESERVED_FAILED),
+        ((JobPhase.COMPLETED,), spec.successful_jobs_history_limit, _SUCCEEDED_LIMIT),
+        (_FAILED, spec.failed_jobs_history_limit, _FAILED_LIMIT),
     )
     found: list[VolcanoJob] = []
     for phases, limit, default in limits:

@@ -17,7 +17,7 @@ from extender.domain.model.reasons import EventReason
 from extender.volcano.admission import RETRIES, is_too_large, job_warnings, review_new, with_defaults
 from extender.volcano.plugins import plugins_of, whole_pod
 from extender.volcano.pods import JobPod, claim_names, owned, pod_name
-from extender.volcano.policies import JobRequest, aims_at, asked_for, target_of
+from extender.volcano.policies import JobRequest, aims_at, policy_requests, target_of
 from extender.volcano.states import (
     ACTIVE,
     ENDED,
@@ -26,9 +26,9 @@ from extender.volcano.states import (
     Action,
     JobPhase,
     Kill,
+    implied_phase,
     in_phase,
     initial_status,
-    led_to,
     phase_of,
     with_counts,
 )
@@ -49,19 +49,16 @@ class PodToCreate(NamedTuple):
 class Creations(NamedTuple):
     claims: tuple[Json, ...] = ()
     pods: tuple[PodToCreate, ...] = ()
-    faults: tuple[tuple[EventReason, str], ...] = ()  # what the pod lacks nevertheless
+    faults: tuple[tuple[EventReason, str], ...] = ()  # why other pods cannot be created
 
 
 def missing_creations(
     job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], most: int
 ) -> Creations:
-    """Return at most `most` missing pods; none before all `claims` exist.
-
-    Names of `foreign` pods stay free.
-    """
+    """Return the missing claims, else at most `most` missing pods. Names of `foreign` pods are left out."""
     volumes = dict(zip(claim_names(job), job.spec.volumes or (), strict=True))
     missing = {name: volume for name, volume in volumes.items() if name not in claims}
-    makes = tuple(
+    new_claims = tuple(
         owned(job, "v1", "PersistentVolumeClaim", name, spec=volume.volume_claim)
         for name, volume in missing.items()
         if volume.volume_claim is not None
@@ -72,27 +69,27 @@ def missing_creations(
         if volume.volume_claim is None
     ]
     if missing:
-        return Creations(makes, faults=tuple(faults[:MOST_NAMED]))
-    lacks = _missing_pods(job, pods, foreign)
+        return Creations(new_claims, faults=tuple(faults[:MOST_NAMED]))
+    missing_pods = _missing_pods(job, pods, foreign)
     taken = [
         (EventReason.POD_NAME_TAKEN, f"pod {name} is there, and not its own")
         for name in sorted(foreign)[:MOST_NAMED]
     ]
-    return Creations(pods=tuple(islice(lacks, most)), faults=tuple(taken))
+    return Creations(pods=tuple(islice(missing_pods, most)), faults=tuple(taken))
 
 
 def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[PodToCreate]:
-    """Yield the missing pods: those that the job needs to start, or the others once these exist.
+    """Return the missing pods: those that the job needs to start, or the others once these exist.
 
     If a task is partitioned, the needed pods are whole partitions.
     """
-    not_free, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
+    taken, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
     plugins = plugins_of(job).plugins
     tasks = [task for task in job.spec.tasks if _may_begin(task, ready)]
 
     def missing(task: TaskSpec, indices: range) -> Iterator[PodToCreate]:
         for index in indices:
-            if (name := pod_name(job.metadata.name, task.name, index)) not in not_free:
+            if (name := pod_name(job.metadata.name, task.name, index)) not in taken:
                 yield PodToCreate(name, partial(whole_pod, job, plugins, task, index))
 
     needed = chain.from_iterable(missing(task, range(min(task.least, task.replicas))) for task in tasks)
@@ -119,7 +116,7 @@ def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
 
 
 _MOST = 100  # pods created in one step, and pods deleted
-_MOST_SAID = 3  # faults of a job
+_MOST_REPORTED = 3  # faults of a job
 _LONGEST_PAUSE = 60.0  # seconds from one retry to the next
 _WAITS = "Waiting"  # reason of a job that waits again
 _SYNC = JobRequest(Action.SYNC)
@@ -199,7 +196,7 @@ def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None
         return (given if given.is_possible else _SYNC), None
     found = [given] if given is not None else []
     if phase in ACTIVE and view.may_have_pods:
-        events = asked_for(view.job, view.pods, view.group_phase)
+        events = policy_requests(view.job, view.pods, view.group_phase)
         found += [
             _with_pace(each, status) for each in events if TABLE[phase, each.action].kill is not Kill.NONE
         ]
@@ -274,7 +271,7 @@ def _pods_to_restart(
 def _implied_status(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
     """Return the status in the phase that its pods imply."""
     phase = phase_of(status.state.phase)
-    to, state = led_to(phase, status, view.job.spec), status.state
+    to, state = implied_phase(phase, status, view.job.spec), status.state
     stays = to is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
     if stays or (phase is JobPhase.RESTARTING and to is JobPhase.PENDING and kills):
         return status  # also until the watch shows the end of each pod to be restarted
@@ -310,7 +307,7 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
         text = f"{request.action}: {request.message or request.reason}"
         yield Remark("Normal", EventReason.ACTION_TAKEN, text)
     new = () if job.status.state.phase else (*map(str, review_new(job)), *job_warnings(job))  # reported once
-    for fault in new[:_MOST_SAID]:
+    for fault in new[:_MOST_REPORTED]:
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)
 
 

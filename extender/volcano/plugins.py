@@ -34,8 +34,8 @@ from extender.volcano.pods import build, owned
 _MOST_HOSTS = 100_000  # hosts in all containers of a pod: the API server refuses larger pods
 
 
-def _exposed(job: VolcanoJob) -> Iterator[str]:
-    """Yield the environment variables that would name too many hosts in each container."""
+def _excess_hosts(job: VolcanoJob) -> Iterator[str]:
+    """Yield the fault of environment variables that would name too many hosts."""
     most = max((len(containers(task.template)) for task in job.spec.tasks), default=0)
     if (hosts := job.spec.members * most) > _MOST_HOSTS:
         yield f"left out: {hosts} hosts in the containers of a pod: must be at most {_MOST_HOSTS}"
@@ -101,11 +101,11 @@ class TensorFlow(Plugin, frozen=True):
     port: Port = 2222
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
-        return _exposed(job)
+        return _excess_hosts(job)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         """Extend a pod. A single process needs nothing."""
-        if job.spec.members <= 1 or any(_exposed(job)):
+        if job.spec.members <= 1 or any(_excess_hosts(job)):
             return
         roles = {self.ps: "ps", self.worker: "worker", self.chief: "chief", self.evaluator: "evaluator"}
         cluster = {
@@ -133,15 +133,17 @@ class Mpi(Framework, frozen=True):
         return self.worker
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
-        yield from (*super().faults(job), *_exposed(job))
+        yield from (*super().faults(job), *_excess_hosts(job))
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         workers = job.spec.task(self.worker) if task.name == self.master else None
-        reported = ",".join(hosts(job, workers)) if workers is not None and not any(_exposed(job)) else None
+        names = None
+        if workers is not None and not any(_excess_hosts(job)):
+            names = ",".join(hosts(job, workers))
         for container in containers(pod):
             open_port(container, self.port, "mpijob-port")
-            if reported is not None:
-                put_env(container, {"name": "MPI_HOST", "value": reported})
+            if names is not None:
+                put_env(container, {"name": "MPI_HOST", "value": names})
 
 
 class Ray(Framework, frozen=True, rename="camel"):
@@ -189,7 +191,7 @@ _HOSTS_PATH = "/etc/volcano"
 _KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"
 _PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
 SECRET_RECORD = "plugin-ssh"  # in status.controlledResources
-_OF_ROOT, _READABLE = 0o600, 0o644  # readable by users other than root
+_OF_ROOT, _READABLE = 0o600, 0o644  # file modes: for root only, and for all users
 
 
 class Env(Plugin, frozen=True):
@@ -215,31 +217,31 @@ class Svc(Plugin, frozen=True):
         if self.publish_not_ready_addresses:
             spec["publishNotReadyAddresses"] = True
         service = owned(job, "v1", "Service", name, spec=spec)
-        reported = owned(job, "v1", "ConfigMap", f"{name}-svc", data=self._lists(job))
+        lists = owned(job, "v1", "ConfigMap", f"{name}-svc", data=self._lists(job))
         if self.disable_network_policy:
-            return service, reported
+            return service, lists
         chosen = {"matchLabels": pods}
         rule = {
             "podSelector": chosen,
             "ingress": [{"from": [{"podSelector": chosen}]}],
             "policyTypes": ["Ingress"],
         }
-        return service, reported, owned(job, "networking.k8s.io/v1", "NetworkPolicy", name, spec=rule)
+        return service, lists, owned(job, "networking.k8s.io/v1", "NetworkPolicy", name, spec=rule)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
-        spec, reported = pod["spec"], f"{job.metadata.name}-svc"
+        spec, config_map = pod["spec"], f"{job.metadata.name}-svc"
         spec["hostname"] = spec.get("hostname") or pod["metadata"]["name"]
         spec["subdomain"] = spec.get("subdomain") or job.metadata.name
-        mount(pod, {"name": reported, "configMap": {"name": reported}}, mountPath=_HOSTS_PATH)
+        mount(pod, {"name": config_map, "configMap": {"name": config_map}}, mountPath=_HOSTS_PATH)
         if self.inject_hosts_env:
             names = (name for task in job.spec.tasks for name in _variables(task))
-            variables = [_from_config_map(name, reported) for name in names]
+            variables = [_from_config_map(name, config_map) for name in names]
             for container in containers(pod):
                 put_env(container, *variables)
 
     @staticmethod
     def _lists(job: VolcanoJob) -> dict[str, str]:
-        """Return by task: its hosts, one a line, for a file; for variables with commas, and their number."""
+        """Return the ConfigMap's data, by task: a file with a host per line, a list with commas, a number."""
         lists = {}
         for task in job.spec.tasks:
             names, (listed, counted) = hosts(job, task), _variables(task)
@@ -345,11 +347,9 @@ def whole_pod(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpec, index:
 
 
 def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json | None:
-    """Return the Secret to be created once, since running pods would not see another key.
+    """Return the Secret of the plugin ssh, made once: running pods would not see another key.
 
-    None without ssh.
-
-    `make` makes new keys, for a job that does not bring its own.
+    None without the plugin. `make` makes keys for a job that does not bring its own.
     """
     ssh = next((plugin for plugin in plugins_of(job).plugins if isinstance(plugin, Ssh)), None)
     if ssh is None:

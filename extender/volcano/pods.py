@@ -50,9 +50,9 @@ class JobPod(msgspec.Struct, frozen=True):
 def pod_of(pod: Json) -> JobPod | None:
     """Return the record of a pod; None without valid annotations of task, index and version."""
     meta = _mapping(pod, "metadata")
-    notes, labels = _mapping(meta, "annotations"), _mapping(meta, "labels")
-    index, version = _number(notes.get(INDEX)), _number(notes.get(VERSION))
-    task = notes.get(ROLE) or labels.get(ROLE)
+    annotations, labels = _mapping(meta, "annotations"), _mapping(meta, "labels")
+    index, version = _number(annotations.get(INDEX)), _number(annotations.get(VERSION))
+    task = annotations.get(ROLE) or labels.get(ROLE)
     if index is None or version is None or not task:
         return None
     statuses = items_at(pod, "status", _CONTAINERS[0])
@@ -66,7 +66,7 @@ def pod_of(pod: Json) -> JobPod | None:
         version=version,
         phase=value_at(pod, ("status", "phase")) or "Pending",
         namespace=meta.get("namespace", ""),
-        retry=_number(notes.get(RETRY)) or 0,
+        retry=_number(annotations.get(RETRY)) or 0,
         partition=labels.get(PARTITION, ""),
         deleting=bool(meta.get("deletionTimestamp")),
         exit_code=ends[0].get("exitCode") if ends else None,
@@ -160,7 +160,7 @@ def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
 
 
 def claim_names(job: VolcanoJob) -> list[str]:
-    """Return the claim of each volume. Unnamed ones are the job's own, by its UID."""
+    """Return the claim of each volume. Unnamed ones are named after the job and its UID."""
     return [
         volume.volume_claim_name or f"{job.metadata.name}-{job.metadata.uid}-{number}"
         for number, volume in enumerate(job.spec.volumes or ())

@@ -2,7 +2,7 @@
 
 Events are derived from the current pods, not from earlier observations, so no restart of Muster loses one. An
 event counts until its action is done, which removes its pods, or makes them those of an older version of the
-job. Only the deletion of a pod leaves no trace: see `request_of`.
+job. Only the deletion of a pod leaves no trace: see `request_for_lost_pod`.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from extender.volcano.states import ACTIVE, TARGETED, Action, phase_of
 ANY, FAILED, EVICTED, PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
 COMPLETED, TASK_FAILED, UNKNOWN = "TaskCompleted", "TaskFailed", "Unknown"
 _UNLIMITED = -1  # maxRetry of a task
-_ASKING = frozenset(Action) - {Action.SYNC}
+_REQUESTABLE = frozenset(Action) - {Action.SYNC}
 _ON_ITS_WAY = 10.0  # seconds until a pod with capacity is bound, and its PodGroup shows that
 
 
@@ -66,11 +66,8 @@ class _Happening(NamedTuple):
     pod: JobPod | None = None
 
 
-def asked_for(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
-    """Return the requests of a job's policies, by its current pods and PodGroup.
-
-    The first due one first.
-    """
+def policy_requests(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
+    """Return the requests of a job's policies, by its current pods and PodGroup, the earliest first."""
     of_job = _rules(job.spec.policies)
     of_task = {task.name: (_rules(task.policies), of_job) for task in job.spec.tasks}
     if not (of_job or any(own for own, _ in of_task.values())):
@@ -82,7 +79,7 @@ def asked_for(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list
     return sorted((request for request in found if request is not None), key=lambda each: (each.at, each.pod))
 
 
-def request_of(job: VolcanoJob, gone: JobPod, at: float) -> JobRequest | None:
+def request_for_lost_pod(job: VolcanoJob, gone: JobPod, at: float) -> JobRequest | None:
     """Return the request about a pod whose object is gone and that Muster has not deleted itself.
 
     Pods that it deleted before a restart are known from the job's status.
@@ -99,8 +96,8 @@ def request_of(job: VolcanoJob, gone: JobPod, at: float) -> JobRequest | None:
     return _request(rules, _Happening(EVICTED, at, f"pod {gone.name} is gone", task, gone))
 
 
-def made_up_for(lost: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
-    """Return the requests that waited for a pod that runs again before they were due."""
+def replaced_in_time(lost: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
+    """Return the requests about lost pods that run again before these requests are due."""
     runs = {pod.name for pod in pods if pod.phase == "Running" and not pod.deleting}
     return [each for each in lost if each.at > now and each.pod in runs]
 
@@ -158,8 +155,8 @@ _Rules = Mapping[str | int, _Rule]  # first rule by event and by exit code
 def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
     """Return the rules, read once for all events: a job may have a thousand policies, and as many pods.
 
-    A policy whose timeout cannot be read never fits; every pod is pending at first, so that needs a
-    timeout.
+    A policy with an unreadable timeout never matches. A policy on pending pods needs a timeout, since every
+    pod is pending at first.
     """
     rules: dict[str | int, _Rule] = {}
     for place, policy in enumerate(policies or ()):
@@ -169,7 +166,7 @@ def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
             continue
         about = {*policy.all_events, *(() if policy.exit_code is None else (policy.exit_code,))}
         waits = bool(policy.timeout and about & {ANY, PENDING})
-        for each in (about - {PENDING}) | ({PENDING} if waits else set()):
+        for each in about | {PENDING} if waits else about - {PENDING}:
             rules.setdefault(each, _Rule(place, policy.action, delay))
     return rules
 
@@ -184,7 +181,7 @@ def _matching_rule(rules: _Rules, what: _Happening) -> _Rule | None:
 def _request(rules: Iterable[_Rules], what: _Happening) -> JobRequest | None:
     """Return the request of the first matching policy, even without an action."""
     rule = next((rule for each in rules if (rule := _matching_rule(each, what)) is not None), None)
-    if rule is None or rule.action not in _ASKING:
+    if rule is None or rule.action not in _REQUESTABLE:
         return None
     pod = what.pod
     request = JobRequest(

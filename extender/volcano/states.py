@@ -114,7 +114,7 @@ def phase_of(text: str) -> JobPhase:
         return JobPhase.PENDING
 
 
-def led_to(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
+def implied_phase(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
     """Return the phase that follows from the counts in `status`, without a request."""
     match phase:
         case JobPhase.PENDING:
@@ -161,7 +161,7 @@ _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded"
 
 
 def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
-    """Return the status, in phase Pending without a known phase, with what follows from its spec.
+    """Return the status with the fields that follow from the spec; in phase Pending if its phase is unknown.
 
     Newer pods show that this copy is outdated: then the API server refuses the status, and nothing else is
     done. If a user has reset the status, it is restored from the pods. Surplus pods do not count.

@@ -53,7 +53,7 @@ def test_a_pod_that_was_created_counts_before_the_watch_shows_it() -> None:
     copies = RecordingCopies()
     assert copies.begin_creation(JOB, "a")
     assert not copies.begin_creation(JOB, "a")  # its answer is on the way
-    copies.end(JOB, "a", answer("a"))
+    copies.end_creation(JOB, "a", answer("a"))
     assert copies.names() == ["a"]
     copies.upsert(pod("a", phase="Running"))
     assert [found.phase for found in copies.pods_of(JOB)] == ["Running"]
@@ -63,19 +63,19 @@ def test_the_watch_may_be_faster_than_the_answer() -> None:
     copies = RecordingCopies()
     copies.begin_creation(JOB, "a")
     copies.upsert(pod("a"))
-    copies.end(JOB, "a", answer("a"))
+    copies.end_creation(JOB, "a", answer("a"))
     assert copies.names() == ["a"]
     copies.begin_creation(JOB, "b")
     copies.upsert(pod("b"))
     copies.remove(gone("b"))
-    copies.end(JOB, "b", answer("b"))
+    copies.end_creation(JOB, "b", answer("b"))
     assert copies.names() == ["a"]
 
 
 def test_a_failed_creation_may_be_retried() -> None:
     copies = RecordingCopies()
     copies.begin_creation(JOB, "a")
-    copies.end(JOB, "a", None)
+    copies.end_creation(JOB, "a", None)
     assert copies.names() == []
     assert copies.begin_creation(JOB, "a")
 
@@ -83,7 +83,7 @@ def test_a_failed_creation_may_be_retried() -> None:
 def test_a_created_pod_that_no_watch_shows_is_forgotten() -> None:
     copies = RecordingCopies()
     copies.begin_creation(JOB, "a")
-    copies.end(JOB, "a", answer("a"))
+    copies.end_creation(JOB, "a", answer("a"))
     copies.now = 61.0
     assert copies.names() == []
 
@@ -173,7 +173,7 @@ def test_in_any_order_the_last_watch_event_counts_and_no_entry_stays_for_ever(
         assert shown <= {*copies.names()} <= {"a", "b"}
         assert len(copies.names()) == len({*copies.names()})
     for name in in_flight:
-        copies.end(JOB, name, None)
+        copies.end_creation(JOB, name, None)
     if not leads:
         copies.forget_writes()
     copies.now += 61.0
@@ -189,7 +189,7 @@ def _take(copies: RecordingCopies, step: str, name: str, shown: set[str], in_fli
         in_flight.add(name)
     elif step in ("end", "refuse") and name in in_flight:
         in_flight.discard(name)
-        copies.end(JOB, name, answer(name) if step == "end" else None)
+        copies.end_creation(JOB, name, answer(name) if step == "end" else None)
     elif step == "show":
         shown.add(name)
         copies.upsert(pod(name))

@@ -15,7 +15,7 @@ from extender.api.objects.volcano import JobStatus, VolcanoJob
 from extender.volcano.admission import with_defaults
 from extender.volcano.plan import JobView, Plan, plan
 from extender.volcano.pods import JobPod, pod_of
-from extender.volcano.policies import JobRequest, request_of
+from extender.volcano.policies import JobRequest, request_for_lost_pod
 from extender.volcano.states import ACTIVE, ENDED, TABLE, TARGETED, Action, JobPhase, phase_of
 
 LEADS = {
@@ -164,7 +164,7 @@ class Cluster:
         pod = self.pods.pop(going[number % len(going)].name)
         self._shown.append(tuple(self.pods.values()))
         if pod.uid not in self.deleted:
-            request = request_of(with_defaults(self.job), pod, self.now)
+            request = request_for_lost_pod(with_defaults(self.job), pod, self.now)
             self.lost += [request] if request is not None else []
 
     def crowd_out(self, number: int, seconds: float = 60.0) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.api.objects.volcano import VolcanoJob
 from extender.volcano.plan import JobView, plan
 from extender.volcano.pods import JobPod, claim_names
-from extender.volcano.policies import JobRequest, request_of
+from extender.volcano.policies import JobRequest, request_for_lost_pod
 from extender.volcano.states import Action, JobPhase
 from tests.property_examples import examples
 from tests.volcano.jobs import NOW, pod
@@ -113,4 +113,4 @@ def test_no_job_makes_the_controller_raise(
         assert len(msgspec.json.encode((found.status, creates, found.claims))) < 1_000_000
         assert {each.uid for each in found.deletes} <= {each.uid for each in there}
     for each in there:
-        request_of(job, each, NOW)
+        request_for_lost_pod(job, each, NOW)

@@ -5,7 +5,7 @@ from typing import Any
 from extender.api.objects.volcano import LifecyclePolicy, PartitionPolicy
 from extender.volcano.admission import with_defaults
 from extender.volcano.pods import JobPod
-from extender.volcano.policies import JobRequest, asked_for, made_up_for, request_of
+from extender.volcano.policies import JobRequest, policy_requests, replaced_in_time, request_for_lost_pod
 from extender.volcano.states import Action
 from tests.rows import each_of
 from tests.volcano.jobs import NOW, after, in_phase, job, look, pod, policy, task
@@ -16,7 +16,7 @@ ABORT_ON_FAILURE = policy("AbortJob", "PodFailed")
 def asks(policies: list[LifecyclePolicy], *pods: JobPod, group: str = "", version: int = 0) -> str:
     """Return the action of a job's own policies; empty: nothing."""
     given = with_defaults(job(policies=policies, status=in_phase("Running", version=version)))
-    return next((request.action.value for request in asked_for(given, pods, group)), "")
+    return next((request.action.value for request in policy_requests(given, pods, group)), "")
 
 
 # ---- events
@@ -90,7 +90,7 @@ def test_the_first_matching_policy_of_the_task_then_of_the_job_applies(
     of_task: list[LifecyclePolicy], of_job: list[LifecyclePolicy], expected: str
 ) -> None:
     given = with_defaults(job(task("w", 2, policies=of_task), policies=of_job, status=in_phase("Running")))
-    found = asked_for(given, [pod(0, "Failed", exit_code=3), pod(1)], "")
+    found = policy_requests(given, [pod(0, "Failed", exit_code=3), pod(1)], "")
     assert [request.action.value for request in found] == ([expected] if expected else [])
 
 
@@ -101,8 +101,8 @@ def test_the_field_event_counts_like_a_list_of_one() -> None:
 def test_policies_of_other_tasks_do_not_count() -> None:
     tasks = task("m", 1, policies=[ABORT_ON_FAILURE]), task("w", 1)
     given = with_defaults(job(*tasks, status=in_phase("Running")))
-    assert asked_for(given, [pod(0, "Failed")], "") == []
-    assert len(asked_for(given, [pod(0, "Failed", of="m")], "")) == 1
+    assert policy_requests(given, [pod(0, "Failed")], "") == []
+    assert len(policy_requests(given, [pod(0, "Failed", of="m")], "")) == 1
 
 
 def test_the_failure_that_came_first_counts() -> None:
@@ -147,7 +147,7 @@ def test_a_pod_that_runs_meanwhile_cancels_its_timeout() -> None:
 def gone(pod: JobPod, **of: Any) -> JobRequest | None:
     policies = [policy("RestartJob", "PodEvicted", timeout=of.pop("timeout", ""))]
     given = job(policies=policies, status=of.pop("status", in_phase("Running", version=1)), **of)
-    return request_of(with_defaults(given), pod, NOW)
+    return request_for_lost_pod(with_defaults(given), pod, NOW)
 
 
 def test_a_deleted_pod_triggers_its_policy() -> None:
@@ -179,9 +179,9 @@ def test_a_delayed_action_is_cancelled_when_its_pod_runs_again() -> None:
     request = JobRequest(Action.RESTART, "w", "j-w-0", at=NOW + 10.0)
     early = look(given, pod(1), request=request)
     assert (early.status.state.phase, early.due_at) == ("Running", NOW + 10.0)
-    assert made_up_for([request], [pod(0), pod(1)], NOW) == [request]
-    assert made_up_for([request], [pod(0, "Pending"), pod(1)], NOW) == []
-    assert made_up_for([request], [pod(0), pod(1)], NOW + 10.0) == []
+    assert replaced_in_time([request], [pod(0), pod(1)], NOW) == [request]
+    assert replaced_in_time([request], [pod(0, "Pending"), pod(1)], NOW) == []
+    assert replaced_in_time([request], [pod(0), pod(1)], NOW + 10.0) == []
     assert look(given, pod(1), now=NOW + 10.0, request=request).status.state.phase == "Restarting"
 
 

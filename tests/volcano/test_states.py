@@ -4,7 +4,7 @@ from typing import Any
 
 from extender.api.objects.volcano import JobStatus, TaskState
 from extender.volcano.admission import with_defaults
-from extender.volcano.states import TABLE, Action, JobPhase, JobTransition, Kill, led_to, phase_of
+from extender.volcano.states import TABLE, Action, JobPhase, JobTransition, Kill, implied_phase, phase_of
 from tests.rows import each_of
 from tests.volcano.jobs import job, task
 
@@ -105,7 +105,7 @@ def test_phases_that_three_pods_lead_to(
     phase: str, spec: dict[str, Any], counts: dict[str, Any], expected: str
 ) -> None:
     found = with_defaults(job(task("w", 3), **spec)).spec
-    assert led_to(JobPhase(phase), JobStatus(**counts), found) == expected
+    assert implied_phase(JobPhase(phase), JobStatus(**counts), found) == expected
 
 
 @each_of((None, {"m": 1, "w": 1}, "Failed"), (2, {"m": 1, "w": 1}, "Completed"), (None, {"w": 2}, "Failed"))
@@ -117,8 +117,8 @@ def test_each_task_needs_its_min_available(
     good = sum(succeeded.values())
     by_task = {name: TaskState({"Succeeded": count}) for name, count in succeeded.items()}
     status = JobStatus(succeeded=good, failed=3 - good, task_status_count=by_task)
-    assert led_to(JobPhase.RUNNING, status, spec) == expected
+    assert implied_phase(JobPhase.RUNNING, status, spec) == expected
 
 
 def test_a_job_scaled_to_nothing_stays_as_it_is() -> None:
-    assert led_to(JobPhase.RUNNING, JobStatus(), with_defaults(job(task("w", 0))).spec) == "Running"
+    assert implied_phase(JobPhase.RUNNING, JobStatus(), with_defaults(job(task("w", 0))).spec) == "Running"
