@@ -102,7 +102,7 @@ def actions(source: Source) -> Blueprint:
 
 
 def _chosen_group(source: Source, namespace: str, name: str, kind: str) -> Chosen:
-    """Return the group of an address. Without such a group, one of an owner has no name."""
+    """Return the group of an address; if it does not exist, an owner's group has no name."""
     called = f"{kind}/{name}" if kind else name
     groups = [it for it in source.overview().groups if it.namespace == namespace]
     found = [it for it in groups if (it.called == called if kind else it.name == name)]
@@ -175,7 +175,7 @@ def _confirmed(
 
 
 def _rows(group: GroupSummary) -> Iterator[WorkloadRow]:
-    """Yield the kinds that the owner of a group may be of: one, in several versions."""
+    """Yield the possible kinds of a group's owner: one kind, in several versions."""
     kind, slash, _ = group.called.rpartition("/")
     known: Kinds = current_app.config[KINDS]
     return (row for row in known.values() if slash and row.manageable and row.spoken == kind)
@@ -237,7 +237,7 @@ def _without_noise(obj: Json) -> Json:
     return {**obj, "metadata": {key: it for key, it in obj["metadata"].items() if key != "managedFields"}}
 
 
-# ---- what a viewer is offered: what they have the right to
+# ---- buttons: the actions that a viewer has the right to
 
 
 class Button(NamedTuple):
@@ -292,13 +292,13 @@ def buttons_on_queue(queue: QueueSummary, viewer: Viewer) -> Sequence[Button]:
     if not _is_offered(viewer, QUEUES, "", queue.name):
         return ()
 
-    def leads_to(action: str) -> str:
+    def url(action: str) -> str:
         return url_for("actions.change_queue", name=queue.name, action=action)
 
-    stopped = Button("Resume", leads_to("resume")) if queue.stop_policy else Button("Hold", leads_to("hold"))
+    stopping = Button("Resume", url("resume")) if queue.stop_policy else Button("Hold", url("hold"))
     is_closed = queue.state.startswith("Clos")
-    closed = Button("Open", leads_to("open")) if is_closed else Button("Close", leads_to("close"))
-    return (stopped, closed)
+    closing = Button("Open", url("open")) if is_closed else Button("Close", url("close"))
+    return (stopping, closing)
 
 
 def _is_offered(viewer: Viewer, resource: Resource, namespace: str, name: str, verb: str = "patch") -> bool:

@@ -26,9 +26,9 @@ _TICK = 15  # seconds after which a page that is not open is made again, for its
 _MODELS, _BODIES, _DERIVED = 16 << 20, 16 << 20, 16  # bytes, bytes, and how many are kept
 _LEAST = 1 << 13  # least bytes counted for a value; an address is shorter
 _SHOWN = 10.0  # seconds for which a model is kept: it refers to all groups of its time
-_OPEN, _PARTS = 4096, 64  # pages that are remembered as open; of which what is new is kept
+_OPEN, _PARTS = 4096, 64  # remembered open pages; pages with cached news
 _SURE = 6.0  # seconds after which the rights of an open page are checked again
-_GAP = 0.5  # seconds: the costs of more frequent requests are counted
+_GAP = 0.5  # seconds: a page that asks again sooner pays for a full answer
 
 _JSON = "application/json"
 AGAIN = "Muster-Again"  # a header: seconds after which an open page asks again
@@ -73,18 +73,18 @@ class Pace(Protocol):
 class OpenPages:
     """Open pages of browsers, whether they are current, and their news.
 
-    News is sent in the event loop, without a thread or an application, until their viewer's rights have
-    to be checked again. A page's state begins with the rights of its viewer, if rights tell everything:
-    all viewers with equal rights get the news for which one of them has asked.
+    News is sent in the event loop, without a thread or an application, until the viewer's rights have to
+    be checked again. If a page depends on rights alone, its state begins with them, and all viewers with
+    equal rights get the news that one of them has asked for.
     """
 
     def __init__(self, source: Pace, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
         self._lock = threading.Lock()
-        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_OPEN)  # viewers, each until a time
-        self._asked: LRUCache[bytes, float] = LRUCache(_OPEN)
-        self._states: LRUCache[str, tuple[str, str]] = LRUCache(_OPEN)  # and their versions
-        self._parts: LRUCache[str, bytes] = LRUCache(_PARTS)
+        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_OPEN)  # rights, until a time
+        self._asked: LRUCache[bytes, float] = LRUCache(_OPEN)  # time of the last request of a page
+        self._states: LRUCache[str, tuple[str, str]] = LRUCache(_OPEN)  # state and version, by rights
+        self._parts: LRUCache[str, bytes] = LRUCache(_PARTS)  # news, by state
 
     def record(self, state: str, version: str, answer: Answer, part: bytes | None = None) -> None:
         """Record that the current request has proved that its sender may see this.
@@ -117,17 +117,17 @@ class OpenPages:
             self._asked[page] = now
         if often or now >= end or whose != _rights_part(had) or not self._source.is_current(version):
             return None
-        in_words = {
+        news_headers = {
             **HEADERS,
             "ETag": f'W/"{state}"',
             AGAIN: f"{self._source.again():.3f}",
             "Server": "muster",
         }
         if had == state:
-            return web.Response(status=304, headers=in_words)
+            return web.Response(status=304, headers=news_headers)
         if part is None:
             return None
-        return web.Response(body=part, content_type="text/html", charset="utf-8", headers=in_words)
+        return web.Response(body=part, content_type="text/html", charset="utf-8", headers=news_headers)
 
 
 def _rights_part(state: str) -> str:
@@ -217,7 +217,7 @@ class Answers:
 
 
 class _Shared(Generic[T]):
-    """Value that is made once, by the first thread that asks for it, while all others wait."""
+    """Values, each made once by the first thread that asks for it, while all others wait."""
 
     def __init__(self, found: MutableMapping[Hashable, T]) -> None:
         self._lock, self._found = threading.Lock(), found
@@ -249,7 +249,7 @@ def _model(screen: Screen) -> _Model:
 
 
 def _encode_function(value: object) -> None:
-    """Encode functions as nothing: they are form, not content."""
+    """Encode functions as null: they are part of the form, not of the content."""
     if not callable(value):
         raise TypeError(f"{type(value).__name__} is not known to be shown")
 

@@ -114,10 +114,10 @@ def pages(
 
 _PARTS = "groups, queues, 'local-queues', nodes, reservations, decisions"
 _SAFE = ("GET", "HEAD", "OPTIONS")
-_OPEN = ("static", "healthz")  # to everybody
-_SHARE, _AT_ONCE = 0.25, 10.0  # of a core that one viewer has, and seconds of one
-_MOST = 4096  # viewers
-_ADDRESSES = 4096  # that are kept: a page has a hundred, and making one takes 20 microseconds
+_OPEN = ("static", "healthz")  # endpoints for all users
+_SHARE, _AT_ONCE = 0.25, 10.0  # part of a core for each viewer, and seconds of a core at once
+_MOST = 4096  # viewers whose costs are known
+_ADDRESSES = 4096  # cached addresses: a page has a hundred, and making one takes 20 microseconds
 
 Identify = Callable[[Request], Viewer | None]  # None: no user that the API server knows
 
@@ -142,7 +142,7 @@ def create_dashboard_app(
         history: Returns the history of a period, where known.
         clock: Seconds since the epoch.
         supposing: Returns the decisions for a what-if, where known.
-        open_pages: Learn which pages are open.
+        open_pages: Records which pages are open.
         named: The name of the cluster.
         kinds: The kinds of jobs that viewers may stop and resume.
     """
@@ -155,7 +155,7 @@ def create_dashboard_app(
     app.jinja_env.globals["url_for"] = lambda page, **parts: _address(request.script_root, page, **parts)
 
     @app.before_request
-    def who() -> None:
+    def authenticate() -> None:
         g.viewer = None
         if request.method not in _SAFE:
             _refuse_other_sites()
@@ -224,7 +224,7 @@ def _refuse_forged(viewer: Viewer) -> None:
         raise Forbidden("This form is too old, or not from here: go back, load the page again, and repeat it")
 
 
-# ---- what one viewer may cost: pages are made in the process that decides, so nobody may keep it busy
+# ---- limit for each viewer: pages are made in the process that decides, so no viewer may keep it busy
 
 
 def limit_costs(
@@ -258,11 +258,11 @@ def limit_costs(
         return answer
 
 
-# ---- what is told instead of a page
+# ---- errors, as pages
 
 
 def _reported(fault: HTTPException) -> Response:
-    """Return a page with a sentence about the fault. An unknown viewer gets the login page, if it exists."""
+    """Return a page with a sentence about the error; the login page, if it exists, without a login."""
     if fault.response is not None or not fault.code or fault.code < 400:  # a redirect
         return make_response(fault.get_response())
     page = "login.html" if isinstance(fault, Unauthorized) else "error.html"

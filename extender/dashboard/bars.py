@@ -35,7 +35,7 @@ class AmountBar(NamedTuple):
 
 
 def scales(queues: Sequence[QueueSummary]) -> Scales:
-    """Return one scale for the bars of these queues: the amounts of the highest of them together."""
+    """Return one scale for the bars of these queues: the summed amounts of the topmost of them."""
     sizes = {
         queue.name: {
             (it.resource, it.flavor): max(it.allocated, it.deserved, it.guarantee) for it in queue.shares

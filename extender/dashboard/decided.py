@@ -79,12 +79,12 @@ WhyOf = Callable[[GroupDecision], WhyGroup | None]
 
 
 class DecidedOverviews:
-    """Overviews of decisions.
+    """Overviews of decisions, for one thread at a time. Only changed groups are summarized again.
 
-    `overview` looks at each group, and works on changed ones only. For one thread at a time, as
-    `details` is. `estimate_of` returns when a pending group is expected to start. `why_of` returns why it
-    waits, where that is known already; else it is computed here, and kept for a while: it may take cycles
-    of decisions.
+    Args:
+        estimate_of: Returns the expected start of a pending group.
+        why_of: Returns the reason of a wait, if it is known. Otherwise, the reason is computed here and
+            cached: that may take as long as some cycles.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class DecidedOverviews:
     ) -> None:
         self._estimate_of, self._why_of, self._clock = estimate_of, why_of, clock
         self._explained: LRUCache[GroupKey, tuple[WhyGroup | None, float]] = LRUCache(_EXPLAINED)
-        self._resting = -inf  # until then
+        self._rest_end = -inf  # no reason is computed before
         self._version = 0
         self._last = _UNDECIDED
         self._groups: dict[GroupKey, _Grouped] = {}
@@ -125,10 +125,8 @@ class DecidedOverviews:
             nodes=self._nodes.summaries(snapshot, decisions, moved, reserved),
             topologies=snapshot.nodes.topologies.all,
             reservations=[
-                ReservationSummary(
-                    key, decisions.groups[key].queue, retained.node_names, in_units(retained.asks)
-                )
-                for key, retained in reserved.items()
+                ReservationSummary(key, decisions.groups[key].queue, held.node_names, in_units(held.asks))
+                for key, held in reserved.items()
             ],
             decisions=log,
             notes=notes,
@@ -138,26 +136,26 @@ class DecidedOverviews:
             self._last = replace(made, version=str(self._version), at=snapshot.timestamp(snapshot.now))
         return self._last
 
-    def _why(self, decisions: Decisions, made: GroupDecision) -> WhyGroup | None:
-        if (known := self._why_of(made)) is not None:
+    def _why(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
+        if (known := self._why_of(decision)) is not None:
             return known
-        retained, due = self._explained.get(made.key, (None, -inf))
+        cached, due = self._explained.get(decision.key, (None, -inf))
         now = self._clock()
-        if retained is None or retained.reason != str(made.reason or "") or now >= max(due, self._resting):
-            retained = explain_group(decisions, made.key)
-            self._explained[made.key] = retained, now + _AGE
-            self._resting = max(self._resting, now + _REST * (self._clock() - now))
-        return retained
+        if cached is None or cached.reason != str(decision.reason or "") or now >= max(due, self._rest_end):
+            cached = explain_group(decisions, decision.key)
+            self._explained[decision.key] = cached, now + _AGE
+            self._rest_end = max(self._rest_end, now + _REST * (self._clock() - now))
+        return cached
 
     # ---- queues
 
     def _queue_summaries(self, snapshot: Snapshot, decisions: Decisions) -> list[QueueSummary]:
         known, found = self._queues, {}
         for name, depth in in_tree_order({name: it.parent for name, it in decisions.queues.items()}):
-            info, made = snapshot.queues.get(name), decisions.queues[name]
+            info, decision = snapshot.queues.get(name), decisions.queues[name]
             before = known.get(name)
-            if before is None or before[0] is not info or before[1] != made or before[2].depth != depth:
-                before = (info, made, _queue_summary(info, made, depth))
+            if before is None or before[0] is not info or before[1] != decision or before[2].depth != depth:
+                before = (info, decision, _queue_summary(info, decision, depth))
             found[name] = before
         self._queues = found
         return [summary for _, _, summary in found.values()]
@@ -171,15 +169,15 @@ class DecidedOverviews:
         known, found, moved = self._groups, {}, list[GroupKey]()
         infos, lines = snapshot.groups, {name: it.waiting for name, it in decisions.queues.items()}
         for key in sorted(decisions.groups):
-            made, info, before = decisions.groups[key], infos.get(key), known.get(key)
+            decision, info, before = decisions.groups[key], infos.get(key), known.get(key)
             if info is None:
                 continue
-            line, estimate = lines.get(made.queue, 0) if made.position else 0, self._estimate_of(key)
-            same = before is not None and before[0] is info and before[1] is made
+            line, estimate = lines.get(decision.queue, 0) if decision.position else 0, self._estimate_of(key)
+            same = before is not None and before[0] is info and before[1] is decision
             if not same:
                 moved.append(key)
             if before is None or not same or before[2] != line or before[3] != estimate:
-                before = (info, made, line, estimate, _group_summary(snapshot, made, line, estimate))
+                before = (info, decision, line, estimate, _group_summary(snapshot, decision, line, estimate))
             found[key] = before
         self._groups = found
         return [it[-1] for it in found.values()], [*moved, *known.keys() - found.keys()]
@@ -188,19 +186,19 @@ class DecidedOverviews:
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
     ) -> GroupDetails | None:
         """Return details. `log`: decisions on this group, newest first. Blockers are computed now."""
-        memory, made = carried_facts_of(decisions), decisions.groups.get(key)
+        memory, decision = carried_facts_of(decisions), decisions.groups.get(key)
         info = memory.snapshot.groups.get(key) if memory else None
-        if memory is None or made is None or info is None:
+        if memory is None or decision is None or info is None:
             return None
-        snapshot, why = memory.snapshot, self._why(decisions, made)
-        queue = decisions.queues.get(made.queue)
-        in_line = queue.waiting if queue and made.position else 0
-        summary = _group_summary(snapshot, made, in_line, self._estimate_of(key), why)
+        snapshot, why = memory.snapshot, self._why(decisions, decision)
+        queue = decisions.queues.get(decision.queue)
+        in_line = queue.waiting if queue and decision.position else 0
+        summary = _group_summary(snapshot, decision, in_line, self._estimate_of(key), why)
         namespace, _, name = key.partition("/")
         line = f"kubectl muster why -n {namespace} podgroup/{name}"
         return GroupDetails(
             summary,
-            [*_members(info, made)],
+            [*_members(info, decision)],
             [*_shortfall(snapshot, info)] if summary.wait else [],
             [*_events(info, log)],
             [CommandSummary("see the same on the command line", line)],
@@ -210,7 +208,7 @@ class DecidedOverviews:
 class DecidedSource:
     """Source of the newest `decisions`.
 
-    `log` has the latest changes, the newest first. `news` is equal while estimates are. All viewers share
+    `log` has the latest changes, the newest first. `news` changes with the estimates. All viewers share
     one overview, which is made at most once in `pace` seconds.
     """
 
@@ -265,7 +263,7 @@ class DecidedSource:
         decisions = self._decisions()
         if not decisions.queues or (memory := carried_facts_of(decisions)) is None:
             return 1.0  # nothing is decided yet
-        self.hour.record({name: round(made.share, 3) for name, made in decisions.queues.items()}, now)
+        self.hour.record({name: round(decision.share, 3) for name, decision in decisions.queues.items()}, now)
         self.usage.record(_usage(memory.snapshot), now)
         return None
 
@@ -289,34 +287,34 @@ def _usage(snapshot: Snapshot) -> Mapping[str, float]:
 # ---- queues
 
 
-def _queue_summary(info: QueueInfo | None, made: QueueDecision, depth: int) -> QueueSummary:
-    record = info.record if info else QueueRecord(made.name)
-    ceiling = {name: n for name, n in on_all_nodes(made.ceiling).items() if not isinf(n)}
+def _queue_summary(info: QueueInfo | None, decision: QueueDecision, depth: int) -> QueueSummary:
+    record = info.record if info else QueueRecord(decision.name)
+    ceiling = {name: n for name, n in on_all_nodes(decision.ceiling).items() if not isinf(n)}
     shares = [
         *share_summaries(
             "",
-            in_units(on_all_nodes(made.allocated)),
-            in_units(on_all_nodes(made.deserved)),
+            in_units(on_all_nodes(decision.allocated)),
+            in_units(on_all_nodes(decision.deserved)),
             in_units(record.guarantee),
             {**dict.fromkeys(ceiling, 0.0), **in_units(ceiling)},
             in_units(record.deserved or {}),
         )
     ]
-    for flavor, share in sorted(made.flavors.items()):
+    for flavor, share in sorted(decision.flavors.items()):
         shares += share_summaries(flavor, in_units(share.allocated), in_units(share.deserved))
     return QueueSummary(
-        name=made.name,
-        parent=made.parent,
+        name=decision.name,
+        parent=decision.parent,
         depth=depth,
-        state=str(made.state),
+        state=str(decision.state),
         stop_policy=record.stop_policy,
-        weight=made.weight,
-        share=round(made.share, 3),
+        weight=decision.weight,
+        share=round(decision.share, 3),
         shares=shares,
-        waiting=made.counts.get("pending", 0),
-        starting=made.counts.get("inqueue", 0),
-        running=made.counts.get("running", 0),
-        fault=made.fault or (info.fault if info else ""),
+        waiting=decision.counts.get("pending", 0),
+        starting=decision.counts.get("inqueue", 0),
+        running=decision.counts.get("running", 0),
+        fault=decision.fault or (info.fault if info else ""),
     )
 
 
@@ -324,22 +322,26 @@ def _queue_summary(info: QueueInfo | None, made: QueueDecision, depth: int) -> Q
 
 
 def _group_summary(
-    snapshot: Snapshot, made: GroupDecision, line: int, estimate: Estimate | None, why: WhyGroup | None = None
+    snapshot: Snapshot,
+    decision: GroupDecision,
+    line: int,
+    estimate: Estimate | None,
+    why: WhyGroup | None = None,
 ) -> GroupSummary:
     """Return the summary of a group.
 
     Args:
         snapshot: The state that was decided on.
-        made: The decision on the group.
-        line: How many groups of its queue are in line.
+        decision: The decision on the group.
+        line: The number of pending groups of its queue.
         estimate: The estimate of its start, if any.
         why: Its holders, where they are to be shown.
     """
-    info, wait = snapshot.groups[made.key], None
+    info, wait = snapshot.groups[decision.key], None
     namespace, _, name = info.key.partition("/")
-    if (reason := made.reason) is not None:
-        status = waiting_of(made, why, why.outlook if why else "", estimate)
-        detail = message_of(replace(made, position=0))
+    if (reason := decision.reason) is not None:
+        status = waiting_of(decision, why, why.outlook if why else "", estimate)
+        detail = message_of(replace(decision, position=0))
         wait = WaitSummary.from_status(reason, sentence(reason), detail, status, line)
         more = len(why.holders) + why.more_holders - len(wait.holders) if why else 0
         wait = replace(wait, since=ready_since(info), more_holders=more)
@@ -347,10 +349,10 @@ def _group_summary(
         namespace=namespace,
         name=name,
         called=info.spec.stands_for or name,
-        queue=made.queue,
+        queue=decision.queue,
         user=info.spec.submitter,
         priority=info.priority,
-        verdict=made.verdict,
+        verdict=decision.verdict,
         needed=info.min_member,
         members=len(info.placed) + len(info.assumed) + len(info.waiting) + info.held_back,
         placed=len(info.placed),
@@ -374,7 +376,7 @@ def _eviction(snapshot: Snapshot, info: GroupInfo) -> EvictionSummary | None:
     return EvictionSummary(snapshot.timestamp(past.at), past.cause, past.why)
 
 
-def _members(info: GroupInfo, made: GroupDecision) -> Iterator[MemberSummary]:
+def _members(info: GroupInfo, decision: GroupDecision) -> Iterator[MemberSummary]:
     """Yield the members, those on nodes first; pods that a job has yet to make are not named."""
 
     def shown(pod: PodRecord, node: str, stage: str) -> MemberSummary:
@@ -387,7 +389,7 @@ def _members(info: GroupInfo, made: GroupDecision) -> Iterator[MemberSummary]:
     for pod, node in info.assumed:
         yield shown(pod, node, "Claimed")
     for pod in info.waiting:
-        node = made.plan.get(pod.uid, "")
+        node = decision.plan.get(pod.uid, "")
         if not pod.expected:
             yield shown(pod, node, "Planned" if node else "")
 
@@ -430,11 +432,11 @@ class _Nodes:
         moved: Sequence[GroupKey],
         reserved: Mapping[GroupKey, Reservation],
     ) -> list[NodeSummary]:
-        """Return the summaries. `moved`: groups that came, changed or went since the last time."""
+        """Return the summaries. `moved`: groups that are new, changed or gone since the last call."""
         changed = self._update_places(snapshot, decisions, moved) | self._changed(snapshot)
-        retained = {node: key for key, made in reserved.items() for node in made.node_names}
-        changed |= {node for node, _ in retained.items() ^ self._reserved.items()}
-        self._reserved = retained
+        by_node = {node: key for key, held in reserved.items() for node in held.node_names}
+        changed |= {node for node, _ in by_node.items() ^ self._reserved.items()}
+        self._reserved = by_node
         table, named = snapshot.nodes, []
         for node in table.nodes:
             if node is None:
@@ -470,8 +472,8 @@ class _Nodes:
         """Update the groups of each node. Return the nodes whose groups changed."""
         changed: set[str] = set()
         for key in moved:
-            info, made = snapshot.groups.get(key), decisions.groups.get(key)
-            before, places = self._places.pop(key, {}), _places(info, made) if info and made else {}
+            info, decision = snapshot.groups.get(key), decisions.groups.get(key)
+            before, places = self._places.pop(key, {}), _places(info, decision) if info and decision else {}
             if before != places:
                 self._move(key, before, places, changed)
             if places:
@@ -511,12 +513,12 @@ class _Nodes:
         )
 
 
-def _places(info: GroupInfo, made: GroupDecision) -> dict[str, _Presence]:
+def _places(info: GroupInfo, decision: GroupDecision) -> dict[str, _Presence]:
     there = (pod.node for pod in (*info.placed, *info.departing) if pod.holds_capacity)
     places = {node: _Presence({}, {}) for node in there}
     for pod, node in info.assumed:
         add(places.setdefault(node, _Presence({}, {})).assumed, pod.shape.requests)
     for pod in info.waiting:
-        if node := made.plan.get(pod.uid, ""):
+        if node := decision.plan.get(pod.uid, ""):
             add(places.setdefault(node, _Presence({}, {})).planned, pod.shape.requests)
     return places

@@ -78,7 +78,7 @@ class HistoryPage:
         self._one = Lock()
 
     def history(self) -> Answer:
-        visible, rights, by, since = self._asked()
+        visible, rights, by, since = self._request()
 
         def make() -> Mapping[str, Any]:
             report = reduced(self._report(visible, by, since), rights)
@@ -98,11 +98,11 @@ class HistoryPage:
         return self._answers.page(visible, Screen("History", "history.html", "history", state, make))
 
     def history_json(self) -> Answer:
-        visible, rights, by, since = self._asked()
+        visible, rights, by, since = self._request()
         state = rights, self._cache_key(visible, by, since)
         return self._answers.json(visible, state, lambda: reduced(self._report(visible, by, since), rights))
 
-    def _asked(self) -> tuple[VisibleOverview, Rights, By, str]:
+    def _request(self) -> tuple[VisibleOverview, Rights, By, str]:
         """Return the visible overview, the rights, and the requested sums and period.
 
         Raises:
@@ -110,14 +110,14 @@ class HistoryPage:
         """
         visible = self._answers.see()
         if self._history is None:
-            raise NotFound("Only Muster itself knows what was: open its dashboard in the cluster.")
-        asked, since = request.args.get("by", ""), request.args.get("since", _USUAL)
+            raise NotFound("Only Muster itself has the history: open its dashboard in the cluster.")
+        by, since = request.args.get("by", ""), request.args.get("since", _USUAL)
         since = since if since in SPANS else _USUAL
         rights = self._rights(visible, since)
         allowed = groupings_of(rights)
         if not allowed:
             raise NotFound("You may not list queues, nor PodGroups where something has happened.")
-        return visible, rights, By(asked) if asked in allowed else allowed[0], since
+        return visible, rights, By(by) if by in allowed else allowed[0], since
 
     def _rights(self, visible: VisibleOverview, since: str) -> Rights:
         """Return the rights of the viewer, also to namespaces where no group is left."""

@@ -106,9 +106,9 @@ def _pools(nodes: Sequence[NodeSummary], highlighted: str = "") -> list[NodePool
     parts: dict[str, list[NodeSummary]] = defaultdict(list)
     for node in nodes:
         parts[_kind(node)].append(node)
-    a_tile = -(-len(nodes) // _MOST_TILES)
+    nodes_per_tile = -(-len(nodes) // _MOST_TILES)
     return [
-        _pool(name, parts[name], a_tile, highlighted)
+        _pool(name, parts[name], nodes_per_tile, highlighted)
         for name in sorted(parts, key=lambda it: (-len(parts[it]), it))
     ]
 
@@ -123,9 +123,9 @@ def _kind(node: NodeSummary) -> str:
     return ", ".join(devices) or "cpu only"
 
 
-def _pool(name: str, nodes: Sequence[NodeSummary], a_tile: int, highlighted: str) -> NodePool:
+def _pool(name: str, nodes: Sequence[NodeSummary], nodes_per_tile: int, highlighted: str) -> NodePool:
     resource = main_resource([node.allocatable for node in nodes])
-    chunks = (nodes[at : at + a_tile] for at in range(0, len(nodes), a_tile))
+    chunks = (nodes[at : at + nodes_per_tile] for at in range(0, len(nodes), nodes_per_tile))
     tiles = [_tile(chunk, resource, highlighted) for chunk in chunks]
     return NodePool(name, len(nodes), resource, _uses(nodes), tiles, _pieces(nodes, resource))
 
@@ -161,10 +161,10 @@ def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted: str) -> Tile
         "closed": all(not node.taken for node in nodes),
         "chosen": bool(highlighted) and any(highlighted in node.groups for node in nodes),
     }
-    said = [mark for mark, true in classes.items() if true]
+    marks = [name for name, is_set in classes.items() if is_set]
     names = nodes[0].name if len(nodes) == 1 else f"{nodes[0].name} … {nodes[-1].name}"
-    words = ", ".join(["closed to new pods" if it == "closed" else it for it in said if it != "chosen"])
-    return Tile(level, " ".join(said), f"{names[:200]}: {full:.0%} full{words and ', '}{words}")
+    words = ", ".join(["closed to new pods" if it == "closed" else it for it in marks if it != "chosen"])
+    return Tile(level, " ".join(marks), f"{names[:200]}: {full:.0%} full{words and ', '}{words}")
 
 
 def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
@@ -173,7 +173,7 @@ def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
     if len(found) > _PIECES:
         powers: Counter[int] = Counter()
         for size, count in found.items():
-            powers[1 << size.bit_length() - 1 if size else 0] += count
+            powers[1 << (size.bit_length() - 1) if size else 0] += count
         labels = {size: f"{size} to {2 * size - 1}" if size > 1 else str(size) for size in powers}
         found = powers
     else:
@@ -188,9 +188,9 @@ def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
 
 
 class Tree(NamedTuple):
-    """Topology with its domains, or those that were found, and their devices or cpu.
+    """Topology with the domains that the search found, else all, and their devices or cpu.
 
-    `left_out`: number of further ones.
+    `left_out`: number of domains that are not shown.
     """
 
     levels: Sequence[str]
@@ -204,7 +204,7 @@ _HOST = "kubernetes.io/hostname"
 def _trees(
     topologies: Sequence[Sequence[str]], nodes: Sequence[NodeSummary]
 ) -> list[tuple[Sequence[str], list[DomainSummary]]]:
-    """Return the topologies with domains of several nodes; of those with the same domains, the first."""
+    """Return the topologies with domains of several nodes, without those that repeat earlier domains."""
     found: dict[object, tuple[Sequence[str], list[DomainSummary]]] = {}
     for levels in topologies:
         levels = [level for level in levels if level != _HOST]  # the list below has each node
@@ -213,9 +213,9 @@ def _trees(
     return list(found.values())
 
 
-def _shown(tree: tuple[Sequence[str], list[DomainSummary]], asked: Mapping[str, str]) -> Tree:
+def _shown(tree: tuple[Sequence[str], list[DomainSummary]], query: Mapping[str, str]) -> Tree:
     levels, domains = tree
-    found = searched(domains, asked, lambda it: " ".join(it.path)) or domains
+    found = searched(domains, query, lambda it: " ".join(it.path)) or domains
     uses = ((it, it.capacity[0] if it.capacity else CapacitySummary("cpu")) for it in found[:_ROWS])
     return Tree(levels, [(it, use, capacity_bar(use)) for it, use in uses], max(len(found) - _ROWS, 0))
 

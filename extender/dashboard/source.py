@@ -38,14 +38,14 @@ class Viewer(Protocol):
         """Return the viewer's secret, known to Muster and the browser or its proxy; it signs forms."""
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
-        """Return whether the API server grants it; an empty namespace means all.
+        """Return whether the API server grants a right; an empty namespace means all.
 
         Raises:
             RightsUnknown: The right cannot be checked now.
         """
 
     def where(self, verb: str, group: str, resource: str, namespaces: Collection[str]) -> frozenset[str]:
-        """Return the namespaces in which they have the right, asked for all at once.
+        """Return the namespaces in which the viewer has a right, asked for all at once.
 
         Raises:
             RightsUnknown: The right cannot be checked now.

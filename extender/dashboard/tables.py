@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 Row = TypeVar("Row")
-Asked = Mapping[str, str]  # the parameters of the address
+Query = Mapping[str, str]  # the parameters of the address
 _LONGEST = 256  # maximum of characters of a search
 
 
@@ -22,7 +22,7 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True)
 class TablePage(Generic[Row]):
-    """`rows` of `total` that were found, of which there are `last` pages; `number` counts from 1."""
+    """Page `number`, from 1 to `last`, of the `total` rows that were found."""
 
     rows: Sequence[Row]
     total: int
@@ -39,21 +39,21 @@ def sorted_rows(rows: Sequence[Row], columns: Sequence[Column[Row]], sort: str) 
 
 
 def page(
-    rows: Sequence[Row], columns: Sequence[Column[Row]], asked: Asked, size: int, sort: str = ""
+    rows: Sequence[Row], columns: Sequence[Column[Row]], query: Query, size: int, sort: str = ""
 ) -> TablePage[Row]:
     """Return the requested page, sorted as requested, else by `sort`."""
-    wanted = asked.get("sort", "")
+    wanted = query.get("sort", "")
     known = {it.key for it in columns if it.order}
     sort = wanted if wanted.removeprefix("-") in known else sort
     last = max(1, -(-len(rows) // size))
-    number = min(_number(asked.get("page", "")), last)
+    number = min(_number(query.get("page", "")), last)
     shown = sorted_rows(rows, columns, sort)[(number - 1) * size : number * size]
     return TablePage(shown, len(rows), number, last, sort)
 
 
-def searched(rows: Sequence[Row], asked: Asked, text: Callable[[Row], str]) -> Sequence[Row]:
+def searched(rows: Sequence[Row], query: Query, text: Callable[[Row], str]) -> Sequence[Row]:
     """Return the rows whose text has all words of `q`, in any case."""
-    words = asked.get("q", "")[:_LONGEST].lower().split()
+    words = query.get("q", "")[:_LONGEST].lower().split()
     if not words:
         return rows
     return [row for row in rows if all(word in text(row).lower() for word in words)]

@@ -30,7 +30,7 @@ from extender.kube.writers import TokenBucket
 LARGEST_TOKEN = 8000  # bytes; with the name of its header it fits into one
 COOKIE = "__Host-muster"  # browsers accept no cookie with this prefix from a neighbour domain or plain HTTP
 _TOKEN = re.compile(rf"[!-~]{{1,{LARGEST_TOKEN}}}")
-_PLACE = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")  # a path here: neither //host nor /\host
+_LOCAL_PATH = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")  # neither //host nor /\host
 
 _GOOD, _BAD = 4.0, 10.0  # seconds for which the owner of a token, or its absence, is cached
 _MOST = 4096  # maximum of cached tokens
@@ -38,7 +38,7 @@ _TRUSTED = 3600.0  # seconds after a successful review in which a token passes t
 _PACE, _BURST = 10.0, 20.0  # unknown tokens, a second and at once; beyond, only trusted tokens are reviewed
 _PACE_OF_ONE, _BURST_OF_ONE = 2.0, 8.0  # the same for one address
 
-_SESSIONS, _SESSIONS_OF_ONE = 1024, 16
+_SESSIONS, _SESSIONS_OF_ONE = 1024, 16  # of all users, and of one
 _SESSION = 12 * 3600.0  # seconds
 
 
@@ -182,8 +182,8 @@ class TokenLogin:
             owner = self._tokens.owner(token, request.remote_addr or "")
             if owner is None:
                 raise Unauthorized("The API server does not know this token, or not any more")
-            place = request.form.get("to", "")
-            answer = redirect(place if _PLACE.fullmatch(place) else "/", 303)
+            path = request.form.get("to", "")
+            answer = redirect(path if _LOCAL_PATH.fullmatch(path) else "/", 303)
             name = self._sessions.open(owner.user, token)
             answer.set_cookie(COOKIE, name, secure=True, httponly=True, samesite="Strict")
             return answer

@@ -29,9 +29,9 @@ V = TypeVar("V")
 
 
 class ExpiringCache(Generic[K, V]):
-    """Cache: at most `most` values, each for `lasts` seconds from its question.
+    """Cache of at most `most` answers, each for `lasts(answer)` seconds from its question.
 
-    Threads that want the same at the same time share one question; errors are not cached.
+    Threads that need the same answer at the same time share one question; errors are not cached.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class ExpiringCache(Generic[K, V]):
     def known(self, key: K) -> V | None:
         """Return the cached value; None if there is none."""
         with self._lock:
-            retained = self._cached.get(key)
-        return retained[0] if retained else None
+            cached = self._cached.get(key)
+        return cached[0] if cached else None
 
     def get(self, key: K, ask: Callable[[], V]) -> V:
         """Return the cached value, else that of `ask`. Other errors of `ask` are raised, too.
@@ -57,9 +57,9 @@ class ExpiringCache(Generic[K, V]):
             RightsUnknown: `ask` raises ApiError.
         """
         with self._lock:
-            retained = self._cached.get(key)
-            if retained is not None:
-                return retained[0]
+            cached = self._cached.get(key)
+            if cached is not None:
+                return cached[0]
             shared = self._asked.get(key)
             answer = self._asked[key] = shared or Future()
         if shared is None:
@@ -133,7 +133,7 @@ class Grants:
         return self._review(who, right)
 
     def where(self, who: Subject, right: Right, namespaces: Collection[str]) -> frozenset[str]:
-        """Return the namespaces in which it is granted, of the first thousand by name.
+        """Return the namespaces in which a right is granted, of the first thousand by name.
 
         Raises:
             RightsUnknown: The API server does not answer.
@@ -142,8 +142,8 @@ class Grants:
             return frozenset(namespaces)
         asked = [right._replace(namespace=it) for it in sorted(namespaces)[:_MOST_NAMESPACES]]
         known = {it: self._answers.known((who, it)) for it in asked}
-        open_ = [it for it, granted in known.items() if granted is None]
-        known.update(zip(open_, self._pool.map(lambda it: self.granted(who, it), open_), strict=True))
+        unknown = [it for it, granted in known.items() if granted is None]
+        known.update(zip(unknown, self._pool.map(lambda it: self.granted(who, it), unknown), strict=True))
         return frozenset(it.namespace for it, granted in known.items() if granted)
 
 

@@ -26,16 +26,16 @@ QUEUES = ("scheduling.volcano.sh", "queues")
 LOCAL_QUEUES = ("kube-muster.io", "localqueues")
 _OBJECTS = ("queues", "local_queues", "groups", "nodes", "topologies")
 PARTS = (*_OBJECTS, "reservations", "decisions", "notes")  # of an overview
-SOMEBODY = "another group"  # a group with a reserved node that may not be named
+HIDDEN_GROUP = "another group"  # instead of a group with a reserved node that the viewer may not see
 _MOST_OVERVIEWS = 8  # maximum of overviews for different rights
 _GROUPS, _FRESH = 256, 1.0  # groups with cached details; seconds for which they are cached
 
 
 @dataclass(frozen=True)
 class Rights:
-    """Rights of a viewer. Equal for equal rights.
+    """Rights of a viewer, to tell apart views that differ.
 
-    `namespaces`: those with visible groups; `local_queues`: with visible LocalQueues. None: all.
+    `namespaces`: those with visible groups; `local_queues`: those with visible LocalQueues; None: all.
     """
 
     queues: bool
@@ -99,9 +99,7 @@ class VisibleOverviews:
         return VisibleOverview(found, rights, since)
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
-        """Return the details.
-
-        None also where its namespace is hidden, so that its existence is not revealed.
+        """Return the details of a group; None if there is no such group, or its namespace is hidden.
 
         Raises:
             RightsUnknown: A right cannot be checked now.
@@ -171,6 +169,6 @@ def _node(node: NodeSummary, rights: Rights) -> NodeSummary:
     hidden = bool(node.reserved_for) and not rights.see_group(node.reserved_for)
     return replace(
         node,
-        reserved_for=SOMEBODY if hidden else node.reserved_for,
+        reserved_for=HIDDEN_GROUP if hidden else node.reserved_for,
         groups=tuple(key for key in node.groups if rights.see_group(key)),
     )

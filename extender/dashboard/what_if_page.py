@@ -118,7 +118,7 @@ class WhatIfPage:
 
 
 def _menu(group: GroupSummary) -> Sequence[tuple[str, str]]:
-    """Return the terms that end with a number, without that: each with its label."""
+    """Return the terms of the menu, each with its label, and without the number at its end."""
     menu = {"nodes=+": "more nodes", "minMember=": "needed pods", "priority=": "priority"}
     if may_be_name(group.queue):
         menu |= {

@@ -73,14 +73,14 @@ def named(name: str) -> str:
 def sentence(text: str) -> str:
     """Return a text as a sentence: capitalized, unless it begins with a name, and with a full stop."""
     first = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
-    return in_words(f"{first}{text[1:]}{'' if text.endswith('.') else '.'}")
+    return shortened(f"{first}{text[1:]}{'' if text.endswith('.') else '.'}")
 
 
 def known_by(method: str) -> str:
     return _KNOWN_BY.get(method, method)
 
 
-def in_words(text: str) -> str:
+def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
@@ -112,8 +112,8 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
     def distance(timestamp: str, kind: str, sign: int) -> str:
         if not (at := instant(timestamp)):
             return NONE
-        in_words = rounded(max(0, int(sign * (clock() - at))))
-        return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, timestamp, in_words)
+        duration = rounded(max(0, int(sign * (clock() - at))))
+        return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, timestamp, duration)
 
     for filter in (
         address_parts,
@@ -125,7 +125,7 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
         short_resource,
         named,
         may_be_name,
-        in_words,
+        shortened,
         hours,
         lasting,
         short_time,

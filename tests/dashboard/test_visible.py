@@ -14,7 +14,7 @@ from extender.api.summaries import (
     ReservationSummary,
 )
 from extender.dashboard.source import LastHour
-from extender.dashboard.visible import SOMEBODY, VisibleOverviews
+from extender.dashboard.visible import HIDDEN_GROUP, VisibleOverviews
 from tests.dashboard.standins import SomeViewer
 from tests.rows import each_of
 
@@ -63,7 +63,7 @@ def names(overview: Overview) -> str:
 
 @each_of(
     (set(), "q a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two ~a/way ~b/way"),
-    (NOT_B, f"q a/one n1=a/one<{SOMEBODY} a/one@n1 !a/one ~a/way ~b/way"),
+    (NOT_B, f"q a/one n1=a/one<{HIDDEN_GROUP} a/one@n1 !a/one ~a/way ~b/way"),
     (
         {("list", "queues", "")},
         "a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two ~a/way ~b/way",
@@ -71,7 +71,7 @@ def names(overview: Overview) -> str:
     ({("list", "nodes", "")}, "q a/one b/two a/one@ b/two@ !a/one !b/two ~a/way ~b/way"),
     (
         {("list", "localqueues", it) for it in ("", "b")} | NOT_B,
-        f"q a/one n1=a/one<{SOMEBODY} a/one@n1 !a/one ~a/way",
+        f"q a/one n1=a/one<{HIDDEN_GROUP} a/one@n1 !a/one ~a/way",
     ),
     (NOTHING - {("list", "podgroups", "b")}, "b/two b/two@ !b/two"),
     (NOTHING, ""),
