@@ -43,8 +43,8 @@ _LOOKS = 4  # within the time that a change has to settle
 Serve = Callable[[bytes, bytes], None]
 Data = dict[str, bytes]
 _RENEW = 1 / 3  # the part of its lifetime that a certificate has left when the next one is made
-_SETTLE = 1 / 30  # the part of the lifetime that a change is given to be known everywhere
-_LONGEST_SETTLE = 120.0  # seconds; the most that a change is given
+_SETTLE = 1 / 30  # the part of the lifetime that a change has to become known everywhere
+_LONGEST_SETTLE = 120.0  # maximum of that time, in seconds
 
 
 class RotationStep(Enum):
@@ -63,7 +63,7 @@ class StoredCertificate(msgspec.Struct, frozen=True):
     served: Validity
     names: frozenset[str]  # the host names and IP addresses that the served certificate is valid for
     prepared: Validity | None = None  # validity of the second stored certificate
-    extra: bool = False  # whether CAs are trusted that have signed none of the stored certificates
+    extra: bool = False  # whether a trusted CA has signed none of the stored certificates
 
 
 def settle_time(lifetime: float) -> float:
@@ -76,7 +76,7 @@ def next_step(
 ) -> RotationStep:
     """Return the step that is due at `now` by the API server's clock.
 
-    `stored` None: nothing readable is stored. `settled`: it has been in force for long enough.
+    `stored`: None if nothing readable is stored. `settled`: whether it has been in force for long enough.
     """
     if stored is None or not stored.served.covers(now):
         return RotationStep.MAKE

@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.api.objects.base import Wire
 
-_SKEW = timedelta(minutes=5)  # certificates are valid from this long ago, since clocks differ
+_SKEW = timedelta(minutes=5)  # time before now from which certificates are valid: clocks differ
 
 
 class Pair(Wire, frozen=True):
@@ -93,7 +93,7 @@ class _Authority:
 
 
 def has_signed(authority: bytes, certificate: bytes, key: bytes) -> bool:
-    """Return whether the key is the certificate's, and the CA signed it.
+    """Return whether the key belongs to the certificate, and the CA signed that.
 
     Raises:
         Unreadable: One of them cannot be read.
@@ -102,7 +102,7 @@ def has_signed(authority: bytes, certificate: bytes, key: bytes) -> bool:
 
 
 def is_key_of(certificate: bytes, key: bytes) -> bool:
-    """Return whether the key is the certificate's.
+    """Return whether the key belongs to the certificate.
 
     Raises:
         Unreadable: One of them cannot be read.
@@ -114,19 +114,19 @@ def is_key_of(certificate: bytes, key: bytes) -> bool:
     return read.public_key() == _read(certificate).public_key()
 
 
-def leads_to(chain: bytes, bundle: bytes) -> bool:
+def is_trusted(chain: bytes, bundle: bytes) -> bool:
     """Return whether a client that trusts the bundle trusts the chain's first certificate. All are PEM.
 
     Raises:
         Unreadable: One of them cannot be read.
     """
-    (at, *between), trusted = _read_all(chain), _read_all(bundle)
-    while not any(at == issuer or _issued(issuer, at) for issuer in trusted):
-        above = next((issuer for issuer in between if _issued(issuer, at)), None)
-        if above is None:
+    (current, *between), trusted = _read_all(chain), _read_all(bundle)
+    while not any(current == issuer or _issued(issuer, current) for issuer in trusted):
+        issuer = next((issuer for issuer in between if _issued(issuer, current)), None)
+        if issuer is None:
             return False
-        between.remove(above)
-        at = above
+        between.remove(issuer)
+        current = issuer
     return True
 
 

@@ -31,7 +31,7 @@ PACE = 0.1  # seconds between two look-ups of one name
 AT_ONCE = 8  # look-ups at the same time
 IN_LANE = 48  # reviews that wait for look-ups at the same time: other threads answer from the ledger
 _MOST = 4096  # remembered look-ups, and cached answers about rights
-_REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
+_REMEMBERED = 5.0  # seconds for which answers about rights are cached
 
 T = TypeVar("T")
 # Returns whether RBAC grants a subject the verb `use` on a queue, within seconds; raises NotKnown.
@@ -44,11 +44,11 @@ class LookUps(Generic[T]):
     A cached answer would refuse a group whose queue was created just now, so each review gets a
     look-up that began after its request. But a tenant may write thousands of groups for a queue that does
     not exist: reviews share a look-up that has not begun yet, one name is looked up at most ten times a
-    second, and only a few names at the same time. All reviews that wait for one share a lane, so that
-    others go on.
+    second, and only a few names at the same time. The number of reviews that wait for look-ups is limited
+    (the lane), so that others continue.
 
     Attributes:
-        lane: Lane for look-ups of several kinds.
+        lane: Limit of waiting reviews, shared by the look-ups of several kinds.
         read: Returns one object by name, within seconds; raises ApiError.
     """
 
@@ -86,13 +86,13 @@ class LookUps(Generic[T]):
             shared = self._due.get(name)
             look = self._due[name] = shared or Future()
         if shared is None:
-            self._take_result(name, look, self._clock() + timeout)
+            self._look_up(name, look, self._clock() + timeout)
         try:
             return look.result(timeout)
         except TimeoutError as fault:
             raise NotKnown("it did not answer in time") from fault
 
-    def _take_result(self, name: str, look: Future[T | None], deadline: float) -> None:
+    def _look_up(self, name: str, look: Future[T | None], deadline: float) -> None:
         with self._lock:
             rest = max(0.0, self._begun.get(name, -PACE) + PACE - self._clock())
         self._pause(rest)
@@ -126,7 +126,7 @@ class Sources(NamedTuple):
 
 
 class Latest:
-    """Ledger's queues, read again for one review: each once, within its budget. Raises NotKnown."""
+    """Queues of the ledger, each read again at most once for one review. Raises NotKnown after the budget."""
 
     def __init__(self, ledger: Ledger, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger = ledger

@@ -1,4 +1,4 @@
-"""Reviews in, answers out: each path of the webhook port applies its rules to the object under review.
+"""Reviews of the webhook port: each path applies its rules to the object under review.
 
     body ──► Review ──► rules of its path (domain/admission) ──► faults or a patch ──► answer
 
@@ -63,7 +63,7 @@ class BadObject(ValueError):
 
 
 class Reviewer:
-    """Reviewer: `answer(path, body)`, from any thread."""
+    """Reviewer of the objects on all paths, safe in any thread."""
 
     def __init__(self, paths: Mapping[str, Path], synced: Callable[[], bool]) -> None:
         self.paths = paths
@@ -119,7 +119,7 @@ class Reviewer:
             text = f"the API server could not be read ({fault}): try again"
             return ReviewOutcome([Fault(Code.NOT_NOW, "", text)])
         except BadObject as fault:
-            if _is_leaving(request.object):
+            if _is_being_deleted(request.object):
                 return ReviewOutcome()
             return ReviewOutcome([Fault(Code.NOT_READABLE, "request.object", str(fault))])
 
@@ -134,8 +134,8 @@ def _status(faults: list[Fault]) -> admission.Status:
     return admission.Status(code, reason, join_faults(faults), admission.Details(causes))
 
 
-def _is_leaving(raw: msgspec.Raw) -> bool:
-    """Return whether an object is being deleted: then its finalizers must be removable in any case."""
+def _is_being_deleted(raw: msgspec.Raw) -> bool:
+    """Return whether an object is being deleted: its finalizers must be removable in any case."""
     with suppress(Ambiguous):
         return identity(raw).deletion_timestamp is not None
     return False

@@ -102,10 +102,10 @@ _OURS = f"{ACCOUNTS}kube-muster:"  # creates the groups of pods that name none
 _BATCH = "batch"
 _MOST_OF_LEVELS = 8  # warnings
 _POD_GROUP = "PodGroup"
-_CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # its Jobs enter a queue
+_CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # the Jobs of a CronJob enter a queue
 
 D = TypeVar("D", Destination, Destination | None)
-Entry = Callable[[Destination, QueueLookup], list[Fault]]  # returns faults unless a queue takes new work
+Entry = Callable[[Destination, QueueLookup], list[Fault]]  # returns faults unless a queue accepts new work
 
 
 class EntryRules:
@@ -125,7 +125,7 @@ class EntryRules:
         return find(self.latest) if to is not None and to.leads_nowhere else to
 
     def review(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
-        """Return faults unless one of `subjects` may use the queue; without subjects it is not checked."""
+        """Return why the queue does not accept an object, or why none of `subjects`, if any, may use it."""
         if entry(to, self._ledger.queues) and (faults := entry(to, self.latest)):
             return faults
         return self.review_use(to, *subjects)
@@ -278,10 +278,7 @@ class AdmissionRules:
         return ReviewOutcome(list(review_flavor(flavor)), warnings=[unused] * bool(flavor.spec.tolerations))
 
     def review_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review a LocalQueue: its author must have the right to use a restricted queue.
-
-        Groups in the LocalQueue would enter with it.
-        """
+        """Review a LocalQueue: its author must have the right to use its restricted queue, as groups do."""
         local, before = read(request.object, LocalQueue), read_if_there(request.old_object, LocalQueue)
         if before is not None and before.spec.queue == local.spec.queue:
             return ReviewOutcome()
@@ -314,7 +311,7 @@ class AdmissionRules:
         if is_ours:  # with a missing queue, the group waits and says so
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
         elif not faults and not is_update and entry.is_restricted(to):
-            # The review of pods that wait already did not know that they would use this queue.
+            # Pods that wait already were reviewed without this queue.
             members = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
             if early := sum(pod.waiting and not pod.auto for pod in members):
                 faults = [pods_not_reviewed(to, early)]
@@ -399,7 +396,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=[*job_defaults(job, VOLCANO if VOLCANO in names else min(names)), *queue])
 
     def review_workload(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review an object whose controller makes pods or jobs. It is never refused: these are reviewed."""
+        """Review an object whose controller makes pods or jobs. Only these may be refused."""
         workload = read(request.object, dict[str, Any])
         return ReviewOutcome(warnings=[*workload_warnings(workload, self._schedulers)])
 
@@ -453,13 +450,13 @@ class AdmissionRules:
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod, user = _with_namespace(read(request.object, NewPod), request), request.user_info.username
-        flagged = DEFAULT_SCHEDULER in self._schedulers  # the default scheduler: adopts no pods
+        flagged = DEFAULT_SCHEDULER in self._schedulers  # the default scheduler adopts no pods
         adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not flagged and is_adoptable(pod)
         if not (adopts or self._ledger.pods.owns(pod)):
             return ReviewOutcome()
         scheduler = self._schedulers[0] if adopts else ""
         given = read(request.object, dict[str, Any])
-        return ReviewOutcome(patch=pod_defaults(given, user, scheduler, self._gated, flagged))
+        return ReviewOutcome(patch=pod_defaults(given, user, scheduler, gated=self._gated, flagged=flagged))
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _with_namespace(read(request.object, NewPod), request)

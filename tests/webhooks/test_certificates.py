@@ -28,7 +28,7 @@ from extender.webhooks.certificates import (
     Unreadable,
     expiry,
     has_signed,
-    leads_to,
+    is_trusted,
     make_pair,
     names,
     split,
@@ -73,21 +73,21 @@ def test_a_certificate_of_another_ca_or_key_is_not_trusted(pair: Pair) -> None:
 
 def test_a_bundle_is_trusted_for_certificates_that_it_issued_or_contains(pair: Pair) -> None:
     other = make_pair(sorted(HOSTS), LIFE, NOW)
-    assert leads_to(pair.certificate, pair.authority)
-    assert leads_to(pair.certificate, other.authority + pair.authority)
-    assert leads_to(pair.certificate, pair.certificate)
-    assert leads_to(pair.certificate + other.certificate + pair.authority, pair.authority)
-    assert not leads_to(pair.certificate, other.authority)
-    assert not leads_to(pair.certificate + pair.authority, other.authority)
-    assert not leads_to(pair.certificate + other.certificate, other.authority)
+    assert is_trusted(pair.certificate, pair.authority)
+    assert is_trusted(pair.certificate, other.authority + pair.authority)
+    assert is_trusted(pair.certificate, pair.certificate)
+    assert is_trusted(pair.certificate + other.certificate + pair.authority, pair.authority)
+    assert not is_trusted(pair.certificate, other.authority)
+    assert not is_trusted(pair.certificate + pair.authority, other.authority)
+    assert not is_trusted(pair.certificate + other.certificate, other.authority)
 
 
 def test_trust_in_a_root_covers_its_intermediates() -> None:
     """The root signed the authority, which signed the certificate."""
     root, authority, leaf = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
     chain = _signed("leaf", leaf, "authority", authority) + _signed("authority", authority, "root", root)
-    assert leads_to(chain, _signed("root", root, "root", root))
-    assert not leads_to(_signed("leaf", leaf, "authority", authority), _signed("root", root, "root", root))
+    assert is_trusted(chain, _signed("root", root, "root", root))
+    assert not is_trusted(_signed("leaf", leaf, "authority", authority), _signed("root", root, "root", root))
 
 
 def _signed(
@@ -306,7 +306,7 @@ def test_a_certificate_of_a_clock_that_was_ahead_is_replaced(api: Cluster) -> No
     replica.look()
     assert validity(replica.served[-1]).covers(NOW)
     (bundle,) = set(api.bundles.values())
-    assert leads_to(replica.served[-1], bundle)
+    assert is_trusted(replica.served[-1], bundle)
 
 
 def test_a_prepared_certificate_of_a_clock_that_was_ahead_is_never_served(api: Cluster) -> None:

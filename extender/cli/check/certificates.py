@@ -87,11 +87,11 @@ def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: flo
 
 def reason_of_distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str, str] | None:
     """Return why the API server refuses the certificate of `host`, and a remedy. None if unreadable."""
-    from extender.webhooks.certificates import leads_to, names
+    from extender.webhooks.certificates import is_trusted, names
 
     try:
         pem = part_of(certificate.secret, "tls.crt")
-        trusted, known = leads_to(pem, base64.b64decode(bundle)), names(pem)
+        trusted, known = is_trusted(pem, base64.b64decode(bundle)), names(pem)
     except ValueError:
         return None
     if not trusted:
