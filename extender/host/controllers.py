@@ -95,7 +95,7 @@ class Controllers:
     while this replica leads.
 
     Attributes:
-        conditions: Policy of waiting pods' conditions.
+        conditions: Policy of the conditions of pending pods.
         job_table: All known kinds of jobs.
         plain_pods: Policy of the PodGroups of plain pods.
     """
@@ -120,7 +120,7 @@ class Controllers:
         recorder = EventRecorder(cluster, patient_writers, leads)
         self.objects = Objects()
         self.provisioning_requests = ProvisioningRequests()
-        asking = ProvisioningQueues(self.objects.queues, lambda: self.provisioning_is_served())
+        provisioning = ProvisioningQueues(self.objects.queues, lambda: self.provisioning_is_served())
         self.start_changes, self.estimates = StartChanges(), Estimates(ledger, leads)
         podgroup_status = PodGroupStatusController(
             patient, self.objects.podgroups, self.provisioning_requests, self.start_changes, self.estimates
@@ -160,8 +160,10 @@ class Controllers:
             SchedulingGatesController(urgent).on_decisions,
             EvictionsController(patient, recorder).on_decisions,
             podgroup_status.on_decisions,
-            PodConditionsController(patient, conditions, asking).on_decisions,
-            ProvisioningController(patient, asking, self.provisioning_requests, conditions).on_decisions,
+            PodConditionsController(patient, conditions, provisioning).on_decisions,
+            ProvisioningController(
+                patient, provisioning, self.provisioning_requests, conditions
+            ).on_decisions,
             self.auto_podgroups.on_decisions,
             DefaultQueuesController(patient).on_decisions,
             self.quotas.on_decisions,

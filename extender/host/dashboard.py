@@ -46,7 +46,7 @@ def decided_source(
     changes: StartChanges,
     leads: Callable[[], bool],
 ) -> DecidedSource:
-    """Return the dashboard's source. `log`: returns this number of the latest changes, the newest first."""
+    """Return the dashboard's source. `log` returns the latest changes up to a number, the newest first."""
     return DecidedSource(
         lambda: ledger.decisions,
         lambda: [*map(_summary, log(_SHOWN))],
@@ -75,7 +75,7 @@ def local_queue_summaries(ledger: Ledger) -> Iterator[LocalQueueSummary]:
 
 
 def what_if_source(ledger: Ledger) -> WhatIfTrials:
-    """Return the function that answers what-if questions on the snapshot of the latest decisions."""
+    """Return the trials of what-ifs on the snapshot of the latest decisions."""
 
     def newest() -> WhatIfBase | None:
         memory = carried_facts_of(ledger.decisions)
@@ -138,7 +138,7 @@ class Dashboard:
         if self._server:
             self._server.stop()
 
-    def record(self) -> str:
+    def ready_line(self) -> str:
         """Return a line of /readyz?verbose."""
         return (self._secure and self._identity.missing()) or "it is served"
 

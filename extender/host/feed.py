@@ -37,7 +37,7 @@ from extender.volcano.pods import JOB_NAME
 log = logger(__name__)
 
 _AGAIN = 30.0  # seconds between two checks for missing kinds
-_AT_FIRST = 10.0  # seconds for which the start waits for the watches of served kinds
+_START_PATIENCE = 10.0  # seconds for which the start waits for the watches of served kinds
 _PATIENCE = 0.02  # seconds between two checks whether pods can be read
 _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
@@ -67,14 +67,14 @@ class OptionalWatches:
         self._clock = clock
         self._poller = Poller("optional-watches", _AGAIN, self._poll)
         self._looked = False
-        self._patience = 0.0
+        self._waits_until = 0.0  # monotonic, in seconds
         self.started: list[Reflector[Any]] = []
 
     def add(self, watch: Reflector[Any], verb: str = "") -> None:
         """Add a watch before the start.
 
-        `verb`: the needed right, which a component of the manifests grants; empty: none. Without the right,
-        the watch is not started.
+        `verb`: the right without which the watch is not started, granted by a component of the manifests;
+        empty: none.
         """
         self._verbs[watch] = verb
         self.missing.append(watch)
@@ -83,7 +83,7 @@ class OptionalWatches:
         return self._verbs[watch]
 
     def start(self) -> None:
-        self._patience = self._clock() + _AT_FIRST
+        self._waits_until = self._clock() + _START_PATIENCE
         if self.missing:
             self._poller.start()
         else:
@@ -96,7 +96,7 @@ class OptionalWatches:
     def has_settled(self) -> bool:
         """Return whether all served kinds have been read, or the wait for them is over."""
         read = self._looked and all(reflector.synced for reflector in self.started)
-        return read or self._clock() >= self._patience
+        return read or self._clock() >= self._waits_until
 
     def start_served(self) -> None:
         """Start the watches of kinds that are served now."""
@@ -288,16 +288,16 @@ class Feed:
         self, first: Sequence[Reflector[Any]], groups: Reflector[Any], pods: Reflector[Any]
     ) -> None:
         queues = next(reflector for reflector in first if reflector.resource == resources.QUEUES)
-        if not self._has_come(lambda: queues.synced):
+        if not self._wait_for(lambda: queues.synced):
             return
         groups.start()
-        if self._has_come(lambda: all(it.synced for it in (*first, groups)) and self.optional.has_settled):
+        if self._wait_for(lambda: all(it.synced for it in (*first, groups)) and self.optional.has_settled):
             self._quotas.refresh()  # pods may be Muster's by the queue of their namespace
             pods.start()
 
-    def _has_come(self, awaited: Callable[[], bool]) -> bool:
-        """Wait until a watch has read its objects; return False when stopping."""
-        while not awaited():
+    def _wait_for(self, are_read: Callable[[], bool]) -> bool:
+        """Wait until watches have read their objects; return False when stopping."""
+        while not are_read():
             if self._stopping.wait(_PATIENCE):
                 return False
         return True
@@ -327,7 +327,7 @@ class Feed:
         return {**read, "credentials": self._refused, "writes": self._connection.write_fault}
 
     def stuck_watch(self) -> str | None:
-        """Return the fault for /livez."""
+        """Return the fault of a watch for /livez."""
         return next(filter(None, (reflector.why_stuck() for reflector in self.reflectors)), None)
 
     def _refused(self) -> str | None:

@@ -190,9 +190,9 @@ class Host:
                 shows_never_fits=configuration.never_fits == "show",
             ),
             job_kinds,
-            configuration.max_queue_depth,
-            configuration.volcano_jobs == "on",
-            PlainPods(configuration.podgroups_for_plain_pods),
+            max_queue_depth=configuration.max_queue_depth,
+            runs_volcano_jobs=configuration.volcano_jobs == "on",
+            plain_pods=PlainPods(configuration.podgroups_for_plain_pods),
         )
 
     def _new_feed(self, connection: Connection, job_kinds: Kinds) -> Feed:
@@ -202,15 +202,15 @@ class Host:
             self.ledger,
             self._controllers,
             auto_groups,
-            [
+            job_kinds=[
                 row
                 for row in job_kinds.values()
                 if row.manageable
                 and (not row.commanded or configuration.volcano_jobs == "on")
                 and configuration.manage_jobs != "off"
             ],
-            configuration.quota_sources,
-            [row for row in job_kinds.values() if row.makes_groups and auto_groups],
+            quota_sources=configuration.quota_sources,
+            controller_kinds=[row for row in job_kinds.values() if row.makes_groups and auto_groups],
         )
 
     def start(self) -> None:
@@ -239,16 +239,16 @@ class Host:
             "history": self._history.text,
         }
         debug = Views(
-            self.ledger,
-            self._barrier,
-            self._feed,
-            self._controllers.decision_log,
-            self._configuration,
-            self._controllers.estimates,
-            self._controllers.quota_queues,
-            self._decided,
-            self._history,
-            self._supposing,
+            ledger=self.ledger,
+            barrier=self._barrier,
+            feed=self._feed,
+            decision_log=self._controllers.decision_log,
+            configuration=self._configuration,
+            estimates=self._controllers.estimates,
+            quota_queues=self._controllers.quota_queues,
+            decided=self._decided,
+            past=self._history,
+            supposing=self._supposing,
         )
         table: dict[str, View] = {**debug.table(), "leadership": self._show_leadership}
         if self._webhooks and self._ports.webhooks:
@@ -257,10 +257,10 @@ class Host:
         if self._view:
             self._view.start(self.ledger.shown)
             live["view-serving"] = self._view.fault
-            notes["view"], table["view"] = self._view.record, self._view.debug_state
+            notes["view"], table["view"] = self._view.ready_line, self._view.debug_state
         if self._dashboard:
             self._dashboard.start()
-            notes["dashboard"] = self._dashboard.record
+            notes["dashboard"] = self._dashboard.ready_line
         SideServer("health", self._ports.health, HealthApp(live, ready, reports=notes))
         SideServer("debug", self._ports.debug, pages(create_debug_app(table)))
 

@@ -116,7 +116,7 @@ class SchedulerProxy:
         pods = {"released": counts.released, "leaving": counts.leaving, "takenBack": counts.taken_back}
         return {**self._server.debug_state(), "readers": self._pods.debug_state(), "pods": pods}
 
-    def record(self) -> str:
+    def ready_line(self) -> str:
         """Return a line of /readyz?verbose: readers of pods, and schedulers that read elsewhere."""
         return readers_text(self._readers(), self._shown.bypasses() if self._shown else Bypasses())
 

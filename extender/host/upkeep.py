@@ -78,7 +78,7 @@ class Gauges:
         self._warn_without_calls()
 
     def _show_watches(self) -> None:
-        """Update the metrics of watches; several may have one name, such as those of two Job groups."""
+        """Update the metrics of watches. Several may have one name, such as those of the two kinds Job."""
         named = defaultdict[str, list[Reflector[Any]]](list)
         for reflector in self._feed.reflectors:
             named[reflector.resource.plural].append(reflector)

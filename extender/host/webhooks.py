@@ -60,7 +60,7 @@ class Webhooks:
         latest, depth = partial(Latest, ledger, sources), configuration.max_queue_depth
         may_use = access_reviews(api)
         schedulers, gated = configuration.scheduler_names, configuration.view_listen is None
-        rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs, gated)
+        rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs, gated=gated)
         self._reviewer = Reviewer(rules.paths(), synced)
         ledger.intake.review_users()
         self._server: WebhookServer | None = None
