@@ -338,4 +338,4 @@ def failure(conditions: list[Condition] | None) -> str:
 def is_spent(conditions: list[Condition] | None) -> bool:
     """Return whether a request's nodes are no longer reserved, so that a new request is needed."""
     found = [condition(conditions, kind) for kind in _SPENT]
-    return any(said is not None and said.status == "True" for said in found)
+    return any(each is not None and each.status == "True" for each in found)

@@ -71,11 +71,11 @@ def missing_creations(
     if missing:
         return Creations(new_claims, faults=tuple(faults[:MOST_NAMED]))
     missing_pods = _missing_pods(job, pods, foreign)
-    taken = [
+    conflicts = [
         (EventReason.POD_NAME_TAKEN, f"pod {name} is there, and not its own")
         for name in sorted(foreign)[:MOST_NAMED]
     ]
-    return Creations(pods=tuple(islice(missing_pods, most)), faults=tuple(taken))
+    return Creations(pods=tuple(islice(missing_pods, most)), faults=tuple(conflicts))
 
 
 def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[PodToCreate]:
@@ -166,25 +166,25 @@ def plan(view: JobView) -> Plan:
     job = with_defaults(given)
     view, start = view._replace(job=job), initial_status(job, view.pods, view.now)
     request, due_at = _request(view, start)
-    asked = _answered(view, start, request)
-    doomed = _pods_to_delete(view, asked, request)
-    status = with_counts(asked, job, view.pods, doomed)
-    if phase_of(asked.state.phase) is phase_of(start.state.phase):
-        status = _implied_status(view, status, bool(doomed))
+    requested = _requested_status(view, start, request)
+    doomed = _pods_to_delete(view, requested, request)
+    status = with_counts(requested, job, view.pods, doomed)
+    if phase_of(requested.state.phase) is phase_of(start.state.phase):
+        status = _implied_status(view, status, kills=bool(doomed))
     ends_at = _expiry(job, status)
-    lacks = _missing(view, status)
-    instants = [at for at in (due_at, ends_at) if at is not None]
+    missing = _missing(view, status)
+    due_times = [at for at in (due_at, ends_at) if at is not None]
     if status.state.phase != given.status.state.phase:
-        instants.append(view.now)
+        due_times.append(view.now)
     return Plan(
         status,
-        lacks.claims,
-        lacks.pods,
+        missing.claims,
+        missing.pods,
         tuple(sorted(doomed, key=lambda pod: (-pod.index, pod.task)))[:_MOST],
         delete_job=ends_at is not None and ends_at <= view.now,
-        due_at=min(instants, default=None),
+        due_at=min(due_times, default=None),
         remarks=_join_remarks(
-            (*_remarks(given, request), *(Remark("Warning", *fault) for fault in lacks.faults))
+            (*_remarks(given, request), *(Remark("Warning", *fault) for fault in missing.faults))
         ),
     )
 
@@ -217,7 +217,7 @@ def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
     return request._replace(at=max(request.at, instant(status.state.last_transition_time) + pause))
 
 
-def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:
+def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:
     """Return the status after a request; a job that may have no pods any more waits again."""
     phase = phase_of(status.state.phase)
     kill, to, is_retry = TABLE[phase, request.action]
