@@ -59,8 +59,8 @@ def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[st
 
 # ---- names
 #
-# A shell waits for the names at every press of the key: they take two seconds at most, and an error
-# offers none.
+# A shell waits for the names at every press of the key: they take two seconds at most. After an error, there
+# are none.
 
 
 def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
@@ -153,8 +153,8 @@ def _read(context: click.Context, resource: "Resource", kind: type[T]) -> list[T
 
     given = context.params
     try:
-        with opened(Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))) as place:
-            scope = "" if resource in (QUEUES, NODES) else place.namespace
-            return Reader(place.connection, _TIMEOUT).list(resource, scope, kind)
+        with opened(Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))) as access:
+            scope = "" if resource in (QUEUES, NODES) else access.namespace
+            return Reader(access.connection, _TIMEOUT).list(resource, scope, kind)
     except Exception:
         return []

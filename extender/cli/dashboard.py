@@ -60,8 +60,8 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
         click.echo(f"Open {url}")
 
     name = ClusterName(*cluster_name(flags["kubeconfig"], flags["context"]))
-    access = opened(Flags(**flags))
-    with suppress(KeyboardInterrupt), access as place, served(place, listener, say, name) as url:
+    opening = opened(Flags(**flags))
+    with suppress(KeyboardInterrupt), opening as access, served(access, listener, say, name) as url:
         click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
         say(url)
         if opens:
@@ -74,7 +74,7 @@ dashboard.params.append(config_option())
 
 @contextmanager
 def served(
-    place: ClusterAccess,
+    access: ClusterAccess,
     listener: "socket",
     renewed: Callable[[str], None],
     named: "ClusterName | None" = None,
@@ -90,20 +90,20 @@ def served(
     from extender.web.side import SideServer, pages
 
     def read_now() -> WhatIfBase:
-        live = LiveCluster(place)
+        live = LiveCluster(access)
         return WhatIfBase(live.ledger.snapshot(), live.notes)
 
     set_up("text", "error")
     base = f"http://{Address(*listener.getsockname()[:2])}"
-    source = ObservedSource(place)
-    access = LocalLogin(place.connection, lambda path: renewed(f"{base}{path}"))
+    source = ObservedSource(access)
+    login = LocalLogin(access.connection, lambda path: renewed(f"{base}{path}"))
     trials = WhatIfTrials(read_now)
     app = create_dashboard_app(
-        source, access.identify, access.login, supposing=trials, named=named or UNNAMED, kinds=table()
+        source, login.identify, login.login, supposing=trials, named=named or UNNAMED, kinds=table()
     )
     server = SideServer("dashboard", listener, pages(app), threads=_THREADS, open_to_pages=True)
     try:
-        yield f"{base}{access.path}"
+        yield f"{base}{login.path}"
     finally:
         server.stop()
         source.stop()

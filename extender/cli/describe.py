@@ -52,14 +52,14 @@ _AMOUNTS = {
 _NESTED = {"limits": "Limits", "preemption": "Preemption"}
 
 
-def job_description(place: ClusterAccess, target: Target) -> str:
-    evidence = Evidence(place, place.namespace)
+def job_description(access: ClusterAccess, target: Target) -> str:
+    evidence = Evidence(access, access.namespace)
     job = find_job(evidence, target)
     kind = owner_kind(f"{job.row.kind}.{job.row.group}")
     assert kind is not None, "it was found by its kind"
     answer, *_ = explain_workload(evidence, kind, job.meta.name)
     heading, *rest = paragraphs(answer)
-    reader, namespace, podgroup, record = place.reader, place.namespace, job.podgroup, job.record()
+    reader, namespace, podgroup, record = access.reader, access.namespace, job.podgroup, job.record()
     pods_to_make = [record.fault] if record and record.fault else []
     if record and record.pods and not record.fault:
         rows = (
@@ -98,9 +98,9 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
     yield "Age", age(job.meta.creation_timestamp)
 
 
-def group_description(place: ClusterAccess, target: Target) -> str:
-    group = group_named(place, target)
-    evidence = Evidence(place, place.namespace)
+def group_description(access: ClusterAccess, target: Target) -> str:
+    group = group_named(access, target)
+    evidence = Evidence(access, access.namespace)
     heading, *rest = paragraphs(explain_group(evidence, group))
     rows = []
     for pod in evidence.members(group) or ():
@@ -113,7 +113,7 @@ def group_description(place: ClusterAccess, target: Target) -> str:
         *rest,
         section("Pods:", columns(("NAME", "STATUS", "NODE"), sorted(rows)) if rows else ()),
         section("Conditions:", conditions(group.status.conditions)),
-        section("Events:", events(place.reader, "PodGroup", place.namespace, group.name)),
+        section("Events:", events(access.reader, "PodGroup", access.namespace, group.name)),
     )
 
 
@@ -129,10 +129,10 @@ def _group_facts(group: ObservedGroup, evidence: Evidence) -> Iterator[tuple[str
     yield "Age", age(group.metadata.creation_timestamp)
 
 
-def queue_description(place: ClusterAccess, name: str) -> str:
-    found = fetch(place.reader, QUEUES, "", name, Json)
+def queue_description(access: ClusterAccess, name: str) -> str:
+    found = fetch(access.reader, QUEUES, "", name, Json)
     queue = msgspec.convert(found, ObservedQueue)
-    evidence = Evidence(place, "")
+    evidence = Evidence(access, "")
     answer = msgspec.structs.replace(explain_queue(evidence, queue), queue=None, waiting=[])
     heading, verdict, *rest = paragraphs(answer)
     figures = queue_figures(queue)
@@ -155,7 +155,7 @@ def queue_description(place: ClusterAccess, name: str) -> str:
         *_groups(evidence, name),
         *rest,
         section("Conditions:", conditions(queue.status.conditions)),
-        section("Events:", events(place.reader, "Queue", "", name)),
+        section("Events:", events(access.reader, "Queue", "", name)),
     )
 
 

@@ -45,8 +45,8 @@ def debug_page(
     if debug_address is not None:
         connection = HTTPConnection(*debug_address, timeout=DEBUG_TIMEOUT)
         return read_debug_page(connection, str(debug_address), page, max_bytes)
-    with opened(Flags(namespace=namespace or "kube-muster", **flags)) as place:
-        return Installation(place).debug_page(page, max_bytes)
+    with opened(Flags(namespace=namespace or "kube-muster", **flags)) as access:
+        return Installation(access).debug_page(page, max_bytes)
 
 
 @click.command()

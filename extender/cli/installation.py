@@ -27,10 +27,10 @@ _LARGEST_ERROR = 4096  # bytes of an answer that is no page
 class Installation:
     """One installation: objects of the API server, each kind read once. `now` is the API server's clock."""
 
-    def __init__(self, place: ClusterAccess, now: float = 0) -> None:
-        self.place = place
+    def __init__(self, access: ClusterAccess, now: float = 0) -> None:
+        self.access = access
         self.now = now
-        self.namespace = place.namespace
+        self.namespace = access.namespace
         self.minor = 0  # minor version of Kubernetes
 
     def ours(self, resource: Resource, namespace: str = "") -> list[Json]:
@@ -39,14 +39,14 @@ class Installation:
 
     def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
         try:
-            return self.place.reader.get(resource, namespace, name, Json)
+            return self.access.reader.get(resource, namespace, name, Json)
         except NotFound:
             return None
 
     def all_of(self, resource: Resource, kind: type[T], labels: str = "", namespace: str = "") -> list[T]:
         """Return the objects of a kind, by default of all namespaces; empty if the kind is not served."""
         try:
-            return self.place.reader.list(resource, namespace, kind, labels=labels)
+            return self.access.reader.list(resource, namespace, kind, labels=labels)
         except NotFound:
             return []
 
@@ -64,7 +64,7 @@ class Installation:
     def _debug_page(self, pod: "Serving", page: str, max_bytes: int) -> bytes:
         address = ADDRESS.read(pod.setting("debug_listen"))
         connection = http.client.HTTPConnection(*address)
-        connection.sock = self.place.connection.endpoint.forward(self.namespace, pod.name, address.port)
+        connection.sock = self.access.connection.endpoint.forward(self.namespace, pod.name, address.port)
         connection.sock.settimeout(DEBUG_TIMEOUT)
         return read_debug_page(connection, f"pod {pod.name}", page, max_bytes)
 
@@ -78,7 +78,7 @@ class Installation:
             "resourceAttributes": right._asdict(),
         }
         review = {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
-        return bool(self.place.editor.review(ACCESS_REVIEWS.path(), review)["status"].get("allowed"))
+        return bool(self.access.editor.review(ACCESS_REVIEWS.path(), review)["status"].get("allowed"))
 
     def versions_of(self, resource: Resource) -> list[str]:
         """Return the values of apiVersion under which the cluster serves a kind."""
@@ -92,7 +92,7 @@ class Installation:
 
     def raw(self, path: str) -> str:
         """Return the answer of a path, as text."""
-        return self.place.connection.request("GET", path).decode("utf-8", "replace")
+        return self.access.connection.request("GET", path).decode("utf-8", "replace")
 
     @cached_property
     def workloads(self) -> list["Serving"]:
@@ -182,6 +182,6 @@ def read_debug_page(connection: http.client.HTTPConnection, where: str, page: st
     finally:
         connection.close()
     if got.status != HTTPStatus.OK:
-        said = found.decode(errors="replace").strip()
-        raise click.ClickException(f"the debug port at {where} answered {got.status}: {said}")
+        text = found.decode(errors="replace").strip()
+        raise click.ClickException(f"the debug port at {where} answered {got.status}: {text}")
     return found

@@ -77,12 +77,12 @@ def list_jobs(output: str, **flags: Any) -> None:
     The list has jobs with a PodGroup, and jobs whose queue is closed. `muster why` explains why another job
     has no PodGroup.
     """
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         from extender.cli.observed_jobs import jobs_of
         from extender.cli.why.evidence import Evidence
 
-        evidence = Evidence(place, place.namespace)
-        found = jobs_of(place, evidence)
+        evidence = Evidence(access, access.namespace)
+        found = jobs_of(access, evidence)
         if output == "name":
             if found:
                 out.echo("\n".join(job.qualified_name for job in found))
@@ -91,7 +91,7 @@ def list_jobs(output: str, **flags: Any) -> None:
         if output in ("table", "wide"):
             rows = [_row(*each) for each in zip(found, shown, strict=True)]
             width = len(_HEAD if output == "table" else _COLUMNS)
-            _show_coloured(out.table("jobs", place.namespace, _COLUMNS, rows, width), found)
+            _show_coloured(out.table("jobs", access.namespace, _COLUMNS, rows, width), found)
         else:
             out.show_document({"kind": "List", "items": shown}, output)
 
@@ -153,11 +153,11 @@ def describe_job(targets: list[Target], **flags: Any) -> None:
 
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         from extender.cli.describe import job_description
 
         for number, target in enumerate(targets):
-            out.echo(("\n\n" if number else "") + job_description(place, target))
+            out.echo(("\n\n" if number else "") + job_description(access, target))
 
 
 @job.command("hold")
@@ -204,36 +204,36 @@ def stop_job(targets: list[Target], **rest: Any) -> None:
 def _change(
     targets: list[Target], change: "Callable[[ObservedJob], JobChange]", done: str, dry_run: str, **flags: Any
 ) -> None:
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         from extender.cli.observed_jobs import find_job
         from extender.cli.why.evidence import Evidence
         from extender.domain.model.reasons import Verdict
 
-        evidence = Evidence(place, place.namespace)
+        evidence = Evidence(access, access.namespace)
         for target in targets:
             job = find_job(evidence, target)
             if job.state == Verdict.ENDED:
                 raise click.ClickException(f"{job.spoken_name} has ended; it cannot be {done}")
             wanted = change(job)
             if dry_run != out.CLIENT:
-                _write(place, job, wanted, dry_run == out.SERVER)
+                _write(access, job, wanted, dry_run == out.SERVER)
             out.show_done(job.meta.name, done, dry_run, job.row.qualified)
 
 
-def _write(place: ClusterAccess, job: "ObservedJob", change: "JobChange", dry: bool) -> None:
+def _write(access: ClusterAccess, job: "ObservedJob", change: "JobChange", dry: bool) -> None:
     """Write a change to the job as it was read; a concurrent change is a conflict."""
     from extender.kube.resources import COMMANDS, POD_GROUPS
 
     if change.podgroup and (podgroup := job.podgroup):
         patch = {"metadata": {"uid": podgroup.metadata.uid, "annotations": change.podgroup}}
-        place.editor.patch(POD_GROUPS, podgroup.namespace, podgroup.name, patch, dry)
+        access.editor.patch(POD_GROUPS, podgroup.namespace, podgroup.name, patch, dry)
     if change.job:
         seen = {"uid": job.meta.uid, "resourceVersion": job.meta.resource_version}
         patch = {**change.job, "metadata": {**change.job.get("metadata", {}), **seen}}
-        place.editor.patch(job.resource, job.meta.namespace, job.meta.name, patch, dry)
+        access.editor.patch(job.resource, job.meta.namespace, job.meta.name, patch, dry)
     if change.command:
         owner = OwnerReference(*job.row.key, job.meta.name, job.meta.uid, controller=True)
-        place.editor.create(COMMANDS, job.meta.namespace, new_command(owner, change.command), dry)
+        access.editor.create(COMMANDS, job.meta.namespace, new_command(owner, change.command), dry)
 
 
 def _hold(job: "ObservedJob") -> "JobChange":
@@ -284,17 +284,17 @@ def delete_job(targets: list[Target], dry_run: str, **flags: Any) -> None:
 
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         from extender.cli.observed_jobs import find_job
         from extender.cli.why.evidence import Evidence
 
-        evidence = Evidence(place, place.namespace)
+        evidence = Evidence(access, access.namespace)
         for target in targets:
             found = find_job(evidence, target)
             meta = found.meta
             if dry_run != out.CLIENT:
                 dry = dry_run == out.SERVER
-                place.editor.delete(found.resource, meta.namespace, meta.name, meta.uid, dry)
+                access.editor.delete(found.resource, meta.namespace, meta.name, meta.uid, dry)
             out.show_done(meta.name, "deleted", dry_run, found.row.qualified)
 
 
@@ -346,13 +346,13 @@ def run_job(
         from extender.kube.errors import NotFound
         from extender.kube.resources import resource_of
 
-        with opened(Flags(kubeconfig, context, namespace)) as place:
+        with opened(Flags(kubeconfig, context, namespace)) as access:
             try:
-                made = place.editor.create(
-                    resource_of(VOLCANO_JOB), place.namespace, made, dry_run == out.SERVER
+                made = access.editor.create(
+                    resource_of(VOLCANO_JOB), access.namespace, made, dry_run == out.SERVER
                 )
             except NotFound as fault:
-                absent = f"the cluster knows no jobs.{VOLCANO_JOB.group}, or no namespace {place.namespace}"
+                absent = f"the cluster knows no jobs.{VOLCANO_JOB.group}, or no namespace {access.namespace}"
                 raise click.ClickException(absent) from fault
     if output:
         out.show_objects([made], output, single=True)

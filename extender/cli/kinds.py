@@ -1,7 +1,4 @@
-"""Names in arguments, NAME or KIND/NAME, and the kinds of objects that own pods, by all of kubectl's names.
-
-Job kinds can wait suspended.
-"""
+"""Names in arguments, NAME or KIND/NAME, and kinds of objects that own pods, by all of kubectl's names."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -29,11 +26,11 @@ class OwnerKind(NamedTuple):
     name: str
     group: str
     short: tuple[str, ...] = ()
-    named: str = ""  # the plural, where it is irregular
+    irregular_plural: str = ""
 
     @property
     def plural(self) -> str:
-        return self.named or f"{self.name.lower()}s"
+        return self.irregular_plural or f"{self.name.lower()}s"
 
     def is_called(self, name: str) -> bool:
         """Return whether a name means this kind: `job`, `jobs`, or `job.batch` as kubectl prints it."""
@@ -60,6 +57,7 @@ def owner_kinds() -> tuple[OwnerKind, ...]:
 
 
 def job_kinds() -> tuple[OwnerKind, ...]:
+    """Return the kinds that can wait suspended."""
     return tuple(dict.fromkeys(_kind(row) for row in table().values() if row.manageable))
 
 

@@ -71,8 +71,8 @@ class ClockAdvance(NamedTuple):
 class LiveCluster:
     """Ledger of the live cluster, read at `begun`, in seconds since 1970. `notes`: parts that are missing."""
 
-    def __init__(self, place: ClusterAccess) -> None:
-        self._place, self.notes = place, list[str]()
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access, self.notes = access, list[str]()
         self.settings = self._settings()
         self.begun = time.time()
         self.ledger = Ledger(
@@ -112,7 +112,7 @@ class LiveCluster:
 
     def _settings(self) -> Configuration:
         """Return the settings of the installation, as far as its workload shows them."""
-        site, self._is_installed = Installation(self._place._replace(namespace="")), True
+        site, self._is_installed = Installation(self._access._replace(namespace="")), True
         try:
             self._is_installed = bool(site.workloads)
             serving = site.first
@@ -132,7 +132,7 @@ class LiveCluster:
         """Read pods last: their scheduler and their queue depend on all other objects."""
         intake = self.ledger.intake
         with suppress(Forbidden):
-            api = ApiClient(self._place.connection)
+            api = ApiClient(self._access.connection)
             intake.trust_markers(api.enforces(MARKERS_POLICY))
             intake.trust_authors(all(map(api.enforces, AUTHORS_POLICIES)))
         if self.settings.volcano_jobs == "on" or not self._is_installed:  # in `muster run`, too
@@ -162,7 +162,7 @@ class LiveCluster:
             *((resource, cluster.Workload, intake.set_owner) for resource in resources.OWNERS.values()),
         )
         for resource, kind, put in needed:
-            for obj in self._place.reader.list(resource, "", kind):
+            for obj in self._access.reader.list(resource, "", kind):
                 put(obj)
         for resource, kind, put in optional:
             for obj in self._listed(resource, kind):
@@ -170,7 +170,7 @@ class LiveCluster:
                     put(obj)
         self._read_quotas()
         self._read_jobs()
-        for pod in self._place.reader.list(resources.PODS, "", Pod):
+        for pod in self._access.reader.list(resources.PODS, "", Pod):
             self.ledger.pods.set(pod)
 
     def _read_quotas(self) -> None:
@@ -206,7 +206,7 @@ class LiveCluster:
 
     def _served(self) -> set[str]:
         """Return the API groups that are served, with their versions."""
-        found = self._place.reader.get(resources.API_GROUPS, "", "", dict[str, Any])
+        found = self._access.reader.get(resources.API_GROUPS, "", "", dict[str, Any])
         return {
             version["groupVersion"]
             for group in found.get("groups") or ()
@@ -216,7 +216,7 @@ class LiveCluster:
     def _listed(self, resource: Resource, kind: type[T]) -> list[T]:
         """Return the objects of a kind; none where the cluster does not serve it. A refused read is noted."""
         try:
-            return self._place.reader.list(resource, "", kind)
+            return self._access.reader.list(resource, "", kind)
         except NotFound:
             return []
         except Forbidden:

@@ -1,4 +1,4 @@
-"""Fetching the objects that a command names, in that order, and names of missing rights."""
+"""Reads of the objects that a command names, with errors that suggest other names and missing rights."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
 
-_FEW = 8  # up to so many names are listed after a mistyped one, else only similar ones
+_FEW = 8  # most objects of which all names are suggested; else only similar names
 
 
 class ListedObject(Wire, frozen=True):
@@ -43,11 +43,11 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
             raise _unknown(resource) from fault
         where = f" in namespace {namespace}" if namespace else ""
         absent = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
-        raise click.ClickException(absent + _instead(name, reader, resource, namespace)) from fault
+        raise click.ClickException(absent + _suggestion(name, reader, resource, namespace)) from fault
 
 
-def _instead(name: str, reader: Reader, resource: Resource, namespace: str) -> str:
-    """Return `; there are: batch, default`, the most similar first; empty if they cannot be listed."""
+def _suggestion(name: str, reader: Reader, resource: Resource, namespace: str) -> str:
+    """Return `; there are: batch, default`, the most similar name first; empty if none can be listed."""
     try:
         found = reader.list(resource, namespace, ListedObject)
     except ApiError:
@@ -62,7 +62,7 @@ def _instead(name: str, reader: Reader, resource: Resource, namespace: str) -> s
 
 @contextmanager
 def _rights(resource: Resource, namespace: str) -> Iterator[None]:
-    """Add the name of the missing right to an error, unless a namespace grants it."""
+    """Add the missing ClusterRoleBinding to an error about objects without a namespace."""
     try:
         yield
     except Forbidden as fault:

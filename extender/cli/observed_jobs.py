@@ -181,20 +181,20 @@ def observed_job(row: WorkloadRow, obj: Json, podgroup: ObservedGroup | None) ->
     return ObservedJob(row, msgspec.convert(obj["metadata"], Meta), named, podgroup)
 
 
-def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
+def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
     """Return the jobs with a PodGroup, and those whose queue is closed, by namespace and name.
 
     Covers the given namespace, or all namespaces. Jobs that may not be read are named on stderr, and shown
     as far as their PodGroups tell.
     """
     jobs: dict[str, ObservedJob] = {}
-    objects = fetched(place.reader, POD_GROUPS, place.namespace, ())
+    objects = fetched(access.reader, POD_GROUPS, access.namespace, ())
     groups = [msgspec.convert(obj, ObservedGroup) for obj in objects]
     named = {(group.namespace, group.name): group for group in groups}
     for (version, name), podgroups in _podgroups(groups, evidence).items():
         if (row := job_row(version, name)) is None:
             continue
-        listed = _listed(place, Resource(f"/apis/{version}", row.plural), warns=bool(podgroups))
+        listed = _listed(access, Resource(f"/apis/{version}", row.plural), warns=bool(podgroups))
         for owner, podgroup in podgroups:
             if listed is None:
                 jobs[owner.uid] = ObservedJob(row, Meta(owner.name, podgroup.namespace), None, podgroup)
@@ -253,15 +253,15 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
     return QueueRefusal(queue, reason, message.text) if message else None
 
 
-def _listed(place: ClusterAccess, resource: Resource, warns: bool) -> dict[str, Json] | None:
+def _listed(access: ClusterAccess, resource: Resource, warns: bool) -> dict[str, Json] | None:
     """Return the objects of a kind by UID; None, with a warning on request, if they may not be read."""
     try:
-        found = place.reader.list(resource, place.namespace, Json)
+        found = access.reader.list(resource, access.namespace, Json)
     except NotFound:
         return {}
     except Forbidden:
         if warns:
-            needed = right_to("list", resource, place.namespace)
+            needed = right_to("list", resource, access.namespace)
             click.echo(f"Only the PodGroups of {resource.plural} are shown: you may not {needed}.", err=True)
         return None
     return {obj["metadata"]["uid"]: obj for obj in found}

@@ -115,11 +115,11 @@ class WatchedReader(Reader):
     It watches all namespaces where its user may list them, else one. Each change sets `changed`.
     """
 
-    def __init__(self, place: ClusterAccess, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(place.connection)
+    def __init__(self, access: ClusterAccess, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(access.connection)
         self.changed = threading.Event()
         self.unread: list[str] = []  # kinds that may not be listed, by their plural names
-        self._place, self._clock = place, clock
+        self._access, self._clock = access, clock
         self._watches: dict[Resource, WatchedKind] = {}
 
     def start(self) -> None:
@@ -177,7 +177,7 @@ class WatchedReader(Reader):
         return super().list(resource, namespace, kind, fields, labels)
 
     def _scope(self, resource: Resource) -> str | None:
-        own = () if resource in _OF_THE_CLUSTER else (self._place.namespace,)
+        own = () if resource in _OF_THE_CLUSTER else (self._access.namespace,)
         for namespace in ("", *filter(None, own)):
             with suppress(Forbidden, NotFound):
                 self._get(resource.path(namespace), ListedObject, query={"limit": 1})
@@ -195,10 +195,10 @@ class ObservedSource:
     """
 
     def __init__(
-        self, place: ClusterAccess, clock: Callable[[], float] = time.time, patience: float = _SILENCE
+        self, access: ClusterAccess, clock: Callable[[], float] = time.time, patience: float = _SILENCE
     ) -> None:
-        self._place, self._clock, self._patience = place, clock, patience
-        self._reader = WatchedReader(place)
+        self._access, self._clock, self._patience = access, clock, patience
+        self._reader = WatchedReader(access)
         self._requests, self._kinds = RequestSums(), table()
         self._made = Overview("0", "")
         self.hour, self.usage = LastHour(), LastHour()
@@ -251,7 +251,7 @@ class ObservedSource:
     # ---- all
 
     def _evidence(self, namespace: str = "") -> Evidence:
-        return Evidence(self._place._replace(reader=self._reader, namespace=namespace), namespace)
+        return Evidence(self._access._replace(reader=self._reader, namespace=namespace), namespace)
 
     def _observed(self, silent_since: str) -> Overview:
         evidence, reader = self._evidence(), self._reader
@@ -292,7 +292,7 @@ class ObservedSource:
 
     def _silence(self, now: float) -> str:
         """Return the last renewal of Muster's Lease if it is late; empty if it is not, or may not be read."""
-        site = Installation(self._place._replace(namespace=""))
+        site = Installation(self._access._replace(namespace=""))
         with suppress(ApiError):
             for serving in site.workloads:
                 if serving.setting("leader_elect") == "off":

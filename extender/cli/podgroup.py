@@ -65,15 +65,15 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
 
     if names and flags.all_namespaces:
         raise click.UsageError(f"set only one of -A and NAME, {names[0]!r}: a name is of one namespace")
-    with opened(flags) as place:
-        found = fetched(place.reader, POD_GROUPS, place.namespace, names)
+    with opened(flags) as access:
+        found = fetched(access.reader, POD_GROUPS, access.namespace, names)
         if output not in ("table", "wide"):
             out.show_objects(found, output, single=len(names) == 1)
             return
-        evidence = Evidence(place, place.namespace)
+        evidence = Evidence(access, access.namespace)
         rows = [_row(msgspec.convert(obj, ObservedGroup), evidence) for obj in found]
         shown = len(_HEAD if output == "table" else _COLUMNS)
-        if lines := out.table("podgroups", place.namespace, _COLUMNS, rows, shown):
+        if lines := out.table("podgroups", access.namespace, _COLUMNS, rows, shown):
             out.echo("\n".join(lines))
 
 
@@ -104,11 +104,11 @@ def describe_group(targets: list[Target], **flags: Any) -> None:
 
     NAME may be a group, or a pod or workload of it, as for `muster why`.
     """
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         from extender.cli.describe import group_description
 
         for number, target in enumerate(targets):
-            out.echo(("\n\n" if number else "") + group_description(place, target))
+            out.echo(("\n\n" if number else "") + group_description(access, target))
 
 
 pg = copy.copy(podgroup)
@@ -143,14 +143,14 @@ def resume(targets: list[Target], **rest: Any) -> None:
 
 def _change(targets: list[Target], patch: Patch, done: str, dry_run: str, **flags: Any) -> None:
     """Change groups; with a dry run by the client, only check that they exist."""
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         from extender.cli.why.answers import group_named
         from extender.kube.resources import POD_GROUPS
 
         for target in targets:
-            group = group_named(place, target)
+            group = group_named(access, target)
             if dry_run != out.CLIENT:
-                place.editor.patch(POD_GROUPS, place.namespace, group.name, patch, dry_run == out.SERVER)
+                access.editor.patch(POD_GROUPS, access.namespace, group.name, patch, dry_run == out.SERVER)
             kind, _, own = group.spoken_name.rpartition("/")
             out.show_done(own, done, dry_run, kind or _GROUP)
 

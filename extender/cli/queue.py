@@ -74,8 +74,8 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     from extender.domain.explain.observed import ObservedQueue
     from extender.kube.resources import QUEUES
 
-    with opened(flags._replace(namespace="default")) as place:
-        found = fetched(place.reader, QUEUES, "", names)
+    with opened(flags._replace(namespace="default")) as access:
+        found = fetched(access.reader, QUEUES, "", names)
     if output not in ("table", "wide"):
         out.show_objects(found, output, single=len(names) == 1)
         return
@@ -115,11 +115,11 @@ def _borrowed(status: QueueStatus) -> str:
 @access_flags
 def describe_queue(names: tuple[str, ...], **flags: Any) -> None:
     """Describe queues: spec, shares, groups, events."""
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         from extender.cli.describe import queue_description
 
         for number, name in enumerate(names):
-            out.echo(("\n\n" if number else "") + queue_description(place, name))
+            out.echo(("\n\n" if number else "") + queue_description(access, name))
 
 
 @queue.command("open")
@@ -153,19 +153,19 @@ def _change_states(
     if state == CLOSED and ROOT_QUEUE in names:
         remedy = f"To close all queues: muster queue update {ROOT_QUEUE} --state {CLOSED}"
         raise click.ClickException(f"queue {ROOT_QUEUE} has all other queues below it\n{remedy}")
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         for name in names:
-            queue_spec.updated(place, name, {"state": state}, dry_run)
+            queue_spec.updated(access, name, {"state": state}, dry_run)
             if not wait:
-                out.show_done(name, _close_message(place, name, state, dry_run), dry_run)
+                out.show_done(name, _close_message(access, name, state, dry_run), dry_run)
         for name in names if wait and dry_run == "none" else ():
             from extender.cli.queue_removal import WatchedQueue
 
-            WatchedQueue(place, name).wait(timeout, *_REACHED[state])
+            WatchedQueue(access, name).wait(timeout, *_REACHED[state])
             out.show_done(name, _DONE[state])
 
 
-def _close_message(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
+def _close_message(access: ClusterAccess, name: str, state: str, dry_run: str) -> str:
     """Return `closing`, with the remaining groups, until the status of the queue is Closed."""
     from extender.cli.lookup import fetch
     from extender.cli.queue_removal import contents_of
@@ -174,7 +174,7 @@ def _close_message(place: ClusterAccess, name: str, state: str, dry_run: str) ->
 
     if state == OPEN or dry_run != "none":
         return _DONE[state]
-    found = fetch(place.reader, QUEUES, "", name, ObservedQueue)
+    found = fetch(access.reader, QUEUES, "", name, ObservedQueue)
     if found.status.state == CLOSED:
         return _DONE[state]
     return ", ".join(filter(None, ("closing", contents_of(found).partition(", ")[2])))
@@ -204,9 +204,9 @@ def resume_queues(names: tuple[str, ...], **rest: Any) -> None:
 
 
 def _stop(names: tuple[str, ...], action: str, done: str, dry_run: str, **flags: Any) -> None:
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         for name in names:
-            queue_spec.updated(place, name, OF_QUEUE[action]["spec"], dry_run)
+            queue_spec.updated(access, name, OF_QUEUE[action]["spec"], dry_run)
             out.show_done(name, done, dry_run)
 
 
@@ -235,8 +235,8 @@ def operate_queue(
         allowed = "with --action update, a number from 1 to 65535"
         raise click.UsageError(f"--weight: required value: {allowed}")
     else:
-        with opened(Flags(**rest)) as place:
-            queue_spec.updated(place, name, spec, dry_run)
+        with opened(Flags(**rest)) as access:
+            queue_spec.updated(access, name, spec, dry_run)
         out.show_done(name, "updated", dry_run)
 
 
@@ -266,11 +266,11 @@ def delete_queue(
     """
     if jobs and not cascade:
         raise click.UsageError("--jobs: requires --cascade, as jobs go with their groups")
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         from extender.cli.queue_removal import Removal
 
         for name in names:
-            Removal(place, name, timeout, dry_run, with_jobs=jobs).run(cascade=cascade, wait=wait)
+            Removal(access, name, timeout, dry_run, with_jobs=jobs).run(cascade=cascade, wait=wait)
 
 
 for command in (queue_spec.create_queue, queue_spec.update_queue):

@@ -47,15 +47,15 @@ def until(look: Callable[[], T | None], timeout: Timeout, left: Callable[[], str
 class WatchedQueue:
     """Queue that is read again and again. Each change of its contents is a line on stderr."""
 
-    def __init__(self, place: ClusterAccess, name: str) -> None:
-        self._place = place
+    def __init__(self, access: ClusterAccess, name: str) -> None:
+        self._access = access
         self._name = name
         self._reported = ""
         self._began = clock()
 
     def state(self, *wanted: str) -> ObservedQueue | None:
         """Return the queue once its status says one of `wanted`."""
-        queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
+        queue = fetch(self._access.reader, QUEUES, "", self._name, ObservedQueue)
         if queue.status.state in wanted:
             return queue
         line = f"{self._name}: {contents_of(queue)}"
@@ -71,8 +71,8 @@ class WatchedQueue:
 
     def left(self) -> str:
         """Return the contents of the queue, with names if they may be read."""
-        queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
-        groups = [f"podgroup/{group.key}" for group in Evidence(self._place, "").groups_in(self._name)]
+        queue = fetch(self._access.reader, QUEUES, "", self._name, ObservedQueue)
+        groups = [f"podgroup/{group.key}" for group in Evidence(self._access, "").groups_in(self._name)]
         names = f": {listed(groups, _NAMED)}" if groups else ""
         alone = f"; {_ALONE}" if sum(queue.counts.values()) > len(groups) else ""
         return f"queue {self._name} is {contents_of(queue)}{names}{alone}"
@@ -94,9 +94,9 @@ def contents_of(queue: ObservedQueue) -> str:
     return f"{queue.state}{groups}"
 
 
-def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
+def pods_outside(access: ClusterAccess, queue: str) -> list[str]:
     """Return the pending pods that name a queue and are in no PodGroup. The status does not count them."""
-    evidence = Evidence(place, "")
+    evidence = Evidence(access, "")
     groups = {group.key for group in evidence.groups}
     return [
         f"{pod.metadata.namespace}/{pod.metadata.name}"
@@ -128,9 +128,9 @@ class Removal:
     """
 
     def __init__(
-        self, place: ClusterAccess, name: str, timeout: Timeout, dry_run: str, with_jobs: bool
+        self, access: ClusterAccess, name: str, timeout: Timeout, dry_run: str, with_jobs: bool
     ) -> None:
-        self._place = place
+        self._access = access
         self._name = name
         self._timeout = timeout
         self._dry_run = dry_run
@@ -138,25 +138,25 @@ class Removal:
         self._deleted: set[str] = set()  # UIDs of groups whose deletion was requested
 
     def run(self, cascade: bool, wait: bool) -> None:
-        queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
+        queue = fetch(self._access.reader, QUEUES, "", self._name, ObservedQueue)
         self._check_deletable(queue, cascade)
         for_real = self._dry_run == "none"
         if cascade and for_real:
-            updated(self._place, self._name, {"state": "Closed"}, self._dry_run)
-            watched = WatchedQueue(self._place, self._name)
+            updated(self._access, self._name, {"state": "Closed"}, self._dry_run)
+            watched = WatchedQueue(self._access, self._name)
             watched.wait(self._timeout, "Closing", "Closed")
             until(lambda: self._emptied(watched), self._timeout, watched.left)
         elif cascade:
-            for group in Evidence(self._place, "").groups_in(self._name):
+            for group in Evidence(self._access, "").groups_in(self._name):
                 self._show(self._parts(group), "would be deleted")
         # No dry run by the server: it would refuse a queue that --cascade closes first.
         dry = self._dry_run == SERVER
         if self._dry_run != CLIENT and not (dry and cascade):
-            self._place.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
+            self._access.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
         show_done(self._name, "deleted", self._dry_run)
         if wait and for_real:
             until(self._gone, self._timeout, lambda: f"queue {self._name} is still there")
-        if cascade and for_real and (left := pods_outside(self._place, self._name)):
+        if cascade and for_real and (left := pods_outside(self._access, self._name)):
             waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
             remedy = f"delete their owners, or let them name another queue than {self._name}"
             message = f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}"
@@ -166,7 +166,7 @@ class Removal:
         name = self._name
         if name in _PROTECTED:
             raise click.ClickException(f"queue {name} cannot be deleted: {' and '.join(_PROTECTED)} stay")
-        queues = self._place.reader.list(QUEUES, "", ObservedQueue)
+        queues = self._access.reader.list(QUEUES, "", ObservedQueue)
         if children := [other.name for other in queues if other.spec.parent == name]:
             message = f"queue {name} has queues below it: {', '.join(children)}"
             raise click.ClickException(f"{message}\nDelete them first, or give them another --parent.")
@@ -177,13 +177,13 @@ class Removal:
 
     def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
         """Return the queue once it is Closed; until then, delete groups that were created meanwhile."""
-        for group in Evidence(self._place, "").groups_in(self._name):
+        for group in Evidence(self._access, "").groups_in(self._name):
             if group.metadata.uid in self._deleted:
                 continue
             self._deleted.add(group.metadata.uid)
             for part in self._parts(group):
                 with suppress(NotFound, Conflict):  # deleted meanwhile
-                    self._place.editor.delete(part.resource, part.namespace, part.name, part.uid)
+                    self._access.editor.delete(part.resource, part.namespace, part.name, part.uid)
                     self._show([part], "deleted")
         return watched.state("Closed")
 
@@ -202,7 +202,7 @@ class Removal:
 
     def _gone(self) -> bool | None:
         try:
-            self._place.reader.get(QUEUES, "", self._name, ObservedQueue)
+            self._access.reader.get(QUEUES, "", self._name, ObservedQueue)
         except NotFound:
             return True
         return None

@@ -310,12 +310,12 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
             raise click.UsageError(f"--{flag.name}: invalid value NAME-: must be {_AMOUNTS} in a new queue")
     queue: Json = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
     if dry_run != CLIENT:
-        with opened(Flags(**rest)) as place:
+        with opened(Flags(**rest)) as access:
             dry = dry_run == SERVER
-            queue = place.editor.create(QUEUES, "", queue, dry)
+            queue = access.editor.create(QUEUES, "", queue, dry)
             if spec.get("state") != "Open":  # the default of new queues
-                place.editor.see_to_state(queue, spec.get("state"), dry)
-            _warn_of_missing_parent(place, spec)
+                access.editor.see_to_state(queue, spec.get("state"), dry)
+            _warn_of_missing_parent(access, spec)
     show_result(queue, "created", output, dry_run)
 
 
@@ -333,27 +333,27 @@ def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
     if not spec:
         allowed = ", ".join(f"--{flag.name}" for flag in _FLAGS)
         raise click.UsageError(f"nothing to change: give at least one of {allowed}")
-    with opened(Flags(**rest)) as place:
-        changed = updated(place, name, spec, dry_run)
+    with opened(Flags(**rest)) as access:
+        changed = updated(access, name, spec, dry_run)
     show_result(changed, "updated", output, dry_run)
 
 
-def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
+def updated(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
     """Return the queue after its spec was merged with `spec`."""
     from extender.cli.lookup import fetch
     from extender.kube.resources import QUEUES
 
-    before = fetch(place.reader, QUEUES, "", name, Json)
+    before = fetch(access.reader, QUEUES, "", name, Json)
     if dry_run == CLIENT:
         result: Json = merged(before, {"spec": spec})
         return result
     dry = dry_run == SERVER
-    changed = place.editor.change_queue(name, spec, dry)
-    _warn_of_missing_parent(place, spec)
+    changed = access.editor.change_queue(name, spec, dry)
+    _warn_of_missing_parent(access, spec)
     return changed
 
 
-def _warn_of_missing_parent(place: ClusterAccess, spec: Json) -> None:
+def _warn_of_missing_parent(access: ClusterAccess, spec: Json) -> None:
     """Warn of a missing parent. The queue is written already, so an unreadable parent is no error."""
     from extender.cli.lookup import fetch
     from extender.kube.errors import ApiError, NotFound
@@ -362,7 +362,7 @@ def _warn_of_missing_parent(place: ClusterAccess, spec: Json) -> None:
     if spec.get("parent", ROOT_QUEUE) in ("", ROOT_QUEUE):
         return
     try:
-        fetch(place.reader, QUEUES, "", spec["parent"], Json)
+        fetch(access.reader, QUEUES, "", spec["parent"], Json)
     except ApiError:
         return
     except click.ClickException as fault:

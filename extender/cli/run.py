@@ -268,14 +268,14 @@ def _present(
 @contextmanager
 def _dashboard(cluster: "Embedded", head: list[str]) -> Iterator[None]:
     """Serve the dashboard. The head shows the address that logs one browser in, then the next one."""
-    access, served = import_module("extender.cli.access"), import_module("extender.cli.dashboard").served
+    cli_access, served = import_module("extender.cli.access"), import_module("extender.cli.dashboard").served
     listener = import_module("extender.web.listen").listen("--listen", Address("127.0.0.1", 0))
 
     def renew(url: str) -> None:
         head[-1] = f"Pages: {url}"
 
-    flags = access.Flags(str(cluster.kubeconfig), None, None)
-    with access.opened(flags) as place, served(place, listener, renew) as url:
+    flags = cli_access.Flags(str(cluster.kubeconfig), None, None)
+    with cli_access.opened(flags) as access, served(access, listener, renew) as url:
         head.append(f"Pages: {url}")
         yield
 

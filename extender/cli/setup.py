@@ -1,7 +1,7 @@
 """Preparation of an installation, by an administrator.
 
 `muster certificates` makes the certificates with which the scheduler and Muster speak TLS. `muster migrate`
-prints Muster's objects in the place of another project's, as YAML to read and apply.
+prints Muster's objects instead of another project's, as YAML to read and apply.
 """
 
 import time
@@ -101,8 +101,8 @@ def adopt(names: tuple[str, ...], queue: str | None, **flags: Any) -> None:
 
     Pods of DaemonSets, and with the annotation kube-muster.io/managed: "false", stay as they are.
     """
-    if kept := next((name for name in names if name in NEVER_ADOPTED), ""):
-        raise click.ClickException(f"namespace {kept!r}: its pods always stay with the cluster's scheduler")
+    if barred := next((name for name in names if name in NEVER_ADOPTED), ""):
+        raise click.ClickException(f"namespace {barred!r}: its pods always stay with the cluster's scheduler")
     metadata: Json = {"labels": {MANAGED: "true"}}
     if queue:
         metadata["annotations"] = {QUEUE: queue}
@@ -124,16 +124,16 @@ def release(names: tuple[str, ...], **flags: Any) -> None:
 def _patch_namespaces(
     names: tuple[str, ...], metadata: Json, done: str, queue: str | None = None, *, dry_run: str, **flags: Any
 ) -> None:
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         from extender.cli.lookup import fetch
         from extender.kube.resources import NAMESPACES, QUEUES
 
         if queue:
-            fetch(place.reader, QUEUES, "", queue, Json)
+            fetch(access.reader, QUEUES, "", queue, Json)
         for name in names:
-            fetch(place.reader, NAMESPACES, "", name, Json)
+            fetch(access.reader, NAMESPACES, "", name, Json)
             if dry_run != CLIENT:
-                place.editor.patch(NAMESPACES, "", name, {"metadata": metadata}, dry_run == SERVER)
+                access.editor.patch(NAMESPACES, "", name, {"metadata": metadata}, dry_run == SERVER)
             show_done(name, done, dry_run, "namespace")
 
 
@@ -187,13 +187,13 @@ def _in_cluster(flags: Flags) -> Iterator[Json]:
     from extender.kube.errors import NotFound
     from extender.kube.resources import KUEUE_LOCAL_QUEUES, Resource
 
-    with opened(flags) as place:
+    with opened(flags) as access:
         roots = [resource.root for resource in KUEUE_LOCAL_QUEUES]
         for plural in _PLURALS:
             for root in roots:
                 try:
                     within = flags.namespace or "" if plural == "localqueues" else ""
-                    yield from place.reader.list(Resource(root, plural), within, dict)
+                    yield from access.reader.list(Resource(root, plural), within, dict)
                 except NotFound:
                     continue
                 break

@@ -1,4 +1,4 @@
-"""`muster simulate`: policy in virtual time, on objects of files. `muster plan`: starts in the cluster."""
+"""`muster simulate`: the policy in virtual time. `muster plan`: when new objects start in the cluster."""
 
 import shutil
 import sys

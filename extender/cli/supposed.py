@@ -72,14 +72,14 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
     except BadTerm as fault:
         raise click.UsageError(f"--what-if: {fault}") from fault
     try:
-        with opened(flags) as place:
-            found = answers(place, target)
-            live = live_cluster(place, "--what-if")
+        with opened(flags) as access:
+            found = answers(access, target)
+            live = live_cluster(access, "--what-if")
             snapshot = live.ledger.snapshot()
             about = _group_of(live, target, found)
             if about not in snapshot.groups:
                 raise click.ClickException(f"Muster knows no group {about}")
-            result = what_if(snapshot, [_with_group(live, place, term) for term in terms], about)
+            result = what_if(snapshot, [_with_group(live, access, term) for term in terms], about)
     except BadTerm as fault:
         raise InvalidContent(f"--what-if: {fault}") from fault
     if output == "text":
@@ -88,21 +88,21 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
         show_document({**msgspec.to_builtins(result), "notes": live.notes}, output)
 
 
-def _with_group(live: LiveCluster, place: ClusterAccess, term: Supposition) -> Supposition:
+def _with_group(live: LiveCluster, access: ClusterAccess, term: Supposition) -> Supposition:
     """Return the term, in which a workload to delete is replaced by the group that its pods are in."""
     kind, _, name = term.value.partition("/")
     if term.field != "delete" or owner_kind(kind) is None or "/" in name:
         return term
     with suppress(click.ClickException):
-        keys = {_key_of(live, answer) for answer in answers(place, Target(kind, name))} - {""}
+        keys = {_key_of(live, answer) for answer in answers(access, Target(kind, name))} - {""}
         return term._replace(value=f"{POD_GROUP}/{keys.pop()}") if len(keys) == 1 else term
     return term
 
 
-def live_cluster(place: ClusterAccess, what: str) -> LiveCluster:
+def live_cluster(access: ClusterAccess, what: str) -> LiveCluster:
     """Return the live cluster; end the command if a required read is refused."""
     try:
-        return LiveCluster(place)
+        return LiveCluster(access)
     except Forbidden as fault:
         needed = "the right to list nodes, namespaces, priorityclasses, queues, podgroups and pods everywhere"
         raise click.ClickException(f"not allowed: {fault.message}\n{what} takes {needed}.") from fault
@@ -191,9 +191,9 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     """Show the plan. Return whether all objects would start at some time, as far as is known."""
     try:
         manifests = load(files, create_namespaces=True)
-        with opened(flags) as place:
-            live = live_cluster(place, "muster plan")
-            made, refused = _startable(place, from_manifests(_in_cluster(place, manifests), seed=0))
+        with opened(flags) as access:
+            live = live_cluster(access, "muster plan")
+            made, refused = _startable(access, from_manifests(_in_cluster(access, manifests), seed=0))
             given = {_name_of(each) for each in manifests.objects}
     except (InvalidManifests, InvalidWorkload) as fault:
         raise InvalidContent(str(fault)) from fault
@@ -215,7 +215,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     return all(it.start != NEVER for it in found)
 
 
-def _in_cluster(place: ClusterAccess, manifests: Manifests) -> Manifests:
+def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
     """Return the manifests with the objects in the cluster that they refer to. Raises InvalidManifests.
 
     These objects are namespaces, priority classes, queues, LocalQueues and quotas.
@@ -223,9 +223,9 @@ def _in_cluster(place: ClusterAccess, manifests: Manifests) -> Manifests:
     existing = [
         Manifest(kind, _outline(obj, kind), "the cluster")
         for resource, kind in _REFERRED_TO
-        for obj in _listed(place.reader, resource)
+        for obj in _listed(access.reader, resource)
     ]
-    own = [each._replace(object=_in_namespace(each, place.namespace)) for each in manifests.objects]
+    own = [each._replace(object=_in_namespace(each, access.namespace)) for each in manifests.objects]
     files = {each.where for each in own if each.kind is not NAMESPACES}
     # Namespaces that `load` created for another object are left out: the cluster must have them.
     own = [each for each in own if not (each.kind is NAMESPACES and each.where in files)]
@@ -269,9 +269,9 @@ def _in_namespace(manifest: Manifest, namespace: str) -> Json:
     return {**obj, "metadata": {**meta, "namespace": namespace or "default"}}
 
 
-def _startable(place: ClusterAccess, made: VirtualWorkload) -> tuple[VirtualWorkload, list[PlannedStart]]:
+def _startable(access: ClusterAccess, made: VirtualWorkload) -> tuple[VirtualWorkload, list[PlannedStart]]:
     """Return the workload, and the suspended jobs that Muster's account has no right to change."""
-    evidence, refused = Evidence(place, place.namespace), list[PlannedStart]()
+    evidence, refused = Evidence(access, access.namespace), list[PlannedStart]()
     rows = {kind: WORKLOADS[kind] for kind in dict.fromkeys(job.kind for job in made.jobs)}
     barred = {
         kind: f"{row.plural}.{row.group}"
@@ -300,7 +300,7 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
         UsageError: The cluster has a group already.
     """
     intake = live.ledger.intake
-    taken = {group.display_name for group in live.ledger.snapshot().groups.values()}
+    existing = {group.display_name for group in live.ledger.snapshot().groups.values()}
     _add_cluster_objects(live, made, given)
     podgroups = [*made.groups, *(job.podgroup for job in made.jobs)]
     for number, podgroup in enumerate(podgroups):  # a second apart, so that they queue in their order
@@ -321,8 +321,8 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
             titles.setdefault(record.group, f"{meta.namespace}/{spoken}")
     groups = live.ledger.snapshot().groups
     titles = {key: title or groups[key].display_name for key, title in titles.items() if key in groups}
-    if there := sorted(taken.intersection(titles.values())):
-        what = f"{listed(there)} {'is' if len(there) == 1 else 'are'} in the cluster already"
+    if duplicates := sorted(existing.intersection(titles.values())):
+        what = f"{listed(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in the cluster already"
         raise click.UsageError(f"{what}; about what waits there, ask muster why")
     return titles
 
@@ -408,7 +408,7 @@ def _not_asked(thing: Unasked) -> PlannedStart:
 def _start_text(start: PlannedStart) -> str:
     where = f" ({many(start.pods, 'pod')}, queue {start.queue})" if start.queue else ""
     until = f" until {start.not_before} at least" if start.not_before else ""
-    says = {
+    texts = {
         NOW: "would start now.",
         LATER: (
             f"would start in about {rounded(int(start.after or 0))}, at {start.at},"
@@ -417,7 +417,7 @@ def _start_text(start: PlannedStart) -> str:
         UNKNOWN: f"would wait{until}, and it is not known for how long: {start.reason}.",
         NEVER: f"would never start as things are: {start.reason}.",
     }
-    lines = [folded(f"{start.name}{where} {says[start.start]}")]
+    lines = [folded(f"{start.name}{where} {texts[start.start]}")]
     reported = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
     if start.paid_by:
         reported.append(f"These give up capacity for it: {listed(start.paid_by)}.")

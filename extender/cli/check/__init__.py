@@ -24,13 +24,13 @@ def check(output: str, namespace: str | None, **flags: Any) -> None:
 
     Exit status: 1 when a check failed, else 3 when you lack the permission for one.
     """
-    with opened(Flags(namespace=namespace or "kube-muster", **flags)) as place:
+    with opened(Flags(namespace=namespace or "kube-muster", **flags)) as access:
         from extender.cli.check.all_checks import all_findings
         from extender.cli.check.findings import UNSEEN, WRONG
         from extender.terminal.text import working
 
         with working("looking at the installation") as looking_at:
-            found = list(all_findings(place, looking_at))
+            found = list(all_findings(access, looking_at))
     if output == "text":
         for subject, state, message, todo in found:
             colour = {"ok": "green", "wrong": "red"}.get(state, "yellow")

@@ -46,14 +46,14 @@ _REMEDIES = {
 
 
 def all_findings(
-    place: ClusterAccess, looking_at: Callable[[str], None] = lambda _: None
+    access: ClusterAccess, looking_at: Callable[[str], None] = lambda _: None
 ) -> Iterator[Finding]:
     """Yield all findings. `looking_at` is called with the name of each check before it runs."""
-    with place.connection.stream("/version") as answer:
+    with access.connection.stream("/version") as answer:
         here, date = time.time(), answer.headers.get("date", "")
         served = msgspec.json.decode(answer.read(), type=dict[str, str])
     there = parsedate_to_datetime(date).timestamp() if date else here
-    site = Installation(place, there)
+    site = Installation(access, there)
     site.minor = int(served["minor"].rstrip("+"))
     git = served["gitVersion"]
     if served.get("platform") == "embedded":

@@ -29,7 +29,7 @@ def wrong(subject: str, message: str, todo: str) -> Finding:
 APPLY = "kubectl apply -k overlay, with the overlay of your install"
 
 
-# ---- what a replica says of itself on its health port, asked through the API server's proxy to its pod
+# ---- answers of a replica's health port, through the API server's proxy to its pod
 
 FAILED = re.compile(r"^\[-\](\S+) failed: (.+)$", re.MULTILINE)
 

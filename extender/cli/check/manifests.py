@@ -119,7 +119,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
     if site.first.setting("manage_jobs") == "off":
         yield fine("jobs", "they are left alone (--manage-jobs=off)")
         return
-    evidence, account = Evidence(site.place, ""), site.account
+    evidence, account = Evidence(site.access, ""), site.account
     changed: list[str] = []
     waiting: dict[str, int] = {}  # pending jobs, by kind that the account may not change
     runs_volcanos = site.first.setting("volcano_jobs") == "on"

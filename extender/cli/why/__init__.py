@@ -41,10 +41,10 @@ def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> No
         from extender.cli.supposed import show_what_if
 
         return show_what_if(Flags(**flags), target, terms, output)
-    with opened(Flags(**flags)) as place:
+    with opened(Flags(**flags)) as access:
         from extender.cli.why.answers import answers
 
-        found = answers(place, target)
+        found = answers(access, target)
         from extender.cli.why.rendering import document, joined, paragraphs, rendered_list
 
     if output == "text":

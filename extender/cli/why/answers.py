@@ -29,25 +29,25 @@ _REFUSED_PODS = "ReplicaFailure"  # condition of a Deployment or ReplicaSet whos
 _ENDINGS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that have ended
 
 
-def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
+def answers(access: ClusterAccess, target: Target) -> list[Explanation]:
     """Return at least one answer. A missing target ends the command with an error."""
-    evidence = Evidence(place, place.namespace)
-    namespace, name = place.namespace, target.name
+    evidence = Evidence(access, access.namespace)
+    namespace, name = access.namespace, target.name
     match target.kind:
         case "":
             return _of_name(evidence, name)
         case "pod":
-            return [explain_pod(evidence, fetch(place.reader, PODS, namespace, name, Pod))]
+            return [explain_pod(evidence, fetch(access.reader, PODS, namespace, name, Pod))]
         case "podgroup":
             group = evidence.find(POD_GROUPS, name, ObservedGroup)
             if group is None and (naming := _misspelt_group(evidence, name)):
                 raise click.ClickException(f"podgroup {name!r} not found in namespace {namespace}; {naming}")
-            group = group or fetch(place.reader, POD_GROUPS, namespace, name, ObservedGroup)
+            group = group or fetch(access.reader, POD_GROUPS, namespace, name, ObservedGroup)
             return [explain_group(evidence, group)]
         case "queue":
-            return [explain_queue(evidence, fetch(place.reader, QUEUES, "", name, ObservedQueue))]
+            return [explain_queue(evidence, fetch(access.reader, QUEUES, "", name, ObservedQueue))]
     kind = owner_kind(target.kind)
-    assert kind is not None, "the command line lets no other through"
+    assert kind is not None, "the command line accepts known kinds only"
     if found := explain_workload(evidence, kind, name):
         return found
     resource = evidence.resource_of_kind(kind)
@@ -55,24 +55,24 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
         if API_GROUPS.root in evidence.unread:
             raise click.ClickException(f"not allowed: you may not get {API_GROUPS.root}")
         raise click.ClickException(f"the cluster knows no {kind.plural}.{kind.group}")
-    fetch(place.reader, resource, namespace, name, object)
+    fetch(access.reader, resource, namespace, name, object)
     raise click.ClickException(f"{target.kind}/{name} was made just now: run the command again")
 
 
-def group_named(place: ClusterAccess, target: Target) -> ObservedGroup:
+def group_named(access: ClusterAccess, target: Target) -> ObservedGroup:
     """Return the PodGroup of a target: the group itself, or that of a pod or workload."""
     named = f"{target.kind}/{target.name}" if target.kind else target.name
     if target.kind == "queue":
         raise click.UsageError(f"{named!r}: must be a group, or a pod or workload of it")
-    group = Evidence(place, place.namespace).group(target.name) if not target.kind else None
+    group = Evidence(access, access.namespace).group(target.name) if not target.kind else None
     if group is not None:
         return group
-    found = answers(place, target)
+    found = answers(access, target)
     names = sorted({it.group or (it.name if it.kind == "PodGroup" else "") for it in found} - {""})
     if len(names) != 1:
         several = f"means several groups: name one of {', '.join(names)}"
         raise click.ClickException(f"{named!r} {several if names else 'is in no group'}")
-    return fetch(place.reader, POD_GROUPS, place.namespace, names[0], ObservedGroup)
+    return fetch(access.reader, POD_GROUPS, access.namespace, names[0], ObservedGroup)
 
 
 # ---- a name alone

@@ -63,8 +63,8 @@ class OtherGroup(NamedTuple):
 class Evidence:
     """Objects that a user may read about one namespace, or, if that is empty, about all."""
 
-    def __init__(self, place: ClusterAccess, namespace: str) -> None:
-        self._place, self._reader = place, place.reader
+    def __init__(self, access: ClusterAccess, namespace: str) -> None:
+        self._access, self._reader = access, access.reader
         self.namespace = namespace
         self.notes: list[Statement] = []
         self.unread: list[str] = []  # plural names of kinds with an unreadable object
@@ -79,14 +79,14 @@ class Evidence:
         """Return whether the user has a right. The embedded cluster grants all rights."""
         if right not in self._rights:
             try:
-                self._rights[right] = AccessApi(self._place.connection).grants_me(right)
+                self._rights[right] = AccessApi(self._access.connection).grants_me(right)
             except ApiError:
                 self._rights[right] = True
         return self._rights[right]
 
     def muster_may(self, right: Right) -> bool:
         """Return whether Muster's account has a right; true if that cannot be checked."""
-        site = Installation(self._place._replace(namespace=""))
+        site = Installation(self._access._replace(namespace=""))
         try:
             return not site.workloads or site.may(right)
         except ApiError:

@@ -43,19 +43,19 @@ _COLOURS = {
 
 def document(answer: Explanation) -> Json:
     """Return an answer as -o json prints it, with the texts of its statements."""
-    helps = [Statement("Numbers", message=remedy) for remedy in remedies_of(answer)]
-    shown: Json = msgspec.to_builtins(replace(answer, remedies=helps), enc_hook=lambda said: said.shown())
+    remedies = [Statement("Numbers", message=remedy) for remedy in remedies_of(answer)]
+    shown: Json = msgspec.to_builtins(replace(answer, remedies=remedies), enc_hook=lambda it: it.shown())
     for stray, found in zip(shown.get("uncounted", ()), answer.uncounted, strict=True):
         stray["remedy"] = found.cause.remedy
     return {"form": VERSION, **shown, "sentence": _sentence(answer)}
 
 
 def _sentence(answer: Explanation) -> str:
-    return " ".join(said.text for said in answer.sentence)
+    return " ".join(statement.text for statement in answer.sentence)
 
 
 def remedies_of(answer: Explanation) -> list[str]:
-    return [said.remedy for said in answer.remedies if said.remedy]
+    return [statement.remedy for statement in answer.remedies if statement.remedy]
 
 
 def joined(*parts: str) -> str:
