@@ -3,8 +3,8 @@
 Pods of schedulerName `volcano` are left alone while Volcano's own scheduler is at work. They are then not
 Muster's: their groups are not evaluated or reported, calls for them are refused, and Muster's gate is
 removed, since nothing else would remove it. Once it has ended, they are Muster's again if `volcano` is one of
-its scheduler names. Even if it is not, groups without members and the numbers of queues are left to Volcano
-meanwhile.
+its scheduler names. Groups without members and the numbers of queues are left to Volcano's scheduler while it
+is at work, whatever Muster's scheduler names are.
 """
 
 import threading

@@ -153,7 +153,7 @@ _Basis = tuple[Reason | None, str, float]
 class StartChanges:
     """Changes that would start each pending group: computed once, only for groups with a write due.
 
-    The limit is `work`, counted as by `work_of`. On large clusters it is left to /debug/why.
+    `work` is the limit, counted as by `work_of`: on large clusters, only /debug/why computes changes.
     """
 
     def __init__(self, work: int = _WORK) -> None:

@@ -1,7 +1,7 @@
 """Leadership follows the scheduler: the replica in the pod of the scheduler that holds the Lease leads.
 
-Only that one receives calls. The holder's identity begins with its host name, which a sidecar shares. If the
-Lease has not changed for the renew deadline, no replica leads, whatever the clocks say.
+Only that replica receives calls. The holder's identity begins with its host name, which a sidecar shares. If
+the Lease has not changed for the renew deadline, no replica leads, whatever the clocks say.
 """
 
 import time

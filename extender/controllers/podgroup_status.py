@@ -421,8 +421,8 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _is_filling(self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus) -> bool:
         """Return whether members are being created, so that the report of missing members can wait.
 
-        Before the first one, some operators wait for the phase, so it is not delayed. A new job may
-        start at once; while one that starts has no pod, there is nothing to record for it.
+        Without members, the phase is written at once: some operators wait for it. A new job waits, since it
+        may start at once, and a starting job until its first pod.
         """
         if self._ledger.registry.has_job(key):
             record, pods = self._ledger.groups.record(key), self._ledger.groups.members(key)

@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Screen:
-    """Content of a page. `make` returns the values for the template; `state`: equal while the source is."""
+    """Content of a page. `make` returns the values for the template; `state` changes with them."""
 
     title: str
     template: str
@@ -176,7 +176,7 @@ class Answers:
     def page(self, visible: VisibleOverview, screen: Screen) -> Answer:
         """Return a page.
 
-        A request with its `state` alone gets the changes; an open page counts ages itself.
+        An open page sends its `state` and gets only the changed part: it counts ages itself.
         """
         overview = visible.overview
         address = (request.script_root, request.full_path)

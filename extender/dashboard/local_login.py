@@ -1,8 +1,8 @@
 """Authentication for a dashboard on the user's machine: a printed address, used once; a kubeconfig's rights.
 
-A cookie replaces it then, and another address is made. Other users of the machine and pages of other sites
-have neither. All pages are below an unguessable path: a browser sends the cookies of a host to all its ports,
-also to servers of other users, but only below the path of the cookie.
+Once it is used, a cookie replaces it, and another address is made. Other users of the machine and pages of
+other sites have neither. All pages are below an unguessable path: a browser sends the cookies of a host to
+all its ports, also to servers of other users, but only below the path of the cookie.
 """
 
 import hmac

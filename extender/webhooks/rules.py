@@ -288,8 +288,8 @@ class AdmissionRules:
     def fill_in_group(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, PodGroup)
         namespace = request.namespace or group.metadata.namespace
-        controller = None if _is_ours(request) else _controller(request)
-        return ReviewOutcome(patch=group_defaults(group, namespace, controller, self._ledger.queues))
+        creator = None if _is_ours(request) else _creator(request)
+        return ReviewOutcome(patch=group_defaults(group, namespace, creator, self._ledger.queues))
 
     def review_group(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a group. An update is reviewed if it names another queue, or another LocalQueue."""
@@ -499,7 +499,7 @@ class AdmissionRules:
         is_operators = acts_for_owners(user, namespace) and not acts_for_all(user)
         named = group_name(pod)
         is_of_job = owner is not None and named == podgroup_name(owner) and to.joined
-        if not is_operators or (to.by_owner and not named):  # in the ledger, the record on the owner counts
+        if not is_operators or (to.by_owner and not named):  # the ledger checks the owner's record
             return is_operators
         return is_of_job and self._ledger.groups.may_use(GroupKey(f"{namespace}/{named}"), to.queue)
 
@@ -514,20 +514,20 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
     """Return the record of the user who makes an object.
 
     An update keeps it; the first user who changes an object without a record counts as its author.
-    Volcano's PodGroups have their record by then.
+    Volcano's PodGroups get their record in `fill_in_group`.
     """
     kind = request.kind.kind
     if kind == _POD_GROUP:
         is_new = request.operation == CREATE and request.kind.group != POD_GROUPS.group
-        user, meta = _controller(request), read(request.object, AnyObject).metadata
+        user, meta = _creator(request), read(request.object, AnyObject).metadata
         return {SUBMITTER: user} if is_new and (user or SUBMITTER in (meta.annotations or {})) else {}
     before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
     user = recorded_author(before.metadata, kind) if before is not None else ""
     by_program = before is not None and request.user_info.username.startswith(_PROGRAMS)
-    return author_record(kind, user or ("" if by_program else _controller(request)))
+    return author_record(kind, user or ("" if by_program else _creator(request)))
 
 
-def _controller(request: ReviewRequest) -> str:
+def _creator(request: ReviewRequest) -> str:
     """Return the user who creates an object.
 
     Empty if an account creates it for its owner, whose author counts. A pod with a controller is in the group
