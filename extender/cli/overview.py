@@ -54,7 +54,7 @@ from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues
 from extender.domain.snapshot.nodes import Levels
 from extender.kube import resources as kube
-from extender.kube.decoding import learn_structs
+from extender.kube.decoding import prepare_structs
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.reflector import Reflector, Removed
 from extender.kube.requests import Reader
@@ -124,7 +124,7 @@ class WatchedReader(Reader):
 
     def start(self) -> None:
         """Watch the kinds that may be read, and wait for the first lists. Raises ApiError."""
-        learn_structs()
+        prepare_structs()
         for resource, kind in _KINDS:
             if (namespace := self._scope(resource)) is None:
                 self.unread.append(resource.plural)

@@ -314,7 +314,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
             dry = dry_run == SERVER
             queue = access.editor.create(QUEUES, "", queue, dry)
             if spec.get("state") != "Open":  # the default of new queues
-                access.editor.see_to_state(queue, spec.get("state"), dry)
+                access.editor.ensure_state(queue, spec.get("state"), dry)
             _warn_of_missing_parent(access, spec)
     show_result(queue, "created", output, dry_run)
 

@@ -35,7 +35,7 @@ from extender.host.feed import Feed
 from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, long_lived, share_heaps
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
-from extender.kube.decoding import learn_structs
+from extender.kube.decoding import prepare_structs
 from extender.kube.errors import ApiError, NoConfiguration
 from extender.kube.writers import Writers
 from extender.ports.port import Pulse
@@ -147,7 +147,7 @@ class Host:
 
             synced, runs = self._feed.synced, self._controllers.runs_volcano_jobs
             self._webhooks = webhooks.Webhooks(configuration, connection, self.ledger, synced, runs)
-        learn_structs()  # all modules with structs are loaded, and no thread runs yet
+        prepare_structs()  # all modules with structs are loaded, and no thread runs yet
 
     def _new_ledger(self, job_kinds: Kinds) -> Ledger:
         configuration = self._configuration

@@ -49,7 +49,7 @@ class HttpWire:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._come = b""  # the last received piece, which is read up to `_at`
+        self._received = b""  # the last received piece, which is read up to `_at`
         self._at = 0
         self.idle_since = 0.0
 
@@ -62,30 +62,30 @@ class HttpWire:
         """Return whether no byte can be read, which between requests means that the connection is alive."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        return self._at == len(self._come) and not poll.poll(0)
+        return self._at == len(self._received) and not poll.poll(0)
 
     def read_until(self, end: bytes) -> bytes:
         """Return the bytes before `end`, and read `end`, too."""
-        while (found := self._come.find(end, self._at)) < 0:
-            if len(self._come) - self._at > _LONGEST_HEAD:
+        while (found := self._received.find(end, self._at)) < 0:
+            if len(self._received) - self._at > _LONGEST_HEAD:
                 raise NotHttp("a head that does not end")
-            self._come, self._at = self._come[self._at :] + self._receive(), 0
+            self._received, self._at = self._received[self._at :] + self._receive(), 0
         begun, self._at = self._at, found + len(end)
-        return self._come[begun:found]
+        return self._received[begun:found]
 
     def read_exactly(self, length: int) -> bytes:
-        begun, self._at = self._at, min(self._at + length, len(self._come))
-        pieces = [self._come[begun : self._at]]
+        begun, self._at = self._at, min(self._at + length, len(self._received))
+        pieces = [self._received[begun : self._at]]
         missing = length - len(pieces[0])
         while missing:
-            self._come = self._receive()
-            self._at = min(missing, len(self._come))
-            pieces.append(self._come[: self._at])
+            self._received = self._receive()
+            self._at = min(missing, len(self._received))
+            pieces.append(self._received[: self._at])
             missing -= self._at
         return b"".join(pieces)
 
     def read_rest(self) -> bytes:
-        pieces = [self._come[self._at :]]
+        pieces = [self._received[self._at :]]
         while piece := self._sock.recv(_AT_ONCE):
             pieces.append(piece)
         return b"".join(pieces)

@@ -46,8 +46,8 @@ T_co = TypeVar("T_co", bound=NamedObject, covariant=True)
 Item = TypeVar("Item")
 
 
-def learn_structs() -> None:
-    """Define the decoders of all structs; call before any thread starts. Takes some milliseconds."""
+def prepare_structs() -> None:
+    """Make a decoder of each struct once; call before any thread starts. Takes some milliseconds."""
     for kind in set(_nested_structs(msgspec.Struct)):
         msgspec.json.Decoder(kind)
 

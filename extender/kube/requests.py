@@ -114,11 +114,11 @@ class Editor(Requests):
             NotTaken: Neither the queue nor a Command keeps the state.
         """
         changed = self.patch(QUEUES, "", name, {"spec": spec}, dry)
-        self.see_to_state(changed, spec.get("state"), dry)
+        self.ensure_state(changed, spec.get("state"), dry)
         return changed
 
-    def see_to_state(self, written: Json, wanted: str | None, dry: bool = False) -> None:
-        """Create a Command where the CRD dropped the state, as the answer `written` shows.
+    def ensure_state(self, written: Json, wanted: str | None, dry: bool = False) -> None:
+        """Create a Command if the CRD has dropped the state from the answer `written`.
 
         Volcano's own CRD has no `spec.state`, and the API server drops unknown fields. The Command of
         bus.volcano.sh is the one of vcctl: Muster obeys it.

@@ -87,7 +87,7 @@ def test_pods_wait_for_an_author_that_is_about_to_be_known_where_that_matters(is
     there.add(queue("q", limits=limits))
     there.ledger.registry.ancestors.are_read = lambda kind: kind == "apps/v1/Deployment"
     assert there.settle().verdict(WEB) is (Verdict.WAITING if is_limited else Verdict.STARTING)
-    assert there.ledger.groups.auto_group(key(WEB)).lives is not is_limited
+    assert there.ledger.groups.auto_group(key(WEB)).has_live_pods is not is_limited
     there.ledger.intake.set_ancestor(*deployment(""))
     assert there.settle().verdict(WEB) is Verdict.STARTING
 

@@ -101,21 +101,27 @@ def test_switched_off_each_pod_is_on_its_own() -> None:
 
 def auto_group(**facts: Any) -> AutoGroup:
     """Return a group without a PodGroup whose pods wait, in an open queue by default."""
-    there = {"min_member": None, "owner": None, "queue_is_open": True, "lives": True, "has_pods": True}
+    there = {
+        "min_member": None,
+        "owner": None,
+        "queue_is_open": True,
+        "has_live_pods": True,
+        "has_pods": True,
+    }
     wanted = 2 if facts.get("owner") is WANTS_TWO else 1
     return AutoGroup(**{**there, "wanted": wanted, "is_used": True, **facts})
 
 
 WANTS_TWO, IDLE = OwnerRecord("uid-web", MadePods(volcano=2)), OwnerRecord("uid-web", idle=True)
-GONE = {"lives": False, "has_pods": False, "is_used": False}
+GONE = {"has_live_pods": False, "has_pods": False, "is_used": False}
 
 
 @each_of(
     ({}, PodGroupStep.MAKE),
     ({"owner": WANTS_TWO}, PodGroupStep.MAKE),
     ({"queue_is_open": False}, PodGroupStep.AWAIT_QUEUE),
-    ({"lives": False}, PodGroupStep.NOTHING),
-    ({"lives": False, "queue_is_open": False}, PodGroupStep.NOTHING),
+    ({"has_live_pods": False}, PodGroupStep.NOTHING),
+    ({"has_live_pods": False, "queue_is_open": False}, PodGroupStep.NOTHING),
     ({"min_member": 1}, PodGroupStep.NOTHING),
     ({"min_member": 1, "queue_is_open": False}, PodGroupStep.NOTHING),
     ({"min_member": 2, "owner": WANTS_TWO}, PodGroupStep.NOTHING),

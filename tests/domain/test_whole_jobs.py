@@ -91,7 +91,7 @@ def test_pods_wait_for_a_job_that_the_watch_has_not_shown_yet(kind: JobKind) -> 
     there.ledger.intake.expect_controllers(lambda shown: shown == "/".join(kind))
     there.add(*members(2, kind), pod("alone")).settle()
     assert there.verdict(group()) is Verdict.WAITING
-    assert not there.ledger.groups.auto_group(GroupKey(f"{NAMESPACE}/{group()}")).lives
+    assert not there.ledger.groups.auto_group(GroupKey(f"{NAMESPACE}/{group()}")).has_live_pods
     made_by = training(workers=1) if kind == PYTORCH else indexed("train", 2)
     there.ledger.intake.set_controller(*made_by)
     there.add(node("m", cpu="1")).settle()

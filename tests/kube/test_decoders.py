@@ -6,11 +6,11 @@ import sys
 FIRST_OBJECTS = """
 import sys, threading
 import msgspec
-from extender.kube.decoding import learn_structs
+from extender.kube.decoding import prepare_structs
 from extender.api.objects.pods import Pod
 
 sys.setswitchinterval(1e-6)
-learn_structs()
+prepare_structs()
 body = msgspec.json.encode({
     "metadata": {"name": "a", "uid": "b", "ownerReferences": [{"kind": "Job", "name": "c", "uid": "d"}]},
     "spec": {"containers": [{"name": "e", "resources": {"requests": {"cpu": "1"}}}], "affinity": {}},

@@ -72,7 +72,7 @@ class GroupQueries:
                 wanted=group.size.members if group else 1,
                 owner=self._registry.owner_of(key),
                 queue_is_open=self._registry.queues.is_open(self.queue_of(key)),
-                lives=any(pod.waiting or pod.holds_capacity for pod in pods) and not awaited,
+                has_live_pods=any(pod.waiting or pod.holds_capacity for pod in pods) and not awaited,
                 has_pods=bool(pods),
                 has_job=self._registry.has_job(key),
                 is_used=bool(members) or self.may_be_left(key),

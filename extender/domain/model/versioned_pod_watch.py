@@ -381,7 +381,7 @@ class PodWatch:
         """
         self._waiting, self._appearances = waiting, appearances
         self._version = version
-        self._highest = 0 if reads_all else version
+        self._highest = 0 if reads_all else version  # the highest so far
         self._listing = Listing(waiting, appearances, version) if reads_all else None
         # Unbound member pods that the client may have; None: in an unknown appearance.
         self._shown: dict[Uid, Appearance | None] = {}

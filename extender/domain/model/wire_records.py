@@ -251,10 +251,10 @@ class PodRecords:
             running_since=status.start_time or "",
             unscheduled=_unscheduled(pod),
             gone_by=meta.deletion_timestamp or "",
-            **self._of_claims(pod),
+            **self._claim_fields(pod),
         )
 
-    def _of_claims(self, pod: Pod) -> dict[str, Any]:
+    def _claim_fields(self, pod: Pod) -> dict[str, Any]:
         """Return the fields of a pod without a node that depend on its claims of devices."""
         if pod.spec.node_name or not pod.spec.resource_claims:
             return {}

@@ -31,7 +31,7 @@ from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.order import Strategies
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
-from extender.domain.snapshot.phases import State, ending, life_of, state_of
+from extender.domain.snapshot.phases import State, ending_text, life_of, state_of
 from extender.domain.snapshot.wholeness import Missing, missing, whole_at
 
 
@@ -46,7 +46,7 @@ def at_rest(group: GroupInfo) -> GroupDecision | None:
         return None
     verdict = Verdict.ENDED if state is State.ENDED else Verdict.RUNNING
     life = life_of(group, Verdict.RUNNING)
-    return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
+    return GroupDecision(group.key, group.queue, verdict, detail=ending_text(life), life=life)
 
 
 def decision_at_rest(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:

@@ -27,9 +27,9 @@ class AutoGroup(msgspec.Struct, frozen=True):
     wanted: int  # how many of its pods start together
     owner: OwnerRecord | None  # the controller of its pods, if that says anything about the group
     queue_is_open: bool
-    lives: bool  # whether a pod of it waits or is on a node, and its controller is known
+    has_live_pods: bool  # whether a pod of it waits or is on a node, and its controller is known
     has_pods: bool  # it has a pod left, even if only a finished one
-    is_used: bool  # whether it has a pod that waits or is on a node, or pods that name it explicitly
+    is_used: bool  # whether it has any pod, also one that names it explicitly, or may still get one
     has_job: bool = False  # a managed job makes its pods, and its PodGroup is made for that
 
 
@@ -74,7 +74,7 @@ def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
     if group.has_job:
         return PodGroupStep.NOTHING
     if group.min_member is None:
-        if goes_without or not group.lives:
+        if goes_without or not group.has_live_pods:
             return PodGroupStep.NOTHING
         return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
     if owner is not None and group.has_pods and group.min_member != group.wanted:

@@ -106,7 +106,7 @@ def ended(group: GroupInfo) -> Outcome | None:
     return None if group.waiting or group.held_back else outcome_of(group)
 
 
-def ending(life: Life) -> str:
+def ending_text(life: Life) -> str:
     """Return how a group ended, for users; empty if it has not."""
     if life.outcome is None or not (life.succeeded or life.failed):
         return ""

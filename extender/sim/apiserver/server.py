@@ -21,7 +21,7 @@ from extender.apimachinery.kinds import Json, discovery_document
 from extender.apimachinery.objects import ObjectLoader
 from extender.apimachinery.patches import Patch
 from extender.apimachinery.service import Service
-from extender.kube.decoding import learn_structs
+from extender.kube.decoding import prepare_structs
 from extender.sim.apiserver import protobuf
 from extender.sim.apiserver.requests import Request, target_of
 from extender.sim.apiserver.routes import Watch, answer, encode
@@ -55,7 +55,7 @@ class ApiServer:
     """Server of `service` on `listener`, or on a free port of loopback, from `start` to `stop`."""
 
     def __init__(self, service: Service, listener: socket.socket | None = None) -> None:
-        learn_structs()
+        prepare_structs()
         self._service = service
         self._http = _Http(service, listener or socket.create_server(("127.0.0.1", 0)))
         self._thread = threading.Thread(target=self._http.serve_forever, args=[0.02], daemon=True)
