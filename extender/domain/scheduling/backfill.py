@@ -39,7 +39,7 @@ from extender.domain.snapshot.wholeness import Missing, Signature, missing
 
 FAR = 6.0  # assumed run time of groups without a known one, in reserved periods
 GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
-"""Counts without and with the capacity that reservations gave back, by the groups of these reservations."""
+"""Counts before and after reservations gave back their capacity, by the groups of these reservations."""
 
 
 class Forecast:
@@ -51,10 +51,9 @@ class Forecast:
         self.headroom = HeadroomForecast(cycle, self.times)
 
     def find(self, group: GroupInfo, planner: Planner, stay: float) -> Reservation | None:
-        """Return when and where the group would start.
+        """Return a reservation for the earliest start of a group, that keeps to its nodes for `stay` seconds.
 
-        None where it would not fit in `planner` even once all running groups have ended. `stay`: for
-        how many seconds it keeps to the nodes.
+        None if the group would not fit in `planner` even once all running groups have ended.
         """
         self.has_searched = True
         snapshot, now = self._cycle.snapshot, self._cycle.snapshot.now
@@ -74,7 +73,7 @@ class Forecast:
         return Reservation(now, nodes, requests, known, known, now + stay, expected, below)
 
     def put_off(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
-        """Return the reservation with the newly expected time of its nodes and headroom; None: never."""
+        """Return the reservation with the new time of its nodes and headroom; None: never free."""
         wanted = self._cycle.budget.flavors.settled_members(group)
         if (asked := self._reserved_requests(reservation, wanted)) is None:
             return None
@@ -97,7 +96,7 @@ class Forecast:
         return replace(reservation, starts_at=known, expected=self._cycle.snapshot.timestamp(known))
 
     def is_as_expected(self, reservation: Reservation, group: GroupInfo) -> bool:
-        """Return whether the members will still fit on the reserved nodes, with headroom, at that time."""
+        """Return whether the members still fit on the reserved nodes, with headroom, at the start."""
         wanted = self._cycle.budget.flavors.settled_members(group)
         if (asked := self._reserved_requests(reservation, wanted)) is None:
             return False
@@ -108,7 +107,7 @@ class Forecast:
     def _reserved_requests(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
         """Return the reserved rows, and what the members need there.
 
-        None unless each of them, and no other pod, has a node that exists and suits.
+        None unless the nodes are for exactly these members, exist and suit.
         """
         is_for_them = reservation.nodes.keys() == {pod.uid for pod in wanted.members}
         if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row.keys():
@@ -118,7 +117,7 @@ class Forecast:
         return capacity.asked_on(rows) if suit else None
 
     def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
-        """Return the reserved rows, one for each of the members."""
+        """Return the rows of the reserved nodes by shape, one for each of the members."""
         placed = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
         return rows_of(placed, self._cycle.snapshot.nodes)
 
@@ -135,7 +134,7 @@ class Forecast:
         return free if self._reserved is None else free - self._reserved[rows]
 
     def reserve(self, rows: Rows, amounts: AmountRows) -> None:
-        """Reserve future capacity for one group, before all that have their reservation after it."""
+        """Reserve future capacity for one group: the forecasts of later reservations lack it."""
         if self._reserved is None:
             self._reserved = np.zeros_like(self._cycle.budget.planner.capacity.left)
         self._reserved[rows] += amounts
@@ -149,7 +148,7 @@ class Forecast:
 
     @cached_property
     def _departures_from_reserved_nodes(self) -> tuple[Set[str], Departures]:
-        """Return the departures, with the nodes of all reservations with which the cycle began."""
+        """Return the nodes of all reservations with which the cycle began, and the departures from them."""
         groups = self._cycle.snapshot.groups.values()
         nodes = {name for group in groups if (it := group.start.reservation) for name in it.nodes.values()}
         return nodes, Departures(self._holders_on(nodes), self.times, self._cycle.snapshot.nodes)
@@ -174,7 +173,7 @@ class Forecast:
         return holders
 
     def held_on(self, reservation: Reservation, queue: str) -> Resources:
-        """Return what a queue's groups hold on the reserved nodes, of flavors, too."""
+        """Return what a queue's groups hold on the reserved nodes, including amounts of flavors."""
         nodes = frozenset(reservation.nodes.values())
         groups = (group for group in self._holders_on(reservation.node_names) if group.queue == queue)
         held = chain.from_iterable(held_by(group).pods for group in groups)
@@ -219,8 +218,8 @@ class Backfill:
     def reserve(self, group: GroupInfo, reservation: Reservation, binds: bool = True) -> None:
         """Reserve the amounts that the group will need at its start; the rest stays available.
 
-        Free amounts are all reserved once that time has come, or if it is unknown. No node stays idle for a
-        group that lacks headroom for an unknown time.
+        Free amounts are reserved from now on if that time has come, or is unknown. But no node stays idle for
+        a group without a known time that lacks headroom.
         """
         cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
         wanted, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
@@ -247,9 +246,9 @@ class Backfill:
     def may_pass(self, group: GroupInfo, lends: bool) -> list[ReservedCapacity]:
         """Return the reservations that a group may pass.
 
-        A group may pass a reservation if the group ends before the reserved start; if only the group is
-        within its share; or if it is ahead in the queue of a reservation without a guaranteed time. `lends`:
-        whether the group is above its share.
+        A group may pass a reservation if it ends before the reserved start; if only it, and not the
+        reservation, is within its share; or if it is ahead in the order and the start is not guaranteed.
+        `lends`: whether the group is above its share.
         """
         passed: list[ReservedCapacity] = []
         for held_capacity in self._reserved.values():
@@ -258,11 +257,12 @@ class Backfill:
             elif held_capacity.group.queue != group.queue:
                 if not (lends or held_capacity.binds) or self._has_turn_before(group, held_capacity):
                     passed.append(held_capacity)
-            elif not held_capacity.reservation.is_promised and self._rank(group) < self._rank(
-                held_capacity.group
-            ):
+            elif not held_capacity.reservation.is_promised and self._is_ahead(group, held_capacity.group):
                 passed.append(held_capacity)
         return passed
+
+    def _is_ahead(self, group: GroupInfo, other: GroupInfo) -> bool:
+        return self._rank(group) < self._rank(other)
 
     def _ends_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
         """Return whether a group that starts now ends before the start of the reservation."""
@@ -277,7 +277,7 @@ class Backfill:
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Let a group that starts use reserved capacity and headroom before unreserved capacity.
 
-        The group ends before the reservation needs that capacity.
+        Only reservations that begin after the end of the group give capacity to it.
         """
         if held_capacities := [
             held_capacity
@@ -292,9 +292,9 @@ class Backfill:
                 budget.running.add(group, len(plan))
 
     def _has_turn_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
-        """Return whether the group's queue has its turn before that of a reservation without a promise.
+        """Return whether the group's queue has its turn before the queue of a reservation without a promise.
 
-        Over time, a reservation must not give its queue more than its part.
+        Otherwise reservations would, over time, give their queue more than its part.
         """
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         return not held_capacity.reservation.is_promised and is_ahead(
@@ -304,7 +304,7 @@ class Backfill:
     def given_back(self, held_capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
         return _given_back(self._cycle.budget, held_capacities, self._given_back)
 
-    def holding_up(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
+    def blocked_by(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that keep members from starting, as text.
 
         Empty if the members would lack capacity or headroom even without the reservations.
@@ -355,9 +355,9 @@ class Backfill:
 def _given_back(
     budget: Budget, held_capacities: Collection[ReservedCapacity], known: GivenBackCounts
 ) -> Iterator[None]:
-    """Free reserved capacity for others during the block; their allocations stay.
+    """Free reserved capacity during the block; what is allocated there is reserved no more.
 
-    `known`: cached counts with the capacity free.
+    `known`: cached counts for such blocks.
     """
     planner, whose = budget.planner, frozenset(held_capacity.group.key for held_capacity in held_capacities)
     capacity, outside = planner.capacity, planner.capacity.known

@@ -20,7 +20,7 @@ TOO_LATE = "the group was not fully running within its deadline"
 
 
 def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
-    """End a start that did not fully run: its claims are free at once, bound members are undone."""
+    """End a start that did not fully run: its capacity is free at once, and bound members are evicted."""
     retry_at = cycle.snapshot.now + cycle.limits.retry_after(group.start.failures)
     cycle.look_again_at(retry_at)
     rotation = None if group.start.rotation is None else group.start.rotation + 1
@@ -36,7 +36,7 @@ def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None 
 
 
 def back_off(cycle: Cycle, group: GroupInfo) -> GroupDecision:
-    """Return the decision on a group in backoff; members that are still bound are still to be undone."""
+    """Return the decision on a group in backoff; members that are still bound are evicted."""
     cycle.look_again_at(group.start.retry_at)
     failure, retry_at = group.start.failure, group.start.retry_at
     reason = Reason.TOO_COMPLEX if failure == OVER_BUDGET else Reason.BACKING_OFF
@@ -49,14 +49,14 @@ class Retry(NamedTuple):
 
     at: float = 0.0  # time of the retry; 0: none was refused
     waits: bool = False  # whether that time is still to come
-    failed: str = ""  # why they were refused, if that is new
+    failed: str = ""  # why they were refused; empty if that is recorded already
 
 
 def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
-    """Return when replacements and elastic members that the scheduler refuses are tried again.
+    """Return the retry of replacements and elastic members that the scheduler refuses.
 
-    Refused members first move to other nodes. If that does not help either, they back off, and leave their
-    places in the window to other groups.
+    Refused members first move to other nodes. If that does not help, they back off, and leave their places
+    in the window to other groups.
     """
     start, now = active.group.start, cycle.snapshot.now
     if words := binding_refusal(active.group):
@@ -99,13 +99,10 @@ def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:
 
 
 def undo_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision that undoes a group that never fully ran, with members on nodes.
+    """Return the decision that evicts the members on nodes of a pending group; None: nothing is due (yet).
 
-    The group is not starting.
-
-    That follows a binding that ended later than its start, or pods that were created with the name of a
-    node. They have as long as a start may take; then they are undone, for any reason that keeps the group
-    waiting. None: not, or not yet.
+    A pending group has members on nodes if a binding ended later than its start, or if pods were created
+    with a node name. They may stay as long as a start may take, whatever the group waits for.
     """
     since = partly_placed_since(group, cycle.snapshot)
     if since is None:

@@ -41,8 +41,8 @@ class QueueRules(NamedTuple):
 
     def for_queues(self, queues: Mapping[str, QueueInfo]) -> "QueueRules":
         """Return the rules of other queues, of which only changed ones are read."""
-        records = {name: _existing_members(queues, name) for name in changed_keys(queues, self.queues)}
-        changed = {name: it for name, it in records.items() if it is not _existing_members(self.queues, name)}
+        records = {name: _existing_record(queues, name) for name in changed_keys(queues, self.queues)}
+        changed = {name: it for name, it in records.items() if it is not _existing_record(self.queues, name)}
         if not changed:
             return self._replace(queues=queues)
         present = {name: record for name, record in changed.items() if record is not None}
@@ -61,7 +61,7 @@ class QueueRules(NamedTuple):
 _MOST_SHAPES = 16  # of members for which a domain is looked for: each shape costs a look at all nodes
 
 
-def _existing_members(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord | None:
+def _existing_record(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord | None:
     info = queues.get(name)
     return info.record if info is not None and info.exists else None
 
@@ -93,7 +93,8 @@ class Budget:
         pods, apart = list(pods), group.queue in self.rules.spread
         # The members that join later must fit into the same domains.
         is_small = len({pod.shape for pod in group.waiting}) <= _MOST_SHAPES
-        plan = self.planner.place(pods, partly, apart, group.waiting if is_small else ())
+        together = group.waiting if is_small else ()
+        plan = self.planner.place(pods, partly=partly, apart=apart, together=together)
         self.count(group, plan or {}, places=places)
         return plan
 
@@ -104,7 +105,7 @@ class Budget:
         asked: Resources | None = None,
         places: int | None = None,
     ) -> None:
-        """Count members to share and window whose capacity is allocated already.
+        """Count members, whose capacity is allocated already, to the share and the window.
 
         Args:
             group: The group of the members.
@@ -171,7 +172,7 @@ class Window:
         self._collecting: GroupKey | None = None  # the gang that reserves common places
         self._overdue: GroupKey | None = None  # the group that reserves any places
         self._needed: dict[GroupKey, int] = {}  # places that these two groups still need
-        self.held_up: set[str] = set()  # queues with a gang that waits for places
+        self.waiting_queues: set[str] = set()  # queues with a gang that waits for places
         self._journal = journal
 
     def reserve_places(
@@ -214,17 +215,17 @@ class Window:
             self._needed[group.key] -= members
         self.__dict__.pop("_common_left", None)
 
-    def gives_a_turn_to(self, group: GroupInfo) -> bool:
-        """Return whether a group reserves places, so that it is not equal to others with the same needs."""
+    def reserves_for(self, group: GroupInfo) -> bool:
+        """Return whether places are reserved for a group, unlike others with the same needs."""
         return group.key in self._needed
 
     @property
     def is_waited_for(self) -> bool:
-        return bool(self.held_up or self._needed)
+        return bool(self.waiting_queues or self._needed)
 
     def has_places_for(self, group: GroupInfo, members: int) -> bool:
         """Return whether a whole gang may start."""
-        if self.taken[group.queue] or group.queue in self.held_up:
+        if self.taken[group.queue] or group.queue in self.waiting_queues:
             return members <= self.places(group)
         reserved = max(self._reserved(self._overdue, group), self._reserved(self._collecting, group))
         return members <= max(self.left - reserved, self.places(group))
@@ -234,7 +235,7 @@ class Window:
         queue = group.queue
         if group.key == self._overdue:
             return max(self.left, 0)
-        if queue in self.held_up:
+        if queue in self.waiting_queues:
             return 0
         own = max(self._parts.get(queue, 0) - self.taken[queue], 0)
         common = max(self._common_left - self._reserved(self._collecting, group), 0)
@@ -254,7 +255,7 @@ class Window:
     def _parts(self) -> dict[str, int]:
         """Return the places by queue.
 
-        The own groups of a queue with others below it count as one of these.
+        The own groups of a parent queue count as one of its children, of weight 1.
         """
         tree, below = self._tree, Counter[int]()
         weights = [0, *(self._weight(node) for node in range(1, len(tree)))]
@@ -325,7 +326,7 @@ class RunningCounts:
                 on_nodes = len(group.placed) - group.succeeded + group.leaving
                 if pods := on_nodes + len(group.assumed):
                     self._add(group, pods)
-        self.begun = self.personal
+        self.personal_at_first = self.personal
 
     def add(self, group: GroupInfo, pods: int) -> None:
         """Count more members of a group as started; a negative number removes them."""
@@ -351,7 +352,7 @@ class RunningCounts:
 
     @read
     def excess(self, group: GroupInfo, pods: int) -> Excess | None:
-        """Return the limit that `pods` more members of a group would break; None: they may come."""
+        """Return the limit that `pods` more members of a group would exceed; None: no limit."""
         if group.queue not in self._limits:
             return None
         for scope, asked, left in self.remaining(group, pods):
@@ -359,10 +360,8 @@ class RunningCounts:
                 if more > left[kind]:
                     reserved = self._reserved.get(scope, Counter())[kind]
                     running = self._sums.get(scope, Counter())[kind]
-                    most, reserved_text = (
-                        left[kind] + running + reserved,
-                        f" + {reserved} reserved" if reserved else "",
-                    )
+                    most = left[kind] + running + reserved
+                    reserved_text = f" + {reserved} reserved" if reserved else ""
                     text = f"{scope}: {kind}: {running} run or start{reserved_text} + {more} asked > {most}"
                     return Excess(scope, text, more > most)
         return None
@@ -380,7 +379,7 @@ class RunningCounts:
 
     @read
     def headroom(self, group: GroupInfo) -> int:
-        """Return how many more members of a group may come."""
+        """Return how many more members of a group may start."""
         if self.excess(group, 0) is not None:
             return 0
         capacities = (left["pods"] for _, _, left in self.remaining(group, 0) if "pods" in left)
@@ -399,9 +398,9 @@ class RunningCounts:
         return found
 
     def class_key(self, group: GroupInfo) -> tuple[Hashable, ...]:
-        """Return a key, equal for groups of a queue with the same needs and the same answer from its limits.
+        """Return a key, equal for groups of a queue with the same needs if its limits treat them equally.
 
-        A user or a namespace only matters at a limit that binds.
+        A user or a namespace is part of it only if its limit binds.
         """
         if group.queue not in self._limits:
             return ()
@@ -414,7 +413,7 @@ class RunningCounts:
         return any(scope in scopes for scope, _ in self.scopes(group))
 
     def scopes(self, group: GroupInfo) -> Iterator[tuple[Scope, Limit]]:
-        """Yield the limits that a group counts towards: of its queue, and inside of it."""
+        """Yield the limits that a group counts towards: of its queue, and of its user and namespace there."""
         limits = self._limits.get(group.queue, _UNLIMITED)
         queue, user, namespace = group.computed(_scopes)
         yield queue, limits.queue

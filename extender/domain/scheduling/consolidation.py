@@ -59,12 +59,9 @@ def find_with_homes(
     disruptions: Disruptions,
     wanted: Missing,
 ) -> Found | None:
-    """Return the units that lose the least work, of those that fit elsewhere.
+    """Return the units to move for a gang, with new nodes for their pods: those that lose the least work.
 
-    The gang has their capacity then.
-
-    The result has a node for each of their pods. A unit that finds no place together with the others
-    stays in the next search.
+    A unit that finds no place together with the others is left out of the next search.
     """
     eviction_units = _movable_units(cycle, planner, eviction_units)
     for _ in range(_SEARCHES):
@@ -88,9 +85,9 @@ def find_with_homes(
 
 
 def _replacement_nodes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
-    """Return nodes for the replacements of pods, if there are any.
+    """Return nodes for the replacements of those pods that find one.
 
-    Their evaluation does not count for the gang: if it is over budget, the result is None.
+    The search does not count as effort for the gang; if it is over budget, the result is empty.
     """
     own = cycle.effort.allow(_MOST_LOOKS)
     try:
@@ -138,7 +135,7 @@ def _admits(cycle: Cycle, pod: PodRecord, node: str) -> bool:
 def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
     """Return the capacity reserved for replacements, also where it is not free yet.
 
-    It binds all groups. Headroom below ceilings is reserved for those that have left.
+    It binds all groups. Headroom below ceilings is reserved for the replacements of pods that have left.
     """
     reserved: dict[GroupKey, ReservedCapacity] = {}
     for key, move in cycle.snapshot.moves.items():
@@ -173,10 +170,11 @@ def _reserve_move(
 def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], capacity: Callable[[], Planner]) -> None:
     """Restart groups whose domain has lacked capacity for lost members for the grace period.
 
-    Where a restart is not possible yet, their decisions say why. `capacity`: returns what no group will use.
+    Decisions say why a restart is not possible yet. `capacity` returns the capacity that no group will use.
     """
     planner: Planner | None = None
-    for group in () if cycle.has_begun_reclaim else groups:  # its capacity is reserved from the next cycle on
+    # A reclaim that began in this cycle is only reserved from the next one on.
+    for group in () if cycle.has_begun_reclaim else groups:
         decision, since = cycle.decided[group.key], group.start.no_domain_since
         if group.spec.restarts and decision.reason is Reason.NO_DOMAIN and since is not None:
             with Guard(cycle, group):

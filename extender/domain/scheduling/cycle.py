@@ -29,9 +29,9 @@ _NOTHING: Mapping[Uid, str] = {}
 _NONE: Mapping[GroupKey, GroupDecision] = {}
 NO_GROUP = GroupKey("")
 # Effort of the evaluations of one cycle, in looks at a node for a term: about 4 million a second.
-_MOST, _MOST_OF_A_NAMESPACE, _MOST_ALONE = 5e5, 1e6, 1e6
-_MOST_IN_COMMON, _LEAST = 1e6, 2e4
-_SELDOM, _APART = 60.0, 32  # seconds between tries of a group over budget, and their spread
+_MOST_OF_A_GROUP, _MOST_OF_A_NAMESPACE, _MOST_OF_A_RETRY = 5e5, 1e6, 1e6
+_MOST_IN_COMMON, _LEAST_OF_A_NAMESPACE = 1e6, 2e4
+_RETRY_PERIOD, _RETRY_SPREAD = 60.0, 32  # seconds between tries of a group over budget
 OVER_BUDGET = (
     "comparing its members with the pods on all nodes takes too long; it is tried alone, now and then, "
     "with more time"
@@ -42,20 +42,21 @@ class Efforts:
     """Efforts: how much work evaluations of the groups of each namespace may take in a cycle.
 
     Each namespace has an amount of its own, independent of others, and may use the rest of a common amount.
-    `namespaces`: the number of namespaces with terms; beyond `_MOST_IN_COMMON / _LEAST`, each makes a cycle
-    longer.
+    `namespaces`: the number of namespaces with affinity terms; each beyond 50 makes a cycle longer.
     """
 
     def __init__(self, namespaces: int) -> None:
         self.spent = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
-        self._own = max(_MOST_IN_COMMON / max(namespaces, 1), _LEAST)
+        self._own = max(_MOST_IN_COMMON / max(namespaces, 1), _LEAST_OF_A_NAMESPACE)
         self._in_common = _MOST_IN_COMMON
 
     def remaining(self, group: GroupKey, is_over_budget: bool) -> float:
         """Return the effort for one group. `is_over_budget`: an earlier evaluation was over budget."""
         spent = self.spent.get(_namespace_of(group), 0.0) if self.spent else 0.0
         left = max(self._own - spent, 0.0) + self._in_common
-        return min(left, _MOST_ALONE - spent if is_over_budget else min(_MOST, _MOST_OF_A_NAMESPACE - spent))
+        if is_over_budget:
+            return min(left, _MOST_OF_A_RETRY - spent)
+        return min(left, _MOST_OF_A_GROUP, _MOST_OF_A_NAMESPACE - spent)
 
     def spend(self, group: GroupKey, looks: float) -> None:
         namespace = _namespace_of(group)
@@ -80,9 +81,9 @@ class Cycle:
 
         Args:
             snapshot: The state to decide on.
-            groups: Those that take part, if not all; the decisions on the others are in `inadmissible`.
-            inadmissible: The valid decisions on groups that take no part.
-            before: Cycle to reuse work from.
+            groups: The groups to evaluate; None: all of the snapshot.
+            inadmissible: The valid decisions on all other groups.
+            before: The budget of an earlier cycle, to reuse work from.
         """
         self.snapshot = snapshot
         self.groups = snapshot.groups if groups is None else groups
@@ -111,7 +112,7 @@ class Cycle:
         return sum(self.efforts.spent.values())
 
     def decision_on(self, group: GroupKey) -> GroupDecision | None:
-        """Return the current decision; for a group that does not take part, that of an earlier cycle."""
+        """Return the current decision; for a group that this cycle does not evaluate, the earlier one."""
         found = self.decided.get(group)
         return found if found is not None or group in self.groups else self._inadmissible.get(group)
 
@@ -119,11 +120,9 @@ class Cycle:
         self.decided[decision.key] = decision
 
     def reclaimed_by(self, queue: str) -> dict[LosingTo, Reclaimed]:
-        """Return when a queue last reclaimed within an hour.
+        """Return the last reclaims of a queue within an hour; callers add those of this cycle.
 
-        The time comes from memory, or from the status that an earlier process wrote.
-
-        The reclaims of this cycle are added there, too.
+        They come from memory, or from the status that an earlier process wrote.
         """
         if queue not in self.reclaimed:
             found = dict(self.snapshot.queues[queue].record.reclaimed)
@@ -140,9 +139,10 @@ class Cycle:
 
         True if the group has run for the agreed time, or has completed.
         """
-        group = self.find_taker(taken)
-        if group is None or outcome_of(group) is Outcome.COMPLETED:
-            return group is not None
+        if (group := self.find_taker(taken)) is None:
+            return False
+        if outcome_of(group) is Outcome.COMPLETED:
+            return True
         since = running_since(group, self.snapshot.instant) if group.stood_whole and group.is_whole else None
         if since is None:
             return False
@@ -152,14 +152,14 @@ class Cycle:
         return used_at <= self.snapshot.now
 
     def find_taker(self, taken: QueueTaken) -> GroupInfo | None:
-        """Return the group, unless it has gone: another one may have its name by now."""
+        """Return the group; None if it is gone, even if a new group has its name."""
         group = self.snapshot.groups.get(GroupKey(taken.group))
         return group if group is not None and group.created <= taken.at else None
 
     def unsettled(
         self, groups: Iterable[GroupInfo], decide: Callable[[GroupInfo], GroupDecision | None]
     ) -> list[GroupInfo]:
-        """Return the groups without a decision; the others are settled."""
+        """Settle the groups that `decide` has a decision on; return the others."""
         left: list[GroupInfo] = []
         for group in groups:
             with Guard(self, group):
@@ -196,8 +196,8 @@ class Cycle:
         return {victim.uid: key for key, reclaim in self.reclaims.items() for victim in reclaim.victims}
 
     @property
-    def takes_back(self) -> bool:
-        """Return whether whole groups are to be evicted, which may be any running ones."""
+    def evicts_groups(self) -> bool:
+        """Return whether running groups are evicted by a reclaim or a drained queue."""
         return bool(self.has_begun_reclaim or self.reclaims or self.draining)
 
     @cached_property
@@ -261,7 +261,16 @@ class Guard:
     more.
     """
 
-    __slots__ = ("_allowed", "_checkpoint", "_cycle", "_group", "_held", "_left", "_outer", "_read")
+    __slots__ = (
+        "_allowed",
+        "_checkpoint",
+        "_cycle",
+        "_group",
+        "_held",
+        "_outer",
+        "_outer_effort",
+        "_outer_read",
+    )
 
     def __init__(self, cycle: Cycle, group: GroupInfo, held: Mapping[Uid, str] = _NOTHING) -> None:
         self._cycle, self._group, self._held = cycle, group, held
@@ -269,24 +278,24 @@ class Guard:
     def __enter__(self) -> None:
         cycle, key = self._cycle, self._group.key
         self._checkpoint, self._outer = cycle.journal.checkpoint(), cycle.evaluated
-        cycle.evaluated, self._read = key, cycle.reads.now
+        cycle.evaluated, self._outer_read = key, cycle.reads.now
         cycle.reads.begin_group(key)
         is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # any error of the group
         self._allowed = cycle.efforts.remaining(key, is_over_budget)
-        self._left = cycle.effort.allow(self._allowed)
+        self._outer_effort = cycle.effort.allow(self._allowed)
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
-        if spent := self._allowed - self._cycle.effort.allow(self._left):
-            self._cycle.efforts.spend(self._group.key, spent)
-            self._cycle.costly.add(self._group.key)
-        if isinstance(fault, OverBudget):
-            self._cycle.look_again_at(next_try_at(self._cycle, self._group))
-        self._cycle.evaluated, self._cycle.reads.now = self._outer, self._read
+        cycle, group, journal = self._cycle, self._group, self._cycle.journal
+        if spent := self._allowed - cycle.effort.allow(self._outer_effort):
+            cycle.efforts.spend(group.key, spent)
+            cycle.costly.add(group.key)
+        is_over_budget = isinstance(fault, OverBudget)
+        if is_over_budget:
+            cycle.look_again_at(next_try_at(cycle, group))
+        cycle.evaluated, cycle.reads.now = self._outer, self._outer_read
         if not isinstance(fault, Exception):  # no error of one group stops the others
             return False
-        cycle, group, journal = self._cycle, self._group, self._cycle.journal
         journal.roll_back(self._checkpoint)
-        is_over_budget = isinstance(fault, OverBudget)
         cycle.settle(over_budget(cycle, group) if is_over_budget else error_decision(group, fault))
         checkpoint = journal.checkpoint()
         try:
@@ -297,9 +306,9 @@ class Guard:
 
 
 def next_try_at(cycle: Cycle, group: GroupInfo) -> float:
-    """Return when a group over budget is tried again: not together with others."""
-    pause = max(_SELDOM, cycle.limits.retry_after(group.start.failures))
-    return cycle.snapshot.now + pause + crc32(group.key.encode()) % _APART
+    """Return when a group over budget is tried again; the times of several groups are spread."""
+    pause = max(_RETRY_PERIOD, cycle.limits.retry_after(group.start.failures))
+    return cycle.snapshot.now + pause + crc32(group.key.encode()) % _RETRY_SPREAD
 
 
 def over_budget(cycle: Cycle, group: GroupInfo) -> GroupDecision:

@@ -98,15 +98,15 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     # 9. The next pending group gets a reservation, and capacity is reclaimed for starved groups.
     reservations.make()
     is_any_pending = any(decision.verdict is Verdict.WAITING for decision in cycle.decided.values())
-    may_any_starve = is_any_pending or inadmissible.then is not None
+    may_any_starve = is_any_pending or inadmissible.memory is not None
     starving = (
         reclaim.begin_reclaims(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
     )
     if cycle.draining:
         victims.drain_queues(cycle)
-    if replaced:  # as a whole, where their domain has no capacity for lost members
+    if replaced:  # a group restarts as a whole if its domain has no capacity for lost members
         lost = (active.group for active, _ in replaced)
-        consolidation.begin_restarts(cycle, lost, reservations.capacity_besides)
+        consolidation.begin_restarts(cycle, lost, reservations.unreserved_capacity)
 
     has_allocated = cycle.budget.allocations > allocations or bool(replacements)
     takes = has_allocated or _keeps_any(cycle, lending, reservations)
@@ -116,7 +116,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
 
 
 def _keeps_any(cycle: Cycle, lending: Lending, reservations: Reservations) -> bool:
-    """Return whether capacity or headroom is reserved for claimants, also by a reservation."""
+    """Return whether lending keeps capacity or headroom for claimants, or a reservation may do so."""
     capacity = cycle.budget.planner.capacity
     is_claimed = reservations.in_force and any(map(capacity.total, lending.claims))
     return bool(lending.keeps_any or is_claimed)
@@ -129,7 +129,7 @@ def _concerns_all(cycle: Cycle) -> bool:
     places of the window that a group waits for.
     """
     is_refused = cycle.snapshot.refused or cycle.budget.planner.capacity.is_refused_anywhere
-    return bool(cycle.takes_back or is_refused or cycle.budget.window.is_waited_for)
+    return bool(cycle.evicts_groups or is_refused or cycle.budget.window.is_waited_for)
 
 
 def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:

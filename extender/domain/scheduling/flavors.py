@@ -50,7 +50,7 @@ class Way(NamedTuple):
 
 
 class Flavors:
-    """Flavors of queues in a cycle, with requests and allocations of members, next to the shares."""
+    """Flavors of queues in a cycle, and what members request and queues hold of each."""
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
         self._snapshot = snapshot
@@ -60,7 +60,7 @@ class Flavors:
         self._asks: dict[tuple[str, Similar], tuple[Resources, ...]] = {}
 
     def flavors_of(self, queue: str) -> tuple[Flavor, ...]:
-        """Return the flavors of a queue, in order; none where it divides nothing."""
+        """Return the flavors of a queue, in order; empty without any."""
         info = self._snapshot.queues.get(queue)
         return () if info is None else info.flavors
 
@@ -73,7 +73,10 @@ class Flavors:
         return self._on[queue, node]
 
     def requests(self, pods: Iterable[PlannedPod], asked: Resources | None = None) -> Resources:
-        """Return the requests of pods on their nodes, with flavors. `asked`: without flavors, where known."""
+        """Return the requests of pods, with those counted by flavor on their nodes.
+
+        `asked`: the requests without flavors, if the caller knows them.
+        """
         pools = self._snapshot.pools
         if asked is not None and not pools.all:
             return asked
@@ -82,9 +85,9 @@ class Flavors:
         return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
 
     def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[Way]:
-        """Yield the assignments of its queue's flavors to the roles of missing members.
+        """Yield the assignments of flavors with suitable nodes to the roles of missing members.
 
-        Each role gets the first flavors with nodes for it; a queue without flavors has one empty assignment.
+        A queue without flavors has one empty assignment.
         """
         roles = (
             [pods for _, pods in by_role(group, wanted.members).items()]
@@ -144,10 +147,10 @@ class Flavors:
     def try_order(
         self, queue: str, flavors: Sequence[Flavor], taken: Resources, asked: Resources
     ) -> Sequence[Flavor]:
-        """Return the order in which flavors are tried for what is `asked`, next to what is `taken` already.
+        """Return the order in which flavors are tried for what is `asked`, in addition to what is `taken`.
 
-        Flavors that the nearest queue lends come first, its own amounts before others; else the order
-        is the queue's.
+        The nearer the lender of a flavor, the earlier it is tried; the queue's own amounts are nearest. The
+        order of the queue breaks ties.
         """
 
         def steps(flavor: Flavor) -> int:
@@ -160,7 +163,7 @@ class Flavors:
         """Return whether a queue would hold more of flavors than it deserves."""
         return self._shares.is_above_share(queue, asked)
 
-    def as_many_as(
+    def first_within_limits(
         self,
         queue: str,
         flavor: Flavor,
@@ -170,8 +173,8 @@ class Flavors:
     ) -> list[PodRecord]:
         """Return the first of `pods` that keep the queue within its limit of a flavor.
 
-        Unless capacity is lent, they also keep it within what it deserves there. `asked` is what
-        others ask of flavors; these are added.
+        Unless capacity is lent, they also keep it within what it deserves there. `asked`: what other members
+        ask of flavors; the request of the result is added.
         """
         admitted: list[PodRecord] = []
         for pod in pods:
@@ -185,12 +188,12 @@ class Flavors:
         return admitted
 
 
-# Equal for groups that miss as many members of the same shapes, and of the same roles where these count.
+# Equal for groups that miss equally many members of each shape, and of each role that `minTaskMember` counts.
 Similar = Signature | frozenset[tuple[tuple[str, Shape, str], int]]
 
 
 def role_of(group: GroupInfo, pod: PodRecord) -> str:
-    """Return the role of a pod that minTaskMember counts; all other members are equal, and have none."""
+    """Return the role of a pod if minTaskMember counts it; else an empty text."""
     return pod.role if pod.role in _counted_roles(group) else ""
 
 
@@ -209,7 +212,7 @@ def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
 
 @computed_once
 def roles_of(group: GroupInfo) -> Similar:
-    """Return the roles with missing members, and the nodes of existing members."""
+    """Return the roles and shapes of missing members, and those of existing members with their nodes."""
     missed = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
     placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_capacity)
     return frozenset((missed + placed).items())
@@ -269,9 +272,10 @@ class Choice(msgspec.Struct, frozen=True):
 
     Attributes:
         wanted: The members with a flavor, each bound to its nodes.
-        flavors: By role.
-        asked: What these members ask for of flavors.
-        tried: Why `role` has none; empty if all have one.
+        flavors: The flavor of each role.
+        asked: The amounts of flavors that these members ask for.
+        role: The role that found no flavor, if any.
+        tried: The flavors that did not fit `role`; empty if all roles have a flavor.
     """
 
     wanted: Missing
@@ -307,13 +311,13 @@ def choose(
     lacks_capacity: LacksCapacity,
     never_fits: LacksCapacity = _always_fits,
 ) -> Choice:
-    """Return flavors for `members` of a group; `plan` has the nodes of those that have one already.
+    """Return flavors for `members` of a group.
 
     Args:
         amounts: The flavors of the queue, with what each has left.
         group: The group of the members.
         members: The members to place.
-        plan: The nodes of members that have one.
+        plan: The nodes of other members, which have one already.
         lends: Whether what the queue deserves of each flavor is no limit.
         lacks_capacity: Returns why members do not fit now.
         never_fits: Returns why members do not fit even if nothing runs.
@@ -324,12 +328,12 @@ def choose(
         for role, pods in by_role(group, members).items()
     ]
     most = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
-    empty = _Search(amounts, group.queue, True, never_fits, most)
-    search = _Search(amounts, group.queue, lends, lacks_capacity, most, empty)
+    empty = _Search(amounts, group.queue, True, never_fits, attempts_left=most)
+    search = _Search(amounts, group.queue, lends, lacks_capacity, attempts_left=most, empty=empty)
     if (filled := search.choose(roles, _NOTHING)) is not None:
         return filled
     if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits the empty cluster
-        search = _Search(amounts, group.queue, True, never_fits, most)
+        search = _Search(amounts, group.queue, True, never_fits, attempts_left=most)
         search.choose(roles, _NOTHING)
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
@@ -350,9 +354,9 @@ _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # name, members and a
 class _Search(msgspec.Struct, eq=False):
     """Search for flavors, depth first, in the order of roles and flavors.
 
-    In the first choice each role gets what the earlier ones left. Other choices are tried if that ends
-    without a result, up to a limit of attempts. `empty` is the same search on nodes without pods; that one
-    has none itself.
+    In the first choice each role gets the first flavor with capacity left by earlier roles. If a later role
+    finds none, other choices are tried, up to a limit of attempts. `empty`: the same search on nodes without
+    pods; None in that search itself.
     """
 
     amounts: Flavors
@@ -366,7 +370,7 @@ class _Search(msgspec.Struct, eq=False):
     never: dict[tuple[str, ...], Tried | None] = {}  # by flavors of earlier roles: why it has none
 
     def choose(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
-        """Return flavors for `roles`, next to those `chosen` before; None if there are none."""
+        """Return `chosen` with flavors for `roles`; None if there are none."""
         if not roles:
             return chosen
         _, pods, flavors = roles[0]
@@ -385,7 +389,7 @@ class _Search(msgspec.Struct, eq=False):
     ) -> None:
         """Record why the first of `roles` found no flavor.
 
-        Not recorded if the group would never fit with these assignments, so that earlier roles need other
+        It is not recorded if the role never fits after these assignments: then the earlier roles need other
         flavors.
         """
         role, reasons = roles[0][0], list[Tried]()
@@ -399,9 +403,9 @@ class _Search(msgspec.Struct, eq=False):
             self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(reasons))
 
     def why_never(self, flavor: Flavor, roles: Sequence[_Role], chosen: Choice) -> Tried | None:
-        """Return why the first of `roles` can never have a flavor, next to those `chosen` before.
+        """Return why the first of `roles` can never have a flavor after `chosen`.
 
-        None if it can, together with some choice for the later roles, or if too many choices remain.
+        None if it can, with some choice for the later roles, or if there are too many choices to try.
         """
         key = (*chosen.flavors.values(), flavor.name)
         if key not in self.never:

@@ -29,11 +29,11 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
 
-# Key of equal groups: missing members, passable reservations, limits that apply, and whether their claim is
-# lent now.
+# Key of equal groups: missing members, passable reservations, limits that bind, and whether the capacity that
+# they claim is lent now.
 Equals = tuple[tuple[Signature, Similar | None], tuple[GroupKey, ...], tuple[object, ...], bool]
 Members = Mapping[str, int]  # by role; a job with partial starts has one role, without a name
-# Reasons that block no other group. InvalidSpec is that of a flavor here.
+# Reasons of groups that block no others. InvalidSpec is about a flavor here.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
 
 BEHIND = "behind"  # topic of reads of groups behind the head of a queue
@@ -50,13 +50,14 @@ def behind_message(head: GroupKey, queue: str) -> str:
     return f"{head} goes first in queue {queue}"
 
 
-_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.NO_DOMAIN, Reason.QUEUE_SHARE)  # others may use capacity
+# Reasons that may change when another group is placed, since some free capacity is left.
+_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.NO_DOMAIN, Reason.QUEUE_SHARE)
 
 
 class Admission:
     """Admission of gangs, one after the other.
 
-    A method returns the decision on one group; None if it is above its share and lending comes later.
+    A decision of None means that the group is above its share: it is evaluated again once capacity is lent.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Admission:
         strategies: Strategies,
         next_equal: Callable[[GroupInfo], GroupInfo | None],
     ) -> None:
-        """Begin a pass. `next_equal` returns the next inadmissible group of the class of one that starts."""
+        """Begin a pass. `next_equal` returns the next inadmissible group of the class of a starting group."""
         self._cycle = cycle
         self._budget = cycle.budget
         self._lending = lending
@@ -110,13 +111,13 @@ class Admission:
         return above_share
 
     def _queue_next_equal(self, group: GroupInfo, line: deque[GroupInfo]) -> None:
-        """Put the next group of the class of one that starts into the line of their queue."""
+        """Put the next group of the class of `group`, which starts, into the line of its queue."""
         if (following := self._next_equal(group)) is not None:
             insort(line, following, key=self._strategies.rank)
             insort(self.lines[group.queue], following, key=self._strategies.rank)
 
     def _decide(self, group: GroupInfo) -> GroupDecision | None:
-        if (known := self._cycle.decided.get(group.key)) is not None:  # reclaiming
+        if (known := self._cycle.decided.get(group.key)) is not None:  # its reclaim continues
             return self._record_blocker(group, known)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
@@ -134,7 +135,7 @@ class Admission:
         if decision is None or decision.verdict is not Verdict.WAITING:
             return decision
         if decision.reason is Reason.WINDOW_FULL:
-            self._budget.window.held_up.add(group.queue)
+            self._budget.window.waiting_queues.add(group.queue)
         decision = self._record_blocker(group, decision)
         wanted = missing(group)
         if decision.reason in LACKS_CAPACITY and self._budget.flavors.flavors_of(group.queue):
@@ -172,10 +173,10 @@ class Admission:
         return may_stand and len(wanted.members) <= budget.window.size
 
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
-        """Return the partial start with the most members, for a job that allows it and waits by `whole`.
+        """Return the largest partial start of a job that allows one. `whole`: why the whole job waits.
 
-        If none can start, the result is the obstacle of the whole job, or of the smallest one if the whole
-        can never start. If only the window lacks places, the job waits for these.
+        If no part can start, the result is the obstacle of the whole job or, if the whole job can never
+        start, of its smallest part. If only the window lacks places, the job waits for these.
         """
         if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # independent of the size
             return group, whole
@@ -206,33 +207,29 @@ class Admission:
         own, passed = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
         signature = None if group.computed(has_choice) else _signature(self._budget.planner, missing(group))
         equals: tuple[str, Equals] | None = None
-        if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
+        if not own and signature is not None and not self._budget.window.reserves_for(group):
             by_roles = roles_of(group) if self._budget.flavors.flavors_of(group.queue) else None
             similar = signature, by_roles
-            in_front_of = tuple(capacity.group.key for capacity in passed)
-            whose, claim_borrowed = (
-                self._budget.running.class_key(group),
-                self._lending.claim_borrowed(group),
-            )
-            equals = group.queue, (similar, in_front_of, whose, claim_borrowed)
+            passable = tuple(capacity.group.key for capacity in passed)
+            limits = self._budget.running.class_key(group)
+            equals = group.queue, (similar, passable, limits, self._lending.claim_borrowed(group))
             self._cycle.reads.set_class(group.key, equals)
             if equals in self._equals:
                 known = self._equals[equals]
                 return None if known is None else replace(known, key=group.key)
         decision = self._evaluate_with(group, own) if own else self._evaluate_now(group)
-        starts_next_to = decision is not None and decision.verdict is Verdict.STARTING and not own
-        if decision is not None and starts_next_to and not group.job.least:  # a partial start is a trial
+        is_start = decision is not None and decision.verdict is Verdict.STARTING
+        if decision is not None and is_start and not (own or group.job.least):  # a partial start is a trial
             self._reservations.use_reserved(group, decision.plan)
         if decision is not None and decision.reason in RESERVED_FROM_OTHERS and not own:
             if passed:
                 decision = self._evaluate_with(group, passed)
             if decision is not None and decision.reason in RESERVED_FROM_OTHERS:
-                holding_up = self._reservations.holding_up(
-                    group, self._members_to_start(group), decision.reason
-                )
-                decision = waiting_decision(group, Reason.RESERVED, holding_up) if holding_up else decision
-        is_start = decision is not None and decision.verdict is Verdict.STARTING  # on its own nodes
-        if equals is not None and not is_start:
+                wanted = self._members_to_start(group)
+                blockers = self._reservations.blocked_by(group, wanted, decision.reason)
+                decision = waiting_decision(group, Reason.RESERVED, blockers) if blockers else decision
+        is_start = decision is not None and decision.verdict is Verdict.STARTING
+        if equals is not None and not is_start:  # each start has nodes of its own
             self._equals[equals] = decision
         return decision
 

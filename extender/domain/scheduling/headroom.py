@@ -1,7 +1,7 @@
 """Headroom: the free part below the ceilings of a queue and of those above it, and below its limits.
 
-A reservation also covers headroom: enough for the group at each level up to root is withheld once running
-groups have ended. Other groups may use the rest.
+A reservation also covers headroom: at each level up to root, enough for the group is left once running groups
+have ended. Other groups may use the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,13 +21,13 @@ Amounts = Mapping[Level, Resources]
 
 
 class Need(NamedTuple):
-    """Need of one group below each level, and the part that is reserved from others now."""
+    """Headroom that one group needs at each level, and the part that is reserved for it now."""
 
     needed: Amounts
     reserved: Amounts
 
     def after(self, before: Amounts, now: Amounts) -> "Need":
-        """Return the part of the headroom that other groups have not used."""
+        """Return the need without the reserved part that other groups used between two measurements."""
         return self._replace(reserved=less(self.reserved, less(before, now)))
 
 
@@ -47,7 +47,7 @@ def suffices(budget: Budget, group: GroupInfo, wanted: Missing) -> bool:
 
 
 def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
-    """Yield what members need below each level, and what is left there."""
+    """Yield what members need at each level, and the headroom left there."""
     yield from budget.shares.headroom(group.queue, wanted.requests)
     yield from budget.running.remaining(group, len(wanted.members))
 
@@ -81,7 +81,7 @@ class HeadroomForecast:
         self._reserved: list[Amounts] = []  # needs of other groups that are not reserved yet
 
     def is_there(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
-        """Return whether members have headroom at that time."""
+        """Return whether members have headroom now or at that time."""
         with self._once_ended(group.queue, self._cycle.snapshot.now):
             if suffices(self._cycle.budget, group, wanted):
                 return True
@@ -101,7 +101,10 @@ class HeadroomForecast:
         return {end.at for end, _ in self._ends_in_tree(group.queue)}
 
     def reserve(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
-        """Reserve what the group will need and others could use before. `start`: its time; None: unknown."""
+        """Reserve the headroom that the group would lack at its start if others used it until then.
+
+        `start`: its time; None: unknown.
+        """
         budget = self._cycle.budget
         by_level = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
         then: Amounts = {level: left for level, (_, left) in by_level.items()}

@@ -1,12 +1,12 @@
 """Inadmissible groups: pending groups whose last decision is still valid, and the changes that requeue them.
 
 Groups of one queue that lack the same are an equivalence class: the evaluation of one of them reads a part of
-the budget (`Reads`), and the class stays inadmissible while a new read would give the same. Of each class
-that an event concerns, the first group is evaluated; of every class if capacity is allocated or reserved in
-the cycle (`is_alert`). If that group starts, the next one of its class follows. The others repeat its
-numbers; if more than numbers differs, they are requeued, and the cycle is repeated.
+the budget (`Reads`), and the class stays inadmissible while a new read would give the same. The first group
+of each class is evaluated if a change concerns the class, or if the cycle allocates or reserves any capacity
+(`is_alert`). If that group starts, the next one of its class follows. The others repeat its numbers; if more
+than numbers differs, they are requeued, and the cycle is repeated.
 
-No rule depends on it: with or without inadmissible groups, the decisions are the same.
+With or without inadmissible groups, the decisions are the same.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -44,7 +44,7 @@ class InadmissibleGroups:
         self.snapshot = snapshot
         self.before = Decisions() if previous is None else previous
         self.carried = carried
-        self.then: Memory | None = None  # the memory of inadmissible groups; None: all are active
+        self.memory: Memory | None = None  # the memory of inadmissible groups; None: all are active
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
         self.requeued: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
         self._following: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # rest of the class
@@ -55,7 +55,7 @@ class InadmissibleGroups:
         if carried.memory.concerns_all:
             self._requeue_all(carried.memory)
         else:
-            self.then, self.active, self.are_all_active = carried.memory, {}, False
+            self.memory, self.active, self.are_all_active = carried.memory, {}, False
             self.is_alert = carried.memory.grounds is None
             self._requeue(BEFORE, self, carried)
             self._requeue([lambda: carried.memory.active])
@@ -66,8 +66,8 @@ class InadmissibleGroups:
 
     @property
     def decisions(self) -> Mapping[GroupKey, GroupDecision]:
-        """Return the decisions on inadmissible groups, and on others before."""
-        return self.before.groups if self.then is not None else {}
+        """Return the decisions of the previous cycle, which are valid for inadmissible groups."""
+        return self.before.groups if self.memory is not None else {}
 
     def requeue_changed(self, cycle: Cycle, in_force: InForce) -> list[GroupInfo]:
         """Return one group of each class that a change concerns, now that the budget is complete."""
@@ -75,19 +75,19 @@ class InadmissibleGroups:
         capacity = cycle.budget.planner.capacity
         if self.carried is not None and self.carried.memory.totals is not None:
             capacity.count_assumed(self.carried.memory.totals)
-        if self.then is None or not self.then.classes.groups:
+        if self.memory is None or not self.memory.classes.groups:
             return []
         self.is_alert |= capacity.base is None
-        classes: Iterable[EquivalenceClass] = self.then.classes.groups
+        classes: Iterable[EquivalenceClass] = self.memory.classes.groups
         if not self.is_alert and capacity.base is not None:
             classes = self._dirty_classes(cycle, in_force, capacity.base)
-        for class_ in self.then.classes.groups if self.is_alert else classes:
-            self._requeue_one(class_, filter(self.is_inadmissible, self.then.classes.groups[class_]))
+        for class_ in self.memory.classes.groups if self.is_alert else classes:
+            self._requeue_one(class_, filter(self.is_inadmissible, self.memory.classes.groups[class_]))
         return [self.snapshot.groups[key] for key in self.requeued.values()]
 
     def _dirty_classes(self, cycle: Cycle, in_force: InForce, totals: Totals) -> Set[EquivalenceClass]:
         """Return the classes whose reads of the budget would give another result now."""
-        then, dirty = self.then, dict[EquivalenceClass, None]()
+        then, dirty = self.memory, dict[EquivalenceClass, None]()
         if then is None or then.grounds is None:
             return dirty.keys()
         now, classes = Grounds.from_cycle(cycle, in_force, totals), then.classes
@@ -110,7 +110,7 @@ class InadmissibleGroups:
         return key
 
     def next_equal(self, group: GroupInfo) -> GroupInfo | None:
-        """Return the next group of the class of `group`, which starts; None: it has no other group."""
+        """Return the next group of the class of `group`, which starts; None: the class has no other."""
         if group.key not in self._following:
             return None
         key = self._requeue_one(*self._following[group.key])
@@ -134,33 +134,30 @@ class InadmissibleGroups:
 
     def requeues_after(self, evaluated: Evaluation) -> bool:
         """Return whether decisions requeue a group, so that the cycle has to be repeated."""
-        if self._requeue(AFTER, self, self.then, evaluated):
+        if self._requeue(AFTER, self, self.memory, evaluated):
             return True
         if self._has_to_be_alert(evaluated):
             self.is_alert = True
             return True
-        if not self.are_all_active or self.then is None or not evaluated.cycle.takes_back:
+        if not self.are_all_active or self.memory is None or not evaluated.cycle.evicts_groups:
             return False
-        self.then, self.active = None, self.snapshot.groups
+        self.memory, self.active = None, self.snapshot.groups
         return True
 
     def _has_to_be_alert(self, evaluated: Evaluation) -> bool:
-        """Return whether anything was allocated or reserved, and a class was left out.
-
-        Later evaluations of the cycle then have less capacity.
-        """
-        if not evaluated.takes or self.is_alert or self.then is None:
+        """Return whether anything was allocated or reserved, so that classes left out have less capacity."""
+        if not evaluated.takes or self.is_alert or self.memory is None:
             return False
-        return self.requeued.keys() != self.then.classes.groups.keys()
+        return self.requeued.keys() != self.memory.classes.groups.keys()
 
     def _requeue(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *about: object) -> bool:
-        if self.are_all_active or self.then is None:
+        if self.are_all_active or self.memory is None:
             return False
         before, requeued = self.active.keys(), set(self.active)
         for cause in causes:
             affected = cause(*about)
             if affected is None:  # all groups are requeued
-                self._requeue_all(self.then)
+                self._requeue_all(self.memory)
                 break
             requeued.update(affected)
         else:
@@ -171,9 +168,9 @@ class InadmissibleGroups:
         """Requeue all groups except those at rest, on which only time has an effect."""
         self.are_all_active = True
         if memory.not_at_rest is None:
-            self.then, self.active = None, self.snapshot.groups
+            self.memory, self.active = None, self.snapshot.groups
         else:
-            self.then = memory.at_rest_only(self.snapshot)
+            self.memory = memory.at_rest_only(self.snapshot)
             due = () if self.carried is None else due_instants(self, self.carried)
             self.active = self._existing(memory.not_at_rest.union(self.snapshot.dirty, due))
 
@@ -185,7 +182,7 @@ class InadmissibleGroups:
         self, decided: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
     ) -> Iterator[GroupDecision]:
         """Yield the decisions on the other groups of a class, with the numbers of its evaluated group."""
-        classes = self.then.classes.groups if self.then is not None else {}
+        classes = self.memory.classes.groups if self.memory is not None else {}
         for class_, key in self.requeued.items():
             now, before = decided[key], self.before.groups[key]
             if _is_head(class_, key, heads):
@@ -200,7 +197,7 @@ class InadmissibleGroups:
 
 
 def _is_head(class_: EquivalenceClass, group: GroupKey, heads: Mapping[Scope, GroupKey]) -> bool:
-    """Return whether the evaluated group of a class behind a head has become the head."""
+    """Return whether the evaluated group of a class behind a head is the new head."""
     return isinstance(class_, Behind) and heads.get(class_.scope) == group
 
 
@@ -217,7 +214,7 @@ def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
 
 
 def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
-    """Return the groups affected by changes of the cluster besides the budget."""
+    """Return all groups if the cluster has changed in more than the budget; else none."""
     before, now = carried.snapshot, inadmissible.snapshot
     is_unchanged = (
         before.now <= now.now
@@ -246,7 +243,7 @@ def due_instants(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Ite
 
 
 def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
-    """Return groups in an order by recent usage of users.
+    """Return the groups of queues ordered by recent usage of users, if usage has changed.
 
     The usage of queues does not matter to pending groups while nothing is allocated.
     """
@@ -265,10 +262,10 @@ def capacity_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
 
 
 def reservation_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
-    """Return changed reservations.
+    """Return the topic of reservations if reads of unchanged reservations may differ; None: they changed.
 
-    Turns to get a reservation may depend on it, too; so do passing groups, and those that would fit
-    without it. The first turn depends on shares and usage.
+    Groups that may pass a reservation, or would fit without it, depend on shares, usage, run times and
+    the free capacity of nodes.
     """
     if then.in_force != now.in_force:
         return None
@@ -280,7 +277,7 @@ def reservation_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
 
 
 def share_changes(then: Grounds, now: Grounds) -> Iterable[Topic]:
-    """Yield the queues of which the share, ceiling, holdings or decayed usage differ, also of one above."""
+    """Return the queues whose share, ceiling, holdings or decayed usage differ, or those of a queue above."""
     is_past_unchanged = now.shares.snapshot.past is then.shares.snapshot.past
     changed = (
         now.shares.queues_changed_since(then.shares) if is_past_unchanged else now.shares.division.tree.seat
@@ -295,7 +292,7 @@ def running_changes(then: Grounds, now: Grounds) -> Iterable[Topic]:
 
 
 def changed_heads(then: Grounds, now: Grounds) -> Iterable[Topic]:
-    """Return changed heads of queues: the first group behind one is evaluated in each cycle."""
+    """Return the topic of heads, as if always changed: each cycle evaluates the first group behind a head."""
     return (BEHIND,)
 
 
@@ -327,7 +324,7 @@ def user_changes(inadmissible: InadmissibleGroups, then: Memory, evaluated: Eval
     now, known = evaluated.cycle.budget.running, inadmissible.budget
     before = {} if known is None else known.running.personal
     return inadmissible.in_scopes(
-        {*_changed_keys(before, now.begun), *_changed_keys(now.begun, now.personal)}
+        {*_changed_keys(before, now.personal_at_first), *_changed_keys(now.personal_at_first, now.personal)}
     )
 
 
@@ -361,7 +358,7 @@ def next_in_turn(
 
 
 def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:
-    """Return whether inadmissible groups may come before the one that looks for victims now."""
+    """Return whether an inadmissible group may precede the group that looks for victims now."""
     if now is None:
         return True
     return now.order > before.order or ready_since(now) > ready_since(before)

@@ -24,7 +24,7 @@ from extender.domain.scheduling.price import Price
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing
 
-_NEARER = 1e-9  # of a share: less than any difference that counts
+_NEARER = 1e-9  # part of a share that breaks ties by distance
 
 
 class Lending:
@@ -32,7 +32,7 @@ class Lending:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._claimants: list[tuple[GroupInfo, Missing]] = []  # with their members without capacity
+        self._claimants: list[tuple[GroupInfo, Missing]] = []  # groups that lack capacity for these members
         self._claiming: set[EquivalenceClass] = set()  # classes of which the first claimant is recorded
         self._reserved: list[tuple[GroupKey, Holding]] = []  # the reserved capacity, and its group
         self._at_ceiling: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
@@ -106,7 +106,7 @@ class Lending:
         self._cycle.budget.shares.reserve(self._headroom, -1)
 
     def suspend(self) -> None:
-        """Suspend lending: until it begins again, nothing is lent or reserved."""
+        """Suspend lending, and free what is reserved for claimants."""
         for _, holding in self._reserved:
             self._cycle.budget.planner.free_holding(holding)
         self.give_back_headroom()
@@ -134,7 +134,7 @@ class Lending:
         return f"groups in {queues} have a claim on the capacity"
 
     def keeps_headroom_from(self, group: GroupInfo, wanted: Missing) -> str:
-        """Return whose reserved headroom the members lack, for users; empty if it would not suffice."""
+        """Return the claimants whose headroom the members need, for users; empty if it is too little."""
         if not self._headroom:
             return ""
         shares, journal = self._cycle.budget.shares, self._cycle.journal
@@ -195,10 +195,10 @@ class VictimShares:
         return self._flavors.requests(((pod, pod.node) for pod in pick.pods), pick.requests)
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
-        """Return whether a queue may lose `amounts`, and so may its ancestors below the common one.
+        """Return whether a queue, and its ancestors below the common one, may lose `amounts`.
 
         Each of them must exceed its deserved share in a scarce resource before the loss, and keep its
-        guarantee after it. A loss below the share is allowed, or one large gang would keep everything.
+        guarantee after it. The loss may go below the share: otherwise one large gang would keep everything.
         In its own queue, a group may always replace others.
         """
         if queue == self._own:

@@ -1,15 +1,15 @@
 """Members of groups that are past admission: of starts under way, of gangs that lost some, and elastic ones.
 
-A start keeps its plan while it holds, and gets a new one where it broke. A group that never fully ran is
-completed first; if that fails within its deadline, its bound members are undone by eviction and it backs off.
+A start keeps the valid part of its plan, and gets other nodes for the rest. A group that never fully ran is
+completed first; if that fails within its deadline, its bound members are evicted and it backs off.
 
-A ceiling binds members that had no node before, whether their group has fully run or not. A member whose
-node is another one by now adds nothing to what its queue was granted.
+A ceiling binds members that had no node before, whether their group has fully run or not. A member that moves
+to another node adds nothing to the usage of its queue.
 
-A group that fully ran is never undone: replacements start one by one. They have the first claim on free
-capacity, but come after the gangs for places among pods in flight: one that the scheduler refuses again and
-again would shut all of them out. Replacements that are refused back off. Members that a group needs since its
-minMember was raised are no replacements: they come as elastic ones do, once the lost are replaced.
+A group that fully ran is never undone: replacements start one by one. They come before the gangs for free
+capacity, but after them for places in the window: a replacement that the scheduler refuses again and again
+would block all gangs. Refused replacements back off. Members that a group needs because its minMember was
+raised are no replacements: they start as elastic members do, once the lost ones are replaced.
 
 Elastic members, those beyond minMember, start one by one while there is free capacity, after all gangs.
 """
@@ -95,18 +95,17 @@ def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 
 
 def complete(cycle: Cycle, starts: Iterable[ActivePlan]) -> None:
-    """Plan the missing members."""
     for active in starts:
         with Guard(cycle, active.group, active.plan):
             cycle.settle(_complete(cycle, active.group, active))
 
 
 def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecision:
-    """Return the decision on a start with members that cannot be planned.
+    """Plan the missing members of a start, and return the decision on it.
 
-    That ends the start, unless members are bound already (those are worth waiting for until the deadline)
-    or the start is young (capacity may come back at once). If the scheduler, which looked for another
-    node itself, refuses a member before any is bound, the start has failed and gives all back.
+    If some cannot be planned, the start ends, unless members are bound already (they are worth waiting for
+    until the deadline) or the start is young (capacity may come back at once). It also fails, and frees its
+    capacity, if the scheduler refuses a member on all nodes before any member is bound.
     """
     budget, absent = cycle.budget, missing(group).absent
     refusal = refusal_of(active)
@@ -152,7 +151,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
 
 
 def _joining(active: ActivePlan) -> list[PodRecord]:
-    """Return the members without a node that had none before."""
+    """Return the unplanned members that had no node before, either."""
     return [pod for pod in active.unplanned if pod.uid not in active.group.planned]
 
 

@@ -3,7 +3,7 @@
 Memory only saves work: with or without it, the decisions are equal.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -35,7 +35,7 @@ _FEW_SHAPES = 4  # shapes of the missing members in an equivalence class
 
 
 class Evaluation(msgspec.Struct, frozen=True, eq=False):
-    """Cycle in which all groups are decided."""
+    """Evaluation of a cycle: all groups have their decisions."""
 
     cycle: Cycle
     strategies: Strategies
@@ -52,10 +52,7 @@ class Evaluation(msgspec.Struct, frozen=True, eq=False):
 
 
 class EquivalenceClasses:
-    """Equivalence classes of inadmissible groups, in queue order, with the reads for one group of each.
-
-    Immutable.
-    """
+    """Equivalence classes of inadmissible groups, in queue order, with the reads of each. Immutable."""
 
     def __init__(
         self,
@@ -87,11 +84,11 @@ class EquivalenceClasses:
         """Return the equivalence classes after a cycle.
 
         Args:
-            settled: the groups that are inadmissible again.
-            left: groups that were evaluated, or are gone.
-            reads: what was read in the cycle.
-            rank: the order of groups in an equivalence class.
-            reordered: groups of which the rank may have changed.
+            settled: The groups that are inadmissible after the cycle, with their class.
+            left: All groups that were evaluated, or are gone.
+            reads: The reads of the cycle.
+            rank: The order of groups in an equivalence class.
+            reordered: The groups whose rank may have changed.
         """
         now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(left, None), **settled}
         known = self._class_of
@@ -117,7 +114,7 @@ _NO_CLASSES = EquivalenceClasses({}, {}, {})
 
 
 class Grounds(msgspec.Struct, frozen=True, eq=False):
-    """Grounds of evaluations in the budget. Immutable."""
+    """Grounds of evaluations: the state of the budget and history that they depend on. Immutable."""
 
     totals: Totals
     shares: Standing
@@ -127,7 +124,7 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def from_cycle(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Grounds":
-        """Return the state that decisions depend on; `totals` sum up the free capacity."""
+        """Return the grounds of a cycle; `totals` sum up the free capacity."""
         budget, history = cycle.budget, cycle.snapshot.history
         return cls(totals, budget.shares.standing, budget.running.sums, in_force, history)
 
@@ -138,8 +135,8 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     snapshot: Snapshot
     totals: Totals | None
     grounds: Grounds | None  # grounds of all evaluations; None: they differ
-    concerns_all: bool  # whether no group may be left out of the next cycle
-    active: frozenset[GroupKey]  # groups of the next cycle in any case; all others are inadmissible
+    concerns_all: bool  # whether the next cycle evaluates all groups
+    active: frozenset[GroupKey]  # groups that the next cycle evaluates; all others are inadmissible
     not_at_rest: frozenset[GroupKey] | None  # groups not at rest; None: groups at rest may be evicted
     classes: EquivalenceClasses
     first_due: Mapping[EquivalenceClass, GroupInfo]  # first that may get a reservation, by class
@@ -166,7 +163,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     """
 
     evaluated: Evaluation
-    then: Memory | None  # memory of the groups that were inadmissible in it; None: none
+    memory_before: Memory | None  # memory of the groups that were inadmissible in the cycle; None: none
     groups: Mapping[GroupKey, GroupDecision]  # decisions on all groups
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line
     instants: Mapping[GroupKey, float]  # next time at which time alone could change a decision, by group
@@ -178,7 +175,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.evaluated.cycle.snapshot
 
     def is_current(self, snapshot: Snapshot, previous: Decisions) -> bool:
-        """Return whether nothing has changed since, not even by the time that has passed."""
+        """Return whether nothing has changed since that cycle, and no decision is due to change."""
         requeue_at = inf if previous.requeue_at is None else previous.requeue_at
         return (
             snapshot.version == previous.version
@@ -191,20 +188,21 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def memory(self) -> Memory:
-        evaluated, then, cycle = self.evaluated, self.then, self.evaluated.cycle
-        ours, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
+        evaluated, before, cycle = self.evaluated, self.memory_before, self.evaluated.cycle
+        decided, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
         reservations, starving = evaluated.reservations, evaluated.starving
         gone = [key for key in snapshot.dirty if key not in snapshot.groups]
         active = {group.key for group in (*reservations.due, *starving.first.values())}
         active |= {
-            key for key in ours if not _may_be_inadmissible(evaluated, snapshot.groups[key], self.groups[key])
+            key
+            for key in decided
+            if not _may_be_inadmissible(evaluated, snapshot.groups[key], self.groups[key])
         }
         active |= {*evaluated.heads.values()}
-        moving = {key for key in ours if self.groups[key].fault or at_rest(snapshot.groups[key]) is None}
-        if then is not None and then.not_at_rest is not None:
-            moving |= then.not_at_rest.difference(ours, gone)
         reads, base = cycle.reads, capacity.all_known()
-        class_of = {key: reads.class_of[key] for key in ours if key not in active and key in reads.class_of}
+        class_of = {
+            key: reads.class_of[key] for key in decided if key not in active and key in reads.class_of
+        }
         read = {class_: reads.by_class[class_] for class_ in {*class_of.values()}}
         # After a cycle with an allocation, one group of each class is evaluated in any case.
         covered = set(read)
@@ -212,22 +210,14 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             covered = {class_ for class_, topics in read.items() if base is not None and base.cover(topics)}
         active |= {key for key, class_ in class_of.items() if class_ not in covered}
         settled = {key: class_ for key, class_ in class_of.items() if class_ in covered and read[class_]}
-        is_usage_changed = then is None or then.snapshot.past is not snapshot.past
-        classes = (_NO_CLASSES if then is None else then.classes).after(
+        is_usage_changed = before is None or before.snapshot.past is not snapshot.past
+        classes = (_NO_CLASSES if before is None else before.classes).after(
             settled,
-            (*ours, *gone),
+            (*decided, *gone),
             reads,
             lambda key: evaluated.strategies.rank(snapshot.groups[key]),
             snapshot.groups.keys() if is_usage_changed else snapshot.dirty,
         )
-        first, idle = dict(reservations.first_due), starving.idle
-        if then is not None:
-            for class_, group in then.first_due.items():
-                if group.key not in ours and group.key in snapshot.groups:
-                    first[class_] = min(group, first.get(class_, group), key=evaluated.strategies.rank)
-            looking = (*then.idly_starving.values(), *then.first_starving.values())
-            rest = [group for group in looking if not starving.may_find(group, ALL_CAUSES)]
-            idle = {**{(group.queue, group.priority): group for group in rest}, **idle}
         if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(classes.read):
             # most of these shapes are outdated
             base = base.with_topics(
@@ -237,20 +227,43 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         grounds = None
         if evaluated.is_calm and base is not None and not (base.is_fresh and not _knows_all(base, classes)):
             grounds = Grounds.from_cycle(cycle, in_force, base)
-        turn = reservations.first_in_turn
         return Memory(
             snapshot,
             base,
             grounds,
             evaluated.concerns_all,
             frozenset(active),
-            None if cycle.takes_back else frozenset(moving),
+            None if cycle.evicts_groups else self._not_at_rest(gone),
             classes,
-            first,
-            turn,
+            self._first_due(),
+            reservations.first_in_turn,
             starving.first,
-            idle,
+            self._idly_starving(),
         )
+
+    def _not_at_rest(self, gone: Iterable[GroupKey]) -> frozenset[GroupKey]:
+        decided, before, groups = self.evaluated.cycle.decided, self.memory_before, self.snapshot.groups
+        found = {key for key in decided if self.groups[key].fault or at_rest(groups[key]) is None}
+        if before is not None and before.not_at_rest is not None:
+            found |= before.not_at_rest.difference(decided, gone)
+        return frozenset(found)
+
+    def _first_due(self) -> Mapping[EquivalenceClass, GroupInfo]:
+        """Return the first group of each class that may get a reservation, inadmissible ones included."""
+        evaluated, before = self.evaluated, self.memory_before
+        first, rank = dict(evaluated.reservations.first_due), evaluated.strategies.rank
+        for class_, group in before.first_due.items() if before is not None else ():
+            if group.key not in evaluated.cycle.decided and group.key in self.snapshot.groups:
+                first[class_] = min(group, first.get(class_, group), key=rank)
+        return first
+
+    def _idly_starving(self) -> Mapping[tuple[str, int], GroupInfo]:
+        starving, before = self.evaluated.starving, self.memory_before
+        if before is None:
+            return starving.idle
+        looking = (*before.idly_starving.values(), *before.first_starving.values())
+        rest = [group for group in looking if not starving.may_find(group, ALL_CAUSES)]
+        return {**{(group.queue, group.priority): group for group in rest}, **starving.idle}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CarriedFacts)

@@ -43,13 +43,13 @@ def requests_after(
 
     Args:
         evaluated: The evaluation of the cycle.
-        before: Those of the previous cycle, where its results for unchanged queues are valid.
+        before: Facts of the previous cycle, if its results for unchanged queues are still valid.
         lines: Groups in line, by queue.
         now: Decisions of this cycle.
         known: Decisions of the previous one.
     """
-    this_cycle, earlier = evaluated.cycle, NodeRequests() if before is None else before.requests
-    groups, tree = this_cycle.snapshot.groups, this_cycle.budget.shares.tree
+    cycle, earlier = evaluated.cycle, NodeRequests() if before is None else before.requests
+    groups, tree = cycle.snapshot.groups, cycle.budget.shares.tree
     too_large = {key for key, it in now.items() if it.exceeds_cluster}
     too_large |= {key for key in earlier.too_large if key in groups and key not in now}
     changed = _changed_queues(evaluated, before, lines, known)
@@ -59,7 +59,7 @@ def requests_after(
     def concerns(queue: str) -> bool:
         return queue in tree.seat and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
 
-    decided = [groups[key] for key in this_cycle.decided if key in groups]
+    decided = [groups[key] for key in cycle.decided if key in groups]
     joining = [
         group
         for group in decided
@@ -69,8 +69,8 @@ def requests_after(
     waiting = _with_unqueued(
         {queue: line for queue, line in lines.items() if line and concerns(queue)}, others
     )
-    cycle = _Cycle(evaluated, lambda key: now.get(key) or known.get(key))
-    answers = cycle.answers(waiting)
+    requests = _QueueRequests(evaluated, lambda key: now.get(key) or known.get(key))
+    answers = requests.answers(waiting)
     asking = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
     for queue in {*waiting, *filter(concerns, earlier.asking)}:
@@ -84,9 +84,9 @@ def requests_after(
         line = waiting[queue] if queue not in earlier.asking else ()
         asked = (groups[key] for key in earlier.asking.get(queue, ()) if key in groups)
         own = {group.key for group in (*asked, *line, *decided) if group.queue == queue}
-        changes |= {key: () for key in own - granted.keys() if cycle.may_ask(key)}
+        changes |= {key: () for key in own - granted.keys() if requests.may_ask(key)}
         changes |= granted
-    found = ((cycle.decision_of(key), members) for key, members in changes.items())
+    found = ((requests.decision_of(key), members) for key, members in changes.items())
     differ = [replace(it, asking=members) for it, members in found if it and it.asking != members]
     return NodeRequests(too_large, asking), differ
 
@@ -128,7 +128,7 @@ def _with_unqueued(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
 def _changed_queues(
     evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, known: Decided
 ) -> Set[int] | None:
-    """Return the queues below root with any difference, at them or below; None: possibly all of them."""
+    """Return the queues right below root that changed, or have a changed queue below; None: possibly all."""
     if before is None:
         return None
     snapshot, shares = evaluated.cycle.snapshot, evaluated.cycle.budget.shares
@@ -143,7 +143,7 @@ def _changed_queues(
     return {node for name in queues if name in shares.tree.seat for node in shares.tree.path(name)[-2:-1]}
 
 
-class _Cycle:
+class _QueueRequests:
     """Node requests of some queues in one cycle; the headroom that they use is freed at the end."""
 
     def __init__(
@@ -156,7 +156,7 @@ class _Cycle:
         self._short = set[Scope]()  # scopes whose limit is too low for all groups
 
     def answers(self, waiting: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
-        """Return by queue the groups that ask, and which of their members; None: all that wait.
+        """Return by queue the groups that ask, and their members that ask (None: all that wait).
 
         Queues whose groups may all ask are left out.
         """
@@ -232,7 +232,7 @@ class _Cycle:
         return any(not pod.expected for pod in group.waiting)
 
     def _kind(self, group: GroupInfo) -> tuple[object, ...]:
-        """Return a key that is equal for groups with the same headroom. With spare members it is unique."""
+        """Return a key, equal for groups with the same need of headroom; unique with spare members."""
         alone = group.key if len(self._needed(group).members) < len(group.waiting) else ""
         short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short)
         return alone, group.computed(_signature), short

@@ -138,9 +138,9 @@ def not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 def above_capability(cycle: Cycle, group: GroupInfo) -> str:
     """Return how `minResources` exceeds the maximum of the queue; empty if it does not.
 
-    It is Volcano's rule for its enqueue action: while the group is Pending, operators make no members
-    that could never start. A group without it counts for its queue's default request before its pods
-    exist. The request of a managed job is known, and may be fewer pods.
+    This is Volcano's rule for its enqueue action: while the group is Pending, operators make no members
+    that could never start. A group without `minResources` and pods counts with the default request of its
+    queue. Managed jobs are exempt: their requests are known, and they may start with fewer pods.
     """
     queue = cycle.snapshot.queues[group.queue].record
     if not (most := queue.capability) or group.job.managed:
@@ -205,7 +205,7 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
         detail = group.start.failure or "the scheduler rejects the nodes with free capacity"
         return Reason.REFUSED_BY_SCHEDULER, detail
     if not planner.affinity.any_particular(wanted) and capacity.is_short_for(shapes):
-        # Too little capacity for some shape alone, and no member looks at others: nothing needs to be placed.
+        # Some shape alone lacks capacity, and no member has affinity: counting suffices, without placing.
         at_once = f"{_capacity_for(capacity, shapes)} at once"
     else:
         at_once = f"capacity for {len(planner.fitting(members))} of {len(members)} members at once"
@@ -220,7 +220,7 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
 
 
 def lacks_domain(cycle: Cycle, members: Sequence[PodRecord]) -> str:
-    """Return the domain with the most capacity for members that find it only outside, as text."""
+    """Return the domain with the most capacity as text, for members that only fit outside one domain."""
     wanted, planner = Missing(tuple(members)), cycle.budget.planner
     return "" if planner.capacity.is_short_for(wanted.shapes) else _domains_text(planner, wanted)
 
@@ -280,8 +280,8 @@ def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
 def _no_node(cycle: Cycle, shape: Shape) -> str:
     """Return the resources or constraints that no node meets, as text.
 
-    A resource that no node has explains more than the whole request; and of the constraints that no node
-    meets together, those that none meets even alone.
+    The shortest explanation comes first: a resource that no node has, before the whole request; constraints
+    that no node meets even alone, before all of them together.
     """
     nodes, asked, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
@@ -331,7 +331,7 @@ def _in_words(node_terms: bytes) -> str:
 
 
 def _capacity_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
-    """Return the capacity for shapes, as text; each of several is counted alone."""
+    """Return the capacity for shapes as text; if there are several, each is counted alone."""
     fitting = sum(min(capacity.total(shape), n) for shape, n in shapes.items())
     return f"capacity for {'at most ' * (len(shapes) > 1)}{fitting} of {shapes.total()} members"
 

@@ -18,16 +18,16 @@ Priority includes what a group gained by ageing (`spec.ageing`): all groups of a
 hour, from their creation on, so two of them never change places by waiting. Any other strategy counts as
 traverse.
 
-In a rotation each waiting group has its turn once. It ends when its start fails, or when it lacks capacity, a
-share or the ceiling and groups behind it start, unless it has a reservation. A new group joins the newest
-rotation, so a stream of them never keeps back groups that had their turn. After a restart a new rotation
-begins.
+In a rotation each waiting group has its turn once. A turn ends when the start of the group fails, or when
+groups behind it start because it lacks capacity, a share or headroom and has no reservation. A new group
+joins the newest rotation, so a stream of new groups never keeps back groups that had their turn. After a
+restart a new rotation begins.
 
-Sibling queues take turns, from root down, in the order of their priority; share, where all that hold no more
-than they deserve are equal; decayed usage relative to what they are due; share; age of their first group; and
-name. Usage decides which queue gets the unit that shares do not divide, so that each queue gets its part over
-time and not only at an instant. With each allocation, the share of a queue rises. `fairShare` of their parent
-may say otherwise: with Historical, the sum of share and usage decides in place of both; with Instant, share.
+Sibling queues take turns, from root down. They are compared by priority; share, where all queues within their
+deserved share are equal; decayed usage relative to their due; share; age of their first group; and name.
+Usage decides which queue gets a unit that shares do not divide, so that each queue gets its part over time.
+Each allocation raises the share of a queue. `fairShare` of the parent may replace share and usage: Historical
+compares the sum of both, Instant only the share.
 """
 
 from collections import defaultdict, deque
@@ -82,7 +82,7 @@ class Traverse:
         return 0.0
 
     def is_high(self, group: GroupInfo) -> bool:
-        """Return whether a group has high priority: it precedes all groups without."""
+        """Return whether a group has high priority: such groups precede all others."""
         return True
 
     def lets_none_pass(self, group: GroupInfo) -> bool:
@@ -98,10 +98,7 @@ class Traverse:
         return self._cycle.snapshot.now < group.start.retry_at
 
     def may_be_inadmissible(self, group: GroupInfo) -> bool:
-        """Return whether only recorded changes matter to its place and its evaluation.
-
-        Relevant changes are those of its queue and of its reads.
-        """
+        """Return whether only changes of its queue and of its reads affect its place and its decision."""
         return True
 
 
@@ -187,8 +184,7 @@ class Strategies:
     def rotation_of(self, group: GroupInfo) -> int:
         """Return the rotation in which a group has its next turn.
 
-        A group that could not be evaluated in many rotations has one turn in advance of the others,
-        not many.
+        A group that missed many rotations has one turn before the others, not one for each.
         """
         newest, own = self._newest_rotations.get(group.queue, 0), group.start.rotation
         return newest if own is None else max(own, newest - 1)
@@ -256,7 +252,7 @@ class TurnOrder(Generic[T]):
         self._queues = queues
         self._lines = lines
         self._turns: defaultdict[int, list[Turn]] = defaultdict(list)  # turns of the children of a node
-        self._way: list[Turn] = []  # turns from root down to the current queue
+        self._path: list[Turn] = []  # turns from root down to the current queue
         waiting = {node for queue, line in lines.items() if line for node in self._tree.path(queue)}
         for node in sorted(waiting - {TOP}, reverse=True):  # children have higher numbers
             heappush(self._turns[self._tree.parents[node]], self._turn_of(node))
@@ -264,26 +260,26 @@ class TurnOrder(Generic[T]):
     def __iter__(self) -> Iterator[tuple[str, deque[T]]]:
         """Yield a queue and its line, again and again until all lines are empty."""
         while self._turns[TOP]:
-            self._way, node = [], TOP
+            self._path, node = [], TOP
             while turns := self._turns.get(node):
-                self._way.append(heappop(turns))
-                node = self._way[-1].node
-            queue = self._way[-1].queue
+                self._path.append(heappop(turns))
+                node = self._path[-1].node
+            queue = self._path[-1].queue
             yield queue, self._lines[queue]
             has_more = bool(self._lines[queue])
-            for turn in reversed(self._way):
+            for turn in reversed(self._path):
                 has_more = has_more or bool(self._turns.get(turn.node))
                 if has_more:
                     heappush(self._turns[self._tree.parents[turn.node]], self._turn_of(turn.node))
 
     def members_until_next(self, requests: Resources) -> int | None:
-        """Return how many members that ask for `requests` give the next turn to a sibling.
+        """Return the number of started members with `requests` that ends the turn of the current queue.
 
-        The sibling has the same priority, and is one of the queue whose turn it is or of one above
-        it; None where none has any.
+        A sibling of the queue, or of a queue above it, with the same priority has the next turn; None
+        without such a sibling.
         """
         counts: list[int] = []
-        for turn in self._way:
+        for turn in self._path:
             siblings = self._turns[self._tree.parents[turn.node]]
             if siblings and siblings[0].priority == turn.priority:
                 until, at_par = self._equal_share(turn, siblings[0])
@@ -311,7 +307,7 @@ class TurnOrder(Generic[T]):
         )
 
     def _since(self, node: int) -> str:
-        """Return when the first group was created of the line at a node, or of the next one below it."""
+        """Return the creation time of the first group at a node, or at the next node below it."""
         if turns := self._turns.get(node):
             return turns[0].since
         line = self._lines.get(self._tree.queues[node])
@@ -319,7 +315,7 @@ class TurnOrder(Generic[T]):
 
 
 def _turn_key(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:
-    """Return the priority of a queue, how far it is above its due, and its recent usage."""
+    """Return the first fields of a queue's turn: priority, due and used."""
     info = queues.get(shares.tree.queues[node])
     priority = -info.record.priority if info is not None and not shares.tree.is_seat(node) else 0
     share = shares.relative_share(node)
@@ -338,9 +334,9 @@ def _fair_share(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int)
 
 
 def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, other: str) -> bool:
-    """Return whether the turn of one queue comes before another's, where their ways from root part."""
-    ways = (reversed(shares.tree.path(name)) for name in (queue, other))
-    one, two = next(((one, two) for one, two in zip(*ways, strict=False) if one != two), (TOP, TOP))
+    """Return whether a queue has its turn before another, at the level where their paths from root part."""
+    paths = (reversed(shares.tree.path(name)) for name in (queue, other))
+    one, two = next(((one, two) for one, two in zip(*paths, strict=False) if one != two), (TOP, TOP))
     return _turn_key(shares, queues, one) < _turn_key(shares, queues, two)
 
 

@@ -3,10 +3,14 @@
 Most of these groups have not changed since the previous cycle. The content of their plans is computed once
 and kept on their info; a cycle then allocates the capacity of all of them in one step.
 
-A planned node counts as rejected some time after the scheduler refused the pod there (its cache may lag), or
-after the scheduler could have used the node and did not: the longer, the more pods are ahead, and only while
-it asks for other pods. But the scheduler does not repeat an unchanged condition: a pod that it refused before
-may be unplaceable without any sign. So the time of such a pod ends even if no other group needs capacity.
+A planned node counts as rejected after a grace period, in either case:
+
+* The scheduler refused the pod there. (Its cache may lag.)
+* The scheduler could have used the node, and asked for other pods since. The period grows with the number of
+  pods in flight.
+
+The scheduler does not write an unchanged condition again, so it may refuse a pod a second time without any
+sign. The period of a pod that was refused before ends even if the scheduler asks for no other pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,11 +30,11 @@ from extender.domain.snapshot.wholeness import Missing, members_to_replace, miss
 
 _SILENT_FACTOR = 4  # factor of the grace period of an unused node while the scheduler shows no sign of life
 _MOST_AT_ONCE = 1e5  # affinity look-ups, to check whether plans concern other pods
-WantedPlan = tuple[GroupInfo, Holding, dict[Uid, str]]  # with members whose node the scheduler rejected
+WantedPlan = tuple[GroupInfo, Holding, dict[Uid, str]]  # with the rejected nodes by member
 
 
 class ActivePlan(msgspec.Struct):
-    """Plan of a group that starts. Cycles add to it."""
+    """Plan of a group that starts or runs. The cycle adds nodes to it."""
 
     group: GroupInfo
     plan: dict[Uid, str]  # valid nodes, and those added in this cycle; their capacity is allocated
@@ -61,7 +65,7 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     budget, left = cycle.budget, cycle.effort.allow(_MOST_AT_ONCE)
     try:
         all_fit = budget.planner.take_holdings([holding for _, holding, _ in wanted])
-    except Exception:  # the plans are over budget, one alone or all together: each gets its nodes alone
+    except Exception:  # checking all plans at once is over budget: each is checked alone
         all_fit = False
     finally:
         cycle.effort.allow(left)
@@ -111,10 +115,9 @@ def _placeholders(group: GroupInfo) -> frozenset[Uid]:
 def _within_share(
     budget: Budget, group: GroupInfo, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
-    """Return the plan without reservations for minResources beyond the share of a running group's queue.
+    """Return the plan of a running group without places for minResources beyond the share of its queue.
 
-    As for elastic members, their turn comes last, so that they keep no capacity from groups that are due
-    it.
+    Such places come last, as elastic members do, so that they keep no capacity from groups that are due it.
     """
     lent = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
     places = {pod.uid: plan[pod.uid] for pod in lent}
@@ -129,9 +132,9 @@ def _within_share(
 def _within_ceilings(
     budget: Budget, group: GroupInfo, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
-    """Return the plan without members that are above a ceiling.
+    """Return the plan without its joining members if these exceed a ceiling.
 
-    Such members took over capacity that was reserved for minResources, and may request more than it lists.
+    Members take over capacity that was reserved for minResources, and may request more than it lists.
     """
     joining = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
     places = {pod.uid: plan[pod.uid] for pod in joining}
@@ -173,7 +176,7 @@ def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
 
 
 def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
-    """Return the oldest of each kind: no other can be overdue before it is."""
+    """Return the oldest unused node of each kind: no other of the kind can be overdue before it is."""
     nodes = [_unused_since(group, pod) for pod, _ in group.computed(_holding).pods]
     ordered = sorted((node for node in nodes if node is not None), reverse=True)
     return tuple({node[1:]: node for node in ordered}.values())
@@ -182,11 +185,11 @@ def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
 def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     """Return whether the scheduler's time to use a planned node is over.
 
-    A refusal that it repeats counts, unless a pod has left just now, which it may not know yet.
+    A repeated refusal ends it at once, unless a pod has left just now: the scheduler may not know that yet.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
     asked = attention.since(unused.since)  # first call for other pods since then
-    if asked is None:  # a later call does not cause a decision
+    if asked is None:  # a later call triggers no cycle
         cycle.look_again_at(cycle.snapshot.now + limits.arrival_grace)
     if attention.leading_since is None:
         return False
@@ -200,9 +203,6 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     return unused.known and cycle.is_due(begun + _SILENT_FACTOR * grace)
 
 
-# Members that join: on the flavors of their roles, if their queue has any.
-
-
 def all_that_join(
     budget: Budget, group: GroupInfo, pods: Sequence[PodRecord], plan: Mapping[Uid, str]
 ) -> list[PodRecord] | None:
@@ -213,17 +213,17 @@ def all_that_join(
     def lacks_capacity(wanted: Missing) -> tuple[Reason, str] | None:
         return None if budget.planner.could_place(wanted) else (Reason.NO_ROOM, "")
 
-    choice = choose(budget.flavors, group, pods, plan, True, lacks_capacity)
+    choice = choose(budget.flavors, group, pods, plan, lends=True, lacks_capacity=lacks_capacity)
     return None if choice.tried else list(choice.wanted.members)
 
 
 def as_many_as_join(
     budget: Budget, group: GroupInfo, pods: Iterable[PodRecord], in_use: dict[str, Flavor], lends: bool
 ) -> tuple[list[PodRecord], str]:
-    """Return the first of `pods`, by role, that the amounts of the flavors admit, and the obstacle of others.
+    """Return the first of `pods`, by role, that the amounts of flavors admit, and the obstacle of the others.
 
-    Each is bound to the nodes of one flavor. `in_use`: by role, the flavors that members have; that of a
-    role that had none is added.
+    Each pod is bound to the nodes of one flavor. `in_use`: the flavor of the members of each role; the
+    flavor found for a role without one is added.
     """
     flavors, queue = budget.flavors, group.queue
     if not flavors.flavors_of(queue):
@@ -235,14 +235,18 @@ def as_many_as_join(
         flavor = in_use.get(role)
         for other in flavors.flavors_of(queue) if flavor is None else ():
             one = on_nodes_of(other, of_role[:1])
-            admits = not other.refuses([one[0].shape]) and flavors.as_many_as(queue, other, one, {}, lends)
+            admits = not other.refuses([one[0].shape]) and flavors.first_within_limits(
+                queue, other, one, {}, lends
+            )
             if admits and budget.planner.could_place(Missing((one[0],))):
                 flavor = other
                 break
         if flavor is None or flavor.refuses([of_role[0].shape]):
             continue
         in_use[role] = flavor
-        admitted = flavors.as_many_as(queue, flavor, of_role, asked.setdefault(flavor.name, {}), lends)
+        admitted = flavors.first_within_limits(
+            queue, flavor, of_role, asked.setdefault(flavor.name, {}), lends
+        )
         joining += on_nodes_of(flavor, admitted)
         if len(admitted) < len(of_role):
             why = f"flavor {flavor.name} of queue {queue} is used up"

@@ -73,11 +73,8 @@ class Price:
 
     def loss(self, picks: Sequence[Pick]) -> Loss:
         """Return the loss by these evictions."""
-        whole = (
-            picks[0].eviction_unit
-            if len(picks) == 1 and picks[0].pods is picks[0].eviction_unit.pods
-            else None
-        )
+        is_whole = len(picks) == 1 and picks[0].pods is picks[0].eviction_unit.pods
+        whole = picks[0].eviction_unit if is_whole else None
         if whole is not None and whole in self._losses:
             return self._losses[whole]
         work, pods = 0.0, 0
@@ -91,7 +88,7 @@ class Price:
         return loss
 
     def wait_for_capacity(self, group: GroupInfo, wanted: Missing) -> float:
-        """Return how long a group has waited for its capacity, since all its members exist."""
+        """Return the capacity that a group has lacked since all its members exist, times that wait."""
         waited = self.looked_at - self._cycle.snapshot.instant(self._since(group))
         return self.part_of_cluster(wanted.requests) * max(waited, 0.0)
 
@@ -126,10 +123,7 @@ class Price:
         return max(ends, default=inf)
 
     def worth_after(self, wanted: Missing, picks: Sequence[Pick]) -> float:
-        """Return for how many seconds a group has to run until the evictions were worth it.
-
-        After that time, the group has done as much work as was lost, within bounds.
-        """
+        """Return the seconds in which a group does as much work as the evictions lost, within bounds."""
         work, part = self.loss(picks).work, self.part_of_cluster(wanted.requests)
         return min(max(work / part if part else 0.0, _LEAST_USE), _MOST_USE)
 

@@ -1,10 +1,9 @@
 """Reclaim: evictions for starved groups, and the reservation of the freed capacity until they start.
 
-A reclaim begins at the end of a cycle for whole groups that lack capacity, or their queue's share, once it is
-certain that the whole group will fit on real nodes without its victims. From then on the capacity is reserved
-for the group, also what becomes free piece by piece, and the victims are evicted. It ends when the group
-starts, when it needs no capacity any more, or when no victims are left or the time is up: these count as a
-failed start.
+A reclaim begins at the end of a cycle, for a group that lacks capacity or its queue's share, if it certainly
+fits on real nodes as a whole without the victims. From then on the victims are evicted, and the capacity that
+becomes free is reserved for the group. A reclaim ends when the group starts or needs no capacity any more. If
+the time is up, or no victims are left and the group does not fit, its start has failed.
 """
 
 from collections import Counter
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.queues import QueueTaken
 from extender.api.units import listed
-from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause, Reclaim
+from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
@@ -90,10 +89,10 @@ def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupI
 
 
 def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
-    """Return whether a reclaim continues: it would be decided again, or has already broken a gang.
+    """Return whether a reclaim continues: it is still justified, or has already broken a gang.
 
-    The same decision requires the same members, nodes that admit them, a queue within its share, and no
-    protected victim.
+    It is justified with the same members, nodes that admit them, a queue within its share, and no protected
+    victim.
     """
     reclaim, nodes, spared = cycle.reclaims[group.key], cycle.snapshot.nodes, cycle.snapshot.spared
     if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
@@ -110,7 +109,7 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
         return False
     if all(victim.cause in _BEYOND_A_SHARE for victim in reclaim.victims):
         return True
-    # Other queues lose capacity for it: its queue stays within its share, without its terminating pods.
+    # Other queues lose capacity, so its own queue must stay within its share, without its terminating pods.
     shares, queue = cycle.budget.shares, group.queue
     going: list[PlannedPod] = []
     for other in cycle.snapshot.groups.values():
@@ -125,10 +124,7 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
 
 
 def _requested(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
-    """Return what members ask for on the decided nodes, of flavors, too, if their queue has any.
-
-    Other queues may hold any amount of a flavor.
-    """
+    """Return what members ask for on the decided nodes, including flavors if their queue has any."""
     wanted = missing(group)
     if not cycle.budget.flavors.flavors_of(group.queue):
         return wanted.requests
@@ -153,14 +149,14 @@ def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
             return fail(cycle, group, f"{why}: {reclaim.detail}")
     elif not is_any_in_part(cycle, reclaim):
         reason = Reason.WINDOW_FULL
-        budget.window.held_up.add(group.queue)
+        budget.window.waiting_queues.add(group.queue)
     budget.reserve(group, reclaim.plan)
     _evict(cycle, group, reclaim)
     return replace(waiting_decision(group, reason, reclaim.detail), reclaim=reclaim)
 
 
 def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] | None:
-    """Return the decided nodes or, where all members fit elsewhere by now, others."""
+    """Return the decided nodes or, if these are not free but all members fit elsewhere, other nodes."""
     budget, wanted = cycle.budget, missing(group)
     asked = _requested(cycle, group, reclaim)
     excess = budget.running.excess(group, len(wanted.members))
@@ -201,9 +197,9 @@ NONE_STARVES = Starving({}, {}, lambda *_: False)
 
 
 def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starving:
-    """Find victims for groups that are starved; a bounded number of searches.
+    """Find victims for starved groups, in a bounded number of searches.
 
-    The order is by priority of their queue, its share, and their order inside it.
+    Groups are ordered by priority and share of their queue, then by their order inside it.
     """
     places, candidates = cycle.limits.reclaims - len(cycle.reclaims), Candidates(cycle)
     starving = _starved_groups(cycle)
@@ -220,7 +216,7 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
         queue: (-queues[queue].record.priority, shares.relative_share(shares.tree.node[queue]), queue)
         for queue in {group.queue for group in may_find}
     }
-    seeking = [group for group in may_find if group.preempts and not reservations.limits(group)]
+    seeking = [group for group in may_find if group.preempts and not reservations.is_limited(group)]
     if seeking and places > 0:
         seeking.sort(key=lambda group: (ranks[group.queue], group.order))
         checkpoint = cycle.budget.journal.checkpoint()
@@ -232,8 +228,8 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
 def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
     """Return the groups that lack capacity or a share, and have waited long enough for a reclaim.
 
-    How long is the queue's setting; a group without a timestamp has waited long enough. No reclaim is
-    made for members that a group starts without.
+    The queue sets that wait; a group without a timestamp has waited long enough. A group that needs none of
+    its missing members to start gets no reclaim.
     """
     starving: list[GroupInfo] = []
     for key, decision in list(cycle.decided.items()):
@@ -250,7 +246,7 @@ def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
 
 
 def _first(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
-    """Return the first of each kind: of one queue and priority, that lack the same for the same reason.
+    """Return the first group of each kind: one queue and priority, and the same lack for the same reason.
 
     A group that has taken capacity from others is of its own kind, since these do not give to it again.
     """
@@ -265,9 +261,9 @@ def _first(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]
 
 
 def _in_turn(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], int]:
-    """Return groups in the order of their next turns, from one step on, and the steps until all had one.
+    """Return groups in the order of their next turns from `step` on, and the steps until all had a turn.
 
-    Each namespace of a queue has as many turns: a tenant with many kinds of groups delays only their own.
+    Each namespace of a queue has equally many turns: a tenant with many kinds of groups delays only these.
     """
     lanes: dict[tuple[str, str], list[GroupInfo]] = {}
     for group in groups:
@@ -317,7 +313,7 @@ class _Searches:
         leaving = (*departing_pods(cycle), *(pod for pod in victims if pod is not None))
         self._is_any_departing = any(pod.deleting for pod in leaving)
         # Capacity, ceilings and shares without terminating pods and without promised capacity.
-        self._base = reservations.capacity_besides(only_promised=True)
+        self._base = reservations.unreserved_capacity(only_promised=True)
         reservations.reserve_promised_headroom()
         lending.give_back_headroom()
         self._base.free(leaving)
@@ -363,10 +359,8 @@ class _Searches:
             from_others = EvictionCause.RECLAIM in causes
             if from_others and not gives:
                 continue  # without its own queue, other queues do not help
-            eviction_units, moves = (
-                self._candidates.units_for(group, causes),
-                EvictionCause.CONSOLIDATE in causes,
-            )
+            eviction_units = self._candidates.units_for(group, causes)
+            moves = EvictionCause.CONSOLIDATE in causes
             gives = bool(eviction_units) or moves
             if not (eviction_units or (from_others and self._is_any_departing)):
                 continue
@@ -441,17 +435,7 @@ class _Searches:
         asked = cycle.budget.flavors.requests(places, missing(group).requests)
         cycle.budget.shares.add(group.queue, asked)
         since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
-        deadline = cycle.snapshot.timestamp(until)
-        detail = f"the capacity of terminating pods is reserved for it until {deadline}"
-        if victims:
-            groups = cycle.snapshot.groups
-            owners = Counter(
-                groups[victim.group].display_name if victim.group else f"{victim.namespace}/{victim.name}"
-                for victim in victims
-            )
-            names = [f"{name} ({count})" for name, count in sorted(owners.items())]
-            what = "move" if found.homes else "evict"
-            detail = f"pods to {what}: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
+        detail = _describe(cycle, victims, cycle.snapshot.timestamp(until), moves=bool(found.homes))
         least = self._price.worth_after(missing(group), found.picks)
         for other in {victim.queue for victim in victims if victim.cause in FROM_OTHERS}:
             losing = LosingTo(other, group.key.partition("/")[0])
@@ -463,13 +447,26 @@ class _Searches:
         _evict(cycle, group, reclaim)
 
 
+def _describe(cycle: Cycle, victims: Sequence[ReclaimVictim], deadline: str, moves: bool) -> str:
+    """Describe the victims of a reclaim, for users."""
+    if not victims:
+        return f"the capacity of terminating pods is reserved for it until {deadline}"
+    groups = cycle.snapshot.groups
+    owners = Counter(
+        groups[victim.group].display_name if victim.group else f"{victim.namespace}/{victim.name}"
+        for victim in victims
+    )
+    names = [f"{name} ({count})" for name, count in sorted(owners.items())]
+    what = "move" if moves else "evict"
+    return f"pods to {what}: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
+
+
 def _taken_from(cycle: Cycle, group: GroupInfo, losing: LosingTo, least: float) -> Reclaimed:
     """Return the record that a group takes capacity from another queue.
 
-    The last reclaim was unused if that queue has reclaimed since, unless this group came only
-    then: that is no turn in a loop, but two queues that lend to each other as their work comes and goes.
-    It was also unused if its group waits again, or is gone before it had run for `least` seconds.
-    Groups that came together, and go together, count once.
+    The last reclaim was unused if that queue has reclaimed since (a loop), unless this group was created
+    after that: then the queues only lend to each other as their work comes and goes. It was also unused if
+    its group waits again, or was gone before it had run for `least` seconds. Several such groups count once.
     """
     now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.reclaimed_by(group.queue).get(losing)
     taken = QueueTaken(group.key, now, int(least))
@@ -484,7 +481,7 @@ def _taken_from(cycle: Cycle, group: GroupInfo, losing: LosingTo, least: float) 
 
 
 def _record_refused(cycle: Cycle, group: GroupInfo) -> None:
-    """Record a reclaim without victims, since an eviction was refused: it does not count as unused."""
+    """Record that a reclaim evicted no pod because an eviction was refused: it does not count as unused."""
     victims, taken = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
     is_refused = any(victim.uid in cycle.snapshot.spared for victim in victims)
     if not is_refused or any(live_pod(cycle, victim) is None for victim in victims):
@@ -516,12 +513,10 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Seq
         if cycle.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:
             yield _BEYOND_A_SHARE
     else:
-        reason, may_choose = (
-            cycle.decided[group.key].reason,
-            bool(cycle.budget.flavors.flavors_of(group.queue)),
-        )
-        in_pieces = reason in (Reason.FRAGMENTED, Reason.NO_DOMAIN)
-        if in_pieces or (may_choose and reason in LACKS_CAPACITY):  # of all flavors
+        reason = cycle.decided[group.key].reason
+        has_flavors = bool(cycle.budget.flavors.flavors_of(group.queue))
+        is_fragmented = reason in (Reason.FRAGMENTED, Reason.NO_DOMAIN)
+        if is_fragmented or (has_flavors and reason in LACKS_CAPACITY):  # some flavor may be fragmented
             yield (EvictionCause.CONSOLIDATE,)
         is_full = reason is Reason.QUEUE_CEILING
         yield _AT_A_CEILING if is_full else (*_AT_A_CEILING, EvictionCause.UNMANAGED)

@@ -54,8 +54,8 @@ _MAY_RESERVE = (*RESERVED_FROM_OTHERS, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 RESERVED = "reserved"  # topic of reads of reservations
 InForce = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool, Rank | None] | None]]
-"""Reservations by group with, unless lent: the reserved amounts, whether they bind all queues and, without a
-promise, their place in the queue."""
+"""Reservations by group. Unless its capacity is lent, each comes with the reserved amounts of nodes and the
+reserved headroom, whether it binds all queues and, without a promise, the place of the group in its queue."""
 
 
 class Reservations:
@@ -80,15 +80,15 @@ class Reservations:
     def begin(self, waiting: Iterable[GroupInfo]) -> None:
         """Reserve the capacity for those of `waiting` that have a reservation."""
         cycle = self._cycle
-        those = (group for group in waiting if group.key not in self._withheld)  # moved ones have theirs
-        holders = [(it, _with_reserved_plan(group)) for group in those if (it := group.start.reservation)]
+        others = (group for group in waiting if group.key not in self._withheld)  # without moved members
+        holders = [(it, _with_reserved_plan(group)) for group in others if (it := group.start.reservation)]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
             with Guard(cycle, group):
                 if not self._has_place_for(before.asks) or (found := self._renewed(group)) is None:
                     continue
                 reservation = self._promised(group, found)
-                # It is reserved or lent now, if the start is unknown, or its time has passed.
+                # The capacity is reserved and lent in turns, from the guaranteed time on if that is known.
                 promised = reservation.passable_until
                 since = reservation.since if promised is None else promised
                 turn = turn_at(cycle.snapshot.now, since, cycle.limits.capacity_reserved)
@@ -112,9 +112,9 @@ class Reservations:
         return fits and len(self._reserved) < _MOST
 
     def _promised(self, group: GroupInfo, reservation: Reservation) -> Reservation:
-        """Return the reservation, with its present promise.
+        """Return the reservation with its promise as of now: made, kept or ended.
 
-        A promise counts from when it was made, behind earlier ones, and for a while after its time.
+        A promise ranks behind earlier ones, and ends some time after the promised start.
         """
         cycle, instant = self._cycle, reservation.passable_until
         if instant is None or (reservation.is_promised and not cycle.is_due(instant + _LATE)):
@@ -126,7 +126,10 @@ class Reservations:
         return replace(reservation, is_promised=is_promised, since=since)
 
     def _brings_above_share(self, group: GroupInfo, reservation: Reservation) -> bool:
-        """Return whether the queue would exceed its share without its allocation on the reserved nodes."""
+        """Return whether the group would bring its queue above its share.
+
+        The allocation of the queue on the reserved nodes does not count: it ends before.
+        """
         shares, gone = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
         shares.add(group.queue, gone, -1)
         requests = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.asks}
@@ -143,28 +146,26 @@ class Reservations:
         if self._backfill.forecast.is_as_expected(before, group):
             return before
         put_off = self._backfill.forecast.put_off(before, group)
-        if put_off is not None and (cycle.snapshot.now < before.stays_until or self._must_wait()):
+        if put_off is not None and (cycle.snapshot.now < before.stays_until or self._has_searched()):
             return _no_later(put_off, before)
-        if put_off is None and self._must_wait():
+        if put_off is None and self._has_searched():
             return None
         stay = max(2.0 * (before.stays_until - before.since), _SHORTEST_STAY)
-        found = self._backfill.forecast.find(group, self.capacity_besides(), stay)
-        return (
-            None
-            if found is None
-            else replace(_no_later(found, before), since=before.since, is_promised=before.is_promised)
-        )
+        found = self._backfill.forecast.find(group, self.unreserved_capacity(), stay)
+        if found is None:
+            return None
+        return replace(_no_later(found, before), since=before.since, is_promised=before.is_promised)
 
-    def _must_wait(self) -> bool:
-        """Return whether this cycle has searched nodes already."""
+    def _has_searched(self) -> bool:
+        """Return whether this cycle has searched nodes already; then the next search is in a later cycle."""
         if self._backfill.forecast.has_searched:
             self._cycle.look_again_at(self._cycle.snapshot.now + _AGAIN)
         return self._backfill.forecast.has_searched
 
-    def capacity_besides(self, only_promised: bool = False) -> Planner:
-        """Return the capacity for one more that reserves it or takes it from victims.
+    def unreserved_capacity(self, only_promised: bool = False) -> Planner:
+        """Return the free capacity without all that reservations need, also what is not free yet.
 
-        The capacity that other groups with a guaranteed start need is not available.
+        With `only_promised`, what reservations without a guaranteed start need later counts as free.
         """
         planner = self._cycle.budget.planner.clone()
         for reserved in self._withheld.values():
@@ -185,15 +186,14 @@ class Reservations:
                 reserve(self._cycle.budget, less(reserved.headroom.needed, reserved.headroom.reserved))
 
     def give_back_own_headroom(self, group: GroupInfo) -> None:
-        """Free the group's own part of that headroom."""
+        """Free the group's own part of the headroom of groups with a promise."""
         for reserved in self.reserved_for(group):
             need = reserved.headroom
-            reserve(
-                self._cycle.budget, need.needed if reserved.reservation.is_promised else need.reserved, -1
-            )
+            gone = need.needed if reserved.reservation.is_promised else need.reserved
+            reserve(self._cycle.budget, gone, -1)
 
-    def limits(self, group: GroupInfo) -> bool:
-        """Return whether limits on what its queue runs keep a group back, apart from its reservation."""
+    def is_limited(self, group: GroupInfo) -> bool:
+        """Return whether limits on running groups and pods keep a group back, except its own reservation."""
         checkpoint = self._cycle.journal.checkpoint()
         for reserved in self.reserved_for(group):
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
@@ -235,10 +235,10 @@ class Reservations:
         self._cycle.reads.record(RESERVED)
         return self._backfill.may_pass(group, self.lends) if self._withheld else []
 
-    def holding_up(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
+    def blocked_by(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that keep members from starting, as text; empty where none do."""
         self._cycle.reads.record(RESERVED)
-        return self._backfill.holding_up(group, wanted, reason) if self._withheld else ""
+        return self._backfill.blocked_by(group, wanted, reason) if self._withheld else ""
 
     def own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
         """Make the capacity that is reserved for a group available to it during the block."""
@@ -267,13 +267,14 @@ class Reservations:
             reservation = self._reserved[group.key][1]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
-        is_open = decision.reason is Reason.QUEUE_CEILING and self._cycle.budget.flavors.has_choice(group)
-        if decision.reason in _MAY_RESERVE and not is_open and self._is_due(group):  # open flavor
+        is_at_ceiling = decision.reason is Reason.QUEUE_CEILING
+        is_flavor_open = is_at_ceiling and self._cycle.budget.flavors.has_choice(group)
+        if decision.reason in _MAY_RESERVE and not is_flavor_open and self._is_due(group):
             self._lacking[self._class_of(group)].append(group)
         return decision
 
     def _class_of(self, group: GroupInfo) -> EquivalenceClass:
-        """Return the equivalence class of a group. Groups of one class find nodes or not together."""
+        """Return the equivalence class of a group: either all groups of a class find nodes, or none does."""
         wanted, budget = missing(group), self._cycle.budget
         if budget.planner.affinity.any_particular(wanted):
             return group.key
@@ -285,7 +286,7 @@ class Reservations:
         return {(class_, group.key) for class_, line in self._lacking.items() for group in line}
 
     def make(self) -> None:
-        """Make more reservations at the end of a cycle, which count from the next cycle on.
+        """Make more reservations at the end of a cycle; they reserve nothing before the next cycle.
 
         Candidates are the first groups of the queues, the group with the longest wait first. A group
         that cannot get a reservation does not block others, unless the limit of all reservations is too
@@ -302,7 +303,7 @@ class Reservations:
         self.due = list(chain.from_iterable(in_order))
         if self.due and not self._has_place_for(missing(self.due[0]).requests):
             self.first_in_turn, self.due = self.due[0], self.due[:1]
-        elif self.due and not self._must_wait():
+        elif self.due and not self._has_searched():
             self._search(self._in_turn(self.due))
 
     def _is_due(self, group: GroupInfo) -> bool:
@@ -325,7 +326,7 @@ class Reservations:
         return (*first, *(*rest[turn:], *rest[:turn])[:_IN_TURN])
 
     def _search(self, groups: Iterable[GroupInfo]) -> None:
-        """Make a reservation for each group that can get one; they reserve nothing in this cycle yet."""
+        """Make a reservation for each group that can get one."""
         checkpoint, made_for = self._cycle.journal.checkpoint(), dict[str, GroupKey]()  # by queue
         for group in groups:
             with Guard(self._cycle, group):
@@ -334,7 +335,7 @@ class Reservations:
                 if not self._has_place_for(missing(group).requests):
                     break
                 stay = max(self._patience(group), _SHORTEST_STAY)
-                found = self._backfill.forecast.find(group, self.capacity_besides(), stay)
+                found = self._backfill.forecast.find(group, self.unreserved_capacity(), stay)
                 if found is not None:
                     reservation = self._promised(group, found)
                     self._cycle.settle(replace(self._cycle.decided[group.key], reservation=reservation))
@@ -348,13 +349,13 @@ class Reservations:
 
 
 def _no_later(now: Reservation, before: Reservation) -> Reservation:
-    """Return the reservation, not later than before: passing groups must not delay it."""
+    """Return the reservation, passable no longer than before: passing groups must not delay it."""
     instants = before.passable_until, now.passable_until, now.starts_at
     return replace(now, passable_until=min((at for at in instants if at is not None), default=None))
 
 
 def _with_reserved_plan(group: GroupInfo) -> GroupInfo:
-    """Return the group with as many members as nodes were found for: a job that only fits partially."""
+    """Return the group; a job whose reservation covers only a partial start, with so many members."""
     found = len(group.start.reservation.nodes) if group.start.reservation else 0
     is_smaller = 0 < group.job.least <= found < group.min_member
     return replace(group, min_member=found) if is_smaller else group
@@ -378,8 +379,5 @@ def turn_at(now: float, since: float, first: float) -> CapacityTurn:
         return CapacityTurn(True, since)
     number = floor(log2((now - since) / first / 2.0 + 1.0))
     begin, length = since + 2.0 * first * (2.0**number - 1.0), first * 2.0**number
-    return (
-        CapacityTurn(True, begin + length)
-        if now < begin + length
-        else CapacityTurn(False, begin + 2.0 * length)
-    )
+    is_reserved = now < begin + length
+    return CapacityTurn(is_reserved, begin + (1.0 if is_reserved else 2.0) * length)

@@ -122,7 +122,7 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
     A line without changed groups stays the same object.
     """
     carried, now = inadmissible.carried, _lines_of(evaluated)
-    if carried is None or inadmissible.then is None:
+    if carried is None or inadmissible.memory is None:
         return Positions(_places_of_groups(now.values()), now)
     before, lines = inadmissible.before.groups, dict(carried.lines)
     were_in: dict[str, list[GroupInfo]] = {}
@@ -150,10 +150,7 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
 
 
 def _lines_of(evaluated: Evaluation) -> dict[str, Sequence[GroupInfo]]:
-    """Return the lines.
-
-    Groups in backoff were not evaluated, unless they let none pass; they are inserted.
-    """
+    """Return the groups in line by queue, with those in backoff, which may not have been evaluated."""
     cycle, place = evaluated.cycle, _order_of(evaluated)
     backing_off: dict[str, list[GroupInfo]] = {}
     for key, decision in cycle.decided.items():
@@ -181,7 +178,7 @@ def _places_of_groups(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, in
 def coarse(position: int) -> int:
     """Return a position rounded down from 10 on: to 10, 15, 20 … 50, 60 … 100, 150 and so on.
 
-    One start moves a whole line, and each position in it is a write: of 1,000 groups, 35 get another one.
+    One start moves a whole line, and each changed position is a write: of 1,000 groups, only 35 change.
     """
     magnitude: int = 10 ** (len(str(position)) - 1)
     step = magnitude // 2 if position < 5 * magnitude else magnitude
@@ -204,9 +201,9 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     """
     cycle, before, snapshot = evaluated.cycle, inadmissible.before, inadmissible.snapshot
     positions, dirty, known = positions_of(evaluated, inadmissible), snapshot.dirty, before.groups
-    earlier = inadmissible.carried if inadmissible.then is not None else None
+    earlier = inadmissible.carried if inadmissible.memory is not None else None
     now: dict[GroupKey, GroupDecision] = {}  # decisions that may differ from before
-    if inadmissible.then is not None:
+    if inadmissible.memory is not None:
         now = {decision.key: decision for decision in inadmissible.reported(cycle.decided, evaluated.heads)}
         for key, place in positions.of.items():
             decision = now.get(key) or known.get(key)
@@ -217,14 +214,14 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
         if earlier is not None:
             completed = with_request(completed, known.get(key))
         now[key] = _reuse(known.get(key), completed)
-    gone = {key for key in (known if inadmissible.then is None else dirty) if key not in snapshot.groups}
+    gone = {key for key in (known if inadmissible.memory is None else dirty) if key not in snapshot.groups}
     requests = NodeRequests() if earlier is None else earlier.requests
     if any(positions.lines.values()) or requests != NodeRequests() or any(it.reason for it in now.values()):
         requests, more_changes = requests_after(evaluated, earlier, positions.lines, now, known)
         now |= {it.key: _reuse(known.get(it.key), it) for it in more_changes}
     changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
-    if inadmissible.then is not None:
+    if inadmissible.memory is not None:
         groups = with_changes(known, {**changed, **dict.fromkeys(key for key in gone if key in known)})
     numbers = [key for key in changed if _differs_in_numbers(known.get(key), now[key]) and key not in dirty]
     renumbered = frozenset(numbers)
@@ -250,7 +247,7 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
         renumbered=numbers,
         memory=CarriedFacts(
             evaluated,
-            inadmissible.then,
+            inadmissible.memory,
             groups,
             positions.lines,
             instants,
@@ -261,16 +258,16 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
 
 
 def _differs_in_numbers(before: GroupDecision | None, now: GroupDecision) -> bool:
-    """Return whether a decision has other numbers for users than before, and is the same apart from that."""
+    """Return whether a decision differs from the one before, but only in its detail and position."""
     return before is not None and replace(before, detail=now.detail, position=now.position) == now
 
 
 def _instants(
     cycle: Cycle, inadmissible: InadmissibleGroups, gone: Set[GroupKey]
 ) -> tuple[Mapping[GroupKey, float], float | None]:
-    """Return when time alone could next change the decision on each group, and the first of these times."""
+    """Return the time at which time alone could change each decision, and the first of these times."""
     instants, carried = cycle.instants, inadmissible.carried
-    if carried is None or inadmissible.then is None:
+    if carried is None or inadmissible.memory is None:
         return instants, min(instants.values(), default=None)
     known, first = carried.instants, inadmissible.before.requeue_at
     over = {key: known[key] for key in (*cycle.decided, *gone, NO_GROUP) if key in known}
@@ -278,7 +275,7 @@ def _instants(
         return known, first
     left = {key: at for key, at in known.items() if key not in over} if over.keys() - instants else known
     now = {**left, **instants}
-    if first is None or first in over.values():  # searched among thousands only then
+    if first is None or first in over.values():  # only then the minimum of thousands is searched
         return now, min(now.values(), default=None)
     return now, min((first, *instants.values()))
 
@@ -308,7 +305,7 @@ class _Earlier(NamedTuple):
     changed: Iterable[int] = ()  # nodes of the tree with other allocations, shares or ceilings
 
     @classmethod
-    def from_groups(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
+    def from_carried(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
         if (carried := inadmissible.carried) is None:
             return cls()
         shares, then, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
@@ -327,23 +324,21 @@ class _Earlier(NamedTuple):
         known = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.keeping
         return cls(*known, changed_at_first | changed)
 
-    def changed_groups(
+    def changed_queues(
         self,
         cycle: Cycle,
         reserved: Mapping[str, Reservation],
         lines: Mapping[str, Sequence[GroupInfo]],
     ) -> Set[str]:
-        """Return the queues with changed lines, reservations or reclaims, even if allocations are equal."""
-        changed_groups = {
-            name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)
-        }
+        """Return the queues with changed lines, reservations or reclaims."""
+        changed = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
         for name in filter(self.decisions.__contains__, {*self.keeping, *cycle.reclaimed, *reserved}):
             known = self.decisions[name]
             is_any_reclaimed = known.reclaimed or name in cycle.reclaimed  # expires after an hour
             is_reclaim_changed = is_any_reclaimed and known.reclaimed != cycle.reclaimed_by(name)
             if is_reclaim_changed or known.reservation != reserved.get(name):
-                changed_groups.add(name)
-        return changed_groups
+                changed.add(name)
+        return changed
 
 
 class _Sums:
@@ -375,7 +370,7 @@ def _queues(
     `counts`: groups by queue and column of its status; `more`: the changes of these counts.
     """
     snapshot, shares, before = cycle.snapshot, cycle.budget.shares, inadmissible.before.queues
-    queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.from_groups(inadmissible, cycle)
+    queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.from_carried(inadmissible, cycle)
     columns, asked = _Sums(tree.ancestry), _Sums(tree.ancestry)
     for (name, column), number in (more if earlier.decisions else counts).items():
         if name in queues:
@@ -387,7 +382,7 @@ def _queues(
     reserved = {made.queue: made.reservation for made in cycle.decided.values() if made.reservation}
     lines = positions.lines
     changed = {*columns.of, *asked.of, *(tree.queues[node] for node in earlier.changed)}
-    changed |= earlier.changed_groups(cycle, reserved, lines)
+    changed |= earlier.changed_queues(cycle, reserved, lines)
     if not changed:
         return before
     flavors = _Flavors(snapshot, shares)
@@ -454,9 +449,9 @@ def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueD
 
 
 class _Flavors:
-    """Flavors of queues: allocated and deserved amounts.
+    """Allocated and deserved amounts of queues by flavor.
 
-    Includes the flavors that the queue may use, and others of which it holds too much.
+    Includes the flavors that a queue may use, and others of which it holds more than it deserves.
     """
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:

@@ -1,7 +1,7 @@
 """Shares of a cycle: the current allocation of each queue, its deserved share, and its ceiling.
 
-Amounts of a queue include those of the queues below it. Its own groups count at a seat among these; there a
-group is compared with the share, and on the whole way up to root with the ceilings.
+Amounts of a queue include those of the queues below it. The own groups of a queue count at its *seat*, a node
+below it in the tree. A group is compared with the share of the seat, and with all ceilings from there up.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -31,7 +31,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
 _LEAST_PART = 1e-6  # part of the cluster
-_MOST_BEYOND = 0.25  # part of a share by which a whole unit may exceed it over time
+_MOST_BEYOND = 0.25  # part of a share by which one group may exceed it, if that is due over time
 _MOST_NAMES = 4  # in one sentence
 _NOT_SHARED = frozenset({PODS})  # shares do not limit the number of pods
 _NOTHING: Portions = {}
@@ -189,16 +189,16 @@ class QueueShares:
         return bool(exceeded_dimensions(self._offered_part(asked), held, deserved, _NOT_SHARED))
 
     def is_above_due(self, queue: str, asked: Resources) -> bool:
-        """Return whether `asked` is beyond the share of a queue, at this instant and over time."""
+        """Return whether `asked` is beyond the share of a queue, and not due to it over time, either."""
         return self.is_above_share(queue, asked) and not self._is_due_over_time(queue, asked)
 
     @read
     def _is_due_over_time(self, queue: str, asked: Resources) -> bool:
-        """Return whether a queue below its share may take a whole unit that goes beyond it.
+        """Return whether a queue below its share may exceed it by one indivisible request.
 
-        It may if others have used more of what they are due lately, by more than the unit exceeds the
-        share. Decayed usage pays it back. Larger units would keep capacity from others until all of
-        it is free, and lent ones look the same.
+        It may if siblings have used more of their due lately, by more than the request exceeds the share.
+        Later, its own decayed usage lets the siblings catch up. Requests beyond `_MOST_BEYOND` are excluded:
+        they would keep capacity from others until all of it is free, and cannot be told from borrowing.
         """
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
@@ -211,9 +211,9 @@ class QueueShares:
         )
 
     def is_owed(self, queue: str, claimant: str) -> bool:
-        """Return whether a queue may keep its allocation beyond its share, as against another queue.
+        """Return whether a queue may keep its allocation beyond its share when `claimant` wants it.
 
-        It is if it has used no more of its due than that one, and as much as it exceeds its share.
+        It may if its recent usage is ahead of the claimant's by no more than it exceeds its share.
         """
         seat, parted = self.tree.seat[queue], set(self.tree.path(claimant))
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
@@ -228,17 +228,15 @@ class QueueShares:
         return excess <= _MOST_BEYOND and has_used_any and is_even
 
     def _usage_ahead_of_siblings(self, queue: str) -> Iterator[float]:
-        """Return for each level how much more of its share any sibling has used than the node."""
+        """Yield for each level by how much the recent usage of any sibling is ahead of the node's."""
         for node in self.tree.path(queue)[:-1]:
             siblings = self.tree.children([self.tree.parents[node]])[0].tolist()
             yield max(map(self.used_lately, siblings)) - self.used_lately(node)
 
     def beyond_share(self, queue: str, asked: Resources) -> str:
-        """Return what a queue would hold, and deserves, as `cpu 32 > 24`.
+        """Return how `asked` is beyond the share of a queue, as `cpu 32 > 24`; empty if it is not.
 
-        Amounts that it held when the cycle began count.
-
-        Empty if the deserved amounts suffice.
+        It is added to the amounts that the queue held when the cycle began.
         """
         seat = self.tree.seat[queue]
         held, due = self.at_first.holdings.held(seat), self.standing.deserved_at(seat)
@@ -256,9 +254,9 @@ class QueueShares:
         return {name: amount for name, amount in asked.items() if name in self._division.total}
 
     def headroom_at(self, node: int, requests: Resources, share: float, slack: float = EPSILON) -> int:
-        """Return how many more of `requests` a node may hold until it holds that share of what it deserves.
+        """Return how many more of `requests` a node may hold, up to `share` times its deserved amounts.
 
-        With a negative `slack`, the result is how many leave it below that.
+        With a negative `slack`, it stays below that amount.
         """
         due, held = self.standing.deserved_at(node), self._holdings.held(node)
         parts = (
@@ -271,7 +269,8 @@ class QueueShares:
     def steps_to_lender(self, queue: str, asked: Resources) -> int:
         """Return how many steps above a queue's groups the nearest lender of `asked` is.
 
-        A lender specifies the amounts, itself or by queues below it; without one, root counts.
+        A lender has so much left of the amounts specified for it and the queues below it; without a lender,
+        root counts.
         """
         path, names = self.tree.path(queue), self._division.names
         columns = [(names.index(name), name, amount) for name, amount in asked.items() if name in names]
@@ -298,10 +297,7 @@ class QueueShares:
         return int(most)
 
     def headroom(self, queue: str, asked: Resources) -> Iterator[tuple[int, Resources, Resources]]:
-        """Yield for each ceiling on the way to root what it has to give of `asked`, and what it has left.
-
-        At root, that is a question of free capacity.
-        """
+        """Yield for each ceiling below root its node, the part of `asked` that counts, and what is left."""
         more = self._offered_part(asked)
         for node in self.tree.path(queue):
             taken = self._counted(node)
@@ -315,8 +311,8 @@ class QueueShares:
     def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
         """Return whether `asked` is above the ceiling even if no queue held anything.
 
-        What is only reserved for others, whose guarantees exceed what exists, may become free: by
-        further nodes, or by a lower guarantee.
+        Amounts reserved for guarantees that exceed the cluster count as available: more nodes or lower
+        guarantees may free them.
         """
         seat = self.tree.seat[queue]
         potential = dict(zip(self._division.names, self._division.potential[seat].tolist(), strict=True))
@@ -346,9 +342,10 @@ class QueueShares:
         return ""
 
     def _excess_messages(self, node: int, more: Resources, asked: Resources) -> list[str]:
-        """Return what a node lacks for `more`, or for `asked` while others hold its reservation, as messages.
+        """Return the resources that a node lacks for `more`, as messages.
 
-        The amounts were not reserved yet when the others started.
+        If it lacks none, those for all of `asked`: others may hold what is reserved below it now, if they
+        started before.
         """
         limit = {name: self._limit(node, name) for name in asked}
         if over := exceeded_dimensions(more, self._counted(node), limit):
@@ -357,10 +354,7 @@ class QueueShares:
         return [self._excess(node, name, asked[name]) for name in over]
 
     def _holds_less(self, node: int) -> bool:
-        """Return whether anything is reserved below a node besides what is held.
-
-        At root, that is free capacity.
-        """
+        """Return whether anything is reserved below a node and not held; never at root (free capacity)."""
         return node != TOP and self._holdings.held_or_reserved(node) is not self._holdings.held(node)
 
     def _counted(self, node: int) -> Resources:
@@ -387,9 +381,9 @@ class QueueShares:
         """Return what is reserved for queues below a node, and not held."""
         return self._holdings.held_or_reserved(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
-    def _excess(self, node: int, name: str, more: int, retained: int = 0) -> str:
+    def _excess(self, node: int, name: str, more: int, guaranteed: int = 0) -> str:
         held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
-        reserved_text = f" + {show(name, retained)} reserved for other queues" if retained > 0 else ""
+        reserved_text = f" + {show(name, guaranteed)} reserved for other queues" if guaranteed > 0 else ""
         if reserved := self._reserved.get(node, {}).get(name, 0):
             reserved_text += f" + {show(name, reserved)} reserved"
         asked = f"{show(name, more)} asked > {show(name, most)}"
@@ -399,7 +393,7 @@ class QueueShares:
         demand = self._division.demands.get(self.tree.queues[node])
         if demand is None or self.tree.is_seat(node) or name not in (demand.borrowing_limit or {}):
             return text
-        # Parts of the ceiling if the borrowing limit is reached.
+        # Name both parts of a ceiling that is the deserved amount plus the borrowing limit.
         own = (demand.deserved or {}).get(name, self.standing.deserved_at(node).get(name, 0.0))
         borrowed = (demand.borrowing_limit or {})[name]
         if abs(own + borrowed - most) > 1:
@@ -407,9 +401,9 @@ class QueueShares:
         return f"{text} ({show(name, own)} deserved + {show(name, borrowed)} borrowed at most)"
 
     def own_share(self, queue: str) -> float:
-        """Return how much of what they deserve the groups of the queue itself hold, in the dominant resource.
+        """Return the share of the queue's own groups, in the dominant resource.
 
-        Infinite if the groups hold a resource of which the queue deserves nothing.
+        Infinite if they hold a resource of which the queue deserves nothing.
         """
         if queue not in self.tree.seat:
             return 0.0
@@ -419,7 +413,7 @@ class QueueShares:
         return max((n / most if most >= EPSILON else inf for n, most in parts), default=0.0)
 
     def holds_too_much(self, queue: str) -> bool:
-        """Return whether the groups of the queue itself hold more than they deserve, except places."""
+        """Return whether the queue's own groups hold more than they deserve; the number of pods is free."""
         seat = self.tree.seat.get(queue)
         if seat is None:
             return False
@@ -428,7 +422,7 @@ class QueueShares:
         )
 
     def is_below_share_without(self, queue: str, amounts: Resources) -> bool:
-        """Return whether a queue that gives `amounts` would hold less than it deserves of each resource."""
+        """Return whether a queue without `amounts` would hold less than it deserves of each resource."""
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
         left = ((name, n - amounts.get(name, 0)) for name, n in held.items() if name not in _NOT_SHARED)
@@ -437,7 +431,7 @@ class QueueShares:
     def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
         """Yield what the queue, and each one above it, holds, deserves, and has reserved.
 
-        The last ones are those above the queue `to`, too, which lose nothing to it.
+        Queues that are also above the queue `to` are left out: they lose nothing to it.
         """
         gains = set(self.tree.path(to)) if to in self.tree.seat else {TOP}
         for node in self.tree.path(queue):
@@ -447,7 +441,7 @@ class QueueShares:
 
 
 def total_of(snapshot: Snapshot) -> Resources:
-    """Return what all nodes offer together, and those of each flavor."""
+    """Return the allocatable amounts of all nodes, and of the nodes of each flavor."""
     amounts = zip(snapshot.dimensions, column_sums(snapshot.allocatable), strict=True)
     total = {name: amount for name, amount in amounts if counts_in_queues(name)}
     if snapshot.pools.all:
@@ -461,7 +455,7 @@ def _pooled(snapshot: Snapshot) -> PoolRows | None:
 
 
 def _with_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
-    """Return a demand with as large a guarantee as can be met, of some resources."""
+    """Return a demand with its guarantee of some resources lowered to what can be met."""
     lent = {name: most for name, most in (demand.lending_limit or {}).items() if name not in met}
     return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lent or None)
 
@@ -469,7 +463,8 @@ def _with_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
 def _demand(queue: QueueInfo, oversell: float) -> QueueDemand:
     """Return the demand of a queue.
 
-    A queue that does not exist takes no part. One whose groups cannot start asks for what it holds.
+    A queue that does not exist takes no part. A queue with a fault, whose groups cannot start, only asks for
+    what it holds.
     """
     record = queue.record
     return QueueDemand(

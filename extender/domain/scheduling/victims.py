@@ -1,4 +1,4 @@
-"""Victims: running groups that may be evicted, for which group and by which rule; and their progress.
+"""Victims: the running groups that may be evicted for a group, by which rule, and the progress of evictions.
 
 All rules are a plain AND: no rule allows what another one forbids.
 
@@ -68,7 +68,7 @@ def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
 def drain_queues(cycle: Cycle) -> None:
     """Evict groups of drained queues and LocalQueues whole, a bounded number of pods of a queue at a time.
 
-    A group that has begun to go is finished first; then the least important, then the shortest run.
+    A group that is being evicted already is first; then the lowest priority, then the shortest run.
     """
     by_queue: dict[str, list[GroupInfo]] = {}
     for group in cycle.draining.values():
@@ -106,16 +106,16 @@ def _pods_by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
 
 
 def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
-    """Return the pods on nodes that are being deleted."""
+    """Yield the pods on nodes that are being deleted."""
     for group in cycle.snapshot.groups.values():
         yield from group.departing
     yield from cycle.snapshot.others.leaving.values()
 
 
 def lingering(cycle: Cycle) -> Iterator[ReclaimVictim]:
-    """Yield pods that terminate longer than their queue allows where others wait for their capacity.
+    """Yield pods that terminate longer than their queue allows while others wait for the capacity.
 
-    The user who deletes a pod may say how long that takes.
+    The user who deletes a pod chooses its grace period.
     """
     snapshot = cycle.snapshot
     for group in snapshot.groups.values():
@@ -127,7 +127,7 @@ def lingering(cycle: Cycle) -> Iterator[ReclaimVictim]:
 
 
 def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
-    """Return whether the evictions would break a gang, which has lost other members in the meantime."""
+    """Return whether the evictions would break a gang that was to lose only spare members."""
     group = cycle.snapshot.groups.get(key)
     if group is None:
         return False
@@ -136,7 +136,7 @@ def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
 
 
 def is_any_in_part(cycle: Cycle, reclaim: Reclaim) -> bool:
-    """Return whether some victims of a gang are gone, so that it is not whole, and others are not.
+    """Return whether a gang is broken: some of its victims are gone, and others still run.
 
     The others are evicted, too, even if their evictions are refused.
     """
@@ -144,14 +144,14 @@ def is_any_in_part(cycle: Cycle, reclaim: Reclaim) -> bool:
     begun: set[GroupKey] = set()
     for victim in reclaim.victims:
         (begun if live_pod(cycle, victim) is None else remaining).add(victim.group)
-    views = (cycle.snapshot.groups.get(key) for key in remaining & begun)
-    return any(group is not None and _is_in_part(group, group.placed) for group in views)
+    groups = (cycle.snapshot.groups.get(key) for key in remaining & begun)
+    return any(group is not None and _is_in_part(group, group.placed) for group in groups)
 
 
 def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
-    """Return the group's namespace if a queue gives no capacity to it for now; else an empty text.
+    """Return the group's namespace if some queue gives no capacity to it for now; else an empty text.
 
-    The result does not apply to other groups of the same class.
+    It distinguishes groups of one class, for which other victims are found.
     """
     namespace, taken = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
     known = (last for losing, last in taken if losing.namespace == namespace)
@@ -162,8 +162,8 @@ def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
 def rests_until(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
     """Return until when a queue gives no capacity to a group after unused reclaims.
 
-    A group that came later, such as a job that was cancelled and submitted again, has its capacity back
-    after `atMost` of its own wait.
+    For a group that was created later, such as a job that was submitted again, this ends after `atMost` of
+    its own wait.
     """
     if last.in_vain < _MOST_IN_VAIN:
         return -inf
@@ -189,7 +189,7 @@ class Candidates:
         self._known: dict[str, list[GroupInfo]] = {}
         self._lowest_of: dict[str, float] = {}
         self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
-        self._podgroups_of_others: dict[Uid, EvictionUnit] = {}
+        self._units_of_others: dict[Uid, EvictionUnit] = {}
         self.taken: set[Uid] = set()  # pods that were promised to a group in this cycle
         # Times from which capacity is reclaimed for a group at any price.
         self.latest: Callable[[GroupInfo], float] = lambda _: -inf
@@ -207,10 +207,7 @@ class Candidates:
         return Disruptions(budgets, [pod for pod in pods if pod is not None])
 
     def may_exist_for(self, group: GroupInfo, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
-        """Return False if nothing runs that any of these rules could find.
-
-        Cheap: all pending groups ask it.
-        """
+        """Return False if nothing runs that any of these rules could find: a cheap test for all groups."""
         similar = group.queue, group.priority, causes
         if similar not in self._may_exist:
             self._may_exist[similar] = any(self._may_find(group, cause) for cause in causes)
@@ -239,7 +236,7 @@ class Candidates:
 
     @cached_property
     def _above_share(self) -> frozenset[str]:
-        """Return the queues with running groups that were above their share at the first call."""
+        """Return the queues with running groups that are above their share, as of the first call."""
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         found = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
         return frozenset(filter(shares.holds_too_much, found))
@@ -258,21 +255,21 @@ class Candidates:
                     givers = (
                         queue for queue in queues if queue != group.queue and self._may_give(group, queue)
                     )
-                    eviction_units += self._podgroups(group, self._running_up_to(below, givers), cause)
+                    eviction_units += self._units_of(group, self._running_up_to(below, givers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     runners = self._running_in(group.queue)
                     lower = [other for other in runners if other.priority < group.priority]
-                    eviction_units += self._podgroups(group, lower, cause)
+                    eviction_units += self._units_of(group, lower, cause)
                 case EvictionCause.CONSOLIDATE if rules.consolidation:
                     known = self._running_up_to(group.priority, filter(self._consolidates, queues))
-                    eviction_units += self._podgroups(group, filter(self._may_move, known), cause)
+                    eviction_units += self._units_of(group, filter(self._may_move, known), cause)
                 case EvictionCause.UNMANAGED if rules.unmanaged:
                     for priority, pods in self._others.items():
                         if priority < group.priority:
                             eviction_units += filter(self._is_free, map(self._eviction_unit_of, pods))
         return eviction_units
 
-    def _podgroups(
+    def _units_of(
         self, group: GroupInfo, runners: Iterable[GroupInfo], cause: EvictionCause
     ) -> Iterator[EvictionUnit]:
         for victim in runners:
@@ -282,7 +279,7 @@ class Candidates:
                 eviction_units: list[EvictionUnit] = []
                 with suppress(Exception):  # an error of one unit affects no other
                     eviction_units = eviction_units_of(victim, cause, protection)
-                is_any_barred = self._moving_to or self._cycle.snapshot.disruption_budgets
+                is_any_barred = self._barred or self._cycle.snapshot.disruption_budgets
                 yield from filter(self._is_free, eviction_units) if is_any_barred else eviction_units
 
     def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
@@ -292,20 +289,17 @@ class Candidates:
         """Return whether another queue holds more than it deserves, and the group may get some of it."""
         is_above = self._cycle.budget.shares.holds_too_much(queue)
         may_give = is_above and self._cycle.snapshot.queues[queue].record.reclaimable
-        if (
-            may_give
-            and self._is_one_podgroup_above(queue)
-            and self._cycle.budget.shares.is_owed(queue, group.queue)
-        ):
+        is_one_above = may_give and self._is_one_group_above(queue)
+        if is_one_above and self._cycle.budget.shares.is_owed(queue, group.queue):
             periods = self._cycle.snapshot.now // _OWED_PERIOD + 1  # the same in every cycle of a period
             self._cycle.look_again_at(periods * _OWED_PERIOD)
             return False
         return may_give and self._may_take_from(group, queue)
 
-    def _is_one_podgroup_above(self, queue: str) -> bool:
+    def _is_one_group_above(self, queue: str) -> bool:
         """Return whether a queue would hold less than it deserves without one of its groups.
 
-        The group has no members to spare: elastic ones give those one by one.
+        Only groups without spare members count: these are evicted one by one.
         """
         shares = self._cycle.budget.shares
         groups = (it for it in self._running_groups.get(queue, ()) if len(it.placed) <= it.min_member)
@@ -319,7 +313,7 @@ class Candidates:
     def _may_move(self, victim: GroupInfo) -> bool:
         """Return whether a victim may move: it is replaced, and may start again on any node.
 
-        Claims of volumes and devices may be tied to a node. A group that has moved stays there for a
+        Claims of volumes and devices may be tied to a node. A group that has moved does not move again for a
         while.
         """
         last = self._cycle.snapshot.moves.get(victim.key)
@@ -331,9 +325,10 @@ class Candidates:
         return comes_back and is_free and blocking_decision(self._cycle, victim) is None
 
     def _may_take_from(self, group: GroupInfo, queue: str) -> bool:
-        """Return whether a group may reclaim from a queue: two queues do not reclaim in turns.
+        """Return whether a group may reclaim from a queue.
 
-        After too many unused reclaims for groups of one namespace, these have to pause.
+        After too many unused reclaims the groups of a namespace pause, so that two queues do not reclaim from
+        each other in turns.
         """
         cycle, namespace = self._cycle, group.key.partition("/")[0]
         last = cycle.reclaimed_by(group.queue).get(LosingTo(queue, namespace))
@@ -345,10 +340,10 @@ class Candidates:
         return False
 
     def _may_lose_to(self, group: GroupInfo, victim: GroupInfo, cause: EvictionCause) -> bool:
-        """Return whether a group may lose to another: only once, since the capacity did not help.
+        """Return whether a victim may lose its capacity to a group.
 
-        To others of that queue it does not again while they may wait. None does before it has run for
-        its queue's minimum runtime.
+        It loses to the same group once only, since that did not help; to other groups of that queue not
+        again while these may wait; and never before the minimum run time of its own queue.
         """
         least = self._cycle.snapshot.queues[victim.queue].record.preemption.min_runtime
         if victim.key == group.key:
@@ -372,11 +367,11 @@ class Candidates:
 
     def _is_free(self, eviction_unit: EvictionUnit) -> bool:
         """Return whether a unit is promised to no group, budgets allow its eviction, and none was refused."""
-        is_busy = any(pod.uid in uids for uids in self._moving_to for pod in eviction_unit.pods)
+        is_busy = any(pod.uid in uids for uids in self._barred for pod in eviction_unit.pods)
         return not is_busy and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
 
     @property
-    def _moving_to(self) -> list[Container[Uid]]:
+    def _barred(self) -> list[Container[Uid]]:
         known = self._cycle.promised, self._cycle.snapshot.spared, self.taken
         return [uids for uids in known if uids]
 
@@ -407,9 +402,9 @@ class Candidates:
         return by_queue
 
     def _eviction_unit_of(self, pod: PodRecord) -> EvictionUnit:
-        if pod.uid not in self._podgroups_of_others:
-            self._podgroups_of_others[pod.uid] = eviction_unit_of(pod)
-        return self._podgroups_of_others[pod.uid]
+        if pod.uid not in self._units_of_others:
+            self._units_of_others[pod.uid] = eviction_unit_of(pod)
+        return self._units_of_others[pod.uid]
 
     @cached_property
     def _others(self) -> dict[int, list[PodRecord]]:
