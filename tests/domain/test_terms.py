@@ -155,16 +155,16 @@ def test_a_namespace_may_have_so_many_terms_and_wide_ones_count_for_many() -> No
     terms, most = Terms(), MOST_WEIGHT // WEIGHT_OF_WIDE
     for number in range(most):
         pod = record(number, "a", {}, (wide(number),))
-        assert terms.has_capacity_for(pod)
+        assert terms.is_within_limit(pod)
         terms.watch(pod)
     one_more = record(most, "a", {}, (wide(most),))
     narrow = Term("host", frozenset({"a"}), msgspec.json.encode(LabelSelector({"app": "x"})))
-    assert not terms.has_capacity_for(one_more)
-    assert not terms.has_capacity_for(record(most, "a", {}, (narrow,)))
-    assert terms.has_capacity_for(record(most, "a", {}, (wide(3),)))  # which is followed anyway
-    assert terms.has_capacity_for(record(most, "b", {}, (wide(most),)))
+    assert not terms.is_within_limit(one_more)
+    assert not terms.is_within_limit(record(most, "a", {}, (narrow,)))
+    assert terms.is_within_limit(record(most, "a", {}, (wide(3),)))  # which is followed anyway
+    assert terms.is_within_limit(record(most, "b", {}, (wide(most),)))
     terms.unwatch(Uid("uid-0"))
-    assert terms.has_capacity_for(one_more)
+    assert terms.is_within_limit(one_more)
     for number in range(1, most):
         terms.unwatch(Uid(f"uid-{number}"))
     assert not terms._weight

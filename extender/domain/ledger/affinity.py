@@ -143,7 +143,7 @@ class Terms:
         self._selected = _PodCounts()
         self._carried = _PodCounts()
 
-    def has_capacity_for(self, pod: PodRecord) -> bool:
+    def is_within_limit(self, pod: PodRecord) -> bool:
         """Return whether the terms of a pod are within the limit of its namespace.
 
         Terms make events expensive for all namespaces.
@@ -283,9 +283,9 @@ class _TermsOfOthers:
         for term in gone:
             del self._users[term]
             self._index.remove(term)
-        less = [term for term in gone if term in self._followed]
-        self._followed.difference_update(less)
-        return less
+        unfollowed = [term for term in gone if term in self._followed]
+        self._followed.difference_update(unfollowed)
+        return unfollowed
 
     def _labels_of_ours(self) -> PodsByLabels:
         if self._our_labels is None:

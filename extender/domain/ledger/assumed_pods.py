@@ -140,14 +140,13 @@ class AssumedPods:
                 is_placed = queue is not None and queue.placement and claim.node in fitting
                 return ([claim.node] if is_placed else fitting) or Reason.NO_ROOM
             if claim.node in nodes and (claim.stage.is_fixed or self._claims.fits(pod, claim.node)):
-                return self._pin(pod, claim.node)
-            # If the planned node is not offered, any other one counts where the pod fits, net of other
-            # claims.
+                return self._answer(pod, claim.node)
+            # If the planned node is not offered, any other node will do on which the pod fits.
             fits = self._claims.rows_that_fit(pod)
             for node in self._interchangeable_nodes(claim, nodes):
                 row = self._claims.capacity.row(node)
                 if row is not None and fits[row] and self._claims.fits(pod, node):
-                    return self._pin(pod, node)
+                    return self._answer(pod, node)
             if list(nodes) != [pod.nominated]:
                 text = f"the scheduler did not offer node {claim.node}"
                 if group.attempt(pod.uid).refused_at is None:
@@ -208,7 +207,10 @@ class AssumedPods:
             return Confirmation(posting, tuple(lost))
 
     def _in_other_domains(self, info: GroupInfo, held: Iterable[Claim]) -> set[Uid]:
-        """Return the held members outside the domain of their set: that of others, else of the most."""
+        """Return the held members outside the domain of their set.
+
+        It is the domain of members on nodes or with a posted binding; without these, that of most held ones.
+        """
         members = (*info.waiting, *(pod for pod, _ in info.assumed))
         sets_of = {pod.uid: pod.pod_sets for pod in members}
         claims = filter(None, (self._claims.get(pod.uid) for pod in members))
@@ -273,7 +275,7 @@ class AssumedPods:
         event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
         self._moves.put(claim.pod, event, claim.node, token, posting)
 
-    def _pin(self, pod: PodRecord, node: str) -> list[str]:
+    def _answer(self, pod: PodRecord, node: str) -> list[str]:
         claim = self._claims.get(pod.uid)
         if claim is None or claim.node != node or not claim.stage.is_fixed:
             self._moves.put(pod, ClaimEvent.ANSWER, node)

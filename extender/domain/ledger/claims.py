@@ -84,7 +84,7 @@ class Posting(NamedTuple):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """Claim of a pod on a node. Pinned from ANSWERED on: no older decision may move it any more."""
+    """Claim of a pod on a node. From ANSWERED on it is fixed: no older decision may move it any more."""
 
     pod: PodRecord  # the pod as it was when the claim was last put
     node: str  # the name of the node, which may be unknown so far
@@ -92,9 +92,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     since: float = 0.0  # when it reached this stage: monotonic, in seconds
     version: int = 0  # the ledger's version of its last change
     token: int = 0  # the token of the bind call that holds it or has posted it; 0 before
-    posting: tuple[
-        Posting, ...
-    ] = ()  # bindings under way, the oldest first, also while a newer call holds it
+    posting: tuple[Posting, ...] = ()  # bindings under way, oldest first, also while a newer call holds it
 
     @property
     def calls(self) -> set[int]:

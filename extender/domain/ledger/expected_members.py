@@ -178,9 +178,9 @@ class ExpectedMembers:
         return {index: (left[index], newcomers[index]) for index in range(len(job.pods))}
 
     def _record_crowded_out(self, group: Group, wanted: int) -> None:
-        """Record that a namespace exceeds its limit of expected members.
+        """Record whether a job waits for the limit of expected members of its namespace.
 
-        All pods of a job are expected, or none; those of an admitted job always are.
+        Either all pods of a job are expected, or none. The pods of an admitted job always are.
         """
         is_unsuspended = group.job is not None and group.job.is_unsuspended
         waited_for = self._waited_for[group.namespace] - sum(1 for _ in _expected_pods(group))
@@ -211,7 +211,7 @@ class ExpectedMembers:
         claimed = (pod for pod in there if by_index and self._claims.get(pod.uid) is not None)
         similar = ((pod, by_index.get((0, _place_of(pod)[1]))) for pod in claimed)
         pairs = [(pod, new) for pod, new in similar if new is not None][:superfluous]
-        for pod, new in pairs:  # the claims of slices and ranks
+        for pod, new in pairs:  # first, pods with an index get the claims of equal index
             self._pass_on(group, pod, [new])
         if pairs:
             passed, come = ({it[at].uid for it in pairs} for at in (0, 1))
@@ -303,7 +303,7 @@ def _place_of(pod: PodRecord) -> tuple[int, int]:
     return int(index), int(number)
 
 
-_FIRST, _MOST = 30.0, 900.0  # seconds
+_FIRST_RESERVATION, _LONGEST_RESERVATION = 30.0, 900.0  # seconds for a lost member
 
 
 class LostMembers:
@@ -343,7 +343,8 @@ class LostMembers:
         for uid in [uid for uid in group.lost if uid not in needed]:
             self._remove_expected(group, group.pods[uid], newcomers)
         failures = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
-        until = now + min(_FIRST * 2 ** min(max(failures - 1, 0), 10), _MOST)
+        doubled = min(max(failures - 1, 0), 10)
+        until = now + min(_FIRST_RESERVATION * 2**doubled, _LONGEST_RESERVATION)
         for pod in vacated:
             if pod.uid in needed:
                 self._expect(group, pod, until)
@@ -351,8 +352,8 @@ class LostMembers:
     def _needed(
         self, group: Group, there: Iterable[PodRecord], candidates: Iterable[PodRecord]
     ) -> Iterable[Uid]:
-        """Yield the lost members that must be replaced to make the gang whole; none if none are replaced."""
-        if not self._makes_others(group):
+        """Yield the lost members that the gang needs to be whole; none if lost members are not replaced."""
+        if not self._replaces_lost(group):
             return
         least, by_role = group.needs.min_member, binding_roles(*group.needs)
         roles = Counter(pod.role for pod in there)
@@ -361,7 +362,7 @@ class LostMembers:
                 roles[pod.role] += 1
                 yield pod.uid
 
-    def _makes_others(self, group: Group) -> bool:
+    def _replaces_lost(self, group: Group) -> bool:
         """Return whether lost members are replaced: the gang fully ran, and is not ended or held."""
         registry, job = self._parts.registry, self._parts.registry.jobs.get(group.key)
         return (

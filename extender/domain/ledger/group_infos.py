@@ -47,7 +47,7 @@ class Usage:
         self.of: dict[str, Used] = {}  # by queue that groups name
         self.of_local: dict[str, dict[str, int]] = {}  # allocation of groups by LocalQueue, without zeros
         self.changed: set[str] = set()  # LocalQueues that were counted again
-        self.changed_queues: set[str] = set()  # and queues
+        self.changed_queues: set[str] = set()  # queues that were counted again
         self._offered: frozenset[str] = frozenset()
 
     def sum_up(self, offered: Iterable[str], infos: Mapping[GroupKey, GroupInfo]) -> None:
@@ -119,7 +119,7 @@ class GroupInfos:
         self.usage = Usage()
         self._infos: Mapping[GroupKey, GroupInfo] = {}
         self._queues: Mapping[str, QueueInfo] = {}
-        self._queues_at = -1  # the version of the tree as which they are
+        self._queues_at = -1  # the version of the tree of queues that `_queues` was made from
         self.pools = Pools()
 
     def refresh(self) -> tuple[Collection[GroupKey], Mapping[GroupKey, GroupInfo], Mapping[str, QueueInfo]]:
@@ -177,8 +177,7 @@ class GroupInfos:
     def _moved_info(self, group: Group, before: GroupInfo) -> GroupInfo | None:
         """Return the info of a group of which only claims, attempts and the start differ from `before`.
 
-        The parts from its pods and all others are kept. None: the change moved the group to another
-        queue.
+        All other parts are kept. None: the change moved the group to another queue.
         """
         members = self._members(group)
         self._registry.record_start(group, members.are_under_way)
@@ -308,10 +307,17 @@ class GroupInfos:
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
-            run_time, controller = self._run_time(group), self._controller(group)
             return GroupSpec(
-                *(False, fault, False, {}, run_time, True, series, submitter, ""),
-                stands_for=controller,
+                recorded=False,
+                fault=fault,
+                held=False,
+                min_resources={},
+                run_time=self._run_time(group),
+                preemptable=True,
+                series=series,
+                submitter=submitter,
+                reported_phase="",
+                stands_for=self._controller(group),
                 restarts=self._restarts(group),
                 least_sub_groups=least,
             )
@@ -354,9 +360,10 @@ class GroupInfos:
 
     def _run_time(self, group: Group) -> float | None:
         """Return the declared run time of the PodGroup, else of the pods' owner, else of all pods."""
-        said_by = (group.record, self._registry.jobs.get(group.key), group.owner)
-        said = [it.run_time for it in said_by if it is not None and it.run_time is not None]
-        return said[0] if said else _longest_names(pod.run_time for pod in group.pods.values())
+        objects = (group.record, self._registry.jobs.get(group.key), group.owner)
+        declared = (it.run_time for it in objects if it is not None and it.run_time is not None)
+        first = next(declared, None)
+        return _longest(pod.run_time for pod in group.pods.values()) if first is None else first
 
     def _restarts(self, group: Group) -> bool:
         """Return whether its PodGroup, else the pods' owner, else a pod asks for restarts elsewhere."""
@@ -365,14 +372,14 @@ class GroupInfos:
 
     def _run_limit(self, group: Group) -> float | None:
         """Return the run time limit of the pods, if all have one; else that of their controller."""
-        of_pods = _longest_names(pod.run_limit for pod in group.pods.values())
+        of_pods = _longest(pod.run_limit for pod in group.pods.values())
         return self._registry.run_limit_of(group) if of_pods is None else of_pods
 
     def _record_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
         """Record the lasting facts: its queue was open at its creation; it has fully run.
 
         Only a group with no member left on a node counts as never having run: it must start whole
-        again. After the first time, further needed members count as soon as they are on nodes.
+        again. Once it has fully run, further needed members count as soon as they are on nodes.
         """
         is_new = group.entitled_in != queue
         if is_new and (self._registry.was_taken_in(group, queue) or self._registry.queues.is_open(queue)):
@@ -410,7 +417,7 @@ class GroupInfos:
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
 
 
-def _longest_names(times: Iterable[float | None]) -> float | None:
+def _longest(times: Iterable[float | None]) -> float | None:
     """Return the longest of these times; None: one of them is unknown, or there is none."""
     known = list(times)
     return max((float(it) for it in known if it is not None), default=None) if None not in known else None

@@ -148,7 +148,7 @@ class Intake:
                 self.put_node(record)
 
     def _set_unavailable(self, node: str) -> None:
-        """Set what no pod can get on a node; a claim that is allocated and unused is there for its pods."""
+        """Set the devices of a node that no pod can get; those of an allocated claim are for its pods."""
         left = Counter(self._unavailable.get(node, {}))
         for key in self._idle.get(node, ()):
             if self._pods.is_claim_used(key):
@@ -156,7 +156,7 @@ class Intake:
         self._claims.capacity.set_unavailable(node, +left)
 
     def _set_idle(self, claim: ClaimKey, before: Iterable[str] = ()) -> None:
-        """Count the devices of a claim again, on the nodes where it is, and was `before`, unused."""
+        """Count an allocated claim again on its nodes, and on those of `before`, while no pod uses it."""
         now = self._pods.shapes.devices.idle_of(claim)
         for node in before:
             self._idle[node].discard(claim)
@@ -190,7 +190,7 @@ class Intake:
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:
         """Record a ResourceClaim or ResourceClaimTemplate; `spec`: None if it is gone.
 
-        Starts end that used a claim which no pod can use any more, even if another has its name by now.
+        Starts that use a claim end when it is deleted, even if a new claim has its name.
         """
         devices = self._pods.shapes.devices
         with self._lock:
@@ -278,7 +278,7 @@ class Intake:
             self._registry.ancestors.drop(namespace, uid)
 
     def expect_controllers(self, is_read: Callable[[str], bool]) -> None:
-        """Record the controllers whose objects have all been read."""
+        """Set which kinds of controllers have been read, so that groups wait for owners of these kinds."""
         self._registry.owners.is_read = is_read
 
     def expect_claims(self, are_read: Callable[[], bool]) -> None:

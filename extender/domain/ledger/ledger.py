@@ -137,7 +137,7 @@ class Ledger:
             self._end_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
             self.intake.sync_hyper_nodes()
-            self._stuck.drop_expired()
+            self._stuck.record_expired()
             self._lost.sync(self.decisions.evictions)
             self._min_resources.sync()
             self._expected.sync()
@@ -307,13 +307,11 @@ class Ledger:
     def _apply(self, group: Group, decision: GroupDecision) -> None:
         """Apply a decision to the state of its group."""
         now, changed = self._clock(), False
-        for uid, node in decision.moved.items():  # where the scheduler refuses a shape
+        for uid, node in decision.moved.items():  # nodes that the scheduler refused
             if (pod := group.pods.get(uid)) is not None:
-                expires = now + self.limits.refusal_memory
-                if lacks_only_capacity(
-                    group.attempt(uid).words, pod.shape.requests
-                ):  # the scheduler may know of freed capacity by then
-                    expires = min(expires, decision.retry_at)
+                expires, words = now + self.limits.refusal_memory, group.attempt(uid).words
+                if lacks_only_capacity(words, pod.shape.requests):
+                    expires = min(expires, decision.retry_at)  # it may know of freed capacity by then
                 self._refusals.add(self.pods.separate(pod), node, expires)
         if decision.reclaim != group.start.reclaim:
             # Groups from which a group reclaimed: each is a victim of the same group once.
@@ -424,10 +422,7 @@ class Ledger:
             self._changes.notify()
 
     def claims_to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
-        """Return planned claims of existing pods without an answer, for the scheduler.
-
-        None: of all groups.
-        """
+        """Return the planned claims of existing pods of `groups` (None: all), which the scheduler lacks."""
         with self._lock:
             decided = self.decisions.groups
             return [
@@ -540,9 +535,8 @@ class ReclaimedCapacity:
         self._memory = limits.reclaim_memory
         self._reclaims: dict[GroupKey, Reclaim] = {}
         self._moves: dict[GroupKey, Move] = {}  # last move of each group, with the places of all replacements
-        self._reserved: dict[
-            tuple[GroupKey, bool], list[tuple[str, Resources]]
-        ] = {}  # True: for what has moved
+        # Reserved amounts by node, for a group and (True) for its moved pods.
+        self._reserved: dict[tuple[GroupKey, bool], list[tuple[str, Resources]]] = {}
 
     def put(self, key: GroupKey, reclaim: Reclaim | None) -> None:
         """Record the reclaim for a group; None: it has ended."""
@@ -551,9 +545,10 @@ class ReclaimedCapacity:
         before = self._reclaims.pop(key, None)
         group = self._registry.groups.get(key)
         if reclaim is None or group is None:
-            return self._reserve(key, False, ())
+            return self._reserve(key, (), is_moved=False)
         self._reclaims[key], pods = reclaim, group.pods
-        self._reserve(key, False, [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods])
+        places = [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods]
+        self._reserve(key, places, is_moved=False)
         is_new = before is None or before.since != reclaim.since
         for moved in {victim.group for victim in reclaim.victims if victim.uid in reclaim.homes and is_new}:
             self._record_move(moved, key, reclaim)
@@ -572,8 +567,7 @@ class ReclaimedCapacity:
     def moves(self, groups: Mapping[GroupKey, GroupInfo], now: float) -> dict[GroupKey, Move]:
         """Return the last move of each group that may not move again yet.
 
-        Places that are still reserved come with it: for pods that will move, or have left, and are
-        not replaced yet.
+        It has the places that are still reserved: for pods that will move, or have left and are not replaced.
         """
         known, self._moves, found = self._moves, {}, {}
         for key, move in known.items():
@@ -581,16 +575,16 @@ class ReclaimedCapacity:
             homes: Sequence[tuple[PodRecord, str]] = ()
             if group is not None and move.again_at > now:
                 self._moves[key] = move
-                homes = self._left(move, group) if now < move.until else ()
+                homes = self._unused_homes(move, group) if now < move.until else ()
                 found[key] = replace(move, homes=tuple(homes))
-            self._reserve(key, True, homes)
+            self._reserve(key, homes, is_moved=True)
         return found
 
     def recall(self, moves: Mapping[GroupKey, Move]) -> None:
         """Restore moves from a snapshot of another ledger."""
         self._moves = dict(moves)
 
-    def _left(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
+    def _unused_homes(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
         reclaim, node_of = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
         going = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved = {pod.uid for pod, _ in move.homes}
@@ -599,7 +593,7 @@ class ReclaimedCapacity:
         homes.sort(key=lambda home: home[1] not in back.values())  # nodes with replacements first
         return homes[max(len(back) - move.stayed, 0) :]
 
-    def _reserve(self, key: GroupKey, is_moved: bool, places: Iterable[tuple[PodRecord, str]]) -> None:
+    def _reserve(self, key: GroupKey, places: Iterable[tuple[PodRecord, str]], is_moved: bool) -> None:
         parts = [(node, pod.shape.requests) for pod, node in places]
         before = self._reserved.pop((key, is_moved), [])
         for node, amounts in before if parts != before else ():

@@ -69,7 +69,7 @@ class MinResources:
             requests = pod.shape.requests
             has_place = self._parts.claims.get(pod.uid) is not None
             is_needed = any(n > 0 for n in left.values())
-            # Without a node it requests at most the rest, or the gang might fit on no nodes because of it.
+            # Without a node it may request at most the rest: otherwise it could keep the gang from fitting.
             if is_needed and (has_place or all(n <= left.get(name, n) for name, n in requests.items())):
                 left = {name: n - requests.get(name, 0) for name, n in left.items()}
             else:
@@ -80,9 +80,9 @@ class MinResources:
             self._expect(group, members[0], {name: n for name, n in left.items() if n > 0})
 
     def _is_used(self, key: GroupKey, there: Iterable[PodRecord], asked: Resources) -> bool:
-        """Return whether members on nodes have used all of the minResources since the start.
+        """Return whether members on nodes have used all of the minResources at any time since the start.
 
-        Lost members have their places for a while only.
+        What lost members used is not reserved here: their places are reserved for a while.
         """
         held = asked_by([pod.shape for pod in there if pod.placed])
         if not held:
@@ -157,7 +157,7 @@ class MinResources:
     def _take_over(self, pod: PodRecord, node: str, reserved: Sequence[Claim]) -> list[Claim]:
         """Replace claims of equal amounts by a pod, those on its node first; return the other claims.
 
-        Decisions check the ceilings of further requests.
+        The pod may request more than they do: decisions check the ceilings for the rest.
         """
         left, freed = deque(sorted(reserved, key=lambda claim: claim.node != node)), Counter[str]()
         names = {name for claim in reserved for name in claim.pod.shape.requests}

@@ -247,9 +247,7 @@ class NodeCapacity:
         if node not in self._row:
             return False
         idle, own_shape = self.idle(node), own.pod.shape if own is not None and own.node == node else None
-        reserved = (
-            {} if own_shape else self._sums.get(node, _NOTHING).reserved
-        )  # planned claims already include the reserved amounts
+        reserved = self._sums.get(node, _NOTHING).reserved  # already counted by a planned claim there
         back = own_shape.requests if own_shape else {name: -n for name, n in reserved.items()}
         if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
             return False

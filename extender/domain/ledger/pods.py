@@ -37,7 +37,7 @@ from extender.domain.snapshot.nodes import NodeRecord
 from extender.domain.snapshot.snapshot import OtherPods
 
 _UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint that the node lifecycle controller sets
-_GONE_CHECK = 64  # number of pods from which on gone ones are dropped
+_GONE_CHECK = 64  # number of awaited ends of grace periods between two checks for pods that are gone
 _SLACK = 5.0  # seconds that clocks may differ
 
 
@@ -109,8 +109,8 @@ class StuckPods:
                 self.uids.discard(uid)
                 self._registry.mark_dirty(leaving.pod.group)
 
-    def drop_expired(self) -> None:
-        """Stop counting pods whose grace period has ended meanwhile."""
+    def record_expired(self) -> None:
+        """Count terminating pods on unreachable nodes as stuck, once their grace period has ended."""
         now = self._clock()
         while self._due and self._due[0][0] <= now:
             _, uid, node = due = heappop(self._due)
@@ -136,7 +136,7 @@ class StuckPods:
             self._forget_those_gone()
 
     def _forget_those_gone(self) -> None:
-        """Forget the grace of pods that ended before it was over: users choose how long it is."""
+        """Forget the grace periods of pods that are gone already: users may choose very long ones."""
         if len(self._due) % _GONE_CHECK == 0 and len(self._due) > 2 * sum(map(len, self._leaving.values())):
             self._due = [due for due in self._due if due[1] in self._leaving.get(due[2], ())]
             heapify(self._due)
@@ -321,7 +321,7 @@ class Pods:
     def _within_bounds(self, pod: PodRecord) -> PodRecord:
         """Return the pod, marked as waiting if its namespace has too many (anti-)affinity terms."""
         self._crowded.pop(pod.uid, None)
-        if not pod.group or not pod.shape.terms or self._claims.capacity.terms.has_capacity_for(pod):
+        if not pod.group or not pod.shape.terms or self._claims.capacity.terms.is_within_limit(pod):
             return pod
         self._crowded[pod.uid] = pod
         return replace(pod, shape=self.shapes.unevaluated(pod.shape, _CROWDED))

@@ -31,7 +31,7 @@ class Owners:
         return self._of.get(key)
 
     def put(self, key: GroupKey, record: OwnerRecord) -> bool:
-        """Record the annotations of a namespace or queue; return whether anything that matters changed.
+        """Record a controller; return whether anything that matters changed.
 
         A record is kept only once it differs from the defaults.
         """
@@ -222,12 +222,12 @@ class Registry:
         return bool(affected)
 
     def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
-        """Return the groups of queues from an index: thousands of queues and statuses are processed."""
-        viewed = (key for queue in sorted(queues) for key in self._queued_in.get(queue, ()))
+        """Return the groups of queues, from an index: there may be thousands of queues and status updates."""
+        indexed = (key for queue in sorted(queues) for key in self._queued_in.get(queue, ()))
         unsure = [key for key, may_differ in self._dirty.items() if may_differ] if queues else []
         changed = (group for key in unsure if (group := self.groups.get(key)) is not None)
         now_there = (group.key for group in changed if self.routes.queue_of(group) in queues)
-        return [*(key for key in viewed if not self._dirty.get(key)), *now_there]
+        return [*(key for key in indexed if not self._dirty.get(key)), *now_there]
 
     def record_dependencies(self, group: Group) -> None:
         """Record the objects that a group depends on, to mark it dirty when they change."""
@@ -299,15 +299,15 @@ class Registry:
     def may_use(self, group: Group, queue: str) -> bool:
         """Return whether a group may enter a queue.
 
-        A restricted queue asks for the record of the right on the owner of its pods, managed or not,
-        on its PodGroup, or on each pod that waits or, if none does, runs. A job's template says
-        nothing: it was not checked.
+        A restricted queue requires a record of that right on the owner of the pods, managed or not, on the
+        PodGroup, or on each waiting pod (without these, on each other pod). Records in a job's template do
+        not count: they were not checked.
         """
         record = self.queues.get(queue)
         if not self.users_count or record is None or not record.restricted:
             return True
-        noted = self.jobs.get(group.key), group.owner, group.record, self.routes.named_above(group)
-        recorded = {each.may_use for each in noted if each is not None}
+        objects = self.jobs.get(group.key), group.owner, group.record, self.routes.named_above(group)
+        recorded = {each.may_use for each in objects if each is not None}
         members = [pod for pod in group.pods.values() if pod.waiting] or group.pods.values()
         pods = {pod.may_use if not pod.expected else "" for pod in members}
         return self.uses_count and (queue in recorded or pods == {queue})
@@ -315,8 +315,8 @@ class Registry:
     def submitter_of(self, group: Group) -> str:
         """Return the user who made a group; empty if unknown, or if users could have written it.
 
-        The user is that of its PodGroup, of the owners of that or of its pods, or of its pods without
-        a controller if all name the same user.
+        The user is recorded on its PodGroup, on an owner of the PodGroup or of its pods, or on its pods
+        without a controller, if all name the same user.
         """
         if not self.authors_count:
             return ""
@@ -337,7 +337,7 @@ class Registry:
             yield Owner(group.key, kind)
 
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
-        """Return the flavors of a group's queue; none where it divides nothing."""
+        """Return the flavors of a group's queue; empty without any."""
         group = self.groups.get(key)
         return () if group is None else self.queues.flavors_of(self.routes.queue_of(group))
 

@@ -185,6 +185,6 @@ class Releases:
 def lacks_nomination(pod: PodRecord, node: str) -> bool:
     """Return whether the API has to name a pod's node before the scheduler begins with it.
 
-    The scheduler takes its time to bind what such a pod needs, and autoscalers see no other sign of it.
+    Binding volumes and devices takes a while; until then, autoscalers see only the nomination.
     """
     return pod.binds_late and pod.nominated != node

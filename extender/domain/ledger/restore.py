@@ -115,7 +115,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
 
 
 def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
-    """Yield the pods of a group that exist. Of those that failed or are gated, only the number is known."""
+    """Yield the existing pods of a group; for failed and gated ones, whose number is known, copies."""
     pods = [*info.placed, *info.departing, *(pod for pod, _ in info.assumed), *info.waiting]
     like = pods[0] if pods else _any_pod(ledger, info)
     number: dict[str, Any] = {"node": "", "deleting": False, "expected": False, "reserved_for": Uid("")}
@@ -243,7 +243,7 @@ def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
         counts[part] += real.pop((pod.role, pod.shape), 0)
     numbers = (number for number in range(len(like) + len(real)) if number not in like)
     pods = {(pod.role, pod.shape): pod for pod in members}
-    for part, (sort, count) in zip(numbers, real.items(), strict=False):
-        like[part], counts[part] = replace(pods[sort], node="", phase="Pending", expected=True), count
+    for part, (kind, count) in zip(numbers, real.items(), strict=False):
+        like[part], counts[part] = replace(pods[kind], node="", phase="Pending", expected=True), count
     uid = expected[0].uid.rsplit("/", 2)[0] if expected else f"job {info.key}"
     return uid, tuple(ExpectedPods(pod.role, counts[part], pod) for part, pod in sorted(like.items()))

@@ -25,7 +25,7 @@ class ShownPods(Appearances):
         self._refusals = parts.refusals
         self._clock, self._lock = parts.clock, parts.lock
         self._pods = pods
-        self._minds_gangs = False  # whether gangs have claims that the scheduler does not know
+        self._has_unknown_claims = False  # whether gangs have claims that the scheduler does not know
 
     @property
     def is_on(self) -> bool:
@@ -94,7 +94,7 @@ class ShownPods(Appearances):
         """Return the groups of which some members may have to be released now."""
         with self._lock:
             due = self._releases.take_planned()
-            self._minds_gangs = bool(due) and any(
+            self._has_unknown_claims = bool(due) and any(
                 claim.pod.is_for_min_resources or not self._registry.group(claim.pod.group).needs_no_barrier
                 for stage in (ClaimStage.PLANNED, ClaimStage.ANSWERED)
                 for claim in self._claims.in_stage(stage)
@@ -161,11 +161,11 @@ class ShownPods(Appearances):
     def _appearance(self, node: str, was_refused: bool, picks_itself: bool) -> Appearance:
         """Return how a planned member looks to the scheduler.
 
-        The member has its planned node as nominated node, unless the scheduler picks a node itself, which it
-        may do after it has refused the pod. Then the pod must ask Muster if claims matter that the scheduler
-        does not know.
+        Its planned node is nominated, unless the scheduler picks a node itself, as after a refusal. The
+        scheduler asks filter about a pod that it refused, and about one that gets no node while gangs have
+        claims that it does not know.
         """
-        if was_refused or (picks_itself and self._minds_gangs):
+        if was_refused or (picks_itself and self._has_unknown_claims):
             return Appearance(asks=True)
         return Appearance() if picks_itself else Appearance(node=node)
 
@@ -174,9 +174,9 @@ class ShownPods(Appearances):
 
         The first time it is shown again soon, and the scheduler asks filter: a call may have met a
         restart, or the scheduler does not know yet of freed capacity. After that it counts as
-        refused. Where capacity is free it is asked a few times more, at growing intervals: others may
-        be assumed there until their own bindings are refused. The same goes for a group of one whose
-        binding failed: another pod may take its place between filter and bind.
+        refused. If its node has capacity, the scheduler is asked a few times more, at growing intervals: it
+        may assume other pods there until their bindings are refused. The same applies to a group of one
+        whose binding failed: another pod may take its place between filter and bind.
         """
         claim = self._claims.get(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
@@ -185,12 +185,12 @@ class ShownPods(Appearances):
         refusals = group.attempt(pod.uid).refusals
         is_raced = not text and group.needs_no_barrier
         lacks_capacity = is_raced or lacks_only_capacity(text, pod.shape.requests)
-        is_there = lacks_capacity and self._claims.fits(pod, claim.node)
-        is_asked_again = refusals < (_MOST_ASKED if is_there else 1)
+        has_capacity = lacks_capacity and self._claims.fits(pod, claim.node)
+        is_asked_again = refusals < (_MOST_ASKED if has_capacity else 1)
         words, refused_at = (text, None) if is_asked_again else (text or _ERRORS, self._clock())
         self._moves.refuse(pod)
         self._pods.record_refused(pod, words, refused_at, asked_twice=not is_asked_again)
         is_ours = not text or REFUSAL_PREFIX in text
-        lags = min(refusals, _MOST_LAGS) if is_there else 0
+        lags = min(refusals, _MOST_LAGS) if has_capacity else 0
         self._releases.retry(pod.uid, max(lags, 0 if is_ours else 1))
         self._registry.mark_dirty(pod.group)

@@ -161,7 +161,7 @@ class HyperNodes:
         return [name for name in {**before, **self._labels} if self.labels(name) != before.get(name, {})]
 
     def _tiers(self) -> dict[int, list[HyperNode]]:
-        """Return the HyperNodes of each tier by name, the smallest tier first; none of tiers in between."""
+        """Return the HyperNodes by tier, smallest first, and name; tiers in between may be empty."""
         tiers: defaultdict[int, list[HyperNode]] = defaultdict(list)
         for _, each in sorted(self._known.items()):
             tiers[each.spec.tier].append(each)
@@ -170,9 +170,9 @@ class HyperNodes:
         return dict(sorted(tiers.items())[:_MOST_LEVELS])
 
     def _labels_on(self, table: NodeTable) -> dict[str, Labels]:
-        """Return the labels by node: of one tier, the first HyperNode by name that has the node.
+        """Return the labels by node: for each tier, the first HyperNode by name that has the node.
 
-        A node that no HyperNode of a tier has counts there as if that of a smaller tier was alone in one.
+        If no HyperNode of a tier has it, the one of the nearest smaller tier counts.
         """
         labels: defaultdict[str, dict[str, str]] = defaultdict(dict)
         named: dict[str, Rows] = {}  # rows by pattern
