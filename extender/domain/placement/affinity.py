@@ -134,7 +134,8 @@ class _Counted:
     """Pods that were counted since the snapshot, by node.
 
     Attributes:
-        added: The nodes in order, since the last removal, the `undone`-th one.
+        added: The nodes of the pods counted since the last removal, in order.
+        undone: The number of removals.
     """
 
     __slots__ = ("added", "by_node", "undone")
@@ -229,10 +230,10 @@ class PodsByTerms:
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.mask is None or seen.mask_at != self._version:
             beyond_few(self._spend, len(terms.common))
-            is_reserved = seen.mask is not None and all(
+            is_extensible = seen.mask is not None and all(
                 counted.undone == seen.of.get(other, (0, 0))[0] for other, counted in self._counted(terms)
             )
-            seen.mask = self._added_since(terms, seen) if is_reserved else self._recompute(terms)
+            seen.mask = self._added_since(terms, seen) if is_extensible else self._recompute(terms)
             seen.of = {other: (of.undone, len(of.added)) for other, of in self._counted(terms)}
             seen.mask_at = self._version
         return seen.mask

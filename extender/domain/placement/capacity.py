@@ -18,7 +18,7 @@ from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
 _NO_ROWS: Rows = np.zeros(0, dtype=np.int64)
-_DEARER = 8  # factor between the cost of a row counted alone and of one counted with all rows
+_COST_OF_ONE = 8  # cost of counting one row alone, relative to counting it together with all rows
 
 
 class CapacityCounts(NamedTuple):
@@ -36,11 +36,11 @@ class CapacityCounts(NamedTuple):
 class Capacity:
     """Free capacity on the rows of nodes.
 
-    Attributes:
+    Args:
         left: Free amounts, owned and changed in place.
         refused: Rows where the scheduler refuses a shape.
         totals: How many pods of each shape fit, as far as known.
-        note: Called with every read.
+        record: Called with the topic of every read.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Capacity:
         return CapacityCounts(self._counts, self._totals, self._sums)
 
     def restore(self, known: CapacityCounts) -> None:
-        """Restore the capacity to what it was when this was counted."""
+        """Restore counts, once the capacity is again as it was then."""
         self._counts, self._totals, self._sums = known
         self._counted = {}
 
@@ -121,7 +121,7 @@ class Capacity:
         return self._counts[shape]
 
     def _is_corrected(self, shape: Shape) -> bool:
-        """Return whether the counts could be corrected from those before capacity was allocated."""
+        """Correct the counts from those before the last allocations; return whether that was possible."""
         if (before := self._counted.get(shape)) is None:
             return False
         rows, now = np.fromiter(self._changed, dtype=np.int64), before.copy()
@@ -151,7 +151,7 @@ class Capacity:
         """Return how many pods of `shape` all rows have capacity for."""
         self._record(shape)
         if shape not in self._totals:
-            base, few = self.base, min(FEW, len(self.left) // _DEARER)
+            base, few = self.base, min(FEW, len(self.left) // _COST_OF_ONE)
             known = base.pods.get(shape) if base is not None and len(self._taken) <= few else None
             if shape in self._counts or self._is_corrected(shape):
                 known = None

@@ -104,19 +104,19 @@ def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protec
     Args:
         group: The group that gives up members.
         cause: The reason to evict them.
-        protection: That of the capacity that its queue holds beyond its share.
+        protection: The protection of what its queue holds beyond its share.
     """
-    lends = cause is EvictionCause.RECLAIM
-    return group.computed(
-        _MADE[cause, not lends or protection.honours_preemptable, lends and not protection.honours_budgets]
-    )
+    is_reclaim = cause is EvictionCause.RECLAIM
+    by_word = not is_reclaim or protection.honours_preemptable
+    return group.computed(_UNITS_OF[cause, by_word, is_reclaim and not protection.honours_budgets])
 
 
 def _eviction_units(
     group: GroupInfo, cause: EvictionCause, by_word: bool, overrules: bool
 ) -> list[EvictionUnit]:
+    """Return the units of a group. `by_word`: only pods whose annotation allows it."""
     is_whole = group.job.managed or group.spec.goes_whole
-    spare = () if is_whole else group.computed(_SURPLUS[by_word])
+    spare = () if is_whole else group.computed(_SPARE_MEMBERS[by_word])
     tier = _TIERS[cause]
     # The least important first, then the shortest run, then the newest.
     rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
@@ -134,7 +134,7 @@ def _eviction_units(
     return eviction_units
 
 
-_MADE = {
+_UNITS_OF = {
     (cause, by_word, overrules): partial(_eviction_units, cause=cause, by_word=by_word, overrules=overrules)
     for cause in _TIERS
     for by_word in (True, False)
@@ -184,7 +184,7 @@ def _spare_members(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
     return tuple(spare)
 
 
-_SURPLUS = {by_word: partial(_spare_members, by_word=by_word) for by_word in (True, False)}
+_SPARE_MEMBERS = {by_word: partial(_spare_members, by_word=by_word) for by_word in (True, False)}
 
 
 def descending_key(text: str) -> tuple[int, ...]:
@@ -247,11 +247,10 @@ class EvictionUnitsOfRow:
 
 
 class Disruptions:
-    """Evictions that PodDisruptionBudgets allow, for all pods that are evicted together.
+    """Evictions that PodDisruptionBudgets allow, for whole units: no gang is evicted in part.
 
-    No gang is evicted in part.
-
-    Attributes:
+    Args:
+        budgets: The budgets of each namespace.
         going: Pods that are to be evicted and that no budget counts yet.
     """
 
@@ -313,7 +312,7 @@ class Shares(Protocol):
     """Shares of queues, for one group that lacks capacity: read before each unit, updated after it."""
 
     def loss(self, pick: "Pick") -> Resources:
-        """Return the amounts that the queue of a unit loses, of flavors, too."""
+        """Return the amounts that the queue of a unit loses, including those of flavors."""
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Return whether a queue keeps what it deserves without `amounts`."""

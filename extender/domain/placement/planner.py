@@ -53,16 +53,14 @@ class Question(NamedTuple):
         return self.ask(part, *self.about) == self.answer
 
 
-Read = Mapping[Topic, Sequence[Question]]  # by topic; any change concerns a topic without questions
+Read = Mapping[Topic, Sequence[Question]]  # by topic; without questions, each change of the topic matters
 
 
 class Reads:
     def __init__(self) -> None:
         self.by_class: dict[EquivalenceClass, dict[Topic, list[Question]]] = {}
         self.class_of: dict[GroupKey, EquivalenceClass] = {}  # a unique group is a class of its own
-        self.now: dict[Topic, list[Question]] | None = (
-            None  # reads for the evaluated group; None: no such group
-        )
+        self.now: dict[Topic, list[Question]] | None = None  # reads for the evaluated group, if any
 
     def begin_group(self, group: GroupKey) -> None:
         """Attribute all reads from now on to this group."""
@@ -172,7 +170,7 @@ class Holding:
 
 
 def numbers_in_sets(pods: Iterable[tuple[PodRecord, N]]) -> list[tuple[tuple[TopologySet, ...], N, int]]:
-    """Return how many of the pods with sets are in each of these, by node."""
+    """Return the number of pods by their sets and node; pods without sets are left out."""
     found: list[tuple[tuple[TopologySet, ...], N, int]] = []
     for _, equal in groupby(pods, lambda planned: id(planned[0].pod_sets)):
         (pod, node), *others = equal
@@ -467,8 +465,7 @@ class Planner:
                 # Members that must share a domain follow the first member.
                 leads = len(batch) > 1 and pod.shape.constraints.affinity
                 for part in (batch[:1], batch[1:]) if leads else (batch,):
-                    counts = self.capacity.counts(pod.shape)
-                    within = self._rows_by_sets.get(id(pod.pod_sets), self._within)
+                    counts, within = self.capacity.counts(pod.shape), self._rows_of(pod)
                     counts = counts if within is None else counts * within
                     if apart and not self.affinity.is_particular(pod):
                         found = self.capacity.emptiest_first(pod.shape, counts, len(part))
@@ -551,8 +548,8 @@ class Planner:
             return {}
         (pod, *others), checkpoint, counts = parts[0], self._journal.checkpoint(), self._counts
         rows = self._open_rows(pod).tolist()
-        large = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]  # with shared domains
-        first_in = {tuple(int(codes[row]) for codes in large): row for row in reversed(rows)}
+        shared = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]  # by several rows
+        first_in = {tuple(int(codes[row]) for codes in shared): row for row in reversed(rows)}
         firsts = sorted(first_in.values(), key=rows.index)
         for row in firsts if len(rows) > _MOST_EXHAUSTIVE else dict.fromkeys([*firsts, *rows]):
             tries_left[0] -= 1
@@ -562,7 +559,7 @@ class Planner:
             self._count_all([(pod, row)], 1)
             if others:
                 in_all = np.ones(len(self.nodes.nodes), dtype=np.bool_)
-                near = np.all([in_all, *(codes == codes[row] for codes in large)], axis=0)
+                near = np.all([in_all, *(codes == codes[row] for codes in shared)], axis=0)
                 found += self._rows_for(others, counts(pod), near=near)[: len(others)].tolist()
                 self._count_all(zip(others, found[1:], strict=False), 1)
             if len(found) > len(others):
@@ -645,8 +642,8 @@ class Planner:
 def with_refusing_zones(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
     """Return the rows that refuse each shape, with whole zones where several nodes refuse it.
 
-    The scheduler refuses every node of a zone that is down, or that lacks the volume of the pod. Learning
-    this node by node would take a member seconds for each, and a place of the window meanwhile. In a
+    The scheduler refuses every node of a zone that is down, or that lacks the volume of the pod. To learn
+    this node by node would take seconds for each, in which the member keeps its place in the window. In a
     cluster of one zone, only the refusing nodes themselves count.
     """
     spread: dict[Shape, set[int]] = {}

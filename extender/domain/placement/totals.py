@@ -37,11 +37,10 @@ class Totals:
         self.capacity = capacity
         self.pods: dict[Shape, int] = {}  # pods of each shape that fit
         self.left: dict[Similar, tuple[Sequence[Shape], Mapping[str, int]]] = {}
-        """What is left on the nodes that suit any of these shapes."""
+        """Free amounts on the nodes that suit any of these shapes."""
         self.changed: Sequence[Hashable] | None = None
-        """What is read otherwise than by the totals of which these are the next ones; None where they were
-        counted again."""
-        self.is_fresh = True  # whether it was counted without those of an earlier cycle
+        """Topics whose reads differ from those of the previous totals; None if all were counted again."""
+        self.is_fresh = True  # whether these were counted, and not updated from those of an earlier cycle
         self._table = _ShapeTable((), dimensions, nodes)
 
     def belongs_to(self, dimensions: Sequence[str], nodes: NodeTable) -> bool:
@@ -68,10 +67,10 @@ class Totals:
         for key, (shapes, amounts) in self.left.items() if len(rows) else ():
             difference = np.maximum(now, 0) - np.maximum(then, 0)
             later.left[key] = shapes, table.add(amounts, shapes, rows, difference)
-        later.changed = (*recounted, *later._read_otherwise(self), *(PLACES,) * bool(len(rows)))
+        later.changed = (*recounted, *later._changed_amounts(self), *(PLACES,) * bool(len(rows)))
         return later
 
-    def _read_otherwise(self, before: "Totals") -> Iterator[Hashable]:
+    def _changed_amounts(self, before: "Totals") -> Iterator[Hashable]:
         for key, (_, amounts) in self.left.items():
             if amounts is not (then := before.left[key][1]):
                 for name, amount in amounts.items():

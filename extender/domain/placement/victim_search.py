@@ -300,12 +300,13 @@ class Search:
         lacks = {name: n - spare.get(name, 0) for name, n in freed.items() if name in names}
         for eviction_unit in self._eviction_units[:_LOOKS]:
             other = Pick(eviction_unit, picks.left_of(eviction_unit))
-            may_be_asked = other.pods and eviction_unit.tier <= pick.eviction_unit.tier
-            does = may_be_asked and all(other.requests.get(name, 0) >= n for name, n in lacks.items())
-            if does and self._shares.price([other]) < loss:
-                yield other
+            if other.pods and eviction_unit.tier <= pick.eviction_unit.tier:
+                suffices = all(other.requests.get(name, 0) >= n for name, n in lacks.items())
+                if suffices and self._shares.price([other]) < loss:
+                    yield other
 
     def _fill_back(self, wanted: Missing) -> None:
+        """Put back units whose capacity is not used by any member, the last chosen first."""
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
         columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
         for pick in reversed(tuple(self._picks.all)):
