@@ -1,8 +1,8 @@
 """Deserved shares: a cluster divided over the tree of queues, kept from cycle to cycle.
 
 After a change only the levels that it concerns are divided again. Requests, guarantees and participation are
-summed up from the leaves to root. Then each level divides, from root down, what its parent deserves; of what
-that may hold, a queue may hold all that is not reserved for others.
+summed up from the leaves to root. Then, from root down, each level divides what its parent deserves. The
+ceiling of a queue is that of its parent, without the amounts reserved for its siblings.
 
 A level is divided by weighted max-min fairness ("water filling") of each resource. A share rises in
 proportion to its weight up to the queue's request or ceiling, and is at least its guarantee, even above the
@@ -34,7 +34,7 @@ from extender.domain.queues.share_tree import (
     sums_by_parent,
 )
 
-_CYCLES = 200  # iterations: each settles at least one queue, and a few settle thousands
+_MOST_ITERATIONS = 200  # each settles at least one queue, and a few settle thousands
 
 Demands = Mapping[str, QueueDemand]
 
@@ -182,23 +182,23 @@ class Division:
             dirty[[node, seat]] = True
         # From the leaves up, recording changed nodes. A child asks its parent for at most its limit, and at
         # least its reserved amounts.
-        said = self.specified
+        specified = self.specified
         for level in reversed(self.tree.levels):
             nodes = level[dirty[level]]
             inner = np.array([self.tree.has_children(node) for node in nodes.tolist()], dtype=np.bool_)
             leaves, parents = nodes[~inner], nodes[inner]
-            self.asked[leaves] = said.requests[leaves]
-            self.takes_part[leaves] = said.groups[leaves]
-            self.reserved[leaves] = said.reserved[leaves]
+            self.asked[leaves] = specified.requests[leaves]
+            self.takes_part[leaves] = specified.groups[leaves]
+            self.reserved[leaves] = specified.reserved[leaves]
             if len(parents):
                 rows, of = self.tree.children(parents)
                 reserved = self.reserved[rows]
-                asked = np.maximum(np.minimum(self.asked[rows], said.limits[rows]), reserved)
+                asked = np.maximum(np.minimum(self.asked[rows], specified.limits[rows]), reserved)
                 asked = np.where(self.takes_part[rows][:, None], asked, reserved)
                 self.asked[parents] = sums_by_parent(asked, of, len(parents))
                 self.takes_part[parents] = np.bincount(of, self.takes_part[rows], len(parents)) > 0
                 sums = sums_by_parent(reserved, of, len(parents))
-                self.reserved[parents] = np.maximum(said.reserved[parents], sums)
+                self.reserved[parents] = np.maximum(specified.reserved[parents], sums)
             if level[0] != TOP:
                 dirty[[self.tree.parents[node] for node in nodes.tolist()]] = True
         self._divide(dirty)
@@ -216,17 +216,18 @@ class Division:
                 continue
             parents = np.array(inner, dtype=np.intp)
             rows, of = self.tree.children(parents)
-            said, reserved, allocation = self.specified, self.reserved[rows], self.takes_part[rows]
+            specified, reserved, takes_part = self.specified, self.reserved[rows], self.takes_part[rows]
             may_hold = self._limits_of_children(self.ceilings[parents], rows, of)
-            most = np.minimum(np.minimum(may_hold, said.limits[rows]), self.asked[rows])
-            siblings = Siblings(of, said.weights[rows], self.asked[rows], most, reserved, said.given[rows])
+            most = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.asked[rows])
+            weights, given = specified.weights[rows], specified.given[rows]
+            siblings = Siblings(of, weights, self.asked[rows], most, reserved, given)
             # At the top, the limit of root is divided; below, what the parents deserve. Amounts reserved for
             # queues that take no part are left out.
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
-            idle = sums_by_parent(np.where(allocation[:, None], 0.0, reserved), of, len(parents))
+            idle = sums_by_parent(np.where(takes_part[:, None], 0.0, reserved), of, len(parents))
             shares = np.zeros_like(most)
-            shares[allocation] = divide_level(np.maximum(capacity - idle, 0.0), siblings.select(allocation))
-            ceilings = np.minimum(may_hold, shares + said.borrowing[rows])
+            shares[takes_part] = divide_level(np.maximum(capacity - idle, 0.0), siblings.select(takes_part))
+            ceilings = np.minimum(may_hold, shares + specified.borrowing[rows])
             potential = self._limits_of_children(self.potential[parents], rows, of)
             now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
             for before, after in now:
@@ -296,12 +297,12 @@ def _level(
     """
     most = np.maximum(most, least)
     shares, free = least.copy(), most > least
-    for _ in range(_CYCLES):
+    for _ in range(_MOST_ITERATIONS):
         if not free.any():
             break
-        heaviness = sums_by_parent(np.where(free, speed, 0.0), of, len(capacity))
+        speeds = sums_by_parent(np.where(free, speed, 0.0), of, len(capacity))
         left = capacity - sums_by_parent(np.where(free, start, shares), of, len(capacity))
-        level = np.divide(left, heaviness, out=np.zeros_like(left), where=heaviness > 0)
+        level = np.divide(left, speeds, out=np.zeros_like(left), where=speeds > 0)
         risen = start + level[of] * speed
         shares = np.where(free, np.clip(risen, least, most), shares)
         # Where lower bounds add more than upper bounds remove, the level can only fall, and siblings at their
@@ -384,7 +385,7 @@ class Holdings:
         }
 
     def reserved(self, node: int) -> Resources:
-        """Return the part of the amounts that queues outside the node may never have."""
+        """Return the amounts that queues outside the node may never hold."""
         if node not in self._reserved:
             amounts = zip(self._division.names, self._division.reserved[node].tolist(), strict=True)
             self._reserved[node] = {name: int(amount) for name, amount in amounts if amount}

@@ -182,7 +182,7 @@ class TreeReader:
 
 
 def _excess_amounts(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
-    """Yield the amounts that do not fit with the nodes above. Those that fit are taken from the parent."""
+    """Yield the first amount that the nodes above do not allow; without one, take all from the parent."""
     for name, most in amounts.largest.items():
         limit, owner = place.limits.get(name, (most, ""))
         if most > limit:
@@ -267,7 +267,7 @@ class _Plan:
         return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))
 
     def add_quota(self, source: QuotaSource, read: Callable[[], Found]) -> None:
-        """Take in a quota. Of one that makes `read` raise, no queue is closed."""
+        """Add the queues of a quota. If `read` raises, none of its queues is closed."""
         if self._review is None:
             self._add(read())
         elif not self._review(str(source), lambda: self._add(read())):

@@ -209,9 +209,9 @@ def duration_of(text: str, default: D) -> float | D:
 
 
 class LosingTo(NamedTuple):
-    """Queue that lost capacity by reclaim, and the one that got it.
+    """Queue that lost capacity by a reclaim, and the namespace that got it.
 
-    Unused reclaims of one tenant do not count against others.
+    Unused reclaims of one namespace do not count against others.
     """
 
     queue: str
@@ -241,7 +241,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     fair_share: str = ""  # how queues below it take turns: Instant or Historical; empty: see order.py
     spec_state: str = ""  # spec.state as written; empty: none
     status_state: str = ""  # the state last published, as written
-    parent: str = ""  # as written; `queue_states.parent_of` says which queue is above it
+    parent: str = ""  # as written; `states.parent_of` returns the queue above it
     hierarchy: str = ""  # the path in its annotation
     reclaimable: bool = True  # other queues may reclaim what it holds above its deserved share
     priority_threshold: int | None = None  # of `mixed`: no group passes one with at least this

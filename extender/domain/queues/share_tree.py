@@ -165,7 +165,7 @@ def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     """Return the limits of a queue by its specification alone.
 
     The limits are its capability (cpu and memory of zero are no limit), and its specified deserved amounts
-        plus its borrowing limit. A resource that is not listed is unlimited.
+    plus its borrowing limit. A resource that is not listed is unlimited.
     """
     limits = {
         name: inf if name in (CPU, MEMORY) and amount <= 0 else float(amount)

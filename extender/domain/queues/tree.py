@@ -196,7 +196,7 @@ class Queues:
         return self._flavors[name]
 
     def _lacks_pool(self, name: str) -> str:
-        """Return the first pool that a queue, or one above it, lacks: its limits would not apply."""
+        """Return the fault of a flavor without a pool, whose limits would not apply; empty if none."""
         for record in self._upwards(name):
             found = (flavor.nodes for flavor in record.flavors if not flavor.is_missing)
             if any(nodes not in self.pools.by_nodes for nodes in found):
