@@ -103,8 +103,8 @@ def parent_of(name: str, queue: QueueRecord) -> str:
 def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
     """Return the step for the closed-by-parent annotation.
 
-    `below_shut`: an ancestor is closed. The annotation is removed once it has no effect: the queue itself is
-    closed, or the parent and, by spec.state or status, the queue are open.
+    `below_shut`: an ancestor is closed. The annotation is removed once it has no effect: if the queue is
+    to be closed, or if no ancestor is closed and spec.state or the status says that the queue is open.
     """
     wished = desired_state(queue)
     if not queue.flagged:

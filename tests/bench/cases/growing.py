@@ -65,7 +65,7 @@ def _measured(step: Step, folder: Path) -> dict[str, float]:
             wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm again")
             return {
                 "ms a pod": spent / 1000 / (_GANGS * MEMBERS),
-                "rounds a gang": (_cycles(muster) - cycles) / _GANGS,
+                "cycles a gang": (_cycles(muster) - cycles) / _GANGS,
                 "idle ms a second": 1000 * _idle(muster, _IDLE),
                 "MB": megabytes(muster.process.pid),
                 "peak MB": peak_megabytes(muster.process.pid),
