@@ -1,7 +1,7 @@
 """AdmissionReview v1: the API server's request to a webhook, its answer, and the objects under review.
 
-The objects have fields that matter only when they are written and that watches need not keep. They stay
-undecoded until the rules for their kind are known.
+The objects have fields that matter only when they are written and that watches need not keep. The objects
+stay undecoded until the rules for their kind are known.
 """
 
 import msgspec

@@ -94,7 +94,7 @@ def _renamed(raw: bytes) -> bytes:
     try:
         return rename_dump(read_dump(raw, __version__), keyed_hash(token_bytes(32)))
     except InvalidDump as fault:
-        raise click.ClickException(f"the debug port sent something else: {fault}") from fault
+        raise click.ClickException(f"the debug port sent no valid dump: {fault}") from fault
 
 
 @click.command()

@@ -216,7 +216,7 @@ class GroupEvents:
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("group-events")
         self._unreported = WorkQueue[GroupKey](clock)  # groups with a state that is not recorded yet
-        self._lacking = set[GroupKey]()  # groups of which an Event says that they do not run yet
+        self._reported_not_running = set[GroupKey]()  # groups of which an Event says that they do not run yet
         self._led = False
 
     def on_decisions(self, decisions: Decisions) -> None:
@@ -229,7 +229,7 @@ class GroupEvents:
                 record = self._ledger.groups.record(group) if group in self._unreported else None
                 if record and record.last_reason == (decision.reason or decision.verdict):
                     self._unreported.forget(group)
-                    self._lacking.add(group)
+                    self._reported_not_running.add(group)
         self._led = leads
         if leads:
             while self._recorder.has_capacity(1 + _MEMBERS) and (key := self._unreported.get()) is not None:
@@ -238,7 +238,7 @@ class GroupEvents:
     def _on_change(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
         if now is None:
             self._changes.forget(key)
-            self._lacking.discard(key)
+            self._reported_not_running.discard(key)
             return self._unreported.forget(key)
         happened = transitions.immediate_transition(was, now)
         if was is None or transitions.event_course(was) != transitions.event_course(now):
@@ -246,10 +246,10 @@ class GroupEvents:
             if happened is None:
                 self._unreported.add(key, _SLOW if now.verdict is Verdict.STARTING else _LASTING)
         # A running group gets an Event only if an earlier Event said that it does not run.
-        if happened is not None and (happened.reason != Verdict.RUNNING or key in self._lacking):
+        if happened is not None and (happened.reason != Verdict.RUNNING or key in self._reported_not_running):
             self._report(key, happened)
         if now.verdict is Verdict.RUNNING:
-            self._lacking.discard(key)
+            self._reported_not_running.discard(key)
 
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         if decision is not None:
@@ -259,12 +259,12 @@ class GroupEvents:
 
     def _report(self, key: GroupKey, transition: Transition) -> None:
         groups, is_minor = self._ledger.groups, not (transition.warning or transition.for_members)
-        if groups.may_be_left(key) or (is_minor and groups.needs_no_barrier(key)):
+        if groups.may_be_foreign(key) or (is_minor and groups.needs_no_barrier(key)):
             return
         group = groups.record(key)
         about = [group_reference(group)] if group else []
         if transition.for_members:
-            # The job, which users describe, whether it is suspended or has waiting pods.
+            # The job gets the Event, too, because users describe it, whether or not it has pods.
             registry, namespace = self._ledger.registry, key.partition("/")[0]
             owner, job = registry.owner_of(key), registry.jobs.get(key)
             if registry.has_job(key) and job is not None:
@@ -274,6 +274,6 @@ class GroupEvents:
             waiting = (pod for pod in groups.members(key) if pod.waiting)
             about += map(pod_reference, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         type_ = WARNING if transition.warning else NORMAL
-        self._lacking.add(key)
+        self._reported_not_running.add(key)
         for reference in about:
             self._recorder.record(reference, type_, transition.reason, transition.message)

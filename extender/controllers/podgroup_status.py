@@ -212,7 +212,7 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
 def first_status(decision: GroupDecision | None) -> dict[str, Any]:
     """Return the status with which Muster makes the PodGroup of a pending group: it saves a further write.
 
-    The status is empty for other groups, and if the group is likely to start before a report of its wait.
+    The status is empty for other groups, and for groups that are likely to start at once.
     """
     if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _PASSING_REASONS:
         return {}
@@ -375,7 +375,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             return self._forget(key)
         if group is None:
             return self._record_on_others(key, decision)
-        if self._ledger.groups.may_be_left(key):
+        if self._ledger.groups.may_be_foreign(key):
             return self._left.add(key)
         written = reported(group)
         wanted = self._desired_status(key, decision, written)

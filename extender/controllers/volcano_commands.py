@@ -58,7 +58,10 @@ def volcano_job_reference(job: VolcanoJob) -> Reference:
 
 
 class VolcanoCommandsController(RecordingController[str]):
-    """Controller of Commands by UID, and the sink of their watch. `is_left`: whether Volcano obeys them."""
+    """Controller of Commands by UID, and the sink of their watch.
+
+    `is_left_to_volcano`: whether Volcano obeys them.
+    """
 
     name = "volcano-commands"
 
@@ -67,10 +70,10 @@ class VolcanoCommandsController(RecordingController[str]):
         context: ControllerContext,
         recorder: EventRecorder,
         copies: VolcanoCopies,
-        is_left: Callable[[], bool],
+        is_left_to_volcano: Callable[[], bool],
     ) -> None:
         super().__init__(context, recorder)
-        self._copies, self._is_left = copies, is_left
+        self._copies, self._is_left_to_volcano = copies, is_left_to_volcano
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
@@ -90,7 +93,7 @@ class VolcanoCommandsController(RecordingController[str]):
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
         """Yield the oldest Command of each job, one after the other."""
-        if self._is_left():
+        if self._is_left_to_volcano():
             return
         with self._lock:
             if self._oldest is None:
@@ -103,7 +106,7 @@ class VolcanoCommandsController(RecordingController[str]):
 
     def reconcile(self, uid: str) -> None:
         command = self._waiting.get(uid)
-        if command is not None and command.target is not None and not self._is_left():
+        if command is not None and command.target is not None and not self._is_left_to_volcano():
             self._queue.add(uid, _AGAIN)
             self._carry_out(command, Uid(command.target.uid))
 

@@ -32,7 +32,7 @@ from extender.volcano.cron import JOB_VERSION, CronPlan, cron_plan
 class VolcanoCronJobsController(RecordingController[Uid]):
     """Controller of CronJobs, and their sink; it gets all Volcano Jobs.
 
-    `is_left`: whether Volcano's controllers run them, or Jobs are not read yet.
+    `is_left_to_volcano`: whether Volcano's controllers run them, or Jobs are not read yet.
     """
 
     name = "volcano-cron-jobs"
@@ -42,11 +42,11 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self,
         context: ControllerContext,
         recorder: EventRecorder,
-        is_left: Callable[[], bool],
+        is_left_to_volcano: Callable[[], bool],
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(context, recorder)
-        self._is_left, self._wall_clock = is_left, wall_clock
+        self._is_left_to_volcano, self._wall_clock = is_left_to_volcano, wall_clock
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._queue.add(owner)
 
     def due_keys(self, decisions: Decisions) -> Iterator[Uid]:
-        if self._is_left():
+        if self._is_left_to_volcano():
             self.on_stopped_leading()
         elif not self._knows_all:
             self._knows_all = True

@@ -76,8 +76,8 @@ class _JobMemory:
 class VolcanoJobsController(RecordingController[Uid]):
     """Controller of Volcano Jobs.
 
-    `groups` are PodGroups as the watch shows them. `is_left`: whether Volcano's own controllers run the
-    jobs. Its `copies` are a sink of pods.
+    `groups` are PodGroups as the watch shows them. `is_left_to_volcano`: whether Volcano's own controllers
+    run the jobs. Its `copies` are a sink of pods.
     """
 
     name = "volcano-jobs"
@@ -88,11 +88,11 @@ class VolcanoJobsController(RecordingController[Uid]):
         context: ControllerContext,
         recorder: EventRecorder,
         groups: ObjectStore[GroupKey, PodGroup],
-        is_left: Callable[[], bool],
+        is_left_to_volcano: Callable[[], bool],
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(context, recorder)
-        self._groups, self._is_left, self._wall_clock = groups, is_left, wall_clock
+        self._groups, self._is_left_to_volcano, self._wall_clock = groups, is_left_to_volcano, wall_clock
         self._objects = JobObjects(self._cluster, recorder)
         self.copies = VolcanoCopies(self._queue.add, self._record_lost, context.clock)
 
@@ -120,7 +120,7 @@ class VolcanoJobsController(RecordingController[Uid]):
     @property
     def runs_jobs(self) -> bool:
         """Return whether jobs are run here, by this replica or the one that leads."""
-        return not self._is_left()
+        return not self._is_left_to_volcano()
 
     def due_keys(self, decisions: Decisions) -> Iterator[Uid]:
         runs = decisions.version >= 0 and self.runs_jobs

@@ -64,7 +64,8 @@ def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(test, value.values()))
 
 
-def _amounts_meant(value: Any) -> str:
+def _quantities_hint(value: Any) -> str:
+    """Return why an amount is invalid, or the resource that a name means; empty if neither is known."""
     for name, amount in value.items() if isinstance(value, dict) else ():
         try:
             at_least(str(amount))
@@ -121,7 +122,7 @@ QUANTITY = Leaf("a quantity, 0 or more, such as 500m or 1Gi", _is_quantity)
 QUANTITIES = Leaf(
     "quantities by resource, 0 or more, such as {cpu: 500m, memory: 1Gi}",
     lambda value: _each(_is_quantity)(value) and not any(intended_name(str(name)) for name in value),
-    _amounts_meant,
+    _quantities_hint,
 )
 NAME = Leaf(
     "a name of at most 253 small letters, digits, - and ., that begins and ends with a letter or digit",

@@ -48,9 +48,9 @@ VOLCANO_WRITERS = 8  # separate threads: a job that restarts all the time writes
 
 
 class VolcanoJobControllers:
-    """Controllers of Volcano Jobs: active if Volcano's are not, once its jobs and their pods are read.
+    """Controllers of Volcano Jobs: active once jobs and pods are read, unless Volcano is active.
 
-    `scheduler`: Volcano's; while it works, the jobs are left to it, too.
+    `scheduler`: Volcano's scheduler. While it or Volcano's controllers work, jobs are left to Volcano.
     """
 
     def __init__(
@@ -68,9 +68,11 @@ class VolcanoJobControllers:
         self._others = (scheduler, self.program)
         self.are_read: Callable[[], bool] = lambda: False  # replaced by the feed
         self.read_fault: Callable[[], str] = str
-        self.jobs = VolcanoJobsController(context, recorder, groups, self._is_left)
-        self.commands = VolcanoCommandsController(context, recorder, self.jobs.copies, self._is_left)
-        self.cron_jobs = VolcanoCronJobsController(context, recorder, self._is_left)
+        self.jobs = VolcanoJobsController(context, recorder, groups, self._is_left_to_volcano)
+        self.commands = VolcanoCommandsController(
+            context, recorder, self.jobs.copies, self._is_left_to_volcano
+        )
+        self.cron_jobs = VolcanoCronJobsController(context, recorder, self._is_left_to_volcano)
         self.listeners: tuple[Listener, ...] = (
             self.jobs.on_decisions,
             self.commands.on_decisions,
@@ -84,7 +86,7 @@ class VolcanoJobControllers:
         others = next((each.text for each in self._others if each.works), "")
         return f"left to Volcano ({others})" if others else "run by Muster"
 
-    def _is_left(self) -> bool:
+    def _is_left_to_volcano(self) -> bool:
         return not self.are_read() or any(each.works for each in self._others)
 
 

@@ -35,7 +35,7 @@ from extender.ports.connections import ConnectionLimits
 from extender.web.listen import Identity
 from extender.web.side import SideServer, pages
 
-_LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 1024, of_one=768)
+_LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 1024, per_address=768)
 _SHOWN = 200  # changes on a page
 
 
@@ -85,7 +85,7 @@ def what_if_source(ledger: Ledger) -> WhatIfTrials:
 
 
 class Dashboard:
-    """Dashboard, created before the fork."""
+    """Dashboard, created before the process forks, and started after it."""
 
     def __init__(
         self,

@@ -48,7 +48,9 @@ class ConnectionLimits(NamedTuple):
     field: int = 8190  # bytes of one header
     fields: int = 100
     chunks: bool = False  # whether a body may come in chunks
-    of_one: int = 0  # connections from one address, which several callers may share; 0: no separate limit
+    per_address: int = (
+        0  # connections from one address, which several callers may share; 0: no separate limit
+    )
 
 
 class Member(Protocol):
@@ -80,7 +82,7 @@ class Connections:
 
         If necessary, another one is closed for it.
         """
-        is_crowded = 0 < self.limits.of_one <= self._from[origin]
+        is_crowded = 0 < self.limits.per_address <= self._from[origin]
         if not is_crowded and len(self._all) < self.limits.connections:
             return True
         self.count("full")

@@ -37,7 +37,7 @@ LIMITS = ConnectionLimits(connections=128, body=64 * 1024, unread=64 * 1024 * 10
 _THREADS = 4
 LARGEST_REVIEW = 40 * 1024 * 1024  # bytes: old and new object of 3 MiB each, with all characters escaped
 # API servers open one connection for each of the reviews that they send at the same time.
-REVIEW_LIMITS = ConnectionLimits(2048, body=LARGEST_REVIEW, unread=2 * LARGEST_REVIEW, of_one=1024)
+REVIEW_LIMITS = ConnectionLimits(2048, body=LARGEST_REVIEW, unread=2 * LARGEST_REVIEW, per_address=1024)
 _REVIEW_THREADS = 64
 _JSON = {"Content-Type": "application/json", "Server": "muster"}
 _LAST_ANSWERS = 2.0  # seconds to finish answers when stopping

@@ -60,7 +60,7 @@ def test_an_anonymous_dump_has_other_names(debug_port: Callable[..., str], tmp_p
     assert muster("replay", file).stdout.endswith("(1 Starting, 1 Waiting)\n")
     other = debug_port(dump=lambda: gzip.compress(b"{}"))
     said = complaint("dump", file, "--debug-address", other, "--anonymous", status=1)
-    assert said.startswith("the debug port sent something else: ")
+    assert said.startswith("the debug port sent no valid dump: ")
 
 
 def test_a_dump_goes_to_standard_output(debug_port: Callable[..., str]) -> None:

@@ -218,7 +218,7 @@ def test_counts_are_numbers_or_next_to_the_template(count: str) -> None:
 def test_a_kind_is_written_once() -> None:
     _, faults = further_kinds([entry(), entry()], "jobKinds")
     assert faults == [
-        "jobKinds[1]: invalid value example.com/v1 TrainingRun: must be a kind that Muster lacks, once"
+        "jobKinds[1]: invalid value example.com/v1 TrainingRun: must be a new kind, listed once"
     ]
 
 

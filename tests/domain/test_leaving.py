@@ -15,7 +15,7 @@ def test_groups_of_pods_that_muster_has_left_are_not_evaluated() -> None:
     assert [len(group.waiting) for group in world.ledger.snapshot().groups.values()] == [0]
     assert not world.ledger.pods.owns(world.pods["g-0"])
     assert world.ledger.pods.is_left(SCHEDULER)
-    assert world.ledger.groups.may_be_left(key("g"))
+    assert world.ledger.groups.may_be_foreign(key("g"))
 
 
 def test_pods_that_muster_has_left_keep_their_capacity_and_lose_their_plans() -> None:
@@ -46,7 +46,7 @@ def test_pods_that_muster_left_come_back_unchanged() -> None:
     world.settle()
     assert world.decisions.groups == before
     assert world.ledger.pods.left_gated() == []
-    assert not world.ledger.groups.may_be_left(key("g"))
+    assert not world.ledger.groups.may_be_foreign(key("g"))
 
 
 def test_pods_of_other_schedulers_are_unchanged() -> None:

@@ -43,7 +43,7 @@ def test_the_connection_that_waited_longest_without_an_answer_is_dropped_first()
 
 
 def test_an_address_above_its_limit_loses_its_own_connection() -> None:
-    all_of_them = Connections(PORT, ConnectionLimits(connections=9, body=0, unread=1000, of_one=2))
+    all_of_them = Connections(PORT, ConnectionLimits(connections=9, body=0, unread=1000, per_address=2))
     regular, first, second = Fake(all_of_them), Fake(all_of_them, origin="a"), Fake(all_of_them, origin="a")
     assert all_of_them.admit("a")
     assert closed(regular, first, second) == [False, True, False]

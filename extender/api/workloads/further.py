@@ -51,7 +51,7 @@ class Written(NamedTuple):
                 return reader(self.value)
         except ValueError:
             pass
-        if self.value is not None:  # missing, which is reported already
+        if self.value is not None:  # a missing value is reported already
             self.refused(allowed)
         return instead
 
@@ -100,8 +100,8 @@ class Written(NamedTuple):
 class FieldPath(NamedTuple):
     """Path of fields as a configuration writes it: names of letters, digits, - and _, between dots.
 
-    Behind one name, which is not the last, may stand [*]: the rest is then in each item of that list, or in
-    each value of that mapping, which is `each`: spec.replicaSpecs[*].template.
+    One name, but not the last, may end with [*], as in spec.replicaSpecs[*].template: `each` is then the path
+    of a list or mapping, and `path` the rest of the path in each of its items or values.
     """
 
     each: Path  # empty where there is no [*]
@@ -131,16 +131,14 @@ def with_further(kinds: Sequence[FurtherKind]) -> Kinds:
 
 
 def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list[str]]:
-    """Return the kinds in a list of a file, and its faults. Numbers in the list may be texts."""
+    """Return the kinds in a list of a file, and its faults. Numbers in the list are texts."""
     given = Written(where, value, [])
     rows = [(_row(entry), entry.value) for entry in given.items("a list of kinds")]
     known = {*WORKLOADS}
     for number, (row, _) in enumerate(rows):
         if all(row.key) and row.key in known:
             name = " ".join(row.key)
-            given.faults.append(
-                f"{where}[{number}]: invalid value {name}: must be a kind that Muster lacks, once"
-            )
+            given.faults.append(f"{where}[{number}]: invalid value {name}: must be a new kind, listed once")
         known.add(row.key)
     return tuple(FurtherKind(*row) for row in rows), given.faults
 
@@ -169,7 +167,7 @@ def _row(given: Written) -> WorkloadRow:
 
 
 def _pod_sets(given: Written) -> tuple[Offspring, ...]:
-    """Return the pod sets: those without [*] need distinct roles, and the others the names of their items."""
+    """Return the pod sets. Those without [*] need distinct roles; others have the names of their items."""
     found = tuple(map(_pod_set, given.items(_SETS_FORM)))
     roles = Counter(pod_set.role for pod_set in found if not pod_set.each)
     if twice := [role for role, number in roles.items() if number > 1]:
@@ -190,7 +188,9 @@ def _pod_set(given: Written) -> Offspring:
     if "role" in fields:
         role = fields["role"].text(_DNS, _NAME_FORM)
         if template.each:
-            fields["role"].refused("nothing where the template has [*]: each set is called as its item")
+            fields["role"].refused(
+                "absent where the template has [*]: the role of each set is the name of its item"
+            )
     return Offspring(
         made=POD,
         name="{owner}-{role}-" if role or template.each else "{owner}-",

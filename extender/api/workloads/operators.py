@@ -93,10 +93,11 @@ def volcano_tasks(job: Json) -> Json:
         given = task.get("template") or {}
         template = {**given, "spec": {**inherited, **(given.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
-    # Minimum by task, if any task has one, without tasks that start later.
+    # Minimum by task: of all tasks if one has minPartitions, else of tasks with minAvailable. Tasks that
+    # start later have none.
     in_parts = [task for task in tasks if task.get("partitionPolicy")]
-    all_count = any(map(_MIN_PARTITIONS.read_from, in_parts))
-    counted = (task for task in tasks if all_count or task.get("minAvailable") is not None)
+    has_min_partitions = any(map(_MIN_PARTITIONS.read_from, in_parts))
+    counted = (task for task in tasks if has_min_partitions or task.get("minAvailable") is not None)
     least = {task["name"]: _min_available(task) for task in counted if not _depends(task)}
     needed = spec.get("minAvailable") or sum(map(_min_available, tasks))
     gang = {"minAvailable": needed, "minTaskMember": least or None}

@@ -91,7 +91,7 @@ def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> tuple[str
     """Return the path of the scheduler's kubeconfig, and whether it is made in the pod. Raises Unread.
 
     The path is that of its configuration, else of its flag; empty where it uses the pod's own
-    ServiceAccount. A kubeconfig made in the pod lies in a volume that begins empty, or in none.
+    ServiceAccount. A kubeconfig is made in the pod if it lies in an emptyDir, or outside of all volumes.
     """
     containers = workload.spec.get("containers", ())
     container = next((found for found in containers if found["name"] == _PROGRAM), None)

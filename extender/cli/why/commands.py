@@ -167,7 +167,7 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
     group, other, pods = case.group, case.other, many(case.there, "pod")
     if other and 0 < case.there < other.record.min_member and other.record.origin is not Origin.ALPHA:
         spec: object = case.there
-        for field in reversed(other.number):
+        for field in reversed(other.minimum_path):
             spec = {field: spec}
         what, patch = f"podgroup.{other.resource.group} {other.record.name}", json.dumps({"spec": spec})
         yield case.offer("PatchNumber", case.to("patch", other.resource), what=what, patch=patch, pods=pods)

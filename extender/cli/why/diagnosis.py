@@ -389,7 +389,7 @@ def _pod_without_podgroup(
     queue = evidence.queue(case.queue)
     more: dict[str, Any] = {"queue": queue_figures(queue) if queue else None, "notes": notes}
     if reason:
-        number = case.other.number[-1] if case.other else "minMember"
+        number = case.other.minimum_path[-1] if case.other else "minMember"
         why = Statement("Reason", reason=reason, number=number)
         more |= {"reason": reason, "detail": detail, "remedies": [why], "commands": commands(reason, case)}
         return _answer(pod, Verdict.WAITING, state, why, **more)

@@ -48,14 +48,14 @@ _OTHER_GROUPS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodGroup]
 
 
 class OtherGroup(NamedTuple):
-    """PodGroup of an API other than Volcano's. `number`: the path of its minimum of members."""
+    """PodGroup of an API other than Volcano's. `minimum_path`: its field for the minimum of members."""
 
     project: str
     resource: Resource
     record: GroupRecord
 
     @property
-    def number(self) -> tuple[str, ...]:
+    def minimum_path(self) -> tuple[str, ...]:
         is_plugins = self.record.origin is Origin.PLUGINS
         return ("minMember",) if is_plugins else ("schedulingPolicy", "gang", "minCount")
 

@@ -312,7 +312,7 @@ def queue_resumed(case: WaitingCase) -> StartChange | None:
 
 
 def namespace_allowed(case: WaitingCase) -> StartChange:
-    """Return the change that the queue admits the namespace, which also admits its groups ahead."""
+    """Return how the start changes if the queue admits the namespace, with its groups ahead, too."""
     queue, namespace = case.group.queue, case.group.key.partition("/")[0]
     allowed = with_groups(
         case.snapshot,

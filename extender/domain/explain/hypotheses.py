@@ -125,7 +125,7 @@ def with_groups(snapshot: Snapshot, changed: Iterable[GroupInfo]) -> Snapshot:
 
 
 def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
-    """Return the snapshot with another queue. A resumed queue requests what its groups wait for."""
+    """Return the snapshot with a changed queue. A resumed queue requests what its groups wait for."""
     before = snapshot.queues[record.name]
     queue = replace(before, record=record)
     if before.record.stop_policy and not record.stop_policy:

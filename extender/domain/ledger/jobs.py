@@ -1,4 +1,4 @@
-"""Jobs that the API has, the objects with their templates, and the ancestors of groups: owners of their pods.
+"""Jobs of the API server, runtimes that have their templates, and ancestors of groups: the owners of pods.
 
 A group has the author, and the queue, of the nearest owner that has one. A ReplicaSet without a queue, for
 example, has that of its Deployment.
@@ -97,7 +97,8 @@ class Jobs:
 class Runtimes:
     """Runtimes: objects with the templates of jobs, and the jobs that name each.
 
-    A change concerns only those jobs. An admitted job keeps the runtime of that time, as its pods do.
+    A change concerns only those jobs. An admitted job keeps the runtime with which it was admitted, as its
+    pods do.
     """
 
     def __init__(self) -> None:

@@ -108,9 +108,9 @@ class Ledger:
         self._lost = LostMembers(parts)
         self._min_resources = MinResources(parts, self.pods.shapes, self.limits.expected_pods)
         self._instants = Instants(self.registry)
-        self._reclaimed = ReclaimedCapacity(self.registry, self.claims.capacity, self.limits)
+        self._reclaimed_capacity = ReclaimedCapacity(self.registry, self.claims.capacity, self.limits)
         self._spared: dict[Uid, float] = {}  # end of the time in which a pod is no victim, by UID
-        self._reclaims: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # last decided reclaims, by queue
+        self._last_reclaims: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # as decided, by queue
         self._history = RunHistory()
         self._instant: Callable[[str], float] = lambda _: (
             clock()
@@ -134,7 +134,7 @@ class Ledger:
 
     def snapshot(self) -> Snapshot:
         with self._lock:
-            self._end_answers()
+            self._expire_filter_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
             self.intake.sync_hyper_nodes()
             self._stuck.record_expired()
@@ -143,7 +143,7 @@ class Ledger:
             self._expected.sync()
             dirty, groups, queues = self._infos.refresh()
             self._record_usage(dirty, groups)
-            moves = self._reclaimed.moves(groups, self._clock())
+            moves = self._reclaimed_capacity.moves(groups, self._clock())
             refused = self._refusals.rows(self._clock())
             self._unpublished.update(dict.fromkeys(dirty, self._changes.version))
             epoch = self._wall_clock() - self._clock()
@@ -167,7 +167,7 @@ class Ledger:
                 orphans=self.registry.orphans(),
                 dirty=frozenset(self._unpublished),
                 others=self.pods.others(),
-                reclaimed=self._reclaims,
+                reclaimed=self._last_reclaims,
                 moves=moves,
                 spared=dict(self._spared),
                 disruption_budgets=self.intake.disruption_budgets(),
@@ -191,7 +191,7 @@ class Ledger:
             self._changes.notify()
         self._meter.record_holdings({key: holding_of(groups.get(key)) for key in dirty}, now)
 
-    def _end_answers(self) -> None:
+    def _expire_filter_answers(self) -> None:
         """End answers of filter that no bind call has followed within the start deadline.
 
         Otherwise such answers would hold capacity forever. The deadline includes the binding of volumes,
@@ -206,7 +206,7 @@ class Ledger:
         if (until := self._refusals.next_expiry()) is not None:
             yield until
         yield from self._spared.values()
-        yield from self._reclaimed.expiries(self._clock())
+        yield from self._reclaimed_capacity.expiries(self._clock())
         yield from self._expected.later.expiries()
         yield from self._lost.expiries()
         if (stuck_at := self._stuck.next_at) is not None:
@@ -229,15 +229,15 @@ class Ledger:
             now = self._clock()
             self._changes.recall(snapshot)
             self._instants.known = dict(snapshot.instants)
-            self._spared, self._reclaims = dict(snapshot.spared), snapshot.reclaimed
+            self._spared, self._last_reclaims = dict(snapshot.spared), snapshot.reclaimed
             self._history, self._meter.past = snapshot.history, snapshot.past
             for shape, rows in snapshot.refused.items():
                 for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
                     self._refusals.add(shape, node.name, now + self.limits.refusal_memory)
             for key, info in snapshot.groups.items():
                 self._recall_claims(self.registry.group(key), info)
-                self._reclaimed.put(key, info.start.reclaim)
-            self._reclaimed.recall(snapshot.moves)
+                self._reclaimed_capacity.put(key, info.start.reclaim)
+            self._reclaimed_capacity.recall(snapshot.moves)
 
     def _recall_claims(self, group: Group, info: GroupInfo) -> None:
         for uid, node in info.planned.items():
@@ -258,7 +258,7 @@ class Ledger:
             self._record_reclaims(before, decisions)
             for key in dict.fromkeys((*decisions.changed_since(before), *moved)):
                 old, decision = before.groups.get(key), decisions.groups.get(key)
-                self._reclaimed.put(key, decision.reclaim if decision is not None else None)
+                self._reclaimed_capacity.put(key, decision.reclaim if decision is not None else None)
                 group = self.registry.groups.get(key)
                 if decision is None or group is None:
                     continue
@@ -274,7 +274,7 @@ class Ledger:
     def _record_reclaims(self, before: Decisions, now: Decisions) -> None:
         changed = {name: now.queues.get(name) for name in changed_keys(now.queues, before.queues)}
         reclaims = {name: it.reclaimed or None if it is not None else None for name, it in changed.items()}
-        self._reclaims = with_changes(self._reclaims, reclaims)
+        self._last_reclaims = with_changes(self._last_reclaims, reclaims)
 
     def _record_evictions(self, before: Decisions, now: Decisions) -> None:
         """Record causes and lost work of groups whose pods were to be evicted, and are terminating by now."""

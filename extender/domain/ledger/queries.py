@@ -75,7 +75,7 @@ class GroupQueries:
                 has_live_pods=any(pod.waiting or pod.holds_capacity for pod in pods) and not awaited,
                 has_pods=bool(pods),
                 has_job=self._registry.has_job(key),
-                is_used=bool(members) or self.may_be_left(key),
+                is_used=bool(members) or self.may_be_foreign(key),
             )
 
     def queue_of(self, key: GroupKey) -> str:
@@ -115,7 +115,7 @@ class GroupQueries:
             counts, owner = self._registry.authors_count, Owner(group_of_owner(namespace, uid))
             return self._registry.ancestors.author([owner]) if counts else ""
 
-    def may_be_left(self, key: GroupKey) -> bool:
+    def may_be_foreign(self, key: GroupKey) -> bool:
         """Return whether a group has no members of Muster.
 
         Such a group may belong to a scheduler to which Muster leaves pods.

@@ -121,13 +121,13 @@ class Shape:
         shared: "Shape | None" = None,
     ) -> None:
         self.number = next(_NUMBERS)
-        self._shared = shared  # the general shape, if this is the separate one of a namespace
+        self._shared = shared  # the shape from which a namespace's own, or an unevaluated one, was made
         self.requests = requests
         self.constraints = constraints
         self.suits = NodeTest(constraints, part)
         self.terms: tuple[Term, ...] = constraints.affinity + constraints.anti_affinity
         self.looks_at_others = bool(constraints.ports or self.terms)
-        self._anywhere = anywhere
+        self._anywhere = anywhere  # the same shape on all nodes, if this one is bound to a part
         self._within: dict[NodePart, Shape] = {}
 
     @property

@@ -415,7 +415,10 @@ def _by_sets(pods: Sequence[PodRecord]) -> Collection[Sequence[PodRecord]]:
 
 
 def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
-    """Return level and size of the slices beyond `depth` sets, if all pods are in such of one size."""
+    """Return the level and size of slices.
+
+    None unless all pods are in slices of one size, each within more than `depth` sets.
+    """
     if len(pods[0].pod_sets) <= depth:
         return None
     slices = [(of_set[0].pod_sets, len(of_set)) for of_set in _by_sets(pods)]

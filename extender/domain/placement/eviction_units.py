@@ -357,13 +357,15 @@ class Picks:
         self.all: list[Pick] = []
 
     def left_of(self, eviction_unit: EvictionUnit, also: Sequence[Pick] = ()) -> tuple[PodRecord, ...]:
-        """Return the pods of a unit that no pick has, including `also`."""
+        """Return the pods of a unit that are in no pick, neither of these nor of `also`."""
         if len(eviction_unit.pods) == 1:
             return () if eviction_unit.pods[0].uid in self._pods else eviction_unit.pods
-        now = {
+        also_picked = {
             pod.uid for pick in also if pick.eviction_unit.group == eviction_unit.group for pod in pick.pods
         }
-        return tuple(pod for pod in eviction_unit.pods if pod.uid not in self._pods and pod.uid not in now)
+        return tuple(
+            pod for pod in eviction_unit.pods if pod.uid not in self._pods and pod.uid not in also_picked
+        )
 
     def may_take(self, pick: Pick) -> bool:
         queue = pick.eviction_unit.queue

@@ -429,6 +429,7 @@ class CheapestFirst:
                 cost = heappop(self._lines[turn.queue])
                 self._record(turn.queue)
                 return cost
+            # The turn is outdated. If the next one is the queue's, too, that is checked instead.
             if not self._turns or self._turns[0].queue != turn.queue:
                 self._record(turn.queue)
         return None

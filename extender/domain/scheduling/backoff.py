@@ -56,7 +56,7 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     """Return the retry of replacements and elastic members that the scheduler refuses.
 
     Refused members first move to other nodes. If that does not help, they back off, and leave their places
-    in the window to other groups.
+    in the starting window, the limit of pods in flight, to other groups.
     """
     start, now = active.group.start, cycle.snapshot.now
     if words := binding_refusal(active.group):
@@ -99,7 +99,7 @@ def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:
 
 
 def undo_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision that evicts the members on nodes of a pending group; None: nothing is due (yet).
+    """Return the decision that evicts a pending group's members from their nodes; None: nothing is due.
 
     A pending group has members on nodes if a binding ended later than its start, or if pods were created
     with a node name. They may stay as long as a start may take, whatever the group waits for.

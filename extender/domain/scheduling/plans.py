@@ -145,7 +145,10 @@ def _within_ceilings(
 
 
 def _holding(group: GroupInfo) -> Holding:
-    """Return all waiting members of a running group; else those that must start or are replacements."""
+    """Return the members to place, apart from assumed pods, with the planned nodes of some.
+
+    These are all waiting members of a running group; otherwise replacements, or the members that must start.
+    """
     if group.is_whole or group.is_whole_as_before:
         members: Sequence[PodRecord] = group.waiting
     else:

@@ -218,7 +218,8 @@ def _check_length(line: bytes | bytearray) -> None:
 
 def _event(line: bytes) -> PodEvent:
     _check_length(line)
-    # Events of API servers are cut without parsing, so that unreadable pods pass, too; other JSON is parsed.
+    # The pod is cut out of an API server's event without parsing, so unreadable pods pass, too. Events in
+    # another form of JSON are parsed.
     if (head := _HEAD.match(line)) and line.endswith(b"}}"):
         type_, pod = head[1].decode(), line[head.end() : -1]
     else:
