@@ -135,7 +135,10 @@ FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
     (entry(plural=None), "[0].plural: required value: lower-case letters, digits and '-'"),
     (entry(kind="job"), "[0].kind: invalid value 'job': must be a kind such as TrainingRun"),
     (entry(apiVersion="v1"), "[0].apiVersion: invalid value 'v1': must be an API group and version such as"),
-    (entry(apiVersion="batch/v1", kind="Job"), "[0]: invalid value batch/v1 Job: must be a kind that Muster"),
+    (
+        entry(apiVersion="batch/v1", kind="Job"),
+        "[0]: invalid value batch/v1 Job: must be a new kind, listed once",
+    ),
     (entry(suspend="suspend"), "[0].suspend: invalid value 'suspend': must be a path in the spec such as"),
     (entry(suspend="spec"), "[0].suspend: invalid value 'spec': must be a path in the spec"),
     (entry(suspend="spec.a[*].suspend"), "[0].suspend: invalid value 'spec.a[*].suspend': must be"),
@@ -153,7 +156,7 @@ FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
     ),
     (
         entry(podSets=[{"template": "spec.a[*].template", "role": "a"}]),
-        "[0].podSets[0].role: invalid value 'a': must be nothing where the template has [*]",
+        "[0].podSets[0].role: invalid value 'a': must be absent where the template has [*]",
     ),
     (
         entry(podSets=[{"template": "spec.a"}, {"template": "spec.b"}]),
