@@ -47,6 +47,12 @@ def submit(cluster: Embedded, name: str, pods: int, **annotations: str) -> None:
     cluster.service.create(JOBS, "", made)
 
 
+def create(cluster: Embedded, file: Path) -> None:
+    """Create the objects of a file with their pods, while no controller makes the same pods."""
+    with cluster.controllers.turn:
+        Creation(cluster.service).create(load([file]).objects)
+
+
 def found(cluster: Embedded, name: str) -> Json:
     return cluster.service.get(JOBS, "default", name)
 
@@ -106,7 +112,7 @@ def test_gangs_whose_pods_others_own_do_not_start_in_pieces(
 ) -> None:
     written = tmp_path / "set.yaml"
     written.write_text(json.dumps(LEADER_WORKER_SET))
-    Creation(cluster.service).create(load([MPI if "mpijob" in group else written]).objects)
+    create(cluster, MPI if "mpijob" in group else written)
     wait_for(lambda: reason_of(cluster, group) == "NeverFits")
     assert len(cluster.store.all(PODS)) in (3, 5)
     assert not any(pod["spec"].get("nodeName") for pod in cluster.store.all(PODS))
@@ -128,7 +134,7 @@ def test_pods_enter_the_queue_that_their_owner_names(cluster: Embedded, tmp_path
     ]
     written = tmp_path / "owners.json"
     written.write_text(json.dumps({"kind": "List", "items": objects}))
-    Creation(cluster.service).create(load([written]).objects)
+    create(cluster, written)
 
     def entered() -> list[str]:
         return [group["spec"]["queue"] for group in cluster.store.all(POD_GROUPS)]
