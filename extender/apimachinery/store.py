@@ -9,7 +9,7 @@ be handed out without copying.
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from extender.apimachinery.errors import StatusError
@@ -135,8 +135,11 @@ def _says_only_usage(obj: Json, before: Json) -> bool:
 
 
 class StoreFollower(ABC):
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store, name: str, seconds_to_wait: Callable[[], float] = lambda: LONGEST_WAIT
+    ) -> None:
+        """Follow a store in a thread. `seconds_to_wait`: returns how long to wait for a change."""
+        self._store, self._seconds_to_wait = store, seconds_to_wait
         self._stopping = threading.Event()
         self._version = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -158,17 +161,13 @@ class StoreFollower(ABC):
 
     @abstractmethod
     def _take(self, changes: Sequence[Change]) -> None:
-        """Handle some changes, or none within `_patience`."""
-
-    def _patience(self) -> float:
-        """Return the seconds to wait for a change."""
-        return LONGEST_WAIT
+        """Handle some changes, or none if none came in time."""
 
     def _run(self) -> None:
         self._version = self._begin()
         while not self._stopping.is_set():
             try:
-                changes = self._store.wait(self._version, self._patience())
+                changes = self._store.wait(self._version, self._seconds_to_wait())
             except StatusError:
                 self._version = self._begin()
             else:

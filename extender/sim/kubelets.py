@@ -36,7 +36,7 @@ class Kubelets(StoreFollower):
     def __init__(
         self, service: Service, speed: float = 1.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(service.store, "kubelets")
+        super().__init__(service.store, "kubelets", self._seconds_to_next_end)
         self._service = service
         self._speed = speed
         self._clock = clock

@@ -95,7 +95,8 @@ class WorkloadControllers(StoreFollower):
     def _begin(self) -> int:
         version = self._store.version
         workloads = (obj for kind in kinds.WORKLOAD_KINDS for obj in self._store.all(kind))
-        self._work({obj["metadata"]["uid"] for obj in workloads}, set())
+        with self.turn:
+            self._work({obj["metadata"]["uid"] for obj in workloads}, set())
         return version
 
     def _take(self, changes: Sequence[Change]) -> None:
@@ -118,7 +119,8 @@ class WorkloadControllers(StoreFollower):
                 (remade if _leaves(change) else restated).add(owner)
             remade |= self._recount_quotas(changes)
             collect(self._service, gone)
-            self._work(remade, restated)
+            with self.turn:
+                self._work(remade, restated)
             self._stopping.wait(_PACE)
 
     def _recount_quotas(self, changes: Sequence[Change]) -> set[str]:
@@ -134,11 +136,10 @@ class WorkloadControllers(StoreFollower):
         return {uid for uid, each in waiting if each.workload["metadata"]["namespace"] in freed}
 
     def _work(self, remade: set[str], restated: set[str]) -> None:
-        """Create and delete children of `remade` workloads; write changed statuses, also of owners."""
-        with self.turn:
-            self._work_in_turn(remade, restated)
+        """Create and delete children of `remade` workloads; write changed statuses, also of owners.
 
-    def _work_in_turn(self, remade: set[str], restated: set[str]) -> None:
+        The caller holds `turn`.
+        """
         owned = defaultdict[str, list[Json]](list)  # existing objects that stay, by UID of their controller
         for kind in _OWNED:
             for obj in self._store.all(kind):
