@@ -210,3 +210,20 @@ def change(world: World, step: str, name: str) -> None:
     elif step == "free":
         world.delete(*(pod for pod in there if pod[0] == "x"))
     world.settle().pass_time({"wait": GRACE + 1, "rest": HOUR}.get(step, 0.0))
+
+
+def test_each_of_many_groups_has_its_turn() -> None:
+    """Nine gangs of three fit nowhere else; the gang of two fits into rack b, and may be the last one."""
+    names = [f"f{n}" for n in range(9)]
+    world = running()
+    for name in names:
+        world.add(*racks(**{name: 3}), gang(name, 3, notes=IN_A_RACK | RESTART, **MADE)).start(name)
+    world.pass_time(60)
+    for name in names:
+        world.drop_node(world.pods[f"{name}-2"].spec.node_name)
+        world.delete(f"{name}-2").add(pod(f"{name}-2", name, uid=f"{name}-{next(NUMBERS)}", **MADE))
+    lose(world, "g-1").pass_time(GRACE + 1)
+    for _ in range(3):
+        if not evicted(world):
+            world.pass_time(1)
+    assert evicted(world) == {"g-0"}

@@ -140,14 +140,27 @@ def test_the_least_sub_groups_stay_whole_when_capacity_is_reclaimed() -> None:
     assert victims == {"g-w-2", "g-w-5"}
 
 
-def test_too_many_values_of_selectors_delay_this_group_only() -> None:
+def selecting(**selector: Any) -> dict[str, Any]:
+    return {"subGroupSize": 2, "labelSelector": selector}
+
+
+@each_of(
+    [selecting(matchExpressions=[{"key": REPLICA, "operator": "In", "values": [*map(str, range(2048))]}])],
+    [selecting(matchLabels={REPLICA: str(n)}) for n in range(33)],
+    [selecting(matchLabels={keys.ROLE: str(n)}) for n in range(257)],
+)
+def test_too_many_values_of_selectors_delay_this_group_only(policies: list[Any]) -> None:
     """Each would be compared with the labels of each pod."""
-    term = {"key": REPLICA, "operator": "In", "values": [str(n) for n in range(2048)]}
-    selector = {"labelSelector": {"matchExpressions": [term]}}
-    world = World(*racks(a=4), record({"subGroupSize": 2, **selector}), members(2), gang("other", 1)).settle()
+    world = World(*racks(a=4), record(*policies), members(2), gang("other", 1)).settle()
     assert world.reason("g") is Reason.INVALID_SPEC
-    assert world.detail("g") == "spec.subGroupPolicy: 2,050 labels and values: at most 2,048"
+    assert "labels of a role: at most 256 and 64" in world.detail("g")
     assert world.verdict("other") is Verdict.STARTING
+
+
+def test_many_roles_may_have_sub_groups() -> None:
+    policies = [selecting(matchLabels={keys.ROLE: str(n)}) for n in range(100)]
+    world = World(*racks(a=4), record(*policies), members(2)).settle()
+    assert world.verdict("g") is Verdict.STARTING
 
 
 # Deep policies: sub-groups of a role in racks, inside the block of the group.

@@ -302,39 +302,28 @@ class GroupInfos:
         is_sized &= group.job is not None or not group.stood_whole  # past starts do not matter
         fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
-        submitter = self._registry.submitter_of(group)
-        least = {policy.name: policy.least for policy in group.sub_groups if policy.least}
+        spec = GroupSpec(
+            fault=fault,
+            run_time=self._run_time(group),
+            submitter=self._registry.submitter_of(group),
+            restarts=self._restarts(group),
+            least_sub_groups={policy.name: policy.least for policy in group.sub_groups if policy.least},
+        )
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
-            return GroupSpec(
-                recorded=False,
-                fault=fault,
-                held=False,
-                min_resources={},
-                run_time=self._run_time(group),
-                preemptable=True,
-                series=series,
-                submitter=submitter,
-                reported_phase="",
-                stands_for=self._controller(group),
-                restarts=self._restarts(group),
-                least_sub_groups=least,
-            )
-        return GroupSpec(
+            return replace(spec, series=series, stands_for=self._controller(group))
+        return replace(
+            spec,
             recorded=True,
             fault=fault or record.fault,
             held=record.held,
             min_resources=record.min_resources,
-            run_time=self._run_time(group),
             preemptable=record.preemptable,
             series=record.series,
             stands_for=record.stands_for,
-            submitter=submitter,
             reported_phase=record.phase,
             goes_whole=record.goes_whole,
-            restarts=self._restarts(group),
-            least_sub_groups=least,
         )
 
     def _controller(self, group: Group) -> str:

@@ -6,6 +6,7 @@ group, that of a pod template for the pods of its role.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from sys import intern
 from typing import NamedTuple
@@ -18,7 +19,8 @@ from extender.domain.model.selectors import Labels, selects
 
 HOSTNAME = "kubernetes.io/hostname"  # level of single nodes
 _LONGEST = 318  # one more than the characters of any node label
-_MOST_COMPARED = 2048  # labels and values of the sub-groups of a group
+_MOST_POLICIES = 256  # of sub-groups, for one group
+_MOST_COMPARED = 64  # labels and values in these, for pods of one role
 _PARTITION = "volcano.sh/partition-id"  # label of the pods of a Volcano Job: their index by that size
 # Labels with the index of a pod, and with that of its part of the role, if it has any.
 _INDICES = (
@@ -59,9 +61,10 @@ class SubGroupPolicy(NamedTuple):
         wanted = self.selector.match_labels if self.selector is not None else None
         return (wanted or {}).get(keys.ROLE, role) == role
 
-    def selects(self, role: str, labels: Labels) -> bool:
-        agrees = self.selector is None or selects(self.selector, {**labels, keys.ROLE: role})
-        return agrees and all(labels.get(key) for key in self.labels)
+    def selects(self, labels: Labels) -> bool:
+        """Return whether it selects a pod. `labels`: those of the pod, with its role."""
+        agrees = self.selector is None or selects(self.selector, labels)
+        return agrees and all(map(labels.get, self.labels))
 
 
 class PodSubGroup(NamedTuple):
@@ -129,11 +132,16 @@ def sub_group_policies(written: Sequence[SubGroup]) -> tuple[SubGroupPolicy, ...
     Raises:
         BadQuantity: They have too many labels and values, which are compared with those of each pod.
     """
-    selectors = [it.label_selector or LabelSelector() for it in written]
-    terms = [term.values or () for it in selectors for term in it.match_expressions or ()]
-    labels = [*(it.match_labels or () for it in selectors), *(it.match_label_keys or () for it in written)]
-    if (size := len(written) + sum(map(len, (*terms, *labels)), len(terms))) > _MOST_COMPARED:
-        raise BadQuantity(f"spec.subGroupPolicy: {size:,} labels and values: at most {_MOST_COMPARED:,}")
+    sizes = Counter[str]()  # by the role whose pods alone are compared; empty: all
+    for policy in written:
+        selector = policy.label_selector or LabelSelector()
+        terms = [term.values or () for term in selector.match_expressions or ()]
+        parts = (*terms, terms, selector.match_labels or (), policy.match_label_keys or ())
+        sizes[(selector.match_labels or {}).get(keys.ROLE, "")] += 1 + sum(map(len, parts))
+    size = sizes.pop("", 0) + max(sizes.values(), default=0)
+    if size > _MOST_COMPARED or len(written) > _MOST_POLICIES:
+        limits = f"at most {_MOST_POLICIES} and {_MOST_COMPARED}"
+        raise BadQuantity(f"spec.subGroupPolicy: {len(written):,} items, {size:,} labels of a role: {limits}")
     return tuple(
         SubGroupPolicy(
             policy.name or str(number),

@@ -36,6 +36,7 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.phases import has_run
 from extender.domain.snapshot.wholeness import Missing, members_to_replace
 
+MOST_RESTARTS = 8  # groups for which another domain is searched in one cycle
 _SEARCHES = 4  # searches for one gang in one cycle, each without the units that found no place before
 _MOST = 64  # pods that move for one gang
 _MOST_LOOKS = 1e5  # looks at a node for a term, to find places for moved pods
@@ -170,22 +171,26 @@ def _reserve_move(
 def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], capacity: Callable[[], Planner]) -> None:
     """Restart groups whose domain has lacked capacity for lost members for the grace period.
 
-    Decisions say why a restart is not possible yet. `capacity` returns the capacity that no group will use.
+    Only for the first few of `groups`, another domain is searched in a cycle. Decisions say why a restart is
+    not possible yet. `capacity` returns the capacity that no group will use.
     """
-    planner: Planner | None = None
-    # A reclaim that began in this cycle is only reserved from the next one on.
-    for group in () if cycle.has_begun_reclaim else groups:
+    planner, searched = None, 0
+    for group in groups:
         decision, since = cycle.decided[group.key], group.start.no_domain_since
-        if group.spec.restarts and decision.reason is Reason.NO_DOMAIN and since is not None:
-            with Guard(cycle, group):
-                if not (why := _why_no_restart(cycle, group, since)):
+        if decision.reason is not Reason.NO_DOMAIN or since is None:
+            continue
+        with Guard(cycle, group):
+            if not (why := _why_no_restart(cycle, group, since)):
+                searched += 1
+                if searched <= MOST_RESTARTS:
                     planner = planner or capacity()
-                    homes = _homes_elsewhere(cycle, group, planner)
-                    if homes:
+                    if homes := _homes_elsewhere(cycle, group, planner):
                         cycle.settle(_begin_restart(cycle, group, decision, homes))
                         continue
-                    why = "it restarts elsewhere once a domain has capacity for all its members"
-                cycle.settle(replace(decision, detail=f"{decision.detail}; {why}"))
+                why = "it restarts elsewhere once a domain has capacity for all its members"
+            cycle.settle(replace(decision, detail=f"{decision.detail}; {why}"))
+    if searched > MOST_RESTARTS:  # the others have their turn
+        cycle.look_again_at(cycle.snapshot.now + 1.0)
 
 
 def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:

@@ -102,11 +102,14 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     starving = (
         reclaim.begin_reclaims(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
     )
+
+    # 10. Queues are drained. Groups restart as a whole whose domain has no capacity for lost members.
     if cycle.draining:
         victims.drain_queues(cycle)
-    if replaced:  # a group restarts as a whole if its domain has no capacity for lost members
-        lost = (active.group for active, _ in replaced)
-        consolidation.begin_restarts(cycle, lost, reservations.unreserved_capacity)
+    lost = [active.group for active, _ in replaced if active.group.spec.restarts]
+    if lost and not cycle.has_begun_reclaim:  # what a reclaim takes is reserved from the next cycle on
+        in_turn, _ = reclaim.in_turn(lost, int(cycle.snapshot.now) * consolidation.MOST_RESTARTS)
+        consolidation.begin_restarts(cycle, in_turn, reservations.unreserved_capacity)
 
     has_allocated = cycle.budget.allocations > allocations or bool(replacements)
     takes = has_allocated or _keeps_any(cycle, lending, reservations)
@@ -138,18 +141,15 @@ def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
     are_any_evicted = bool(cycle.draining or cycle.promised)
     for group in cycle.groups.values():
         with Guard(cycle, group):
-            decision = _evicted_whole(cycle, group) if are_any_evicted else None
+            decision = None
+            if are_any_evicted:
+                decision = consolidation.continue_restart(cycle, group) or victims.evicted_whole(cycle, group)
             decision = decision or decision_at_rest(cycle, group) or _cannot_be_evaluated(cycle, group)
             if decision is None:
                 groups[state_of(group)].append(group)
             else:
                 cycle.decided[group.key] = decision
     return groups
-
-
-def _evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group all of whose members are being evicted; None for others."""
-    return consolidation.continue_restart(cycle, group) or victims.evicted_whole(cycle, group)
 
 
 def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:

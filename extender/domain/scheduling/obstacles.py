@@ -286,9 +286,7 @@ def _no_node(cycle: Cycle, shape: Shape) -> str:
     nodes, asked, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
     if offers and lacking:  # without nodes, everything is lacking
-        named = [
-            name for name in lacking if counts_in_queues(name)
-        ] or lacking  # a class, not a selection of it
+        named = list(filter(counts_in_queues, lacking)) or lacking  # a class says more than its selections
         return f"no node has {listed(named, _MOST_NAMES)}"
     suitable = np.count_nonzero(nodes.suitable(shape))
     if suitable or not nodes.row:

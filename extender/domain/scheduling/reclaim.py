@@ -260,7 +260,7 @@ def _first(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]
     return first
 
 
-def _in_turn(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], int]:
+def in_turn(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], int]:
     """Return groups in the order of their next turns from `step` on, and the steps until all had a turn.
 
     Each namespace of a queue has equally many turns: a tenant with many kinds of groups delays only these.
@@ -332,7 +332,7 @@ class _Searches:
         kinds = [group for group in starving if group.key in first]  # the first group of each kind, in order
         all_after = 0
         if len(kinds) > _SEARCHES:  # the first ones in each cycle, the others in turn
-            rest, all_after = _in_turn(kinds[_IN_TURN:], int(self._cycle.snapshot.now) * _IN_TURN)
+            rest, all_after = in_turn(kinds[_IN_TURN:], int(self._cycle.snapshot.now) * _IN_TURN)
             starving = [*kinds[:_IN_TURN], *rest]
         for group in starving:
             if places <= 0:

@@ -102,15 +102,15 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     """Spec of a group: that of its PodGroup, or the assumed one without a PodGroup."""
 
-    recorded: bool  # whether it has a PodGroup
     fault: str  # fault of its specification, for users; empty if valid
-    held: bool  # whether its owner keeps it back
-    min_resources: Resources  # requests of the needed members together, by its PodGroup
     run_time: float | None  # how long it will run, in seconds, as its owner declared
-    preemptable: bool  # whether its PodGroup allows the eviction of its members for others
-    series: str  # origin, equal for all runs of one job
     submitter: str  # the user who made it; empty if that is not known
-    reported_phase: str  # the phase in the status of its PodGroup now
+    recorded: bool = False  # whether it has a PodGroup
+    held: bool = False  # whether its owner keeps it back
+    min_resources: Resources = {}  # requests of the needed members together, by its PodGroup
+    preemptable: bool = True  # whether its PodGroup allows the eviction of its members for others
+    series: str = ""  # origin, equal for all runs of one job
+    reported_phase: str = ""  # the phase in the status of its PodGroup now
     goes_whole: bool = False  # whether its members are evicted only all together
     stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
     restarts: bool = False  # whether it restarts elsewhere if its domain lacks capacity for lost members
