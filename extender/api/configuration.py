@@ -221,8 +221,10 @@ def contradictions(configuration: Configuration) -> Iterator[str]:
     if len(set(ports)) < len(ports):
         given = ", ".join(map(str, listening.values()))
         yield f"{', '.join(listening)}: invalid value {given}: must be different ports"
-    if len({name for name, _ in configuration.logical_resources}) < len(configuration.logical_resources):
-        yield "--logical-resource: invalid value: must have another name than other logical resources"
+    logical = [name for name, _ in configuration.logical_resources]
+    parts = {part.resource for _, parts in configuration.logical_resources for part in parts}
+    for name in sorted({name for name in logical if name in parts or logical.count(name) > 1}):
+        yield f"--logical-resource: invalid value {name!r}: must be a new name, and of no part"
     first, longest = map(as_duration, (configuration.start_backoff, configuration.start_backoff_max))
     if configuration.start_backoff > configuration.start_backoff_max:
         yield f"--start-backoff: invalid value {first!r}: must be at most {longest}, --start-backoff-max"

@@ -16,9 +16,11 @@ from extender.api.units import at_most
 
 _DOMAIN = re.compile(r"""\b(?:attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
 _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
-_MACROS = re.compile(r"\b(?:all|exists|exists_one|map|filter|size)\b")  # may depend on any attribute
+_LOOPS = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
+_CAUTIOUS = re.compile(rf"{_LOOPS.pattern}|\bsize\b")  # may depend on any attribute
 _MOST_CACHED = 16_384  # results
-_MOST_STEPS = 10_000  # of macros inside each other; the library has no limit of its own
+_MOST_STEPS = 10_000  # of an evaluation; the library has no limit of its own
+_ATTRIBUTES = 32  # the most that a device has, as the API limits them
 _MOST_PROGRAMS = 1024
 _MILLI = 1000
 Domains = dict[str, dict[str, Any]]
@@ -49,14 +51,14 @@ def _value(attribute: DeviceAttribute) -> tuple[str, Any]:
 @lru_cache(maxsize=_MOST_PROGRAMS)
 def _named_in(expression: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of attributes or capacities on which a selector may depend."""
-    if _MACROS.search(expression):
+    if _CAUTIOUS.search(expression):
         return names
     return tuple(name for name in names if name.rpartition("/")[2] in expression)
 
 
 @lru_cache(maxsize=_MOST_CACHED)
 def _result(expression: str, facts: Facts) -> bool:
-    if _is_costly(expression):
+    if _steps(expression) > _MOST_STEPS:
         return True
     try:
         program, context = _program(expression), cel.Context(functions=dict(_FUNCTIONS))
@@ -66,10 +68,19 @@ def _result(expression: str, facts: Facts) -> bool:
         return True
 
 
-def _is_costly(expression: str) -> bool:
-    """Return whether macros inside each other, over lists in the expression, may take too many steps."""
-    macros = len(_MACROS.findall(expression))
-    return macros > 1 and (expression.count(",") / macros) ** macros > _MOST_STEPS
+def cost_of(expression: str) -> int:
+    """Return how many characters and steps an evaluation takes at most, with loops over attributes."""
+    return len(expression) + _steps(expression, _ATTRIBUTES)
+
+
+def _steps(expression: str, least: int = 0) -> int:
+    """Return how many steps loops take if all are inside each other, over lists in the expression.
+
+    `least`: the least length of a list.
+    """
+    loops = len(_LOOPS.findall(expression))
+    longest = max(expression.count(",") // loops, least) if loops else 0
+    return int(longest**loops) if loops else 0
 
 
 def _variable(domains: list[str], driver: str, attributes: Pairs, capacity: Pairs) -> dict[str, Any]:

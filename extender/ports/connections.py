@@ -48,9 +48,7 @@ class ConnectionLimits(NamedTuple):
     field: int = 8190  # bytes of one header
     fields: int = 100
     chunks: bool = False  # whether a body may come in chunks
-    per_address: int = (
-        0  # connections from one address, which several callers may share; 0: no separate limit
-    )
+    per_address: int = 0  # connections from one address, which callers may share; 0: no separate limit
 
 
 class Member(Protocol):

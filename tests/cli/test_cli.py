@@ -185,9 +185,10 @@ def test_a_bad_formula_of_a_logical_resource_is_refused(formula: str) -> None:
     assert f"invalid value ['{formula}']: must be one or more different values, each NAME=AMOUNT*RES" in error
 
 
-def test_logical_resources_have_different_names() -> None:
-    again = "--logical-resource=x.com/a=2*x.com/b"
-    assert "must have another name" in refused("--logical-resource=x.com/a=1*x.com/b", again)
+@each_of("x.com/a=2*x.com/b", "x.com/c=1*x.com/a")
+def test_the_name_of_a_logical_resource_is_new(other: str) -> None:
+    error = refused("--logical-resource=x.com/a=1*x.com/b", f"--logical-resource={other}")
+    assert "--logical-resource: invalid value 'x.com/a': must be a new name" in error
 
 
 def test_the_error_for_a_bad_variable_names_it() -> None:

@@ -33,6 +33,7 @@ from extender.api.objects.devices import (
 )
 from extender.api.objects.pods import Pod, PodClaim
 from extender.domain.ledger.devices import DeviceInventory
+from extender.domain.model.device_requests import selections_of
 from extender.domain.model.reasons import Reason
 from tests.domain.builders import NAMESPACE, group, node, pod
 from tests.domain.world import World, gang
@@ -265,10 +266,22 @@ def test_selections_of_a_namespace_are_limited(hostile: int, counted: int) -> No
     for number in range(hostile):
         template(cluster, f"t{number}", selecting(f"{IS_LARGE} || {number} > 0"), "hostile")
     for number in range(3):
-        template(cluster, f"t{number}", selecting(IS_LARGE, f"{number} >= 0"))
+        template(cluster, f"t{number}", selecting(f"{IS_LARGE} && {number} >= 0"))
     names = [name for name in cluster.on("a") if "where" in name]
     assert sum("&&" in name for name in names) == counted
     assert len(names) <= counted + 8
+
+
+@each_of(
+    ("model == 'a  b'", "model == 'a b'"),
+    ("model == 'a b' || true", "model == 'a b'"),
+    ("x" * 130 + "1", "x" * 130 + "2"),
+)
+def test_different_selections_have_different_names(one: str, other: str) -> None:
+    """Otherwise a tenant could name a selection as that of another one, and have it counted first."""
+    names = [list(selections_of(selecting(each))) for each in (one, other)]
+    assert names[0] != names[1]
+    assert list(selections_of(selecting("a || b", "c"))) != list(selections_of(selecting("a || b && c")))
 
 
 @each_of(
@@ -311,7 +324,7 @@ def test_a_selection_that_tells_each_device_apart_is_left_to_the_scheduler(is_fi
     if is_first:
         template(cluster, "one", selecting(f"{index} == 3"))
         cluster.world.add(group("g", 1), claiming("one", "g"))
-    devices = [Device(f"d{at}", {"index": DeviceAttribute(integer=at)}) for at in range(1100)]
+    devices = [Device(f"d{at}", {"index": DeviceAttribute(integer=at)}) for at in range(5000)]
     spec = ResourceSliceSpec(DRIVER, "a", ResourcePool("a", 1, 1), devices)
     cluster.inventory.set_slice(ResourceSlice(Meta(name="s"), spec))
     if not is_first:

@@ -3,17 +3,23 @@
 from extender.api.device_selectors import selects
 from extender.api.objects.base import Meta
 from extender.api.objects.devices import (
+    CelSelector,
+    ClaimTemplateSpec,
     Device,
+    DeviceAttribute,
+    DeviceSelector,
     ExactRequest,
+    ResourceClaimTemplate,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
 )
 from extender.domain.model.device_requests import ClaimKey
 from extender.domain.model.reasons import Reason
-from tests.domain.builders import NAMESPACE, group, pod
+from tests.domain.builders import NAMESPACE, group, node, pod
 from tests.domain.test_device_inventory import DEVICE, DRIVER, GPU, Cluster
 from tests.domain.test_devices import asking, claim
+from tests.domain.world import World
 from tests.rows import each_of
 
 OF_A_SLICE = 128  # the API takes no more
@@ -104,3 +110,25 @@ def test_a_template_of_no_request_needs_no_device() -> None:
     assert waits(found)[1].endswith("1 held back: ResourceClaimTemplate t does not exist")
     found.world.ledger.intake.set_claim(ClaimKey(NAMESPACE, "t"), claim())
     assert found.world.settle().plan("g")
+
+
+def test_a_request_whose_selector_has_loops_inside_loops_is_left_to_the_scheduler() -> None:
+    """With 32 attributes it would take 2**40 steps."""
+    attributes = f'device.attributes["{DRIVER}"]'
+    endless = "true"
+    for name in "abcdefgh":
+        endless = f"{attributes}.all({name}, {endless})"
+    found = cluster(ExactRequest("gpu", selectors=[DeviceSelector(CelSelector(endless))]))
+    many = {f"a{n}": DeviceAttribute(integer=n) for n in range(32)}
+    spec = ResourceSliceSpec(DRIVER, "a", ResourcePool("a", 1, 1), [Device("d", many)])
+    found.inventory.set_slice(ResourceSlice(Meta(name="s"), spec))
+    template = ClaimTemplateSpec(claim(ExactRequest("gpu", selectors=[DeviceSelector(CelSelector(endless))])))
+    found.inventory.set_template(ResourceClaimTemplate(Meta(name="t", namespace=NAMESPACE), template))
+    assert found.world.settle().plan("g")
+
+
+def test_an_amount_that_stands_for_more_than_any_node_has_never_fits() -> None:
+    made = World(node("a", more={"x.com/gpu": "8"}), logical=["x.com/memory=80Gi*x.com/gpu"])
+    made.add(group("g", 1), pod("g-0", "g", more={"x.com/gpu": str(2**62)}), group("o", 1), pod("o-0", "o"))
+    assert made.settle().reason("g") is Reason.NEVER_FITS
+    assert made.plan("o")

@@ -18,6 +18,10 @@ class DeviceSelector(Wire, frozen=True):
     cel: CelSelector | None = None
 
 
+def expressions_of(selectors: list[DeviceSelector] | None) -> tuple[str, ...]:
+    return tuple(each.cel.expression for each in selectors or () if each.cel)
+
+
 class DeviceClassSpec(Wire, frozen=True):
     selectors: list[DeviceSelector] | None = None
     extended_resource_name: str = ""

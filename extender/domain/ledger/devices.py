@@ -4,6 +4,10 @@ A device counts once a pool is complete, in its newest generation, for each clas
 allocated device counts only for the class under which a pod has requested it, so that two classes over the
 same devices do not count it twice; devices of claims that no pod uses count for no class. A partition counts
 while the allocated partitions leave capacity for it.
+
+The devices that selectors of requests admit, a selection, count like those of a class. Tenants write
+selectors, so only a few selections of a namespace count, and none that takes too many steps to evaluate; the
+scheduler alone decides on the others.
 """
 
 from collections import Counter, defaultdict
@@ -14,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from extender.api.device_selectors import Facts, facts_of, selects
+from extender.api.device_selectors import Facts, cost_of, facts_of, selects
 from extender.api.objects.base import Wire
 from extender.api.objects.devices import (
     AllocatedDevice,
@@ -25,6 +29,7 @@ from extender.api.objects.devices import (
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
+    expressions_of,
 )
 from extender.api.objects.pods import NodeSelectorTerm
 from extender.api.units import at_most
@@ -45,12 +50,12 @@ _ANY_NODE = ""
 _USERS = ("pods", "podgroups")  # kinds of the users of claims that count, as members of a PodGroup do
 _MOST_PARTS = 65_536
 _MOST_SELECTIONS, _MOST_OF_NAMESPACE = 32, 8
-_MOST_EVALUATED = 1024  # devices that differ in what a selection depends on
+_MOST_COST = 131_072  # characters and steps in which a selection may be evaluated, for all devices together
 _MOST_READ = 100  # new selections of a namespace, until Muster restarts: each costs a look at all devices
+_MOST_NAMESPACES = 10_000  # whose new selections are counted
 Names = tuple[str, ...]  # a class and a selection, or the class alone; empty: none counts
 Measure = tuple[str, str]  # class or selection, and logical resource
 T = TypeVar("T")
-_UNCOUNTED = ""  # the resource of a class with devices that are not of one node
 
 
 class DeviceId(NamedTuple):
@@ -67,21 +72,23 @@ class _Offer(NamedTuple):
 
 
 class SelectedDevices:
-    """Devices that a selection admits. It is not counted any more if it depends on too much of a device."""
+    """Devices that a selection admits, while its evaluations are not too costly."""
 
     def __init__(self, selection: Selection) -> None:
         self.device_class, self._expressions = selection
+        self._text = "\n".join(self._expressions)
+        self._cost = cost_of(self._text)
         self._admitted: dict[Facts, bool] = {}
 
     @property
     def is_counted(self) -> bool:
-        return len(self._admitted) <= _MOST_EVALUATED
+        return max(len(self._admitted), 1) * self._cost <= _MOST_COST
 
-    def admits(self, driver: str, device: Device) -> bool:
-        """Return whether the selection admits a device of its class. Equal devices are evaluated once."""
-        if not self.is_counted:
+    def admits(self, driver: str, device: Device, classes: frozenset[str]) -> bool:
+        """Return whether the selection admits a device of these classes. Equal devices are evaluated once."""
+        if self.device_class not in classes or not self.is_counted:
             return False
-        facts = facts_of("\n".join(self._expressions), driver, device)
+        facts = facts_of(self._text, driver, device)
         if facts not in self._admitted:
             self._admitted[facts] = all(selects(each, driver, device) for each in self._expressions)
         return self._admitted[facts]
@@ -108,6 +115,8 @@ class Selections:
                 self._uses[namespace][name] += 1
                 self._of_claim.setdefault(key, []).append(name)
                 if name not in self.by_name:
+                    if len(self._read) >= _MOST_NAMESPACES:
+                        self._read.clear()
                     self._read[namespace] += 1
                     self.by_name[name] = SelectedDevices(selection)
         if not self._uses[namespace]:
@@ -133,7 +142,6 @@ class DeviceInventory:
         self._slices: dict[str, ResourceSlice] = {}  # by name
         self._of_pool: defaultdict[Pool, set[str]] = defaultdict(set)  # names of slices
         self._classes: dict[str, DeviceClass] = {}
-        self._selectors: dict[str, tuple[str, ...]] = {}  # by class
         self._selections = Selections()
         self._expressions = ""  # selectors of all classes, in one text
         self._admitting: dict[Facts, frozenset[str]] = {}  # classes by what their selectors may depend on
@@ -142,8 +150,8 @@ class DeviceInventory:
         self._counters: dict[Pool, Counters] = {}
         self._pools_on: defaultdict[str, set[Pool]] = defaultdict(set)  # by node
         # Largest capacities of devices that logical resources stand for, by pool.
-        self._capacities: dict[Pool, dict[Measure, int]] = {}
-        self._largest: dict[Measure, int] = {}
+        self._capacities: dict[Pool, Counter[Measure]] = {}
+        self._largest = Counter[Measure]()
         self._claimed: dict[str, dict[DeviceId, Names]] = {}  # by claim: classes of its devices
         self._held_as: dict[DeviceId, Names] = {}  # those under which a pod has an allocated device
         self._equal: dict[Hashable, Any] = {}  # parts of devices: equal ones are one object
@@ -182,15 +190,12 @@ class DeviceInventory:
 
     def set_class(self, found: DeviceClass) -> None:
         with self._lock:
-            selectors = (each.cel.expression for each in found.spec.selectors or () if each.cel)
             self._classes[found.metadata.name] = found
-            self._selectors[found.metadata.name] = tuple(selectors)
             self._read_class(found.metadata.name)
 
     def drop_class(self, name: str) -> None:
         with self._lock:
             if self._classes.pop(name, None) is not None:
-                del self._selectors[name]
                 self._read_class(name)
 
     def set_claim(self, claim: ResourceClaim) -> None:
@@ -254,13 +259,15 @@ class DeviceInventory:
             self._pools_on[node].discard(pool)
         for node in now:
             self._pools_on[node].add(pool)
-        self._measure(pool)
+        if self._intake.logical.capacities:
+            self._measure(pool)
         nodes = before.keys() | now.keys()
         return {it for it in nodes if had != counters or before.get(it) != now.get(it)}
 
     def _read_class(self, name: str) -> None:
         """Determine the devices that each class admits, after one changed."""
-        self._expressions = "\n".join(chain.from_iterable(self._selectors.values()))
+        selectors = (each.spec.selectors for each in self._classes.values())
+        self._expressions = "\n".join(chain.from_iterable(map(expressions_of, selectors)))
         self._admitting.clear()
         for slice_, found in self._slices.items():
             self._offers_of[slice_] = self._read_slice(found)
@@ -275,8 +282,7 @@ class DeviceInventory:
         for slice_, offers in self._offers_of.items():
             pool = _pool_of(self._slices[slice_])
             for at, offer in enumerate(offers):
-                is_of_class = selection is not None and selection.device_class in offer.classes
-                admits = is_of_class and selection is not None and selection.admits(pool[0], offer.device)
+                admits = selection is not None and selection.admits(pool[0], offer.device, offer.classes)
                 if admits != (name in offer.classes):
                     offers[at] = offer._replace(classes=offer.classes ^ {name})
                     pools.add(pool)
@@ -299,9 +305,10 @@ class DeviceInventory:
         """Return the classes and selections that admit a device."""
         facts = facts_of(self._expressions, driver, device)
         if (classes := self._admitting.get(facts)) is None:
-            selectors = self._selectors.items()
             classes = frozenset(
-                name for name, each in selectors if all(selects(it, driver, device) for it in each)
+                name
+                for name, each in self._classes.items()
+                if all(selects(it, driver, device) for it in expressions_of(each.spec.selectors))
             )
             if len(self._admitting) >= _MOST_PARTS:
                 self._admitting.clear()
@@ -309,7 +316,7 @@ class DeviceInventory:
         selected = list[str]()
         for name, selection in self._selections.by_name.items():
             was_counted = selection.is_counted
-            if selection.device_class in classes and selection.admits(driver, device):
+            if selection.admits(driver, device, classes):
                 selected.append(name)
             if was_counted and not selection.is_counted:
                 self._name(name)
@@ -399,28 +406,26 @@ class DeviceInventory:
             selection = self._selections.by_name.get(each)
             is_known = each in self._classes or selection is not None
             is_left_out = is_anywhere or (selection is not None and not selection.is_counted)
-            resource = _UNCOUNTED if is_left_out else self._resource_of(each)
+            resource = "" if is_left_out else self._resource_of(each)
             self._intake.set_device_class(each, resource if is_known else None, self._stands_for(each))
 
     def _measure(self, pool: Pool) -> None:
         """Determine the largest capacities of the devices of a pool that logical resources stand for."""
-        before, now = self._capacities.pop(pool, {}), dict[Measure, int]()
+        before, now = self._capacities.pop(pool, Counter()), Counter[Measure]()
         capacities = self._intake.logical.capacities
-        for offer in chain.from_iterable(self._offers.get(pool, {}).values()) if capacities else ():
+        for offer in chain.from_iterable(self._offers.get(pool, {}).values()):
             for name in offer.classes:
                 for resource, capacity in capacities.get(self._class_of(name), {}).items():
                     if (found := (offer.device.capacity or {}).get(capacity)) is not None:
-                        now[name, resource] = max(now.get((name, resource), 0), at_most(found.value))
+                        now[name, resource] = max(now[name, resource], at_most(found.value))
         if now:
             self._capacities[pool] = now
         for each in before.keys() | now.keys():
-            known = self._largest.get(each, 0)
-            if now.get(each, 0) > known or before.get(each, 0) == known != now.get(each, 0):
-                largest = max((of_pool.get(each, 0) for of_pool in self._capacities.values()), default=0)
-                self._largest.pop(each, None)
-                if largest:
-                    self._largest[each] = largest
+            known = self._largest[each]
+            if now[each] > known or before[each] == known != now[each]:
+                self._largest[each] = max((it[each] for it in self._capacities.values()), default=0)
                 self._name(each[0])
+        self._largest = +self._largest
 
     def _class_of(self, name: str) -> str:
         selection = self._selections.by_name.get(name)
@@ -430,10 +435,10 @@ class DeviceInventory:
         """Return the logical amounts of a device of a class; of a selection, the difference to its class."""
         device_class = self._class_of(name)
         resources = self._intake.logical.capacities.get(device_class, ())
-        own = {it: self._largest.get((name, it), 0) for it in resources}
+        own = {it: self._largest[name, it] for it in resources}
         if name == device_class:
             return own
-        return {it: amount - self._largest.get((device_class, it), 0) for it, amount in own.items()}
+        return {it: amount - self._largest[device_class, it] for it, amount in own.items()}
 
     def _resource_of(self, name: str) -> str:
         if (selection := self._selections.by_name.get(name)) is not None:

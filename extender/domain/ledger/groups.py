@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from extender.api import keys
 from extender.api.workloads.gangs import Defaults, GangSize, MadePods, size_of
 from extender.domain.ledger.claims import Claims
 from extender.domain.model.evictions import PastEviction
@@ -289,9 +290,8 @@ class Group(msgspec.Struct, eq=False):
         phases = Counter(pod.phase for pod in self.pods.values())
         needed = self._at_most_made(self.last_record.min_member) if self.last_record else self.job.needed
         all_run = phases["Running"] + phases["Succeeded"] >= needed
-        self.became_ready |= (
-            all_run or phases["Running"] >= self.job.needed
-        )  # other pods may have ended and be gone
+        # Other pods may have ended and be gone.
+        self.became_ready |= all_run or phases["Running"] >= self.job.needed
 
     def record_vacated(self, pod: PodRecord) -> None:
         """Record that a member of a job, or of a gang that fully ran, holds its capacity no more."""
@@ -386,7 +386,8 @@ class MemberSets:
     def _policy_of(self, pod: PodRecord) -> SubGroupPolicy | None:
         if pod.role not in self._of_role:
             self._of_role[pod.role] = [it for it in self._policies if it.may_select(pod.role)]
-        return next((it for it in self._of_role[pod.role] if it.selects(pod.role, pod.labels)), None)
+        labels = {**pod.labels, keys.ROLE: pod.role}
+        return next((it for it in self._of_role[pod.role] if it.selects(labels)), None)
 
     def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:
         if sliced not in self._without_index:

@@ -97,8 +97,7 @@ class Intake:
             self._nodes[record.name] = record
             if devices := self._devices.get(record.name):
                 record = replace(record, allocatable=total((record.allocatable, devices)))
-            offered = {name: n for name, n in record.allocatable.items() if counts_in_queues(name)}
-            if logical := self.logical.of(offered):
+            if logical := self.logical.of(record.allocatable, on_node=True):
                 record = replace(record, allocatable={**record.allocatable, **logical})
             before = self._claims.capacity.labels(record.name)
             if tiers := self._hyper_nodes.labels(record.name):
@@ -160,6 +159,8 @@ class Intake:
         now = self._pods.shapes.devices.idle_of(claim)
         for node in before:
             self._idle[node].discard(claim)
+            if not self._idle[node]:
+                del self._idle[node]
         for node in now:
             self._idle[node].add(claim)
         for node in {*before, *now}:
@@ -177,14 +178,14 @@ class Intake:
         Selections come before the claims that use them, and change together with their class.
         """
         with self._lock:
-            is_changed = self._pods.shapes.devices.set_class(name, resource, stands_for or {})
-            if is_changed and stands_for:
-                for record in list(self._nodes.values()) if counts_in_queues(name) else ():
+            if not self._pods.shapes.devices.set_class(name, resource, stands_for or {}):
+                return
+            if counts_in_queues(name):
+                for record in list(self._nodes.values()) if stands_for else ():
                     self.put_node(record)
-            if is_changed and counts_in_queues(name):
                 for queue in list(self._queues.values()):
                     self.put_queue(queue_record(queue, self._pods.shapes.devices.renamed))
-        if is_changed and (stands_for or resource == "" or counts_in_queues(name)):
+        if stands_for or resource == "" or counts_in_queues(name):
             self._read_again(None)
 
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:
@@ -196,7 +197,8 @@ class Intake:
         with self._lock:
             before, idle = devices.uid_of(key), devices.idle_of(key)
             is_changed = devices.set_claim(key, spec, state)
-            self._set_idle(key, idle)
+            if devices.idle_of(key) != idle:
+                self._set_idle(key, idle)
             if before and before != devices.uid_of(key):
                 self._pods.end_starts(key, f"ResourceClaim {key.name} was deleted")
         if is_changed:

@@ -455,14 +455,14 @@ class Ledger:
             members = group.size.members
             starts_with = members if group.reduced_to is None else group.reduced_to
             is_current = self.registry.jobs.get(key) == job
-            unsuspended_since = group.unsuspended_since
+            since = group.unsuspended_since
             return ManagedJob(
                 job,
                 queue,
                 members,
                 group=group.record,
                 decision=self.decisions.groups.get(key),
-                unsuspended_since=unsuspended_since,
+                unsuspended_since=since,
                 has_capacity=is_current and claimed > 0 and claimed >= starts_with,
                 capacity_since=group.start.admitted_at if job.suspended and claimed else None,
                 reduced_to=group.reduced_to,
@@ -472,11 +472,7 @@ class Ledger:
                 runs=any(pod.holds_capacity for pod in group.pods.values()),
                 timeout=record.start_timeout if record is not None else START_TIMEOUT,
                 is_victim=any(uid in self.decisions.evictions for uid in group.pods),
-                runs_since=(
-                    None
-                    if unsuspended_since is None
-                    else min(unsuspended_since, self._instant(job.started_at))
-                ),
+                runs_since=min(since, self._instant(job.started_at)) if since is not None else None,
                 max_run_time=record.max_run_time if record is not None else None,
                 finished_at=group.job_finished_at,
             )

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from extender.api.objects.devices import EXTENDED_PREFIX, ClaimSpec, ExactRequest
+from extender.api.objects.devices import EXTENDED_PREFIX, ClaimSpec, ExactRequest, expressions_of
 from extender.api.objects.pods import NodeSelectorTerm, Pod, PodClaim, PodSpec
 from extender.api.setting_kinds import LogicalResource
 from extender.api.units import at_most, listed
@@ -61,11 +61,15 @@ class Selection(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return a name for users, in the place of that of a class; long selectors are shortened."""
-        text = " ".join(" && ".join(self.expressions).split())
-        if len(text) > _LONGEST or " of " in text:
-            digest = blake2b(text.encode(), digest_size=4).hexdigest()
-            text = f"{text[:_LONGEST].replace(' of ', ' ')}... ({digest})"
+        """Return a name for users, in the place of that of a class.
+
+        Only one short expression is shown as it is written. The digest in other names is that of all
+        expressions, so that no tenant can give the name of another selection to their own.
+        """
+        text = self.expressions[0]
+        if len(self.expressions) > 1 or len(text) > _LONGEST or not text.isprintable() or " of " in text:
+            digest = blake2b(repr(self.expressions).encode(), digest_size=16).hexdigest()
+            text = f"{' '.join(text[:_LONGEST].split()).replace(' of ', ' ')}... ({digest})"
         return selected(self.device_class, text)
 
 
@@ -94,7 +98,7 @@ class LogicalResources:
 
     def set_each(self, resource: str, amounts: Resources) -> bool:
         """Record capacities that one of a resource stands for; return whether they changed."""
-        before = self._each.get(resource, _NONE)
+        before = self._each.get(resource, _NONE) if resource else amounts
         if is_changed := any(before.get(name) != amount for name, amount in amounts.items()):
             self._each[resource] = {**before, **amounts}
         return is_changed
@@ -102,12 +106,16 @@ class LogicalResources:
     def forget(self, resource: str) -> None:
         self._each.pop(resource, None)
 
-    def of(self, amounts: Resources) -> Resources:
-        """Return the logical amounts for which some amounts stand."""
+    def of(self, amounts: Resources, on_node: bool = False) -> Resources:
+        """Return the logical amounts for which some amounts stand, each less than MOST.
+
+        `on_node`: the amounts are those of a node, where selections do not change what a class stands for.
+        """
         sums: dict[str, int] = {}
         for name in amounts.keys() & self._each.keys():
-            add(sums, self._each[name], amounts[name])
-        return sums
+            if counts_in_queues(name) or not on_node:
+                add(sums, self._each[name], amounts[name])
+        return {name: min(amount, MOST - 1) for name, amount in sums.items()}
 
 
 class DeviceRequests:
@@ -291,13 +299,16 @@ class SharedClaims:
 
     def put(self, pod: Pod) -> Pod:
         """Record a pod, and return it with its shared claims marked."""
-        uid, claims = pod.metadata.uid, pod.spec.resource_claims or []
+        uid, claims = pod.metadata.uid, pod.spec.resource_claims
+        if not claims:
+            return pod
         of_group = self._of_groups.get(group_of_claims(pod) or _NO_GROUP, {})
         keys = [_shared_key(pod, claim, of_group.get(claim)) for claim in claims]
         for key in set(self._pods.claims_of(uid)) - set(keys):
             if self._carriers.get(key) == uid:
                 del self._carriers[key]
         if not any(keys):
+            self._pods.drop(uid)
             return pod
         self._pods.put(uid, pod, [key for key in keys if key])
         marked = [
@@ -426,7 +437,7 @@ def _only_node(terms: Sequence[NodeSelectorTerm]) -> str:
 
 def selection_of(request: ExactRequest) -> Selection | None:
     """Return the selection of a request; None: any device of the class will do."""
-    expressions = tuple(each.cel.expression for each in request.selectors or () if each.cel)
+    expressions = expressions_of(request.selectors)
     return Selection(request.device_class_name, expressions) if expressions else None
 
 

@@ -166,8 +166,8 @@ def three_digits(name: str, amount: int) -> int:
     if _is_bytes(name):
         spare = max(amount.bit_length() - 10, 0)
         return amount >> spare << spare
-    unit = 10 ** max(len(str(amount)) - 3, 0)
-    return int(amount // unit * unit)
+    step = 10 ** max(len(str(amount)) - 3, 0)
+    return int(amount // step * step)
 
 
 def _is_bytes(name: str) -> bool:

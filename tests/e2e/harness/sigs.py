@@ -27,9 +27,7 @@ Json = dict[str, Any]
 class SigsOperator:
     """Operator of one kind. Its files are named by their paths below the sources of its release."""
 
-    name: (
-        str  # the folder next to this package whose go.mod pins it, and the part of its configuration's group
-    )
+    name: str  # of the folder whose go.mod pins it, and in the API group of its configuration
     release: str  # path of the Go module
     package: str  # path of the program
     kind: Resource
