@@ -71,7 +71,7 @@ queue_waited = Histogram(
 )
 estimate_error = Histogram(
     "muster_estimate_error",
-    "Wait after the first estimate, divided by the estimated one, by the side of the interval.",
+    "Wait after the first estimate, divided by the estimated wait.",
     ["interval"],
     buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 1.1, 1.33, 2, 4, 10),
 )

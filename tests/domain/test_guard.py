@@ -76,7 +76,7 @@ def test_a_group_that_raises_an_error_waits_and_others_are_decided(
     faulty, other = decision_of(decisions, "g"), decision_of(decisions, "other")
     if faulty.fault:
         assert (faulty.verdict, faulty.reason) == (Verdict.WAITING, Reason.INVALID_SPEC)
-        assert faulty.detail.startswith("judging it failed: ")
+        assert faulty.detail.startswith("evaluation failed: ")
         assert (faulty.plan, faulty.undo) == ({}, ())
     assert other.verdict is Verdict.STARTING
     assert decide(spoilt(snapshot, **fields), decisions).groups == decisions.groups
@@ -85,7 +85,7 @@ def test_a_group_that_raises_an_error_waits_and_others_are_decided(
 def test_the_fault_is_named() -> None:
     snapshot = World(node("a"), gang("g", 2)).ledger.snapshot()
     decision = decision_of(decide(spoilt(snapshot, min_task_member=Hostile())), "g")
-    assert decision.detail == "judging it failed: OverflowError"
+    assert decision.detail == "evaluation failed: OverflowError"
     assert decision.fault.startswith("OverflowError: beyond all bounds at ")
 
 

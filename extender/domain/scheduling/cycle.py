@@ -323,7 +323,7 @@ def error_decision(group: GroupInfo, fault: Exception) -> GroupDecision:
     """Return the decision on a group whose evaluation raised an unforeseen error."""
     name, where = type(fault).__name__, extract_tb(fault.__traceback__)[-1:]
     place = "".join(f" at {PurePath(frame.filename).name}:{frame.lineno}" for frame in where)
-    detail = f"judging it failed: {name}"
+    detail = f"evaluation failed: {name}"
     return GroupDecision(
         group.key,
         group.queue,
