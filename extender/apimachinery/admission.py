@@ -23,7 +23,7 @@ from extender.apimachinery.patches import json_patched
 from extender.apimachinery.store import Store
 from extender.apimachinery.validation.objects import change_errors, creation_errors
 from extender.apimachinery.validation.schemas import defaulted
-from extender.domain.model.resources import asked, offered, pod_requests
+from extender.domain.model.resources import offered, pod_requests, requested_amounts
 from extender.volcano.admission import job_defaults
 
 HARD = "DoNotSchedule"
@@ -165,7 +165,7 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
             case "Node":
                 offered(typed(obj, Node).status.allocatable)
             case "Queue":
-                asked(typed(obj, Queue).spec.capability)
+                requested_amounts(typed(obj, Queue).spec.capability)
             case "PodGroup":
                 typed(obj, PodGroup)
     except UNREADABLE as fault:
@@ -204,7 +204,7 @@ def _rest(spec: Json, free: Iterable[str]) -> Json:
     return rest
 
 
-def grace(kind: ResourceKind, obj: Json, asked: int | None) -> int:
+def grace(kind: ResourceKind, obj: Json, requested: int | None) -> int:
     """Return the grace period of an object in seconds. Only pods on a node have any."""
     if (
         kind is not kinds.PODS
@@ -212,7 +212,7 @@ def grace(kind: ResourceKind, obj: Json, asked: int | None) -> int:
         or obj["status"].get("phase") in ENDED_PHASES
     ):
         return 0
-    return obj["spec"].get("terminationGracePeriodSeconds", _GRACE) if asked is None else asked
+    return obj["spec"].get("terminationGracePeriodSeconds", _GRACE) if requested is None else requested
 
 
 FIRST_OBJECTS: tuple[tuple[ResourceKind, Json], ...] = (

@@ -214,6 +214,7 @@ class VolcanoProgram:
         return next(iter(self._pods.copy().values()), holder)
 
     def see_pod(self, pod: Pod) -> None:
+        """Record whether a pod of the program works."""
         meta, (label, value) = pod.metadata, self._label
         if meta.namespace != self._namespace:
             return
@@ -232,7 +233,8 @@ class VolcanoProgram:
                 self._changed()
 
     def look_at_lease(self) -> None:
-        asked = self._clock()
+        """Read the program's Lease, and record until when the program is alive by it."""
+        asked_at = self._clock()
         try:
             lease = self._cluster.lease(self._namespace, self._lease_name, timeout=_LEASE_PERIOD).spec
         except (NotFound, Forbidden) as fault:
@@ -244,11 +246,11 @@ class VolcanoProgram:
             return
         with self._lock:
             if lease is None or not lease.holder_identity:
-                self._alive_until = asked
+                self._alive_until = asked_at
             elif lease != self._lease:
                 age = None if self._lease else age_of(lease, time.time())
                 if age is None or age < _FRESH:
-                    self._alive_until = asked + duration_of(lease)
+                    self._alive_until = asked_at + duration_of(lease)
             self._lease = lease
             self.known = True
             self._changed()
@@ -274,7 +276,7 @@ class VolcanoCoexistence(Controller[Uid]):
         self._gates_at = 0.0
 
     def start(self) -> None:
-        self._set_left(True)
+        self._yield_to_volcano(True)
         self.scheduler.start()
 
     def stop(self) -> None:
@@ -288,13 +290,14 @@ class VolcanoCoexistence(Controller[Uid]):
 
     def _apply_presence(self) -> None:
         if self.scheduler.known:
-            self._set_left(self.scheduler.works)
+            self._yield_to_volcano(self.scheduler.works)
 
-    def _set_left(self, yields: bool) -> None:
+    def _yield_to_volcano(self, yields: bool) -> None:
+        """Leave Volcano's pods to its own scheduler, or serve them again."""
         if yields is self._yields:
             return
         self._yields = yields
-        self._ledger.pods.set_left(frozenset({VOLCANO} if yields else ()))
+        self._ledger.pods.set_unmanaged(frozenset({VOLCANO} if yields else ()))
         if self.scheduler.known:
             text = "Volcano's pods are left to Volcano" if yields else "Volcano's pods are served by Muster"
             log.info(text)
@@ -304,7 +307,7 @@ class VolcanoCoexistence(Controller[Uid]):
         if not self._yields or self._clock() < self._gates_at:
             return
         self._gates_at = self._clock() + _GATES_EVERY
-        yield from (pod.uid for pod in self._ledger.pods.left_gated() if pod.uid not in self._queue)
+        yield from (pod.uid for pod in self._ledger.pods.gated_unmanaged_pods() if pod.uid not in self._queue)
 
     def reconcile(self, uid: Uid) -> None:
         pod = self._ledger.pods.get(uid)

@@ -16,7 +16,7 @@ from extender.controllers.objects import timestamp
 from extender.controllers.provisioning import ProvisioningQueues, ProvisioningTurns
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled
-from extender.domain.snapshot.decisions import ConditionPolicy, Decisions, GroupDecision, spoken_reason
+from extender.domain.snapshot.decisions import ConditionPolicy, Decisions, GroupDecision, display_reason
 from extender.telemetry import metrics
 
 LASTING = 5.0  # seconds after which a reason is written
@@ -63,7 +63,7 @@ class PodConditionsController(PacedController[GroupKey]):
         """Return nothing: a new reason has to last first. Writes that are due keep their place."""
         for key in (*self._changed_groups.since_last_call(decisions), *self._queue_turns.groups(decisions)):
             decision = decisions.groups.get(key)
-            if decision is None or (reason := spoken_reason(decision)) is None:
+            if decision is None or (reason := display_reason(decision)) is None:
                 self._queue.forget(key)
                 self._parked.pop(key, None)
                 self._turns.pop(key, None)
@@ -89,11 +89,11 @@ class PodConditionsController(PacedController[GroupKey]):
         if decision is None or turn is None:
             return
         course, since = turn
-        left = since + LASTING - self._clock()
-        if left > 0.0:
-            self._park(key, course, left)
+        remaining = since + LASTING - self._clock()
+        if remaining > 0.0:
+            self._park(key, course, remaining)
         elif not self._write_members(key, decision):
-            self._park(key, course, left - _AHEAD)
+            self._park(key, course, remaining - _AHEAD)
 
     def _may_begin_numbers(self) -> bool:
         return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _BATCH

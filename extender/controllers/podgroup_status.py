@@ -135,8 +135,8 @@ def waiting_of(
         namespace, _, name = holder.name.partition("/")
         kind = "PodGroup" if holder.group else "Pod"
         holds = quantities(holder.amounts)
-        going = holder.deleting, holder.overdue or None
-        holders.append(GroupHolder(kind, namespace, name, holder.queue, holder.pods, holds, *going))
+        departure = holder.deleting, holder.overdue or None
+        holders.append(GroupHolder(kind, namespace, name, holder.queue, holder.pods, holds, *departure))
     queue, capability = (why.change.queue, quantities(why.change.capability)) if why.change else ("", {})
     return WaitingStatus(
         position=decision.position,
@@ -149,14 +149,15 @@ def waiting_of(
 
 
 def reported(group: PodGroup) -> ReportedStatus:
+    """Return what the status and the records of a PodGroup say."""
     status = group.status
-    scheduled, whole = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
+    scheduled, stood_whole = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
     return ReportedStatus(
         phase=status.phase,
         scheduled=scheduled is not None and scheduled.status == "True",
         reason=scheduled.reason if scheduled else "",
         detail=scheduled.message if scheduled else "",
-        ran_with=markers.whole_members(whole, group.metadata.uid) if whole else None,
+        ran_with=markers.whole_members(stood_whole, group.metadata.uid) if stood_whole else None,
         numbers=(status.running, status.succeeded, status.failed),
         queue_uid=recorded_queue(group.metadata),
         admitted=markers.records_admitted(group.metadata),
@@ -238,23 +239,23 @@ class WriteBackoff:
         # Last written value, number of repetitions, and time of the next one.
         self._written: dict[Hashable, tuple[Hashable, int, float]] = {}
 
-    def pause(self, of: Hashable, what: Hashable) -> float:
-        """Return the seconds until `what` may be written to the object `of`; 0 counts as written now.
+    def pause(self, obj: Hashable, value: Hashable) -> float:
+        """Return the seconds until `value` may be written to the object `obj`; 0 counts as written now.
 
         Anything other than the last written value may be written at once.
         """
         now = self._clock()
-        before, times, until = self._written.get(of, (None, 0, 0.0))
-        if before != what or now > until + _FORGOTTEN:
-            self._written[of] = what, 0, now
+        before, times, until = self._written.get(obj, (None, 0, 0.0))
+        if before != value or now > until + _FORGOTTEN:
+            self._written[obj] = value, 0, now
             return 0.0
         if now < until:
             return until - now
-        self._written[of] = what, times + 1, now + min(_LONGEST, 2.0**times)
+        self._written[obj] = value, times + 1, now + min(_LONGEST, 2.0**times)
         return 0.0
 
-    def forget(self, of: Hashable) -> None:
-        self._written.pop(of, None)
+    def forget(self, obj: Hashable) -> None:
+        self._written.pop(obj, None)
 
 
 def _front_place(decision: GroupDecision) -> int:
@@ -301,7 +302,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         super().prepare()
         self._numbers_at: dict[GroupKey, float] = {}  # when a group's numbers may be written next
         self._drops_waiting = False  # whether the cluster's PodGroups lack that field: Volcano's own do
-        self._left: set[GroupKey] = set()  # groups that may be Volcano's: due once its scheduler has ended
+        self._possibly_foreign: set[GroupKey] = set()  # due once the scheduler of Volcano has ended
         self._filling: dict[GroupKey, float] = {}  # end of the pause while members are created
         self._published: Mapping[str, QueueDecision] = {}  # queues, at the last look
         self._renumbered: dict[GroupKey, None] = {}  # groups with other numbers, compared a few per look
@@ -320,13 +321,13 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._backoff.forget(key)
         self._numbers_at.pop(key, None)
         self._filling.pop(key, None)
-        self._left.discard(key)
+        self._possibly_foreign.discard(key)
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
         self._numbers_at.clear()
         self._filling.clear()
-        self._left.clear()
+        self._possibly_foreign.clear()
         self._renumbered.clear()
         self._backoff = WriteBackoff(self._clock)
 
@@ -336,9 +337,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
             if decision is None or not self._is_parked(key, self._course(key, decision)):
                 yield key
         yield from self._with_other_numbers(decisions)
-        if self._left and not self._ledger.pods.left:
-            yield from self._left
-            self._left.clear()
+        if self._possibly_foreign and not self._ledger.pods.unmanaged:
+            yield from self._possibly_foreign
+            self._possibly_foreign.clear()
         before, self._published = self._published, decisions.queues
         changed = changed_keys(decisions.queues, before)
         closed = {name for name in changed if _is_open(name, before) and not _is_open(name, decisions.queues)}
@@ -376,7 +377,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if group is None:
             return self._record_on_others(key, decision)
         if self._ledger.groups.may_be_foreign(key):
-            return self._left.add(key)
+            return self._possibly_foreign.add(key)
         written = reported(group)
         wanted = self._desired_status(key, decision, written)
         if wanted != written or self._changes.is_due(self._decisions, decision):
@@ -467,6 +468,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _desired_status(
         self, key: GroupKey, decision: GroupDecision, written: ReportedStatus
     ) -> ReportedStatus:
+        """Return the status that the decision on a group calls for."""
         why, history = self._changes.known(decision), self._ledger.groups.history(key)
         report = report_of(decision, why, *history, written, self._estimates.get(key))
         if self._drops_waiting:

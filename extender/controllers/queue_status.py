@@ -30,7 +30,7 @@ from extender.domain.model.reasons import EventReason
 from extender.domain.model.resources import Resources, quantities
 from extender.domain.model.shared_maps import changed_keys
 from extender.domain.queues.local_queues import Activity
-from extender.domain.queues.states import Mark, QueueState
+from extender.domain.queues.states import AnnotationStep, QueueState
 from extender.domain.scheduling.results import ADMITTED, WAITING
 from extender.domain.snapshot.decisions import (
     GUARANTEE_UNMET,
@@ -64,7 +64,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
     before, reserved = queue.status, decision.reservation
     flavors = [
         QueueFlavorStatus(
-            name, *({**as_quantities(it)} for it in (each.allocated, each.deserved, each.borrowed))
+            name, *({**as_quantities(amounts)} for amounts in (each.allocated, each.deserved, each.borrowed))
         )
         for name, each in decision.flavors.items()
     ]
@@ -82,9 +82,9 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
     }
     known = {condition.type for condition in before.conditions or ()}
     conditions = (
-        Condition(it.type, str(it.holds), it.reason, it.message)
-        for it in conditions_of(decision)
-        if it.holds or it.type in (OPEN, VALID) or it.type in known
+        Condition(now.type, str(now.holds), now.reason, now.message)
+        for now in conditions_of(decision)
+        if now.holds or now.type in (OPEN, VALID) or now.type in known
     )
     return changes_from(before, status, conditions, numbers)
 
@@ -106,12 +106,12 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
     Raises:
         ApiError: The API server does not answer.
     """
-    if ledger.pods.left:
+    if ledger.pods.unmanaged:
         return
     for name, decision in ledger.decisions.queues.items():
-        decided = {(it, last.group, last.at) for it, last in decision.reclaimed.items() if it.queue == losing}
+        decided = {(key, by.group, by.at) for key, by in decision.reclaimed.items() if key.queue == losing}
         record = ledger.registry.queues.get(name) if decided else None
-        if record is None or decided <= {(it, last.group, last.at) for it, last in record.reclaimed.items()}:
+        if record is None or decided <= {(key, by.group, by.at) for key, by in record.reclaimed.items()}:
             continue
         changes = {"reclaimed": msgspec.to_builtins(reclaims(decision))}
         try:
@@ -120,11 +120,14 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
             log.warning("cannot record what a queue reclaims", queue=name, error=str(fault))
 
 
-def changes_from(before: Any, wanted: Json, ours: Iterable[Condition], numbers: bool) -> Json:
-    """Return the fields of a status that differ. Conditions of other controllers stay as they are."""
+def changes_from(before: Any, wanted: Json, own_conditions: Iterable[Condition], numbers: bool) -> Json:
+    """Return the fields of a status that differ. Conditions of other controllers stay as they are.
+
+    `numbers`: whether fields with mere numbers count, too.
+    """
     conditions = {condition.type: condition for condition in before.conditions or ()}
-    for now in ours:
-        conditions[now.type] = with_transition_time(now, conditions.get(now.type))
+    for own in own_conditions:
+        conditions[own.type] = with_transition_time(own, conditions.get(own.type))
     return {
         name: amounts_patch(getattr(before, name), value)
         for name, value in (wanted | {"conditions": list(conditions.values())}).items()
@@ -135,9 +138,10 @@ def changes_from(before: Any, wanted: Json, ours: Iterable[Condition], numbers: 
 def amounts_patch(before: Any, value: Any) -> Any:
     """Return a merge patch of amounts, in which nulls remove the resources that are gone."""
     if isinstance(value, QueueReservation):
-        return {"nodes": value.nodes, "resource": amounts_patch(before and before.resource, value.resource)}
-    gone = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
-    return gone | value if gone else msgspec.to_builtins(value)
+        amounts_before = before.resource if before else None
+        return {"nodes": value.nodes, "resource": amounts_patch(amounts_before, value.resource)}
+    nulls = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
+    return nulls | value if nulls else msgspec.to_builtins(value)
 
 
 def as_quantities(amounts: Mapping[str, float]) -> dict[str, str | int]:
@@ -164,6 +168,7 @@ class QueueController(PacedController[str], Generic[T]):
         self._next.clear()
 
     def _on_change(self, key: str) -> None:
+        """Queue a changed object; forget one that is gone."""
         self._parked.pop(key, None)
         if self._copies.get(key) is None:
             self._queue.forget(key)
@@ -200,7 +205,7 @@ class QueueStatusController(QueueController[QueueCopy]):
     def prepare(self) -> None:
         super().prepare()
         self._published: Mapping[str, QueueDecision] = {}
-        self._shared = False  # whether Volcano's scheduler writes the numbers
+        self._volcano_writes_numbers = False
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
@@ -208,8 +213,9 @@ class QueueStatusController(QueueController[QueueCopy]):
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
         before, self._published = self._published, decisions.queues
-        if self._shared is not (shared := bool(self._ledger.pods.left)):
-            self._shared, before = shared, {}
+        volcano_writes = bool(self._ledger.pods.unmanaged)
+        if self._volcano_writes_numbers is not volcano_writes:
+            self._volcano_writes_numbers, before = volcano_writes, {}
             self._parked.clear()
         for name in changed_keys(decisions.queues, before):
             decision = decisions.queues.get(name)
@@ -236,11 +242,11 @@ class QueueStatusController(QueueController[QueueCopy]):
             return self._queue.add(name)
         queue, meta = copy.queue, copy.queue.metadata
         version = {"resourceVersion": meta.resource_version}
-        if decision.mark is not Mark.KEEP:
-            annotations = {CLOSED_BY_PARENT: "true" if decision.mark is Mark.PUT else None}
+        if decision.mark is not AnnotationStep.KEEP:
+            annotations = {CLOSED_BY_PARENT: "true" if decision.mark is AnnotationStep.PUT else None}
             patch = {"metadata": {**version, "annotations": annotations}}
             return self._cluster.patch_queue(meta.name, meta.uid, patch)
-        changes = status_changes(queue, decision, numbers=not self._shared)
+        changes = status_changes(queue, decision, numbers=not self._volcano_writes_numbers)
         state = changes.pop("state", None)
         if state is not None:
             set_state, seen = self._cluster.set_queue_status_state, meta.resource_version
@@ -256,7 +262,7 @@ class QueueStatusController(QueueController[QueueCopy]):
 
     def _report_unmet(self, queue: Queue, decision: QueueDecision) -> None:
         before = condition(queue.status.conditions, GUARANTEE_UNMET)
-        now = next(it for it in conditions_of(decision) if it.type == GUARANTEE_UNMET)
+        now = next(each for each in conditions_of(decision) if each.type == GUARANTEE_UNMET)
         if now.holds and (before is None or before.status != "True"):
             reference = queue_reference(queue.metadata.name, queue.metadata.uid)
             self._recorder.record(reference, WARNING, EventReason.GUARANTEE_UNMET, now.message)
@@ -268,8 +274,8 @@ class QueueStatusController(QueueController[QueueCopy]):
         """
         if queue.metadata.uid != decision.uid:
             return False
-        numbers = numbers and not self._shared
-        return decision.mark is not Mark.KEEP or bool(status_changes(queue, decision, numbers=numbers))
+        changes = status_changes(queue, decision, numbers=numbers and not self._volcano_writes_numbers)
+        return bool(changes) or decision.mark is not AnnotationStep.KEEP
 
 
 def _state(decision: QueueDecision) -> tuple[object, ...]:

@@ -270,7 +270,7 @@ class Barrier:
                 elif pod.node:
                     hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
         if self._waiting_calls():
-            self._ledger.record_asked()
+            self._ledger.record_scheduler_call()
 
     def stop(self) -> None:
         """Answer all waiting calls now, and refuse later ones."""
@@ -284,7 +284,7 @@ class Barrier:
         Where the API server refuses the binding for good, the start of the group has failed.
         """
         if hold.barred:
-            self._ledger.assumed.record_barred(hold.pod.uid, hold.barred)
+            self._ledger.assumed.record_binding_refused(hold.pod.uid, hold.barred)
         self._ledger.assumed.release(hold.pod.uid, hold.token)
 
     def held(self) -> list[Hold]:

@@ -27,8 +27,8 @@ from extender.verbs.barrier import Barrier
 _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
 _THREADS = 8
-_REQUEST = 1.0  # seconds; for preempt, the scheduler waits three seconds for the answer
-_ALTOGETHER = 2.0  # seconds, including the wait for a thread
+_TIMEOUT = 1.0  # seconds; for preempt, the scheduler waits three seconds for the answer
+_LOOKUP_TIMEOUT = 2.0  # seconds, including the wait for a thread
 
 
 class Lookups:
@@ -46,8 +46,8 @@ class Lookups:
         """
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(_ALTOGETHER):
-                return await loop.run_in_executor(self._threads, self._cluster.pod, namespace, name, _REQUEST)
+            async with asyncio.timeout(_LOOKUP_TIMEOUT):
+                return await loop.run_in_executor(self._threads, self._cluster.pod, namespace, name, _TIMEOUT)
         except TimeoutError:
             raise Unreachable from None
 
@@ -59,9 +59,10 @@ class SchedulerVerbs:
         self._lookups = Lookups(cluster)
 
     def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult:
-        self._ledger.record_asked()
+        """Answer with the nodes that the pod may get, or with the reason why none."""
+        self._ledger.record_scheduler_call()
         offered = _given(args.node_names)
-        if self._ledger.pods.is_left(args.pod.spec.scheduler_name):
+        if self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
             metrics.refused()
             if offered is None:
                 return protocol.FilterResult(error=held.LEFT)
@@ -91,7 +92,7 @@ class SchedulerVerbs:
         return [protocol.HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
     async def bind(self, args: protocol.BindingArgs, caller: Caller) -> protocol.BindingResult:
-        self._ledger.record_asked()
+        self._ledger.record_scheduler_call()
         error = await self._bind(args, caller)
         if error:
             metrics.refused()
@@ -99,7 +100,7 @@ class SchedulerVerbs:
 
     async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult:
         """Return the allowed preemption: member pods never preempt, others break no gang or start."""
-        if self._ledger.pods.owns(args.pod) or self._ledger.pods.is_left(args.pod.spec.scheduler_name):
+        if self._ledger.pods.owns(args.pod) or self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
             return protocol.PreemptionResult({})
         candidates = args.node_name_to_meta_victims
         if candidates is None:  # the scheduler sent whole pods
@@ -117,6 +118,7 @@ class SchedulerVerbs:
         return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in clear})
 
     async def _bind(self, args: protocol.BindingArgs, caller: Caller) -> str:
+        """Bind a pod once its group may start; return an error for the scheduler, or empty."""
         pod = self._ledger.pods.get(Uid(args.pod_uid))
         if pod is None:
             return await self._why_unknown(args)
@@ -124,7 +126,7 @@ class SchedulerVerbs:
             return held.ANOTHER_UID
         if pod.node:
             return held.ALREADY_BOUND
-        if self._ledger.pods.is_left(pod.scheduler):
+        if self._ledger.pods.is_unmanaged(pod.scheduler):
             return held.LEFT
         if not pod.group:
             return held.NOT_OURS

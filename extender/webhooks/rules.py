@@ -63,6 +63,7 @@ from extender.domain.admission.queues import (
 from extender.domain.admission.submission import (
     Destination,
     QueueLookup,
+    annotate,
     destination_of_group,
     destination_of_other_group,
     destination_of_pod,
@@ -71,7 +72,6 @@ from extender.domain.admission.submission import (
     job_queue_default,
     pod_defaults,
     queue_named_in,
-    recorded,
     review_budgets,
     review_entry,
     review_growth,
@@ -438,15 +438,15 @@ class AdmissionRules:
             return ReviewOutcome()
         author = _author(request)
         if not users or not entry.is_restricted(to):
-            return ReviewOutcome(patch=recorded(meta, author))
+            return ReviewOutcome(patch=annotate(meta, author))
         if faults := entry.review_use(to, *users):
             warnings = [f"it will wait: {fault}" for fault in faults]
-            return ReviewOutcome(warnings=warnings, patch=recorded(meta, author))
-        return ReviewOutcome(patch=recorded(meta, {**use_record(to.queue, kind.kind), **author}))
+            return ReviewOutcome(warnings=warnings, patch=annotate(meta, author))
+        return ReviewOutcome(patch=annotate(meta, {**use_record(to.queue, kind.kind), **author}))
 
     def record_author(self, request: ReviewRequest) -> ReviewOutcome:
         """Record the author of an object whose pods enter its queue."""
-        return ReviewOutcome(patch=recorded(read(request.object, AnyObject).metadata, _author(request)))
+        return ReviewOutcome(patch=annotate(read(request.object, AnyObject).metadata, _author(request)))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod, user = _with_namespace(read(request.object, NewPod), request), request.user_info.username

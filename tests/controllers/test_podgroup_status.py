@@ -366,10 +366,10 @@ def test_a_status_that_is_overwritten_repeatedly_is_corrected_with_growing_pause
 def test_a_group_that_may_be_volcanos_is_written_when_it_has_ended() -> None:
     """The PodGroup of a waiting Volcano Job, which creates no pods for it while it is Pending."""
     with desk(node("a"), builders.group("g", 2)) as bench:
-        bench.ledger.pods.set_left(frozenset({"volcano"}))
+        bench.ledger.pods.set_unmanaged(frozenset({"volcano"}))
         bench.settle()
         assert bench.look() == []
-        bench.ledger.pods.set_left(frozenset())
+        bench.ledger.pods.set_unmanaged(frozenset())
         bench.settle()
         (patch,) = bench.look()
         assert status_of(patch)[0] == "Inqueue"

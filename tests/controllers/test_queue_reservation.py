@@ -4,7 +4,7 @@ from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueueReclaimed, QueueReservation, QueueStatus
 from extender.controllers.queue_status import status_changes
 from extender.domain.model.records import GroupKey, Uid
-from extender.domain.queues.records import LosingTo, Reclaimed, queue_record
+from extender.domain.queues.records import Reclaimed, ReclaimKey, queue_record
 from extender.domain.snapshot.decisions import QueueDecision
 from extender.domain.snapshot.group_info import Reservation
 
@@ -35,7 +35,7 @@ def test_a_reservation_is_written_once_and_removed_when_it_ends() -> None:
 
 
 def test_reclaimed_amounts_are_written_and_read_by_the_next_process() -> None:
-    taken = {LosingTo("rich", "team"): Reclaimed(GroupKey("team/x"), "2026-01-01T00:00:00Z", 2)}
+    taken = {ReclaimKey("rich", "team"): Reclaimed(GroupKey("team/x"), "2026-01-01T00:00:00Z", 2)}
     decision = QueueDecision("q", "Open", 1, "", {}, {}, {}, {}, 0.0, reclaimed=taken)
     about = {"queue": "rich", "group": "team/x", "at": "2026-01-01T00:00:00Z", "inVain": 2}
     assert status_changes(Queue(Meta("q")), decision)["reclaimed"] == [about]

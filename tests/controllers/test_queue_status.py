@@ -283,11 +283,11 @@ def test_an_unknown_state_says_what_to_do(desk: Desk) -> None:
 
 
 def test_while_pods_are_left_to_volcano_numbers_are_not_written(desk: Desk) -> None:
-    desk.ledger.pods.set_left(frozenset({"volcano"}))
+    desk.ledger.pods.set_unmanaged(frozenset({"volcano"}))
     desk.rest()
     status = desk.status()
     assert (status.state, status.inqueue, status.share, status.allocated) == ("Open", None, None, None)
-    desk.ledger.pods.set_left(frozenset())
+    desk.ledger.pods.set_unmanaged(frozenset())
     desk.rest()
     assert (desk.status().inqueue, desk.status().share) == (1, 1.0)
 

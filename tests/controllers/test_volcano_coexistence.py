@@ -45,7 +45,7 @@ class Yielding(Bench):
         """After a look at the Lease."""
         with capture_logs():
             self.yielder.scheduler.look_at_lease()
-        return self.ledger.pods.is_left(VOLCANO)
+        return self.ledger.pods.is_unmanaged(VOLCANO)
 
     def gates(self) -> list[Call]:
         self.api.calls = []
@@ -109,7 +109,7 @@ def test_an_unreadable_lease_is_reported_and_counts_as_absent() -> None:
     with yielding() as bench, capture_logs() as logs:
         bench.api.fail("lease", Forbidden(403))
         bench.yielder.scheduler.look_at_lease()
-        assert not bench.ledger.pods.is_left(VOLCANO)
+        assert not bench.ledger.pods.is_unmanaged(VOLCANO)
     assert any(line["log_level"] == "warning" for line in logs)
 
 
@@ -151,11 +151,11 @@ def test_while_volcanos_scheduler_has_a_pod_on_a_node_its_pods_are_left_to_it(ph
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         bench.yielder.scheduler.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
-        assert bench.ledger.pods.is_left(VOLCANO)
+        assert bench.ledger.pods.is_unmanaged(VOLCANO)
         assert bench.yielder.text().endswith("(volcano-scheduler-1)")
         assert bench.after(5 * DURATION).yields()
         bench.yielder.scheduler.forget_pod(Uid("uid-volcano-scheduler-1"), NAMESPACE)
-        assert not bench.ledger.pods.is_left(VOLCANO)
+        assert not bench.ledger.pods.is_unmanaged(VOLCANO)
 
 
 @each_of(
@@ -167,7 +167,7 @@ def test_other_pods_are_no_sign_of_volcano(not_at_work: Pod) -> None:
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         bench.yielder.scheduler.see_pod(not_at_work)
-        assert not bench.ledger.pods.is_left(VOLCANO)
+        assert not bench.ledger.pods.is_unmanaged(VOLCANO)
 
 
 def test_pods_of_other_namespaces_are_no_sign_of_volcano() -> None:
@@ -177,7 +177,7 @@ def test_pods_of_other_namespaces_are_no_sign_of_volcano() -> None:
         found = pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase="Running")
         elsewhere = replace(found, metadata=replace(found.metadata, namespace="elsewhere"))
         bench.yielder.scheduler.see_pod(elsewhere)
-        assert not bench.ledger.pods.is_left(VOLCANO)
+        assert not bench.ledger.pods.is_unmanaged(VOLCANO)
 
 
 def test_the_end_of_volcanos_pod_returns_its_pods_to_muster() -> None:
@@ -185,7 +185,7 @@ def test_the_end_of_volcanos_pod_returns_its_pods_to_muster() -> None:
         assert not bench.yields()
         for phase, left in (("Running", True), ("Failed", False)):
             bench.yielder.scheduler.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
-            assert bench.ledger.pods.is_left(VOLCANO) is left
+            assert bench.ledger.pods.is_unmanaged(VOLCANO) is left
 
 
 def test_before_the_first_look_volcanos_pods_are_left_unchanged() -> None:
@@ -193,7 +193,7 @@ def test_before_the_first_look_volcanos_pods_are_left_unchanged() -> None:
     bench.api.fail("lease", *[Unreachable("down")] * 10)
     bench.yielder.start()
     try:
-        assert bench.ledger.pods.is_left(VOLCANO)
+        assert bench.ledger.pods.is_unmanaged(VOLCANO)
         assert "not known yet" in bench.yielder.text()
     finally:
         bench.yielder.stop()

@@ -120,7 +120,7 @@ class Model:
 
     def cycle(self) -> None:
         """Decide until nothing changes; what follows from decisions happens at once."""
-        self.ledger.record_asked()
+        self.ledger.record_scheduler_call()
         for _ in range(20):
             version = self.ledger.version
             self.ledger.publish(decide(self.ledger.snapshot()))

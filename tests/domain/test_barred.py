@@ -17,7 +17,7 @@ def refuse(world: World, group: str, *members: str) -> World:
         world.hold(name, world.plan(group)[name])
     for claim in world.confirm(group).posting:
         if claim.pod.name in members:
-            world.ledger.assumed.record_barred(claim.pod.uid, "refused: site policy")
+            world.ledger.assumed.record_binding_refused(claim.pod.uid, "refused: site policy")
             world.ledger.assumed.release(Uid(claim.pod.uid), claim.token)
         else:
             world.bind(claim.pod.name, claim.node)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.domain.model.resources import asked, offered
+from extender.domain.model.resources import offered, requested_amounts
 from extender.domain.queues.share_tree import EPSILON, QueueDemand, exceeded_dimensions, share
 from tests.rows import each_of
 from tests.sharing import divide
@@ -21,7 +21,7 @@ def claimant(case: Mapping[str, Any]) -> QueueDemand:
     return QueueDemand(
         case["name"],
         case["weight"],
-        asked(case.get("request")),
+        requested_amounts(case.get("request")),
         offered(capability) if capability else None,
         offered(case.get("guarantee")),
         groups=case.get("podGroups", 1) > 0,
@@ -43,7 +43,7 @@ def test_cases_of_the_field(case: dict[str, Any]) -> None:
             assert given_.ceiling[resource] == pytest.approx(amount, abs=EPSILON), (name, resource)
     for each in case["queues"]:
         if (expected := case["expect"].get("share", {}).get(each["name"])) is not None:
-            held = asked(each.get("allocated"))
+            held = requested_amounts(each.get("allocated"))
             assert share(held, shares[each["name"]].deserved) == pytest.approx(expected)
 
 

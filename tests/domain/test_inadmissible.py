@@ -396,7 +396,7 @@ def test_decisions_are_stale_without_the_alert_on_new_allocations(monkeypatch: p
     """Evaluate one group of each bucket again where anything is allocated."""
     world = short().add(gang("first", 1, queue="q", cpu="0.5", priority=9))
     assert is_as_from_nothing(world)
-    monkeypatch.setattr(inadmissible.InadmissibleGroups, "_has_to_be_alert", lambda *_: False)
+    monkeypatch.setattr(inadmissible.InadmissibleGroups, "_has_to_evaluate_all_classes", lambda *_: False)
     assert not is_as_from_nothing(world)
 
 

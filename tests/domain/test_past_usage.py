@@ -14,7 +14,7 @@ from extender.api.objects.queues import Queue, QueueStatus, QueueUsage
 from extender.api.units import timestamp_at
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.queues.past_usage import HeldAmounts, PastUsage, UsageMeter, UsedBy, parts_of
+from extender.domain.queues.past_usage import HeldAmounts, PastUsage, UsageKey, UsageMeter, parts_of
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue
 from tests.domain.world import LIMITS, World, comparable, gang
@@ -23,7 +23,7 @@ from tests.rows import each_of
 
 HOUR = 3600.0
 RETENTION = replace(LIMITS, usage_half_life=HOUR)
-Q = UsedBy("q")
+Q = UsageKey("q")
 
 
 def test_usage_of_a_half_life_ago_counts_half() -> None:
@@ -61,9 +61,9 @@ def test_small_usages_in_a_large_cluster_add_up() -> None:
 def test_parts_are_of_the_resource_of_which_it_is_the_most_for_queue_user_and_namespace() -> None:
     total = {"cpu": 10, "gpu": 8, "pods": 10}
     parts = parts_of(HeldAmounts("q", "alice", "team", {"cpu": 2, "gpu": 4}), total)
-    assert parts == dict.fromkeys((Q, UsedBy("q", user="alice"), UsedBy("q", namespace="team")), 0.5)
+    assert parts == dict.fromkeys((Q, UsageKey("q", user="alice"), UsageKey("q", namespace="team")), 0.5)
     parts = parts_of(HeldAmounts("q", "", "team", {"cpu": 1, "pods": 9}), total)
-    assert parts == dict.fromkeys((Q, UsedBy("q", namespace="team")), 0.1)
+    assert parts == dict.fromkeys((Q, UsageKey("q", namespace="team")), 0.1)
 
 
 A_GROUP = GroupKey("team/g")

@@ -9,11 +9,11 @@ from extender.api.objects.queues import Queue
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.records import QueueRecord, queue_record
 from extender.domain.queues.states import (
-    Mark,
+    AnnotationStep,
     QueueAction,
+    annotation_step,
     closed_above,
     desired_state,
-    mark_of,
     read_state,
     state_of,
 )
@@ -44,8 +44,8 @@ OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
     ("Ajar", OPEN, UNKNOWN, UNKNOWN),
 )
 def test_the_state_of_a_queue(spec: str, status: str, with_groups: str, without: str) -> None:
-    wished = desired_state(queue_record(queue("q", spec_state=spec, status_state=status)))
-    assert (state_of(wished, True), state_of(wished, False)) == (with_groups, without)
+    desired = desired_state(queue_record(queue("q", spec_state=spec, status_state=status)))
+    assert (state_of(desired, True), state_of(desired, False)) == (with_groups, without)
 
 
 @each_of(("", OPEN), (OPEN, OPEN), (CLOSED, CLOSED), (UNKNOWN, UNKNOWN), ("open", None))
@@ -110,8 +110,8 @@ class Tree:
     def _write(self, name: str, decision: QueueDecision) -> None:
         """Only one of the two is written at a time, the mark first, as if a crash came between them."""
         now = self.records[name]
-        if decision.mark is not Mark.KEEP:
-            marks = {keys.CLOSED_BY_PARENT: "true"} if decision.mark is Mark.PUT else {}
+        if decision.mark is not AnnotationStep.KEEP:
+            marks = {keys.CLOSED_BY_PARENT: "true"} if decision.mark is AnnotationStep.PUT else {}
             now = replace(now, metadata=replace(now.metadata, annotations=marks))
         else:
             now = replace(now, status=replace(now.status, state=decision.state))
@@ -231,11 +231,11 @@ def test_records_and_states_settle(records: dict[str, QueueRecord]) -> None:
 
 def _written(name: str, records: dict[str, QueueRecord]) -> QueueRecord:
     now, below = records[name], bool(closed_above(name, records))
-    match mark_of(now, below):
-        case Mark.KEEP:
+    match annotation_step(now, below):
+        case AnnotationStep.KEEP:
             return replace(now, status_state=str(state_of(desired_state(now), False, now.flagged and below)))
         case mark:
-            return replace(now, flagged=mark is Mark.PUT)
+            return replace(now, flagged=mark is AnnotationStep.PUT)
 
 
 # ---- groups of a queue that is gone

@@ -8,7 +8,7 @@ import pytest
 from extender.api import keys
 from extender.api.objects.pods import PodSpec
 from extender.api.units import BadQuantity
-from extender.domain.model.resources import asked, is_counted, offered, pod_requests, show
+from extender.domain.model.resources import is_counted, offered, pod_requests, requested_amounts, show
 from tests.rows import each_of
 
 
@@ -133,7 +133,7 @@ def test_capacities_are_rounded_down_and_keep_zeros() -> None:
         "memory": 0,
         "x.io/gpu": 1,
     }
-    assert asked(None) == {}
+    assert requested_amounts(None) == {}
 
 
 @each_of(

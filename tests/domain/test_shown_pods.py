@@ -318,7 +318,7 @@ def test_a_pod_that_is_refused_again_and_again_is_not_shown_in_a_loop() -> None:
 def test_pods_that_are_left_to_another_scheduler_disappear() -> None:
     world = through_proxy(nodes("a", "b"), gang("g", 2, gated=False))
     world.shows()
-    world.ledger.pods.set_left(frozenset({SCHEDULER}))
+    world.ledger.pods.set_unmanaged(frozenset({SCHEDULER}))
     assert world.settle().shows() == {"g-0": None, "g-1": None}
     assert world.ledger.shown.appearance_of(Uid("uid-g-0")) is None
 

@@ -206,13 +206,13 @@ def test_a_pending_pod_with_terms_does_not_slow_down_the_placement_of_others() -
         nodes("a", "b"), pod("wide", affinity=anti_affinity(app="x")), gang("g", 3, labels={"app": "x"})
     )
     members = [record(world, f"g-{n}") for n in range(3)]
-    assert not space(world).affinity.particular(members)
-    assert space(world).affinity.particular([*members, record(world, "wide")]) == {
+    assert not space(world).affinity.interdependent(members)
+    assert space(world).affinity.interdependent([*members, record(world, "wide")]) == {
         *(member.uid for member in members),
         record(world, "wide").uid,
     }
     world.bind("wide", "a")
-    assert len(space(world).affinity.particular(members)) == 3
+    assert len(space(world).affinity.interdependent(members)) == 3
     assert placed(world, "g-0", "g-1", "g-2") == {"g-0": "b", "g-1": "b", "g-2": "b"}
 
 
@@ -268,8 +268,8 @@ def crowded(draw: st.DrawFn) -> World:
 def state(space_: Planner, pods: list[PodRecord]) -> list[object]:
     """Return the free capacity, and the nodes that each pod could go to."""
     affinity = space_.affinity
-    where = [(affinity.is_particular(pod), affinity.admit(pod).tolist()) for pod in pods]
-    return [space_.capacity.left.tolist(), *where]
+    where = [(affinity.is_interdependent(pod), affinity.admit(pod).tolist()) for pod in pods]
+    return [space_.capacity.free.tolist(), *where]
 
 
 @given(crowded(), st.booleans(), st.booleans())
@@ -383,7 +383,7 @@ def test_placed_pods_fit_and_keep_apart(world: World, spread: bool) -> None:
     assert spread or space(world).place(pods) is None or space(world).place(pods, apart=True) is not None
     space_ = space(world)
     plan = space_.place(pods, partly=True, apart=spread) or {}
-    assert (space_.capacity.left >= np.minimum(space(world).capacity.left, 0)).all()
+    assert (space_.capacity.free >= np.minimum(space(world).capacity.free, 0)).all()
     on = {name: [each for each in pods if plan.get(each.uid) == name] for name in world.nodes}
     for name, there in on.items():
         guards = [each for each in there if each.shape.constraints.anti_affinity]
@@ -401,7 +401,7 @@ def test_placement_by_name_agrees_with_planning(world: World) -> None:
     first = record(world, "new0")
     plan = space(world).place([first])
     for name in world.nodes:
-        took = space(world).take_node(first, name)
+        took = space(world).allocate_on_node(first, name)
         assert not (took and plan is None)
         assert took or plan is None or plan[first.uid] != name
-    assert not space(world).take_node(first, "unheard")
+    assert not space(world).allocate_on_node(first, "unheard")

@@ -69,7 +69,7 @@ def test_the_pods_that_a_term_selects_are_found_by_their_labels(
         assert sets.selected_by(term) == there
     for pod, node in records:
         sets.count(pod, node, -1)
-    assert not sets._in
+    assert not sets._by_namespace
 
 
 @given(
@@ -168,7 +168,7 @@ def test_a_namespace_may_have_so_many_terms_and_wide_ones_count_for_many() -> No
     for number in range(1, most):
         terms.unwatch(Uid(f"uid-{number}"))
     assert not terms._weight
-    assert not terms._brought
+    assert not terms._first_namespace
 
 
 def test_a_copy_stays_as_it_is() -> None:

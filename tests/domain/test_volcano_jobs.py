@@ -221,7 +221,7 @@ def test_no_controller_is_asked_about_refused_pods_of_a_volcano_job() -> None:
     world.work().pass_time(60)
     managed = world.settle().ledger.managed_job(key_of("j"))
     assert managed is not None
-    assert (managed.lacks_pods, managed.asks_at) == (True, None)
+    assert (managed.lacks_pods, managed.next_lookup_at) == (True, None)
     world.ledger.record_refusal(key_of("j"), "exceeded quota: q")
     world.work()
     assert world.suspended("j")

@@ -205,7 +205,7 @@ class World:
         """Move to a time, with a scheduler that asks about some pod every few seconds."""
         while self.scheduler_asks and self.now < until:
             self.now = min(self.now + 5.0, until)
-            self.ledger.record_asked()
+            self.ledger.record_scheduler_call()
         self.now = until
 
     # ---- deciding
@@ -223,7 +223,7 @@ class World:
         that starts or evicts anything.
         """
         if self.scheduler_asks:
-            self.ledger.record_asked()
+            self.ledger.record_scheduler_call()
         left = self.cycles
         for _ in range(_MOST_CYCLES):
             before, version = self.decisions, self.ledger.version
@@ -323,7 +323,7 @@ class World:
     def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
         """Answer a filter call, by default with all nodes offered."""
         uid = Uid(self.pods[name].metadata.uid)
-        self.ledger.record_asked()
+        self.ledger.record_scheduler_call()
         return self.ledger.assumed.assume(uid, list(self.nodes) if offered is None else offered)
 
     def hold(self, name: str, node: str) -> Reason | None:

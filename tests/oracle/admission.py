@@ -145,14 +145,14 @@ class Turn:
         return in_sum(self.pods[: self.group.needed], self.capacity)
 
     @cached_property
-    def could_stand_alone(self) -> bool:
+    def fits_empty_cluster(self) -> bool:
         return some_fit(self.pods, self.group.needed, left(self.state.nodes, ()))
 
     @cached_property
     def can_never_start(self) -> bool:
         """Return whether it is too large, even if nothing else ran, and no other group of any queue."""
         group = self.group
-        is_too_large = not self.could_stand_alone or group.needed > self.state.window
+        is_too_large = not self.fits_empty_cluster or group.needed > self.state.window
         return is_too_large or self.shares.is_never_below_ceiling(group.queue, group.asks)
 
     @property

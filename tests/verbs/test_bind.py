@@ -118,5 +118,5 @@ def test_a_taint_that_the_pod_tolerates_is_no_hindrance() -> None:
 
 def test_a_pod_that_is_left_to_another_scheduler_is_refused() -> None:
     stage = Stage(node("a"), pod("p"))
-    stage.ledger.pods.set_left(frozenset({SCHEDULER}))
+    stage.ledger.pods.set_unmanaged(frozenset({SCHEDULER}))
     assert refusal(stage) == LEFT

@@ -188,7 +188,7 @@ def test_neither_nodes_nor_names_means_no_nodes() -> None:
 
 def test_pods_that_are_left_to_another_scheduler_are_refused_and_neither_scored_nor_let_evict() -> None:
     stage = Stage(nodes("a", "b"), pod("p"))
-    stage.ledger.pods.set_left(frozenset({SCHEDULER}))
+    stage.ledger.pods.set_unmanaged(frozenset({SCHEDULER}))
     args = ExtenderArgs(stage.pods["p"], node_names=raw(["b", "a"]))
     assert stage.verbs.filter(args) == FilterResult(node_names=[], failed_and_unresolvable_nodes={"b": LEFT})
     assert stage.verbs.prioritize(args) == []

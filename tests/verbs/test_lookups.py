@@ -42,7 +42,7 @@ def test_a_look_up_returns_the_pod_or_the_refusal() -> None:
 
 
 def test_many_look_ups_in_a_slow_api_server_share_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs, "_ALTOGETHER", 0.1)
+    monkeypatch.setattr(verbs, "_LOOKUP_TIMEOUT", 0.1)
     api = Slow()
     found = asyncio.run(answers(Lookups(api), 500))
     assert {type(each) for each in found} == {Unreachable}

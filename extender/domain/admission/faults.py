@@ -146,35 +146,35 @@ _ANNOTATED = (
 )
 
 
-def ignored_fields(group: str, kind: str, thing: Mapping[str, Any]) -> list[str]:
+def ignored_fields(group: str, kind: str, obj: Mapping[str, Any]) -> list[str]:
     """Return a warning for each field of a new object that Muster ignores, for its user."""
     found: list[str] = []
     for path, instead in _FIELDS.get((group, kind), {}).items():
-        found += [f"{field}: accepted and ignored; {instead}" for field, _ in _values_at(thing, path)]
+        found += [f"{field}: accepted and ignored; {instead}" for field, _ in _values_at(obj, path)]
     for path in _ANNOTATED:
-        for field, annotations in _values_at(thing, path):
+        for field, annotations in _values_at(obj, path):
             given = annotations if isinstance(annotations, dict) else ()
             named = [key for key in given if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
             found += [f"{field}[{key[:100]}]: accepted and ignored; {_TOPOLOGY}" for key in named]
     return found[:_MOST_WARNINGS]
 
 
-def _values_at(thing: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
+def _values_at(value: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values at a path, without empty ones, and their fields."""
     if not path:
-        if thing:
-            yield field, thing
+        if value:
+            yield field, value
     elif path[0] == _ALL:
-        for number, item in enumerate(thing if isinstance(thing, list) else ()):
+        for number, item in enumerate(value if isinstance(value, list) else ()):
             yield from _values_at(item, path[1:], f"{field}[{number}]")
-    elif isinstance(thing, dict):
-        yield from _values_at(thing.get(path[0]), path[1:], f"{field}.{path[0]}".lstrip("."))
+    elif isinstance(value, dict):
+        yield from _values_at(value.get(path[0]), path[1:], f"{field}.{path[0]}".lstrip("."))
 
 
-def review_on_lost_domain(thing: Json) -> Iterator[Fault]:
+def review_on_lost_domain(obj: Json) -> Iterator[Fault]:
     """Yield a fault for each unknown value of the annotation on an object or its pod templates."""
     for path in _ANNOTATED:
-        for field, annotations in _values_at(thing, path):
+        for field, annotations in _values_at(obj, path):
             written = annotations.get(keys.ON_LOST_DOMAIN) if isinstance(annotations, dict) else None
             if written not in (None, keys.WAIT, keys.RESTART):
                 text = f"invalid value {str(written)[:60]!r}: must be {keys.WAIT} or {keys.RESTART}"
@@ -210,17 +210,17 @@ class KnownLevels(NamedTuple):
     is_label: Callable[[str], bool]
 
 
-def named_levels(thing: Json) -> Iterator[NamedLevel]:
+def named_levels(obj: Json) -> Iterator[NamedLevel]:
     """Yield the levels that an object names. Of several levels for a part, the first one counts."""
     for topology in _NETWORK_TOPOLOGIES:
-        for field, written in _values_at(thing, topology):
+        for field, written in _values_at(obj, topology):
             given = written if isinstance(written, dict) else {}
             if (tier := given.get("highestTierName") or given.get("highestTierAllowed")) is not None:
                 yield NamedLevel(field, f"tier:{tier}", _LEVELS, field.replace("spec.networkTopology", ""))
-    for field, level in _values_at(thing, ("spec", "schedulingConstraints", "topology", _ALL, "key")):
+    for field, level in _values_at(obj, ("spec", "schedulingConstraints", "topology", _ALL, "key")):
         yield NamedLevel(field, str(level), _LEVELS, "")
     for path in _ANNOTATED:
-        for field, annotations in _values_at(thing, path):
+        for field, annotations in _values_at(obj, path):
             given = annotations if isinstance(annotations, dict) else {}
             scope = field.removesuffix("metadata.annotations")
             for part, both in _LEVELS.items():
@@ -240,10 +240,11 @@ def unknown_levels(named: Iterable[NamedLevel], known: KnownLevels) -> Iterator[
 def contradicting_levels(named: Iterable[NamedLevel]) -> Iterator[str]:
     """Yield a warning for each level that does not count, since another field names another one."""
     counting: dict[tuple[str, str], NamedLevel] = {}
-    for it in named:
-        first, *_ = [counting.setdefault((it.scope, part), it) for part in it.parts]
-        if first.level != it.level:
-            yield f"{it.field}: {it.level[:100]!r} does not count: {first.field} names {first.level[:100]!r}"
+    for each in named:
+        firsts = [counting.setdefault((each.scope, part), each) for part in each.parts]
+        first, level = firsts[0], each.level
+        if level != first.level:
+            yield f"{each.field}: {level[:100]!r} does not count: {first.field} names {first.level[:100]!r}"
 
 
 def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[str]:
@@ -268,6 +269,7 @@ def _scheduler_of(part: JobPodSet) -> str:
 
 
 def _created_in_turn(stateful_set: Json, part: JobPodSet) -> Iterator[str]:
+    """Yield the fault of a gang whose pods are only created one after the other."""
     policy = value_at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
     gang = scaled_gang(value_at(stateful_set, _ANNOTATIONS) or {}, part.count, policy)
     template = (value_at(part.template, _ANNOTATIONS) or {}).get(keys.MIN_MEMBER, "")

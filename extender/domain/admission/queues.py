@@ -16,9 +16,6 @@ from extender.domain.queues.flavors import resolve
 from extender.domain.queues.records import MOST_OVERSELL, QueueRecord, queue_record
 from extender.domain.queues.tree import QueueTree
 
-# Comparison of a queue with the queues around it, but not with root, which is the whole cluster. A resource
-# that a queue does not list is unlimited in a capability and 0 in a guarantee or a deserved amount.
-
 
 def _parent_of(queue: Queue) -> str:
     """Return the parent, or an empty name for a queue directly below root."""
@@ -65,7 +62,11 @@ def _recorded_amounts(queue: QueueRecord) -> _Amounts:
 
 
 def review_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
-    """Yield the fault of the first amount that contradicts other queues, if amounts or parent are new."""
+    """Yield the fault of the first amount that contradicts other queues, if amounts or parent are new.
+
+    Root, which is the whole cluster, is not compared. A resource that a queue does not list is unlimited in
+    a capability and 0 in a guarantee or a deserved amount.
+    """
     if queue.metadata.name == ROOT_QUEUE:
         return
     if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
@@ -85,8 +86,8 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
                 text += f"the capability of queue {owner!r} above it"
                 yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
         siblings = [_recorded_amounts(tree.queues[each]) for each in tree.children(parent) if each != name]
-        for code, field, made, most in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
-            text = f"the sum with its siblings is {made}: must be at most {most}, "
+        for code, field, sums, most in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
+            text = f"the sum with its siblings is {sums}: must be at most {most}, "
             yield Fault(code, field, f"{text}that of their parent {parent!r}")
     for resource, amount in own.capability.items():
         for child in tree.children(name):
@@ -96,8 +97,8 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
                 text += f"the capability of queue {owner!r} below it"
                 yield Fault(Code.CAPABILITY_BELOW_DESCENDANT, f"spec.capability[{resource}]", text)
     children = [_recorded_amounts(tree.queues[child]) for child in tree.children(name)]
-    for code, field, made, got in _sums_above(children, own):
-        text = f"invalid value {got}: must be at least {made}, the sum of the queues directly below it"
+    for code, field, sums, most in _sums_above(children, own):
+        text = f"invalid value {most}: must be at least {sums}, the sum of the queues directly below it"
         yield Fault(code, field, text)
 
 
@@ -152,18 +153,19 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
     if before is not None and queue.spec.flavors == before.spec.flavors:
         return
     flavors = resolve(queue_record(queue).flavors, tree.shared_flavors)
-    theirs = {name: record for name, record in sorted(tree.queues.items()) if record.flavors}
+    with_flavors = {name: record for name, record in sorted(tree.queues.items()) if record.flavors}
     for number, own in enumerate(flavors):
         at, labels = f"spec.flavors[{number}].nodeLabels", set(own.nodes.labels)
         if own.is_missing:
             at = f"spec.flavors[{number}].resourceFlavor"
             yield f"{at}: there is no ResourceFlavor {own.shared} yet: nothing starts on it"
             continue
-        earlier = (it.name for it in flavors[:number] if not it.is_missing and labels >= set(it.nodes.labels))
+        present = (other for other in flavors[:number] if not other.is_missing)
+        earlier = (other.name for other in present if labels >= set(other.nodes.labels))
         if (first := next(earlier, None)) is not None:
             text = f"all nodes with these labels are of flavor {first}, which comes first"
             yield f"{at}: {text}: this flavor has no nodes"
-        for name, record in theirs.items():
+        for name, record in with_flavors.items():
             others = (flavor for flavor in record.flavors if flavor.name == own.name)
             if name != queue.metadata.name and any(flavor.nodes != own.nodes for flavor in others):
                 yield f"{at}: queue {name} has a flavor {own.name} with other nodes: they are separate"
@@ -184,7 +186,7 @@ def review_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
 
 def review_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
     """Yield a fault if queues name the ResourceFlavor: without it no group would start on it."""
-    users = [queue for queue, it in tree.queues.items() if any(name == each.shared for each in it.flavors)]
+    users = [key for key, queue in tree.queues.items() if name in {each.shared for each in queue.flavors}]
     if users:
         text = f"ResourceFlavor {name!r} is named by queue {listed(sorted(users))}: change spec.flavors there"
         yield Fault(Code.FLAVOR_IN_USE, "metadata.name", text)
@@ -213,6 +215,7 @@ def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth:
 
 
 def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
+    """Yield the faults of a queue alone. A status that did not change is no fault."""
     spec, state = queue.spec, queue.status.state
     if state not in _VALID_STATES and (before is None or state != before.status.state):
         yield Fault(Code.INVALID_STATE, "status.state", f"invalid value {state!r}: must be Open or Closed")
@@ -224,13 +227,14 @@ def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 
 
 def _review_amounts(queue: Queue) -> Iterator[Fault]:
-    lists, spec = _amounts_by_field(queue), queue.spec
+    """Yield the faults of a queue's amounts: first of each, and if none has any, of their relations."""
+    fields, spec = _amounts_by_field(queue), queue.spec
     limits = {
         "spec.borrowingLimit": spec.borrowing_limit or {},
         "spec.lendingLimit": spec.lending_limit or {},
     }
-    wrong = [fault for field, amounts in (lists | limits).items() for fault in _not_amounts(field, amounts)]
-    yield from wrong or _review_relations(lists, spec.lending_limit or {})
+    wrong = [fault for field, amounts in (fields | limits).items() for fault in _not_amounts(field, amounts)]
+    yield from wrong or _review_relations(fields, spec.lending_limit or {})
     if spec.oversell is not None:
         try:
             fits = 1000 <= _exact(spec.oversell) <= MOST_OVERSELL * 1000
@@ -240,13 +244,20 @@ def _review_amounts(queue: Queue) -> Iterator[Fault]:
             text = f"invalid value {spec.oversell}: must be a number from 1 to {MOST_OVERSELL}, such as 1.5"
             yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
     for number, flavor in enumerate(spec.flavors or ()):
-        at = f"spec.flavors[{number}]"
-        yield from _review_flavor(at, flavor.amounts())
+        path = f"spec.flavors[{number}]"
+        yield from _review_flavor(path, flavor.amounts())
         if flavor.resource_flavor and flavor.node_labels is not None:
-            yield Fault(Code.FLAVOR_NOT_VALID, at, "must have either nodeLabels or resourceFlavor, not both")
+            text = "must have either nodeLabels or resourceFlavor, not both"
+            yield Fault(Code.FLAVOR_NOT_VALID, path, text)
 
 
 def _review_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:
+    """Yield the faults of the amounts of a flavor.
+
+    Args:
+        at: The path of the flavor.
+        lists: Its amounts by field.
+    """
     named = {f"{at}.{_FIELD_NAMES.get(field, field)}": amounts for field, amounts in lists.items()}
     if wrong := [fault for field, amounts in named.items() for fault in _not_amounts(field, amounts)]:
         yield from wrong
@@ -270,10 +281,11 @@ def _amounts_by_field(queue: Queue) -> dict[str, Quantities]:
 
 
 def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
+    """Yield a fault for each resource that does not exist and each amount that is invalid or negative."""
     for name, quantity in amounts.items():
         at = f"{field}[{name}]"
-        if what := intended_name(name):
-            yield Fault(Code.NOT_A_RESOURCE, at, what)
+        if problem := intended_name(name):
+            yield Fault(Code.NOT_A_RESOURCE, at, problem)
         try:
             if _exact(quantity) < 0:
                 yield Fault(Code.NEGATIVE_QUANTITY, at, f"invalid value {quantity}: must be 0 or more")
@@ -281,8 +293,12 @@ def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
             yield Fault(Code.NOT_A_QUANTITY, at, f"invalid value {fault}")
 
 
-def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iterator[Fault]:
-    capability, deserved, guarantee = lists.values()
+def _review_relations(by_field: Mapping[str, Quantities], lending_limit: Quantities) -> Iterator[Fault]:
+    """Yield the faults of guarantees above deserved amounts, and of these above the capability.
+
+    `lent`: the lending limit, which must not exceed the deserved amounts either.
+    """
+    capability, deserved, guarantee = by_field.values()
     for name, amount in guarantee.items():
         at = f"spec.deserved[{name}]"
         if name not in deserved:
@@ -295,7 +311,7 @@ def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iter
         if name in capability and _exact(amount) > _exact(capability[name]):
             text = f"invalid value {amount}: must be the capability, {capability[name]}, or less"
             yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"spec.deserved[{name}]", text)
-    for name, amount in lent.items():
+    for name, amount in lending_limit.items():
         at = f"spec.lendingLimit[{name}]"
         if name not in deserved:
             text = f"invalid value {amount}, but spec.deserved has no {name}: only deserved amounts are lent"
@@ -341,11 +357,12 @@ def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
 
 
 def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
+    """Yield a fault for each changed list of amounts of root."""
     if queue.metadata.name != ROOT_QUEUE or before is None:
         return
-    then = _amounts_by_field(before)
+    before_by_field = _amounts_by_field(before)
     for field, amounts in _amounts_by_field(queue).items():
-        old = then[field]
+        old = before_by_field[field]
         if amounts.keys() != old.keys() or any(_exact(amounts[name]) != _exact(old[name]) for name in old):
             text = "root is the whole cluster: its amounts cannot change; limit the queues below it instead"
             yield Fault(Code.ROOT_IMMUTABLE, field, text)

@@ -256,9 +256,9 @@ def _review_topology(field: str, topology: NetworkTopology | None) -> Iterator[F
 def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
     """Yield the faults in Muster's annotations of any object, for users. `pods`: those of a job."""
     annotations = meta.annotations or {}
-    if (size := annotations.get(keys.MIN_MEMBER, ALL)) != ALL and (
-        fault := size_of(None, size, Defaults(), waits=False).fault
-    ):
+    size = annotations.get(keys.MIN_MEMBER, ALL)
+    fault = "" if size == ALL else size_of(None, size, Defaults(), waits=False).fault
+    if fault:
         yield fault
     allowed = {}
     if annotations.get(keys.CHECKPOINT) and checkpoint_of(meta) == NEVER_SAVED:
@@ -284,10 +284,11 @@ _FIELD = "spec.containers[*].resources.requests"
 def growth(before: Pod, now: Pod) -> Resources:
     """Return the increase of a pod's request; empty for unreadable amounts, which the API server refuses."""
     try:
-        had, has = pod_requests(before.spec), pod_requests(now.spec)
+        requests_before, requests = pod_requests(before.spec), pod_requests(now.spec)
     except BadQuantity:
         return {}
-    return {name: amount - had.get(name, 0) for name, amount in has.items() if amount > had.get(name, 0)}
+    increase = {name: amount - requests_before.get(name, 0) for name, amount in requests.items()}
+    return {name: amount for name, amount in increase.items() if amount > 0}
 
 
 def review_growth(
@@ -325,7 +326,7 @@ def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: Qu
     the group itself says its user.
     """
     says = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
-    patch = recorded(group.metadata, {keys.SUBMITTER: user}) if user is not None and user != says else []
+    patch = annotate(group.metadata, {keys.SUBMITTER: user}) if user is not None and user != says else []
     return [*patch, *_namespace_default(group.metadata, namespace, group.spec.queue, queues)]
 
 
@@ -355,7 +356,7 @@ def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
     return controller is not None and queues.of_owner(namespace, controller) != NO_QUEUE_OF_OWNER
 
 
-def recorded(meta: Meta, annotations: Mapping[str, str]) -> list[Operation]:
+def annotate(meta: Meta, annotations: Mapping[str, str]) -> list[Operation]:
     """Return the operations that add annotations, except those that an object already has."""
     at, has = ("metadata", "annotations"), meta.annotations
     if has is None:
@@ -392,6 +393,6 @@ def pod_defaults(
     if flagged and (containers := spec.get("containers")):  # on the first, next to its own requests
         markers = dict.fromkeys(sorted(keys.MARKERS), "1")
         resources = containers[0].get("resources") or {}
-        asked = {part: {**(resources.get(part) or {}), **markers} for part in ("requests", "limits")}
-        patch.append(added(("spec", "containers", "0", "resources"), {**resources, **asked}))
+        with_markers = {part: {**(resources.get(part) or {}), **markers} for part in ("requests", "limits")}
+        patch.append(added(("spec", "containers", "0", "resources"), {**resources, **with_markers}))
     return patch

@@ -65,6 +65,7 @@ def time(case: WaitingCase) -> StartChange:
 
 
 def nodes(case: WaitingCase) -> StartChange | None:
+    """Return the change that further nodes like the most suitable one are added."""
     if (row := best_node(case.snapshot, case.group)) is None:
         return None
     most = min(len(missing(case.group).members), _MOST_NODES)
@@ -100,6 +101,7 @@ def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
 
 
 def members(case: WaitingCase) -> StartChange | None:
+    """Return the change that the missing members are created."""
     members = [*case.group.waiting, *(pod for pod, _ in case.group.assumed), *case.group.placed]
     lacking = case.group.min_member - len(members)
     if lacking <= 0:
@@ -115,8 +117,8 @@ def members(case: WaitingCase) -> StartChange | None:
     like = replace(members[0], node="", phase="Pending")
     numbered = ((f"{like.uid}:{n}", f"{like.name}:{n}") for n in range(lacking))
     copies = (replace(like, uid=Uid(uid), name=name) for uid, name in numbered)
-    whole = replace(case.group, waiting=(*case.group.waiting, *copies))
-    return case.start_change(text, with_group(case.snapshot, whole))
+    completed = replace(case.group, waiting=(*case.group.waiting, *copies))
+    return case.start_change(text, with_group(case.snapshot, completed))
 
 
 def requests(case: WaitingCase) -> StartChange | None:
@@ -155,10 +157,11 @@ def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
 
 
 def run_time(case: WaitingCase) -> StartChange | None:
+    """Return the change that the group declares a run time short enough to pass reservations."""
     reservations = (decision.reservation for decision in case.decisions.groups.values())
     instants = (reserved.passable_until for reserved in reservations if reserved)
-    left = [instant - case.snapshot.now for instant in instants if instant is not None]
-    seconds = int(max(left, default=0.0))
+    durations = [instant - case.snapshot.now for instant in instants if instant is not None]
+    seconds = int(max(durations, default=0.0))
     if seconds < 1:
         return None
     short = replace(case.group, spec=replace(case.group.spec, run_time=float(seconds)))
@@ -183,9 +186,9 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
     local = case.group.local_queue
     if local is None or not local.stop_policy:
         return None
-    there = [group for group in case.snapshot.groups.values() if group.local_queue == local]
+    groups = [group for group in case.snapshot.groups.values() if group.local_queue == local]
     resumed = with_groups(
-        case.snapshot, (replace(group, local_queue=replace(local, stop_policy="")) for group in there)
+        case.snapshot, (replace(group, local_queue=replace(local, stop_policy="")) for group in groups)
     )
     return case.start_change(f"with spec.stopPolicy None in LocalQueue {local.key}", resumed)
 
@@ -195,15 +198,15 @@ def capability(case: WaitingCase) -> StartChange | None:
 
     The new capability covers the usage of the queue, the missing members of the group, and of groups ahead.
     """
-    asked = missing(case.group).requests
+    requests = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
-        record, (there, steps) = case.snapshot.queues[name].record, _in_subtree(case, name)
+        record, (held_or_needed, steps) = case.snapshot.queues[name].record, _in_subtree(case, name)
         before = record.capability or {}
 
         more = {
-            resource: there.get(resource, 0) + asked[resource]
+            resource: held_or_needed.get(resource, 0) + requests[resource]
             for resource, amount in before.items()
-            if resource in asked and there.get(resource, 0) + asked[resource] > amount
+            if resource in requests and held_or_needed.get(resource, 0) + requests[resource] > amount
         }
         more = _least_capability(case, record, more, steps)
         if more:
@@ -243,19 +246,19 @@ def _least_capability(
 
 def flavor_capability(case: WaitingCase) -> StartChange | None:
     """Return the change to a larger capability of one flavor."""
-    asked = missing(case.group).requests
+    requests = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
         record, reported = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
         for number, flavor in enumerate(record.flavors):
             before = flavor.amounts.get("capability", {})
             held = reported[flavor.name].allocated if flavor.name in reported else {}
-            wanted = {each: held.get(each, 0) + asked[each] for each in before if each in asked}
+            wanted = {each: held.get(each, 0) + requests[each] for each in before if each in requests}
             more = {each: n for each, n in wanted.items() if n > before[each]}
             raised = replace(flavor, amounts={**flavor.amounts, "capability": {**before, **more}})
             flavors = tuple(raised if each is flavor else each for each in record.flavors)
             if more and case.trial.starts(with_queue(case.snapshot, replace(record, flavors=flavors))):
                 parts = [
-                    f"{amounts_text({it: n})} instead of {show(it, before[it])}" for it, n in more.items()
+                    f"{amounts_text({key: n})} instead of {show(key, before[key])}" for key, n in more.items()
                 ]
                 where = f"spec.flavors[{number}].capability ({flavor.name}) in queue {name}"
                 return StartChange(f"with {', '.join(parts)} in {where}")
@@ -282,26 +285,28 @@ def higher_limit(case: WaitingCase) -> StartChange | None:
     if case.queue is None:
         return None
     record, size = case.queue, len(missing(case.group).members)
-    for field, whose in (("queue", ""), ("user", " of each user"), ("namespace", " of each namespace")):
+    for field, scope in (("queue", ""), ("user", " of each user"), ("namespace", " of each namespace")):
         limit: Limit = getattr(record.limits, field)
-        for kind, now, more in (("groups", limit.groups, 1), ("pods", limit.pods, size)):
+        for kind, now, most in (("groups", limit.groups, 1), ("pods", limit.pods, size)):
             if now is None:
                 continue
-            raised = _raise_needed(case, record, field, kind, now, more)
+            raised = _raise_needed(case, record, field, kind, now, most)
             if raised is not None:
-                text = f"with a limit of {now + raised} {kind}{whose} instead of {now} in queue {record.name}"
+                text = f"with a limit of {now + raised} {kind}{scope} instead of {now} in queue {record.name}"
                 return StartChange(text)
     return None
 
 
 def _raise_needed(
-    case: WaitingCase, record: QueueRecord, field: str, kind: str, now: int, more: int
+    case: WaitingCase, record: QueueRecord, field: str, kind: str, now: int, most: int
 ) -> int | None:
+    """Return by how much a limit has to be raised, at most by `most`; None: such a raise does not help."""
+
     def after(n: int) -> Snapshot:
         limit = replace(getattr(record.limits, field), **{kind: now + n})
         return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
 
-    return case.trial.smallest_number(more, after)
+    return case.trial.smallest_number(most, after)
 
 
 def queue_resumed(case: WaitingCase) -> StartChange | None:
@@ -383,8 +388,8 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
     leaving = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
     leaving |= case.snapshot.others.leaving.keys()
     holders = list(case.victims())
-    whose = f"evicted for it are gone: {_names_of(holders)}" if holders else "that leave are gone"
-    return case.start_change(f"once the pods {whose}", without_pods(case.snapshot, victims | leaving))
+    which_pods = f"evicted for it are gone: {_names_of(holders)}" if holders else "that leave are gone"
+    return case.start_change(f"once the pods {which_pods}", without_pods(case.snapshot, victims | leaving))
 
 
 def _end_of(
@@ -394,6 +399,8 @@ def _end_of(
     several_do: str,
     needs_capacity: bool = False,
 ) -> StartChange | None:
+    """Return the change that one of the candidates ends, or else the fewest of them that are enough."""
+
     def ended(holders: Sequence[Holder]) -> Snapshot:
         groups = frozenset(holder.group for holder in holders if holder.group)
         pods = frozenset(holder.uid for holder in holders if holder.uid)
@@ -407,14 +414,15 @@ def _end_of(
 
 
 def _names_of(holders: Sequence[Holder]) -> str:
+    """Return the holders for a sentence, with their numbers of pods."""
     named: list[str] = []
     for holder in holders:
         pods = ["1 pod" if holder.pods == 1 else f"{holder.pods} pods"] if holder.group else []
         if holder.deleting:
-            late = f" and should have gone at {holder.overdue}" if holder.overdue else ""
-            pods.append(f"{holder.deleting} being deleted{late}" if holder.group else f"being deleted{late}")
-        what = f" ({', '.join(pods)})" if pods else ""
-        named.append(f"{holder.called}{what}" if holder.group else f"pod {holder.name}{what}")
+            text = f"{holder.deleting} being deleted" if holder.group else "being deleted"
+            pods.append(f"{text} and should have gone at {holder.overdue}" if holder.overdue else text)
+        remark = f" ({', '.join(pods)})" if pods else ""
+        named.append(f"{holder.called}{remark}" if holder.group else f"pod {holder.name}{remark}")
     return listed(named, _NAMES)
 
 

@@ -72,11 +72,11 @@ class Forms:
         self._forms[bytes] = self._as_other_type(str, bytes.decode, str.encode)
         pairs = tuple[LabelPairs, tuple[LabelPairs, ...]]
         self._forms[NodePart] = self._as_other_type(
-            pairs, lambda it: (it.labels, it.before), lambda it: NodePart(*it)
+            pairs, lambda part: (part.labels, part.before), lambda pair: NodePart(*pair)
         )
         table = tuple[tuple[NodeRecord | None, ...], tuple[Levels, ...]]
         self._forms[NodeTable] = self._as_other_type(
-            table, lambda it: (it.nodes, it.topologies.all), lambda it: NodeTable(it[0], Topologies(it[1]))
+            table, lambda t: (t.nodes, t.topologies.all), lambda pair: NodeTable(pair[0], Topologies(pair[1]))
         )
         self._forms[OtherPods] = self._as_other_type(tuple[PodRecord, ...], tuple, _as_other_pods)
         self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _index)
@@ -122,11 +122,12 @@ class Forms:
         return Form(lambda value: form.write(write(value)), lambda written: read(form.read(written)))
 
     def _make_form(self, kind: Any) -> Form:
+        """Return the form of a type, made from the forms of its parts."""
         if isinstance(kind, NewType):
             return self._form_of(kind.__supertype__)
-        origin, of = get_origin(kind) or kind, get_args(kind)
-        if NoneType in of:
-            write, read = self._form_of(next(each for each in of if each is not NoneType))
+        origin, args = get_origin(kind) or kind, get_args(kind)
+        if NoneType in args:
+            write, read = self._form_of(next(each for each in args if each is not NoneType))
             return Form(
                 lambda value: None if value is None else write(value),
                 lambda written: None if written is None else read(written),
@@ -135,18 +136,20 @@ class Forms:
             return Form(lambda value: value.value, kind)
         if issubclass(origin, Mapping):
             return self._mapping(
-                self._form_of(of[0]), self._form_of(of[1]), getattr(of[0], "__supertype__", of[0]) is str
+                self._form_of(args[0]),
+                self._form_of(args[1]),
+                by_text=getattr(args[0], "__supertype__", args[0]) is str,
             )
-        if origin is tuple and of[-1] is not ...:
-            return _tuple_form([*map(self._form_of, of)])
-        if of and issubclass(origin, Set):
-            form = self._form_of(of[0])
+        if origin is tuple and args[-1] is not ...:
+            return _tuple_form([*map(self._form_of, args)])
+        if args and issubclass(origin, Set):
+            form = self._form_of(args[0])
             return Form(
                 lambda values: sorted(map(form.write, values), key=repr),
                 lambda written: frozenset(map(form.read, _read_exactly(list, written))),
             )
-        if of and issubclass(origin, Collection):
-            form, container = self._form_of(of[0]), list if origin is list else tuple
+        if args and issubclass(origin, Collection):
+            form, container = self._form_of(args[0]), list if origin is list else tuple
             return Form(
                 lambda values: [*map(form.write, values)],
                 lambda written: container(map(form.read, _read_exactly(list, written))),
@@ -154,23 +157,24 @@ class Forms:
         return self._record(kind)
 
     def _mapping(self, keys: Form, values: Form, by_text: bool) -> Form:
+        """Return the form of a mapping: a JSON object if the keys are texts, else a list of pairs."""
         if by_text:
             return Form(
-                lambda value: {keys.write(key): values.write(it) for key, it in value.items()},
+                lambda value: {keys.write(key): values.write(each) for key, each in value.items()},
                 lambda written: {
-                    keys.read(key): values.read(it) for key, it in _read_exactly(dict, written).items()
+                    keys.read(key): values.read(each) for key, each in _read_exactly(dict, written).items()
                 },
             )
 
         def write(value: Mapping[Any, Any]) -> list[Any]:
-            pairs = [[keys.write(key), values.write(it)] for key, it in value.items()]
+            pairs = [[keys.write(key), values.write(each)] for key, each in value.items()]
             return sorted(pairs, key=repr) if self._sorts else pairs
 
-        return Form(write, lambda written: {keys.read(key): values.read(it) for key, it in written})
+        return Form(write, lambda written: {keys.read(key): values.read(each) for key, each in written})
 
     def _record(self, kind: Any) -> Form:
         """Return the form of a Struct or a NamedTuple."""
-        forms = [(name, self._form_of(of), default) for name, of, default in _fields_of(kind)]
+        forms = [(name, self._form_of(type_), default) for name, type_, default in _fields_of(kind)]
         readers = {name: form.read for name, form, _ in forms}
 
         def write(value: Any) -> dict[str, Any]:
@@ -404,6 +408,7 @@ class Pseudonyms:
         return _PARTS.sub(self._part, text)
 
     def _part(self, found: re.Match[str]) -> str:
+        """Return a part of a name as it is if it says nothing, and otherwise its pseudonym."""
         part = found[0]
         if found["kept"] or part.lstrip("-").isdecimal():
             return part
@@ -427,7 +432,7 @@ def rename_dump(found: Dump, hashed: Callable[[str], str]) -> bytes:
     snapshot = msgspec.json.encode(forms.write(Snapshot, found.snapshot))
     again.read_shapes(shapes := forms.write_shapes())
     decisions = decide(again.read(Snapshot, msgspec.json.decode(snapshot)))
-    pairs = ((it, decisions.groups.get(GroupKey(names(key)))) for key, it in found.decisions.groups.items())
+    pairs = ((was, decisions.groups.get(GroupKey(names(key)))) for key, was in found.decisions.groups.items())
     return msgspec.json.encode(
         replace(
             found.file,

@@ -24,7 +24,7 @@ _MOST_HOLDERS = 20
 _MOST_AHEAD = 5
 _MOST_NAMES = 3  # names in one sentence
 _WORK = 40_000  # one to two seconds on the largest clusters
-_LOOKS = 20  # looks at a node for an affinity term that cost as much as the evaluation of a node
+_LOOKS_PER_NODE = 20  # looks at a node for an affinity term that cost as much as the evaluation of a node
 
 
 class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,7 +59,7 @@ def work_of(decisions: Decisions) -> int:
     if (memory := carried_facts_of(decisions)) is None:
         return 0
     snapshot, looks = memory.snapshot, memory.evaluated.cycle.effort_spent
-    return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS)
+    return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS_PER_NODE)
 
 
 def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> WhyGroup | None:
@@ -108,48 +108,48 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     """
     snapshot, group, shares = case.snapshot, case.group, cycle.budget.shares
     above = queues_above(case.decisions, group.queue)
-    queues = ((name, snapshot.queues.get(name)) for name, it in case.decisions.queues.items() if it.borrowed)
-    lends = any(it is not None and it.record.reclaimable and name not in above for name, it in queues)
-    if case.queue is None or not lends:
+    borrowers = {name for name, decision in case.decisions.queues.items() if decision.borrowed} - {*above}
+    infos = (snapshot.queues[name] for name in borrowers & snapshot.queues.keys())
+    if case.queue is None or not any(info.record.reclaimable for info in infos):
         return ""
     over = [
-        shares.beyond_share(group.queue, asked)
-        for asked in cycle.budget.flavors.requests_by_assignment(group)
+        shares.beyond_share(group.queue, requests)
+        for requests in cycle.budget.flavors.requests_by_assignment(group)
     ]
     is_beyond = bool(over) and all(over)
     if not (is_beyond or snapshot.disruption_budgets):
         return ""
     rules, since = case.queue.preemption, ready_since(group)
     at = snapshot.instant(since) + max(rules.after, rules.at_most) if since else snapshot.now
-    then = replace(snapshot, now=max(at, snapshot.now))  # at that time, the losses of victims no longer count
-    found = case.trial.decision(then)
+    later = replace(snapshot, now=max(at, snapshot.now))  # then, the losses of victims no longer count
+    found = case.trial.decision(later)
     if found is None or found.verdict is not Verdict.WAITING or found.reclaim is not None:
         return ""
     if is_beyond:
         return f"queue {group.queue} would hold {over[0]} that it deserves, {NOT_RECLAIMED}"
-    found = case.trial.decision(replace(then, disruption_budgets={}))
+    found = case.trial.decision(replace(later, disruption_budgets={}))
     return _protecting_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
 
 
 def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
     """Return the budgets that protect the victims."""
-    groups = {it.group: snapshot.groups[it.group] for it in victims if it.group}
-    others = (snapshot.others.get(it.uid) for it in victims if not it.group)
+    groups = {victim.group: snapshot.groups[victim.group] for victim in victims if victim.group}
+    others = (snapshot.others.get(victim.uid) for victim in victims if not victim.group)
     pods = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]
     protected = {
-        it.uid
-        for it in victims
-        if it.cause is not EvictionCause.RECLAIM or snapshot.queues[it.queue].protection.honours_budgets
+        victim.uid
+        for victim in victims
+        if victim.cause is not EvictionCause.RECLAIM
+        or snapshot.queues[victim.queue].protection.honours_budgets
     }
-    going = [pod for pod in pods if pod.uid in protected]
-    if not (names := Disruptions(snapshot.disruption_budgets).refusing(going)):
+    protected_pods = [pod for pod in pods if pod.uid in protected]
+    if not (names := Disruptions(snapshot.disruption_budgets).refusing(protected_pods)):
         return ""
-    whose = sorted(
-        {groups[it.group].display_name if it.group else f"{it.namespace}/{it.name}" for it in victims}
-    )
+    protected_names = {group.display_name for group in groups.values()}
+    protected_names |= {f"{pod.namespace}/{pod.name}" for pod in victims if not pod.group}
     keeps = (
         f"disruption budget {names[0]} keeps"
         if len(names) == 1
         else f"disruption budgets {listed(names)} keep"
     )
-    return f"{keeps} {listed(whose, _MOST_NAMES)}, {NOT_RECLAIMED}"
+    return f"{keeps} {listed(sorted(protected_names), _MOST_NAMES)}, {NOT_RECLAIMED}"

@@ -135,27 +135,27 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
     share stay the same.
     """
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
-    left = defaultdict[str, list[GroupInfo]](list)
+    by_queue = defaultdict[str, list[GroupInfo]](list)
     for group in (snapshot.groups[key] for key in keys):
         if group.missing_request and group.waiting:
-            left[group.queue].append(group)
-    for first, *others in left.values():
-        asked = total(group.pending for group in (first, *others))
+            by_queue[group.queue].append(group)
+    for first, *others in by_queue.values():
+        requests = total(group.pending for group in (first, *others))
         pod = replace(
-            first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, asked), expected=False
+            first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, requests), expected=False
         )
         spec, job = replace(first.spec, min_resources={}), replace(first.job, managed=False)
-        group = replace(first, spec=spec, job=job, min_member=2, min_task_member={}, pending=asked)
+        group = replace(first, spec=spec, job=job, min_member=2, min_task_member={}, pending=requests)
         groups[first.key] = replace(group, waiting=(pod,), planned={}, attempts={})
     return replace(snapshot, groups=groups)
 
 
-def _run_until_started(future: Future, left: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
-    """Run cycles until all groups `left` have started; return whether the limit of cycles was reached."""
+def _run_until_started(future: Future, waiting: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
+    """Run cycles until all `waiting` groups have started; return whether the limit of cycles was reached."""
     for _ in range(cycles):
-        if not left or not future.step():
+        if not waiting or not future.step():
             return False
-        left -= future.starts.keys()
+        waiting -= future.starts.keys()
         yield
     return True
 
@@ -175,6 +175,7 @@ class _Causes:
         return len(self._known)
 
     def cause_of(self, key: GroupKey, depth: int = 0) -> str:
+        """Return why a group has not started by the end of the future."""
         decision, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
         if decision is None or group is None or decision.reason is None:
             return "its next decision is unknown"
@@ -190,25 +191,21 @@ class _Causes:
         return self._known[similar]
 
     def _examine(self, group: GroupInfo, reason: Reason, depth: int) -> str:
+        """Return what prevents a start: holders without a known end, or what prevents a group ahead."""
         case = WaitingCase(self._snapshot, self._decisions, group, cycles=0)
         holders = case.holders(reason)
-        named = [f"{it.called} of queue {it.queue}" for it in holders if it.group in self._endless]
+        endless = [holder for holder in holders if holder.group in self._endless]
+        named = [f"{holder.called} of queue {holder.queue}" for holder in endless]
         if named:
             has = "has" if len(named) == 1 else "have"
             return f"{listed(named, _MOST_NAMES)} {has} no known end (annotation {RUN_TIME})"
-        ahead = next((it.group for it in holders if it.group and it.group != group.key), None)
+        ahead = next((holder.group for holder in holders if holder.group and holder.group != group.key), None)
         if ahead is not None and reason in _BEHIND and depth < _DEEPEST:
             return self.cause_of(ahead, depth + 1)
         return f"nothing that is expected to happen starts it: {reason.meaning}"
 
 
 _BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # waits for pending groups
-
-# Run times of groups: distributions from declared times and from runs of the same kind, and the ends that
-# follow in each of several futures. There is no randomness: a future is a number, and over all futures a
-# group takes each part of its distribution once, in an order of its own. Run times are taken as log-normal.
-# The fewer runs are known, the wider is the distribution: it also counts virtual runs with the usual
-# deviation.
 
 FUTURES = 5  # futures: a start that depends on one run comes at 10, 30, 50, 70 and 90 % of its distribution
 _STEPS = (1, 2, 3, 4)  # no divisor in common with FUTURES
@@ -239,7 +236,11 @@ class RunLaw(NamedTuple):
 
 
 class RunLaws:
-    """Distributions of run times, from what the snapshot knows.
+    """Distributions of run times from declared times and from runs of the same kind, and the ends of runs.
+
+    There is no randomness: a future is a number, and over all futures a group takes each part of its
+    distribution once, in an order of its own. Run times are taken as log-normal. The fewer runs are known,
+    the wider is the distribution: it also counts virtual runs with the usual deviation.
 
     `learnt_from`: for each future, when the first run with a learned law ends.
     """
@@ -250,7 +251,10 @@ class RunLaws:
         self.learnt_from = [inf] * FUTURES
 
     def ends_in_future(self, number: int) -> EndOf:
+        """Return a function for the ends of runs in the future with this number."""
+
         def end_of(group: GroupInfo, since: float, now: float) -> RunEnd:
+            """Return the end of a run in future `number`, at the quantile of the group there."""
             law = self.law_of(group)
             if law is None:
                 return RunEnd(inf, is_known=False)
@@ -268,6 +272,7 @@ class RunLaws:
         return self._laws[group.key]
 
     def _law(self, group: GroupInfo) -> RunLaw | None:
+        """Return the law by the declared run time, else by earlier runs, else by the run time limit."""
         declared, history = group.spec.run_time, self._history
         limit = inf if group.run_limit is None else max(group.run_limit, _SHORTEST)
         if declared is not None:
@@ -293,6 +298,7 @@ def _empirical_law(runs: Sequence[float], limit: float) -> RunLaw | None:
 
 
 def _quantile_of(key: GroupKey, number: int) -> float:
+    """Return the quantile of a group's run time in a future; the order of quantiles depends on the group."""
     mixed = crc32(key.encode())
     return ((number * _STEPS[mixed % len(_STEPS)] + mixed // len(_STEPS)) % FUTURES + 0.5) / FUTURES
 
@@ -313,7 +319,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         """
         usual: dict[Method, _Factors] = {}
         for method in Method:
-            known = [each for (of, _), each in self.factors.items() if of is method]
+            known = [each for (each_method, _), each in self.factors.items() if each_method is method]
             p10, p50, p90 = map(median, zip(_EXACT, _EXACT, *known, strict=True))
             usual[method] = p10, p50, p90
         return usual
@@ -322,6 +328,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         return self.factors.get((method, _namespace(key))) or self._default_factors[method]
 
     def applied(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
+        """Return the forecast with its times corrected by the factors of its namespace."""
         if not forecast.is_known:
             return forecast
         made, instants = forecast.made_at, (forecast.p10, forecast.p50, forecast.p90)

@@ -159,8 +159,8 @@ class VirtualCluster:
         """Carry out the last decisions: start, evict and suspend pods."""
         decisions = self.ledger.decisions
         undone = [uid for made in decisions.groups.values() for uid in made.undo]
-        gone = [[*filter(None, map(self.remove, uids))] for uids in (undone, decisions.evictions)]
-        return Followed(self._start(decisions), evicted=gone[1], undone=gone[0])
+        removed = [[*filter(None, map(self.remove, uids))] for uids in (undone, decisions.evictions)]
+        return Followed(self._start(decisions), evicted=removed[1], undone=removed[0])
 
     def remove(self, uid: Uid) -> PodRecord | None:
         """Remove a pod, and return it as it was; None: it is gone."""
@@ -207,6 +207,7 @@ class VirtualCluster:
         return replace(pod, uid=_new_uid(pod), expected=False, reserved_for=Uid(""), created=self.timestamp)
 
     def _unsuspend(self, key: GroupKey) -> None:
+        """Unsuspend a job that starts, with fewer pods if it starts with a part of them."""
         job, decision = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
         if job is None or not job.suspended:
             return
@@ -296,9 +297,10 @@ class Future(VirtualCluster):
     def _opens_window(self, done: Followed) -> bool:
         """Return whether groups that found the window full may start now."""
         decisions = self.decisions.groups.values()
-        return bool(done.started) and any(it.reason is Reason.WINDOW_FULL for it in decisions)
+        return bool(done.started) and any(decision.reason is Reason.WINDOW_FULL for decision in decisions)
 
     def _follow_groups(self, done: Followed) -> None:
+        """Replace removed pods, and expect the ends of groups that have started."""
         gone = [*done.evicted, *done.undone]
         self.replace_pods(gone)
         for key in dict.fromkeys(pod.group for pod in gone if pod.group):
@@ -325,6 +327,7 @@ class Future(VirtualCluster):
             self.ledger.pods.drop(uid)
 
     def _decide(self) -> None:
+        """Decide, and record the starts, victims and reservations."""
         self.snapshot = self.decide()
         for key in self.decisions.changed:
             decision = self.decisions.groups.get(key)

@@ -71,12 +71,12 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
 
     def usage_between(self, since: float, until: float) -> Spent:
         """Return the usage from `since` to `until`, in proportion to the time."""
-        whole = self if self.end is not None else self.up_to(until)
-        end = whole.until if whole.end is None else whole.end
-        length, part = end - whole.start, min(end, until) - max(whole.start, since)
+        run = self if self.end is not None else self.up_to(until)
+        end = run.until if run.end is None else run.end
+        length, part = end - run.start, min(end, until) - max(run.start, since)
         if length <= 0.0 or part <= 0.0:
             return {}
-        return whole.spent if part >= length else {name: n * part / length for name, n in whole.spent.items()}
+        return run.spent if part >= length else {name: n * part / length for name, n in run.spent.items()}
 
 
 # Reasons that the owner of a group is responsible for: such times are no waits.
@@ -251,6 +251,7 @@ class _Sums(msgspec.Struct):
         return not (self.waits or self.waiting or self.evictions or any(self.spent.values()) or self.wanting)
 
     def add(self, record: AnyRecord, since: float, until: float) -> None:
+        """Add the part of a record between two times."""
         match record:
             case GroupRun():
                 _add(self.spent, record.usage_between(since, until))
@@ -276,6 +277,7 @@ class _Sums(msgspec.Struct):
         _add(self.lost, more.lost)
 
     def row(self, name: str) -> ReportRow:
+        """Return the sums as a row of the report."""
         waits = sorted(self.waits)
         hours = {name: _hours(name, n) for name, n in sorted(self.spent.items()) if n}
         return ReportRow(

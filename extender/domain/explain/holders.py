@@ -62,7 +62,7 @@ class WaitingCase:
         self.decision = decisions.groups[group.key]
         self.queue = snapshot.queues[group.queue].record if group.queue in snapshot.queues else None
         self.trial = Trial(group.key, cycles)
-        self._asked = missing(group).requests
+        self._requests = missing(group).requests
 
     def start_change(self, text: str, snapshot: Snapshot) -> StartChange:
         """Return a change, with the reason why the group would still wait, if any."""
@@ -140,6 +140,7 @@ class WaitingCase:
                 yield self._holder_of_group(group)
 
     def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
+        """Return holders by their largest part of the whole cluster in any resource."""
         totals = np.maximum(self.snapshot.allocatable.sum(axis=0), 1)
         sizes = dict(zip(self.snapshot.dimensions, totals.tolist(), strict=True))
 
@@ -173,7 +174,7 @@ class WaitingCase:
 
     def _amounts_of(self, pods: Iterable[PodRecord]) -> Resources:
         sums = total(pod.shape.requests for pod in pods)
-        return {name: sums[name] for name in self._asked if name in sums and name != PODS}
+        return {name: sums[name] for name in self._requests if name in sums and name != PODS}
 
     def _suits(self, node: str) -> bool:
         row = self.snapshot.nodes.row.get(node)

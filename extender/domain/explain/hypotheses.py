@@ -34,7 +34,7 @@ def with_infos(
 ) -> Snapshot:
     """Return the snapshot with changed groups, None for removed ones, and without some other pods.
 
-    Sums of queues and free capacity follow.
+    The sums of queues and the free capacity are adapted.
     """
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
     moved = [(pod, pod.node, -1) for uid in gone if (pod := snapshot.others.get(uid)) is not None]
@@ -88,15 +88,16 @@ def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
 
 
 def _without_members(
-    snapshot: Snapshot, group: GroupInfo, going: Collection[tuple[PodRecord, str]]
+    snapshot: Snapshot, group: GroupInfo, members: Collection[tuple[PodRecord, str]]
 ) -> GroupInfo:
-    gone = {pod.uid for pod, _ in going}
+    """Return a group without some of its members on nodes."""
+    uids = {pod.uid for pod, _ in members}
     return replace(
         group,
-        placed=tuple(pod for pod in group.placed if pod.uid not in gone),
-        departing=tuple(pod for pod in group.departing if pod.uid not in gone),
-        allocated=_minus(group.allocated, [pod.shape.requests for pod, _ in going]),
-        by_pool=_less_by_pool(group.by_pool, snapshot.in_pools(going)),
+        placed=tuple(pod for pod in group.placed if pod.uid not in uids),
+        departing=tuple(pod for pod in group.departing if pod.uid not in uids),
+        allocated=_minus(group.allocated, [pod.shape.requests for pod, _ in members]),
+        by_pool=_less_by_pool(group.by_pool, snapshot.in_pools(members)),
     )
 
 
@@ -143,8 +144,8 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
     for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
         suits = snapshot.nodes.suitable(shape).astype(np.int64)
         for column, name in enumerate(snapshot.dimensions):
-            if asked := shape.requests.get(name, 0):
-                suits = np.where(suits > 0, np.minimum(snapshot.allocatable[:, column] // asked, 2**30), 0)
+            if amount := shape.requests.get(name, 0):
+                suits = np.where(suits > 0, np.minimum(snapshot.allocatable[:, column] // amount, 2**30), 0)
         fits += suits
     if not fits.max(initial=0):
         return None
@@ -174,10 +175,10 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
 
 
 def _minus(amounts: Resources, others: Iterable[Resources]) -> Resources:
-    left = dict(amounts)
+    difference = dict(amounts)
     for other in others:
-        add(left, other, -1)
-    return {name: amount for name, amount in left.items() if amount > 0}
+        add(difference, other, times=-1)
+    return {name: amount for name, amount in difference.items() if amount > 0}
 
 
 def _offered_sum(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, int]:
@@ -230,7 +231,7 @@ class Trial:
         return 1 + bisect_left(range(1, most), True, key=lambda n: self.starts(after(n)))
 
     def fewest(
-        self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
+        self, candidates: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
     ) -> Sequence[T]:
         """Return one of `things` that is enough alone, or else a set of which all are needed.
 
@@ -238,25 +239,25 @@ class Trial:
         spent.
         """
 
-        def is_enough(some: Sequence[T]) -> bool:
-            snapshot = after(some)
+        def is_enough(chosen: Sequence[T]) -> bool:
+            snapshot = after(chosen)
             wanted = missing(snapshot.groups[self._key])
             if needs_capacity and not Planner.from_snapshot(snapshot).could_place(wanted):
                 return False
             return self.starts(snapshot)
 
-        if not things or not is_enough(things):
+        if not candidates or not is_enough(candidates):
             return []
-        for thing in things[:_ALONE] if len(things) > 1 else ():
-            if is_enough([thing]):
-                return [thing]
-        fewer = bisect_left(range(1, len(things)), True, key=lambda n: is_enough(things[:n]))
-        chosen = list(things[: 1 + fewer])
+        for candidate in candidates[:_ALONE] if len(candidates) > 1 else ():
+            if is_enough([candidate]):
+                return [candidate]
+        fewer = bisect_left(range(1, len(candidates)), True, key=lambda n: is_enough(candidates[:n]))
+        chosen = list(candidates[: 1 + fewer])
         tried = chosen[:-1]  # the change needs the last one
         while tried:
             before = len(chosen)
-            for thing in reversed(tried):
-                rest = [other for other in chosen if other is not thing]
+            for candidate in reversed(tried):
+                rest = [other for other in chosen if other is not candidate]
                 if rest and is_enough(rest):
                     chosen = rest
             # The order of queues may differ once the spared groups remain.

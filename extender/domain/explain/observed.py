@@ -25,7 +25,7 @@ from extender.api.summaries import (
     share_summaries,
 )
 from extender.api.units import BadQuantity
-from extender.domain.model.ownership import group_name, stands_for
+from extender.domain.model.ownership import group_name, represented_owner
 from extender.domain.model.reasons import EVICTED, NOT_WAITING, Outcome, Verdict, sentence
 from extender.domain.model.resources import add, in_units, offered, pod_requests
 from extender.domain.queues.flavors import Pools
@@ -99,7 +99,7 @@ class ObservedGroup(PodGroup, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         """Return the owner of a group that Muster made for pods without a group name."""
-        return stands_for(self.name, self.metadata.owner_references)
+        return represented_owner(self.name, self.metadata.owner_references)
 
     @property
     def display_reference(self) -> OwnerReference:
@@ -153,16 +153,17 @@ def queue_summaries(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
 
 def last_eviction(events: Sequence[EventSummary]) -> EvictionSummary | None:
     """Return the last eviction among the events of a group and its pods, the oldest first."""
-    found = (it for it in reversed(events) if it.reason in EVICTED)
-    return next((EvictionSummary(it.at, it.reason, it.message) for it in found), None)
+    found = (event for event in reversed(events) if event.reason in EVICTED)
+    return next((EvictionSummary(event.at, event.reason, event.message) for event in found), None)
 
 
 def local_queue_summaries(found: Iterable[LocalQueue]) -> Iterator[LocalQueueSummary]:
-    for local in sorted(found, key=lambda it: (it.metadata.namespace, it.metadata.name)):
+    for local in sorted(found, key=lambda copy: (copy.metadata.namespace, copy.metadata.name)):
         yield _local_queue_summary(local)
 
 
 def _local_queue_summary(local: LocalQueue) -> LocalQueueSummary:
+    """Return the summary of a LocalQueue."""
     meta, status = local.metadata, local.status
     active = condition(status.conditions, "Active")
     problem = active.message or active.reason if active and active.status == "False" else ""
@@ -182,6 +183,7 @@ def _parent(queue: ObservedQueue) -> str:
 
 
 def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummary:
+    """Return the summary of a queue in the tree."""
     spec, status, counts = queue.spec, queue.status, queue.counts
     guarantee = _readable_amounts(spec.guarantee.resource) if spec.guarantee else {}
     ceiling = {**dict.fromkeys(spec.capability or (), 0.0), **_readable_amounts(spec.capability)}
@@ -251,8 +253,8 @@ def group_summary(
     `pods`: its members, as far as they may be read; `line`: the number of waiting groups of its queue;
     `is_job`: it stands for a job.
     """
-    left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
-    placed = [pod for pod in left if pod.spec.node_name]
+    live = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
+    placed = [pod for pod in live if pod.spec.node_name]
     status, annotations = group.status, group.metadata.annotations or {}
     wait = WaitSummary.from_status(group.reason, sentence(group.reason), group.message, group.waiting, line)
     return GroupSummary(
@@ -261,14 +263,14 @@ def group_summary(
         called=group.spoken_name,
         queue=queue,
         user=annotations.get(SUBMITTER, ""),
-        priority=max((pod.spec.priority or 0 for pod in left), default=0),
+        priority=max((pod.spec.priority or 0 for pod in live), default=0),
         verdict=group.verdict,
         needed=group.spec.min_member,
-        members=len(left),
+        members=len(live),
         placed=len(placed) if pods else status.running,
         failed=status.failed,
         succeeded=status.succeeded,
-        asks=_asked(group, left, requests),
+        asks=_asked(group, live, requests),
         holds=requests.of_pods(placed),
         created=group.metadata.creation_timestamp or "",
         started=min(filter(None, (pod.status.start_time for pod in placed)), default=""),
@@ -293,6 +295,15 @@ def node_summaries(
     pools: Pools,
     topologies: Sequence[Sequence[str]] = (),
 ) -> Iterator[NodeSummary]:
+    """Yield a summary of each node, by name.
+
+    Args:
+        nodes: The nodes.
+        pods: All pods; those that have ended hold nothing.
+        requests: The sums of requests, which remember the requests of each pod.
+        pools: The flavors of all queues.
+        topologies: The levels of each topology.
+    """
     used: defaultdict[str, list[Pod]] = defaultdict(list)
     coming: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
@@ -316,6 +327,6 @@ def node_summaries(
             domains={level: labels[level] for level in levels & labels.keys()},
             taken=not node.spec.unschedulable,
             health=node_health(
-                [*_CORDON[: node.spec.unschedulable], *(it.key for it in node.spec.taints or ())]
+                [*_CORDON[: node.spec.unschedulable], *(taint.key for taint in node.spec.taints or ())]
             ),
         )

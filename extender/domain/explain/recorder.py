@@ -102,7 +102,7 @@ class Recorder:
         self._runs, self._waits, self._evictions = _Runs(), _Waits(), _Evictions(is_going)
         self._before, self._seen, self._is_first = Decisions(), seen, True
         self._infos: Mapping[GroupKey, GroupInfo] = {}  # last seen info of each group
-        for record in sorted(known, key=lambda it: it.start):
+        for record in sorted(known, key=lambda each: each.start):
             match record:
                 case GroupRun():
                     self._runs.open[record.group] = record
@@ -151,6 +151,7 @@ class _Runs:
         self.open: dict[str, GroupRun] = {}
 
     def observe(self, key: GroupKey, group: _Seen | None, step: _Step) -> Iterator[GroupRun]:
+        """Yield the records of the group's run that begin, change or end with this step."""
         held = group.info.allocated if group is not None else {}
         if (run := self.open.get(key)) is None:
             if group is not None and held:
@@ -191,6 +192,7 @@ class _Waits:
         self.open: dict[str, Wait] = {}
 
     def observe(self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool) -> Iterator[Wait]:
+        """Yield the records of the group's wait that begin, change or end with this step."""
         wait, verdict = self.open.get(key), group.decision.verdict if group is not None else Verdict.ENDED
         if wait is None and group is not None and step.is_first and verdict is Verdict.RUNNING:
             yield from self._waits_from_objects(group, step)
@@ -241,6 +243,7 @@ class _Evictions:
         self._leaving: dict[Uid, Evicted | None] = {}  # pods to be evicted; None: reported already
 
     def record(self, key: GroupKey, group: _Seen | None) -> None:
+        """Record the evictions that the decision on a group asks for."""
         self._reclaims.pop(key, None)
         self._undone.pop(key, None)
         if group is not None and group.decision.reclaim is not None:
@@ -255,7 +258,7 @@ class _Evictions:
     def observe(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
         """Yield the evicted pods that are gone by now, or terminating."""
         wanted = {each.uid: each for each in chain.from_iterable(self._undone.values())}
-        wanted |= {uid: it.victim for uid, it in decisions.evictions.items() if not it.is_slow}
+        wanted |= {uid: made.victim for uid, made in decisions.evictions.items() if not made.is_slow}
         for uid, victim in wanted.items():
             if uid not in self._leaving:
                 self._leaving[uid] = self._about(victim, step)
@@ -267,6 +270,7 @@ class _Evictions:
                 del self._leaving[uid]
 
     def _about(self, victim: ReclaimVictim, step: _Step) -> Evicted:
+        """Return the record of an evicted pod, with the group that its eviction helps."""
         info, reclaims = step.snapshot.groups.get(victim.group), self._reclaims.items()
         held = info.allocated if info is not None else {}
         claimants = (key for key, made in reclaims if any(each.uid == victim.uid for each in made.victims))
@@ -314,8 +318,9 @@ class QueueHours:
 
 
 def _sample_times(hour: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:
+    """Return the record of the hour with some more seconds of the queue's current state."""
     wants = any(amount > queue.allocated.get(name, 0) for name, amount in queue.requested.items())
     names = hour.deserved.keys() | queue.deserved.keys()
-    due = {name: hour.deserved.get(name, 0.0) + queue.deserved.get(name, 0.0) * seconds for name in names}
+    sums = {name: hour.deserved.get(name, 0.0) + queue.deserved.get(name, 0.0) * seconds for name in names}
     wanting, share = hour.wanting + seconds * wants, hour.share + queue.share * seconds * wants
-    return replace(hour, deserved=due, wanting=wanting, share=share)
+    return replace(hour, deserved=sums, wanting=wanting, share=share)

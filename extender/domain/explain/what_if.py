@@ -77,6 +77,7 @@ def suppositions(texts: Sequence[str]) -> list[Supposition]:
 
 
 def _term(text: str) -> Supposition:
+    """Return the term that a text such as `queue.capability.cpu=team:8` states."""
     name, equals, value = text.partition("=")
     field, resource = name, ""
     if len(text) > _LONGEST:
@@ -108,6 +109,7 @@ def with_terms(snapshot: Snapshot, terms: Iterable[Supposition], about: GroupKey
 
 
 def _nodes(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    """Return the snapshot with further nodes, like the named one or the best one for the group."""
     count = _number(term, term.value.removeprefix("+") if term.value[:1] == "+" else "", 1, _MOST_NODES)
     if term.subject:
         row = snapshot.nodes.row.get(term.subject)
@@ -123,6 +125,7 @@ def _nodes(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sna
 
 
 def _queue(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    """Return the snapshot with another value of a queue's field, or amount of one resource there."""
     record, field = _record(snapshot, term), term.field.removeprefix("queue.")
     if not term.resource:
         least = 1 if field == "weight" else -_LARGEST
@@ -143,10 +146,10 @@ def _queue(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sna
 def _flavor(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
     """Return the snapshot with one more flavor of the queue and its heirs, without own limits."""
     record, before = _record(snapshot, term), snapshot.queues[term.subject].flavors
-    known = {it.name: it for queue in snapshot.queues.values() for it in queue.record.flavors}
+    known = {flavor.name: flavor for queue in snapshot.queues.values() for flavor in queue.record.flavors}
     if not before:
         raise term.error(f"queue {record.name} has no flavors: it may use all nodes")
-    if term.value in (it.name for it in before):
+    if term.value in (flavor.name for flavor in before):
         raise term.error(f"queue {record.name} has this flavor")
     if term.value not in known:
         raise term.error(f"no queue names this flavor: must be {listed(sorted(known), _NAMES)}")
@@ -182,6 +185,7 @@ def _priority(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> 
 
 
 def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    """Return the snapshot without a group or pod. The one that is asked about cannot be deleted."""
     kind, _, name = term.value.partition("/")
     if not (kind and name):
         raise term.error(f"must be {ALLOWED['delete']}")
@@ -222,18 +226,23 @@ def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Gro
 
 
 def _record(snapshot: Snapshot, term: Supposition) -> QueueRecord:
+    """Return the record of the queue that a term names.
+
+    Raises:
+        BadTerm: It names none, or one that does not exist.
+    """
     if not term.subject:
         raise term.error(f"must be {ALLOWED[term.field]}")
     queue = snapshot.queues.get(term.subject)
     if queue is None or not queue.exists:
         raise term.error(
-            _not_found("queue", term.subject, (name for name, it in snapshot.queues.items() if it.exists))
+            _not_found("queue", term.subject, (name for name, info in snapshot.queues.items() if info.exists))
         )
     return queue.record
 
 
-def _not_found(kind: str, name: str, there: Iterable[str]) -> str:
-    known = sorted(there)
+def _not_found(kind: str, name: str, names: Iterable[str]) -> str:
+    known = sorted(names)
     return f"there is no {kind} {name}; there are {listed(known, _NAMES)}" if known else f"there is no {kind}"
 
 
@@ -289,6 +298,7 @@ CHANGES = (  # the most important first
 
 
 def _change(before: Outlook, after: Outlook) -> str:
+    """Return how a group's outlook changes, as the predicate of a sentence; empty if it hardly does."""
     if before.verdict is not after.verdict:
         if Verdict.WAITING not in (before.verdict, after.verdict):
             return ""
@@ -305,7 +315,7 @@ def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> l
 
     Both decisions know the groups of the snapshot.
     """
-    losing = [Counter(it.victim.group for it in made.evictions.values()) for made in (before, after)]
+    losing = [Counter(each.victim.group for each in made.evictions.values()) for made in (before, after)]
     found = []
     for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
         old, new = (
@@ -314,7 +324,7 @@ def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> l
         called = snapshot.groups[key].display_name
         found.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, called))
     order = (*CHANGES, "")
-    return sorted(found, key=lambda it: (order.index(it.change), it.after.position, it.group))
+    return sorted(found, key=lambda change: (order.index(change.change), change.after.position, change.group))
 
 
 def _outlook(decision: GroupDecision, evicted: int) -> Outlook:
@@ -367,7 +377,7 @@ def what_if(snapshot: Snapshot, terms: Sequence[Supposition], about: GroupKey | 
     supposed = with_terms(snapshot, terms, about)
     before, after = decide(snapshot), decide(supposed)
     found = changed_groups(supposed, before, after)
-    asked = next((it for it in found if it.group == about), None)
-    others = [it for it in found if it.change and it.group != about]
+    own = next((change for change in found if change.group == about), None)
+    others = [change for change in found if change.change and change.group != about]
     texts = tuple(term.text for term in terms)
-    return WhatIf(texts, asked, tuple(others[:_MOST_OTHERS]), max(len(others) - _MOST_OTHERS, 0))
+    return WhatIf(texts, own, tuple(others[:_MOST_OTHERS]), max(len(others) - _MOST_OTHERS, 0))

@@ -46,21 +46,22 @@ class PodsByLabels:
     """
 
     def __init__(self) -> None:
-        self._in: dict[str, _LabelSets] = {}
+        self._by_namespace: dict[str, _LabelSets] = {}
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         """Add a pod to a node; with `times` -1, remove it. Its labels must be the same object both times."""
-        sets = self._in.get(pod.namespace)
+        sets = self._by_namespace.get(pod.namespace)
         if sets is None:
-            sets = self._in[pod.namespace] = _LabelSets()
+            sets = self._by_namespace[pod.namespace] = _LabelSets()
         if not sets.count(pod.labels, node, times):
-            del self._in[pod.namespace]
+            del self._by_namespace[pod.namespace]
 
     def selected_by(self, term: Term) -> Counter[str]:
         """Return how many of the pods that a term selects are on each node."""
         selected: Counter[str] = Counter()
-        for namespace in self._in if term.namespaces is None else sorted(term.namespaces & self._in.keys()):
-            for labels, by_node in self._in[namespace].selected_by(term):
+        known = self._by_namespace.keys()
+        for namespace in known if term.namespaces is None else sorted(term.namespaces & known):
+            for labels, by_node in self._by_namespace[namespace].selected_by(term):
                 if term.matches(namespace, labels):
                     selected.update(by_node)
         return selected
@@ -110,6 +111,7 @@ class _LabelSets:
         return iter(labels.items() if self._having is not None else ())
 
     def _index(self) -> dict[Pair, dict[int, None]]:
+        """Return the sets that have each label, by the identity of their objects."""
         if self._having is None:
             self._having = {}
             for identity, (labels, _) in self._sets.items():
@@ -135,10 +137,10 @@ class Terms:
         self._index = TermIndex()
         self._frozen: TermIndex | None = None
         self._pods = PodsByLabels()
-        self._of: dict[Uid, tuple[Term, ...]] = {}  # followed terms by pod
+        self._by_pod: dict[Uid, tuple[Term, ...]] = {}  # followed terms by pod
         self._users: dict[Term, int] = {}  # number of pods by followed term
         self._others = _TermsOfOthers()
-        self._brought: dict[Term, str] = {}  # namespace that brought a term
+        self._first_namespace: dict[Term, str] = {}  # namespace that brought a term
         self._weight: Counter[str] = Counter()  # weight of these terms by namespace
         self._selected = _PodCounts()
         self._carried = _PodCounts()
@@ -155,19 +157,20 @@ class Terms:
         """Follow the terms of a member pod, in place of its previous ones."""
         for term in self._others.record_member(pod):
             self._add_user(term)
-        written, before = pod.shape.terms, self._of.get(pod.uid, ())
-        if not (written or before) or (terms := tuple(dict.fromkeys(written))) == before:
+        written, before = pod.shape.terms, self._by_pod.get(pod.uid, ())
+        terms = tuple(dict.fromkeys(written))
+        if terms == before:
             return
         for term in terms:
             if term not in self._users:
-                self._brought[term] = pod.namespace
+                self._first_namespace[term] = pod.namespace
                 self._weight[pod.namespace] += _weight(term, pod.namespace)
             self._add_user(term)
         for term in before:
             self._remove_user(term)
-        self._of[pod.uid] = terms
+        self._by_pod[pod.uid] = terms
         if not terms:
-            del self._of[pod.uid]
+            del self._by_pod[pod.uid]
 
     def watch_other(self, pod: PodRecord) -> None:
         """Record that a pod of another scheduler is on a node."""
@@ -176,7 +179,7 @@ class Terms:
 
     def unwatch(self, uid: Uid) -> None:
         """Record that a pod, of any scheduler, is gone."""
-        for term in (*self._of.pop(uid, ()), *self._others.remove(uid)):
+        for term in (*self._by_pod.pop(uid, ()), *self._others.remove(uid)):
             self._remove_user(term)
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
@@ -213,13 +216,14 @@ class Terms:
             self._selected.set(term, self._pods.selected_by(term))
 
     def _remove_user(self, term: Term) -> None:
+        """Count a user of a term off; forget the term with its last user."""
         self._users[term] -= 1
         if not self._users[term]:
             del self._users[term]
             self._index.remove(term)
             self._frozen = None
             self._selected.set(term, {})
-            if (namespace := self._brought.pop(term, None)) is not None:
+            if (namespace := self._first_namespace.pop(term, None)) is not None:
                 self._weight[namespace] -= _weight(term, namespace)
                 if not self._weight[namespace]:
                     del self._weight[namespace]
@@ -236,7 +240,7 @@ class _TermsOfOthers:
 
     def __init__(self) -> None:
         self._index = TermIndex()
-        self._of: dict[Uid, tuple[Term, ...]] = {}
+        self._by_pod: dict[Uid, tuple[Term, ...]] = {}
         self._users: dict[Term, int] = {}
         self._followed: set[Term] = set()
         self._ours: dict[Uid, PodRecord] = {}
@@ -249,8 +253,8 @@ class _TermsOfOthers:
             return []
         if self._our_labels is not None:
             if known is not None:
-                self._our_labels.count(known, "", -1)
-            self._our_labels.count(pod, "", 1)
+                self._our_labels.count(known, "", times=-1)
+            self._our_labels.count(pod, "", times=1)
         self._ours[pod.uid] = pod
         selecting = self._index.terms_selecting(pod.namespace, pod.labels)
         new_terms = [term for term in selecting if term not in self._followed]
@@ -260,9 +264,9 @@ class _TermsOfOthers:
     def add(self, pod: PodRecord) -> list[Term]:
         """Add a pod; return the terms that are followed from now on. The terms of a pod never change."""
         terms = pod.shape.constraints.anti_affinity
-        if not terms or pod.uid in self._of:
+        if not terms or pod.uid in self._by_pod:
             return []
-        self._of[pod.uid] = terms
+        self._by_pod[pod.uid] = terms
         for term in terms:
             self._users[term] = self._users.get(term, 0) + 1
             if self._users[term] == 1:
@@ -275,8 +279,8 @@ class _TermsOfOthers:
     def remove(self, uid: Uid) -> list[Term]:
         """Remove a pod, of any scheduler; return the terms that are no longer followed."""
         if (ours := self._ours.pop(uid, None)) is not None and self._our_labels is not None:
-            self._our_labels.count(ours, "", -1)
-        terms = self._of.pop(uid, ())
+            self._our_labels.count(ours, "", times=-1)
+        terms = self._by_pod.pop(uid, ())
         for term in terms:
             self._users[term] -= 1
         gone = [term for term in terms if not self._users[term]]
@@ -291,7 +295,7 @@ class _TermsOfOthers:
         if self._our_labels is None:
             self._our_labels = PodsByLabels()
             for pod in self._ours.values():
-                self._our_labels.count(pod, "", 1)
+                self._our_labels.count(pod, "", times=1)
         return self._our_labels
 
 
@@ -310,6 +314,7 @@ class _PodCounts:
             self._counts.pop(term, None)
 
     def count(self, term: Term, node: str, times: int) -> None:
+        """Add `times` to the number of pods on a node that count for a term."""
         by_node = self._counts.setdefault(term, {})
         by_node[node] = by_node.get(node, 0) + times
         if not by_node[node]:

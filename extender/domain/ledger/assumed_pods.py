@@ -64,8 +64,8 @@ class Preemptions:
             now = self._clock()
             self._grants.pop(claimant, None)
             self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires > now}
-            promises = (grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items())
-            promised: Losses = sum(promises, start=Counter())
+            grants = (grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items())
+            granted_before: Losses = sum(grants, start=Counter())
             options = {
                 node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
                 for node, uids in victims.items()
@@ -73,20 +73,20 @@ class Preemptions:
             granted = {
                 node: pods
                 for node, pods in options.items()
-                if not pods or (is_real and self._could_lose(pods, promised))
+                if not pods or (is_real and self._could_lose(pods, granted_before))
             }
             if any(granted.values()):
                 self._grants[claimant] = Grant(granted, now + _PATIENCE)
             return set(granted)
 
-    def _could_lose(self, victims: Sequence[PodRecord], promised: Losses) -> bool:
+    def _could_lose(self, victims: Sequence[PodRecord], granted_before: Losses) -> bool:
         """Return whether the groups stay whole without these victims and those granted to others."""
         if any((claim := self._claims.get(pod.uid)) and claim.in_flight for pod in victims):
             return False
-        lost = promised + losses(victims)
+        lost = granted_before + losses(victims)
         return all(
             self._registry.group(key).could_lose(
-                Counter({role: n for (of, role), n in lost.items() if of == key})
+                Counter({role: n for (group, role), n in lost.items() if group == key})
             )
             for key in {pod.group for pod in victims}
         )
@@ -214,11 +214,11 @@ class AssumedPods:
         members = (*info.waiting, *(pod for pod, _ in info.assumed))
         sets_of = {pod.uid: pod.pod_sets for pod in members}
         claims = filter(None, (self._claims.get(pod.uid) for pod in members))
-        there = [(sets_of[claim.pod.uid], claim.node) for claim in claims if claim.posting]
-        there += [(pod.pod_sets, pod.node) for pod in info.placed if pod.holds_capacity]
+        placed = [(sets_of[claim.pod.uid], claim.node) for claim in claims if claim.posting]
+        placed += [(pod.pod_sets, pod.node) for pod in info.placed if pod.holds_capacity]
         domain, lost = self._claims.capacity.domain, set[Uid]()
-        for pod_set in {it for sets in sets_of.values() for it in sets if it.is_required}:
-            own = {domain(node, pod_set.level) for sets, node in there if pod_set in sets}
+        for pod_set in {each for sets in sets_of.values() for each in sets if each.is_required}:
+            own = {domain(node, pod_set.level) for sets, node in placed if pod_set in sets}
             in_set = [claim for claim in held if pod_set in sets_of.get(claim.pod.uid, ())]
             now = {claim.pod.uid: domain(claim.node, pod_set.level) for claim in in_set}
             if not own:
@@ -245,12 +245,12 @@ class AssumedPods:
                 self._moves.end(pod, ClaimEvent.RELEASE)
             self._changes.notify()
 
-    def record_barred(self, uid: Uid, words: str) -> None:
+    def record_binding_refused(self, uid: Uid, words: str) -> None:
         """Record that the API server permanently refuses the binding of a pod, with its message."""
         with self._lock:
             if (pod := self._pods.get(uid)) is not None:
                 refused = f"its binding is refused: {words.removeprefix('refused: ')}"
-                self._registry.group(pod.group).record_barred(uid, refused)
+                self._registry.group(pod.group).record_binding_refused(uid, refused)
                 self._registry.mark_dirty(pod.group)
                 self._changes.notify()
 
@@ -276,6 +276,7 @@ class AssumedPods:
         self._moves.put(claim.pod, event, claim.node, token, posting)
 
     def _answer(self, pod: PodRecord, node: str) -> list[str]:
+        """Claim a node for a pod whose filter call is answered with it."""
         claim = self._claims.get(pod.uid)
         if claim is None or claim.node != node or not claim.stage.is_fixed:
             self._moves.put(pod, ClaimEvent.ANSWER, node)
@@ -306,6 +307,7 @@ class AssumedPods:
         return [node for node in nodes if node == claim.node or (part and part.nodes.has(labels(node) or {}))]
 
     def _why_not(self, pod: PodRecord | None) -> Reason:
+        """Return why filter offers no node for a pod."""
         decision = self._decided().groups.get(pod.group) if pod else None
         if decision is None:
             return Reason.NOT_READY

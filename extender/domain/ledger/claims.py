@@ -116,7 +116,7 @@ class Claims:
         self.capacity = NodeCapacity()
         self._claims: dict[Uid, Claim] = {}
         self._on_node: dict[str, dict[Uid, Claim]] = {}
-        self._at: dict[ClaimStage, dict[Uid, Claim]] = {stage: {} for stage in ClaimStage}
+        self._by_stage: dict[ClaimStage, dict[Uid, Claim]] = {stage: {} for stage in ClaimStage}
 
     def get(self, uid: Uid) -> Claim | None:
         return self._claims.get(uid)
@@ -125,7 +125,7 @@ class Claims:
         return self._on_node.get(node, {}).values()
 
     def in_stage(self, stage: ClaimStage) -> Iterable[Claim]:
-        return self._at[stage].values()
+        return self._by_stage[stage].values()
 
     def __iter__(self) -> Iterator[Claim]:
         return iter(self._claims.values())
@@ -143,25 +143,26 @@ class Claims:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
         # Sums do not change between fixed stages.
-        stays = before is not None and (before.node, before.stage.is_fixed) == (node, stage.is_fixed)
-        then = before.pod if before is not None and stays else None
-        if then is None or then.shape is not pod.shape or then.labels is not pod.labels:
+        is_same_place = before is not None and (before.node, before.stage.is_fixed) == (node, stage.is_fixed)
+        pod_before = before.pod if before is not None and is_same_place else None
+        if pod_before is None or pod_before.shape is not pod.shape or pod_before.labels is not pod.labels:
             if before is not None:
-                self._take_off(before)
-            self.capacity.count(claim, 1)
+                self._remove_from_node(before)
+            self.capacity.count(claim, times=1)
         if before is not None:
-            del self._at[before.stage][pod.uid]
-        self._claims[pod.uid] = self._at[stage][pod.uid] = claim
+            del self._by_stage[before.stage][pod.uid]
+        self._claims[pod.uid] = self._by_stage[stage][pod.uid] = claim
         if (on_node := self._on_node.get(node)) is None:
             on_node = self._on_node[node] = {}
         on_node[pod.uid] = claim
         return claim
 
     def drop(self, uid: Uid) -> Claim | None:
+        """Remove the claim of a pod and return it, if there is one."""
         claim = self._claims.pop(uid, None)
         if claim is not None:
-            del self._at[claim.stage][uid]
-            self._take_off(claim)
+            del self._by_stage[claim.stage][uid]
+            self._remove_from_node(claim)
             if claim.stage is ClaimStage.BOUND:
                 self.capacity.forget_refusals(claim.node)
         return claim
@@ -179,9 +180,9 @@ class Claims:
         """Return the used fraction of a node, from 0 to 1, with the pod on it."""
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
 
-    def _take_off(self, claim: Claim) -> None:
+    def _remove_from_node(self, claim: Claim) -> None:
         on_node = self._on_node[claim.node]
         del on_node[claim.pod.uid]
         if not on_node:
             del self._on_node[claim.node]
-        self.capacity.count(claim, -1)
+        self.capacity.count(claim, times=-1)

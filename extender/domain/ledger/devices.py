@@ -121,7 +121,7 @@ class Selections:
                     self.by_name[name] = SelectedDevices(selection)
         if not self._uses[namespace]:
             del self._uses[namespace]
-        for name in [it for it in self.by_name if not any(it in uses for uses in self._uses.values())]:
+        for name in self.by_name.keys() - set().union(*self._uses.values()):
             del self.by_name[name]
         return before ^ set(self.by_name)
 
@@ -169,6 +169,7 @@ class DeviceInventory:
                 self.set_claim(found)
 
     def set_slice(self, found: ResourceSlice) -> None:
+        """Record a ResourceSlice, which may have moved to another pool."""
         with self._lock:
             devices = [self._compact(device) for device in found.spec.devices or ()]
             found = replace(found, spec=replace(found.spec, devices=devices))
@@ -199,6 +200,7 @@ class DeviceInventory:
                 self._read_class(name)
 
     def set_claim(self, claim: ResourceClaim) -> None:
+        """Record what a ResourceClaim has allocated and, unless a pod owns it, what it requests."""
         with self._lock:
             meta = claim.metadata
             self._set_claimed(meta.uid, dict(_allocated_by(claim)))
@@ -207,6 +209,7 @@ class DeviceInventory:
                 self._set_requests(key, claim.spec, self._state_of(claim))
 
     def _state_of(self, claim: ResourceClaim) -> ClaimState:
+        """Return the state of a claim, with its devices by node if no pod uses it."""
         meta, is_allocated = claim.metadata, claim.status.allocation is not None
         idle = defaultdict[str, Counter[str]](Counter)
         for result in _results(claim) if not claim.status.reserved_for else ():
@@ -262,7 +265,7 @@ class DeviceInventory:
         if self._intake.logical.capacities:
             self._measure(pool)
         nodes = before.keys() | now.keys()
-        return {it for it in nodes if had != counters or before.get(it) != now.get(it)}
+        return {node for node in nodes if had != counters or before.get(node) != now.get(node)}
 
     def _read_class(self, name: str) -> None:
         """Determine the devices that each class admits, after one changed."""
@@ -274,7 +277,7 @@ class DeviceInventory:
         for pool in list(self._of_pool):
             self._read_pool(pool)
         self._publish(set(self._pools_on))
-        self._name(name)
+        self._set_resource(name)
 
     def _read_selection(self, name: str) -> None:
         """Determine the devices that a selection admits, after it came or went."""
@@ -287,9 +290,10 @@ class DeviceInventory:
                     offers[at] = offer._replace(classes=offer.classes ^ {name})
                     pools.add(pool)
         self._publish(set[str]().union(*map(self._read_pool, pools)))
-        self._name(name)
+        self._set_resource(name)
 
     def _read_slice(self, found: ResourceSlice) -> list[_Offer]:
+        """Return the devices that a slice offers, with their node and classes."""
         driver, node = found.spec.driver, found.spec.node_name
         return [
             _Offer(
@@ -308,7 +312,7 @@ class DeviceInventory:
             classes = frozenset(
                 name
                 for name, each in self._classes.items()
-                if all(selects(it, driver, device) for it in expressions_of(each.spec.selectors))
+                if all(selects(text, driver, device) for text in expressions_of(each.spec.selectors))
             )
             if len(self._admitting) >= _MOST_PARTS:
                 self._admitting.clear()
@@ -319,7 +323,7 @@ class DeviceInventory:
             if selection.admits(driver, device, classes):
                 selected.append(name)
             if was_counted and not selection.is_counted:
-                self._name(name)
+                self._set_resource(name)
         return classes.union(selected) if selected else classes
 
     def _shared(self, key: Hashable, part: T) -> T:
@@ -330,12 +334,14 @@ class DeviceInventory:
         return known
 
     def _compact(self, device: Device) -> Device:
+        """Return the device with attributes and capacities that it shares with equal devices."""
         attributes = {name: self._shared(each, each) for name, each in (device.attributes or {}).items()}
         capacity = device.capacity or {}
         parts = self._shared((*capacity.items(),), capacity)
         return replace(device, attributes=attributes, capacity=parts)
 
     def _set_claimed(self, claim: str, devices: dict[DeviceId, Names]) -> None:
+        """Record the devices that are allocated to a claim, and publish the nodes that this affects."""
         before = self._claimed.pop(claim, {})
         if before == devices:
             if devices:
@@ -350,6 +356,7 @@ class DeviceInventory:
         self._publish(self._nodes_of(before), are_freed=True)
 
     def _nodes_of(self, devices: Iterable[DeviceId]) -> set[str]:
+        """Return the nodes that offer any of some devices."""
         names = defaultdict[Pool, set[str]](set)
         for driver, pool, device in devices:
             names[driver, pool].add(device)
@@ -363,41 +370,41 @@ class DeviceInventory:
     def _publish(self, nodes: set[str], are_freed: bool = False) -> None:
         """Give the ledger the amounts of some nodes. `are_freed`: claims gave devices back."""
         pools = {pool for node in nodes for pool in self._pools_on[node]}
-        left = {pool: self._counters_left(pool) for pool in pools}
+        counters = {pool: self._counters_left(pool) for pool in pools}
         for node in nodes - {_ANY_NODE}:
             kinds = Counter[tuple[frozenset[str], Names | None]]()
             for pool in self._pools_on[node]:
                 offers = self._offers[pool][node]
-                kinds.update([(it.classes, self._held(pool, it, left[pool])) for it in offers])
+                kinds.update([(offer.classes, self._held(pool, offer, counters[pool])) for offer in offers])
             offered, available = Counter[str](), Counter[str]()
             for (classes, held), number in kinds.items():
                 resources = {self._resource_of(name) for name in classes}
                 offered.update(dict.fromkeys(resources, number))
-                left_for = resources if held is None else resources & set(map(self._resource_of, held))
-                available.update(dict.fromkeys(left_for, number))
+                available_as = resources if held is None else resources & set(map(self._resource_of, held))
+                available.update(dict.fromkeys(available_as, number))
             self._intake.set_devices(node, offered, offered - available, are_freed)
             if not self._pools_on[node]:
                 del self._pools_on[node]
         if _ANY_NODE in nodes:
             for name in self._classes:
-                self._name(name)
+                self._set_resource(name)
 
     def _counters_left(self, pool: Pool) -> Counters:
         """Return what allocated partitions leave of the amounts that they share with others."""
-        left = Counter(self._counters.get(pool, {}))
-        for offer in chain.from_iterable(self._offers[pool].values()) if left else ():
+        counters = Counter(self._counters.get(pool, {}))
+        for offer in chain.from_iterable(self._offers[pool].values()) if counters else ():
             if DeviceId(*pool, offer.device.name) in self._held_as:
-                left.subtract(offer.consumes)
-        return left
+                counters.subtract(offer.consumes)
+        return counters
 
-    def _held(self, pool: Pool, offer: _Offer, left: Counters) -> Names | None:
+    def _held(self, pool: Pool, offer: _Offer, counters: Counters) -> Names | None:
         """Return the classes under which a pod has a device; empty: no pod can get it; None: all can."""
         held = self._held_as.get(DeviceId(*pool, offer.device.name)) if self._held_as else None
-        if held is None and any(n > left.get(key, 0) for key, n in offer.consumes.items()):
+        if held is None and any(n > counters.get(key, 0) for key, n in offer.consumes.items()):
             return ()
         return held
 
-    def _name(self, name: str) -> None:
+    def _set_resource(self, name: str) -> None:
         """Give the ledger the resource of a class and those of its selections, or that of a selection."""
         device_class = self._class_of(name)
         of_pools = (self._offers[pool][_ANY_NODE] for pool in self._pools_on.get(_ANY_NODE, ()))
@@ -423,8 +430,8 @@ class DeviceInventory:
         for each in before.keys() | now.keys():
             known = self._largest[each]
             if now[each] > known or before[each] == known != now[each]:
-                self._largest[each] = max((it[each] for it in self._capacities.values()), default=0)
-                self._name(each[0])
+                self._largest[each] = max((pool[each] for pool in self._capacities.values()), default=0)
+                self._set_resource(each[0])
         self._largest = +self._largest
 
     def _class_of(self, name: str) -> str:
@@ -435,10 +442,10 @@ class DeviceInventory:
         """Return the logical amounts of a device of a class; of a selection, the difference to its class."""
         device_class = self._class_of(name)
         resources = self._intake.logical.capacities.get(device_class, ())
-        own = {it: self._largest[name, it] for it in resources}
+        own = {resource: self._largest[name, resource] for resource in resources}
         if name == device_class:
             return own
-        return {it: amount - self._largest[device_class, it] for it, amount in own.items()}
+        return {resource: amount - self._largest[device_class, resource] for resource, amount in own.items()}
 
     def _resource_of(self, name: str) -> str:
         if (selection := self._selections.by_name.get(name)) is not None:

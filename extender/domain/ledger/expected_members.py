@@ -47,11 +47,11 @@ class LaterPods:
         self._patience = patience
         self._since: dict[GroupKey, float] = {}  # when a job with later pods last got one
 
-    def pods_to_come(self, job: JobRecord, there: Collection[PodRecord], has_newcomers: bool) -> int:
-        """Return how many pods its controller will make now, besides those that are `there`."""
+    def pods_to_come(self, job: JobRecord, existing: Collection[PodRecord], has_newcomers: bool) -> int:
+        """Return how many pods its controller will make now, besides the `existing` ones."""
         # The status of a job is behind that of its pods, and pods may be deleted: the fewer of both count.
-        succeeded = sum(1 for pod in there if pod.phase == "Succeeded")
-        active = sum(1 for pod in there if pod.waiting or (pod.holds_capacity and not pod.deleting))
+        succeeded = sum(1 for pod in existing if pod.phase == "Succeeded")
+        active = sum(1 for pod in existing if pod.waiting or (pod.holds_capacity and not pod.deleting))
         left = max((job.completions or 0) - succeeded, 0)
         missing = max(min(job.needed, left) - active, 0)
         if not missing or has_newcomers:
@@ -105,6 +105,7 @@ class ExpectedMembers:
         self.later = LaterPods(parts.clock, START_TIMEOUT)
 
     def manages(self, job: JobRecord) -> bool:
+        """Return whether Muster starts a job. Another scheduler may start all jobs of its kind."""
         if job.kind in self._registry.left_kinds:
             return False
         routes = self._registry.routes
@@ -128,17 +129,18 @@ class ExpectedMembers:
         return others > 0 and wanted > 0 and others + wanted > self._most
 
     def _sync_group(self, group: Group, job: JobRecord | None) -> None:
+        """Update the expected members of a group: those that its job will still create."""
         before, group.job = group.job, job if job is not None and self.manages(job) else None
         if job is not None and job.suspended:  # pods of an earlier start do not count for the next one
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
         group.record_coming(self._clock())
-        then, now = ([part.pod for part in each.pods] if each else [] for each in (before, group.job))
-        if then != now:
+        pods_before = [part.pod for part in before.pods] if before else []
+        if pods_before != ([part.pod for part in group.job.pods] if group.job else []):
             for pod in _expected_pods(group):
                 self._pass_on(group, pod, [])
         missing = self._missing(group)
-        self._record_crowded_out(group, sum(left for left, _ in missing.values()))
+        self._record_crowded_out(group, sum(count for count, _ in missing.values()))
         if group.crowded_out:
             missing = {}
         expected = _by_part(group)
@@ -146,13 +148,14 @@ class ExpectedMembers:
             self._settle_part(group, index, expected.get(index, []), *missing.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
             unclaimed = [pod for pod in _expected_pods(group) if self._claims.get(pod.uid) is None]
-            for pod, gone in zip(unclaimed, group.vacated, strict=False):
-                if self._claims.fits(pod, gone.node):
-                    self._moves.put(pod, ClaimEvent.PLAN, gone.node)
+            for pod, vacated in zip(unclaimed, group.vacated, strict=False):
+                if self._claims.fits(pod, vacated.node):
+                    self._moves.put(pod, ClaimEvent.PLAN, vacated.node)
         group.vacated.clear()
         group.record_job(self._clock())
 
     def _missing(self, group: Group) -> Missing:
+        """Return by part of the job how many pods are still to come, and its pods without a claim."""
         job, pods = group.job, [pod for pod in group.pods.values() if not pod.expected]
         if group.coming.refusal:  # no capacity is reserved for refused pods
             return {}
@@ -202,26 +205,27 @@ class ExpectedMembers:
             del self._waited_for[namespace]
 
     def _settle_part(
-        self, group: Group, index: int, there: list[PodRecord], wanted: int, newcomers: list[PodRecord]
+        self, group: Group, index: int, expected: list[PodRecord], wanted: int, newcomers: list[PodRecord]
     ) -> None:
-        there.sort(key=lambda pod: self._claims.get(pod.uid) is None)
+        """Let new pods take over claims of expected pods, and create or remove expected pods as `wanted`."""
+        expected.sort(key=lambda pod: self._claims.get(pod.uid) is None)
         newcomers.sort(key=attrgetter("sort_key"), reverse=True)  # the last one is the next to get a claim
-        superfluous = max(len(there) - wanted, 0)
+        superfluous = max(len(expected) - wanted, 0)
         by_index = {index_of(pod.name, pod.labels): pod for pod in newcomers}
-        claimed = (pod for pod in there if by_index and self._claims.get(pod.uid) is not None)
+        claimed = (pod for pod in expected if by_index and self._claims.get(pod.uid) is not None)
         similar = ((pod, by_index.get((0, _place_of(pod)[1]))) for pod in claimed)
         pairs = [(pod, new) for pod, new in similar if new is not None][:superfluous]
         for pod, new in pairs:  # first, pods with an index get the claims of equal index
             self._pass_on(group, pod, [new])
         if pairs:
-            passed, come = ({it[at].uid for it in pairs} for at in (0, 1))
-            there = [pod for pod in there if pod.uid not in passed]
+            passed, come = ({pair[at].uid for pair in pairs} for at in (0, 1))
+            expected = [pod for pod in expected if pod.uid not in passed]
             newcomers = [pod for pod in newcomers if pod.uid not in come]
             superfluous -= len(pairs)
         taken_over = min(superfluous, len(newcomers))
-        for pod in (*there[:taken_over], *there[len(there) - superfluous + taken_over :]):
+        for pod in (*expected[:taken_over], *expected[len(expected) - superfluous + taken_over :]):
             self._pass_on(group, pod, newcomers)
-        if group.job is not None and len(there) < wanted:
+        if group.job is not None and len(expected) < wanted:
             job = group.job
             part = job.pods[index]
             for number in range(wanted):
@@ -230,12 +234,12 @@ class ExpectedMembers:
                     name = "-".join(filter(None, (job.name, part.role, str(number))))
                     group.pods[uid] = replace(part.pod, uid=uid, name=name)
                     self._claims.capacity.watch_terms(group.pods[uid])
-                    self._count(group.namespace, 1)
+                    self._count(group.namespace, change=1)
             self._registry.mark_dirty(group.key)
             self._changes.notify()
 
     def _pass_on(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
-        self._count(group.namespace, -1)
+        self._count(group.namespace, change=-1)
         pass_on(self._parts, group, expected, newcomers)
 
 
@@ -259,7 +263,7 @@ def _may_take_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str)
     return pod.shape.asks_at_most(expected.shape.requests) and parts.claims.fits(pod, node)
 
 
-def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
+def _expects(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> bool:
     """Return whether the job expects pods.
 
     A suspended job expects all its pods once those of an earlier start are gone. A job that Muster has
@@ -268,7 +272,7 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
     if job.fault or job.outcome is not None or job.stopped:
         return False
     if job.suspended:
-        return not any(pod.waiting or pod.holds_capacity for pod in there)
+        return not any(pod.waiting or pod.holds_capacity for pod in existing)
     if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first pods run, and others follow
         return job.started and not group.became_ready
     under_way = group.start.admitted or not group.waited
@@ -321,8 +325,8 @@ class LostMembers:
         `evicted`: the pods that Muster evicted.
         """
         now = self._parts.clock()
-        late = [key for key, until in self._until.items() if until <= now]
-        for key in dict.fromkeys((*self._parts.registry.dirty, *late)):
+        expired = [key for key, until in self._until.items() if until <= now]
+        for key in dict.fromkeys((*self._parts.registry.dirty, *expired)):
             self._until.pop(key, None)
             group = self._parts.registry.groups.get(key)
             if group is not None and (group.lost or (group.vacated and not _has_later_pods(group))):
@@ -331,6 +335,7 @@ class LostMembers:
                     self._until[key] = min(group.lost.values())
 
     def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
+        """Reserve the places of lost members that the gang needs, and give up the other places."""
         now = self._parts.clock()
         pods = [pod for pod in group.pods.values() if not pod.expected and (pod.placed or pod.waiting)]
         vacated: list[PodRecord] = []
@@ -350,13 +355,13 @@ class LostMembers:
                 self._expect(group, pod, until)
 
     def _needed(
-        self, group: Group, there: Iterable[PodRecord], candidates: Iterable[PodRecord]
+        self, group: Group, existing: Iterable[PodRecord], candidates: Iterable[PodRecord]
     ) -> Iterable[Uid]:
         """Yield the lost members that the gang needs to be whole; none if lost members are not replaced."""
         if not self._replaces_lost(group):
             return
         least, by_role = group.needs.min_member, binding_roles(*group.needs)
-        roles = Counter(pod.role for pod in there)
+        roles = Counter(pod.role for pod in existing)
         for pod in candidates:
             if roles.total() < least or roles[pod.role] < by_role.get(pod.role, 0):
                 roles[pod.role] += 1
@@ -378,6 +383,7 @@ class LostMembers:
         )
 
     def _expect(self, group: Group, pod: PodRecord, until: float) -> None:
+        """Add an expected member in the place of a lost pod, on its node if it still fits there."""
         member = replace(
             pod,
             uid=Uid(f"{pod.uid}/lost"),
@@ -399,6 +405,7 @@ class LostMembers:
         self._parts.changes.notify()
 
     def _remove_expected(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
+        """Replace an expected member by a pod: of its role, or else of any, and by index if it has one."""
         index = index_of(member.name, member.labels)
         newcomers.sort(
             key=lambda pod: (pod.role == member.role, index_of(pod.name, pod.labels) == index is not None)

@@ -18,7 +18,7 @@ from extender.domain.model.ownership import name_of, too_long
 from extender.domain.model.records import GroupKey, Needs, Uid
 from extender.domain.model.resources import Resources, add_times, counts_in_queues
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
-from extender.domain.model.shapes import asked_by
+from extender.domain.model.shapes import total_requests
 from extender.domain.model.shared_maps import with_changes
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.tree import QueueInfo
@@ -44,21 +44,21 @@ class Usage:
     """
 
     def __init__(self) -> None:
-        self.of: dict[str, Used] = {}  # by queue that groups name
-        self.of_local: dict[str, dict[str, int]] = {}  # allocation of groups by LocalQueue, without zeros
+        self.by_queue: dict[str, Used] = {}  # also of queues that do not exist
+        self.by_local_queue: dict[str, dict[str, int]] = {}  # allocation of groups, without zeros
         self.changed: set[str] = set()  # LocalQueues that were counted again
         self.changed_queues: set[str] = set()  # queues that were counted again
         self._offered: frozenset[str] = frozenset()
 
-    def sum_up(self, offered: Iterable[str], infos: Mapping[GroupKey, GroupInfo]) -> None:
+    def recount(self, offered: Iterable[str], infos: Mapping[GroupKey, GroupInfo]) -> None:
         """Sum the usage again from `infos` if nodes offer other resources than before."""
         names = frozenset(filter(counts_in_queues, offered))
         if names == self._offered:
             return
-        self.changed_queues.update(self.of)
-        self._offered, self.of, self.of_local = names, {}, {}
+        self.changed_queues.update(self.by_queue)
+        self._offered, self.by_queue, self.by_local_queue = names, {}, {}
         for info in infos.values():
-            self.count(info, 1)
+            self.count(info, times=1)
 
     def update(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
         """Update the sums after a change of a group; None: it is absent.
@@ -68,14 +68,14 @@ class Usage:
         if before is not None and now is not None and _summed_parts(before) == _summed_parts(now):
             return
         if before is not None:
-            self.count(before, -1)
+            self.count(before, times=-1)
         if now is not None:
-            self.count(now, 1)
+            self.count(now, times=1)
 
     def count(self, info: GroupInfo, times: int) -> None:
         """Add a group, or remove it (-1)."""
         self.changed_queues.add(info.queue)
-        used = self.of.setdefault(info.queue, Used())
+        used = self.by_queue.setdefault(info.queue, Used())
         allocated = self._offered_part(info.allocated)
         add_times(used.allocated, allocated, times)
         add_times(used.requested, allocated, times)
@@ -83,9 +83,9 @@ class Usage:
         if info.local_queue is not None:
             key = info.local_queue.key
             self.changed.add(key)
-            add_times(self.of_local.setdefault(key, {}), allocated, times)
-            if not self.of_local[key]:
-                del self.of_local[key]
+            add_times(self.by_local_queue.setdefault(key, {}), allocated, times)
+            if not self.by_local_queue[key]:
+                del self.by_local_queue[key]
         for pool, amounts in info.by_pool.items():
             add_times(used.by_pool.setdefault(pool, {}), self._offered_part(amounts), times)
             if not used.by_pool[pool]:
@@ -93,7 +93,7 @@ class Usage:
         used.groups += times if info.is_in_queue else 0
         used.infos += times
         if not used.infos:
-            del self.of[info.queue]
+            del self.by_queue[info.queue]
 
     def _offered_part(self, amounts: Resources) -> Resources:
         return {name: amount for name, amount in amounts.items() if name in self._offered}
@@ -124,7 +124,7 @@ class GroupInfos:
 
     def refresh(self) -> tuple[Collection[GroupKey], Mapping[GroupKey, GroupInfo], Mapping[str, QueueInfo]]:
         """Return the groups that changed since the last call, and all current infos of groups and queues."""
-        self.usage.sum_up(self._claims.capacity.columns.names, self._infos)
+        self.usage.recount(self._claims.capacity.columns.names, self._infos)
         if self._registry.queues.pools != self.pools:
             self.pools = self._registry.queues.pools
             for key in self._registry.groups:
@@ -152,7 +152,7 @@ class GroupInfos:
     def _refresh_queues(self) -> None:
         """Refresh the queues whose holdings changed: few of a thousand."""
         changed, self.usage.changed_queues = self.usage.changed_queues, set()
-        existing = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.of
+        existing = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.by_queue
         known = self._queues if self._registry.queues.version == self._queues_at else {}
         self._queues_at = self._registry.queues.version
         changes = {
@@ -168,7 +168,7 @@ class GroupInfos:
             }
 
     def queue_info(self, name: str) -> QueueInfo:
-        used = self.usage.of.get(name) or Used()
+        used = self.usage.by_queue.get(name) or Used()
         by_pool = {pool: dict(amounts) for pool, amounts in used.by_pool.items()}
         return self._registry.queues.info(
             name, used.groups, dict(used.allocated), dict(used.requested), by_pool
@@ -194,7 +194,7 @@ class GroupInfos:
             claim_fault=members.claim_fault,
             planned=members.planned,
             attempts=dict(group.attempts),
-            allocated=asked_by(members.holding),
+            allocated=total_requests(members.holding),
             pending=members.pending,
             by_pool=self._by_pool(group),
         )
@@ -204,6 +204,7 @@ class GroupInfos:
         return Members(group, self._claims, self._stuck, job, awaits_claims)
 
     def _info(self, group: Group) -> GroupInfo:
+        """Return a group as the decisions of a cycle see it."""
         named = self._registry
         members = self._members(group)
         named.record_dependencies(group)
@@ -246,7 +247,7 @@ class GroupInfos:
             running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
             is_whole=whole(*needs, on_nodes, on_nodes.total()),
             is_whole_as_before=ran_with is not None and whole(*ran_with, on_nodes, on_nodes.total()),
-            allocated=asked_by(members.holding),
+            allocated=total_requests(members.holding),
             pending=members.pending,
             by_pool=self._by_pool(group),
             claim_fault=members.claim_fault,
@@ -266,6 +267,7 @@ class GroupInfos:
         return min(filter(None, times), default="")
 
     def _job(self, group: Group) -> JobState:
+        """Return the state of the group's job for the snapshot."""
         job, made_by = group.job, self._registry.jobs.get(group.key)
         return JobState(
             managed=job is not None,
@@ -284,12 +286,12 @@ class GroupInfos:
         protected annotation says so: users may write a phase or a node name. If annotations are not
         protected, or there was no time to write one, missing members are evaluated like all others.
         """
-        record, markers_count = group.record, self._registry.markers_count
+        record, trusts_markers = group.record, self._registry.trusts_markers
         return GroupHistory(
             entitled=group.entitled_in == queue,
             accepted_by=self._registry.admitting_queue(group, queue),
             ran_with=ran_with,
-            resumes=record is not None and record.admitted and markers_count and not group.waited,
+            resumes=record is not None and record.admitted and trusts_markers and not group.waited,
             took_from=dict(group.took_from),
             gave_to=dict(group.gave_to),
             lost_work=group.lost_work,
@@ -298,6 +300,7 @@ class GroupInfos:
         )
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
+        """Return what the PodGroup, the job and the pods of a group specify."""
         record, is_sized = group.record, group.job is not None or group.is_implied
         is_sized &= group.job is not None or not group.stood_whole  # past starts do not matter
         fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
@@ -337,27 +340,28 @@ class GroupInfos:
         claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
         assumed = (claim for claim in claims if claim.is_fixed and claim.pod.uid not in self._stuck)
         return self.pools.amounts_by_pool(
-            (it.pod.shape, self._claims.capacity.labels(it.node)) for it in assumed
+            (claim.pod.shape, self._claims.capacity.labels(claim.node)) for claim in assumed
         )
 
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
         """Yield the checkpoints in its PodGroup, in the owner of its pods, and in its members on nodes."""
         job = self._registry.jobs.get(group.key)
         yield NEVER_SAVED
-        yield from (it.checkpoint for it in (group.record, job, group.owner) if it is not None)
+        yield from (record.checkpoint for record in (group.record, job, group.owner) if record is not None)
         yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
 
     def _run_time(self, group: Group) -> float | None:
         """Return the declared run time of the PodGroup, else of the pods' owner, else of all pods."""
         objects = (group.record, self._registry.jobs.get(group.key), group.owner)
-        declared = (it.run_time for it in objects if it is not None and it.run_time is not None)
-        first = next(declared, None)
+        declared = (record.run_time for record in objects if record is not None)
+        first = next((seconds for seconds in declared if seconds is not None), None)
         return _longest(pod.run_time for pod in group.pods.values()) if first is None else first
 
     def _restarts(self, group: Group) -> bool:
         """Return whether its PodGroup, else the pods' owner, else a pod asks for restarts elsewhere."""
-        known = (group.record, self._registry.jobs.get(group.key), group.owner, *group.pods.values())
-        return next((it.on_lost_domain for it in known if it and it.on_lost_domain), "") == keys.RESTART
+        objects = (group.record, self._registry.jobs.get(group.key), group.owner, *group.pods.values())
+        declared = (each.on_lost_domain for each in objects if each is not None)
+        return next(filter(None, declared), "") == keys.RESTART
 
     def _run_limit(self, group: Group) -> float | None:
         """Return the run time limit of the pods, if all have one; else that of their controller."""
@@ -371,15 +375,15 @@ class GroupInfos:
         again. Once it has fully run, further needed members count as soon as they are on nodes.
         """
         is_new = group.entitled_in != queue
-        if is_new and (self._registry.was_taken_in(group, queue) or self._registry.queues.is_open(queue)):
+        if is_new and (self._registry.was_admitted(group, queue) or self._registry.queues.is_open(queue)):
             group.entitled_in = queue
-        if group.record is not None and self._registry.markers_count:
+        if group.record is not None and self._registry.trusts_markers:
             group.lost_work = max(group.lost_work, group.record.lost_work)
         if not members.placed:
             group.ran_with = None
             return
         roles = Counter([pod.role for pod in members.placed if pod.started or group.stood_whole])
-        recorded = group.record.ran_with if group.record and self._registry.markers_count else None
+        recorded = group.record.ran_with if group.record and self._registry.trusts_markers else None
         if whole(*needs, roles, roles.total()):
             group.ran_with = needs
         elif group.ran_with is None and not group.waited and recorded is not None:
@@ -398,7 +402,7 @@ class GroupInfos:
         group.is_held_back = (
             (group.record is not None and group.record.held)
             or (record is not None and bool(record.stop_policy))
-            or (local is not None and (local.is_shut or bool(local.stop_policy)))
+            or (local is not None and (local.is_closed or bool(local.stop_policy)))
             or self._registry.is_suspended(group)
             or existing < needs.min_member
         )
@@ -409,4 +413,4 @@ class GroupInfos:
 def _longest(times: Iterable[float | None]) -> float | None:
     """Return the longest of these times; None: one of them is unknown, or there is none."""
     known = list(times)
-    return max((float(it) for it in known if it is not None), default=None) if None not in known else None
+    return max((float(n) for n in known if n is not None), default=None) if None not in known else None

@@ -12,7 +12,7 @@ from extender.domain.ledger.claims import Claims
 from extender.domain.model.evictions import PastEviction
 from extender.domain.model.ownership import OwnerRecord, uid_of_group
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
-from extender.domain.model.shapes import Shape, asked_by
+from extender.domain.model.shapes import Shape, total_requests
 from extender.domain.model.topology import (
     HOSTNAME,
     NO_TOPOLOGY,
@@ -88,7 +88,7 @@ class Group(msgspec.Struct, eq=False):
 
     def put_record(self, record: GroupRecord | None, version: int) -> None:
         """Record the PodGroup that the API has from `version` on; None: it is gone."""
-        if _terms(self.record) != _terms(record):
+        if _decisive_fields(self.record) != _decisive_fields(record):
             self.known_since = version
         had, has = ((each.start_timeouts if each else 0) for each in (self.record, record))
         if had and not has and self.job is None:  # a changed group may try again at once
@@ -97,6 +97,7 @@ class Group(msgspec.Struct, eq=False):
         self.last_record = record or (self.last_record if self.pods else None)
 
     def forget(self, uid: Uid) -> None:
+        """Remove a member, with all that is recorded about it."""
         self.pods.pop(uid, None)
         self.standing.pop(uid, None)
         self.started.pop(uid, None)
@@ -131,8 +132,8 @@ class Group(msgspec.Struct, eq=False):
         A waiting job, and a group that never had a PodGroup, need `size` members: the PodGroup is updated to
         it. The least sub-groups need their pods, even if minMember is less.
         """
-        needs, of_sub_groups = self._declared_needs(), sum(it.least * it.size for it in self.sub_groups)
-        return needs if needs.min_member >= of_sub_groups else needs._replace(min_member=of_sub_groups)
+        needs, least = self._declared_needs(), sum(policy.least * policy.size for policy in self.sub_groups)
+        return needs if needs.min_member >= least else needs._replace(min_member=least)
 
     @property
     def sub_groups(self) -> tuple[SubGroupPolicy, ...]:
@@ -141,6 +142,7 @@ class Group(msgspec.Struct, eq=False):
         return of_record or (self.job.policies if self.job is not None else ())
 
     def _declared_needs(self) -> Needs:
+        """Return the needs that the PodGroup declares or, without one and while the job waits, the job."""
         job_waits = self.job is not None and self.job.suspended and not self.job.fault
         if self.last_record is None or job_waits:
             by_role = dict(self.job.by_role) if self.job is not None else {}
@@ -235,7 +237,7 @@ class Group(msgspec.Struct, eq=False):
         if (known := self.attempts.get(uid)) is not None:
             self.attempts[uid] = replace(known, shown_at=None, refused_at=None)
 
-    def record_barred(self, uid: Uid, words: str) -> None:
+    def record_binding_refused(self, uid: Uid, words: str) -> None:
         """Record why a member cannot be bound any more in this start.
 
         An empty text ends that: the binding may be tried again.
@@ -312,9 +314,9 @@ class Group(msgspec.Struct, eq=False):
         """
         if self.needs_no_barrier:
             return True
-        left = Counter(self.standing.values())
-        left.subtract(lost)
-        return self.is_quorate() and whole(*self.needs, left, left.total())
+        remaining = Counter(self.standing.values())
+        remaining.subtract(lost)
+        return self.is_quorate() and whole(*self.needs, remaining, remaining.total())
 
     @property
     def needs_no_barrier(self) -> bool:
@@ -327,7 +329,7 @@ _NO_ATTEMPT = Attempt()
 _ONE = MadePods()
 
 
-def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
+def _decisive_fields(record: GroupRecord | None) -> tuple[object, ...] | None:
     """Return the fields of a PodGroup on which decisions depend. Its status is not one of them."""
     if record is None:
         return None
@@ -345,17 +347,16 @@ class MemberSets:
     """
 
     def __init__(self, group: Group, made_by: JobRecord | None, claims: Claims) -> None:
-        record, templates = group.record, {pod.topology for pod in group.pods.values()}
-        by_owners = [it.topology for it in (made_by, group.owner) if it is not None]
-        by_group = (record.topology,) if record is not None else ()
+        record, of_pods = group.record, {pod.topology for pod in group.pods.values()}
+        by_owners = [owner.topology for owner in (made_by, group.owner) if owner is not None]
+        by_group = [record.topology] if record is not None else []
+        pods_request = any(map(any, of_pods))
         self._group, self._claims = group, claims
-        self._of_group = first_request(*by_group, *(() if any(map(any, templates)) else by_owners))
+        self._of_group = first_request(*by_group, *([] if pods_request else by_owners))
         self._policies = group.sub_groups or (made_by.policies if made_by else ())
-        users = Counter(it for pod in group.pods.values() for it in pod.claims_of_one_node if not pod.node)
+        users = Counter(key for pod in group.pods.values() for key in pod.claims_of_one_node if not pod.node)
         self._shared = {claim for claim, number in users.items() if number > 1}
-        self.is_empty = not (
-            any(self._of_group) or self._policies or any(map(any, templates)) or self._shared
-        )
+        self.is_empty = not (any(self._of_group) or self._policies or pods_request or self._shared)
         self._of_role: dict[str, list[SubGroupPolicy]] = {}  # policies that may select its pods
         self._known: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # by kind of member
         self._equal: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets are identical
@@ -367,13 +368,14 @@ class MemberSets:
         of_role = first_request(pod.topology, policy.topology if policy else NO_TOPOLOGY)
         by_policy = policy.topology if policy else self._of_group
         sliced = of_role if of_role.slice_level else by_policy
-        own = _index(pod)
+        own_index = _index(pod)
         if policy and policy.labels:
             part: Part = policy.name, "labels", *(pod.labels[key] for key in policy.labels)
         else:
-            of, number = (own or self._number(pod.uid, sliced)) if sliced.slice_level or policy else (0, 0)
-            part = pod.role, str(of), str(number // (sliced.slice_size or number + 1))
-        claim = next((it for it in pod.claims_of_one_node if it in self._shared), "") if self._shared else ""
+            has_slice = bool(sliced.slice_level or policy)
+            job_part, index = (own_index or self._number(pod.uid, sliced)) if has_slice else (0, 0)
+            part = pod.role, str(job_part), str(index // (sliced.slice_size or index + 1))
+        claim = next((k for k in pod.claims_of_one_node if k in self._shared), "") if self._shared else ""
         key = pod.role, of_role, part, claim
         if key not in self._known:
             sets = pod_sets(self._group.key, pod.role, self._of_group, of_role, part)
@@ -381,13 +383,13 @@ class MemberSets:
                 sets += (TopologySet(self._group.key, ("claim", claim), HOSTNAME),)
             self._known[key] = self._equal.setdefault(sets, sets)
         sub_group = PodSubGroup(policy.name, part, policy.size) if policy else None
-        return replace(pod, pod_sets=self._known[key], index=own, sub_group=sub_group)
+        return replace(pod, pod_sets=self._known[key], index=own_index, sub_group=sub_group)
 
     def _policy_of(self, pod: PodRecord) -> SubGroupPolicy | None:
         if pod.role not in self._of_role:
-            self._of_role[pod.role] = [it for it in self._policies if it.may_select(pod.role)]
+            self._of_role[pod.role] = [policy for policy in self._policies if policy.may_select(pod.role)]
         labels = {**pod.labels, keys.ROLE: pod.role}
-        return next((it for it in self._of_role[pod.role] if it.selects(labels)), None)
+        return next((policy for policy in self._of_role[pod.role] if policy.selects(labels)), None)
 
     def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:
         if sliced not in self._without_index:
@@ -400,7 +402,7 @@ class MemberSets:
         Pods with nodes in one domain are numbered together, and other pods fill their slices.
         """
         size, by_domain = sliced.slice_size or len(self._group.pods), defaultdict[_InDomain, list[Uid]](list)
-        pods = [it for it in self._group.pods.values() if _index(it) is None]
+        pods = [pod for pod in self._group.pods.values() if _index(pod) is None]
         for pod in sorted(pods, key=lambda pod: (pod.role, pod.created, pod.sort_key)):
             claim = self._claims.get(pod.uid)
             node = pod.node or (claim.node if claim is not None else "")
@@ -410,7 +412,7 @@ class MemberSets:
         found: dict[Uid, tuple[int, int]] = {}
         for role in {pod.role for pod in pods}:
             waiting, number = deque(by_domain.pop((role, None), ())), 0
-            for uids in [uids for (of, _), uids in by_domain.items() if of == role]:
+            for uids in [uids for (other_role, _), uids in by_domain.items() if other_role == role]:
                 uids += [waiting.popleft() for _ in range(min(-len(uids) % size, len(waiting)))]
                 found |= {uid: (-1, number + at) for at, uid in enumerate(uids)}
                 number += -(-len(uids) // size) * size
@@ -445,8 +447,8 @@ class Members:
         self.holds_any = False
         self.holding: list[Shape] = []  # shapes of members with capacity that are not stuck
         sets = MemberSets(group, made_by, claims)
-        for it in group.pods.values():
-            pod = it if sets.is_empty or it.is_for_min_resources else sets.with_sets(it)
+        for member in group.pods.values():
+            pod = member if sets.is_empty or member.is_for_min_resources else sets.with_sets(member)
             self.running += pod.phase == "Running" and not pod.deleting
             self.succeeded += pod.phase == "Succeeded"
             self.failed += pod.phase == "Failed"
@@ -479,4 +481,4 @@ class Members:
     @property
     def pending(self) -> dict[str, int]:
         """Return the joint requests of the waiting members."""
-        return asked_by([pod.shape for pod in self.waiting])
+        return total_requests([pod.shape for pod in self.waiting])

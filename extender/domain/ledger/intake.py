@@ -93,6 +93,7 @@ class Intake:
         )
 
     def put_node(self, record: NodeRecord) -> None:
+        """Record a node, with its devices, logical resources and HyperNodes."""
         with self._lock:
             self._nodes[record.name] = record
             if devices := self._devices.get(record.name):
@@ -111,6 +112,7 @@ class Intake:
                 self._mark_flavored(record.name)
 
     def drop_node(self, name: str) -> None:
+        """Record that a node is gone."""
         with self._lock:
             self._nodes.pop(name, None)
             self._claims.capacity.drop_node(name)
@@ -148,11 +150,11 @@ class Intake:
 
     def _set_unavailable(self, node: str) -> None:
         """Set the devices of a node that no pod can get; those of an allocated claim are for its pods."""
-        left = Counter(self._unavailable.get(node, {}))
+        amounts = Counter(self._unavailable.get(node, {}))
         for key in self._idle.get(node, ()):
             if self._pods.is_claim_used(key):
-                left.subtract(self._pods.shapes.devices.idle_of(key)[node])
-        self._claims.capacity.set_unavailable(node, +left)
+                amounts.subtract(self._pods.shapes.devices.idle_of(key)[node])
+        self._claims.capacity.set_unavailable(node, +amounts)
 
     def _set_idle(self, claim: ClaimKey, before: Iterable[str] = ()) -> None:
         """Count an allocated claim again on its nodes, and on those of `before`, while no pod uses it."""
@@ -206,7 +208,7 @@ class Intake:
 
     def _read_again(self, claim: ClaimKey | None) -> None:
         """Read the pods and jobs again that name a claim or template; None: all with devices."""
-        self._pods.read_again(claim)
+        self._pods.reread(claim)
         with self._lock:
             named = self._with_devices.naming(claim)
         for key in named:
@@ -233,6 +235,7 @@ class Intake:
                 self._changes.notify()
 
     def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
+        """Record that a PodGroup is gone, and with it any claims that it shares."""
         if origin in (Origin.NATIVE, Origin.ALPHA):
             namespace, _, name = key.partition("/")
             self._pods.set_group_claims(claims_of_group(namespace, name), {})
@@ -248,7 +251,7 @@ class Intake:
     def set_controller(
         self, kind: JobKind, job: AnyJob, known: MadePods | None = None
     ) -> Collection[GroupKey]:
-        """Record a job as the owner of pods that name no group. `known`: as `set_job` has read it."""
+        """Record a job as the owner of pods that name no group. `known`: what `set_job` has returned."""
         record = owner_of_pods(kind, job, self.jobs.table, known)
         return self.put_owner(group_made_by(kind, job.metadata), record)
 
@@ -272,7 +275,7 @@ class Intake:
         """
         with self._lock:
             if groups := self._registry.ancestors.put(kind, meta):
-                self._record_changed(groups)
+                self._mark_dirty(groups)
             return groups
 
     def drop_ancestor(self, namespace: str, uid: str) -> None:
@@ -295,10 +298,9 @@ class Intake:
         """Store a job; return its data about pods, None if that is not read."""
         ownership, key = self._pods.ownership, podgroup_of(kind, job.metadata)
         with self._lock:
-            whole = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
-            record = job_record(
-                kind, whole, self.jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
-            )
+            completed = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
+            shapes, schedulers = self._pods.shapes, ownership.schedulers
+            record = job_record(kind, completed, self.jobs.table, shapes, schedulers, ownership.auto_groups)
             self.put_job(record)
             self._with_devices.drop(key)
             if record.claims is not None:
@@ -308,7 +310,7 @@ class Intake:
     def put_job(self, record: JobRecord) -> None:
         with self._lock:
             if self._registry.jobs.put(record):
-                self._record_changed([record.group])
+                self._mark_dirty([record.group])
 
     def drop_job(self, key: GroupKey) -> None:
         """Remove a job; `key` is that of its group."""
@@ -316,14 +318,14 @@ class Intake:
             self._with_devices.drop(key)
             self._registry.runtimes.forget(key)
             if self._registry.jobs.drop(key):
-                self._record_changed([key])
+                self._mark_dirty([key])
 
     def leave_jobs(self, kinds: Collection[KindName]) -> None:
         """Leave jobs of these kinds to other controllers; Muster manages all others by its rules."""
         with self._lock:
             changed = {*self._registry.left_kinds} ^ {*kinds}
             self._registry.left_kinds = kinds
-            self._record_changed(self._registry.jobs.groups_of_kinds(changed))
+            self._mark_dirty(self._registry.jobs.groups_of_kinds(changed))
 
     def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
         """Record an object with the templates of jobs. Return the jobs that are to be read again."""
@@ -417,13 +419,14 @@ class Intake:
         self.put_local_queue(local_queue_record(local))
 
     def put_local_queue(self, record: LocalQueueRecord) -> None:
+        """Record a LocalQueue. Groups and jobs that name it may change their queue."""
         with self._lock:
             naming = self._registry.routes.local_queues.put(record)
             if naming is not None:
                 for key in naming:
                     self._registry.record_arrival(self._registry.groups[key])
                 self._changes.record_freed()
-                self._record_changed([*naming, *self._registry.jobs.naming(record.namespace, record.name)])
+                self._mark_dirty([*naming, *self._registry.jobs.naming(record.namespace, record.name)])
 
     def drop_local_queue(self, key: str) -> None:
         """Remove a LocalQueue; `key` is namespace/name."""
@@ -431,7 +434,7 @@ class Intake:
         with self._lock:
             naming = self._registry.routes.local_queues.drop(key)
             if naming is not None:
-                self._record_changed([*naming, *self._registry.jobs.naming(namespace, name)])
+                self._mark_dirty([*naming, *self._registry.jobs.naming(namespace, name)])
 
     def record_kueue(self, is_served: bool) -> None:
         """Record whether the cluster has Kueue's LocalQueues, to which labels of Kueue may refer."""
@@ -439,41 +442,43 @@ class Intake:
             local_queues = self._registry.routes.local_queues
             if local_queues.kueue_is_served is not is_served:
                 local_queues.kueue_is_served = is_served
-                self._record_changed([*local_queues.naming, *self._registry.jobs.with_label])
+                self._mark_dirty([*local_queues.naming, *self._registry.jobs.with_label])
 
     def set_namespace(self, namespace: Namespace) -> None:
+        """Record a namespace with its defaults for groups."""
         name, labels = namespace.metadata.name, namespace.metadata.labels or {}
         annotations = namespace.metadata.annotations or {}
         queue, min_member = annotations.get(keys.QUEUE, ""), annotations.get(keys.MIN_MEMBER, "")
         with self._lock:
             if self._registry.routes.set_namespace(name, queue, labels, min_member):
-                self._record_changed(self._registry.groups_in(name))
+                self._mark_dirty(self._registry.groups_in(name))
 
     def drop_namespace(self, name: str) -> None:
         with self._lock:
             if self._registry.routes.drop_namespace(name):
-                self._record_changed(self._registry.groups_in(name))
+                self._mark_dirty(self._registry.groups_in(name))
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
         """Record the queue of each namespace's quota, which counts where its annotation names none."""
         with self._lock:
             if changed := self._registry.routes.set_quota_namespaces(queues):
-                self._record_changed(key for name in changed for key in self._registry.groups_in(name))
+                self._mark_dirty(key for name in changed for key in self._registry.groups_in(name))
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
             if self._registry.priorities.put(priority):
-                self._record_changed(self._registry.groups)
+                self._mark_dirty(self._registry.groups)
 
     def drop_priority_class(self, name: str) -> None:
         with self._lock:
             if self._registry.priorities.drop(name):
-                self._record_changed(self._registry.groups)
+                self._mark_dirty(self._registry.groups)
 
     def set_disruption_budget(self, budget: PodDisruptionBudget) -> None:
         self.put_disruption_budget(disruption_budget(budget))
 
     def put_disruption_budget(self, record: DisruptionBudget) -> None:
+        """Record a PodDisruptionBudget."""
         with self._lock:
             budgets = self._budgets.setdefault(record.namespace, {})
             if budgets.get(record.name) != record:
@@ -492,8 +497,8 @@ class Intake:
         if self._stale:
             now = dict(self._shown)
             for namespace in self._stale:
-                if there := self._budgets[namespace]:
-                    now[namespace] = tuple(there.values())
+                if budgets := self._budgets[namespace]:
+                    now[namespace] = tuple(budgets.values())
                 else:
                     del self._budgets[namespace]
                     now.pop(namespace, None)
@@ -506,32 +511,32 @@ class Intake:
         They count only if the API server lets only Muster write them.
         """
         with self._lock:
-            if self._registry.markers_count is not is_trusted:
-                self._registry.markers_count = is_trusted
-                self._record_changed(self._registry.groups)
+            if self._registry.trusts_markers is not is_trusted:
+                self._registry.trusts_markers = is_trusted
+                self._mark_dirty(self._registry.groups)
 
     def trust_authors(self, is_trusted: bool) -> None:
         """Set whether records of authors count: only if the API server refuses the names of others."""
         with self._lock:
-            if self._registry.authors_count is not is_trusted:
-                self._registry.authors_count = is_trusted
-                self._record_changed(self._registry.groups)
+            if self._registry.trusts_authors is not is_trusted:
+                self._registry.trusts_authors = is_trusted
+                self._mark_dirty(self._registry.groups)
 
     def trust_uses(self, is_trusted: bool) -> None:
         """Record whether records of rights to use a queue count: only if the API server checks them."""
         with self._lock:
-            if self._registry.uses_count is not is_trusted:
-                self._registry.uses_count = is_trusted
-                self._record_changed(self._registry.groups)
+            if self._registry.trusts_uses is not is_trusted:
+                self._registry.trusts_uses = is_trusted
+                self._mark_dirty(self._registry.groups)
 
     def review_users(self) -> None:
         """Check from now on that authors of groups may use restricted queues."""
         with self._lock:
             self._registry.users_count = True
-            self._record_changed(self._registry.groups)
+            self._mark_dirty(self._registry.groups)
 
-    def _record_changed(self, groups: Iterable[GroupKey]) -> None:
-        """Mark groups whose infos depend on a change."""
+    def _mark_dirty(self, groups: Iterable[GroupKey]) -> None:
+        """Mark the groups that depend on a change as dirty, and request a decision."""
         for key in groups:
             self._registry.mark_dirty(key)
         self._changes.notify()

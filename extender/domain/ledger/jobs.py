@@ -37,6 +37,7 @@ V = TypeVar("V")
 
 
 def discard_from(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
+    """Remove a value from the set of a key, and the set once it is empty."""
     if key in sets:
         sets[key].discard(value)
         if not sets[key]:
@@ -121,14 +122,16 @@ class Runtimes:
 
     def complete(self, key: GroupKey, row: WorkloadRow, kind: JobKind, job: AnyJob) -> AnyJob:
         """Return a new or changed job, with its runtime added where its kind has one."""
-        if row.runtime is None or (name := runtime_named_by(row, obj := as_json(kind, job))) is None:
+        if row.runtime is None:
+            return job
+        obj = as_json(kind, job)
+        if (name := runtime_named_by(row, obj)) is None:
             return job
         self._take_out(key)
         self._jobs[key], self._names[key] = (kind, job), name
         self._named_by[name].add(key)
         spec = self._specs.get(name)
-        waits = is_suspended(row, obj)
-        if waits or key not in self._used:
+        if is_suspended(row, obj) or key not in self._used:
             self._used.pop(key, None)
             if spec is not None:
                 self._used[key] = spec

@@ -35,7 +35,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shared_maps import changed_keys, with_changes
 from extender.domain.queues.past_usage import PastUsage, UsageMeter
-from extender.domain.queues.records import START_TIMEOUT, LosingTo, Reclaimed
+from extender.domain.queues.records import START_TIMEOUT, Reclaimed, ReclaimKey
 from extender.domain.queues.tree import Ceiling
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, Start, holding_of, kind_of
@@ -110,7 +110,7 @@ class Ledger:
         self._instants = Instants(self.registry)
         self._reclaimed_capacity = ReclaimedCapacity(self.registry, self.claims.capacity, self.limits)
         self._spared: dict[Uid, float] = {}  # end of the time in which a pod is no victim, by UID
-        self._last_reclaims: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # as decided, by queue
+        self._last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # as decided, by queue
         self._history = RunHistory()
         self._instant: Callable[[str], float] = lambda _: (
             clock()
@@ -122,8 +122,8 @@ class Ledger:
     def version(self) -> int:
         return self._changes.version
 
-    def record_asked(self) -> None:
-        if self._changes.record_asked():
+    def record_scheduler_call(self) -> None:
+        if self._changes.record_scheduler_call():
             with self._lock:
                 self._changes.notify()
 
@@ -133,6 +133,7 @@ class Ledger:
                 self._changes.notify()
 
     def snapshot(self) -> Snapshot:
+        """Return a consistent view of all facts for one cycle, after what is due by time."""
         with self._lock:
             self._expire_filter_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
@@ -203,6 +204,7 @@ class Ledger:
             self._changes.notify()
 
     def _expiries(self) -> Iterator[float]:
+        """Yield the times at which the ledger's own state expires, so that a new decision is due."""
         if (until := self._refusals.next_expiry()) is not None:
             yield until
         yield from self._spared.values()
@@ -240,6 +242,7 @@ class Ledger:
             self._reclaimed_capacity.recall(snapshot.moves)
 
     def _recall_claims(self, group: Group, info: GroupInfo) -> None:
+        """Restore the claims of a group's planned and assumed members."""
         for uid, node in info.planned.items():
             if (pod := group.pods.get(uid)) is not None:
                 self._moves.put(pod, ClaimEvent.PLAN, node)
@@ -272,9 +275,9 @@ class Ledger:
                         self._replan(group, pod, decision, version)
 
     def _record_reclaims(self, before: Decisions, now: Decisions) -> None:
-        changed = {name: now.queues.get(name) for name in changed_keys(now.queues, before.queues)}
-        reclaims = {name: it.reclaimed or None if it is not None else None for name, it in changed.items()}
-        self._last_reclaims = with_changes(self._last_reclaims, reclaims)
+        changed = list(changed_keys(now.queues, before.queues))
+        reclaims = {name: now.queues[name].reclaimed or None for name in changed if name in now.queues}
+        self._last_reclaims = with_changes(self._last_reclaims, dict.fromkeys(changed) | reclaims)
 
     def _record_evictions(self, before: Decisions, now: Decisions) -> None:
         """Record causes and lost work of groups whose pods were to be evicted, and are terminating by now."""
@@ -301,7 +304,8 @@ class Ledger:
         victims = reclaim.victims if reclaim is not None else ()
         if not any(victim.uid in self._spared for victim in victims):
             return set()
-        gone = {it.group for it in victims if (pod := self.pods.get(it.uid)) is None or pod.deleting}
+        pods = ((victim.group, self.pods.get(victim.uid)) for victim in victims)
+        gone = {group for group, pod in pods if pod is None or pod.deleting}
         return {victim.group for victim in victims} - gone
 
     def _apply(self, group: Group, decision: GroupDecision) -> None:
@@ -338,12 +342,11 @@ class Ledger:
     def _record_given(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
         """Record the loss of victims of other queues; those that `stayed` have lost nothing."""
         queue, now = self.decisions.groups[taker].queue, self._clock()
-        causes = {it.group: it.cause for it in reclaim.victims} if reclaim is not None else {}
+        causes = {victim.group: victim.cause for victim in reclaim.victims} if reclaim is not None else {}
         for key in {*stayed, *(key for key, cause in causes.items() if cause in FROM_OTHERS)}:
             if (group := self.registry.groups.get(key)) is not None:
-                remembered = {
-                    it: at for it, at in group.gave_to.items() if at + self.limits.reclaim_memory > now
-                }
+                earliest = now - self.limits.reclaim_memory
+                remembered = {receiver: at for receiver, at in group.gave_to.items() if at > earliest}
                 remembered.pop(queue, None)
                 group.gave_to = remembered | ({queue: now} if key in causes else {})
                 self.registry.mark_dirty(key)
@@ -355,7 +358,7 @@ class Ledger:
             group.reset_attempts()
         elif start.failures > before.failures:
             for uid in [uid for uid, attempt in attempts.items() if attempt.barred]:
-                group.record_barred(uid, "")
+                group.record_binding_refused(uid, "")
         timeless = replace(before, admitted_at=None, released_at=None)
         if start != (timeless if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
             self.registry.mark_moved(group.key)
@@ -444,7 +447,8 @@ class Ledger:
         """Return the job that makes a group's pods; None if there is none, or it is not managed."""
         with self._lock:
             group = self.registry.groups.get(key)
-            if group is None or (job := group.job) is None:
+            job = group.job if group is not None else None
+            if group is None or job is None:
                 return None
             queue = self.registry.routes.queue_of_job(job) or self.registry.routes.queue_of(group)
             record = self.registry.queues.get(queue)
@@ -545,16 +549,17 @@ class ReclaimedCapacity:
         self._reclaims[key], pods = reclaim, group.pods
         places = [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods]
         self._reserve(key, places, is_moved=False)
-        is_new = before is None or before.since != reclaim.since
-        for moved in {victim.group for victim in reclaim.victims if victim.uid in reclaim.homes and is_new}:
-            self._record_move(moved, key, reclaim)
+        if before is None or before.since != reclaim.since:
+            for moved in {victim.group for victim in reclaim.victims if victim.uid in reclaim.homes}:
+                self._record_move(moved, key, reclaim)
 
     def _record_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
+        """Record that a group is moved or restarted, with the reserved places of its evicted members."""
         group = self._registry.groups.get(moved)
         if group is not None and group.info is not None:
-            node_of, going = dict(_pods_with_nodes(group.info)), reclaim.homes
-            homes = tuple((group.pods[uid], node) for uid, node in going.items() if uid in group.pods)
-            stayed = len(node_of.keys() - going.keys())
+            node_of, moving = dict(_pods_with_nodes(group.info)), reclaim.homes
+            homes = tuple((group.pods[uid], node) for uid, node in moving.items() if uid in group.pods)
+            stayed = len(node_of.keys() - moving.keys())
             group.restarts += reclaim.is_restart
             doubled = min(group.restarts - 1, _MOST_DOUBLED) if reclaim.is_restart else 0
             again_at = reclaim.since + self._memory * 2**doubled
@@ -581,19 +586,21 @@ class ReclaimedCapacity:
         self._moves = dict(moves)
 
     def _unused_homes(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
+        """Return the places of moved members for which no replacement runs yet."""
         reclaim, node_of = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
-        going = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
+        moving = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved = {pod.uid for pod, _ in move.homes}
         back = {uid: node for uid, node in node_of.items() if uid not in moved}
-        homes = [home for home in move.homes if home[0].uid in going or home[0].uid not in node_of]
+        homes = [home for home in move.homes if home[0].uid in moving or home[0].uid not in node_of]
         homes.sort(key=lambda home: home[1] not in back.values())  # nodes with replacements first
         return homes[max(len(back) - move.stayed, 0) :]
 
     def _reserve(self, key: GroupKey, places: Iterable[tuple[PodRecord, str]], is_moved: bool) -> None:
+        """Reserve capacity for these places, instead of the earlier ones of the group."""
         parts = [(node, pod.shape.requests) for pod, node in places]
         before = self._reserved.pop((key, is_moved), [])
         for node, amounts in before if parts != before else ():
-            self._capacity.reserve(node, amounts, -1)
+            self._capacity.reserve(node, amounts, times=-1)
         for node, amounts in parts if parts != before else ():
             self._capacity.reserve(node, amounts)
         if parts:

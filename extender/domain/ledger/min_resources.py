@@ -21,7 +21,7 @@ from extender.domain.ledger.state import Parts
 from extender.domain.model.ownership import is_named_by_uid
 from extender.domain.model.records import MIN_RESOURCES, GroupKey, GroupRecord, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
-from extender.domain.model.shapes import Shape, Shapes, asked_by
+from extender.domain.model.shapes import Shape, Shapes, total_requests
 
 _MOST = 256  # expected members of one group
 _MOST_MISFITS = 16  # shapes of pods that cannot take over claims, until no further ones are tried
@@ -39,57 +39,58 @@ class MinResources:
         self._parts, self._shapes = parts, shapes
         self._most = most
         self._expected: Counter[str] = Counter()  # by namespace
-        self._keeping: set[GroupKey] = set()  # groups with expected members
+        self._with_expected: set[GroupKey] = set()  # groups with expected members
         self._used: dict[GroupKey, Resources] = {}  # by group: its minResources when members used all of it
-        self._again: dict[Uid, float] = {}  # by pod that has taken over claims: when it may do so again
+        self._pause_until: dict[Uid, float] = {}  # by pod that has taken over claims: when it may do so again
 
     def sync(self) -> None:
         """Update the placeholder members of dirty groups from their PodGroups and pods."""
         now = self._parts.clock()
-        self._again = {uid: at for uid, at in self._again.items() if at > now}
+        self._pause_until = {uid: at for uid, at in self._pause_until.items() if at > now}
         for key in list(self._parts.registry.dirty):
             group = self._parts.registry.groups.get(key)
             record = group.record if group is not None else None
             reserves = record is not None and bool(record.min_resources) and not _made_by_muster(record)
-            if group is not None and (reserves or key in self._keeping):
+            if group is not None and (reserves or key in self._with_expected):
                 self._sync_group(group, record.min_resources if record is not None and reserves else {})
             if group is None or not reserves:
                 self._used.pop(key, None)
 
-    def _sync_group(self, group: Group, asked: Resources) -> None:
+    def _sync_group(self, group: Group, minimum: Resources) -> None:
+        """Expect as many members as request the rest of minResources, and no more."""
         self._hand_over(group)
         members = self._members(group)
         lives = any(pod.phase != "Succeeded" for pod in members)
         used = self._used_by(members, group.needs.min_member)
         offered = self._parts.claims.capacity.columns.names  # Volcano writes names of quotas as well
-        asked = {name: n for name, n in asked.items() if name in offered and name != PODS} if lives else {}
-        asked = {} if self._is_used(group.key, members, asked) else asked
-        left = {name: n - used.get(name, 0) for name, n in asked.items()}
+        minimum = {name: n for name, n in minimum.items() if lives and name in offered and name != PODS}
+        minimum = {} if self._is_used(group.key, members, minimum) else minimum
+        lacking = {name: n - used.get(name, 0) for name, n in minimum.items()}
         for pod in list(_reserved(group)):
             requests = pod.shape.requests
             has_place = self._parts.claims.get(pod.uid) is not None
-            is_needed = any(n > 0 for n in left.values())
+            is_needed = any(n > 0 for n in lacking.values())
             # Without a node it may request at most the rest: otherwise it could keep the gang from fitting.
-            if is_needed and (has_place or all(n <= left.get(name, n) for name, n in requests.items())):
-                left = {name: n - requests.get(name, 0) for name, n in left.items()}
+            if is_needed and (has_place or all(n <= lacking.get(name, n) for name, n in requests.items())):
+                lacking = {name: n - requests.get(name, 0) for name, n in lacking.items()}
             else:
                 self._remove_expected(group, pod)
         if not any(_reserved(group)):
-            self._keeping.discard(group.key)
-        if lives and any(n > 0 for n in left.values()) and group.job is None:
-            self._expect(group, members[0], {name: n for name, n in left.items() if n > 0})
+            self._with_expected.discard(group.key)
+        if lives and any(n > 0 for n in lacking.values()) and group.job is None:
+            self._expect(group, members[0], {name: n for name, n in lacking.items() if n > 0})
 
-    def _is_used(self, key: GroupKey, there: Iterable[PodRecord], asked: Resources) -> bool:
+    def _is_used(self, key: GroupKey, members: Iterable[PodRecord], requests: Resources) -> bool:
         """Return whether members on nodes have used all of the minResources at any time since the start.
 
         What lost members used is not reserved here: their places are reserved for a while.
         """
-        held = asked_by([pod.shape for pod in there if pod.placed])
+        held = total_requests([pod.shape for pod in members if pod.placed])
         if not held:
             self._used.pop(key, None)
-        elif all(n <= held.get(name, 0) for name, n in asked.items()):
-            self._used[key] = asked
-        return self._used.get(key) == asked
+        elif all(n <= held.get(name, 0) for name, n in requests.items()):
+            self._used[key] = requests
+        return self._used.get(key) == requests
 
     def _members(self, group: Group) -> list[PodRecord]:
         """Return the members with capacity or, before any has a node, all waiting members.
@@ -101,15 +102,15 @@ class MinResources:
         have = sum(pod.placed or self._parts.claims.get(pod.uid) is not None for pod in members)
         return members[: max(have, group.needs.min_member)] if self._is_under_way(members) else members
 
-    def _used_by(self, there: Sequence[PodRecord], needed: int) -> Resources:
+    def _used_by(self, members: Sequence[PodRecord], needed: int) -> Resources:
         """Return what members use; before any has a node, the least that `needed` members ask for.
 
         The plan depends on the reservation, so the reservation must not depend on the plan.
         """
-        if self._is_under_way(there):
-            return asked_by([pod.shape for pod in there])
-        names = {name for pod in there for name in pod.shape.requests}
-        amounts = {name: sorted(pod.shape.requests.get(name, 0) for pod in there) for name in names}
+        if self._is_under_way(members):
+            return total_requests([pod.shape for pod in members])
+        names = {name for pod in members for name in pod.shape.requests}
+        amounts = {name: sorted(pod.shape.requests.get(name, 0) for pod in members) for name in names}
         return {name: sum(each[:needed]) for name, each in amounts.items()}
 
     def _is_under_way(self, members: Sequence[PodRecord]) -> bool:
@@ -130,14 +131,14 @@ class MinResources:
         for pod in list(group.pods.values()) if reserved else ():
             if not pod.waiting or pod.expected or pod.foreign_gates or pod.shape in misfits:
                 continue
-            if self._parts.claims.get(pod.uid) is not None or pod.uid in self._again:
+            if self._parts.claims.get(pod.uid) is not None or pod.uid in self._pause_until:
                 continue
             if (node := self._node_for(pod, reserved)) is None:
                 misfits.add(pod.shape)
                 if len(misfits) == _MOST_MISFITS:
                     break
                 continue
-            self._again[pod.uid] = self._parts.clock() + _PAUSE
+            self._pause_until[pod.uid] = self._parts.clock() + _PAUSE
             reserved = self._take_over(pod, node, reserved)
 
     def _node_for(self, pod: PodRecord, reserved: Iterable[Claim]) -> str | None:
@@ -159,27 +160,27 @@ class MinResources:
 
         The pod may request more than they do: decisions check the ceilings for the rest.
         """
-        left, freed = deque(sorted(reserved, key=lambda claim: claim.node != node)), Counter[str]()
+        remaining, freed = deque(sorted(reserved, key=lambda claim: claim.node != node)), Counter[str]()
         names = {name for claim in reserved for name in claim.pod.shape.requests}
-        asked = {name: n for name, n in pod.shape.requests.items() if name in names}
-        while left and not (freed >= Counter(asked) and self._parts.claims.fits(pod, node)):
-            freed.update(left[0].pod.shape.requests)
-            self._remove_expected(self._parts.registry.group(pod.group), left.popleft().pod)
+        requests = {name: n for name, n in pod.shape.requests.items() if name in names}
+        while remaining and not (freed >= Counter(requests) and self._parts.claims.fits(pod, node)):
+            freed.update(remaining[0].pod.shape.requests)
+            self._remove_expected(self._parts.registry.group(pod.group), remaining.popleft().pod)
         if self._parts.claims.fits(pod, node):
             self._parts.moves.put(pod, ClaimEvent.PLAN, node)
-        return list(left)
+        return list(remaining)
 
-    def _expect(self, group: Group, like: PodRecord, left: Resources) -> None:
-        """Expect members that request `left` together, each about as much as `like`."""
+    def _expect(self, group: Group, like: PodRecord, lacking: Resources) -> None:
+        """Expect members that request `lacking` together, each about as much as `like`."""
         size = like.shape.requests
-        count = max(-(-n // size[name]) if size.get(name) else n for name, n in left.items())
+        count = max(-(-n // size[name]) if size.get(name) else n for name, n in lacking.items())
         count = max(min(count, _MOST, self._most - self._expected[group.namespace]), 1)
         self._expected[group.namespace] += count
-        self._keeping.add(group.key)
+        self._with_expected.add(group.key)
         taken = {pod.uid for pod in _reserved(group)}
         numbers = (number for number in range(_MOST + count) if _uid(group, number) not in taken)
         for part, number in zip(range(count), numbers, strict=False):
-            requests = {name: n * (part + 1) // count - n * part // count for name, n in left.items()}
+            requests = {name: n * (part + 1) // count - n * part // count for name, n in lacking.items()}
             shape = self._shapes.with_requests(
                 like.shape, {name: n for name, n in requests.items() if n} | {PODS: 1}
             )
@@ -202,6 +203,7 @@ class MinResources:
         self._parts.changes.notify()
 
     def _remove_expected(self, group: Group, member: PodRecord) -> None:
+        """Remove an expected member, with its claim."""
         if self._parts.claims.get(member.uid) is not None:
             self._parts.moves.end(member, ClaimEvent.WITHDRAW)
         group.forget(member.uid)

@@ -91,17 +91,18 @@ class ResourceColumns:
             self.capacity[row, column] = max(offers - fixed, _LEAST)
             self.free[row, column] = max(offers - fixed - planned, _LEAST)
 
-    def columns_of(self, asked: Resources) -> tuple[Rows, AmountRows] | None:
+    def columns_of(self, requests: Resources) -> tuple[Rows, AmountRows] | None:
         """Return the columns and the amounts of a request.
 
         None if a resource has no column: it fits on no node.
         """
-        columns = [self._column.get(name) for name in asked]
+        columns = [self._column.get(name) for name in requests]
         if None in columns:
             return None
-        return np.array(columns, dtype=np.int64), np.array(list(asked.values()), dtype=np.int64)
+        return np.array(columns, dtype=np.int64), np.array(list(requests.values()), dtype=np.int64)
 
     def rebuild(self, rows: int, names: tuple[str, ...]) -> None:
+        """Set the number of rows and the names of the columns; known amounts stay, and new ones are zero."""
         before = [self._column[name] for name in names if name in self._column]
         for name in ("allocatable", "capacity", "free"):  # the old columns first; new ones are zero
             matrix, grown = getattr(self, name), np.zeros((rows, len(names)), dtype=np.int64)
@@ -141,7 +142,7 @@ class NodeCapacity:
         self._vacant: list[int] = []  # rows
         self._changed_rows: set[int] = set()  # rows that changed since the last table
         self._table = NodeTable()
-        self._asked: WeakKeyDictionary[Shape, tuple[Rows, AmountRows] | None] = WeakKeyDictionary()
+        self._request_columns: WeakKeyDictionary[Shape, tuple[Rows, AmountRows] | None] = WeakKeyDictionary()
         self._ports = HostPorts()
         self.terms = Terms()
 
@@ -164,6 +165,7 @@ class NodeCapacity:
         return True
 
     def drop_node(self, name: str) -> None:
+        """Remove a node; its row is free for another one."""
         row = self._row.pop(name, None)
         if row is None:
             return
@@ -229,10 +231,10 @@ class NodeCapacity:
 
     def set_unavailable(self, node: str, amounts: Resources) -> None:
         """Record what no pod can get on a node although it offers it, besides the claims of pods."""
-        self._add_to_sums(node, "fixed", self._unavailable.pop(node, {}), -1)
+        self._add_to_sums(node, "fixed", self._unavailable.pop(node, {}), times=-1)
         if amounts:
             self._unavailable[node] = amounts
-            self._add_to_sums(node, "fixed", amounts, 1)
+            self._add_to_sums(node, "fixed", amounts, times=1)
 
     def forget_refusals(self, node: str) -> None:
         """Forget the scheduler's refusals on a node: pods may fit there now."""
@@ -257,12 +259,12 @@ class NodeCapacity:
     def rows_that_fit(self, pod: PodRecord, own: CountedClaim | None = None) -> Mask:
         """Return the mask of rows where `pod` fits by amounts, net of all other claims."""
         shape = pod.shape
-        if shape not in self._asked:
-            self._asked[shape] = self.columns.columns_of(shape.requests)
-        asked = self._asked[shape]
-        if asked is None:
+        if shape not in self._request_columns:
+            self._request_columns[shape] = self.columns.columns_of(shape.requests)
+        columns_and_amounts = self._request_columns[shape]
+        if columns_and_amounts is None:
             return np.zeros(len(self._nodes), dtype=np.bool_)
-        columns, amounts = asked
+        columns, amounts = columns_and_amounts
         fits: Mask = np.all(self.columns.free[:, columns] >= amounts, axis=1)
         if own is not None and (row := self._row.get(own.node)) is not None:
             fits[row] = self.fits(pod, own.node, own)
@@ -276,9 +278,9 @@ class NodeCapacity:
     def fullness(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> float:
         """Return the used part of the scarcest resource on a node with `pod` on it, 0 … 1."""
         offers, sums = self._allocatable_of(node), self._sums.get(node, _NOTHING)
-        comes = 0 if own is not None and own.node == node else 1
+        added = 0 if own is not None and own.node == node else 1
         requests = pod.shape.requests.items()
-        parts = ((sums.taken(name) + comes * n) / offers[name] for name, n in requests if offers.get(name))
+        parts = ((sums.taken(name) + added * n) / offers[name] for name, n in requests if offers.get(name))
         return min(max(parts, default=0.0), 1.0)
 
     def overcommitted(self, node: str, pod: PodRecord) -> bool:
@@ -315,6 +317,7 @@ class NodeCapacity:
             self.terms.watch_other(pod)
 
     def _add_to_sums(self, node: str, part: str, amounts: Resources, times: int) -> None:
+        """Add amounts to a part of a node's sums; with `times` -1, subtract them."""
         sums = self._sums.get(node)
         if sums is None:
             sums = self._sums[node] = NodeSums()
@@ -327,7 +330,7 @@ class NodeCapacity:
     def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
         """Record a node's resources, and with them the columns: new ones are filled for all."""
         if self._columns.offer(before.allocatable if before else (), now.allocatable if now else ()):
-            self._asked.clear()
+            self._request_columns.clear()
             self._stale.update(self._row.values())
 
     def _write(self, row: int) -> None:

@@ -61,7 +61,7 @@ class StuckPods:
         self.uids: set[Uid] = set()
         self._registry, self._clock, self._wall_clock = registry, clock, wall_clock
         self._leaving: defaultdict[str, dict[Uid, _Leaving]] = defaultdict(dict)  # by node
-        self._away: set[str] = set()  # nodes that cannot be reached, or are deleted while pods are left there
+        self._unreachable: set[str] = set()  # nodes, also deleted ones on which pods are left
         self._deleted: set[str] = set()  # deleted nodes among them
         # Ends of grace periods with their nodes, as a heap and as a set.
         self._due: list[tuple[float, Uid, str]] = []
@@ -75,35 +75,36 @@ class StuckPods:
     def record_change(self, before: PodRecord | None, now: PodRecord | None) -> None:
         """Process a change of a member pod; `now`: None if it is gone."""
         if now is not None and now.deleting and now.holds_capacity:
-            before_that = self._leaving[now.node].get(now.uid)
-            if before_that is None or before_that.pod.gone_by != now.gone_by:
-                self._leaving[now.node][now.uid] = _Leaving(now, self._over_at(now))
-            if now.node in self._away:
+            known = self._leaving[now.node].get(now.uid)
+            if known is None or known.pod.gone_by != now.gone_by:
+                self._leaving[now.node][now.uid] = _Leaving(now, self._grace_ends_at(now))
+            if now.node in self._unreachable:
                 self._expect(self._leaving[now.node][now.uid])
         elif before is not None and before.node in self._leaving:
             self._leaving[before.node].pop(before.uid, None)
             if not self._leaving[before.node]:
                 del self._leaving[before.node]
-                self._away -= {before.node} & self._deleted
+                self._unreachable -= {before.node} & self._deleted
                 self._deleted.discard(before.node)
             self.uids.discard(before.uid)
 
     def record_node(self, node: NodeRecord) -> None:
         self._deleted.discard(node.name)
-        self._record(node.name, is_away=any(taint.key == _UNREACHABLE for taint in node.taints))
+        self._record(node.name, is_unreachable=any(taint.key == _UNREACHABLE for taint in node.taints))
 
     def record_deleted(self, node: str) -> None:
         """Record a deleted node: what is left on it cannot be reached."""
         if node in self._leaving:
             self._deleted.add(node)
-        self._record(node, is_away=node in self._leaving)
+        self._record(node, is_unreachable=node in self._leaving)
 
-    def _record(self, node: str, is_away: bool) -> None:
-        if is_away is (node in self._away):
+    def _record(self, node: str, is_unreachable: bool) -> None:
+        """Record whether a node can be reached, and thus whether terminating pods on it get stuck."""
+        if is_unreachable is (node in self._unreachable):
             return
-        (self._away.add if is_away else self._away.discard)(node)
+        (self._unreachable.add if is_unreachable else self._unreachable.discard)(node)
         for uid, leaving in self._leaving.get(node, {}).items():
-            if is_away:
+            if is_unreachable:
                 self._expect(leaving)
             elif uid in self.uids:
                 self.uids.discard(uid)
@@ -116,19 +117,20 @@ class StuckPods:
             _, uid, node = due = heappop(self._due)
             self._awaited.discard(due)
             leaving = self._leaving.get(node, {}).get(uid)
-            if leaving is not None and node in self._away and uid not in self.uids:
+            if leaving is not None and node in self._unreachable and uid not in self.uids:
                 self.uids.add(uid)
                 self._registry.mark_dirty(leaving.pod.group)
 
-    def _over_at(self, pod: PodRecord) -> float:
+    def _grace_ends_at(self, pod: PodRecord) -> float:
         """Return when the grace of a pod is over."""
         try:
-            left = as_datetime(pod.gone_by).timestamp() - self._wall_clock()
+            seconds = as_datetime(pod.gone_by).timestamp() - self._wall_clock()
         except (ValueError, OverflowError):  # any text in the timestamp
             return inf
-        return self._clock() + left + _SLACK
+        return self._clock() + seconds + _SLACK
 
     def _expect(self, leaving: _Leaving) -> None:
+        """Wait for the end of a pod's grace period: from then on it is stuck."""
         due = leaving.over_at, leaving.pod.uid, leaving.pod.node
         if leaving.over_at < inf and due not in self._awaited:
             self._awaited.add(due)
@@ -153,14 +155,14 @@ _CROWDED = (
 class Pods:
     """Pods of the watch.
 
-    `left`: scheduler names whose pods another scheduler places. Look-ups need no lock.
+    `unmanaged`: scheduler names whose pods another scheduler places. Look-ups need no lock.
     """
 
     def __init__(
         self, parts: Parts, ownership: Ownership, stuck: StuckPods, logical: LogicalResources | None = None
     ) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
-        self.left: frozenset[str] = frozenset()
+        self.unmanaged: frozenset[str] = frozenset()
         self.ownership = ownership
         self.shapes = Shapes(logical)
         self._records = PodRecords(self.shapes, ownership.auto_groups)
@@ -185,19 +187,19 @@ class Pods:
             return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
 
     def owns(self, pod: Pod) -> bool:
-        if self.is_left(pod.spec.scheduler_name):
+        if self.is_unmanaged(pod.spec.scheduler_name):
             return False
         return self.ownership.owns(pod, self._registry.routes.namespace_queue(pod.metadata.namespace))
 
-    def is_left(self, scheduler: str) -> bool:
+    def is_unmanaged(self, scheduler: str) -> bool:
         """Return whether Muster leaves pods of one of its scheduler names to another scheduler."""
-        return scheduler in self.left
+        return scheduler in self.unmanaged
 
-    def left_gated(self) -> list[PodRecord]:
+    def gated_unmanaged_pods(self) -> list[PodRecord]:
         """Return pods of other schedulers that still have Muster's gate and thus stay unscheduled."""
         with self._lock:
-            pods = self.by_uid.values() if self.left else ()
-            return [pod for pod in pods if pod.gated and pod.waiting and self.is_left(pod.scheduler)]
+            pods = self.by_uid.values() if self.unmanaged else ()
+            return [pod for pod in pods if pod.gated and pod.waiting and self.is_unmanaged(pod.scheduler)]
 
     def others(self) -> OtherPods:
         """Return the pods of other schedulers on nodes; the same object until that changes."""
@@ -219,10 +221,10 @@ class Pods:
             self._with_devices.drop(uid)
             if not pod.spec.node_name and requests_devices(pod.spec):
                 self._with_devices.put(uid, written, claims_of(pod))
-            before, is_left = self.by_uid.get(uid), self.is_left(pod.spec.scheduler_name)
+            before, is_unmanaged = self.by_uid.get(uid), self.is_unmanaged(pod.spec.scheduler_name)
             had = before if before is not None and before.group and before.holds_capacity else None
-            ours = not is_left and (had is not None or self.owns(pod))
-            if ours or is_left:
+            ours = not is_unmanaged and (had is not None or self.owns(pod))
+            if ours or is_unmanaged:
                 record = self._records.record_of(pod, ours)
                 if ours and had is not None:  # a pod with capacity keeps its group, whatever it names
                     record = replace(record, group=had.group, own_group=had.group, auto=had.auto)
@@ -237,7 +239,7 @@ class Pods:
             with suppress(BadQuantity):  # its own event has reported it
                 self.set(pod)
 
-    def read_again(self, claim: ClaimKey | None = None) -> None:
+    def reread(self, claim: ClaimKey | None = None) -> None:
         """Read the pods without a node again that name a claim or template; None: all with devices.
 
         The lock is taken for one at a time, since there may be many.
@@ -254,7 +256,7 @@ class Pods:
         with self._lock:
             is_changed = self._shared_claims.set_group(group, claims)
         if is_changed:
-            self.read_again(group)
+            self.reread(group)
 
     def is_claim_used(self, claim: ClaimKey) -> bool:
         """Return whether any pod that has not ended uses a claim."""
@@ -268,7 +270,7 @@ class Pods:
             if group is not None and (
                 group.start.admitted_at is not None or self._claims.get(uid) is not None
             ):
-                group.record_barred(uid, why)
+                group.record_binding_refused(uid, why)
                 self._registry.mark_dirty(group.key)
                 self._changes.notify()
 
@@ -283,6 +285,7 @@ class Pods:
             self._set_heirs(self._shared_claims.drop(uid))
 
     def _drop(self, uid: Uid) -> None:
+        """Remove a pod from all that counts it."""
         with self._lock:
             record = self.by_uid.pop(uid, None)
             if record is None:
@@ -301,16 +304,16 @@ class Pods:
                 for waiting in list(islice(self._crowded.values(), _FEW_CROWDED)):
                     self._set(self._within_bounds(waiting))
 
-    def set_left(self, schedulers: frozenset[str]) -> None:
+    def set_unmanaged(self, schedulers: frozenset[str]) -> None:
         """Leave pods of these scheduler names to another scheduler, and manage all others again.
 
         A pod that is left keeps its holdings on a node, but a plan for it is void.
         """
         with self._lock:
-            changed = (self.left ^ schedulers) & self.ownership.schedulers
-            self.left = schedulers
+            changed = (self.unmanaged ^ schedulers) & self.ownership.schedulers
+            self.unmanaged = schedulers
             for pod in [pod for pod in self.by_uid.values() if pod.scheduler in changed]:
-                if self.is_left(pod.scheduler):
+                if self.is_unmanaged(pod.scheduler):
                     self.drop(pod.uid)
                     self._set(replace(pod, group=GroupKey("")))
                 else:
@@ -336,13 +339,14 @@ class Pods:
         self._registry.mark_dirty(pod.group)
 
     def _set(self, record: PodRecord) -> None:
+        """Record a pod. If that fails, it is dropped."""
         before = self.by_uid.get(record.uid)
         if record == before:
             return
         # The thousands of conditions that Muster writes itself must not cause a single decision: no decision
         # depends on a resourceVersion, or on a condition that the scheduler did not write.
-        as_now = before and replace(before, version=record.version, unscheduled=record.unscheduled)
-        if before is not None and as_now == record and before.unschedulable == record.unschedulable:
+        updated = before and replace(before, version=record.version, unscheduled=record.unscheduled)
+        if before is not None and updated == record and before.unschedulable == record.unschedulable:
             self.by_uid[record.uid] = record
             if record.group:
                 self._registry.group(record.group).pods[record.uid] = record
@@ -354,6 +358,7 @@ class Pods:
             raise
 
     def _store_record(self, record: PodRecord, before: PodRecord | None) -> None:
+        """Store a new or changed pod, and update all that depends on it."""
         if before is not None and before.group and before.group != record.group:
             self.leave_group(before)
         self.by_uid[record.uid] = record
@@ -372,17 +377,15 @@ class Pods:
             group.record_started(record)
             group.record_bound(record, self._clock())
             self._record_refusal(group, record, before)
+            claim = self._claims.get(record.uid)
             if record.node or not record.waiting:
                 group.attempts.pop(record.uid, None)
-            elif (
-                self._releases.scheduler_retries(record)
-                and (claim := self._claims.get(record.uid)) is not None
-            ):
+            elif self._releases.scheduler_retries(record) and claim is not None:
                 group.record_shown(record.uid, claim.node, self._clock())
             self._moves.count_running(group, record)
             self._registry.mark_dirty(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
-            self._releases.record_foreign_pod(record.uid, is_left=self.is_left(record.scheduler))
+            self._releases.record_foreign_pod(record.uid, is_unmanaged=self.is_unmanaged(record.scheduler))
         if record.group or _has_moved(record, before):  # of other pods, only capacity matters
             self._changes.notify()
 
@@ -401,17 +404,17 @@ class Pods:
         text = pod.unschedulable
         if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
             return
-        if self._changes.record_asked():
+        if self._changes.record_scheduler_call():
             self._changes.notify()
         if self._claims.get(pod.uid) is not None:
             self._moves.refuse(pod)
             self.record_refused(pod, text, self._clock())
 
     def record_refused(
-        self, pod: PodRecord, words: str, refused_at: float | None, asked_twice: bool = False
+        self, pod: PodRecord, message: str, refused_at: float | None, asked_twice: bool = False
     ) -> None:
         """Record that the scheduler found no node for a pod. `refused_at`: None if it is tried again."""
-        self._registry.group(pod.group).record_refused(pod.uid, words, refused_at, asked_twice)
+        self._registry.group(pod.group).record_refused(pod.uid, message, refused_at, asked_twice)
         if refused_at is not None:
             self.separate(pod)
 
@@ -427,5 +430,6 @@ class Pods:
 
 def _has_moved(pod: PodRecord, before: PodRecord | None) -> bool:
     """Return whether a change allocates or frees capacity."""
+    held_before = before is not None and before.holds_capacity
     old = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
-    return old != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or old[1])
+    return old != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or held_before)

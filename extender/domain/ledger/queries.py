@@ -112,7 +112,7 @@ class GroupQueries:
     def author_of(self, namespace: str, uid: str) -> str:
         """Return the user who made an owner of pods; empty if that is not known."""
         with self._lock:
-            counts, owner = self._registry.authors_count, Owner(group_of_owner(namespace, uid))
+            counts, owner = self._registry.trusts_authors, Owner(group_of_owner(namespace, uid))
             return self._registry.ancestors.author([owner]) if counts else ""
 
     def may_be_foreign(self, key: GroupKey) -> bool:
@@ -120,7 +120,7 @@ class GroupQueries:
 
         Such a group may belong to a scheduler to which Muster leaves pods.
         """
-        return bool(self._pods.left) and not self.has_members(key)
+        return bool(self._pods.unmanaged) and not self.has_members(key)
 
     def history(self, key: GroupKey) -> tuple[int | None, str, bool, int | None, int]:
         """Return the facts that have to survive a restart.
@@ -195,9 +195,9 @@ class QueueQueries:
             return {record.parent for record in self._registry.queues.records.values() if record.parent}
 
     def has_groups(self, queue: str, uid: str) -> bool:
-        """Return whether groups are in a queue, or were taken in by it and would be lost with it."""
+        """Return whether groups are in a queue, or were admitted by it and would be lost with it."""
         with self._lock:
-            return self._infos.queue_info(queue).groups > 0 or self._registry.taken_in.any_of(uid)
+            return self._infos.queue_info(queue).groups > 0 or self._registry.admitted_groups.any_of(uid)
 
     def local_queue(self, key: str) -> LocalQueueRecord | None:
         return self._local_queues.records.get(key)
@@ -218,7 +218,7 @@ class QueueQueries:
     def local_queue_allocation(self, key: str) -> Resources:
         """Return what its groups hold."""
         with self._lock:
-            return dict(self._infos.usage.of_local.get(key, {}))
+            return dict(self._infos.usage.by_local_queue.get(key, {}))
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         with self._lock:

@@ -16,28 +16,28 @@ from extender.domain.model.ownership import OwnerRecord, has_many_groups
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.queues.flavors import Flavor, SharedFlavor
 from extender.domain.queues.records import Limit, QueueRecord, allows_namespace
-from extender.domain.queues.tree import Orphan, Queues, TakenInGroups
+from extender.domain.queues.tree import AdmittedGroups, Orphan, Queues
 
 
 class Owners:
     """Controllers of pods without a group name, as far as they define the group."""
 
     def __init__(self) -> None:
-        self._of: dict[GroupKey, OwnerRecord] = {}
+        self._by_group: dict[GroupKey, OwnerRecord] = {}
         self.suspended: set[str] = set()  # UIDs of suspended controllers
         self.is_read: Callable[[str], bool] = lambda _: False  # whether a kind of owners has been read
 
     def get(self, key: GroupKey) -> OwnerRecord | None:
-        return self._of.get(key)
+        return self._by_group.get(key)
 
     def put(self, key: GroupKey, record: OwnerRecord) -> bool:
         """Record a controller; return whether anything that matters changed.
 
         A record is kept only once it differs from the defaults.
         """
-        if record == (self._of.get(key) or OwnerRecord(record.uid)):
+        if record == (self._by_group.get(key) or OwnerRecord(record.uid)):
             return False
-        self._of[key] = record
+        self._by_group[key] = record
         if record.suspended:
             self.suspended.add(record.uid)
         else:
@@ -46,18 +46,11 @@ class Owners:
 
     def drop(self, key: GroupKey) -> bool:
         """Remove a record; return whether there was one."""
-        record = self._of.pop(key, None)
+        record = self._by_group.pop(key, None)
         if record is not None:
             self.suspended.discard(record.uid)
         return record is not None
 
-
-# Priority classes, and the priority that groups get from them.
-#
-# A user who may create a PodGroup may write any class into it, while the API server lets pods have only
-# classes that their quota allows. So a group's priority is at most the highest that one of its pods was
-# admitted with. A class with the annotation for PodGroups, which only an administrator can write,
-# counts whatever the pods have; Kubernetes' own classes never do.
 
 _OF_KUBERNETES = "system-"  # prefix of names that no other class may have
 
@@ -70,6 +63,14 @@ class _Class(msgspec.Struct, frozen=True):
 
 
 class Priorities:
+    """Priority classes, and the priority that groups get from them.
+
+    A user who may create a PodGroup may write any class into it, while the API server lets pods have only
+    classes that their quota allows. So a group's priority is at most the highest that one of its pods was
+    admitted with. A class with the annotation for PodGroups, which only an administrator can write,
+    counts whatever the pods have; Kubernetes' own classes never do.
+    """
+
     def __init__(self) -> None:
         self._classes: dict[str, _Class] = {}
         self._default = 0
@@ -86,7 +87,9 @@ class Priorities:
 
     def drop(self, name: str) -> bool:
         """Remove a class; return whether it existed."""
-        return self._classes.pop(name, None) is not None and self._settle_default()
+        if self._classes.pop(name, None) is None:
+            return False
+        return self._settle_default()
 
     def preempts(self, name: str) -> bool:
         """Return whether groups that name this class may evict others."""
@@ -126,13 +129,13 @@ class Registry:
         self.ancestors = Ancestors()
         self.routes = Routes(lambda group: self.ancestors.naming_queue(self._owners_of(group)))
         self.queues = Queues()
-        self.taken_in = TakenInGroups()
+        self.admitted_groups = AdmittedGroups()
         self.owners = Owners()
         self.priorities = Priorities()
         self.claims_are_read: Callable[[], bool] = lambda: False  # whether claims of devices are known
-        self.markers_count = False  # whether only Muster can have written the records on PodGroups
-        self.authors_count = False  # whether the API server refuses the names of other users
-        self.uses_count = False  # whether records of rights are checked
+        self.trusts_markers = False  # whether only Muster can have written the records on PodGroups
+        self.trusts_authors = False  # whether the API server refuses the names of other users
+        self.trusts_uses = False  # whether records of rights are checked
         self.users_count = False  # whether rights to use restricted queues are checked
         # Dirty groups in order, and whether their queue may have changed since their last info.
         self._dirty: dict[GroupKey, bool] = {}
@@ -155,7 +158,7 @@ class Registry:
             self._moved.add(key)
         self._dirty[key] = True
 
-    def _touch_in_place(self, key: GroupKey) -> None:
+    def _mark_in_place(self, key: GroupKey) -> None:
         """Record a change that does not move the group to another queue."""
         self._dirty.setdefault(key, False)
         self._moved.discard(key)
@@ -181,7 +184,7 @@ class Registry:
             group.entitled_in = ""  # pods without their PodGroup count as new in their queue
         elif not ((before and before.uid == now.uid) or group.is_implied):
             group.restart()
-        self.taken_in.record(before, now)
+        self.admitted_groups.record(before, now)
         group.put_record(now, version)
         self.record_dependencies(group)
         self.record_arrival(group)
@@ -215,19 +218,20 @@ class Registry:
         return self._record_queues(self.queues.put_flavor(name, flavor))
 
     def _record_queues(self, affected: set[str]) -> bool:
+        """Mark the groups of queues that may have opened, closed or changed; return whether there are any."""
         self.routes.local_queues.record_queues(affected)
         for key in self._groups_of(affected):
             self.record_arrival(self.groups[key])
-            self._touch_in_place(key)
+            self._mark_in_place(key)
         return bool(affected)
 
     def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
         """Return the groups of queues, from an index: there may be thousands of queues and status updates."""
         indexed = (key for queue in sorted(queues) for key in self._queued_in.get(queue, ()))
-        unsure = [key for key, may_differ in self._dirty.items() if may_differ] if queues else []
-        changed = (group for key in unsure if (group := self.groups.get(key)) is not None)
-        now_there = (group.key for group in changed if self.routes.queue_of(group) in queues)
-        return [*(key for key in indexed if not self._dirty.get(key)), *now_there]
+        may_have_moved = [key for key, may_move in self._dirty.items() if may_move] if queues else []
+        changed = (group for key in may_have_moved if (group := self.groups.get(key)) is not None)
+        moved_in = (group.key for group in changed if self.routes.queue_of(group) in queues)
+        return [*(key for key in indexed if not self._dirty.get(key)), *moved_in]
 
     def record_dependencies(self, group: Group) -> None:
         """Record the objects that a group depends on, to mark it dirty when they change."""
@@ -249,7 +253,7 @@ class Registry:
         if not is_under_way:
             group.started_in = ""
             return
-        pods = group.pods.values() if self.markers_count else ()
+        pods = group.pods.values() if self.trusts_markers else ()
         recorded = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_capacity}
         queues = {name for uid in recorded if (name := self.queues.names.get(uid))}
         queue = group.started_in or self.routes.queue_of(group)
@@ -261,7 +265,7 @@ class Registry:
         affected = self.queues.drop(name)
         self.routes.local_queues.record_queues(affected)
         for key in self._groups_of(affected):
-            self._touch_in_place(key)
+            self._mark_in_place(key)
 
     def forget(self, group: Group) -> None:
         """Forget a group of which nothing is left."""
@@ -310,7 +314,7 @@ class Registry:
         recorded = {each.may_use for each in objects if each is not None}
         members = [pod for pod in group.pods.values() if pod.waiting] or group.pods.values()
         pods = {pod.may_use if not pod.expected else "" for pod in members}
-        return self.uses_count and (queue in recorded or pods == {queue})
+        return self.trusts_uses and (queue in recorded or pods == {queue})
 
     def submitter_of(self, group: Group) -> str:
         """Return the user who made a group; empty if unknown, or if users could have written it.
@@ -318,7 +322,7 @@ class Registry:
         The user is recorded on its PodGroup, on an owner of the PodGroup or of its pods, or on its pods
         without a controller, if all name the same user.
         """
-        if not self.authors_count:
+        if not self.trusts_authors:
             return ""
         if group.record is not None and group.record.submitter:
             return group.record.submitter
@@ -330,8 +334,8 @@ class Registry:
     def _owners_of(self, group: Group) -> Iterator[Owner]:
         """Yield the owners of a group: its job, the owner of its pods, and the controller of its PodGroup."""
         job, owner, record = self.jobs.get(group.key), group.owner, group.record
-        named = (job and job.uid, owner and owner.uid, record and record.owner)
-        yield from (Owner(group_of_owner(group.namespace, uid)) for uid in named if uid)
+        uids = (job.uid if job else "", owner.uid if owner else "", record.owner if record else "")
+        yield from (Owner(group_of_owner(group.namespace, uid)) for uid in uids if uid)
         kind = next((pod.controller for pod in group.pods.values() if pod.controller), "")
         if kind and owner is None:
             yield Owner(group.key, kind)
@@ -367,7 +371,7 @@ class Registry:
         if group.owner is None and any(self.owners.is_read(controller) for controller in controllers):
             return True
         queue = self.queues.get(self.routes.queue_of(group))
-        asks_user = self.authors_count and queue is not None and queue.limits.user != Limit()
+        asks_user = self.trusts_authors and queue is not None and queue.limits.user != Limit()
         is_asked = not self.routes.names_queue(group) or (asks_user and not self.submitter_of(group))
         return is_asked and self.ancestors.are_coming(self._owners_of(group))
 
@@ -387,13 +391,13 @@ class Registry:
         accepts = queue is not None and group.entitled_in == queue.name and not self.lost_its_queue(group)
         return queue.uid if queue is not None and accepts else ""
 
-    def was_taken_in(self, group: Group, name: str) -> bool:
+    def was_admitted(self, group: Group, name: str) -> bool:
         """Return whether an annotation proves that a group came while the named queue was open.
 
         Phase and reason do not count, since users may write them.
         """
         queue, record = self.queues.get(name), group.record
-        if queue is None or record is None or not self.markers_count:
+        if queue is None or record is None or not self.trusts_markers:
             return False
         queue_took_it = bool(queue.uid) and record.queue_uid == queue.uid
         return queue_took_it or record.admitted or record.ran_with is not None
@@ -420,7 +424,7 @@ class Registry:
         recorded = group.record.queue_uid if group.record else ""
         if not recorded or recorded in self.queues.names or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
             return False
-        return self.markers_count or recorded in self.queues.gone
+        return self.trusts_markers or recorded in self.queues.gone
 
     def priority_of(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""
@@ -433,10 +437,10 @@ class Registry:
 
     def orphans(self) -> tuple[Orphan, ...]:
         """Return the groups that were taken in by queues which are gone."""
-        left = self.taken_in.left_by(self.queues.names.keys())
-        self.queues.gone &= {record.queue_uid for record in left}
+        remaining = self.admitted_groups.of_missing_queues(self.queues.names.keys())
+        self.queues.gone &= {record.queue_uid for record in remaining}
         return tuple(
             Orphan(record.namespace, record.name, record.uid, record.queue, record.queue_uid)
-            for record in left
+            for record in remaining
             if self.lost_its_queue(self.groups[record.key])
         )

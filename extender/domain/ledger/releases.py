@@ -89,6 +89,7 @@ class Releases:
         return len(self._nominated.get(node, ())) < MOST_NOMINATED
 
     def show(self, pod: PodRecord, appearance: Appearance) -> None:
+        """Record how a pod is shown to the scheduler."""
         self._leaving.pop(pod.uid, None)
         self._ever_shown.add(pod.uid)
         self.shown[pod.uid] = appearance
@@ -134,14 +135,14 @@ class Releases:
         if self._by_key.get(pod.key) == pod.uid:
             del self._by_key[pod.key]
 
-    def record_foreign_pod(self, uid: Uid, is_left: bool) -> None:
+    def record_foreign_pod(self, uid: Uid, is_unmanaged: bool) -> None:
         """Record a pod of Muster's scheduler name that Muster does not place.
 
         The scheduler sees the pod unchanged, unless the pod is left to another scheduler.
         """
-        if self.is_on and not is_left:
+        if self.is_on and not is_unmanaged:
             self._ever_shown.add(uid)
-        self._change(uid, None if is_left else AS_IT_IS)
+        self._change(uid, None if is_unmanaged else AS_IT_IS)
 
     def record_ended(self, uid: Uid) -> None:
         """Record that the scheduler has reported the end of an attempt."""
@@ -151,7 +152,7 @@ class Releases:
         self._leaving.clear()
 
     def retry(self, uid: Uid, lags: int) -> None:
-        """Show a pod again that was taken back and whose attempt has ended, after a number of lags."""
+        """Show a pod again whose attempt has ended, after `lags` times the lag of the scheduler."""
         self._leaving[uid] = self._clock() + lags * _LAG
 
     def record_planned(self, group: GroupKey) -> None:
@@ -169,6 +170,7 @@ class Releases:
         return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
 
     def _count_off(self, uid: Uid) -> None:
+        """Stop counting a pod among those that are nominated for its node."""
         node = how.node if (how := self.shown.get(uid)) else ""
         if uids := self._nominated.get(node):
             uids.discard(uid)
@@ -176,6 +178,7 @@ class Releases:
                 del self._nominated[node]
 
     def _change(self, uid: Uid, appearance: Appearance | None) -> None:
+        """Report a change in how a pod is shown. After it was taken back, the scheduler sees both steps."""
         if self._on_change is not None:
             was_taken_back = appearance is not None and None in self._changed.get(uid, ())
             self._changed[uid] = (None, appearance) if was_taken_back else (appearance,)

@@ -54,6 +54,10 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
 
 
 def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
+    """Restore what queues depend on, and the queues.
+
+    Each gets a selector that refuses the namespaces whose groups it refused.
+    """
     intake, refused = ledger.intake, defaultdict[str, set[str]](set)
     for group in snapshot.groups.values():
         namespace = group.key.partition("/")[0]
@@ -62,7 +66,7 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
             refused[group.queue].add(namespace)
         if group.local_queue is not None and group.local_queue.exists:
             intake.put_local_queue(group.local_queue)
-        intake.set_priority_class(_class_of(group))
+        intake.set_priority_class(_priority_class_of(group))
     for queue in snapshot.queues.values():
         for flavor in queue.record.flavors:
             if flavor.shared and not flavor.is_missing:
@@ -79,13 +83,14 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
             intake.put_disruption_budget(budget)
 
 
-def _class_of(group: GroupInfo) -> PriorityClass:
+def _priority_class_of(group: GroupInfo) -> PriorityClass:
     policy = "" if group.preempts else keys.NEVER
     meta = Meta(f"{group.priority}{policy}", annotations={keys.FOR_POD_GROUPS: "true"})
     return PriorityClass(meta, group.priority, preemption_policy=policy)
 
 
 def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
+    """Bring a group and its pods, owner and job to the state of its info."""
     namespace, intake = info.key.partition("/")[0], ledger.intake
     owner = _owner_of(info)
     if info.spec.recorded:
@@ -129,6 +134,7 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
 
 
 def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
+    """Return an invented pod of a group, from which its other pods are copied."""
     namespace = info.key.partition("/")[0]
     shape = ledger.pods.shapes.shape_of(PodSpec(), namespace)
     return PodRecord(
@@ -144,6 +150,7 @@ def _ways_of(info: GroupInfo) -> dict[str, Any]:
 
 
 def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
+    """Return a PodGroup from which the ledger makes this info again."""
     spec, history = info.spec, info.history
     namespace, _, name = info.key.partition("/")
     return GroupRecord(
@@ -153,7 +160,7 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         uid=f"group {info.key}",
         min_member=info.min_member,
         min_task_member=info.min_task_member,
-        priority_class=_class_of(info).metadata.name,
+        priority_class=_priority_class_of(info).metadata.name,
         created=info.created,
         phase=spec.reported_phase,
         admitted=history.resumes,
@@ -199,11 +206,12 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
 def _topology_of(info: GroupInfo) -> TopologyRequest:
     """Return the request for the whole group."""
     members = (*info.placed, *(pod for pod, _ in info.assumed), *info.waiting)
-    levels = {it.is_required: it.level for pod in members for it in pod.pod_sets if not it.part}
+    levels = {each.is_required: each.level for pod in members for each in pod.pod_sets if not each.part}
     return TopologyRequest(levels.get(True, ""), levels.get(False, ""))
 
 
 def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
+    """Return a job from which the ledger makes this info again."""
     namespace, _, name = info.key.partition("/")
     uid, parts = _parts_of(info)
     since = info.running_since or snapshot.timestamp(snapshot.now)
@@ -214,7 +222,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
         name=info.spec.stands_for.rpartition("/")[2] or name,
         group=info.key,
         created=info.created,
-        priority_class=_class_of(info).metadata.name,
+        priority_class=_priority_class_of(info).metadata.name,
         suspended=not info.job.is_unsuspended and info.job.outcome is None,
         started_at=since if info.job.is_unsuspended else "",
         outcome=info.job.outcome,

@@ -70,6 +70,7 @@ class LocalQueues:
         return list(self._named_by.get(key, ()))
 
     def _forget(self, key: str) -> bool:
+        """Forget a LocalQueue; return whether it was known."""
         record = self.records.pop(key, None)
         if record is not None:
             discard_from(self._to_queue, record.queue, key)

@@ -43,7 +43,7 @@ class ShownPods(Appearances):
 
     def appearance_of(self, uid: Uid) -> Appearance | None:
         pod = self._pods.get(uid)
-        if pod is None or self._pods.is_left(pod.scheduler):
+        if pod is None or self._pods.is_unmanaged(pod.scheduler):
             return None
         return self._releases.shown.get(uid) if pod.group else AS_IT_IS
 
@@ -79,12 +79,13 @@ class ShownPods(Appearances):
             self._releases.record_fresh_start()
 
     def record_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
+        """Record the scheduler's report on an attempt that ended without a binding."""
         with self._lock:
             uid = self._releases.find_by_name(f"{namespace}/{name}")
             pod = self._pods.get(uid) if uid else None
             if pod is None or not pod.group:
                 return None
-            self._changes.record_asked()
+            self._changes.record_scheduler_call()
             self._releases.record_ended(pod.uid)
             self._record_refusal(pod, unschedulable)
             self._changes.notify()

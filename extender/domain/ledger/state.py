@@ -54,8 +54,8 @@ class Changes:
         self.version = max(self.version, snapshot.version) + 1
         self.changed_at, self.attention, self.freed = snapshot.changed_at, snapshot.attention, snapshot.freed
 
-    def record_asked(self) -> bool:
-        """Record a call or report of the scheduler about a pod. Return whether it had paused before."""
+    def record_scheduler_call(self) -> bool:
+        """Record a call or report of the scheduler about a pod. Return whether the scheduler had paused."""
         before = self.attention
         self.attention = before.after_call(self._clock(), self._pause)
         return self.attention.asked_since != before.asked_since
@@ -63,7 +63,7 @@ class Changes:
     def set_leading(self, leading: bool) -> bool:
         """Record whether decisions of this replica take effect; return whether that is a change."""
         before = self.attention
-        self.attention = before.led(self._clock(), leading)
+        self.attention = before.with_leading(self._clock(), leading)
         return self.attention is not before
 
 
@@ -125,19 +125,13 @@ class Instants:
     def record(self, dirty: Iterable[GroupKey], epoch: float, now: float) -> None:
         """Record changed groups. `epoch`: the difference between the wall clock and the ledger's clock."""
         groups = [group for key in dirty if (group := self._registry.groups.get(key)) is not None]
-        for timestamp in self._timestamps(groups):
-            if (
-                timestamp
-                and timestamp not in self.known
-                and (instant := clock_time_of(timestamp, epoch)) < inf
-            ):
+        for timestamp in (each for each in self._timestamps(groups) if each and each not in self.known):
+            instant = clock_time_of(timestamp, epoch)
+            if instant < inf:
                 self.known[timestamp] = min(instant, now)
-        for timestamp in self._checkpoints(groups):
-            if (
-                timestamp
-                and timestamp not in self.known
-                and (instant := clock_time_of(timestamp, epoch)) <= now
-            ):
+        for timestamp in (each for each in self._checkpoints(groups) if each and each not in self.known):
+            instant = clock_time_of(timestamp, epoch)
+            if instant <= now:
                 self.known[timestamp] = instant
         if len(self.known) > self._most:
             groups = list(self._registry.groups.values())
@@ -146,6 +140,7 @@ class Instants:
             self._most = 2 * len(self.known) + _FEW_INSTANTS
 
     def _timestamps(self, groups: Iterable[Group]) -> Iterator[str]:
+        """Yield the timestamps by which groups are ordered or their runs are measured."""
         for group in groups:
             yield group.ready_at
             if group.record is not None:
@@ -158,7 +153,8 @@ class Instants:
 
     def _checkpoints(self, groups: Iterable[Group]) -> Iterator[str]:
         for group in groups:
-            yield from (it.checkpoint.at for it in (group.record, group.job, group.owner) if it is not None)
+            objects = (group.record, group.job, group.owner)
+            yield from (each.checkpoint.at for each in objects if each is not None)
             yield from (pod.checkpoint.at for pod in group.pods.values())
 
 
@@ -214,7 +210,7 @@ class ClaimMoves:
     def show(self, pod: PodRecord) -> None:
         """Record a pod of the watch.
 
-        On a node it holds capacity, ended it holds none, waiting it keeps its claim.
+        A pod on a node holds capacity, an ended pod holds none, and a waiting pod keeps its claim.
         """
         before = now = self._claims.get(pod.uid)
         if pod.holds_capacity:
@@ -253,6 +249,7 @@ class ClaimMoves:
         return claim.stage if claim else None
 
     def _record(self, pod: PodRecord, before: Claim | None) -> None:
+        """Record that the claim of a pod has changed from `before`."""
         now = self._claims.get(pod.uid)
         self._moved[pod.group] = self._changes.next_version
         self.count_running(self._registry.group(pod.group), pod)

@@ -107,8 +107,8 @@ class HyperNodes:
         new = {text: _compiled(text) for text in _patterns(found) if text not in self._named}
         if len(new) > _MOST_PATTERNS:
             raise BadTopology(f"it has {len(new):,} patterns; at most {_MOST_PATTERNS} are allowed")
-        named = {text: _NamedNodes(it, set(filter(it.search, self._names))) for text, it in new.items()}
-        matches = self._matches + sum(len(it.names) for it in named.values())
+        named = {text: _NamedNodes(each, set(filter(each.search, self._names))) for text, each in new.items()}
+        matches = self._matches + sum(len(matched.names) for matched in named.values())
         if matches > _MOST_MATCHES:
             raise BadTopology(f"too many matches of patterns with nodes: at most {_MOST_MATCHES:,}")
         self._matches = matches
@@ -145,7 +145,7 @@ class HyperNodes:
         tiers = self._tiers()
         numbers = [f"{_TIER}{tier}" for tier in tiers]
         names = [
-            next((f"{_TIER}{name}" for it in of_tier if (name := _name_of_tier(it))), f"{_TIER}{tier}")
+            f"{_TIER}{next(filter(None, map(_name_of_tier, of_tier)), tier)}"
             for tier, of_tier in tiers.items()
         ]
         for levels in (numbers, names) if names != numbers else (numbers,):
@@ -251,6 +251,6 @@ def _may_take_long(pattern: str) -> bool:
         has_choice = any(each in inner[1] for each in "*+{|")
         if has_choice and inner[2]:
             return True
-        left = "".join(each for each in inner[1] if each in "*+{|")
-        text = f"{text[: inner.start()]}a{left}{inner[2]}{text[inner.end() :]}"
+        repetitions = "".join(each for each in inner[1] if each in "*+{|")
+        text = f"{text[: inner.start()]}a{repetitions}{inner[2]}{text[inner.end() :]}"
     return sum(text.count(each) for each in "*+{") > _MOST_REPEATS

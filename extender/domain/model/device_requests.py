@@ -17,7 +17,7 @@ from extender.api.objects.devices import EXTENDED_PREFIX, ClaimSpec, ExactReques
 from extender.api.objects.pods import NodeSelectorTerm, Pod, PodClaim, PodSpec
 from extender.api.setting_kinds import LogicalResource
 from extender.api.units import at_most, listed
-from extender.domain.model.resources import MOST, Resources, add, counts_in_queues, selected
+from extender.domain.model.resources import MOST, Resources, add, counts_in_queues, selected_devices
 
 _NODE_NAME = "metadata.name"  # the field by which an allocation names its node
 _MOST_CLAIMS = 256  # claims of one pod, and requests of one claim, that are counted
@@ -70,7 +70,7 @@ class Selection(NamedTuple):
         if len(self.expressions) > 1 or len(text) > _LONGEST or not text.isprintable() or " of " in text:
             digest = blake2b(repr(self.expressions).encode(), digest_size=16).hexdigest()
             text = f"{' '.join(text[:_LONGEST].split()).replace(' of ', ' ')}... ({digest})"
-        return selected(self.device_class, text)
+        return selected_devices(self.device_class, text)
 
 
 def resource_of_class(name: str, extended: str = "") -> str:
@@ -86,7 +86,7 @@ class LogicalResources:
     """
 
     def __init__(self, configured: Iterable[LogicalResource] = ()) -> None:
-        self._each: dict[str, dict[str, int]] = {}  # amounts that one of a resource stands for
+        self._amounts: dict[str, dict[str, int]] = {}  # amounts that one of a resource stands for
         self.capacities: dict[str, dict[str, str]] = {}  # names of capacities, by DeviceClass and resource
         for name, parts in configured:
             for part in parts:
@@ -94,17 +94,20 @@ class LogicalResources:
                     device_class = part.resource.removeprefix(_CLASS_PREFIX)
                     self.capacities.setdefault(device_class, {})[name] = part.capacity
                 else:
-                    self._each.setdefault(part.resource, {})[name] = at_most(part.amount)
+                    self._amounts.setdefault(part.resource, {})[name] = at_most(part.amount)
 
-    def set_each(self, resource: str, amounts: Resources) -> bool:
-        """Record capacities that one of a resource stands for; return whether they changed."""
-        before = self._each.get(resource, _NONE) if resource else amounts
+    def set_amounts(self, resource: str, amounts: Resources) -> bool:
+        """Record the logical amounts of one unit of `resource`; return whether they changed.
+
+        Nothing is recorded if the resource is not counted (empty).
+        """
+        before = self._amounts.get(resource, _NONE) if resource else amounts
         if is_changed := any(before.get(name) != amount for name, amount in amounts.items()):
-            self._each[resource] = {**before, **amounts}
+            self._amounts[resource] = {**before, **amounts}
         return is_changed
 
     def forget(self, resource: str) -> None:
-        self._each.pop(resource, None)
+        self._amounts.pop(resource, None)
 
     def of(self, amounts: Resources, on_node: bool = False) -> Resources:
         """Return the logical amounts for which some amounts stand, each less than MOST.
@@ -112,9 +115,9 @@ class LogicalResources:
         `on_node`: the amounts are those of a node, where selections do not change what a class stands for.
         """
         sums: dict[str, int] = {}
-        for name in amounts.keys() & self._each.keys():
+        for name in amounts.keys() & self._amounts.keys():
             if counts_in_queues(name) or not on_node:
-                add(sums, self._each[name], amounts[name])
+                add(sums, self._amounts[name], amounts[name])
         return {name: min(amount, MOST - 1) for name, amount in sums.items()}
 
 
@@ -140,7 +143,7 @@ class DeviceRequests:
         if resource is None and not counts_in_queues(name):
             self.logical.forget(self._resources.get(name, ""))
         is_changed = _put(self._resources, name, resource)
-        return self.logical.set_each(resource or "", stands_for) or is_changed
+        return self.logical.set_amounts(resource or "", stands_for) or is_changed
 
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> bool:
         """Record a claim or template; return whether it changed for its pods. `spec`: None if it is gone."""
@@ -180,7 +183,7 @@ class DeviceRequests:
         """
         claims = (pod.spec.resource_claims or ())[:_MOST_CLAIMS]
         keys = {key for claim in claims for key in _keys_of(claim, pod.metadata.namespace)}
-        awaited = [key for key in keys if (it := self._states.get(key)) and not it.is_allocated]
+        awaited = [key for key in keys if (claim := self._states.get(key)) and not claim.is_allocated]
         if are_counted:
             awaited = [key for key in awaited if any(map(self._resource_of, self._claims.get(key, ())))]
         return tuple(sorted(key.name for key in awaited))
@@ -325,6 +328,7 @@ class SharedClaims:
         return claim in self._carriers
 
     def _carrier_of(self, claim: ClaimKey, uid: str) -> str:
+        """Return the pod for which a claim counts; the first user becomes it."""
         if claim not in self._carriers:
             self._carriers[claim] = uid
             self._on_use(claim)
@@ -363,6 +367,7 @@ def carriers(pods: Iterable[tuple[int, Pod]]) -> Iterator[tuple[int, int, Pod]]:
 
 
 def _with_carried(pod: Pod, names: Container[str]) -> Pod:
+    """Return the pod with those of its claims marked that count for other pods."""
     marked = [
         replace(claim, counts_elsewhere=claim.resource_claim_name in names)
         for claim in pod.spec.resource_claims or ()
@@ -392,7 +397,8 @@ def claims_of(pod: Pod) -> frozenset[ClaimKey]:
     """Return the claims and templates that a pod uses, and the key of its PodGroup's."""
     claims = (pod.spec.resource_claims or ())[:_MOST_CLAIMS]
     keys = frozenset(key for claim in claims for key in _keys_of(claim, pod.metadata.namespace))
-    return keys | {group} if claims and (group := group_of_claims(pod)) else keys
+    group = group_of_claims(pod) if claims else None
+    return keys if group is None else keys | {group}
 
 
 _NO_GROUP = ClaimKey("", "")
@@ -413,8 +419,8 @@ def _shared_key(pod: Pod, claim: PodClaim, made_for_group: str | None) -> ClaimK
 
     `made_for_group`: the claim that its PodGroup has; empty: not created yet; None: the PodGroup has none.
     """
-    name = claim.resource_claim_name or made_for_group
-    if made_for_group == "" and (group := group_of_claims(pod)):
+    name, group = claim.resource_claim_name or made_for_group, group_of_claims(pod)
+    if made_for_group == "" and group is not None:
         name = f"{group.name}{claim.name}"
     return ClaimKey(pod.metadata.namespace, name, is_template=False) if name else None
 
@@ -428,11 +434,11 @@ def _keys_of(claim: PodClaim, namespace: str) -> Iterator[ClaimKey]:
 
 def _only_node(terms: Sequence[NodeSelectorTerm]) -> str:
     """Return the node that terms name; empty if they select nodes by labels, or several."""
-    fields = [it for term in terms for it in (*(term.match_fields or ()), *(term.match_expressions or ()))]
-    names = [
-        name for it in fields if it.key == _NODE_NAME and it.operator == "In" for name in it.values or ()
-    ]
-    return names[0] if len(fields) == len(names) == 1 else ""
+    parts = (part for term in terms for part in (term.match_fields, term.match_expressions))
+    required = [each for part in parts for each in part or ()]
+    by_name = [each for each in required if each.key == _NODE_NAME and each.operator == "In"]
+    names = [name for each in by_name for name in each.values or ()]
+    return names[0] if len(required) == len(names) == 1 else ""
 
 
 def selection_of(request: ExactRequest) -> Selection | None:

@@ -40,6 +40,7 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def owner_record(workload: Workload) -> OwnerRecord:
+    """Return the record of a workload that owns pods."""
     annotations, spec = workload.metadata.annotations or {}, workload.spec
     return OwnerRecord(
         uid=workload.metadata.uid,
@@ -86,6 +87,7 @@ def group_owner_of(pod: Pod) -> OwnerReference | None:
 
 
 def auto_name(pod: Pod) -> str:
+    """Return the name of the group of a pod that names none: that of its owner, or of the pod alone."""
     controller = group_owner_of(pod)
     if controller is None or controller.uid:
         return group_name_of(controller.uid if controller else pod.metadata.uid)
@@ -124,7 +126,7 @@ def has_many_groups(key: str) -> bool:
     return f"/{_PREFIX}{_LEADER_WORKER_SET[1].lower()}-" in key
 
 
-def stands_for(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
+def represented_owner(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
     """Return the owner for whose pods Muster made the group of this name; None if others made it."""
     names = (group, group.partition(".")[0])
     matching = (own for own in owners or () if podgroup_name(own) in names or named_group(own) in names)
@@ -143,6 +145,7 @@ class Ownership(msgspec.Struct, frozen=True):
     auto_groups: bool = False  # whether pods of one controller that name no group form one
 
     def owns(self, pod: Pod, namespace_queue: str) -> bool:
+        """Return whether Muster schedules a pod. `namespace_queue`: the default queue of its namespace."""
         scheduler = pod.spec.scheduler_name
         if scheduler not in self.schedulers:
             return False
@@ -217,7 +220,7 @@ def name_of(written: str) -> str:
     return written if len(written) <= _LONGEST else f"{written[:_SHOWN]}{_CUT}"
 
 
-def too_long(what: str, name: str) -> str:
+def too_long(kind: str, name: str) -> str:
     """Return the fault of a name that was cut, for users; empty for other names."""
-    fault = f"the name of its {what}, {name.rpartition('/')[2]}, has more than {_LONGEST} characters"
+    fault = f"the name of its {kind}, {name.rpartition('/')[2]}, has more than {_LONGEST} characters"
     return fault if name.endswith(_CUT) else ""

@@ -42,11 +42,12 @@ class QueueOfOwner(NamedTuple):
 NO_QUEUE_OF_OWNER = QueueOfOwner("", None, is_known=True)
 
 
-# Record on the PodGroup of the queue that admitted the group, which outlives the queue. It includes the UID
-# of the PodGroup, so that it does not count on a copy from a file or a backup.
-
-
 def entry_annotation(queue_uid: str, group_uid: str) -> dict[str, str]:
+    """Return the annotation of a PodGroup for the queue that admitted the group.
+
+    The record outlives the queue. It includes the UID of the PodGroup, so that it does not count on a copy
+    from a file or a backup.
+    """
     return {QUEUE_UID: f"{queue_uid}/{group_uid}"}
 
 
@@ -59,12 +60,12 @@ def recorded_queue(group: Meta) -> str:
     return queue_uid if group_uid == group.uid else ""
 
 
-# Record of the right to use a restricted queue, made at admission. The writer of the record must have that
-# right (manifests/marks.yaml), and the record names the kind of its object: a copy of it on an object that a
-# controller makes neither counts nor is refused.
-
-
 def use_record(queue: str, kind: str) -> dict[str, str]:
+    """Return the annotation for the right to use a restricted queue, which admission writes.
+
+    Its writer must have that right (manifests/marks.yaml). It names the kind of its object: a copy on an
+    object that a controller makes neither counts nor is refused.
+    """
     return {MAY_USE: f"{queue}/{kind}"}
 
 

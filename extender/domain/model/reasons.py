@@ -140,19 +140,19 @@ _PART = re.compile(r"(?:^|, )\d+ ")  # "4 Insufficient cpu, 1 Too many pods": `F
 _SUITS = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affinity/selector")
 
 
-def lacks_only_capacity(words: str, counted: Collection[str]) -> bool:
+def lacks_only_capacity(message: str, counted: Collection[str]) -> bool:
     """Return whether the scheduler refuses a pod only for reasons that Muster evaluates as well.
 
     These are amounts of `counted` resources, taints and labels. If Muster finds a node for the pod, its
     data is newer than the scheduler's.
     """
-    listed = words.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
+    listed = message.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
     before, *parts = _PART.split(listed)
     names = ("Too many pods", *(f"Insufficient {name}" for name in counted))
     return (
         not before
         and bool(parts)
-        and all(it in names or it.startswith((REFUSAL_PREFIX, *_SUITS)) for it in parts)
+        and all(part in names or part.startswith((REFUSAL_PREFIX, *_SUITS)) for part in parts)
     )
 
 

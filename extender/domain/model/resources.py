@@ -33,7 +33,7 @@ _NATIVE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 _MILLI = 1000
 
 
-def asked(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
+def requested_amounts(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     """Return the amounts of a request, rounded up, without those that are not positive.
 
     Raises:
@@ -80,7 +80,7 @@ def resource_of(name: str) -> str:
     return name.partition(_IN)[0]
 
 
-def selected(name: str, selector: str) -> str:
+def selected_devices(name: str, selector: str) -> str:
     """Return the name of the devices of a resource that a selector of a request admits."""
     return f"{name}{_WHERE}{selector}"
 
@@ -106,9 +106,10 @@ def _scale(name: str) -> int:
 
 
 def total(amounts: Iterable[Resources]) -> dict[str, int]:
+    """Return the sums of amounts."""
     sums: dict[str, int] = {}
-    for some in amounts:
-        add(sums, some)
+    for each in amounts:
+        add(sums, each)
     return sums
 
 
@@ -160,7 +161,7 @@ def show(name: str, amount: float) -> str:
 
 
 def three_digits(name: str, amount: int) -> int:
-    """Return an amount rounded down to three digits, or ten bits of bytes; at least 0."""
+    """Return an amount rounded down to three significant digits (bytes: to ten bits); at least 0."""
     if amount <= 0:
         return 0
     if _is_bytes(name):
@@ -174,46 +175,44 @@ def _is_bytes(name: str) -> bool:
     return name == MEMORY or name.startswith("hugepages-") or name == "ephemeral-storage"
 
 
-# Requests of a pod on a node, as kube-scheduler counts them (`resourcehelper.PodRequests`): the sum of
-# containers and sidecars, or the peak of the init containers if that is more; pod-level resources replace the
-# sum for the resources that they name; the overhead is added; and every pod requests one of the node's
-# `pods`.
-
-
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """Return the requests of a pod; each amount is from 1 to MOST. Raises BadQuantity."""
+    """Return the requests of a pod; each amount is from 1 to MOST. Raises BadQuantity.
+
+    They are counted as in kube-scheduler (`resourcehelper.PodRequests`): the sum of containers and sidecars,
+    or the peak of the init containers if that is more. Pod-level resources replace the sum for the resources
+    that they name. The overhead is added, and every pod requests one of the node's `pods`.
+    """
     sums: dict[str, int] = {}
     for container in spec.containers + [c for c in spec.init_containers or [] if c.is_sidecar]:
-        add(sums, asked(container.resources.requests))
+        add(sums, requested_amounts(container.resources.requests))
     # The peak while init containers run in turn, together with the sidecars started so far.
     peak: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     for container in spec.init_containers or ():
         running = dict(sidecars)
-        add(running, asked(container.resources.requests))
+        add(running, requested_amounts(container.resources.requests))
         peak = largest(peak, running)
         if container.is_sidecar:
             sidecars = running
     sums = largest(sums, peak)
-    given = asked(spec.resources.requests) if spec.resources else {}
+    given = requested_amounts(spec.resources.requests) if spec.resources else {}
     sums |= {name: n for name, n in given.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
-    add(sums, asked(spec.overhead))
+    add(sums, requested_amounts(spec.overhead))
     sums[PODS] = 1
     return {name: min(amount, MOST) for name, amount in sums.items()}
 
-
-# In-place resizes: the requests of a pod until its new size is in force.
-#
-# Rule: component-helpers `AggregateContainerRequests` and `effectivePodLevelResources`, as kube-scheduler
-# counts the pods on a node: the largest of the amounts requested, set aside and in force, so that neither
-# growing nor shrinking overcommits the node; of containers each by itself, and of the pod where it has
-# requests of its own. The requested amounts do not count once the kubelet has called them infeasible.
 
 _SCALE = 10**9  # the finest unit of quantities
 
 
 def counted_spec(pod: Pod) -> PodSpec:
-    """Return the specification with the requests that count now, during a resize.
+    """Return the specification with the requests that count now, during an in-place resize.
+
+    They are those by which kube-scheduler counts the pods on a node (component-helpers
+    `AggregateContainerRequests` and `effectivePodLevelResources`): the largest of the amounts requested, set
+    aside and in force, so that neither growing nor shrinking overcommits the node; of containers each by
+    itself, and of the pod where it has requests of its own. The requested amounts do not count once the
+    kubelet has called them infeasible.
 
     Raises:
         BadQuantity: A request cannot be read.
@@ -235,6 +234,7 @@ def counted_spec(pod: Pod) -> PodSpec:
 
 
 def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> Container:
+    """Return a container with requests that cover its resize, as kube-scheduler counts it."""
     status = statuses.get(container.name)
     if status is None or status.resources is None:
         return container

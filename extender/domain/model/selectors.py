@@ -33,6 +33,7 @@ def _meets_all(requirements: list[Requirement] | None, labels: Labels) -> bool:
 
 
 def _meets_requirement(requirement: Requirement, labels: Labels) -> bool:
+    """Return whether labels meet a requirement of a selector, as in Kubernetes."""
     value, values = labels.get(requirement.key), requirement.values or []
     match requirement.operator:
         case "In":
@@ -70,6 +71,7 @@ def taint_text(taint: Taint) -> str:
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Return whether a toleration tolerates a taint, as in Kubernetes."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     match toleration.operator:
@@ -121,7 +123,8 @@ def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
     pairs = [NOWHERE.labels if part is None else tuple(sorted(part.items())) for part in labels]
     parts = []
     for number, own in enumerate(pairs):
-        earlier = {it for it in pairs[:number] if it != NOWHERE.labels and not _is_contradictory(own, it)}
+        others = {other for other in pairs[:number] if other != NOWHERE.labels}
+        earlier = {other for other in others if not _is_contradictory(own, other)}
         parts.append(NOWHERE if own == NOWHERE.labels else _part(own, tuple(sorted(earlier))))
     return parts
 

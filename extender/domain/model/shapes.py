@@ -182,12 +182,13 @@ class NodeTest:
         return not taints or all(is_tolerated(taint, self._tolerations) for taint in taints)
 
     def __call__(self, name: str, labels: Labels, taints: tuple[Taint, ...]) -> bool:
-        return (
-            all(labels.get(key) == value for key, value in self.labels)
-            and (self.part is None or self.part.has(labels))
-            and ((terms := self.terms) is None or any(allows(term, labels, name) for term in terms))
-            and self.tolerates(taints)
-        )
+        if not all(labels.get(key) == value for key, value in self.labels):
+            return False
+        if self.part is not None and not self.part.has(labels):
+            return False
+        terms = self.terms
+        is_admitted = terms is None or any(allows(term, labels, name) for term in terms)
+        return is_admitted and self.tolerates(taints)
 
 
 def _node_terms(written: bytes) -> list[NodeSelectorTerm] | None:
@@ -300,6 +301,7 @@ def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint,
 
 
 def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
+    """Return the constraints of a pod; with more than can be evaluated, no node meets them."""
     if excess := _excess(spec):
         return Constraints(node_terms=_NOWHERE, excess=excess)
     affinity = spec.affinity or Affinity()
@@ -339,12 +341,14 @@ def _excess(spec: PodSpec) -> str:
     if terms > MOST_TERMS:
         return f"{terms} required pod (anti-)affinity terms: must be at most {MOST_TERMS}"
     ports = sum(len(container.ports or ()) for container in spec.containers)
-    if ports > MOST_PORTS and (ports := len(_host_ports(spec))) > MOST_PORTS:
-        return f"{ports} host ports: must be at most {MOST_PORTS}"
+    host_ports = len(_host_ports(spec)) if ports > MOST_PORTS else 0
+    if host_ports > MOST_PORTS:
+        return f"{host_ports} host ports: must be at most {MOST_PORTS}"
     parts = (spec, *spec.containers, *(spec.init_containers or ()))
-    asked = [part.resources.requests for part in parts if part.resources and part.resources.requests]
-    if sum(map(len, asked)) > MOST_RESOURCES and (names := len(set().union(*asked))) > MOST_RESOURCES:
-        return f"{names} resources: must be at most {MOST_RESOURCES}"
+    requests = [part.resources.requests for part in parts if part.resources and part.resources.requests]
+    resources = len(set().union(*requests)) if sum(map(len, requests)) > MOST_RESOURCES else 0
+    if resources > MOST_RESOURCES:
+        return f"{resources} resources: must be at most {MOST_RESOURCES}"
     text = msgspec.msgpack.encode((spec.node_selector, affinity, spec.tolerations, _unplanned(spec)))
     if len(text) > MOST_TEXT:
         size, most = len(text) // 1024, MOST_TEXT // 1024
@@ -353,6 +357,7 @@ def _excess(spec: PodSpec) -> str:
 
 
 def _unplanned(spec: PodSpec) -> tuple[bytes, ...]:
+    """Return the constraints that only the scheduler evaluates, as written: spreading, volumes and claims."""
     volumes = (
         raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
     )
@@ -362,6 +367,7 @@ def _unplanned(spec: PodSpec) -> tuple[bytes, ...]:
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+    """Return the host ports of a pod's containers."""
     return tuple(
         HostPort(port.protocol or "TCP", port.host_ip or _ANY_ADDRESS, port.host_port)
         for container in spec.containers
@@ -417,13 +423,14 @@ def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
     return sums
 
 
-def asked_by(shapes: Iterable[Shape]) -> dict[str, int]:
+def total_requests(shapes: Iterable[Shape]) -> dict[str, int]:
     """Return the joint requests of pods. `shapes`: the shape of each pod."""
     each = tuple(shapes)  # often only one
     return dict(each[0].requests) if len(each) == 1 else requests_of(Counter(each))
 
 
 def conflicting_ports(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
+    """Return whether any of `ports` is taken on the same address; an unspecified address means all."""
     wanted: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for port in ports:
         wanted[port.protocol, port.port].append(port.address)
@@ -433,12 +440,6 @@ def conflicting_ports(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) ->
     return any(own == other or _ANY_ADDRESS in (own, other) for own, other in similar)
 
 
-# (Anti-)affinity terms by the labels that they require, so that a pod is compared only with a few.
-#
-# In each namespace that it covers, a term is filed under one label pair that its selector requires: the
-# pair with the fewest terms so far, since a label that all jobs have does not narrow the search. Terms
-# that require no label pair are filed under a label's name, or all together if they require none.
-
 Pair = tuple[str, str]
 Labelled = tuple[Pair, ...]
 _Place = tuple[str, str, str | None]  # namespace, label, value; "" and None stand for any
@@ -447,6 +448,13 @@ _MANY, _MOST_CACHED = 32, 64  # candidate terms from which on results are cached
 
 
 class TermIndex:
+    """(Anti-)affinity terms by the labels that they require, so that a pod is compared only with a few.
+
+    In each namespace that it covers, a term is filed under one label pair that its selector requires: the
+    pair with the fewest terms so far, since a label that all jobs have does not narrow the search. Terms
+    that require no label pair are filed under a label's name, or all together if they require none.
+    """
+
     def __init__(self) -> None:
         self._filed: defaultdict[_Place, dict[Term, None]] = defaultdict(dict)
         self._places: dict[Term, tuple[_Place, ...]] = {}
@@ -460,6 +468,7 @@ class TermIndex:
         return iter(self._places)
 
     def add(self, term: Term) -> None:
+        """Add a term, under labels or keys that every pod has that it selects."""
         selector = term.label_selector
         places: list[_Place] = []
         if selector is not None:  # without a selector, the term selects no pod
@@ -472,6 +481,7 @@ class TermIndex:
             self._filed[place][term] = None
 
     def remove(self, term: Term) -> None:
+        """Remove a term."""
         for key in _mentioned_keys(term.label_selector):
             self._keys[key] -= 1
             if not self._keys[key]:
@@ -522,6 +532,7 @@ class TermIndex:
         return copied
 
     def _places_in(self, namespace: str, selector: LabelSelector) -> Iterable[_Place]:
+        """Return the places for a selector in a namespace: those with the fewest terms so far."""
         choices = [[(namespace, *pair) for pair in pairs] for pairs in required_pairs(selector)]
         if choices:
             return min(choices, key=lambda places: sum(len(self._filed.get(place, ())) for place in places))
@@ -534,7 +545,7 @@ def _mentioned_keys(selector: LabelSelector | None) -> set[str]:
     """Return the labels that a selector depends on."""
     if selector is None:
         return set()
-    return {*(selector.match_labels or ()), *(asked.key for asked in selector.match_expressions or ())}
+    return {*(selector.match_labels or ()), *(each.key for each in selector.match_expressions or ())}
 
 
 def required_pairs(selector: LabelSelector) -> list[list[Pair]]:

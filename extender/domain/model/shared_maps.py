@@ -59,13 +59,14 @@ class SharedMap(Mapping[K, V]):
     def differences(self, other: "SharedMap[K, V]") -> Iterator[K]:
         """Yield the keys that may have other values than in `other`."""
         is_shared = self._base is other._base
-        mine: Mapping[K, V | None] = self._changed if is_shared else self.all
+        own: Mapping[K, V | None] = self._changed if is_shared else self.all
         theirs: Mapping[K, V | None] = other._changed if is_shared else other.all
-        yield from (key for key, value in mine.items() if theirs.get(key, _UNCHANGED) is not value)
-        yield from (key for key in theirs if key not in mine)
+        yield from (key for key, value in own.items() if theirs.get(key, _UNCHANGED) is not value)
+        yield from (key for key in theirs if key not in own)
 
     @property
     def all(self) -> dict[K, V]:
+        """Return all entries as one mapping."""
         if self._all is None:
             every: dict[K, Any] = {**self._base, **self._changed}
             for key, value in self._changed.items():

@@ -190,4 +190,4 @@ def pod_sets(
         TopologySet(group, (role,), of_role.preferred, is_required=False),
         TopologySet(group, part, sliced.slice_level, not sliced.prefers_slices),
     )
-    return tuple(it for it in sets if it.level)
+    return tuple(pod_set for pod_set in sets if pod_set.level)

@@ -307,6 +307,7 @@ class WaitingPods:
         self._replace(pods, version)
 
     def _replace(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
+        """Replace all pods by those of a later version."""
         if version > self.version:
             self.version = version
             self.pods = dict(pods)
@@ -397,10 +398,12 @@ class PodWatch:
             return self._sync_all(doubtful=set(self._shown))
         traces = self._waiting.traces
         doubtful = {uid for uid, trace in traces.items() if self._version <= trace.since}
-        self._shown = {uid: it.appearance for uid, it in traces.items() if it.shown or uid in doubtful}
+        shown = ((uid, trace) for uid, trace in traces.items() if trace.shown or uid in doubtful)
+        self._shown = {uid: trace.appearance for uid, trace in shown}
         return self._sync_all(doubtful)
 
     def process(self, event: PodEvent) -> Writes:
+        """Return the frames for an event: it is passed on, or changed to what the scheduler may see."""
         if self.is_superseded:
             return []
         self._highest = max(self._highest, event.version)
@@ -444,6 +447,7 @@ class PodWatch:
         return self._listing if self._listing is not None else self._waiting
 
     def _sync_all(self, doubtful: set[Uid]) -> Writes:
+        """Return the writes for all waiting pods. `doubtful`: pods that are shown again in any case."""
         writes: Writes = []
         for uid in self._waiting.pods:
             writes += self._sync_pod(uid, self._appearances.appearance_of(uid), again=uid in doubtful)
@@ -472,6 +476,7 @@ class PodWatch:
         return uid in self._shown and self._shown[uid] == appearance
 
     def _show(self, facts: PodFacts, pod: bytes, version: int, appearance: Appearance) -> Writes:
+        """Return the writes that show a pod; a pod that looked different is taken away first."""
         is_replaced = facts.uid in self._shown and not self._has(facts.uid, appearance)
         self._shown[facts.uid] = appearance
         self._memory.record_write(facts.uid, appearance)

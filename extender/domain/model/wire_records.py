@@ -36,7 +36,7 @@ from extender.domain.model.records import (
     Uid,
     Unscheduled,
 )
-from extender.domain.model.resources import asked, counted_spec
+from extender.domain.model.resources import counted_spec, requested_amounts
 from extender.domain.model.run_history import checkpoint_of, run_time_of, series_of
 from extender.domain.model.shapes import Constraints, Shape, Shapes
 from extender.domain.model.topology import (
@@ -181,6 +181,7 @@ class PodRecords:
         self._templates[key] = template
 
     def _read(self, pod: Pod, ours: bool) -> tuple[_Template, Shape]:
+        """Return what equal pods share: a record without the fields of `_with_own`, and the shape."""
         meta, spec, annotations = pod.metadata, pod.spec, pod.metadata.annotations or {}
         group, auto = ownership.group_of(pod, self._auto_groups)
         key = GroupKey(f"{meta.namespace}/{group}")
@@ -231,6 +232,7 @@ class PodRecords:
         return _Template(record, ref(shape), is_alone), shape
 
     def _with_own(self, record: PodRecord, pod: Pod, shape: Shape) -> PodRecord:
+        """Return a record with the fields that are specific to one pod."""
         meta, status, node = pod.metadata, pod.status, pod.spec.node_name
         if not node and leaves_no_space(meta.annotations or {}):
             shape = self._shapes.unevaluated(shape, f"annotations of {TOO_MANY_RECORDS}")
@@ -325,12 +327,15 @@ def whole_members(condition: Condition, group_uid: str) -> int | None:
 
 
 def whole_record(group_uid: str, members: int) -> dict[str, str]:
-    """Return the annotation for PodGroups whose status another controller writes."""
+    """Return the annotation for the number of members with which a PodGroup was fully running.
+
+    It is for PodGroups whose status another controller writes.
+    """
     return {STOOD_WHOLE_NOTE: _record(group_uid, members)}
 
 
 def recorded_members(group: Meta) -> int | None:
-    """Return the number in the annotation of `whole_record`, as `whole_members` does of the condition."""
+    """Return the number of members with which the group was fully running, from its annotation."""
     return _number((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
 
 
@@ -365,6 +370,7 @@ def _number(recorded: str, group_uid: str) -> int | None:
 
 
 def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> GroupRecord:
+    """Return the record of a PodGroup of any API."""
     match group:
         case PluginsPodGroup(metadata=meta, spec=spec):
             # The same fields as Volcano's, except the queue, which an annotation or a label names.
@@ -376,6 +382,7 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
 
 
 def _native_record(group: NativePodGroup) -> GroupRecord:
+    """Return the record of a PodGroup of Kubernetes."""
     gang = group.spec.scheduling_policy.gang
     spec = PodGroupSpec(
         min_member=gang.min_count if gang else 1,
@@ -427,7 +434,7 @@ def group_record(group: PodGroup) -> GroupRecord:
     except BadQuantity as bad:
         fault = str(bad)
     try:
-        min_resources = asked(spec.min_resources)
+        min_resources = requested_amounts(spec.min_resources)
     except BadQuantity as bad:
         fault = f"spec.minResources: {bad}"
     if leaves_no_space(annotations):
@@ -439,7 +446,7 @@ def group_record(group: PodGroup) -> GroupRecord:
     # The origin is the controller, whose name says more than that of the group.
     owner = ownership.controller_of(meta.owner_references)
     kind, source = (owner.kind, owner.name) if owner is not None else ("PodGroup", meta.name)
-    made_for = ownership.stands_for(meta.name, meta.owner_references)
+    made_for = ownership.represented_owner(meta.name, meta.owner_references)
     return GroupRecord(
         key=GroupKey(f"{meta.namespace}/{meta.name}"),
         namespace=meta.namespace,

@@ -32,13 +32,13 @@ _READING = 24  # comparing a term whose parsed selector is not cached
 Spend = Callable[[float], None]  # spends looks at a node for a term; raises OverBudget beyond the limit
 
 
-def beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
+def spend_beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
     """Spend effort for the things beyond the few that most pods have. `looks`: cost of each."""
     if number > _FEW:
         spend(number * looks)
 
 
-def looks_on_rows(nodes: NodeTable, by_name: int = 1) -> float:
+def cost_on_rows(nodes: NodeTable, by_name: int = 1) -> float:
     """Return the cost of a look at all nodes together, and at some of them by name."""
     return by_name + len(nodes.nodes) / _FEW
 
@@ -60,7 +60,7 @@ class TermSet:
 NO_TERMS = TermSet(())
 
 
-class _Sort:
+class _TermSetIndex:
     def __init__(self) -> None:
         self.sets: dict[tuple[Term, ...], TermSet] = {}
         self.having: defaultdict[Term, list[TermSet]] = defaultdict(list)
@@ -75,14 +75,14 @@ class TermSets:
     def __init__(self, index: TermIndex, spend: Spend) -> None:
         self._spend = spend
         self._index = index
-        self._had, self._selecting = _Sort(), _Sort()
+        self._carried, self._selecting = _TermSetIndex(), _TermSetIndex()
         self._anti_affinity: dict[Shape, TermSet] = {}
-        self._on: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and labels object
+        self._by_labels: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and labels object
         self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
 
     def set_of(self, terms: tuple[Term, ...]) -> TermSet:
         """Return the set of terms of a pod. Raises OverBudget."""
-        return self._known(self._had, self._selecting, terms)
+        return self._known(self._carried, self._selecting, terms)
 
     def anti_affinity_of(self, shape: Shape) -> TermSet:
         """Return the anti-affinity terms of a shape.
@@ -101,27 +101,34 @@ class TermSets:
             OverBudget: The evaluation is over budget.
         """
         key = pod.namespace, id(pod.labels)
-        if key not in self._on:  # the labels stay referenced, so that their identity stays unique
+        if key not in self._by_labels:  # the labels stay referenced, so that their identity stays unique
             similar = pod.namespace, self._index.mentioned(pod.labels)
             if similar not in self._similar:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
                 looks = _MATCHING if len(self._index) <= CACHED_SELECTORS else _READING
-                beyond_few(self._spend, sum(map(len, candidates)), looks)
+                spend_beyond_few(self._spend, sum(map(len, candidates)), looks)
                 terms = tuple(self._index.terms_selecting(pod.namespace, pod.labels))
-                self._similar[similar] = self._known(self._selecting, self._had, terms)
-            self._on[key] = pod.labels, self._similar[similar]
-        return self._on[key][1]
+                self._similar[similar] = self._known(self._selecting, self._carried, terms)
+            self._by_labels[key] = pod.labels, self._similar[similar]
+        return self._by_labels[key][1]
 
-    def _known(self, sort: _Sort, others: _Sort, terms: tuple[Term, ...]) -> TermSet:
+    def _known(self, sort: _TermSetIndex, others: _TermSetIndex, terms: tuple[Term, ...]) -> TermSet:
+        """Return the object of a set of terms. A new one is related to the sets that have terms in common.
+
+        Args:
+            sort: The known sets of its sort.
+            others: The known sets of the other sort, which may have terms in common with it.
+            terms: The terms of the set.
+        """
         if not terms:
             return NO_TERMS
         if terms not in sort.sets:
             new = TermSet(terms)
-            similar = [(term, having) for term in new.terms if (having := others.having.get(term))]
-            pairs = sum(len(having) for _, having in similar)
-            beyond_few(self._spend, len(new.terms) + pairs, _RELATING)
-            for term, having in similar:
-                for other in having:
+            similar = [(term, sets) for term in new.terms if (sets := others.having.get(term))]
+            pairs = sum(len(sets) for _, sets in similar)
+            spend_beyond_few(self._spend, len(new.terms) + pairs, _RELATING)
+            for term, sets in similar:
+                for other in sets:
                     new.common.setdefault(other, set()).add(term.topology_key)
                     other.common.setdefault(new, set()).add(term.topology_key)
             for term in new.terms:
@@ -209,13 +216,14 @@ class PodsByTerms:
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.any_at != self._version:
             if terms not in self._is_known:
-                beyond_few(self._spend, len(terms.terms))
+                spend_beyond_few(self._spend, len(terms.terms))
                 self._is_known[terms] = any(map(self._known.get, terms.terms))
-            beyond_few(self._spend, len(terms.common))
+            spend_beyond_few(self._spend, len(terms.common))
             if self._is_any_gone(terms):
                 seen.any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
             else:
-                seen.any = self._is_known[terms] or any(of.by_node for _, of in self._counted(terms))
+                counts = (counted.by_node for _, counted in self._counted(terms))
+                seen.any = self._is_known[terms] or any(counts)
             seen.any_at = self._version
         return seen.any
 
@@ -229,12 +237,12 @@ class PodsByTerms:
         """
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.mask is None or seen.mask_at != self._version:
-            beyond_few(self._spend, len(terms.common))
+            spend_beyond_few(self._spend, len(terms.common))
             is_extensible = seen.mask is not None and all(
                 counted.undone == seen.of.get(other, (0, 0))[0] for other, counted in self._counted(terms)
             )
             seen.mask = self._added_since(terms, seen) if is_extensible else self._recompute(terms)
-            seen.of = {other: (of.undone, len(of.added)) for other, of in self._counted(terms)}
+            seen.of = {other: (counted.undone, len(counted.added)) for other, counted in self._counted(terms)}
             seen.mask_at = self._version
         return seen.mask
 
@@ -253,19 +261,23 @@ class PodsByTerms:
         return self._with_domains(more, seen.mask) if more else seen.mask
 
     def _recompute(self, terms: TermSet) -> Mask:
+        """Return the domains of matching pods: those of the snapshot, and those counted since.
+
+        If any of these pods is gone by now, all are counted again.
+        """
         if self._is_any_gone(terms):
-            left: defaultdict[str, set[str]] = defaultdict(set)
+            by_key: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
-                left[term.topology_key].update(+Counter(self._by_node(term, terms)))
-            return self._with_domains(left, np.zeros(len(self._nodes.nodes), np.bool_))
+                by_key[term.topology_key].update(+Counter(self._by_node(term, terms)))
+            return self._with_domains(by_key, np.zeros(len(self._nodes.nodes), np.bool_))
         if terms not in self._at_first:
-            known: defaultdict[str, set[str]] = defaultdict(set)
+            before: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
                 if by_node := self._known.get(term):
                     self._spend(len(by_node))
-                    known[term.topology_key].update(by_node)
+                    before[term.topology_key].update(by_node)
             self._spend(len(terms.terms))
-            self._at_first[terms] = self._with_domains(known, np.zeros(len(self._nodes.nodes), np.bool_))
+            self._at_first[terms] = self._with_domains(before, np.zeros(len(self._nodes.nodes), np.bool_))
         since: defaultdict[str, set[str]] = defaultdict(set)
         for other, counted in self._counted(terms):
             for key in terms.common[other]:
@@ -275,10 +287,11 @@ class PodsByTerms:
     def _is_any_gone(self, terms: TermSet) -> bool:
         """Return whether a pod of the snapshot was removed."""
         return self._gone > 0 and any(
-            min(of.by_node.values(), default=0) < 0 for _, of in self._counted(terms)
+            min(counted.by_node.values(), default=0) < 0 for _, counted in self._counted(terms)
         )
 
     def _by_node(self, term: Term, terms: TermSet) -> Mapping[str, int]:
+        """Return the numbers of pods by node that match a term of `terms`, as of now."""
         by_node = Counter(self._known.get(term, _NOWHERE))
         self._spend(len(by_node) + len(terms.common))
         for other, counted in self._counted(terms):
@@ -292,7 +305,7 @@ class PodsByTerms:
         mask = mask.copy()
         for key, names in nodes_by_key.items():
             rows = [row for row in map(self._nodes.row.get, names) if row is not None]
-            self._spend(looks_on_rows(self._nodes, len(rows)))
+            self._spend(cost_on_rows(self._nodes, len(rows)))
             codes = self._nodes.domains(key)
             inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by domain code; the last entry stands for -1
             inside[codes[rows]] = True
@@ -358,9 +371,8 @@ def _nodes_of_sets(group: GroupInfo) -> Mapping[TopologySet, Counter[str]]:
     """Return the nodes of members that hold capacity, by pod set."""
     found: defaultdict[TopologySet, Counter[str]] = defaultdict(Counter)
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    for (pod_sets, node), number in Counter(
-        (pod.pod_sets, at) for pod, at in (*placed, *group.assumed)
-    ).items():
+    numbers = Counter((pod.pod_sets, node) for pod, node in (*placed, *group.assumed))
+    for (pod_sets, node), number in numbers.items():
         for pod_set in pod_sets:
             found[pod_set][node] += number
     return found
@@ -408,6 +420,7 @@ class AffinityCounts:
         return PodsByTerms(self._occupancy.carried, self._nodes, self.effort.spend)
 
     def clone(self, counts: Callable[[Shape], Rows]) -> "AffinityCounts":
+        """Return a copy with counts of its own, for another planner."""
         clone = AffinityCounts(self._occupancy, self._nodes, counts, self, self._groups)
         clone._nodes_of_sets = {pod_set: nodes.copy() for pod_set, nodes in self._nodes_of_sets.items()}
         clone._ports = {node: ports.copy() for node, ports in self._ports.items()}
@@ -426,7 +439,7 @@ class AffinityCounts:
         finally:
             self._together = {}
 
-    def is_particular(self, pod: PodRecord) -> bool:
+    def is_interdependent(self, pod: PodRecord) -> bool:
         """Return whether each placed pod of this kind changes where the next one may go.
 
         Raises:
@@ -434,41 +447,41 @@ class AffinityCounts:
         """
         return pod.shape.looks_at_others or (self._has_terms and self._carried.any(self.sets.selecting(pod)))
 
-    def particular(self, pods: Collection[PodRecord]) -> set[Uid]:
-        """Return the pods that are particular once some of them are placed.
+    def interdependent(self, pods: Collection[PodRecord]) -> set[Uid]:
+        """Return the pods that are interdependent once some of them are placed.
 
         Raises:
             OverBudget: The evaluation is over budget.
         """
         shapes, found = {pod.shape for pod in pods}, set[Uid]()
         own = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
-        if not (own or self._any_seen(pods, shapes)):
+        if not (own or self._any_related(pods, shapes)):
             return found
         for pod in pods:
-            if self.is_particular(pod) or not own.isdisjoint(self.sets.selecting(pod).common):
+            if self.is_interdependent(pod) or not own.isdisjoint(self.sets.selecting(pod).common):
                 found.add(pod.uid)
         return found
 
-    def any_particular(self, wanted: Missing) -> bool:
+    def any_interdependent(self, wanted: Missing) -> bool:
         """Return whether the place of any member depends on others, or on those of its sets."""
         if any(map(self.has_members, wanted.pod_sets)):
             return True
-        return self._any_seen(wanted.members, wanted.shapes)
+        return self._any_related(wanted.members, wanted.shapes)
 
-    def _any_seen(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
-        """Return whether any of `pods`, which have these shapes, is particular."""
+    def _any_related(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
+        """Return whether any of `pods`, which have these shapes, is interdependent with others."""
         if any(shape.looks_at_others for shape in shapes):
             return True
         if not self._has_terms:
             return False
         similar = {(pod.namespace, id(pod.labels)): pod for pod in pods}
-        return any(map(self.is_particular, similar.values()))
+        return any(map(self.is_interdependent, similar.values()))
 
     def is_counted(self, pod: PodRecord) -> bool:
         """Return whether the pod has to be counted on its node, because of its or others' constraints."""
-        return bool(pod.pod_sets) or self.is_seen(pod)
+        return bool(pod.pod_sets) or self.is_related(pod)
 
-    def is_seen(self, pod: PodRecord) -> bool:
+    def is_related(self, pod: PodRecord) -> bool:
         """Return whether the pod concerns others, or others concern it, apart from pod sets."""
         return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
 
@@ -478,7 +491,7 @@ class AffinityCounts:
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        admitted = self._let_in(pod)
+        admitted = self._admitting_rows(pod)
         for term in pod.shape.constraints.affinity:
             admitted &= self._near_selected(term, pod)
         return admitted
@@ -491,16 +504,17 @@ class AffinityCounts:
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        is_alone = bool(pod.shape.constraints.ports)
+        has_ports = bool(pod.shape.constraints.ports)  # no two of these pods fit on one node
         keys = self.sets.selecting(pod).common.get(self.sets.anti_affinity_of(pod.shape), set())
-        if not keys and not is_alone:
+        if not keys and not has_ports:
             return np.repeat(np.arange(len(rows)), counts)
         self.effort.spend(len(rows) * len(keys))
-        codes = [rows, *(self._nodes.domains(key)[rows] for key in sorted(keys))]
+        columns = [rows] if has_ports else []
+        columns += [self._nodes.domains(key)[rows] for key in sorted(keys)]
         found: list[int] = []
         taken: set[tuple[int, int]] = set()
-        for at, of_row in enumerate(zip(*(each.tolist() for each in codes), strict=True)):
-            domains = [(number, code) for number, code in enumerate(of_row) if code >= 0][not is_alone :]
+        for at, codes in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+            domains = [(number, code) for number, code in enumerate(codes) if code >= 0]
             if taken.isdisjoint(domains):
                 taken.update(domains)
                 found += [at] * (1 if domains else int(counts[at]))
@@ -543,19 +557,20 @@ class AffinityCounts:
 
     def rows_of_set(self, pod_set: TopologySet) -> Mask | None:
         """Return the rows of the domain that holds members of a pod set; None: it has no members."""
-        if not (nodes := +self._nodes_of_set(pod_set)):
+        nodes = [node for node, members in self._nodes_of_set(pod_set).items() if members > 0]
+        if not nodes:
             return None
         codes = self._nodes.domains_of_level(pod_set.level)
         own = {int(codes[row]) for row in map(self._nodes.row.get, nodes) if row is not None}
         return np.isin(codes, [code for code in own if code >= 0])
 
-    def near(self, pod: PodRecord) -> Mask | None:
+    def rows_of_sets(self, pod: PodRecord) -> Mask | None:
         """Return the rows of the domains that hold members of the sets of a pod; None: all rows."""
-        required = (self.rows_of_set(it) for it in pod.pod_sets if it.is_required)
+        required = (self.rows_of_set(pod_set) for pod_set in pod.pod_sets if pod_set.is_required)
         masks = [mask for mask in required if mask is not None]
         return np.logical_and.reduce(masks) if masks else None
 
-    def _let_in(self, pod: PodRecord) -> Mask:
+    def _admitting_rows(self, pod: PodRecord) -> Mask:
         """Return the rows where no pod excludes `pod`."""
         self.effort.spend(_PLACING + len(self._nodes.nodes) / 3)
         free = np.ones(len(self._nodes.nodes), dtype=np.bool_)
@@ -577,7 +592,7 @@ class AffinityCounts:
 
         The first pod that selects its own kind may go to any domain.
         """
-        self.effort.spend(looks_on_rows(self._nodes, _NEAR))
+        self.effort.spend(cost_on_rows(self._nodes, _NEAR))
         terms = self.sets.set_of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
             return self._domains_with_capacity(term.topology_key, self._together.get(term, {}))
@@ -600,7 +615,7 @@ class AffinityCounts:
         suitable = labelled.copy()
         for shape, pods in together.items():
             counts = np.minimum(self._capacity_for(shape), len(pods))
-            rows = np.flatnonzero(labelled & (counts > 0) & self._let_in(pods[0]))
+            rows = np.flatnonzero(labelled & (counts > 0) & self._admitting_rows(pods[0]))
             places = self.spread(pods[0], rows, counts[rows])
             sums = np.bincount(codes[rows[places]], minlength=len(codes))
             suitable[labelled] &= sums[codes[labelled]] >= len(pods)

@@ -13,7 +13,7 @@ import numpy as np
 
 from extender.domain.model.resources import Resources, three_digits
 from extender.domain.model.shapes import Shape
-from extender.domain.placement.totals import FEW, PLACES, Left, Totals, similar
+from extender.domain.placement.totals import FEW, PLACES, FreeAmount, Totals, similar
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
@@ -47,7 +47,7 @@ class Capacity:
         self,
         dimensions: tuple[str, ...],
         nodes: NodeTable,
-        left: AmountRows,
+        free: AmountRows,
         refused: Mapping[Shape, Iterable[int]],
         totals: MutableMapping[Shape, int] | None = None,
         record: Callable[[Hashable], None] = lambda _: None,
@@ -56,9 +56,9 @@ class Capacity:
         self.base: Totals | None = None  # totals of all nodes, with assumed pods
         self._taken: set[int] = set()  # rows that changed since then, up to about FEW
         self.nodes = nodes
-        self.left = left
+        self.free = free
         self._columns = {name: column for column, name in enumerate(dimensions)}
-        sums = np.array([column.sum(dtype=np.float64) for column in left.T])  # in 64 bits they might not fit
+        sums = np.array([column.sum(dtype=np.float64) for column in free.T])  # in 64 bits they might not fit
         self._scale = 1.0 / np.maximum(sums, 1.0)
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
@@ -71,7 +71,7 @@ class Capacity:
 
     def clone(self) -> "Capacity":
         totals = dict(self._totals)
-        later = Capacity(self.dimensions, self.nodes, self.left.copy(), self._refused, totals, self._record)
+        later = Capacity(self.dimensions, self.nodes, self.free.copy(), self._refused, totals, self._record)
         later.base, later._taken = self.base, set(self._taken)
         return later
 
@@ -81,7 +81,7 @@ class Capacity:
         `before` are the totals by which the pending groups were evaluated last.
         """
         is_usable = before.belongs_to(self.dimensions, self.nodes) and not self.is_refused_anywhere
-        if base := before.after(self.left.copy()) if is_usable else None:
+        if base := before.after(self.free.copy()) if is_usable else None:
             self.base, self._totals, self._sums = base, {}, {}
             self._taken.clear()
 
@@ -90,12 +90,12 @@ class Capacity:
         if self.is_refused_anywhere:
             return None
         if self.base is not None:  # so that reads of inadmissible groups stay valid
-            later = self.base.after(self.left.copy()) if self._taken else self.base
+            later = self.base.after(self.free.copy()) if self._taken else self.base
             if later is not None:
                 return later
-        known = Totals(self.left.copy(), self.dimensions, self.nodes)
+        known = Totals(self.free.copy(), self.dimensions, self.nodes)
         known.pods.update(self._totals)
-        known.left.update((similar(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
+        known.free_sums.update((similar(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
         return known
 
     @property
@@ -116,7 +116,7 @@ class Capacity:
         self._record(PLACES)
         if shape not in self._counts and not self._is_corrected(shape):
             rows, fits = self._fits(shape, self.suitable(shape))
-            self._counts[shape] = np.zeros(len(self.left), dtype=np.int64)
+            self._counts[shape] = np.zeros(len(self.free), dtype=np.int64)
             self._counts[shape][rows] = fits
         return self._counts[shape]
 
@@ -125,7 +125,7 @@ class Capacity:
         if (before := self._counted.get(shape)) is None:
             return False
         rows, now = np.fromiter(self._changed, dtype=np.int64), before.copy()
-        now[rows] = self._counts_on(shape, self.left, rows)
+        now[rows] = self._counts_on(shape, self.free, rows)
         self._counts[shape] = now
         return True
 
@@ -141,23 +141,23 @@ class Capacity:
         rows = np.flatnonzero((counts + others) if within is None else (counts + others) * within)
         fits = np.full((len(rows), pods + 1), -1, dtype=np.int64)
         for n in range(pods + 1):
-            capacity = self.left[rows]
+            capacity = self.free[rows]
             capacity[:, self._request(shape)[0]] -= n * self._request(shape)[1]
-            there = np.maximum(np.min(capacity[:, columns] // amounts, axis=1, initial=_UNBOUNDED), 0)
-            fits[:, n] = np.where(counts[rows] >= n, np.where(others[rows] > 0, there, 0), -1)
+            next_to = np.maximum(np.min(capacity[:, columns] // amounts, axis=1, initial=_UNBOUNDED), 0)
+            fits[:, n] = np.where(counts[rows] >= n, np.where(others[rows] > 0, next_to, 0), -1)
         return rows, fits
 
     def total(self, shape: Shape) -> int:
         """Return how many pods of `shape` all rows have capacity for."""
         self._record(shape)
         if shape not in self._totals:
-            base, few = self.base, min(FEW, len(self.left) // _COST_OF_ONE)
-            known = base.pods.get(shape) if base is not None and len(self._taken) <= few else None
+            base, most_changes = self.base, min(FEW, len(self.free) // _COST_OF_ONE)
+            known = base.pods.get(shape) if base is not None and len(self._taken) <= most_changes else None
             if shape in self._counts or self._is_corrected(shape):
                 known = None
             elif known is not None and base is not None and self._taken:  # corrected by the changed rows
                 rows = np.fromiter(self._taken, dtype=np.int64)
-                now, then = (self._counts_on(shape, matrix, rows) for matrix in (self.left, base.capacity))
+                now, then = (self._counts_on(shape, matrix, rows) for matrix in (self.free, base.capacity))
                 known += int(now.sum() - then.sum())
             if known is None:  # not cached: an array has an entry for each node
                 counts = self._counts.get(shape)
@@ -170,10 +170,10 @@ class Capacity:
 
     def _counts_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> Rows:
         """Return how many pods of a shape some rows of a matrix have capacity for, each."""
-        columns, asked = self._request(shape)
+        columns, amounts = self._request(shape)
         if not len(rows) or not len(columns) or not self._offers(shape):
             return np.zeros(len(rows), dtype=np.int64)
-        fits = np.min(matrix[rows[:, None], columns] // asked, axis=1)
+        fits = np.min(matrix[rows[:, None], columns] // amounts, axis=1)
         return np.where(self.suitable(shape)[rows], np.maximum(fits, 0), 0)
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
@@ -189,7 +189,7 @@ class Capacity:
         On many thousands of nodes each event changes the other digits.
         """
         shapes = tuple(shapes)
-        self._record(Left(similar(shapes), resource))
+        self._record(FreeAmount(similar(shapes), resource))
         return three_digits(resource, self._sum_for(shapes).get(resource, 0))
 
     def sum_for(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
@@ -198,17 +198,18 @@ class Capacity:
         return self._sum_for(tuple(shapes))
 
     def _sum_for(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
+        """Return the free amounts on the nodes that suit any of `shapes`, computed once for equal nodes."""
         key = frozenset((shape.suits.key, shape if self.refuses(shape) else None) for shape in shapes)
         if key in self._sums:
             return self._sums[key][1]
         base = self.base if not self._taken else None
-        known = base.left.get(similar(shapes)) if base is not None else None
+        known = base.free_sums.get(similar(shapes)) if base is not None else None
         if known is None:
             suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
-            rows = np.maximum(self.left[suitable], 0).sum(axis=0)
+            rows = np.maximum(self.free[suitable], 0).sum(axis=0)
             known = shapes, {name: int(rows[column]) for name, column in self._columns.items()}
             if base is not None:
-                base.left[similar(shapes)] = known
+                base.free_sums[similar(shapes)] = known
         self._sums[key] = shapes, known[1]
         return known[1]
 
@@ -231,9 +232,9 @@ class Capacity:
         self._record(PLACES)
         if not self._offers(shape):
             return False
-        columns, asked = self._request(shape)
+        columns, amounts = self._request(shape)
         admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.on_all_nodes, ())
-        return bool(admits and (self.left[row, columns] >= asked).all())
+        return bool(admits and (self.free[row, columns] >= amounts).all())
 
     def largest_part(self, requests: Resources) -> float:
         """Return the largest part, over all resources, of the initial capacity that a request would take."""
@@ -246,10 +247,10 @@ class Capacity:
 
         `pods` is how many pods the order is for, where each row has capacity for one.
         """
-        left = self.left.take(rows, axis=0) @ self._scale  # five times as fast as by indexing
+        free = self.free.take(rows, axis=0) @ self._scale  # five times as fast as by indexing
         if pods == 1 and len(rows):
-            return rows[[np.argmin(left)]]
-        return rows[np.argsort(left, kind="stable")[:pods]]
+            return rows[[np.argmin(free)]]
+        return rows[np.argsort(free, kind="stable")[:pods]]
 
     def emptiest_first(self, shape: Shape, counts: Rows, pods: int) -> Rows:
         """Return a row for each pod, up to the free capacity, the emptiest row first.
@@ -259,10 +260,10 @@ class Capacity:
         """
         part = float(self._request(shape)[1] @ self._scale[self._request(shape)[0]])
         rows = np.flatnonzero(counts)
-        left = zip(
-            (self.left[rows] @ self._scale).tolist(), rows.tolist(), counts[rows].tolist(), strict=True
+        free = zip(
+            (self.free[rows] @ self._scale).tolist(), rows.tolist(), counts[rows].tolist(), strict=True
         )
-        heap = [(-capacity, row, capacity, count) for capacity, row, count in left]
+        heap = [(-capacity, row, capacity, count) for capacity, row, count in free]
         heapify(heap)
         found: list[int] = []
         while heap and len(found) < pods:
@@ -276,30 +277,30 @@ class Capacity:
 
     def allocate(self, shape: Shape, row: int, times: int = 1) -> None:
         """Allocate the request of one pod; with `times` -1, free it."""
-        columns, asked = self._request(shape)
-        self.left[row, columns] -= asked * times
+        columns, amounts = self._request(shape)
+        self.free[row, columns] -= amounts * times
         self._taken.add(row)
-        self._change([row])
+        self._invalidate([row])
 
-    def take_rows(self, rows: Mapping[Shape, Rows], times: int = 1) -> None:
+    def allocate_rows(self, rows: Mapping[Shape, Rows], times: int = 1) -> None:
         """Allocate capacity for many pods: for each shape, one row number per pod."""
         changed: list[int] = []
         for shape, of_shape in rows.items():
-            columns, asked = self._request(shape)
-            np.subtract.at(self.left, (of_shape[:, None], columns), asked * times)
+            columns, amounts = self._request(shape)
+            np.subtract.at(self.free, (of_shape[:, None], columns), amounts * times)
             changed += of_shape.tolist()
             if len(self._taken) <= FEW:
                 self._taken.update(of_shape.tolist())
-        self._change(changed)
+        self._invalidate(changed)
 
-    def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
+    def allocate_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
         """Allocate amounts without pods: one row of `amounts` for each of the distinct `rows`."""
-        self.left[rows] -= amounts * times
+        self.free[rows] -= amounts * times
         if len(self._taken) <= FEW:
             self._taken.update(rows.tolist())
-        self._change(rows.tolist())
+        self._invalidate(rows.tolist())
 
-    def asked_on(self, rows: Mapping[Shape, Rows]) -> tuple[Rows, AmountRows]:
+    def requests_on(self, rows: Mapping[Shape, Rows]) -> tuple[Rows, AmountRows]:
         """Return the requests of pods on their rows: these rows in order, and a row of amounts for each."""
         on = np.unique(np.concatenate([*rows.values(), _NO_ROWS]))
         return on, self.amounts_on(on, rows)
@@ -309,22 +310,22 @@ class Capacity:
 
         `rows` has for each shape one row number per pod; rows that are not in `on` do not count.
         """
-        sums = np.zeros((len(on), self.left.shape[1]), dtype=np.int64)
+        sums = np.zeros((len(on), self.free.shape[1]), dtype=np.int64)
         for shape, of_shape in rows.items():
-            columns, asked = self._request(shape)
-            pods = np.bincount(of_shape, minlength=len(self.left))[on]
-            sums[:, columns] += pods[:, None] * asked
+            columns, requests = self._request(shape)
+            pods = np.bincount(of_shape, minlength=len(self.free))[on]
+            sums[:, columns] += pods[:, None] * requests
         return sums
 
-    def take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
+    def allocate_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
         """Allocate all or nothing; return whether it fitted."""
         if not all(self.are_suitable(shape, of_shape) for shape, of_shape in rows.items()):
             return False
-        self.take_rows(rows)
+        self.allocate_rows(rows)
         for shape, of_shape in rows.items():
             columns, _ = self._request(shape)
-            if (self.left[of_shape[:, None], columns] < 0).any():
-                self.take_rows(rows, -1)
+            if (self.free[of_shape[:, None], columns] < 0).any():
+                self.allocate_rows(rows, times=-1)
                 return False
         return True
 
@@ -332,7 +333,7 @@ class Capacity:
         """Record that the scheduler refuses `shape` on a row."""
         self._refused.setdefault(shape.on_all_nodes, set()).add(row)
         self.base = None  # its totals do not account for this refusal
-        self._change([row])
+        self._invalidate([row])
 
     def _offers(self, shape: Shape) -> bool:
         """Return whether every resource that `shape` requests is offered by some node."""
@@ -343,10 +344,10 @@ class Capacity:
         rows = suitable.nonzero()[0] if self._offers(shape) else _NO_ROWS
         request = list(zip(*self._request(shape), strict=True)) if len(rows) else []
         for column, amount in request:  # column by column is several times as fast as all at once
-            rows = rows[self.left[rows, column] >= amount]
+            rows = rows[self.free[rows, column] >= amount]
         if not request:
             return rows, np.zeros(len(rows), dtype=np.int64)
-        quotients = (self.left[rows, column] // amount for column, amount in request)
+        quotients = (self.free[rows, column] // amount for column, amount in request)
         return rows, reduce(np.minimum, quotients)
 
     def suitable(self, shape: Shape) -> Mask:
@@ -362,7 +363,7 @@ class Capacity:
     def are_suitable(self, shape: Shape, rows: Rows) -> bool:
         """Return whether labels, taints and refusals allow pods of `shape` on all of `rows`.
 
-        -1 is no node.
+        The row -1 stands for a missing node, which is never suitable.
         """
         return self._offers(shape) and rows.min() >= 0 and bool(self.suitable(shape)[rows].all())
 
@@ -377,7 +378,7 @@ class Capacity:
             self._requests[shape] = np.fromiter(known, np.int64), np.fromiter(known.values(), np.int64)
         return self._requests[shape]
 
-    def _change(self, rows: Collection[int]) -> None:
+    def _invalidate(self, rows: Collection[int]) -> None:
         """Invalidate the counts of these rows; of all rows if they are many."""
         if self._counts:
             self._counted, self._changed = self._counts, set()

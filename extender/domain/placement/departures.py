@@ -58,7 +58,7 @@ class RunTimes:
         declared = max(spec.run_time, _SHORTEST) * max(history.stretch(spec.series), stretch)
         return declared if limit is None else min(declared, limit)
 
-    def ends_by(self, group: GroupInfo, at: float) -> float:
+    def end_if_running(self, group: GroupInfo, at: float) -> float:
         """Return the expected end of a group that runs at `at`, by its declared time and by ended groups.
 
         The result does not depend on the present time. It is inf if unknown, or if it is before `at`.
@@ -160,8 +160,8 @@ class Departures:
     def give_back(self, capacity: Capacity, until: float) -> None:
         """Add to `capacity` the amounts that are free by then."""
         for shape, leaving in self._leaving.items():
-            if len(gone := leaving.until(until)):
-                capacity.take_rows({shape: gone}, -1)
+            if len(departed := leaving.until(until)):
+                capacity.allocate_rows({shape: departed}, times=-1)
 
     def freed_on(self, rows: Rows, capacity: Capacity, until: float) -> AmountRows:
         """Return the amounts that are free by then on some rows of `capacity`."""

@@ -17,7 +17,7 @@ import numpy as np
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape
 from extender.domain.model.topology import TopologySet
-from extender.domain.placement.affinity import AffinityCounts, looks_on_rows
+from extender.domain.placement.affinity import AffinityCounts, cost_on_rows
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 
 Plan = dict[Uid, str]
@@ -86,8 +86,8 @@ class DomainSearch:
             plan = self._place_together(pods, self._all_rows if rows is None else rows)
         return plan
 
-    def rows_for_some(self, pods: Sequence[PodRecord]) -> Mask:
-        """Return the rows of the domains with capacity for the most of some pods with equal sets."""
+    def rows_for_most(self, pods: Sequence[PodRecord]) -> Mask:
+        """Return the rows of the domains with capacity for the most of `pods`, which have equal sets."""
         rows = self._all_rows
         for depth, pod_set in enumerate(pods[0].pod_sets):
             own = self._affinity.rows_of_set(pod_set)
@@ -103,11 +103,11 @@ class DomainSearch:
 
         Empty: they need not share one.
         """
-        shared = set.intersection(*({it for it in pod.pod_sets if it.is_required} for pod in pods))
-        pod_set = next((it for it in reversed(pods[0].pod_sets) if it in shared), None)
+        shared = set.intersection(*({each for each in pod.pod_sets if each.is_required} for pod in pods))
+        pod_set = next((each for each in reversed(pods[0].pod_sets) if each in shared), None)
         if pod_set is None:
             return []
-        own = (self._affinity.rows_of_set(it) for it in shared)
+        own = (self._affinity.rows_of_set(each) for each in shared)
         rows = np.logical_and.reduce([self._all_rows, *(mask for mask in own if mask is not None)])
         if self._affinity.has_members(pod_set):
             return [rows]
@@ -129,6 +129,11 @@ class DomainSearch:
         return np.ones(len(self._nodes.nodes), np.bool_)
 
     def largest_domain(self, pod_set: TopologySet, pods: Sequence[PodRecord]) -> tuple[str, int, bool] | None:
+        """Return the domain with the most capacity for the pods of a set; None: no node has one.
+
+        Returns:
+            Its name, how many of the pods fit there, and whether members of the set bind the others to it.
+        """
         own = self._affinity.rows_of_set(pod_set)
         rows = self._all_rows if own is None else own
         capacity = self._capacity(pods, pods[0].pod_sets.index(pod_set) + 1, rows, pod_set.level)
@@ -181,7 +186,7 @@ class DomainSearch:
         if not 1 < len(of_set) <= _MOST_TOGETHER or len(pods) > _MOST_PODS_TOGETHER:
             return None
         self._left = _MOST_TRIES
-        kinds = {id(it[0].pod_sets): it for it in _by_sets(pods)}
+        kinds = {id(members[0].pod_sets): members for members in _by_sets(pods)}
         return self._choose(list(of_set.items()), pods, dict.fromkeys(kinds, rows))
 
     def _choose(
@@ -196,7 +201,7 @@ class DomainSearch:
         """
         if not sets:
             self._left -= 1
-            self._affinity.effort.spend(looks_on_rows(self._nodes, len(pods)))
+            self._affinity.effort.spend(cost_on_rows(self._nodes, len(pods)))
             return self._tools.place_together(pods, rows)
         (pod_set, of_set), *others = sets
         common = np.logical_and.reduce([rows[key] for key in {id(pod.pod_sets) for pod in of_set}])
@@ -226,7 +231,7 @@ class DomainSearch:
         for place in self._choices(pod_set, pods, depth, rows):
             self._tried += 1
             if self._tried > _MOST_SEARCHED:
-                self._affinity.effort.spend(looks_on_rows(self._nodes, _TRYING))
+                self._affinity.effort.spend(cost_on_rows(self._nodes, _TRYING))
             plan = place()
             later = None if plan is None else self._place_parts(others, depth, rows)
             if plan is not None and later is not None:
@@ -257,8 +262,8 @@ class DomainSearch:
             yield partial(self._place_inside, pods, depth + 1, domain)
         for above in larger:
             for domain in self._domains(pods, depth + 1, rows, pod_set, above):
-                yield partial(self._gather, pods, depth + 1, domain, level)
-        yield partial(self._gather, pods, depth + 1, rows, level)
+                yield partial(self._place_in_fewest, pods, depth + 1, domain, level)
+        yield partial(self._place_in_fewest, pods, depth + 1, rows, level)
         yield partial(self._place_inside, pods, depth + 1, rows)
 
     def _domains(
@@ -283,7 +288,7 @@ class DomainSearch:
 
     def _full_domains(self, pods: Sequence[PodRecord], level: str) -> set[int]:
         """Return the domains of a level that have no capacity for such pods, as far as tries have shown."""
-        if self._full is None or len(_by_sets(pods)) > 1 or self._affinity.particular(pods):
+        if self._full is None or len(_by_sets(pods)) > 1 or self._affinity.interdependent(pods):
             return set()
         return self._full.setdefault((level, frozenset(Counter(map(_SHAPE, pods)).items())), set())
 
@@ -311,14 +316,15 @@ class DomainSearch:
         codes = self._nodes.domains_of_level(level)
         if slices is None:
             return np.bincount(codes[inside], weights=counts, minlength=number).astype(np.int64)
-        small_level, size = slices
-        large_of, small = self._nodes.nested_domains(level, small_level)
-        labelled = small[inside] >= 0
-        sums = np.bincount(small[inside[labelled]], weights=counts[labelled], minlength=len(large_of))
-        whole = sums.astype(np.int64) // size * size
-        return np.bincount(large_of, weights=whole, minlength=number).astype(np.int64)
+        slice_level, size = slices
+        domain_of, slice_domains = self._nodes.nested_domains(level, slice_level)
+        labelled = slice_domains[inside] >= 0
+        labelled_domains = slice_domains[inside[labelled]]
+        sums = np.bincount(labelled_domains, weights=counts[labelled], minlength=len(domain_of))
+        in_whole_slices = sums.astype(np.int64) // size * size
+        return np.bincount(domain_of, weights=in_whole_slices, minlength=number).astype(np.int64)
 
-    def _gather(self, pods: list[PodRecord], depth: int, rows: Mask, level: str) -> Plan | None:
+    def _place_in_fewest(self, pods: list[PodRecord], depth: int, rows: Mask, level: str) -> Plan | None:
         """Place pods in the fewest domains of a level: the largest, and the tightest as the last one."""
         capacity = self._capacity(pods, depth, rows, level)
         codes = np.argsort(-capacity.capped, kind="stable")
@@ -326,8 +332,8 @@ class DomainSearch:
         fewest = int(np.searchsorted(so_far, len(pods))) + 1
         if fewest > len(codes):
             return None
-        left = len(pods) - (int(so_far[fewest - 2]) if fewest > 1 else 0)
-        last = [code for code in codes[fewest - 1 :].tolist() if capacity.capped[code] >= left][-1]
+        rest = len(pods) - (int(so_far[fewest - 2]) if fewest > 1 else 0)
+        last = [code for code in codes[fewest - 1 :].tolist() if capacity.capped[code] >= rest][-1]
         chosen = [*codes[: fewest - 1].tolist(), last]
         checkpoint = self._tools.checkpoint()
         if (plan := self._place_evenly(pods, depth, rows, capacity, chosen)) is not None:
@@ -335,10 +341,10 @@ class DomainSearch:
         self._tools.roll_back(checkpoint)
         for number in range(fewest, len(codes) + 1):
             choices = (chosen,) if number == fewest else ()
-            for some in islice(chain(choices, combinations(codes.tolist(), number)), _MOST_GATHERED):
-                if capacity.capped[list(some)].sum() < len(pods):
+            for combination in islice(chain(choices, combinations(codes.tolist(), number)), _MOST_GATHERED):
+                if capacity.capped[list(combination)].sum() < len(pods):
                     continue
-                plan = self._place_inside(pods, depth, rows & np.isin(capacity.codes, some))
+                plan = self._place_inside(pods, depth, rows & np.isin(capacity.codes, combination))
                 self._left -= plan is None
                 if plan is not None or self._left <= 0:
                     return plan
@@ -355,15 +361,15 @@ class DomainSearch:
         size = max(sizes) if all(len(pod.pod_sets) > depth for pod in pods) else 1
         if len({*map(_SHAPE, pods)}) > 1 or (len(sizes) > 1 and len({*sizes}) > 1):
             return None
-        left, plan = by_index(pods), Plan()
-        for at, code in enumerate(sorted(chosen, key=lambda code: int(capacity.capped[code]))):
-            share = min(-(-len(left) // size // (len(chosen) - at)) * size, int(capacity.capped[code]))
-            own, left = left[:share], left[share:]
-            found = self._place_inside(own, depth, rows & (capacity.codes == code)) if own else {}
+        rest, plan = by_index(pods), Plan()
+        for number, code in enumerate(sorted(chosen, key=lambda code: int(capacity.capped[code]))):
+            share = min(-(-len(rest) // size // (len(chosen) - number)) * size, int(capacity.capped[code]))
+            first, rest = rest[:share], rest[share:]
+            found = self._place_inside(first, depth, rows & (capacity.codes == code)) if first else {}
             if found is None:
                 return None
             plan |= found
-        return None if left else plan
+        return None if rest else plan
 
     def _equal_slices(
         self, parts: Mapping[TopologySet | None, list[PodRecord]]
@@ -378,7 +384,7 @@ class DomainSearch:
         equal = {pod_set: pods for pod_set, pods in slices.items() if len(pods) == sizes[0][0]}
         every = [pod for pods in equal.values() for pod in pods]
         are_equal = len({(pod.shape, pod.pod_sets[-1].level) for pod in every}) == 1
-        return equal if len(equal) > 1 and are_equal and not self._affinity.particular(every) else {}
+        return equal if len(equal) > 1 and are_equal and not self._affinity.interdependent(every) else {}
 
     def _place_slices(self, slices: dict[TopologySet, list[PodRecord]], rows: Mask) -> Plan | None:
         """Place equal slices, each inside one domain: domains with capacity for the most come first."""

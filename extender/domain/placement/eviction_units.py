@@ -26,7 +26,7 @@ from extender.domain.model.evictions import (
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
-from extender.domain.model.shapes import asked_by
+from extender.domain.model.shapes import total_requests
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import binding_roles, sub_group_sizes
@@ -65,7 +65,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def requests(self) -> Resources:
         """Return the joint requests of all its pods."""
-        return asked_by(pod.shape for pod in self.pods)
+        return total_requests(pod.shape for pod in self.pods)
 
     @cached_property
     def by_node(self) -> dict[str, list[PodRecord]]:
@@ -83,8 +83,8 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def victims(self, pods: Iterable[PodRecord], seconds: float) -> Iterator[ReclaimVictim]:
         """Yield the given pods as victims. `seconds`: the work that they lose."""
-        whose, lost = (self.group, self.queue, self.cause), seconds / self.run.members
-        return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose, lost) for pod in pods)
+        common, lost = (self.group, self.queue, self.cause), seconds / self.run.members
+        return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *common, lost) for pod in pods)
 
 
 _TIERS = {
@@ -107,16 +107,16 @@ def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protec
         protection: The protection of what its queue holds beyond its share.
     """
     is_reclaim = cause is EvictionCause.RECLAIM
-    by_word = not is_reclaim or protection.honours_preemptable
-    return group.computed(_UNITS_OF[cause, by_word, is_reclaim and not protection.honours_budgets])
+    by_annotation = not is_reclaim or protection.honours_preemptable
+    return group.computed(_UNITS_OF[cause, by_annotation, is_reclaim and not protection.honours_budgets])
 
 
 def _eviction_units(
-    group: GroupInfo, cause: EvictionCause, by_word: bool, overrules: bool
+    group: GroupInfo, cause: EvictionCause, by_annotation: bool, overrules: bool
 ) -> list[EvictionUnit]:
-    """Return the units of a group. `by_word`: only pods whose annotation allows it."""
+    """Return the units of a group. `by_annotation`: only pods whose annotation allows it."""
     is_whole = group.job.managed or group.spec.goes_whole
-    spare = () if is_whole else group.computed(_SPARE_MEMBERS[by_word])
+    spare = () if is_whole else group.computed(_SPARE_MEMBERS[by_annotation])
     tier = _TIERS[cause]
     # The least important first, then the shortest run, then the newest.
     rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
@@ -129,16 +129,16 @@ def _eviction_units(
         for pod in spare
     ]
     pods, on_the_way = group.computed(running_members), group.assumed or group.is_under_way(group.planned)
-    if pods and not on_the_way and all(pod.may_be_evicted(by_word) for pod in pods):
+    if pods and not on_the_way and all(pod.may_be_evicted(by_annotation) for pod in pods):
         eviction_units.append(EvictionUnit(pods, cause, group.queue, tier + 1, *of_group, run, overrules))
     return eviction_units
 
 
 _UNITS_OF = {
-    (cause, by_word, overrules): partial(_eviction_units, cause=cause, by_word=by_word, overrules=overrules)
+    (cause, named, over): partial(_eviction_units, cause=cause, by_annotation=named, overrules=over)
     for cause in _TIERS
-    for by_word in (True, False)
-    for overrules in (True, False)
+    for named in (True, False)
+    for over in (True, False)
 }
 
 
@@ -159,13 +159,13 @@ def running_members(group: GroupInfo) -> tuple[PodRecord, ...]:
     return tuple(pod for pod in group.placed if pod.holds_capacity)
 
 
-def _spare_members(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
+def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ...]:
     """Return the members that the group can spare, the least important first."""
-    left = len(group.placed) - group.min_member
-    if left <= 0:
+    most = len(group.placed) - group.min_member
+    if most <= 0:
         return ()
     roles, sizes = Counter(pod.role for pod in group.placed), sub_group_sizes(group.placed)
-    whole = Counter(it.policy for it, number in sizes.items() if number >= it.size)
+    by_policy = Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
     spare: list[PodRecord] = []
     needed = binding_roles(group.min_member, group.min_task_member)
     pods = list(group.computed(running_members))
@@ -173,18 +173,20 @@ def _spare_members(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:
-        if len(spare) < left and pod.may_be_evicted(by_word) and roles[pod.role] > needed.get(pod.role, 0):
-            if (of := pod.sub_group) is not None:
-                if sizes[of] == of.size and whole[of.policy] <= group.spec.least_sub_groups.get(of.policy, 0):
+        is_spare = len(spare) < most and roles[pod.role] > needed.get(pod.role, 0)
+        if is_spare and pod.may_be_evicted(by_annotation):
+            if (own := pod.sub_group) is not None:
+                breaks = sizes[own] == own.size
+                if breaks and by_policy[own.policy] <= group.spec.least_sub_groups.get(own.policy, 0):
                     continue
-                whole[of.policy] -= sizes[of] == of.size
-                sizes[of] -= 1
+                by_policy[own.policy] -= breaks
+                sizes[own] -= 1
             roles[pod.role] -= 1
             spare.append(pod)
     return tuple(spare)
 
 
-_SPARE_MEMBERS = {by_word: partial(_spare_members, by_word=by_word) for by_word in (True, False)}
+_SPARE_MEMBERS = {each: partial(_spare_members, by_annotation=each) for each in (True, False)}
 
 
 def descending_key(text: str) -> tuple[int, ...]:
@@ -207,15 +209,16 @@ class EvictionUnitsOfRow:
         self._tiers: dict[int, dict[str, list[EvictionUnit]]] = {}
         self._losses: list[tuple[Loss, EvictionUnit]] = []
         self.least = Loss(inf, inf, 0)
-        self.least_left = self.least  # lower bound once any unit was taken
+        self.least_rest = self.least  # lower bound of the loss once any unit was taken
 
     def add(self, eviction_unit: EvictionUnit, loss: Loss) -> None:
+        """Add a unit, with the loss of evicting it."""
         self._tiers.setdefault(eviction_unit.tier, {}).setdefault(eviction_unit.queue, []).append(
             eviction_unit
         )
         self._losses.append((loss, eviction_unit))
         self.least = min(self.least, loss)
-        self.least_left = min(self.least_left, loss if loss.pods == 1 else Loss(0.0, 0.0, 1))
+        self.least_rest = min(self.least_rest, loss if loss.pods == 1 else Loss(0.0, 0.0, 1))
 
     def first(self) -> EvictionUnit | None:
         """Return the unit to take first; None where that depends on the shares of several queues."""
@@ -226,7 +229,8 @@ class EvictionUnitsOfRow:
         """Return the units with a smaller loss, the smallest first."""
         if self.least >= loss:
             return []
-        return [eviction_unit for of, eviction_unit in sorted(self._losses, key=itemgetter(0)) if of < loss]
+        by_loss = sorted(self._losses, key=itemgetter(0))
+        return [eviction_unit for other, eviction_unit in by_loss if other < loss]
 
     def in_turn(self, share: Callable[[str], float]) -> Iterator[EvictionUnit]:
         """Yield units of the lowest tier first, each from the queue furthest above its share by then.
@@ -254,17 +258,17 @@ class Disruptions:
         going: Pods that are to be evicted and that no budget counts yet.
     """
 
-    def __init__(self, budgets: BudgetsByNamespace, going: Iterable[PodRecord] = ()) -> None:
+    def __init__(self, budgets: BudgetsByNamespace, evicted: Iterable[PodRecord] = ()) -> None:
         self._budgets = budgets
         self._taken: Counter[DisruptionBudget] = Counter()
         self._known: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
-        self._there: dict[str, BudgetsOfNamespace] = {}
-        self.count(going)
+        self._by_namespace: dict[str, BudgetsOfNamespace] = {}
+        self.count(evicted)
 
     def clone(self) -> "Disruptions":
         """Return a copy with its own counts; what is known about pods is shared."""
         other = Disruptions(self._budgets)
-        other._taken, other._known, other._there = self._taken.copy(), self._known, self._there
+        other._taken, other._known, other._by_namespace = self._taken.copy(), self._known, self._by_namespace
         return other
 
     def may_evict(self, pods: Iterable[PodRecord]) -> bool:
@@ -287,10 +291,10 @@ class Disruptions:
 
     def refusing(self, pods: Sequence[PodRecord]) -> list[str]:
         """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
-        of = list(map(self._budgets_of, pods))
-        wanted = Counter(chain.from_iterable(of))
-        doubly = {budget for budgets in of if len(budgets) > 1 for budget in budgets}
-        refuse = (it for it, n in wanted.items() if it in doubly or self._taken[it] + n > it.allowed)
+        by_pod = list(map(self._budgets_of, pods))
+        evicted = Counter(chain.from_iterable(by_pod))
+        refuse = {budget for budget, n in evicted.items() if self._taken[budget] + n > budget.allowed}
+        refuse.update(*(budgets for budgets in by_pod if len(budgets) > 1))  # as the API server does
         return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
 
     def count(self, pods: Iterable[PodRecord], times: int = 1) -> None:
@@ -300,12 +304,13 @@ class Disruptions:
                 self._taken[budget] += times
 
     def _budgets_of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
-        known = pod.namespace, id(pod.labels)  # equal labels are one object, which outlives this cache
-        if known not in self._known:
-            if pod.namespace not in self._there:
-                self._there[pod.namespace] = BudgetsOfNamespace(self._budgets.get(pod.namespace, ()))
-            self._known[known] = self._there[pod.namespace].covering(pod.labels)
-        return self._known[known]
+        """Return the budgets that cover a pod."""
+        key = pod.namespace, id(pod.labels)  # equal labels are one object, which outlives this cache
+        if key not in self._known:
+            if pod.namespace not in self._by_namespace:
+                self._by_namespace[pod.namespace] = BudgetsOfNamespace(self._budgets.get(pod.namespace, ()))
+            self._known[key] = self._by_namespace[pod.namespace].covering(pod.labels)
+        return self._known[key]
 
 
 class Shares(Protocol):
@@ -356,7 +361,7 @@ class Picks:
         self._pods: set[Uid] = set()
         self.all: list[Pick] = []
 
-    def left_of(self, eviction_unit: EvictionUnit, also: Sequence[Pick] = ()) -> tuple[PodRecord, ...]:
+    def remaining_pods(self, eviction_unit: EvictionUnit, also: Sequence[Pick] = ()) -> tuple[PodRecord, ...]:
         """Return the pods of a unit that are in no pick, neither of these nor of `also`."""
         if len(eviction_unit.pods) == 1:
             return () if eviction_unit.pods[0].uid in self._pods else eviction_unit.pods
@@ -379,7 +384,7 @@ class Picks:
 
     def take_rest(self, eviction_unit: EvictionUnit) -> bool:
         """Evict the rest of a unit if allowed; return whether there was any."""
-        pick = Pick(eviction_unit, self.left_of(eviction_unit))
+        pick = Pick(eviction_unit, self.remaining_pods(eviction_unit))
         may_go = bool(pick.pods) and self.may_take(pick)
         if may_go:
             self.evict([pick])
@@ -401,10 +406,10 @@ class Picks:
         """Undo the eviction of a unit: its pods stay."""
         self.all.remove(pick)
         self._pods.difference_update(pod.uid for pod in pick.pods)
-        self.count(pick, -1)
+        self.count(pick, times=-1)
         self._planner.allocate((pod, pod.node) for pod in pick.pods)
 
-    def is_needed_whole(self, pick: Pick) -> bool:
+    def is_evicted_whole(self, pick: Pick) -> bool:
         """Return whether the group of a unit is evicted as a whole."""
         key, tier = pick.eviction_unit.group, pick.eviction_unit.tier
         return bool(key) and any(
@@ -413,4 +418,4 @@ class Picks:
 
 
 def requests_together(pods: Iterable[PodRecord]) -> dict[str, int]:
-    return asked_by(pod.shape for pod in pods)
+    return total_requests(pod.shape for pod in pods)

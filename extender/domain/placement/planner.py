@@ -15,7 +15,7 @@ import numpy as np
 
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.shapes import Shape, asked_by, requests_of
+from extender.domain.model.shapes import Shape, requests_of, total_requests
 from extender.domain.model.topology import TopologySet
 from extender.domain.placement.affinity import AffinityCounts, InSets
 from extender.domain.placement.capacity import Capacity
@@ -64,7 +64,8 @@ class Reads:
 
     def begin_group(self, group: GroupKey) -> None:
         """Attribute all reads from now on to this group."""
-        self.now = self.by_class.setdefault(self.class_of.setdefault(group, group), {})
+        class_ = self.class_of.setdefault(group, group)
+        self.now = self.by_class.setdefault(class_, {})
 
     def set_class(self, group: GroupKey, class_: EquivalenceClass) -> None:
         """Record the equivalence class of the group under evaluation, and move its reads there."""
@@ -123,7 +124,8 @@ def read(method: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(method)
     def ask(*args: P.args, **kwargs: P.kwargs) -> R:
-        answer, part, about = method(*args, **kwargs), cast(Any, args[0]), (*args[1:], *kwargs.values())
+        answer = method(*args, **kwargs)
+        part, about = cast(Any, args[0]), (*args[1:], *kwargs.values())
         if part.reads.now is not None:
             queue = about[0] if isinstance(about[0], str) else cast(Any, about[0]).queue
             part.reads.record((type(part), queue), Question(type(part), method, about, answer))
@@ -152,7 +154,7 @@ class Holding:
     @cached_property
     def requests(self) -> Resources:
         """Return the joint requests of the planned pods."""
-        return asked_by(pod.shape for pod, _ in self.pods)
+        return total_requests(pod.shape for pod, _ in self.pods)
 
     def rows(self, nodes: NodeTable) -> dict[Shape, Rows]:
         """Return the held rows by shape, one for each pod; -1 for a node that is gone."""
@@ -275,6 +277,13 @@ class Planner:
         return plan
 
     def _domain_search(self, apart: bool = False, together: Sequence[PodRecord] = ()) -> DomainSearch:
+        """Return a search for domains that places and counts pods with this planner.
+
+        Args:
+            apart: Whether pods are spread over nodes.
+            together: Members that may join later.
+        """
+
         def place(pods: Sequence[PodRecord], rows: Mask) -> dict[Uid, str] | None:
             with self.inside(rows):
                 return self.place(pods, apart=apart, in_sets=False)
@@ -287,7 +296,7 @@ class Planner:
                 self._rows_by_sets = {}
 
         def allocate(placed: Sequence[tuple[PodRecord, int]]) -> dict[Uid, str]:
-            self._count_all(placed, 1)
+            self._count_all(placed, times=1)
             return {pod.uid: self.name_of(row) for pod, row in placed}
 
         journal = self._journal
@@ -317,7 +326,7 @@ class Planner:
         """Return whether all members would fit; nothing is allocated."""
         if self.capacity.is_short_for(wanted.shapes):
             return False
-        if len(wanted.shapes) == 1 and not (wanted.pod_sets or self.affinity.any_particular(wanted)):
+        if len(wanted.shapes) == 1 and not (wanted.pod_sets or self.affinity.any_interdependent(wanted)):
             return True
         checkpoint = self._journal.checkpoint()
         try:
@@ -356,30 +365,30 @@ class Planner:
         finally:
             self._journal.roll_back(checkpoint)
 
-    def take_holdings(self, holdings: Iterable[Holding]) -> bool:
+    def allocate_holdings(self, holdings: Iterable[Holding]) -> bool:
         """Allocate the holdings of groups, all or nothing; return whether they fit."""
         rows: dict[Shape, list[Rows]] = {}
         in_sets: list[InSets] = []
         for holding in holdings:
-            if any(self.affinity.is_seen(pod) for pod, _ in holding.pods):
+            if any(self.affinity.is_related(pod) for pod, _ in holding.pods):
                 return False
             in_sets += holding.in_sets
             for shape, of_shape in holding.rows(self.nodes).items():
                 rows.setdefault(shape, []).append(of_shape)
-        return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()}, in_sets)
+        return self._allocate_at_once({shape: np.concatenate(each) for shape, each in rows.items()}, in_sets)
 
     def free_holding(self, holding: Holding) -> None:
         """Free the allocation of a group on existing nodes."""
-        if any(self.affinity.is_seen(pod) for pod, _ in holding.pods):
-            self.allocate(holding.pods, -1)
+        if any(self.affinity.is_related(pod) for pod, _ in holding.pods):
+            self.allocate(holding.pods, times=-1)
         else:
-            self._journal.apply(partial(self.capacity.take_rows, holding.rows(self.nodes)), -1)
-            self._journal.apply(partial(self.affinity.count_in_sets, holding.in_sets), -1)
+            self._journal.apply(partial(self.capacity.allocate_rows, holding.rows(self.nodes)), times=-1)
+            self._journal.apply(partial(self.affinity.count_in_sets, holding.in_sets), times=-1)
 
-    def take_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
+    def allocate_on_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
         """Allocate capacity for pods on given nodes; return those that fit there."""
-        are_free = not any(self.affinity.is_seen(pod) for pod, _ in planned)
-        if are_free and self._take_at_once(rows_of(planned, self.nodes), numbers_in_sets(planned)):
+        are_free = not any(self.affinity.is_related(pod) for pod, _ in planned)
+        if are_free and self._allocate_at_once(rows_of(planned, self.nodes), numbers_in_sets(planned)):
             return {pod.uid: node for pod, node in planned}
         where = {pod.uid: node for pod, node in planned}
         taken: dict[Uid, str] = {}
@@ -393,7 +402,7 @@ class Planner:
                 at_once = len(batch) if found else at_once  # the other pods follow the first one
         return taken
 
-    def take_node(self, pod: PodRecord, node: str) -> bool:
+    def allocate_on_node(self, pod: PodRecord, node: str) -> bool:
         """Allocate capacity for `pod` on a given node, if it fits there."""
         return bool(self._take_part([pod], {pod.uid: node}))
 
@@ -401,31 +410,31 @@ class Planner:
         """Allocate the nodes `where` for pods of one batch; return the pods that fit, with their nodes."""
         placed = ((pod, self.nodes.row.get(where[pod.uid])) for pod in pods)
         rows = [(pod, row) for pod, row in placed if row is not None and self.capacity.admits(pod.shape, row)]
-        if rows and self.affinity.is_particular(pods[0]):
+        if rows and self.affinity.is_interdependent(pods[0]):
             admitted = self.affinity.admit(pods[0])
             rows = [(pod, row) for pod, row in rows if admitted[row]]
             numbers = np.array([row for _, row in rows], dtype=np.int64)
             rows = [rows[at] for at in self.affinity.spread(pods[0], numbers, np.ones_like(numbers))]
-        if (near := self.affinity.near(pods[0])) is not None:
+        if (near := self.affinity.rows_of_sets(pods[0])) is not None:
             rows = [(pod, row) for pod, row in rows if near[row]]
         taken = {}
         for pod, row in rows:
             if self.capacity.admits(pod.shape, row):
-                self._count(pod, row, 1)
+                self._count(pod, row, times=1)
                 taken[pod.uid] = where[pod.uid]
         return taken
 
-    def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
+    def allocate_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
         """Allocate capacity for no particular pod; with `times` -1, free it."""
-        self._journal.apply(partial(self.capacity.take_amounts, rows, amounts), times)
+        self._journal.apply(partial(self.capacity.allocate_amounts, rows, amounts), times)
 
     def unplace(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
         """Free the capacity of `pods` that were placed by `plan`."""
-        self.allocate(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), -1)
+        self.allocate(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), times=-1)
 
     def free(self, pods: Iterable[PodRecord]) -> None:
         """Free the capacity of pods on nodes."""
-        self.allocate(((pod, pod.node) for pod in pods), -1)
+        self.allocate(((pod, pod.node) for pod in pods), times=-1)
 
     def allocate(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
         """Allocate capacity for pods on given nodes, even if it is not free yet.
@@ -444,10 +453,10 @@ class Planner:
     def batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
         """Return pods in batches that are placed together, the largest requests first."""
         batches: dict[Any, list[PodRecord]] = {}
-        particular = self.affinity.particular(pods)
+        interdependent = self.affinity.interdependent(pods)
         by_sets = (self._within is None or self._rows_by_sets) and any(pod.pod_sets for pod in pods)
         for pod in pods:
-            selecting = self.affinity.sets.selecting(pod) if pod.uid in particular else None
+            selecting = self.affinity.sets.selecting(pod) if pod.uid in interdependent else None
             kind = (pod.shape, selecting, id(pod.pod_sets)) if selecting or by_sets else pod.shape
             batches.setdefault(kind, []).append(pod)
         largest_part = self.capacity.largest_part
@@ -456,31 +465,38 @@ class Planner:
     def _place(
         self, batches: list[list[PodRecord]], partly: bool, apart: bool = False
     ) -> dict[Uid, str] | None:
+        """Return the nodes of as many pods as fit, and count the pods on them.
+
+        Args:
+            batches: Pods of one shape each, in the order in which they are placed.
+            partly: Whether some of the pods may be left out; otherwise the result is None then.
+            apart: Whether pods are spread over nodes.
+        """
         placed: list[tuple[PodRecord, int]] = []
         with self.inside(self._within):
             for batch in batches:
                 if partly and batch[0].pod_sets:
-                    self._within = self._domain_search().rows_for_some(batch)
+                    self._within = self._domain_search().rows_for_most(batch)
                 pod = batch[0]
                 # Members that must share a domain follow the first member.
                 leads = len(batch) > 1 and pod.shape.constraints.affinity
                 for part in (batch[:1], batch[1:]) if leads else (batch,):
                     counts, within = self.capacity.counts(pod.shape), self._rows_of(pod)
                     counts = counts if within is None else counts * within
-                    if apart and not self.affinity.is_particular(pod):
+                    if apart and not self.affinity.is_interdependent(pod):
                         found = self.capacity.emptiest_first(pod.shape, counts, len(part))
                     else:
                         found = self._rows_for(part, counts, apart)
                     found = found[: len(part)]
-                    if pod.pod_sets and not self.affinity.is_particular(pod):
+                    if pod.pod_sets and not self.affinity.is_interdependent(pod):
                         # Neighbors by index are neighbors in the topology.
                         found = found[np.argsort(self.nodes.path_order(pod.pod_sets[-1].level)[1][found])]
                         part = by_index(part)
                     taken = list(zip(part, found.tolist(), strict=False))
-                    self._count_all(taken, 1)
+                    self._count_all(taken, times=1)
                     placed += taken
                     if len(taken) < len(part) and not partly:
-                        self._count_all(placed, -1)
+                        self._count_all(placed, times=-1)
                         return None
         return {pod.uid: self.name_of(row) for pod, row in placed}
 
@@ -490,7 +506,7 @@ class Planner:
         """Return rows for pods of one batch, as many as there are pods if all fit.
 
         The tightest come first, or the emptiest if `apart`. Each row is filled before the next one,
-        and rows that are `near` come first.
+        and rows that are `rows_of_sets` come first.
 
         Args:
             pods: The pods of one batch.
@@ -498,8 +514,8 @@ class Planner:
             apart: Prefer the emptiest rows.
             near: The rows to fill first, if any.
         """
-        pod, is_particular = pods[0], self.affinity.is_particular(pods[0])
-        if is_particular or near is not None:
+        pod, is_interdependent = pods[0], self.affinity.is_interdependent(pods[0])
+        if is_interdependent or near is not None:
             order = self._open_rows(pod)
             order = order[::-1] if apart else order
         else:
@@ -507,12 +523,12 @@ class Planner:
         if near is not None:
             order = np.concatenate([order[near[order]], order[~near[order]]])
         most = np.minimum(counts[order], len(pods))
-        return order[self.affinity.spread(pod, order, most)] if is_particular else np.repeat(order, most)
+        return order[self.affinity.spread(pod, order, most)] if is_interdependent else np.repeat(order, most)
 
     def _open_rows(self, pod: PodRecord) -> Rows:
         """Return the rows with capacity for a pod, the tightest first."""
         rows = self._counts(pod) > 0
-        rows = rows & self.affinity.admit(pod) if self.affinity.is_particular(pod) else rows
+        rows = rows & self.affinity.admit(pod) if self.affinity.is_interdependent(pod) else rows
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
     def _search_placement(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:
@@ -523,9 +539,9 @@ class Planner:
         """
         pods, checkpoint = list(chain.from_iterable(batches)), self._journal.checkpoint()
         shapes = Counter(pod.shape for pod in pods)
-        left = self.capacity.sum_for(shapes)
-        is_any_particular = len(batches) > 2 or self._rows_by_sets or self.affinity.particular(pods)
-        if not is_any_particular or any(n > left.get(it, 0) for it, n in requests_of(shapes).items()):
+        free = self.capacity.sum_for(shapes)
+        is_any_interdependent = len(batches) > 2 or self._rows_by_sets or self.affinity.interdependent(pods)
+        if not is_any_interdependent or any(n > free.get(name, 0) for name, n in requests_of(shapes).items()):
             return None
         for batch in batches:
             is_alone = self._place([batch], partly=False) is not None
@@ -535,7 +551,7 @@ class Planner:
         parts = [[pod] for pod in pods] if len(pods) <= _MOST_ONE_BY_ONE else batches
         keys = {term.topology_key for shape in shapes for term in shape.terms}
         domains = [self.nodes.domains(key) for key in sorted(keys)]
-        search = partial(self._place_parts, parts, domains, [_MOST_TRIES])
+        search = partial(self._place_parts, parts, domains, tries_left=[_MOST_TRIES])
         if (plan := self.affinity.effort.within(_MOST_EFFORT, search)) is None:
             self._journal.roll_back(checkpoint)
         return plan
@@ -556,12 +572,12 @@ class Planner:
             if tries_left[0] < 0:
                 return None
             found = [row]
-            self._count_all([(pod, row)], 1)
+            self._count_all([(pod, row)], times=1)
             if others:
                 in_all = np.ones(len(self.nodes.nodes), dtype=np.bool_)
                 near = np.all([in_all, *(codes == codes[row] for codes in shared)], axis=0)
                 found += self._rows_for(others, counts(pod), near=near)[: len(others)].tolist()
-                self._count_all(zip(others, found[1:], strict=False), 1)
+                self._count_all(zip(others, found[1:], strict=False), times=1)
             if len(found) > len(others):
                 later = self._place_parts(parts[1:], domains, tries_left)
                 if later is not None:
@@ -580,7 +596,7 @@ class Planner:
         first, other = few[0], many[0]
         if self._rows_of(first) is not self._rows_of(other):
             return None
-        if most > _MOST_EXHAUSTIVE or any(map(self.affinity.is_particular, (first, other))):
+        if most > _MOST_EXHAUSTIVE or any(map(self.affinity.is_interdependent, (first, other))):
             return None
         rows, fits = self.capacity.capacity_for_both(few[0].shape, most, many[0].shape, self._rows_of(first))
         costs = np.where(fits < 0, _IMPOSSIBLE, fits[:, :1] - fits)
@@ -597,15 +613,15 @@ class Planner:
         if cost_of_all >= _IMPOSSIBLE or fits[:, 0].sum() - cost_of_all < len(many):
             return None
         placed = list(zip(few, on, strict=True))
-        self._count_all(placed, 1)
+        self._count_all(placed, times=1)
         plan = self._place([many], partly=False)
         assert plan is not None, "half a gang is not placed"
         return plan | {pod.uid: self.name_of(row) for pod, row in placed}
 
-    def _take_at_once(self, rows: Mapping[Shape, Rows], in_sets: Sequence[InSets]) -> bool:
-        taken = self.affinity.are_together(in_sets) and self.capacity.take_at_once(rows)
+    def _allocate_at_once(self, rows: Mapping[Shape, Rows], in_sets: Sequence[InSets]) -> bool:
+        taken = self.affinity.are_together(in_sets) and self.capacity.allocate_at_once(rows)
         if taken:
-            self._journal.record(partial(self.capacity.take_rows, rows))
+            self._journal.record(partial(self.capacity.allocate_rows, rows))
             self._journal.apply(partial(self.affinity.count_in_sets, in_sets))
         return taken
 
@@ -614,7 +630,7 @@ class Planner:
         rows: dict[Shape, list[int]] = {}
         in_sets: list[tuple[PodRecord, int]] = []
         for pod, row in placed:
-            if self.affinity.is_seen(pod):
+            if self.affinity.is_related(pod):
                 self._count(pod, row, times)
                 continue
             if pod.pod_sets:
@@ -625,8 +641,8 @@ class Planner:
             self._journal.apply(partial(self.affinity.count_in_sets, numbers), times)
         by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         if by_shape:
-            self.capacity.take_rows(by_shape, times)
-            self._journal.record(partial(self.capacity.take_rows, by_shape), times)
+            self.capacity.allocate_rows(by_shape, times)
+            self._journal.record(partial(self.capacity.allocate_rows, by_shape), times)
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
         self._journal.apply(partial(self.capacity.allocate, pod.shape, row), times)

@@ -19,7 +19,7 @@ PLACES = "places"  # topic of reads of single nodes
 Similar = frozenset[object]  # the keys of NodeTests: equal for shapes that suit the same nodes
 
 
-class Left(NamedTuple):
+class FreeAmount(NamedTuple):
     """Free amount of a resource, to three digits, on all nodes that suit any of some shapes."""
 
     similar: Similar
@@ -31,12 +31,12 @@ def similar(shapes: Iterable[Shape]) -> Similar:
 
 
 class Totals:
-    """Totals of one cycle. `capacity` never changes; the cycle adds its counts to `pods` and `left`."""
+    """Totals of one cycle. `capacity` never changes; the cycle adds its counts to `pods` and `free_sums`."""
 
     def __init__(self, capacity: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
         self.capacity = capacity
         self.pods: dict[Shape, int] = {}  # pods of each shape that fit
-        self.left: dict[Similar, tuple[Sequence[Shape], Mapping[str, int]]] = {}
+        self.free_sums: dict[Similar, tuple[Sequence[Shape], Mapping[str, int]]] = {}
         """Free amounts on the nodes that suit any of these shapes."""
         self.changed: Sequence[Hashable] | None = None
         """Topics whose reads differ from those of the previous totals; None if all were counted again."""
@@ -57,31 +57,33 @@ class Totals:
             return None
         later, table = Totals(capacity, (), self._table.nodes), self._table.with_all(self.pods)
         later._table, later.is_fresh = table, False
-        then, now = self.capacity[rows], capacity[rows]
+        before, now = self.capacity[rows], capacity[rows]
         later.pods = dict(self.pods)
-        changes = table.count(rows, now) - table.count(rows, then) if len(rows) else np.zeros(0, np.int64)
+        changes = table.count(rows, now) - table.count(rows, before) if len(rows) else np.zeros(0, np.int64)
         indices = np.flatnonzero(changes).tolist()
         recounted = [shape for n in indices if (shape := table.shapes[n]) in self.pods]
-        later.pods.update((it, self.pods[it] + int(changes[table.number[it]])) for it in recounted)
-        later.left = dict(self.left)
-        for key, (shapes, amounts) in self.left.items() if len(rows) else ():
-            difference = np.maximum(now, 0) - np.maximum(then, 0)
-            later.left[key] = shapes, table.add(amounts, shapes, rows, difference)
-        later.changed = (*recounted, *later._changed_amounts(self), *(PLACES,) * bool(len(rows)))
+        later.pods.update((each, self.pods[each] + int(changes[table.number[each]])) for each in recounted)
+        later.free_sums = dict(self.free_sums)
+        for key, (shapes, amounts) in self.free_sums.items() if len(rows) else ():
+            difference = np.maximum(now, 0) - np.maximum(before, 0)
+            later.free_sums[key] = shapes, table.add(amounts, shapes, rows, difference)
+        places = (PLACES,) if len(rows) else ()
+        later.changed = (*recounted, *later._changed_amounts(self), *places)
         return later
 
     def _changed_amounts(self, before: "Totals") -> Iterator[Hashable]:
-        for key, (_, amounts) in self.left.items():
-            if amounts is not (then := before.left[key][1]):
+        """Yield the free amounts that differ from `before` in the three digits that messages show."""
+        for key, (_, amounts) in self.free_sums.items():
+            if amounts is not (amounts_before := before.free_sums[key][1]):
                 for name, amount in amounts.items():
-                    if three_digits(name, amount) != three_digits(name, then[name]):
-                        yield Left(key, name)
+                    if three_digits(name, amount) != three_digits(name, amounts_before[name]):
+                        yield FreeAmount(key, name)
 
     def with_topics(self, topics: Set[Hashable]) -> "Totals":
         """Return the totals without other topics."""
         later, suited = Totals(self.capacity, self._table.dimensions, self._table.nodes), _suited_by(topics)
         later.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
-        later.left = {key: known for key, known in self.left.items() if key in suited}
+        later.free_sums = {key: known for key, known in self.free_sums.items() if key in suited}
         return later
 
     def cover(self, topics: Iterable[Hashable]) -> bool:
@@ -90,11 +92,11 @@ class Totals:
         A sum that was read from a copy, before all assumed members were counted, is not among these.
         """
         shapes = (topic for topic in topics if isinstance(topic, Shape))
-        return _suited_by(topics) <= self.left.keys() and all(shape in self.pods for shape in shapes)
+        return _suited_by(topics) <= self.free_sums.keys() and all(shape in self.pods for shape in shapes)
 
 
 def _suited_by(topics: Iterable[Hashable]) -> Set[Similar]:
-    return {topic.similar for topic in topics if isinstance(topic, Left)}
+    return {topic.similar for topic in topics if isinstance(topic, FreeAmount)}
 
 
 class _ShapeTable:
@@ -106,12 +108,12 @@ class _ShapeTable:
         self.dimensions = tuple(dimensions)
         self.nodes = nodes
         self._columns = {name: column for column, name in enumerate(dimensions)}
-        self._asked = np.zeros((len(shapes), len(dimensions)), dtype=np.int64)
+        self._requests = np.zeros((len(shapes), len(dimensions)), dtype=np.int64)
         self._is_offered = np.ones(len(shapes), np.bool_)
         for row, shape in enumerate(shapes):
             self._is_offered[row] = shape.requests.keys() <= self._columns.keys()
             for name, amount in shape.requests.items() if self._is_offered[row] else ():
-                self._asked[row, self._columns[name]] = amount
+                self._requests[row, self._columns[name]] = amount
         kinds: dict[object, int] = {}  # shapes of a kind suit the same nodes
         self._kinds = np.array([kinds.setdefault(shape.suits.key, len(kinds)) for shape in shapes], np.intp)
         self._examples = [shapes[row] for row in np.unique(self._kinds, return_index=True)[1].tolist()]
@@ -125,18 +127,18 @@ class _ShapeTable:
         later = _ShapeTable((), self.dimensions, self.nodes)
         later.shapes = self.shapes + added.shapes
         later.number = {shape: number for number, shape in enumerate(later.shapes)}
-        later._asked = np.concatenate([self._asked, added._asked])
+        later._requests = np.concatenate([self._requests, added._requests])
         later._is_offered = np.concatenate([self._is_offered, added._is_offered])
         later._kinds = np.concatenate([self._kinds, added._kinds + len(self._examples)])
         later._examples = self._examples + added._examples
         return later
 
-    def count(self, rows: Rows, left: AmountRows) -> Rows:
-        """Return how many pods of each shape fit on `rows`, with the amounts `left` on them."""
-        asked, sums = self._asked, np.zeros(len(self.shapes), dtype=np.int64)
+    def count(self, rows: Rows, free: AmountRows) -> Rows:
+        """Return how many pods of each shape fit on `rows`, with the amounts `free` on them."""
+        requests, sums = self._requests, np.zeros(len(self.shapes), dtype=np.int64)
         masks = [self.nodes.suitable(shape) for shape in self._examples]
         for number, row in enumerate(rows.tolist()):
-            quotients = np.where(asked > 0, left[number] // np.maximum(asked, 1), _UNBOUNDED)
+            quotients = np.where(requests > 0, free[number] // np.maximum(requests, 1), _UNBOUNDED)
             fits = quotients.min(axis=1, initial=_UNBOUNDED)
             suits = np.array([mask[row] for mask in masks], np.bool_)[self._kinds]
             sums += np.where(self._is_offered & suits, np.maximum(fits, 0), 0)

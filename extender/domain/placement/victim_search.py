@@ -33,7 +33,7 @@ from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.wholeness import Missing
 
 _TRIALS, _EXCHANGES = 64, 16  # placements tried to spare units, and to replace units
-_LOOKS = 1024  # looks at units that might replace another one
+_MOST_COMPARED = 1024  # looks at units that might replace another one
 _NO_LOSS = Loss(0.0, 0.0, 0)
 
 
@@ -83,7 +83,7 @@ class Search:
         self._on_row: dict[int, EvictionUnitsOfRow] = {}
         self._picks = Picks(planner, shares, disruptions)
         self._rows: Mask | None = None  # rows of the domain in which victims are searched; None: all
-        self._is_over = False  # whether the group's own queue must free share first
+        self._must_free_share = False  # whether the group's own queue must free share first
         row = planner.nodes.row
         for eviction_unit in self._eviction_units:
             for node in eviction_unit.by_node:
@@ -109,7 +109,7 @@ class Search:
             self._picks = Picks(self._planner, self._shares, self._disruptions)
             if here is not None:
                 for pick in here.picks:
-                    self._picks.count(pick, -1)
+                    self._picks.count(pick, times=-1)
                 tier = max((pick.eviction_unit.tier for pick in here.picks), default=-1)
                 found.append((tier, self._shares.price(here.picks), number, here))
         if not found:
@@ -120,12 +120,13 @@ class Search:
         return cheapest
 
     def _find(self, wanted: Missing) -> Found | None:
-        is_particular = bool(wanted.pod_sets) or self._planner.affinity.any_particular(wanted)
-        other = self._planner.clone() if is_particular else None
-        self._is_over = not self._shares.suffices()
+        """Search step by step, and by trial if that fails and pods depend on each other."""
+        is_interdependent = bool(wanted.pod_sets) or self._planner.affinity.any_interdependent(wanted)
+        other = self._planner.clone() if is_interdependent else None
+        self._must_free_share = not self._shares.suffices()
         plan: dict[Uid, str] = {}
         batches = self._planner.batches(wanted.members)
-        has_parts = sum(it.is_required for it in wanted.pod_sets) > 1
+        has_parts = sum(pod_set.is_required for pod_set in wanted.pod_sets) > 1
         if not has_parts and all(self._place(batch, plan) for batch in batches) and self._free_share():
             self._fill_back(wanted)
             fewest = _spare_unneeded(self._planner, self._shares, self._picks, wanted, plan)
@@ -134,14 +135,14 @@ class Search:
         if other is None:
             return None
         for pick in self._picks.all:
-            self._picks.count(pick, -1)
+            self._picks.count(pick, times=-1)
         picks = Picks(other, self._shares, self._disruptions)
         with other.inside(self._rows):
             units = filter(self._is_near, self._eviction_units)
             trial = _find_by_trial(other, self._shares, units, picks, wanted)
         if trial is None:
             for pick in picks.all:
-                picks.count(pick, -1)
+                picks.count(pick, times=-1)
         return None if trial is None else Found(tuple(picks.all), trial)
 
     def _is_near(self, eviction_unit: EvictionUnit) -> bool:
@@ -151,14 +152,14 @@ class Search:
 
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
         """Find nodes for all of some equal members, and the units to evict there; return False if none."""
-        shape, left, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
-        if len(members) > 1 and affinity.is_particular(members[0]):  # the place of each limits the next
+        shape, waiting, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
+        if len(members) > 1 and affinity.is_interdependent(members[0]):  # the place of each limits the next
             return all(self._place([member], plan) for member in members)
         if not shape.requests.keys() <= self._columns.keys():
             return False
         suitable = self._suitable(members[0])
         rows = CheapestFirst(self._bounds(shape, suitable), self._shares.share)
-        while left and (known := rows.pop()) is not None:
+        while waiting and (known := rows.pop()) is not None:
             found = self._cost(shape, known.row)
             if found is None:
                 continue
@@ -168,19 +169,19 @@ class Search:
                 continue
             changed = self._picks.evict(picks) | {known.row}
             node = self._planner.name_of(known.row)
-            while left and self._planner.take_node(left[-1], node):  # up to its current capacity
-                plan[left.pop().uid] = node
+            while waiting and self._planner.allocate_on_node(waiting[-1], node):  # up to its current capacity
+                plan[waiting.pop().uid] = node
             for row in sorted(changed):  # rows whose costs may be lower now
                 if suitable[row]:
                     rows.push(no_cost(row))
-        return not left
+        return not waiting
 
     def _suitable(self, pod: PodRecord) -> Mask:
         """Return the rows that may take a pod once others are evicted."""
         suitable, affinity = self._planner.capacity.suitable(pod.shape), self._planner.affinity
         if self._rows is not None:
             suitable = suitable & self._rows
-        return suitable & affinity.admit(pod) if affinity.is_particular(pod) else suitable
+        return suitable & affinity.admit(pod) if affinity.is_interdependent(pod) else suitable
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
         """Yield lower bounds of the costs of rows: zero, or the first unit with the smallest loss there."""
@@ -190,7 +191,8 @@ class Search:
             if have_capacity[row]:
                 yield no_cost(row)
             elif units is not None:
-                eviction_unit, least = units.first(), units.least_left if self._picks.all else units.least
+                eviction_unit = units.first()
+                least = units.least_rest if self._picks.all else units.least
                 yield (
                     Cost(eviction_unit.tier, least, eviction_unit.queue, eviction_unit.last_first, row)
                     if eviction_unit
@@ -199,8 +201,8 @@ class Search:
 
     def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Pick]] | None:
         """Return the cost of one more member on a row; None if the row cannot hold it."""
-        left = self._planner.capacity.left[row]
-        short = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
+        free = self._planner.capacity.free[row]
+        short = ((name, n - int(free[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
         lacking = {name: n for name, n in short if n > 0}
         if not lacking:
             return no_cost(row), []
@@ -228,7 +230,7 @@ class Search:
         counted: list[Pick] = []
         node = self._planner.name_of(row)
         for eviction_unit in eviction_units:
-            pods = self._picks.left_of(eviction_unit, picks)
+            pods = self._picks.remaining_pods(eviction_unit, picks)
             freed = eviction_unit.freed_on(node, pods)
             if not any(name in freed for name in lacking):
                 continue
@@ -237,14 +239,14 @@ class Search:
                 continue
             picks.append(pick)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
-            if lacking or self._is_over:  # or the queue needs more share
+            if lacking or self._must_free_share:  # or the queue needs more share
                 self._picks.count(pick)
                 counted.append(pick)
             if not lacking:
                 break
-        others = int(self._is_over and not self._shares.suffices())  # units to evict anywhere, at least
+        others = int(self._must_free_share and not self._shares.suffices())  # further units, anywhere
         for pick in counted:
-            self._picks.count(pick, -1)
+            self._picks.count(pick, times=-1)
         if lacking:
             return None
         loss = self._shares.price(picks)
@@ -298,8 +300,8 @@ class Search:
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
         freed = _freed_for(self._planner, pick, wanted)
         lacks = {name: n - spare.get(name, 0) for name, n in freed.items() if name in names}
-        for eviction_unit in self._eviction_units[:_LOOKS]:
-            other = Pick(eviction_unit, picks.left_of(eviction_unit))
+        for eviction_unit in self._eviction_units[:_MOST_COMPARED]:
+            other = Pick(eviction_unit, picks.remaining_pods(eviction_unit))
             if other.pods and eviction_unit.tier <= pick.eviction_unit.tier:
                 suffices = all(other.requests.get(name, 0) >= n for name, n in lacks.items())
                 if suffices and self._shares.price([other]) < loss:
@@ -310,11 +312,11 @@ class Search:
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
         columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
         for pick in reversed(tuple(self._picks.all)):
-            if self._picks.is_needed_whole(pick) or any(map(self._planner.affinity.is_counted, pick.pods)):
+            if self._picks.is_evicted_whole(pick) or any(map(self._planner.affinity.is_counted, pick.pods)):
                 continue
             self._picks.put_back(pick)
             rows = [row for pod in pick.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
-            fits = (self._planner.capacity.left[np.ix_(rows, columns)] >= 0).all()
+            fits = (self._planner.capacity.free[np.ix_(rows, columns)] >= 0).all()
             if not (fits and self._shares.suffices()):
                 self._picks.evict([pick])
 
@@ -334,11 +336,13 @@ def _find_by_trial(
         picks: The units taken so far; it is extended.
         wanted: The members without a node.
     """
-    plan, step, left = None, 1, iter(eviction_units)
+    plan, step, remaining = None, 1, iter(eviction_units)
     while plan is None:
         taken = 0
-        while taken < step and (eviction_unit := next(left, None)) is not None:
+        for eviction_unit in remaining:
             taken += picks.take_rest(eviction_unit)
+            if taken >= step:
+                break
         if not taken:
             return None
         step *= 2
@@ -359,7 +363,7 @@ def _spare_unneeded(
         spare = planner.capacity.sum_for(wanted.shapes)
         freed = _freed_for(planner, pick, wanted).items()
         is_spare = all(n <= spare.get(name, 0) for name, n in freed if name in names)
-        if not (is_spare and trials) or picks.is_needed_whole(pick):
+        if not (is_spare and trials) or picks.is_evicted_whole(pick):
             continue
         trials -= 1
         planner.unplace(wanted.members, plan)
@@ -391,7 +395,7 @@ class _Turn(NamedTuple):
 
 def no_cost(row: int) -> Cost:
     """Return the cost of a row where nothing needs to be evicted."""
-    return Cost(-1, _NO_LOSS, "", (), row)
+    return Cost(tier=-1, loss=_NO_LOSS, queue="", last_first=(), row=row)
 
 
 class CheapestFirst:
@@ -416,6 +420,7 @@ class CheapestFirst:
             self._record(queue)
 
     def push(self, cost: Cost) -> None:
+        """Add a cost. The line of its queue may get a new first one."""
         line = self._lines.setdefault(cost.queue, [])
         heappush(line, cost)
         if line[0] is cost:
@@ -439,6 +444,7 @@ class CheapestFirst:
             heappush(self._turns, turn)
 
     def _turn(self, queue: str) -> _Turn | None:
+        """Return the turn of the first cost of a queue; None: the queue has no further one."""
         line = self._lines[queue]
         if not line:
             return None

@@ -56,11 +56,11 @@ class Division:
         self.demands = demands
         self.specified = Specified.empty(len(tree), len(names))
         self.takes_part: Mask = np.zeros(len(tree), dtype=np.bool_)
-        self.asked: PortionRows = np.zeros((len(tree), len(names)))
-        self.reserved: PortionRows = np.zeros_like(self.asked)
-        self.deserved: PortionRows = np.zeros_like(self.asked)
-        self.ceilings: PortionRows = np.zeros_like(self.asked)
-        self.potential: PortionRows = np.zeros_like(self.asked)  # ceilings without borrowing limits
+        self.requests: PortionRows = np.zeros((len(tree), len(names)))
+        self.reserved: PortionRows = np.zeros_like(self.requests)
+        self.deserved: PortionRows = np.zeros_like(self.requests)
+        self.ceilings: PortionRows = np.zeros_like(self.requests)
+        self.potential: PortionRows = np.zeros_like(self.requests)  # ceilings without borrowing limits
         self._built: list[Share | None] = [None] * len(tree)
 
     @classmethod
@@ -76,7 +76,7 @@ class Division:
             return before
         later = cls(before.tree, before.names, total, demands)
         later.specified = before.specified.copy()
-        for name in ("takes_part", "asked", "reserved", "deserved", "ceilings", "potential"):
+        for name in ("takes_part", "requests", "reserved", "deserved", "ceilings", "potential"):
             setattr(later, name, getattr(before, name).copy())
         later._work_out(changed)
         same = later.takes_part == before.takes_part
@@ -104,8 +104,9 @@ class Division:
         given = self.specified.given.copy()
         for level in reversed(self.tree.levels):
             inner = [node for node in level.tolist() if self.tree.has_children(node)]
-            rows, of = self.tree.children(np.array(inner, dtype=np.intp)) if inner else (level[:0], level[:0])
-            below = sums_by_parent(given[rows], of, len(inner))
+            none = level[:0]
+            rows, parent_index = self.tree.children(np.array(inner, np.intp)) if inner else (none, none)
+            below = sums_by_parent(given[rows], parent_index, len(inner))
             given[inner] = np.where(given[inner] > 0, given[inner], below)
         return given
 
@@ -126,12 +127,12 @@ class Division:
             if not inner:
                 continue
             parents = np.array(inner, dtype=np.intp)
-            rows, of = self.tree.children(parents)
+            rows, parent_index = self.tree.children(parents)
             named = given[rows] * self.takes_part[rows]
             weights = np.where(self.takes_part[rows] & (named <= 0), self.specified.weights[rows], 0.0)
-            left = np.maximum(parts[parents] - np.bincount(of, named, len(parents)), 0.0)
-            sums = np.maximum(np.bincount(of, weights, len(parents)), 1.0)
-            parts[rows] = np.where(named > 0, named, (left / sums)[of] * weights)
+            left = np.maximum(parts[parents] - np.bincount(parent_index, named, len(parents)), 0.0)
+            sums = np.maximum(np.bincount(parent_index, weights, len(parents)), 1.0)
+            parts[rows] = np.where(named > 0, named, (left / sums)[parent_index] * weights)
         return parts
 
     def unmet(self) -> dict[str, Resources]:
@@ -147,10 +148,10 @@ class Division:
             parents = np.array([n for n in level.tolist() if self.tree.has_children(n)], dtype=np.intp)
             if not len(parents):
                 continue
-            rows, of = self.tree.children(parents)
-            sums = sums_by_parent(self.reserved[rows], of, len(parents))
+            rows, parent_index = self.tree.children(parents)
+            sums = sums_by_parent(self.reserved[rows], parent_index, len(parents))
             parts = np.divide(met[parents], sums, out=np.ones_like(sums), where=sums > met[parents])
-            met[rows] *= parts[of]
+            met[rows] *= parts[parent_index]
         unmet: dict[str, Resources] = {}
         for node in np.flatnonzero(np.any(self.specified.reserved > met + EPSILON, axis=1)).tolist():
             amounts = zip(self.names, self.specified.reserved[node].tolist(), met[node].tolist(), strict=True)
@@ -177,9 +178,9 @@ class Division:
         """Compute the rows. `changed`: queues whose demands are not yet in the rows."""
         dirty: Mask = np.zeros(len(self.tree), dtype=np.bool_)
         for name in changed:
-            node, seat = self.tree.node[name], self.tree.seat[name]
-            self.specified.set(node, seat, self.demands[name], self.names)
-            dirty[[node, seat]] = True
+            node, leaf = self.tree.node[name], self.tree.leaf[name]
+            self.specified.set(node, leaf, self.demands[name], self.names)
+            dirty[[node, leaf]] = True
         # From the leaves up, recording changed nodes. A child asks its parent for at most its limit, and at
         # least its reserved amounts.
         specified = self.specified
@@ -187,17 +188,17 @@ class Division:
             nodes = level[dirty[level]]
             inner = np.array([self.tree.has_children(node) for node in nodes.tolist()], dtype=np.bool_)
             leaves, parents = nodes[~inner], nodes[inner]
-            self.asked[leaves] = specified.requests[leaves]
+            self.requests[leaves] = specified.requests[leaves]
             self.takes_part[leaves] = specified.groups[leaves]
             self.reserved[leaves] = specified.reserved[leaves]
             if len(parents):
-                rows, of = self.tree.children(parents)
+                rows, parent_index = self.tree.children(parents)
                 reserved = self.reserved[rows]
-                asked = np.maximum(np.minimum(self.asked[rows], specified.limits[rows]), reserved)
-                asked = np.where(self.takes_part[rows][:, None], asked, reserved)
-                self.asked[parents] = sums_by_parent(asked, of, len(parents))
-                self.takes_part[parents] = np.bincount(of, self.takes_part[rows], len(parents)) > 0
-                sums = sums_by_parent(reserved, of, len(parents))
+                requests = np.maximum(np.minimum(self.requests[rows], specified.limits[rows]), reserved)
+                requests = np.where(self.takes_part[rows][:, None], requests, reserved)
+                self.requests[parents] = sums_by_parent(requests, parent_index, len(parents))
+                self.takes_part[parents] = np.bincount(parent_index, self.takes_part[rows], len(parents)) > 0
+                sums = sums_by_parent(reserved, parent_index, len(parents))
                 self.reserved[parents] = np.maximum(specified.reserved[parents], sums)
             if level[0] != TOP:
                 dirty[[self.tree.parents[node] for node in nodes.tolist()]] = True
@@ -208,50 +209,52 @@ class Division:
         put_row(self.ceilings, TOP, self.total, self.names)
         self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.effective_limits(TOP))
         self.potential[TOP] = self.ceilings[TOP]
-        own = np.minimum(self.asked[TOP], self.ceilings[TOP])
+        own = np.minimum(self.requests[TOP], self.ceilings[TOP])
         self.deserved[TOP] = np.maximum(own, self.reserved[TOP])
         for level in self.tree.levels:
             inner = [node for node in level[dirty[level]].tolist() if self.tree.has_children(node)]
             if not inner:
                 continue
             parents = np.array(inner, dtype=np.intp)
-            rows, of = self.tree.children(parents)
+            rows, parent_index = self.tree.children(parents)
             specified, reserved, takes_part = self.specified, self.reserved[rows], self.takes_part[rows]
-            may_hold = self._limits_of_children(self.ceilings[parents], rows, of)
-            most = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.asked[rows])
+            may_hold = self._limits_of_children(self.ceilings[parents], rows, parent_index)
+            most = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.requests[rows])
             weights, given = specified.weights[rows], specified.given[rows]
-            siblings = Siblings(of, weights, self.asked[rows], most, reserved, given)
+            siblings = Siblings(parent_index, weights, self.requests[rows], most, reserved, given)
             # At the top, the limit of root is divided; below, what the parents deserve. Amounts reserved for
             # queues that take no part are left out.
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
-            idle = sums_by_parent(np.where(takes_part[:, None], 0.0, reserved), of, len(parents))
+            idle = sums_by_parent(np.where(takes_part[:, None], 0.0, reserved), parent_index, len(parents))
             shares = np.zeros_like(most)
             shares[takes_part] = divide_level(np.maximum(capacity - idle, 0.0), siblings.select(takes_part))
             ceilings = np.minimum(may_hold, shares + specified.borrowing[rows])
-            potential = self._limits_of_children(self.potential[parents], rows, of)
+            potential = self._limits_of_children(self.potential[parents], rows, parent_index)
             now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
             for before, after in now:
                 dirty[rows] |= np.any(before[rows] != after, axis=1)
                 before[rows] = after
 
-    def _limits_of_children(self, most: PortionRows, rows: Nodes, of: Nodes) -> PortionRows:
+    def _limits_of_children(self, most: PortionRows, rows: Nodes, parent_index: Nodes) -> PortionRows:
         """Return the ceilings of children, given the ceilings `most` of their parents.
 
         A child's ceiling is the part that is not reserved for siblings, within its own limits.
         """
         reserved = self.reserved[rows]
-        unclaimed = np.maximum(most - sums_by_parent(reserved, of, len(most)), 0.0)
-        below: PortionRows = np.minimum(unclaimed[of] + reserved, self.specified.effective_limits(rows))
-        return below
+        unclaimed = np.maximum(most - sums_by_parent(reserved, parent_index, len(most)), 0.0)
+        own_limits = self.specified.effective_limits(rows)
+        ceilings: PortionRows = np.minimum(unclaimed[parent_index] + reserved, own_limits)
+        return ceilings
 
 
 def _changed_queues(before: Division, total: Resources, demands: Demands) -> list[str] | None:
     """Return the queues whose demands changed; None where the rows are not the same any more."""
-    then = before.demands
-    if total != before.total or not have_same_keys(demands, then):
+    demands_before = before.demands
+    if total != before.total or not have_same_keys(demands, demands_before):
         return None
-    changed = [name for name in changed_keys(demands, then) if demands[name] != then[name]]
-    rows = ((demands[name], then[name]) for name in changed)
+    names = changed_keys(demands, demands_before)
+    changed = [name for name in names if demands[name] != demands_before[name]]
+    rows = ((demands[name], demands_before[name]) for name in changed)
     has_other_rows = any(
         now.parent != was.parent or now.guarantee.keys() != was.guarantee.keys() for now, was in rows
     )
@@ -261,9 +264,9 @@ def _changed_queues(before: Division, total: Resources, demands: Demands) -> lis
 class Siblings(msgspec.Struct, eq=False):
     """Queues among which something is divided, a row each: those of one parent are next to each other."""
 
-    of: Nodes  # position of its parent among the parents
+    parent_index: Nodes  # position of its parent among the parents
     weights: Portion
-    asked: PortionRows
+    requests: PortionRows
     most: PortionRows  # requests, limited to their ceilings
     guarantees: PortionRows
     given: PortionRows
@@ -276,15 +279,16 @@ def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     """Return the share of each sibling in its parent's amounts: `capacity`, a row for each parent."""
     # Specified deserved amounts come first, limited to request and ceiling. If their sum is too large, each
     # gets the same part.
-    of, wanted = siblings.of, np.minimum(siblings.given, siblings.asked)
+    parent_index, wanted = siblings.parent_index, np.minimum(siblings.given, siblings.requests)
     named = np.minimum(wanted, siblings.most)
-    first = _level(capacity, of, np.zeros_like(named), wanted, siblings.guarantees, named)
-    return _level(capacity, of, np.minimum(first, named), siblings.weights[:, None], first, siblings.most)
+    first = _level(capacity, parent_index, np.zeros_like(named), wanted, siblings.guarantees, named)
+    start, speed = np.minimum(first, named), siblings.weights[:, None]
+    return _level(capacity, parent_index, start, speed, first, siblings.most)
 
 
 def _level(
     capacity: PortionRows,
-    of: Nodes,
+    parent_index: Nodes,
     start: PortionRows,
     speed: PortionRows,
     least: PortionRows,
@@ -300,15 +304,15 @@ def _level(
     for _ in range(_MOST_ITERATIONS):
         if not free.any():
             break
-        speeds = sums_by_parent(np.where(free, speed, 0.0), of, len(capacity))
-        left = capacity - sums_by_parent(np.where(free, start, shares), of, len(capacity))
+        speeds = sums_by_parent(np.where(free, speed, 0.0), parent_index, len(capacity))
+        left = capacity - sums_by_parent(np.where(free, start, shares), parent_index, len(capacity))
         level = np.divide(left, speeds, out=np.zeros_like(left), where=speeds > 0)
-        risen = start + level[of] * speed
+        risen = start + level[parent_index] * speed
         shares = np.where(free, np.clip(risen, least, most), shares)
         # Where lower bounds add more than upper bounds remove, the level can only fall, and siblings at their
         # lower bound stay there. Otherwise it can only rise.
         added = np.where(free, shares - risen, 0.0)
-        balance = sums_by_parent(added, of, len(capacity))[of]
+        balance = sums_by_parent(added, parent_index, len(capacity))[parent_index]
         free &= (balance != 0) & (np.sign(added) != np.sign(balance))
     return shares
 
@@ -342,7 +346,7 @@ class Holdings:
         later._division, later.own = division, own
         for queue in changed_keys(own, self.own):
             if own[queue] != self.own[queue]:
-                later.add(queue, self.own[queue], -1)
+                later.add(queue, self.own[queue], times=-1)
                 later.add(queue, own[queue])
         return later
 
@@ -373,7 +377,7 @@ class Holdings:
         """Return the amounts held, and those reserved for queues below it."""
         return self._filled[node]
 
-    def taken_above(self, node: int, more: Resources) -> Resources:
+    def beyond_reservation(self, node: int, more: Resources) -> Resources:
         """Return the part of `more` beyond a node's reservation, which its parent has to provide."""
         reserved, filled = self.reserved(node), self._filled[node]
         if not reserved:
@@ -395,16 +399,16 @@ class Holdings:
         """Return how much of a resource is reserved for a node and not held."""
         return max(self.reserved(node).get(name, 0) - self._filled[node].get(name, 0), 0)
 
-    def add(self, queue: str, asked: Resources, times: int = 1) -> None:
+    def add(self, queue: str, requests: Resources, times: int = 1) -> None:
         """Add amounts, multiplied by `times`, to the allocation of a queue; negative: subtract."""
         path = self._division.tree.path(queue)
-        more: Resources = {name: amount * times for name, amount in asked.items()}
+        more: Resources = {name: amount * times for name, amount in requests.items()}
         for node in path:
             self._held[node] = _sum(self._held[node], more)
         if self._filled is self._held:
             return
         for node in path:
-            above = self.taken_above(node, more)
+            above = self.beyond_reservation(node, more)
             self._filled[node] = _sum(self._filled[node], more)
             more = above
 
@@ -415,7 +419,7 @@ def summed_up(
     """Return by node the sum over a queue and those below it; `reserved_at` gives a node's minimum."""
     sums: list[dict[str, int]] = [{} for _ in tree.queues]
     for queue, amounts in own.items():
-        sums[tree.seat[queue]].update(amounts)
+        sums[tree.leaf[queue]].update(amounts)
     for node in range(len(tree) - 1, TOP, -1):  # children have higher numbers
         reserved = reserved_at(node)
         add(sums[tree.parents[node]], largest(sums[node], reserved) if reserved else sums[node])

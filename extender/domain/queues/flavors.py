@@ -50,8 +50,8 @@ class Flavor(msgspec.Struct, frozen=True):
         """Return why pods of these shapes never get the flavor, for messages; empty if they may."""
         if self.is_missing:
             return f"ResourceFlavor {self.shared} does not exist"
-        asked = {shape.constraints.tolerations for shape in shapes} if self.taints else ()
-        repels = (it for it in self.taints if not all(is_tolerated(it, tolerations) for tolerations in asked))
+        pods = {shape.constraints.tolerations for shape in shapes} if self.taints else ()
+        repels = (taint for taint in self.taints if not all(is_tolerated(taint, pod) for pod in pods))
         return next((f"pods do not tolerate its taint {taint_text(taint)}" for taint in repels), "")
 
 
@@ -77,8 +77,8 @@ def resolve(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> t
         return flavors
     found = [known.get(flavor.shared) for flavor in flavors]
     own = (dict(flavor.nodes.labels) if not flavor.shared else None for flavor in flavors)
-    parts = parts_of([it.labels if it else labels for it, labels in zip(found, own, strict=True)])
-    taints = [it.taints if it else () for it in found]
+    parts = parts_of([node.labels if node else labels for node, labels in zip(found, own, strict=True)])
+    taints = [node.taints if node else () for node in found]
     return tuple(
         replace(flavor, nodes=part, taints=repels)
         for flavor, part, repels in zip(flavors, parts, taints, strict=True)
@@ -241,7 +241,7 @@ class PoolRows:
                 or pool.nodes in parts
                 or any((own & self._rows[pool.nodes]).any() for own in rows)
             )
-        asked: dict[str, int] = {}
+        counted: dict[str, int] = {}
         for pool in self._within[parts]:
-            add(asked, pool.count(amounts))
-        return asked
+            add(counted, pool.count(amounts))
+        return counted

@@ -38,12 +38,13 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
         return self.queue or self.key
 
     @property
-    def is_shut(self) -> bool:
+    def is_closed(self) -> bool:
         """Return whether no group of the LocalQueue may start."""
         return not self.exists or bool(self.fault or self.stop_policy)
 
 
 def local_queue_record(local: LocalQueue) -> LocalQueueRecord:
+    """Return the record of a LocalQueue."""
     meta, spec = local.metadata, local.spec
     fault = stop_policy_fault(spec.stop_policy) or ("" if spec.queue else "spec.queue names no queue")
     return LocalQueueRecord(
@@ -52,7 +53,7 @@ def local_queue_record(local: LocalQueue) -> LocalQueueRecord:
         queue=spec.queue,
         stop_policy="" if spec.stop_policy == STOP_NONE else spec.stop_policy,
         uid=meta.uid,
-        fault=fault and f"LocalQueue {meta.namespace}/{meta.name}: {fault}",
+        fault=f"LocalQueue {meta.namespace}/{meta.name}: {fault}" if fault else "",
     )
 
 
@@ -119,7 +120,7 @@ def activity_of(local: LocalQueueRecord, queue: QueueInfo, namespace_allowed: bo
     if not namespace_allowed:
         return Activity("NamespaceNotAllowed", not_selected(name, local.namespace))
     policies = {f"queue {name}": queue.record.stop_policy, "this LocalQueue": local.stop_policy}
-    for whose, policy in policies.items():
+    for owner, policy in policies.items():
         if policy:
-            return Activity("Stopped", f"spec.stopPolicy of {whose} is {policy}")
+            return Activity("Stopped", f"spec.stopPolicy of {owner} is {policy}")
     return Activity(READY, f"groups enter queue {name}")

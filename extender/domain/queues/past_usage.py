@@ -25,7 +25,7 @@ _ROUNDED_OFF = 1e-9  # part of the cluster: rounding errors of sums
 _MOST = 100  # users and namespaces in a queue's status
 
 
-class UsedBy(NamedTuple):
+class UsageKey(NamedTuple):
     """Key of usage: a queue, or a user or namespace in it."""
 
     queue: str
@@ -45,7 +45,7 @@ class HeldAmounts(NamedTuple):
 
 class PastUsage(msgspec.Struct, frozen=True, eq=False):
     at: float = 0.0  # in seconds since 1970
-    parts: Mapping[UsedBy, float] = {}  # parts of the cluster, in the dominant resource
+    parts: Mapping[UsageKey, float] = {}  # parts of the cluster, in the dominant resource
     queues: Mapping[str, float] = {}  # the parts of all groups of each queue together
     shown_at: float = 0.0
     shown: Mapping[str, QueueUsage] = {}  # usage by queue, as in its status
@@ -58,7 +58,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         """Return whether the next sample is due, or the clock was set back."""
         return now >= self.due_at(half_life) or now < self.at
 
-    def after(self, now: float, half_life: float, held: Mapping[UsedBy, float]) -> "PastUsage":
+    def after(self, now: float, half_life: float, held: Mapping[UsageKey, float]) -> "PastUsage":
         """Return the usage with a new sample: what was `held` on average since the last one."""
         decay = 0.5 ** (max(now - self.at, 0.0) / half_life)
         both = {holder: self.parts.get(holder, 0.0) * decay for holder in {**self.parts, **held}}
@@ -72,13 +72,13 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
     def restored(self, queue: str, written: QueueUsage, half_life: float) -> "PastUsage":
         """Return the usage with that of a queue's status, if the queue has none yet."""
         try:
-            since = (self.at - seconds_of(written.at)) / half_life
+            half_lives = (self.at - seconds_of(written.at)) / half_life
         except (ValueError, OverflowError):
             return self
-        decay = 0.5 ** max(since, -1.0)  # a negative age: another replica's later write, or a wrong clock
-        parts = {UsedBy(queue): written.share * decay}
-        parts |= {UsedBy(queue, user=each.name): each.share * decay for each in written.users or ()}
-        parts |= {UsedBy(queue, namespace=each.name): each.share * decay for each in written.namespaces or ()}
+        decay = 0.5 ** max(half_lives, -1.0)  # negative: another replica's later write, or a wrong clock
+        parts = {UsageKey(queue): written.share * decay}
+        parts |= {UsageKey(queue, user=each.name): each.share * decay for each in written.users or ()}
+        parts |= {UsageKey(queue, namespace=n.name): n.share * decay for n in written.namespaces or ()}
         parts = {**self.parts, **parts}
         return PastUsage(self.at, parts, _by_queue(parts), self.shown_at, {**self.shown, queue: written})
 
@@ -93,18 +93,20 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
                 namespaces[holder.queue].append((part, holder.namespace))
         at = timestamp_at(self.at)
         return {
-            queue: QueueUsage(at, _rounded(part), *(_largest_parts(of[queue]) for of in (users, namespaces)))
+            queue: QueueUsage(
+                at, _rounded(part), _largest_parts(users[queue]), _largest_parts(namespaces[queue])
+            )
             for (queue, user, namespace), part in self.parts.items()
             if not (user or namespace)
         }
 
     def submitter_usage(self, queue: str, user: str, namespace: str) -> float:
         """Return the usage of a user or, where that is not known, of the namespace."""
-        holder = UsedBy(queue, user=user) if user else UsedBy(queue, namespace=namespace)
+        holder = UsageKey(queue, user=user) if user else UsageKey(queue, namespace=namespace)
         return self.parts.get(holder, 0.0)
 
 
-def _by_queue(parts: Mapping[UsedBy, float]) -> Mapping[str, float]:
+def _by_queue(parts: Mapping[UsageKey, float]) -> Mapping[str, float]:
     return {holder.queue: part for holder, part in parts.items() if not (holder.user or holder.namespace)}
 
 
@@ -121,14 +123,14 @@ def _largest_parts(named: Iterable[tuple[float, str]]) -> list[UsedPart]:
     return [UsedPart(name, _rounded(part)) for part, name in sorted(named, reverse=True)[:_MOST]]
 
 
-def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsedBy, float]:
+def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsageKey, float]:
     """Return the part of the cluster that one group holds, in its dominant resource."""
     queue, user, namespace, amounts, _ = holding
     parts = (amount / total[name] for name, amount in amounts.items() if total.get(name) and name != PODS)
     if not (part := max(parts, default=0.0)):
         return {}
-    users = (UsedBy(queue, user=user),) if user else ()
-    return dict.fromkeys((UsedBy(queue), UsedBy(queue, namespace=namespace), *users), part)
+    users = (UsageKey(queue, user=user),) if user else ()
+    return dict.fromkeys((UsageKey(queue), UsageKey(queue, namespace=namespace), *users), part)
 
 
 class UsageMeter:
@@ -146,16 +148,16 @@ class UsageMeter:
         self._holdings: dict[GroupKey, HeldAmounts] = {}  # by group
         self._written: dict[str, str] = {}  # by queue the timestamp of the status that was read at first
         self._total: Resources | None = None  # total of the cluster; None: not known yet
-        self._held: dict[UsedBy, float] = {}
+        self._held: dict[UsageKey, float] = {}
         # Amounts that changed since the last sample times the seconds without them, by holder.
-        self._late: defaultdict[UsedBy, float] = defaultdict(float)
+        self._corrections: defaultdict[UsageKey, float] = defaultdict(float)
 
     def record_holdings(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
         """Record the amounts that groups hold from now on; None: nothing."""
         for key, holding in holdings.items():
             if holding != (before := self._holdings.get(key)):
-                self._add(before, now, -1)
-                self._add(holding, now, 1)
+                self._add(before, now, times=-1)
+                self._add(holding, now, times=1)
                 if before is None and holding is not None and holding.since:
                     self._make_up(holding, now)
                 if holding is None:
@@ -165,7 +167,7 @@ class UsageMeter:
 
     def restore(self, queue: str, written: QueueUsage | None) -> None:
         """Restore the usage in the status of a queue, unless some is known already."""
-        if self.half_life and written is not None and UsedBy(queue) not in self.past.parts:
+        if self.half_life and written is not None and UsageKey(queue) not in self.past.parts:
             self.past = self.past.restored(queue, written, self.half_life)
             self._written[queue] = written.at
 
@@ -182,14 +184,14 @@ class UsageMeter:
         """Take a sample: averages since the last one. `total`: what all nodes offer."""
         seconds = now - self.past.at
         held = dict(self._held) if seconds > 0 else {}
-        for holder, late in self._late.items() if seconds > 0 else ():
-            held[holder] = max(held.get(holder, 0.0) - late / seconds, 0.0)
+        for holder, correction in self._corrections.items() if seconds > 0 else ():
+            held[holder] = max(held.get(holder, 0.0) - correction / seconds, 0.0)
         self.past = self.past.after(now, self.half_life, held)
-        self._late.clear()
+        self._corrections.clear()
         if total != self._total:
             self._total, self._held = total, {}
             for holding in self._holdings.values():
-                self._add(holding, now, 1)
+                self._add(holding, now, times=1)
 
     def _make_up(self, holding: HeldAmounts, now: float) -> None:
         """Count the usage of a group before this process saw it.
@@ -204,12 +206,13 @@ class UsageMeter:
         if now - since > self.half_life / _INSTANTS:
             used = (1.0 - 0.5 ** ((now - since) / self.half_life)) * self.half_life / log(2.0)
             for holder, part in parts_of(holding, self._total or {}).items():
-                self._late[holder] -= part * used
+                self._corrections[holder] -= part * used
 
     def _add(self, holding: HeldAmounts | None, now: float, times: int) -> None:
+        """Add to what is held from now on; a correction accounts for the time since the last sample."""
         for holder, part in parts_of(holding, self._total or {}).items() if holding is not None else ():
             held = self._held.get(holder, 0.0) + times * part
-            self._late[holder] += times * part * max(now - self.past.at, 0.0)
+            self._corrections[holder] += times * part * max(now - self.past.at, 0.0)
             if held < _ROUNDED_OFF:
                 self._held.pop(holder, None)
             else:

@@ -92,7 +92,7 @@ class QuotaAmounts(NamedTuple):
         return offered(self.capability)
 
     @property
-    def promised(self) -> dict[str, int]:
+    def guaranteed(self) -> dict[str, int]:
         return offered(self.guarantee)
 
 
@@ -110,7 +110,7 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
     if faults:
         return QuotaAmounts(faults=tuple(sorted(faults)))
     return QuotaAmounts(
-        {**high, **{name: some for name, some in _ALMOST_NONE.items() if offered(high).get(name, 1) <= 0}},
+        {**high, **{name: least for name, least in _ALMOST_NONE.items() if offered(high).get(name, 1) <= 0}},
         {name: amount for name, amount in low.items() if offered({name: amount})[name] > 0},
         None if jobs is None else min(at_most(jobs), _MOST_GROUPS),
     )

@@ -83,6 +83,7 @@ def _queue(
     namespaces: Iterable[str],
     unreadable: bool,
 ) -> QuotaQueue:
+    """Return the queue of a quota. `named`: the name of the quota, from which that of the queue is made."""
     return QuotaQueue(
         name=queue_name(named),
         source=source,
@@ -95,11 +96,6 @@ def _queue(
     )
 
 
-# An ElasticQuotaTree, node by node: parents before their children. The root of the tree becomes a queue
-# directly below Muster's root, so that its max limits the whole tree. Its min beyond the guarantees of its
-# nodes is the size of the tree, often that of the cluster, and is reserved for no queue. If a node cannot be
-# read, its descendants have no queues either.
-
 TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
 
 
@@ -109,12 +105,18 @@ class _Place(msgspec.Struct):
     queue: str = ROOT_QUEUE
     depth: int = 0  # levels below Muster's root
     limits: Mapping[str, tuple[int, str]] = {}  # by resource: the nearest max above, and the node that has it
-    left: dict[str, int] | None = None  # None: no parent limits it
+    unassigned: dict[str, int] | None = None  # None: no parent limits it
     unreadable: bool = False
 
 
 class TreeReader:
-    """Reader of a tree. `found`: the queues in order; `max_depth`: levels of queues below Muster's root."""
+    """Reader of an ElasticQuotaTree, node by node: parents before their children.
+
+    The root of the tree becomes a queue directly below Muster's root, so that its max limits the whole tree.
+    Its min beyond the guarantees of its nodes is the size of the tree, often that of the cluster, and is
+    reserved for no queue. If a node cannot be read, its descendants have no queues either. `found`: the
+    queues in order; `max_depth`: levels of queues below Muster's root.
+    """
 
     def __init__(self, tree: ElasticQuotaTree, max_depth: int) -> None:
         self.source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
@@ -132,6 +134,16 @@ class TreeReader:
             self.found[0] = replace(root, guarantee=guarantee)  # sum of the nodes directly below
 
     def _read(self, raw: msgspec.Raw, path: str, place: _Place) -> None:
+        """Read a node and those below it; report their faults.
+
+        A node without a readable name of its own, or too deep, is left out with its descendants. If its
+        amounts have a fault, it and its descendants count as unreadable.
+
+        Args:
+            raw: The node.
+            path: Its place in the object, for messages.
+            place: Its parent and the amounts that it inherits.
+        """
         node = self._node(raw, path)
         if node is None:
             return
@@ -153,10 +165,10 @@ class TreeReader:
             entering = set()
         self.found.append(_queue(node.name, place.queue, self.source, amounts, entering, unreadable))
         limits = {**place.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
-        promised: dict[str, int] | None = amounts.promised
+        guaranteed: dict[str, int] | None = amounts.guaranteed
         if place.queue == ROOT_QUEUE and not node.min:  # the size of the tree is then its max, if it has one
-            promised = amounts.largest or None
-        below = _Place(queue, place.depth + 1, limits, promised, unreadable)
+            guaranteed = amounts.largest or None
+        below = _Place(queue, place.depth + 1, limits, guaranteed, unreadable)
         for number, child in enumerate(node.children or ()):
             self._read(child, f"{path}.children[{number}]", below)
 
@@ -191,20 +203,17 @@ def _excess_amounts(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str,
             )
             yield f"max[{name}]", text
             return
-    if place.left is None:
+    if place.unassigned is None:
         return
-    for name, asked in amounts.promised.items():
-        left = place.left.get(name, 0)
-        if asked > left:
-            text = f"invalid value {show(name, asked)}: the min of its parent leaves {show(name, left)} to it"
+    for name, amount in amounts.guaranteed.items():
+        unassigned = place.unassigned.get(name, 0)
+        if amount > unassigned:
+            value = f"invalid value {show(name, amount)}"
+            text = f"{value}: the min of its parent leaves {show(name, unassigned)} to it"
             yield f"min[{name}]", text
             return
-    add(place.left, amounts.promised, times=-1)
+    add(place.unassigned, amounts.guaranteed, times=-1)
 
-
-# All quotas together: of two that claim the same name or namespace, the first counts. Trees come first, then
-# ElasticQuotas, then ResourceQuotas; of one kind, the oldest. ResourceQuotas of a namespace that a tree
-# covers are no fault, and make no queue.
 
 Review = Callable[[str, Callable[[], object]], bool]
 _NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
@@ -224,7 +233,10 @@ class _Object(Protocol):
 
 
 def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> QuotaPlan:
-    """Return the queues that quotas ask for.
+    """Return the queues that quotas ask for; of two that claim the same name or namespace, the first counts.
+
+    Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the oldest. ResourceQuotas of a
+    namespace that a tree covers are no fault, and make no queue.
 
     Args:
         quotas: The quotas to read.
@@ -274,6 +286,7 @@ class _Plan:
             self._unsure.add(str(source))
 
     def read_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> Found:
+        """Return the queues and faults of an ElasticQuotaTree, which counts only in one namespace."""
         if source.namespace != SYSTEM_NAMESPACE:
             why = f"invalid value {source.namespace}: must be {SYSTEM_NAMESPACE}, where trees are read"
             return iter([QuotaFault(source, "metadata.namespace", why)])
@@ -283,6 +296,7 @@ class _Plan:
         return iter([*read.faults, *read.found])
 
     def _add(self, found: Found) -> None:
+        """Add the queues of one source. The first claim of a name or namespace counts."""
         for item in found:
             if isinstance(item, QuotaFault):
                 self._faults.append(item)

@@ -21,7 +21,7 @@ from extender.api.objects.queues import (
 )
 from extender.api.units import BadQuantity, Quantity, as_seconds, at_most
 from extender.domain.model.records import GroupKey
-from extender.domain.model.resources import Resources, asked, offered
+from extender.domain.model.resources import Resources, offered, requested_amounts
 from extender.domain.model.selectors import Labels, selects
 from extender.domain.queues.flavors import Flavor, flavors_of
 
@@ -181,7 +181,7 @@ def _honoured(written: list[str] | None) -> frozenset[str] | None:
 
 
 def _patience(written: Quantity | None) -> float:
-    """Return the factor, to three decimals. Raises BadQuantity."""
+    """Return the factor of spec.preemption.patience, to three decimals. Raises BadQuantity."""
     patience = 1.0 if written is None else at_most(written, 1000) / 1000
     if not 0.0 <= patience <= MOST_PATIENCE:
         raise BadQuantity(f"spec.preemption.patience is {written}: must be 0 to {MOST_PATIENCE}")
@@ -208,7 +208,7 @@ def duration_of(text: str, default: D) -> float | D:
         return default
 
 
-class LosingTo(NamedTuple):
+class ReclaimKey(NamedTuple):
     """Queue that lost capacity by a reclaim, and the namespace that got it.
 
     Unused reclaims of one namespace do not count against others.
@@ -265,7 +265,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False  # metadata.deletionTimestamp is set: finalizers keep it for a while
     flagged: bool = False  # it was open when its parent was closed, by its annotation
     last_command: str = ""  # the UID of the Command that it executed last, by its annotation
-    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # the last reclaims of this queue
+    reclaimed: Mapping[ReclaimKey, Reclaimed] = {}  # the last reclaims of this queue
     fault: str = ""  # fault of its spec, for users; empty if valid
 
 
@@ -287,7 +287,7 @@ def queue_record(queue: Queue, rename: Rename = lambda amounts: amounts) -> Queu
             guarantee=offered(spec.guarantee.resource) if spec.guarantee else {},
             borrowing_limit=limit_of("borrowingLimit", spec.borrowing_limit),
             lending_limit=limit_of("lendingLimit", spec.lending_limit),
-            default_request=asked(spec.default_request),
+            default_request=requested_amounts(spec.default_request),
             preemption=preemption_of(spec.preemption),
             flavors=flavors_of(spec.flavors or ()),
             namespace_selector=read_selector(spec.namespace_selector),
@@ -297,6 +297,7 @@ def queue_record(queue: Queue, rename: Rename = lambda amounts: amounts) -> Queu
 
 
 def _with_names(spec: QueueSpec, rename: Rename) -> QueueSpec:
+    """Return a spec with its resources renamed."""
     fields = ("capability", "deserved", "borrowing_limit", "lending_limit", "default_request")
     amounts = {name: rename(given) for name in fields if (given := getattr(spec, name)) is not None}
     guarantee = spec.guarantee and Guarantee(rename(spec.guarantee.resource or {}))
@@ -308,6 +309,7 @@ def _with_names(spec: QueueSpec, rename: Rename) -> QueueSpec:
 
 
 def _without_quantities(queue: Queue) -> QueueRecord:
+    """Return the record of a queue without its amounts, which may be invalid."""
     meta, spec = queue.metadata, queue.spec
     annotations, fault = meta.annotations or {}, policy_fault(spec)
     return QueueRecord(
@@ -336,11 +338,11 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         deleting=bool(meta.deletion_timestamp),
         flagged=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         reclaimed={
-            LosingTo(each.queue, each.group.partition("/")[0]): Reclaimed(
+            ReclaimKey(each.queue, each.group.partition("/")[0]): Reclaimed(
                 GroupKey(each.group), each.at, each.in_vain, each.unused
             )
             for each in queue.status.reclaimed or ()
         },
         last_command=annotations.get(keys.LAST_COMMAND, ""),
-        fault=fault and f"queue {meta.name}: {fault}",
+        fault=f"queue {meta.name}: {fault}" if fault else "",
     )

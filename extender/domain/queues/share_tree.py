@@ -50,10 +50,10 @@ def put_row(
     rows[row] = [amounts.get(name, otherwise) for name in names] if amounts else otherwise
 
 
-def sums_by_parent(rows: PortionRows, of: Nodes, parents: int) -> PortionRows:
+def sums_by_parent(rows: PortionRows, parent_index: Nodes, parents: int) -> PortionRows:
     """Return the sum of the rows of each parent."""
     columns = rows.shape[1]
-    cells = (of[:, None] * columns + np.arange(columns)).ravel()
+    cells = (parent_index[:, None] * columns + np.arange(columns)).ravel()
     sums = np.bincount(cells, rows.ravel(), parents * columns)
     return sums.astype(np.float64).reshape(parents, columns)
 
@@ -70,18 +70,18 @@ class ShareTree:
         self.queues: list[str] = []  # the queue of each node
         self.parents: list[int] = []  # the node above each; that of root is itself
         self.node: dict[str, int] = {}  # the node of a queue
-        self.seat: dict[str, int] = {}  # the node at which a queue's own groups count
+        self.leaf: dict[str, int] = {}  # the node at which a queue's own groups count
         self.levels: list[Nodes] = []  # the nodes of each level, from root on
         self._first: list[int] = []
         self._end: list[int] = []
         self._paths: dict[str, list[int]] = {}
         # By name; every queue is reached from root.
         below = _grouped(parents)
-        reached, left = {ROOT_QUEUE}, [ROOT_QUEUE]
-        while left:
-            more = below.get(left.pop(), ())
+        reached, unvisited = {ROOT_QUEUE}, [ROOT_QUEUE]
+        while unvisited:
+            more = below.get(unvisited.pop(), ())
             reached.update(more)
-            left += more
+            unvisited += more
         lost = parents.keys() - reached
         if lost:
             below = _grouped({**parents, **dict.fromkeys(lost, ROOT_QUEUE)})
@@ -103,14 +103,14 @@ class ShareTree:
     def has_children(self, node: int) -> bool:
         return self._end[node] > self._first[node]
 
-    def is_seat(self, node: int) -> bool:
+    def is_extra_leaf(self, node: int) -> bool:
         """Return whether a node stands for the own groups of a queue that has others below it."""
         return self.node[self.queues[node]] != node
 
     def path(self, queue: str) -> list[int]:
         """Return the rows from the seat of a queue up to root."""
         if queue not in self._paths:
-            self._paths[queue] = self._up(self.seat[queue])
+            self._paths[queue] = self._up(self.leaf[queue])
         return self._paths[queue]
 
     def parent_of(self, queue: str) -> str:
@@ -129,18 +129,20 @@ class ShareTree:
         return path
 
     def _add(self, queue: str, parent: int) -> int:
+        """Add a node of a queue; return its number. The last one of a queue is its leaf."""
         node = len(self.queues)
         self.queues.append(queue)
         self.parents.append(parent)
         self._first.append(0)
         self._end.append(0)
-        self.seat[queue] = node
+        self.leaf[queue] = node
         self.node.setdefault(queue, node)
         return node
 
     def _add_children(self, node: int, below: Mapping[str, Sequence[str]]) -> list[int]:
+        """Add a leaf for the queue's own groups, and a node for each child; return these nodes."""
         queue = self.queues[node]
-        names = () if self.is_seat(node) else below.get(queue, ())
+        names = () if self.is_extra_leaf(node) else below.get(queue, ())
         if not names and node != TOP:
             return []
         added = [self._add(name, node) for name in (queue, *names)]
@@ -149,11 +151,12 @@ class ShareTree:
 
 
 def _grouped(parents: Mapping[str, str]) -> dict[str, list[str]]:
-    below: defaultdict[str, list[str]] = defaultdict(list)
+    """Return the names of each queue's children, in order; queues without an existing parent are root's."""
+    children: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(parents):
         if name != ROOT_QUEUE:
-            below[parents[name] if parents[name] in parents else ROOT_QUEUE].append(name)
-    return below
+            children[parents[name] if parents[name] in parents else ROOT_QUEUE].append(name)
+    return children
 
 
 Portions = Mapping[str, float]  # amounts by resource; not whole numbers, since a division makes fractions
@@ -205,6 +208,7 @@ class Specified(msgspec.Struct, eq=False):
 
     @classmethod
     def empty(cls, nodes: int, resources: int) -> "Specified":
+        """Return the specification of nodes without requests, limits and guarantees."""
         shape = (nodes, resources)
         return cls(
             requests=np.zeros(shape),
@@ -225,9 +229,10 @@ class Specified(msgspec.Struct, eq=False):
         factors: PortionRows = self.limits[nodes] * self.oversell[nodes][..., None]
         return factors
 
-    def set(self, node: int, seat: int, demand: QueueDemand, names: Sequence[str]) -> None:
-        put_row(self.requests, seat, demand.request, names)
-        self.groups[seat] = demand.groups
+    def set(self, node: int, leaf: int, demand: QueueDemand, names: Sequence[str]) -> None:
+        """Set the specification of a queue: what it requests at its leaf, the rest at its node."""
+        put_row(self.requests, leaf, demand.request, names)
+        self.groups[leaf] = demand.groups
         self.weights[node] = demand.weight
         put_row(self.limits, node, limits_of(demand), names, inf)
         put_row(self.reserved, node, reserved_for(demand), names)
@@ -248,21 +253,21 @@ def share(allocated: Resources, deserved: Portions) -> float:
     return max(ratios, default=1.0 if any(allocated.values()) else 0.0)
 
 
-def excess(asked: Resources, allocated: Resources, limit: Portions) -> str:
-    """Return a sentence on how `asked` on top of `allocated` exceeds `limit`; empty when it does not."""
+def excess(requests: Resources, allocated: Resources, limit: Portions) -> str:
+    """Return a sentence on how `requests` on top of `allocated` exceeds `limit`; empty when it does not."""
     return ", ".join(
-        f"{name}: {show(name, allocated.get(name, 0))} held + {show(name, asked[name])} asked"
+        f"{name}: {show(name, allocated.get(name, 0))} held + {show(name, requests[name])} asked"
         f" > {show(name, limit.get(name, 0))}"
-        for name in exceeded_dimensions(asked, allocated, limit)
+        for name in exceeded_dimensions(requests, allocated, limit)
     )
 
 
 def exceeded_dimensions(
-    asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
+    requests: Resources, held: Resources, limit: Portions, ignored: frozenset[str] = frozenset()
 ) -> list[str]:
     """Return the requested dimensions in which `limit` would be exceeded."""
     return [
         name
-        for name, amount in asked.items()
-        if amount > 0 and name not in but and allocated.get(name, 0) + amount > limit.get(name, 0.0) + EPSILON
+        for name, amount in requests.items()
+        if amount > 0 and name not in ignored and held.get(name, 0) + amount > limit.get(name, 0.0) + EPSILON
     ]

@@ -35,7 +35,7 @@ class QueueAction(StrEnum):
         return QueueState.OPEN if self is QueueAction.OPEN else QueueState.CLOSED
 
 
-class Mark(StrEnum):
+class AnnotationStep(StrEnum):
     """Step for the closed-by-parent annotation of a queue."""
 
     KEEP = "keep"
@@ -55,24 +55,24 @@ def desired_state(queue: QueueRecord) -> QueueState:
     if queue.deleting:
         return QueueState.CLOSED
     if queue.spec_state:
-        wished = read_state(queue.spec_state)
-        return wished if wished in (QueueState.OPEN, QueueState.CLOSED) else QueueState.UNKNOWN
+        desired = read_state(queue.spec_state)
+        return desired if desired in (QueueState.OPEN, QueueState.CLOSED) else QueueState.UNKNOWN
     if queue.flagged:
         return QueueState.OPEN
     stored = read_state(queue.status_state) or QueueState.UNKNOWN
     return QueueState.CLOSED if stored is QueueState.CLOSING else stored
 
 
-def state_of(wished: QueueState, has_groups: bool, held_shut: bool = False) -> QueueState:
+def state_of(desired: QueueState, has_groups: bool, is_closed_above: bool = False) -> QueueState:
     """Return the state to publish.
 
     Args:
-        wished: The state that spec.state or a Command asks for.
+        desired: The state that spec.state or a Command asks for.
         has_groups: Whether the queue has groups, in any phase.
-        held_shut: The queue has the closed-by-parent annotation, and its parent is shut.
+        is_closed_above: The queue has the closed-by-parent annotation, and its parent is closed.
     """
-    if wished is QueueState.UNKNOWN or (wished is QueueState.OPEN and not held_shut):
-        return wished
+    if desired is QueueState.UNKNOWN or (desired is QueueState.OPEN and not is_closed_above):
+        return desired
     return QueueState.CLOSING if has_groups else QueueState.CLOSED
 
 
@@ -88,9 +88,9 @@ def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
         parent = queues.get(above)
         if parent is None or above in below:
             return ""
-        if (wished := desired_state(parent)) is QueueState.CLOSED:
+        if (desired := desired_state(parent)) is QueueState.CLOSED:
             return above
-        if wished is not QueueState.OPEN or not parent.flagged:
+        if desired is not QueueState.OPEN or not parent.flagged:
             return ""
         name = above
 
@@ -100,27 +100,20 @@ def parent_of(name: str, queue: QueueRecord) -> str:
     return "" if name == ROOT_QUEUE else queue.parent or ROOT_QUEUE
 
 
-def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
+def annotation_step(queue: QueueRecord, below_closed: bool) -> AnnotationStep:
     """Return the step for the closed-by-parent annotation.
 
-    `below_shut`: an ancestor is closed. The annotation is removed once it has no effect: if the queue is
+    `below_closed`: an ancestor is closed. The annotation is removed once it has no effect: if the queue is
     to be closed, or if no ancestor is closed and spec.state or the status says that the queue is open.
     """
-    wished = desired_state(queue)
+    desired = desired_state(queue)
     if not queue.flagged:
-        return Mark.PUT if below_shut and wished is QueueState.OPEN else Mark.KEEP
+        return AnnotationStep.PUT if below_closed and desired is QueueState.OPEN else AnnotationStep.KEEP
     settled = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
-    if wished is QueueState.CLOSED or (not below_shut and settled):
-        return Mark.TAKE
-    return Mark.KEEP
+    if desired is QueueState.CLOSED or (not below_closed and settled):
+        return AnnotationStep.TAKE
+    return AnnotationStep.KEEP
 
-
-# Commands of `bus.volcano.sh`: users create them to open or close a queue.
-#
-# A Command is executed once, even if Muster is stopped halfway: one write to the queue records the new
-# state and the UID of the Command, and then the Command is deleted. Commands for one queue are executed in
-# the order of their creation. An invalid Command is refused and deleted, since no other controller would
-# delete it. Commands for other kinds are left to their controllers.
 
 _QUEUE_GROUP = "scheduling.volcano.sh/"
 
@@ -171,6 +164,7 @@ def command_record(command: Command) -> CommandRecord | None:
 
 
 def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord]:
+    """Return the first Command of each queue: they are executed in the order of their creation."""
     heads: dict[str, CommandRecord] = {}
     for command in sorted(commands, key=lambda command: (command.created, command.version, command.name)):
         heads.setdefault(command.queue, command)
@@ -178,7 +172,12 @@ def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord
 
 
 def review(command: CommandRecord, queue: QueueRecord | None) -> CommandReview:
-    """Return the step for a Command and its target queue."""
+    """Return the step for a Command of `bus.volcano.sh`, which a user creates to open or close a queue.
+
+    A Command is executed once, even if Muster is stopped halfway: one write to the queue records the new
+    state and the UID of the Command, and then the Command is deleted. An invalid Command is refused and
+    deleted, since no other controller would delete it.
+    """
     if command.action not in {*QueueAction}:
         return _refuse(f"action is {command.action!r}: must be {' or '.join(QueueAction)}")
     state = QueueAction(command.action).spec_state

@@ -15,11 +15,11 @@ from extender.domain.model.resources import PODS, Resources
 from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools, SharedFlavor, resolve
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.states import (
-    Mark,
+    AnnotationStep,
     QueueState,
+    annotation_step,
     closed_above,
     desired_state,
-    mark_of,
     parent_of,
     state_of,
 )
@@ -36,7 +36,7 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
     requested: Resources  # `allocated`, and the requests of waiting entitled groups
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
-    mark: Mark = Mark.KEEP  # step for the closed-by-parent annotation
+    mark: AnnotationStep = AnnotationStep.KEEP  # step for the closed-by-parent annotation
     fault: str = ""  # its own fault or that of its place in the tree, for users; empty if valid
     protection: Protection = Protection()  # of its pods: its own, or that of the nearest queue above
     flavors: tuple[Flavor, ...] = ()  # its own, or those of the nearest queue above it that has some
@@ -133,6 +133,15 @@ class Queues:
         requested: Resources,
         by_pool: Mapping[str, Resources] = MappingProxyType({}),
     ) -> QueueInfo:
+        """Return a queue as the decisions of a cycle see it.
+
+        Args:
+            name: The queue, which may not exist.
+            groups: The number of its groups.
+            allocated: What they hold.
+            requested: What they hold or ask for.
+            by_pool: What they hold of each flavor.
+        """
         record = self.get(name)
         above = closed_above(name, self.records) if name in self.records else ""
         if name in self.records and name not in self._faults:  # a fault only changes with the tree
@@ -146,7 +155,7 @@ class Queues:
             requested=allocated if record and record.stop_policy else requested,
             wish=desired_state(record or QueueRecord(name)),
             closed_above=above,
-            mark=mark_of(record or QueueRecord(name), bool(above)),
+            mark=annotation_step(record or QueueRecord(name), bool(above)),
             fault=self._faults.get(name, ""),
             protection=self._protection_of(name),
             flavors=self.flavors_of(name),
@@ -172,7 +181,7 @@ class Queues:
         self.shared_flavors.pop(name, None)
         if flavor is not None:
             self.shared_flavors[name] = flavor
-        named = [it for it in self.records.values() if any(name == each.shared for each in it.flavors)]
+        named = [queue for queue in self.records.values() if name in {each.shared for each in queue.flavors}]
         return {queue for record in named for queue in self.put(record)}
 
     @property
@@ -212,8 +221,8 @@ class Queues:
             name = parent_of(name, record)
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
-        held_shut = record.flagged and bool(closed_above(record.name, self.records))
-        return state_of(desired_state(record), has_groups, held_shut)
+        is_closed_above = record.flagged and bool(closed_above(record.name, self.records))
+        return state_of(desired_state(record), has_groups, is_closed_above)
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
         """Update the tree and the UIDs for a queue that is new, has changed or is gone."""
@@ -232,11 +241,11 @@ class Queues:
 
     def _with_relatives(self, name: str) -> set[str]:
         """Return a queue and all queues below it."""
-        found, left = {name}, [name]
-        while left:
-            below = self._children.get(left.pop(), set()) - found
+        found, unvisited = {name}, [name]
+        while unvisited:
+            below = self._children.get(unvisited.pop(), set()) - found
             found |= below
-            left += below
+            unvisited += below
         return found
 
 
@@ -306,7 +315,7 @@ class Orphan(msgspec.Struct, frozen=True):
     queue_uid: str
 
 
-class TakenInGroups:
+class AdmittedGroups:
     """Groups by the UID of the queue that took them in, as recorded on them.
 
     A queue with groups is protected from deletion; if it is deleted nevertheless, its groups are, too. A
@@ -314,25 +323,25 @@ class TakenInGroups:
     """
 
     def __init__(self) -> None:
-        self._of: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)  # by the queue's UID
+        self._by_queue_uid: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)
 
     def record(self, before: GroupRecord | None, now: GroupRecord | None) -> None:
         """Record a changed, new (`before` is None) or removed (`now` is None) group."""
         if before is not None and before.queue_uid:
-            self._of[before.queue_uid].pop(before.key, None)
-            if not self._of[before.queue_uid]:
-                del self._of[before.queue_uid]
+            self._by_queue_uid[before.queue_uid].pop(before.key, None)
+            if not self._by_queue_uid[before.queue_uid]:
+                del self._by_queue_uid[before.queue_uid]
         if now is not None and now.queue_uid:
-            self._of[now.queue_uid][now.key] = now
+            self._by_queue_uid[now.queue_uid][now.key] = now
 
     def any_of(self, queue_uid: str) -> bool:
         """Return whether this queue admitted any group, by the groups' records."""
-        return queue_uid in self._of
+        return queue_uid in self._by_queue_uid
 
-    def left_by(self, existing: Set[str]) -> list[GroupRecord]:
+    def of_missing_queues(self, existing: Set[str]) -> list[GroupRecord]:
         """Return the groups of all queues whose UID is not in `existing`."""
-        gone = sorted(self._of.keys() - existing)
-        return [record for uid in gone for record in self._of[uid].values()]
+        gone = sorted(self._by_queue_uid.keys() - existing)
+        return [record for uid in gone for record in self._by_queue_uid[uid].values()]
 
 
 def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
@@ -343,8 +352,8 @@ def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     below: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(parents, reverse=True):
         below[parents[name] if parents[name] in parents else ""].append(name)
-    left = [(name, 0) for name in below[""]]
-    while left:
-        name, depth = left.pop()
+    unvisited = [(name, 0) for name in below[""]]
+    while unvisited:
+        name, depth = unvisited.pop()
         yield name, depth
-        left += [(child, depth + 1) for child in below.get(name, ())]
+        unvisited += [(child, depth + 1) for child in below.get(name, ())]

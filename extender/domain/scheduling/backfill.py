@@ -60,7 +60,7 @@ class Forecast:
         wanted = self._cycle.budget.flavors.settled_members(group)
 
         def is_below(instant: float) -> bool:
-            return self.headroom.is_there(group, wanted, instant)
+            return self.headroom.has_headroom(group, wanted, instant)
 
         found = earliest(planner, self._departures, wanted, now, is_below)
         if found is None:
@@ -72,17 +72,17 @@ class Forecast:
         requests = missing(group).requests
         return Reservation(now, nodes, requests, known, known, now + stay, expected, below)
 
-    def put_off(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
-        """Return the reservation with the new time of its nodes and headroom; None: never free."""
+    def rescheduled(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
+        """Return the reservation with the time at which its nodes and headroom become free; None: never."""
         wanted = self._cycle.budget.flavors.settled_members(group)
-        if (asked := self._reserved_requests(reservation, wanted)) is None:
+        if (rows_and_needs := self._reserved_requests(reservation, wanted)) is None:
             return None
-        rows, needs = asked
+        rows, needs = rows_and_needs
         departures = self._departures_from(reservation)
 
         def is_free(instant: float) -> bool:
             has_capacity = bool((self._free_after(departures, instant, rows) >= needs).all())
-            return has_capacity and self.headroom.is_there(group, wanted, instant)
+            return has_capacity and self.headroom.has_headroom(group, wanted, instant)
 
         instants = sorted(
             {self._cycle.snapshot.now, *departures.instants, *self.headroom.instants(group, wanted)}
@@ -95,14 +95,14 @@ class Forecast:
         known = None if is_guess else at
         return replace(reservation, starts_at=known, expected=self._cycle.snapshot.timestamp(known))
 
-    def is_as_expected(self, reservation: Reservation, group: GroupInfo) -> bool:
+    def still_fits(self, reservation: Reservation, group: GroupInfo) -> bool:
         """Return whether the members still fit on the reserved nodes, with headroom, at the start."""
         wanted = self._cycle.budget.flavors.settled_members(group)
-        if (asked := self._reserved_requests(reservation, wanted)) is None:
+        if (rows_and_needs := self._reserved_requests(reservation, wanted)) is None:
             return False
-        rows, needs = asked
+        rows, needs = rows_and_needs
         has_capacity = bool((self.free_at_start(reservation, rows) >= needs).all())
-        return has_capacity and self.headroom.is_there(group, wanted, start_of(reservation))
+        return has_capacity and self.headroom.has_headroom(group, wanted, start_of(reservation))
 
     def _reserved_requests(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
         """Return the reserved rows, and what the members need there.
@@ -114,7 +114,7 @@ class Forecast:
             return None
         rows, capacity = self.rows(reservation, wanted), self._cycle.budget.planner.capacity
         suit = all(capacity.are_suitable(shape, of_shape) for shape, of_shape in rows.items())
-        return capacity.asked_on(rows) if suit else None
+        return capacity.requests_on(rows) if suit else None
 
     def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
         """Return the rows of the reserved nodes by shape, one for each of the members."""
@@ -130,13 +130,13 @@ class Forecast:
 
     def _free_after(self, departures: Departures, instant: float, rows: Rows) -> AmountRows:
         capacity = self._cycle.budget.planner.capacity
-        free = np.asarray(capacity.left[rows] + departures.freed_on(rows, capacity, instant))
+        free = np.asarray(capacity.free[rows] + departures.freed_on(rows, capacity, instant))
         return free if self._reserved is None else free - self._reserved[rows]
 
     def reserve(self, rows: Rows, amounts: AmountRows) -> None:
         """Reserve future capacity for one group: the forecasts of later reservations lack it."""
         if self._reserved is None:
-            self._reserved = np.zeros_like(self._cycle.budget.planner.capacity.left)
+            self._reserved = np.zeros_like(self._cycle.budget.planner.capacity.free)
         self._reserved[rows] += amounts
 
     def _departures_from(self, reservation: Reservation) -> Departures:
@@ -149,8 +149,8 @@ class Forecast:
     @cached_property
     def _departures_from_reserved_nodes(self) -> tuple[Set[str], Departures]:
         """Return the nodes of all reservations with which the cycle began, and the departures from them."""
-        groups = self._cycle.snapshot.groups.values()
-        nodes = {name for group in groups if (it := group.start.reservation) for name in it.nodes.values()}
+        reservations = (group.start.reservation for group in self._cycle.snapshot.groups.values())
+        nodes = set(chain.from_iterable(each.nodes.values() for each in reservations if each))
         return nodes, Departures(self._holders_on(nodes), self.times, self._cycle.snapshot.nodes)
 
     @cached_property
@@ -191,7 +191,7 @@ class ReservedCapacity(msgspec.Struct, eq=False):
     reservation: Reservation
     rows: Rows
     needs: AmountRows  # amounts that the group will need on these rows
-    reserved: AmountRows  # amounts that others cannot use there now
+    amounts: AmountRows  # amounts that others cannot use there now
     headroom: Need  # headroom that the group will need
     binds: bool  # whether it binds all queues, or only those above their shares
 
@@ -223,14 +223,14 @@ class Backfill:
         """
         cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
         wanted, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
-        rows, needs = planner.capacity.asked_on(forecast.rows(reservation, wanted))
-        left = np.maximum(planner.capacity.left[rows], 0)
+        rows, needs = planner.capacity.requests_on(forecast.rows(reservation, wanted))
+        free = np.maximum(planner.capacity.free[rows], 0)
         is_known = start is not None and not cycle.is_due(start)
-        then = forecast.free_at_start(reservation, rows) if is_known else left
-        reserved = np.where(needs > 0, np.maximum(left - np.maximum(then - needs, 0), 0), 0)
+        free_at_start = forecast.free_at_start(reservation, rows) if is_known else free
+        reserved = np.where(needs > 0, np.maximum(free - np.maximum(free_at_start - needs, 0), 0), 0)
         if start is None and not suffices(cycle.budget, group, wanted):
             reserved = np.zeros_like(reserved)
-        planner.take_amounts(rows, reserved)
+        planner.allocate_amounts(rows, reserved)
         forecast.reserve(rows, needs - reserved)
         headroom = forecast.headroom.reserve(group, wanted, start)
         self._reserved[group.key] = ReservedCapacity(
@@ -240,8 +240,8 @@ class Backfill:
     def end(self, group: GroupInfo) -> None:
         """End the reservation of a group that starts: its unused rest is free."""
         if (reserved := self._reserved.pop(group.key, None)) is not None:
-            self._cycle.budget.planner.take_amounts(reserved.rows, reserved.reserved, -1)
-            reserve(self._cycle.budget, reserved.headroom.reserved, -1)
+            self._cycle.budget.planner.allocate_amounts(reserved.rows, reserved.amounts, times=-1)
+            reserve(self._cycle.budget, reserved.headroom.reserved, times=-1)
 
     def may_pass(self, group: GroupInfo, lends: bool) -> list[ReservedCapacity]:
         """Return the reservations that a group may pass.
@@ -251,27 +251,27 @@ class Backfill:
         `lends`: whether the group is above its share.
         """
         passed: list[ReservedCapacity] = []
-        for held_capacity in self._reserved.values():
-            if self._ends_before(group, held_capacity):
-                passed.append(held_capacity)
-            elif held_capacity.group.queue != group.queue:
-                if not (lends or held_capacity.binds) or self._has_turn_before(group, held_capacity):
-                    passed.append(held_capacity)
-            elif not held_capacity.reservation.is_promised and self._is_ahead(group, held_capacity.group):
-                passed.append(held_capacity)
+        for reserved in self._reserved.values():
+            if self._ends_before(group, reserved):
+                passed.append(reserved)
+            elif reserved.group.queue != group.queue:
+                if not (lends or reserved.binds) or self._has_turn_before(group, reserved):
+                    passed.append(reserved)
+            elif not reserved.reservation.is_promised and self._is_ahead(group, reserved.group):
+                passed.append(reserved)
         return passed
 
     def _is_ahead(self, group: GroupInfo, other: GroupInfo) -> bool:
         return self._rank(group) < self._rank(other)
 
-    def _ends_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
+    def _ends_before(self, group: GroupInfo, reserved: ReservedCapacity) -> bool:
         """Return whether a group that starts now ends before the start of the reservation."""
-        cycle, now, until = self._cycle, self._cycle.snapshot.now, held_capacity.reservation.passable_until
+        cycle, now, until = self._cycle, self._cycle.snapshot.now, reserved.reservation.passable_until
         seconds = self.forecast.times.run_time_of(group)
         end = now + (FAR * cycle.limits.capacity_reserved if seconds is None else seconds)
         if until is None or end > until:
             return False
-        cycle.look_again_at(nextafter(now + until - end, inf))
+        cycle.request_cycle_at(nextafter(now + until - end, inf))
         return True
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
@@ -279,30 +279,27 @@ class Backfill:
 
         Only reservations that begin after the end of the group give capacity to it.
         """
-        if held_capacities := [
-            held_capacity
-            for held_capacity in self._reserved.values()
-            if self._ends_before(group, held_capacity)
-        ]:
+        passed = [reserved for reserved in self._reserved.values() if self._ends_before(group, reserved)]
+        if passed:
             budget = self._cycle.budget
             budget.free_plan(group, plan)
             budget.running.add(group, -len(plan))
-            with self.given_back(held_capacities):
+            with self.given_back(passed):
                 budget.reserve(group, plan)
                 budget.running.add(group, len(plan))
 
-    def _has_turn_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
+    def _has_turn_before(self, group: GroupInfo, reserved: ReservedCapacity) -> bool:
         """Return whether the group's queue has its turn before the queue of a reservation without a promise.
 
         Otherwise reservations would, over time, give their queue more than its part.
         """
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
-        return not held_capacity.reservation.is_promised and is_ahead(
-            shares, queues, group.queue, held_capacity.group.queue
+        return not reserved.reservation.is_promised and is_ahead(
+            shares, queues, group.queue, reserved.group.queue
         )
 
-    def given_back(self, held_capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
-        return _given_back(self._cycle.budget, held_capacities, self._given_back)
+    def given_back(self, reserved_capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
+        return _given_back(self._cycle.budget, reserved_capacities, self._given_back)
 
     def blocked_by(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that keep members from starting, as text.
@@ -312,23 +309,23 @@ class Backfill:
         at_ceiling = reason is Reason.QUEUE_CEILING
         if not (self._has_headroom(group, wanted) if at_ceiling else self._has_capacity(wanted)):
             return ""
-        if self._reported[0] != (whose := tuple(self._reserved)):
+        if self._reported[0] != (owners := tuple(self._reserved)):
             holders = (
                 f"{reserved.group.display_name}: {reserved.reservation.text}"
                 for reserved in self._reserved.values()
             )
-            self._reported = whose, "; ".join(holders)
+            self._reported = owners, "; ".join(holders)
         return self._reported[1]
 
     def _has_headroom(self, group: GroupInfo, wanted: Missing) -> bool:
         """Return whether members would have headroom without reservations."""
         checkpoint = self._cycle.journal.checkpoint()
         for reserved in self._reserved.values():
-            reserve(self._cycle.budget, reserved.headroom.reserved, -1)
+            reserve(self._cycle.budget, reserved.headroom.reserved, times=-1)
         budget = self._cycle.budget
         is_within = (
-            not budget.shares.above_ceiling(group.queue, it)
-            for it in budget.flavors.requests_by_assignment(group)
+            not budget.shares.above_ceiling(group.queue, requests)
+            for requests in budget.flavors.requests_by_assignment(group)
         )
         has_some = suffices(budget, group, wanted) and any(is_within)
         self._cycle.journal.roll_back(checkpoint)
@@ -337,53 +334,50 @@ class Backfill:
     def _has_capacity(self, wanted: Missing) -> bool:
         """Return whether members would fit without reservations."""
         planner, known = self._cycle.budget.planner, self._fits_without
-        is_particular = planner.affinity.any_particular(wanted)
-        if not is_particular and known.get(wanted.signature) is False:
+        is_interdependent = planner.affinity.any_interdependent(wanted)
+        if not is_interdependent and known.get(wanted.signature) is False:
             return False  # capacity only shrinks in a cycle
         now = planner.capacity.known
         if self._free is None or not self._free[0].belongs_with(now):  # computed again after allocations
-            self._fits_without = known = {it: fits for it, fits in known.items() if not fits}
+            self._fits_without = known = {signature: fits for signature, fits in known.items() if not fits}
             self._free = now, planner.clone()
             for reserved in self._reserved.values():
-                self._free[1].take_amounts(reserved.rows, reserved.reserved, -1)
-        if is_particular or wanted.signature not in known:
+                self._free[1].allocate_amounts(reserved.rows, reserved.amounts, times=-1)
+        if is_interdependent or wanted.signature not in known:
             known[wanted.signature] = self._free[1].could_place(wanted)
         return known[wanted.signature]
 
 
 @contextmanager
 def _given_back(
-    budget: Budget, held_capacities: Collection[ReservedCapacity], known: GivenBackCounts
+    budget: Budget, reserved_capacities: Collection[ReservedCapacity], known: GivenBackCounts
 ) -> Iterator[None]:
-    """Free reserved capacity during the block; what is allocated there is reserved no more.
+    """Free reserved capacity during the block; capacity that the block allocates is no longer reserved.
 
-    `known`: cached counts for such blocks.
+    `known`: cached counts outside and inside such blocks, by the groups of the capacity.
     """
-    planner, whose = budget.planner, frozenset(held_capacity.group.key for held_capacity in held_capacities)
-    capacity, outside = planner.capacity, planner.capacity.known
-    for held_capacity in held_capacities:
-        planner.take_amounts(held_capacity.rows, held_capacity.reserved, -1)
-        reserve(budget, held_capacity.headroom.reserved, -1)
-    if whose in known and known[whose][0].belongs_with(outside):
-        capacity.restore(known[whose][1])
-    inside = capacity.known
-    before = [
-        (capacity.left[held_capacity.rows], left_for(budget, held_capacity.group))
-        for held_capacity in held_capacities
-    ]
+    planner, groups = budget.planner, frozenset(reserved.group.key for reserved in reserved_capacities)
+    capacity, counts_outside = planner.capacity, planner.capacity.known
+    for reserved in reserved_capacities:
+        planner.allocate_amounts(reserved.rows, reserved.amounts, times=-1)
+        reserve(budget, reserved.headroom.reserved, times=-1)
+    if groups in known:
+        known_outside, known_inside = known[groups]
+        if known_outside.belongs_with(counts_outside):
+            capacity.restore(known_inside)
+    counts_inside = capacity.known
+    before = [(capacity.free[each.rows], left_for(budget, each.group)) for each in reserved_capacities]
     try:
         yield
-        for held_capacity, (left, headroom) in zip(held_capacities, before, strict=True):
-            used = np.maximum(left - capacity.left[held_capacity.rows], 0)
-            held_capacity.reserved = np.maximum(held_capacity.reserved - used, 0)
-            held_capacity.headroom = held_capacity.headroom.after(
-                headroom, left_for(budget, held_capacity.group)
-            )
+        for reserved, (free, headroom) in zip(reserved_capacities, before, strict=True):
+            used = np.maximum(free - capacity.free[reserved.rows], 0)
+            reserved.amounts = np.maximum(reserved.amounts - used, 0)
+            reserved.headroom = reserved.headroom.after(headroom, left_for(budget, reserved.group))
     finally:
-        is_as_before = capacity.known.belongs_with(inside)
-        for held_capacity in held_capacities:
-            planner.take_amounts(held_capacity.rows, held_capacity.reserved)
-            reserve(budget, held_capacity.headroom.reserved)
+        is_as_before = capacity.known.belongs_with(counts_inside)
+        for reserved in reserved_capacities:
+            planner.allocate_amounts(reserved.rows, reserved.amounts)
+            reserve(budget, reserved.headroom.reserved)
         if is_as_before:
-            capacity.restore(outside)
-            known[whose] = outside, inside
+            capacity.restore(counts_outside)
+            known[groups] = counts_outside, counts_inside

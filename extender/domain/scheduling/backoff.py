@@ -22,7 +22,7 @@ TOO_LATE = "the group was not fully running within its deadline"
 def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
     """End a start that did not fully run: its capacity is free at once, and bound members are evicted."""
     retry_at = cycle.snapshot.now + cycle.limits.retry_after(group.start.failures)
-    cycle.look_again_at(retry_at)
+    cycle.request_cycle_at(retry_at)
     rotation = None if group.start.rotation is None else group.start.rotation + 1
     decision = GroupDecision(group.key, group.queue, Verdict.WAITING, Reason.BACKING_OFF, why)
     return replace(
@@ -37,7 +37,7 @@ def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None 
 
 def back_off(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     """Return the decision on a group in backoff; members that are still bound are evicted."""
-    cycle.look_again_at(group.start.retry_at)
+    cycle.request_cycle_at(group.start.retry_at)
     failure, retry_at = group.start.failure, group.start.retry_at
     reason = Reason.TOO_COMPLEX if failure == OVER_BUDGET else Reason.BACKING_OFF
     decision = GroupDecision(group.key, group.queue, Verdict.WAITING, reason, failure)
@@ -59,8 +59,8 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     in the starting window, the limit of pods in flight, to other groups.
     """
     start, now = active.group.start, cycle.snapshot.now
-    if words := binding_refusal(active.group):
-        return Retry(now + cycle.limits.retry_after(start.failures), True, words)
+    if refusal := binding_refusal(active.group):
+        return Retry(now + cycle.limits.retry_after(start.failures), waits=True, failed=refusal)
     if active.moved:
         failures = start.failures - 2  # after the first refusals the next node is tried at once
         at = now + cycle.limits.retry_after(failures) if failures >= 0 else now
@@ -69,7 +69,7 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
         at, failed = start.retry_at, ""
     else:
         return Retry()
-    return Retry(at, not cycle.is_due(at), failed)
+    return Retry(at, waits=not cycle.is_due(at), failed=failed)
 
 
 @computed_once
@@ -82,8 +82,8 @@ def refusal_of(active: ActivePlan) -> str:
     """Return the scheduler's last message about a member without a node; empty: none."""
     attempts = active.group.attempts
     lacking = (*(pod for pod, _ in active.group.assumed), *active.group.waiting)
-    words = (attempts[pod.uid].words for pod in lacking if pod.uid in attempts)
-    return next(filter(None, words), "") if attempts else ""
+    messages = (attempts[pod.uid].words for pod in lacking if pod.uid in attempts)
+    return next(filter(None, messages), "") if attempts else ""
 
 
 def why_no_plan(active: ActivePlan) -> str:

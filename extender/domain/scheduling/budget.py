@@ -42,14 +42,15 @@ class QueueRules(NamedTuple):
     def for_queues(self, queues: Mapping[str, QueueInfo]) -> "QueueRules":
         """Return the rules of other queues, of which only changed ones are read."""
         records = {name: _existing_record(queues, name) for name in changed_keys(queues, self.queues)}
-        changed = {name: it for name, it in records.items() if it is not _existing_record(self.queues, name)}
+        before = self.queues
+        changed = {name: now for name, now in records.items() if now is not _existing_record(before, name)}
         if not changed:
             return self._replace(queues=queues)
         present = {name: record for name, record in changed.items() if record is not None}
         limits: dict[str, RunningLimits | None] = dict.fromkeys(changed)
-        limits |= {name: it.limits for name, it in present.items() if it.limits != _UNLIMITED}
-        spread = {name for name, it in present.items() if it.placement == keys.SPREAD}
-        drained = {name for name, it in present.items() if it.stop_policy == keys.STOP_DRAIN}
+        limits |= {name: now.limits for name, now in present.items() if now.limits != _UNLIMITED}
+        spread = {name for name, now in present.items() if now.placement == keys.SPREAD}
+        drained = {name for name, now in present.items() if now.stop_policy == keys.STOP_DRAIN}
         return QueueRules(
             queues,
             with_changes(self.limits, limits),
@@ -102,7 +103,7 @@ class Budget:
         self,
         group: GroupInfo,
         plan: Mapping[Uid, str],
-        asked: Resources | None = None,
+        requests: Resources | None = None,
         places: int | None = None,
     ) -> None:
         """Count members, whose capacity is allocated already, to the share and the window.
@@ -110,12 +111,12 @@ class Budget:
         Args:
             group: The group of the members.
             plan: The node of each member.
-            asked: Their requests, where known.
+            requests: Their requests, where known.
             places: Their places in the window, if not one for each.
         """
         if plan:
             self.allocations += 1
-            self.shares.add(group.queue, self.requests(group, plan, asked))
+            self.shares.add(group.queue, self.requests(group, plan, requests))
             self.running.add(group, len(plan))
             self.window.add(group, len(plan) if places is None else places)
 
@@ -134,19 +135,19 @@ class Budget:
     def free_plan(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Free the capacity and share of a group's plan."""
         self.planner.unplace(group.waiting, plan)
-        self.shares.add(group.queue, self.requests(group, plan), -1)
+        self.shares.add(group.queue, self.requests(group, plan), times=-1)
 
     def end(self, group: GroupInfo) -> None:
         """Remove a group from all counts except the capacity of nodes."""
-        self.shares.add(group.queue, self.flavors.requests(held_by(group).pods), -1)
+        self.shares.add(group.queue, self.flavors.requests(held_by(group).pods), times=-1)
         self.running.end(group)
 
     def requests(
-        self, group: GroupInfo, plan: Mapping[Uid, str], asked: Resources | None = None
+        self, group: GroupInfo, plan: Mapping[Uid, str], known: Resources | None = None
     ) -> Resources:
-        """Return the requests of members on their planned nodes. `asked`: without flavors, where known."""
+        """Return the requests of members on their planned nodes. `known`: without flavors, where known."""
         places = [(pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan]
-        return self.flavors.requests(places, asked)
+        return self.flavors.requests(places, known)
 
 
 class Window:
@@ -166,11 +167,11 @@ class Window:
     """
 
     def __init__(self, snapshot: Snapshot, tree: ShareTree, journal: Journal) -> None:
-        self.size = self.left = snapshot.limits.window
+        self.size = self.free_places = snapshot.limits.window
         self.taken = Counter[str]()  # members in flight by queue
         self._snapshot, self._tree = snapshot, tree
-        self._collecting: GroupKey | None = None  # the gang that reserves common places
-        self._overdue: GroupKey | None = None  # the group that reserves any places
+        self._reserves_common: GroupKey | None = None  # the gang that reserves common places
+        self._reserves_any: GroupKey | None = None  # the group that reserves any places
         self._needed: dict[GroupKey, int] = {}  # places that these two groups still need
         self.waiting_queues: set[str] = set()  # queues with a gang that waits for places
         self._journal = journal
@@ -185,8 +186,8 @@ class Window:
         waiting = sorted(filter(_waits_for_places, gangs), key=self._rank)
         candidates = sorted((*waiting, *filter(_waits_for_places, others)), key=self._rank)
         overdue = [group for group in candidates if is_due(self._patience_ends(group))]
-        self._collecting = waiting[0].key if waiting else None
-        self._overdue = overdue[0].key if overdue else None
+        self._reserves_common = waiting[0].key if waiting else None
+        self._reserves_any = overdue[0].key if overdue else None
         for group in (*waiting[:1], *overdue[:1]):
             self._needed[group.key] = max(len(missing(group).members), 1)
 
@@ -209,7 +210,7 @@ class Window:
         self._journal.apply(partial(self._count, group), members)
 
     def _count(self, group: GroupInfo, members: int) -> None:
-        self.left -= members
+        self.free_places -= members
         self.taken[group.queue] += members
         if group.key in self._needed:
             self._needed[group.key] -= members
@@ -227,19 +228,19 @@ class Window:
         """Return whether a whole gang may start."""
         if self.taken[group.queue] or group.queue in self.waiting_queues:
             return members <= self.places(group)
-        reserved = max(self._reserved(self._overdue, group), self._reserved(self._collecting, group))
-        return members <= max(self.left - reserved, self.places(group))
+        reserved = max(self._reserved(key, group) for key in (self._reserves_any, self._reserves_common))
+        return members <= max(self.free_places - reserved, self.places(group))
 
     def places(self, group: GroupInfo) -> int:
         """Return the number of places that a group may use, one by one or as a gang."""
         queue = group.queue
-        if group.key == self._overdue:
-            return max(self.left, 0)
+        if group.key == self._reserves_any:
+            return max(self.free_places, 0)
         if queue in self.waiting_queues:
             return 0
         own = max(self._parts.get(queue, 0) - self.taken[queue], 0)
-        common = max(self._common_left - self._reserved(self._collecting, group), 0)
-        return max(min(own + common, self.left - self._reserved(self._overdue, group)), 0)
+        common = max(self._common_left - self._reserved(self._reserves_common, group), 0)
+        return max(min(own + common, self.free_places - self._reserved(self._reserves_any, group)), 0)
 
     def _reserved(self, holder: GroupKey | None, group: GroupInfo) -> int:
         """Return the places reserved for `holder`; 0 if that is the group itself."""
@@ -264,13 +265,13 @@ class Window:
         own = [self.size / 2]
         for node, parent in islice(enumerate(tree.parents), 1, None):  # a parent comes before its children
             own.append(own[parent] * weights[node] / max(below[parent], 1))
-        return {queue: int(own[seat]) for queue, seat in tree.seat.items() if seat != TOP}
+        return {queue: int(own[leaf]) for queue, leaf in tree.leaf.items() if leaf != TOP}
 
     def _weight(self, node: int) -> int:
         queue = self._snapshot.queues.get(name := self._tree.queues[node])
         if queue is None or not queue.exists or name == ROOT_QUEUE:
             return 0
-        return 1 if self._tree.is_seat(node) else queue.record.weight
+        return 1 if self._tree.is_extra_leaf(node) else queue.record.weight
 
 
 def _waits_for_places(group: GroupInfo) -> bool:
@@ -286,8 +287,8 @@ class Scope(NamedTuple):
 
     def __str__(self) -> str:
         parts = {"user": self.user, "namespace": self.namespace}
-        of = [f"{part} {name} in " for part, name in parts.items() if name]
-        return f"{''.join(of)}queue {self.queue}"
+        parts_of_scope = [f"{part} {name} in " for part, name in parts.items() if name]
+        return f"{''.join(parts_of_scope)}queue {self.queue}"
 
 
 def _scopes(group: GroupInfo) -> tuple[Scope, Scope, Scope]:
@@ -355,8 +356,8 @@ class RunningCounts:
         """Return the limit that `pods` more members of a group would exceed; None: no limit."""
         if group.queue not in self._limits:
             return None
-        for scope, asked, left in self.remaining(group, pods):
-            for kind, more in asked.items():
+        for scope, counts, left in self.remaining(group, pods):
+            for kind, more in counts.items():
                 if more > left[kind]:
                     reserved = self._reserved.get(scope, Counter())[kind]
                     running = self._sums.get(scope, Counter())[kind]
@@ -372,17 +373,17 @@ class RunningCounts:
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
             used, reserved = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
             limits = {"groups": limit.groups, "pods": limit.pods}
-            left = {
+            free = {
                 kind: most - used[kind] - reserved[kind] for kind, most in limits.items() if most is not None
             }
-            yield scope, {kind: added[kind] for kind in left if added[kind]}, left
+            yield scope, {kind: added[kind] for kind in free if added[kind]}, free
 
     @read
     def headroom(self, group: GroupInfo) -> int:
         """Return how many more members of a group may start."""
         if self.excess(group, 0) is not None:
             return 0
-        capacities = (left["pods"] for _, _, left in self.remaining(group, 0) if "pods" in left)
+        capacities = (free["pods"] for _, _, free in self.remaining(group, 0) if "pods" in free)
         return max(min(capacities, default=_NO_LIMIT), 0)
 
     @property
@@ -405,7 +406,7 @@ class RunningCounts:
         if group.queue not in self._limits:
             return ()
         limits = self.remaining(group, len(missing(group).members))
-        binding = (scope for scope, asked, left in limits if any(n > left[kind] for kind, n in asked.items()))
+        binding = (scope for scope, more, left in limits if any(n > left[kind] for kind, n in more.items()))
         return (self._pods.get(group.key, 0) > 0, *binding)
 
     def concerns(self, group: GroupInfo, scopes: Set[Scope]) -> bool:
@@ -423,6 +424,7 @@ class RunningCounts:
             yield namespace, limits.namespace
 
     def _add(self, group: GroupInfo, pods: int) -> None:
+        """Add pods of a group to the counts of its scopes; a group counts while it has any."""
         before = self._pods.get(group.key, 0)
         self._pods[group.key] = now = before + pods
         for scope, _ in self.scopes(group):

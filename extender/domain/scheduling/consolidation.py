@@ -80,8 +80,8 @@ def find_with_homes(
         homes = _replacement_nodes(cycle, trial, pods)
         if len(homes) == len(pods):
             return Found(found.picks, found.plan, homes)
-        stays = {pick.eviction_unit for pick in found.picks if any(pod.uid not in homes for pod in pick.pods)}
-        eviction_units = [eviction_unit for eviction_unit in eviction_units if eviction_unit not in stays]
+        stay = {pick.eviction_unit for pick in found.picks if any(pod.uid not in homes for pod in pick.pods)}
+        eviction_units = [eviction_unit for eviction_unit in eviction_units if eviction_unit not in stay]
     return None
 
 
@@ -151,15 +151,16 @@ def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
 def _reserve_move(
     cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]
 ) -> ReservedCapacity:
+    """Reserve the planned nodes for pods that move, and quota for those that have to be created first."""
     budget, existing = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
-    rows, needs = budget.planner.capacity.asked_on(rows_of(homes, cycle.snapshot.nodes))
-    budget.planner.take_amounts(rows, needs)
+    rows, needs = budget.planner.capacity.requests_on(rows_of(homes, cycle.snapshot.nodes))
+    budget.planner.allocate_amounts(rows, needs)
     gone = [home for home in homes if home[0].uid not in existing]
     below = budget.shares.headroom(group.queue, budget.flavors.requests(gone)) if gone else ()
     limits = budget.running.remaining(group, len(gone)) if gone else ()
     headroom: Amounts = {
-        level: {name: min(n, max(spare[name], 0)) for name, n in asked.items()}
-        for level, asked, spare in (*below, *limits)
+        level: {name: min(n, max(spare[name], 0)) for name, n in needed.items()}
+        for level, needed, spare in (*below, *limits)
     }
     reserve(budget, headroom)
     nodes = {pod.uid: node for pod, node in homes}
@@ -190,7 +191,7 @@ def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], capacity: Callable
                 why = "it restarts elsewhere once a domain has capacity for all its members"
             cycle.settle(replace(decision, detail=f"{decision.detail}; {why}"))
     if searched > MOST_RESTARTS:  # the others have their turn
-        cycle.look_again_at(cycle.snapshot.now + 1.0)
+        cycle.request_cycle_at(cycle.snapshot.now + 1.0)
 
 
 def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:
@@ -207,8 +208,8 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:
         return "it restarts elsewhere once all its pods exist, and none is starting"
     if group.succeeded or not (group.job.managed or all(pod.is_replaced for pod in pods)):
         return "it does not restart elsewhere: some of its pods would not be created again"
-    going = (live_pod(cycle, eviction.victim) for eviction in cycle.evictions.values())
-    budgets = Disruptions(snapshot.disruption_budgets, [pod for pod in going if pod is not None])
+    victims = (live_pod(cycle, eviction.victim) for eviction in cycle.evictions.values())
+    budgets = Disruptions(snapshot.disruption_budgets, [pod for pod in victims if pod is not None])
     if refusing := budgets.refusing(pods):
         return f"it does not restart elsewhere: not allowed by disruption budget {refusing[0]}"
     return ""
@@ -232,10 +233,11 @@ def _homes_elsewhere(cycle: Cycle, group: GroupInfo, planner: Planner) -> Mappin
 def _begin_restart(
     cycle: Cycle, group: GroupInfo, decision: GroupDecision, homes: Mapping[Uid, str]
 ) -> GroupDecision:
+    """Evict all running members of a group, which are to restart on `homes`."""
     since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
-    whose = group.key, group.queue, EvictionCause.RESTART
+    common = group.key, group.queue, EvictionCause.RESTART
     pods = group.computed(running_members)
-    victims = tuple(ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose) for pod in pods)
+    victims = tuple(ReclaimVictim(pod.uid, pod.namespace, pod.name, *common) for pod in pods)
     detail = f"it restarts elsewhere as a whole: {decision.detail}"
     cycle.has_begun_reclaim = True
     return _evict_all(cycle, group, Reclaim(victims, {}, since, until, detail, homes))

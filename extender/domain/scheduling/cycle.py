@@ -17,7 +17,7 @@ from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.placement.affinity import OverBudget
 from extender.domain.placement.planner import Planner
-from extender.domain.queues.records import LosingTo, Reclaimed
+from extender.domain.queues.records import Reclaimed, ReclaimKey
 from extender.domain.scheduling.budget import Budget
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
@@ -96,15 +96,15 @@ class Cycle:
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
         self._inadmissible = inadmissible
-        self._alone_but_for_refusals: dict[frozenset[object], bool] = {}
+        self._fits_without_refusals: dict[frozenset[object], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False  # whether capacity is being reclaimed for one more group
-        self.reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # cached reclaims by queue
+        self.reclaimed: dict[str, dict[ReclaimKey, Reclaimed]] = {}  # cached reclaims by queue
         # Next time at which time alone could change a decision, by group or `NO_GROUP`.
         self.instants: dict[GroupKey, float] = {}
         self.evaluated = NO_GROUP  # the group that is evaluated now
         if snapshot.expires_at is not None:
-            self.look_again_at(snapshot.expires_at)
+            self.request_cycle_at(snapshot.expires_at)
 
     @property
     def effort_spent(self) -> float:
@@ -119,7 +119,7 @@ class Cycle:
     def settle(self, decision: GroupDecision) -> None:
         self.decided[decision.key] = decision
 
-    def reclaimed_by(self, queue: str) -> dict[LosingTo, Reclaimed]:
+    def reclaimed_by(self, queue: str) -> dict[ReclaimKey, Reclaimed]:
         """Return the last reclaims of a queue within an hour; callers add those of this cycle.
 
         They come from memory, or from the status that an earlier process wrote.
@@ -129,9 +129,9 @@ class Cycle:
             for losing, last in self.snapshot.reclaimed.get(queue, {}).items():
                 found[losing] = max(last, found.get(losing, last), key=attrgetter("at"))
             until = self.snapshot.now - self.limits.reclaim_memory
-            recent = ((it, last) for it, last in found.items() if self.snapshot.instant(last.at) > until)
-            unused = ((it, last, filterfalse(self._is_used, last.unused)) for it, last in recent)
-            self.reclaimed[queue] = {it: replace(last, unused=tuple(left)) for it, last, left in unused}
+            recent = ((key, last) for key, last in found.items() if self.snapshot.instant(last.at) > until)
+            unused = ((key, last, filterfalse(self._is_used, last.unused)) for key, last in recent)
+            self.reclaimed[queue] = {key: replace(last, unused=tuple(left)) for key, last, left in unused}
         return self.reclaimed[queue]
 
     def _is_used(self, taken: QueueTaken) -> bool:
@@ -156,27 +156,27 @@ class Cycle:
         group = self.snapshot.groups.get(GroupKey(taken.group))
         return group if group is not None and group.created <= taken.at else None
 
-    def unsettled(
+    def settle_all(
         self, groups: Iterable[GroupInfo], decide: Callable[[GroupInfo], GroupDecision | None]
     ) -> list[GroupInfo]:
         """Settle the groups that `decide` has a decision on; return the others."""
-        left: list[GroupInfo] = []
+        undecided: list[GroupInfo] = []
         for group in groups:
             with Guard(self, group):
                 if (decision := decide(group)) is None:
-                    left.append(group)
+                    undecided.append(group)
                 else:
                     self.settle(decision)
-        return left
+        return undecided
 
     def is_due(self, instant: float) -> bool:
         """Return whether a time has come; otherwise request the evaluation of the group at that time."""
         if self.snapshot.now >= instant:
             return True
-        self.look_again_at(instant)
+        self.request_cycle_at(instant)
         return False
 
-    def look_again_at(self, instant: float) -> None:
+    def request_cycle_at(self, instant: float) -> None:
         """Request a cycle at this instant, for the group that is being evaluated if there is one."""
         self.instants[self.evaluated] = min(instant, self.instants.get(self.evaluated, instant))
 
@@ -187,11 +187,12 @@ class Cycle:
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
         """Return the reclaims that earlier cycles began, keyed by the group that gets the capacity."""
-        found = ((key, getattr(group.start, "reclaim", None)) for key, group in self.groups.items())
-        return {key: reclaim for key, reclaim in found if reclaim is not None}
+        # The start of a group may be broken: only the evaluation of that group may fail.
+        reclaims = ((key, getattr(group.start, "reclaim", None)) for key, group in self.groups.items())
+        return {key: reclaim for key, reclaim in reclaims if reclaim is not None}
 
     @cached_property
-    def promised(self) -> Mapping[Uid, GroupKey]:
+    def being_reclaimed(self) -> Mapping[Uid, GroupKey]:
         """Return the pods whose capacity is being reclaimed, with the group that gets the capacity."""
         return {victim.uid: key for key, reclaim in self.reclaims.items() for victim in reclaim.victims}
 
@@ -231,16 +232,16 @@ class Cycle:
     def _empty_but_for_refusals(self) -> Planner:
         return Planner.empty(self.snapshot, self.budget.planner.affinity, keeps_refusals=True)
 
-    def could_stand_alone(self, wanted: Missing, keeps_refusals: bool = False) -> bool:
+    def fits_empty_cluster(self, wanted: Missing, keeps_refusals: bool = False) -> bool:
         """Return whether members would all fit if nothing ran, cached while the nodes are the same.
 
         With `keeps_refusals`, the nodes that the scheduler refuses are left out, in this cycle.
         """
         is_refused = keeps_refusals and bool(self.snapshot.refused)
         planner = self._empty_but_for_refusals if is_refused else self.empty
-        if planner.affinity.any_particular(wanted):
+        if planner.affinity.any_interdependent(wanted):
             return planner.could_place(wanted)
-        known = self._alone_but_for_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
+        known = self._fits_without_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
         numbers = frozenset(
             ((kind[0].number, kind[1]) if isinstance(kind, tuple) else kind.number, count)
             for kind, count in wanted.signature
@@ -291,7 +292,7 @@ class Guard:
             cycle.costly.add(group.key)
         is_over_budget = isinstance(fault, OverBudget)
         if is_over_budget:
-            cycle.look_again_at(next_try_at(cycle, group))
+            cycle.request_cycle_at(next_try_at(cycle, group))
         cycle.evaluated, cycle.reads.now = self._outer, self._outer_read
         if not isinstance(fault, Exception):  # no error of one group stops the others
             return False
@@ -312,11 +313,9 @@ def next_try_at(cycle: Cycle, group: GroupInfo) -> float:
 
 
 def over_budget(cycle: Cycle, group: GroupInfo) -> GroupDecision:
-    retry_at = next_try_at(cycle, group)
-    waits, why = Verdict.WAITING, Reason.TOO_COMPLEX
-    return GroupDecision(
-        group.key, group.queue, waits, why, OVER_BUDGET, failed=OVER_BUDGET, retry_at=retry_at
-    )
+    """Return the decision on a group whose evaluation took too long: it is tried again after a pause."""
+    decision = GroupDecision(group.key, group.queue, Verdict.WAITING, Reason.TOO_COMPLEX, OVER_BUDGET)
+    return replace(decision, failed=OVER_BUDGET, retry_at=next_try_at(cycle, group))
 
 
 def error_decision(group: GroupInfo, fault: Exception) -> GroupDecision:

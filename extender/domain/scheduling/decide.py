@@ -31,6 +31,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
+    """Return the decisions on all groups, with the results of the previous cycle where they still hold."""
     carried = None if previous is None else carried_facts_of(previous)
     if previous is not None and carried is not None and carried.is_current(snapshot, previous):
         return replace(previous, serial=previous.serial + 1, changed=(), renumbered=())
@@ -112,20 +113,20 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
         consolidation.begin_restarts(cycle, in_turn, reservations.unreserved_capacity)
 
     has_allocated = cycle.budget.allocations > allocations or bool(replacements)
-    takes = has_allocated or _keeps_any(cycle, lending, reservations)
-    concerns_all = _concerns_all(cycle)
+    takes = has_allocated or _reserves_any(cycle, lending, reservations)
+    depends_on_others = _depends_on_others(cycle)
     lines, heads = admission.lines, admission.heads
-    return Evaluation(cycle, strategies, reservations, starving, lines, heads, takes, concerns_all)
+    return Evaluation(cycle, strategies, reservations, starving, lines, heads, takes, depends_on_others)
 
 
-def _keeps_any(cycle: Cycle, lending: Lending, reservations: Reservations) -> bool:
+def _reserves_any(cycle: Cycle, lending: Lending, reservations: Reservations) -> bool:
     """Return whether lending keeps capacity or headroom for claimants, or a reservation may do so."""
     capacity = cycle.budget.planner.capacity
-    is_claimed = reservations.in_force and any(map(capacity.total, lending.claims))
-    return bool(lending.keeps_any or is_claimed)
+    is_claimed = bool(reservations.in_force) and any(map(capacity.total, lending.claims))
+    return lending.reserves_any or is_claimed
 
 
-def _concerns_all(cycle: Cycle) -> bool:
+def _depends_on_others(cycle: Cycle) -> bool:
     """Return whether decisions of one group depend on others beyond the budget.
 
     Such decisions depend on running groups that may be evicted, on refusals shared by equal pods, and on
@@ -138,7 +139,7 @@ def _concerns_all(cycle: Cycle) -> bool:
 def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
     """Return the groups to evaluate, by state, and decide on all others."""
     groups: dict[State, list[GroupInfo]] = {state: [] for state in State}
-    are_any_evicted = bool(cycle.draining or cycle.promised)
+    are_any_evicted = bool(cycle.draining or cycle.being_reclaimed)
     for group in cycle.groups.values():
         with Guard(cycle, group):
             decision = None

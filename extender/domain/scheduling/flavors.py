@@ -20,7 +20,7 @@ from extender.api.units import and_more
 from extender.domain.model.reasons import LACKS_CAPACITY, Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources, add, in_flavor, total
-from extender.domain.model.shapes import Shape, asked_by
+from extender.domain.model.shapes import Shape, total_requests
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.queues.flavors import Flavor, flavor_on
 from extender.domain.scheduling.shares import QueueShares
@@ -31,21 +31,21 @@ from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles
 Why = tuple[Reason, str]
 
 
-class Flavored(Missing, frozen=True):
+class FlavoredMembers(Missing, frozen=True):
     """Members bound to the nodes of flavors."""
 
-    asked: Resources = {}  # requests, including those of flavors
+    all_requests: Resources = {}  # including those of flavors
 
     @cached_property
     def requests(self) -> Resources:
-        return self.asked
+        return self.all_requests
 
 
-class Way(NamedTuple):
+class FlavorAssignment(NamedTuple):
     """Assignment of flavors to all roles of a group."""
 
     wanted: Missing  # the members, bound to the nodes of these flavors
-    asked: Resources  # requests on these nodes, including those of flavors
+    requests: Resources  # on these nodes, including those of flavors
     instead: Mapping[str, Collection[str]]  # names under which a resource is counted there, by resource
 
 
@@ -56,8 +56,8 @@ class Flavors:
         self._snapshot = snapshot
         self._nodes = snapshot.nodes
         self._shares = shares
-        self._on: dict[tuple[str, str], Flavor | None] = {}
-        self._asks: dict[tuple[str, Similar], tuple[Resources, ...]] = {}
+        self._flavor_of_node: dict[tuple[str, str], Flavor | None] = {}
+        self._requests: dict[tuple[str, Similar], tuple[Resources, ...]] = {}
 
     def flavors_of(self, queue: str) -> tuple[Flavor, ...]:
         """Return the flavors of a queue, in order; empty without any."""
@@ -66,25 +66,26 @@ class Flavors:
 
     def flavor_on(self, queue: str, node: str) -> Flavor | None:
         """Return the flavor of a queue that a node belongs to; None for none."""
-        if (queue, node) not in self._on:
+        if (queue, node) not in self._flavor_of_node:
             row = self._nodes.row.get(node)
             record = self._nodes.nodes[row] if row is not None else None
-            self._on[queue, node] = flavor_on(self.flavors_of(queue), record.labels) if record else None
-        return self._on[queue, node]
+            flavors = self.flavors_of(queue)
+            self._flavor_of_node[queue, node] = flavor_on(flavors, record.labels) if record else None
+        return self._flavor_of_node[queue, node]
 
-    def requests(self, pods: Iterable[PlannedPod], asked: Resources | None = None) -> Resources:
+    def requests(self, pods: Iterable[PlannedPod], known: Resources | None = None) -> Resources:
         """Return the requests of pods, with those counted by flavor on their nodes.
 
-        `asked`: the requests without flavors, if the caller knows them.
+        `known`: the requests without flavors, if the caller knows them.
         """
         pools = self._snapshot.pools
-        if asked is not None and not pools.all:
-            return asked
+        if known is not None and not pools.all:
+            return known
         places = list(pods)
-        requests = asked_by(pod.shape for pod, _ in places) if asked is None else asked
+        requests = total_requests(pod.shape for pod, _ in places) if known is None else known
         return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
 
-    def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[Way]:
+    def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[FlavorAssignment]:
         """Yield the assignments of flavors with suitable nodes to the roles of missing members.
 
         A queue without flavors has one empty assignment.
@@ -98,22 +99,23 @@ class Flavors:
             [flavor for flavor in self.flavors_of(group.queue) if self._suits(flavor, pods)] for pods in roles
         ]
         for flavors in islice(product(*usable), _MOST_WAYS):
-            asked, instead = dict(wanted.requests), defaultdict[str, set[str]](set)
+            requests, instead = dict(wanted.requests), defaultdict[str, set[str]](set)
             for flavor, pods in zip(flavors, roles, strict=True):
-                add(asked, self.counted_part(flavor, asked_by(pod.shape for pod in pods)))
+                add(requests, self.counted_part(flavor, total_requests(pod.shape for pod in pods)))
                 pool = self._snapshot.pools.by_nodes.get(flavor.nodes)
                 for name in pool.resources if pool is not None else ():
                     instead[name].add(in_flavor(name, pool.name if pool is not None else ""))
             members = [on_nodes_of(flavor, pods) for flavor, pods in zip(flavors, roles, strict=True)]
             bound = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
-            yield Way(bound, asked, instead)
+            yield FlavorAssignment(bound, requests, instead)
 
     def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
-        """Return the requests of its missing members for each of these assignments."""
+        """Return the requests of a group's missing members for each assignment of flavors."""
         key = group.queue, roles_of(group)
-        if key not in self._asks:
-            self._asks[key] = tuple(way.asked for way in self.assignments(group, missing(group)))
-        return self._asks[key]
+        if key not in self._requests:
+            assignments = self.assignments(group, missing(group))
+            self._requests[key] = tuple(assignment.requests for assignment in assignments)
+        return self._requests[key]
 
     def has_choice(self, group: GroupInfo) -> bool:
         """Return whether a group has a choice of flavors: nodes of several suit it."""
@@ -124,8 +126,8 @@ class Flavors:
         wanted = missing(group)
         if not self.flavors_of(group.queue) or self.has_choice(group):
             return wanted
-        way = next(self.assignments(group, wanted))
-        return Flavored(way.wanted.members, wanted.absent, way.asked)
+        assignment = next(self.assignments(group, wanted))
+        return FlavoredMembers(assignment.wanted.members, wanted.absent, assignment.requests)
 
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Return whether nodes of a flavor admit pods of each shape."""
@@ -137,53 +139,53 @@ class Flavors:
         """Return the part of `requests` that is counted by flavors on the nodes of `flavor`."""
         return self._shares.standing.pool_rows.count(flavor.nodes, requests)
 
-    def ceiling_on(self, queue: str, asked: Resources) -> Why | None:
+    def ceiling_on(self, queue: str, requests: Resources) -> Why | None:
         """Return why a queue, or one above it, may not hold so much more of flavors; None if it may."""
-        if not (above := self._shares.above_ceiling(queue, asked)):
+        if not (above := self._shares.above_ceiling(queue, requests)):
             return None
-        never = self._shares.is_never_below_ceiling(queue, asked)
+        never = self._shares.is_never_below_ceiling(queue, requests)
         return (Reason.NEVER_FITS if never else Reason.QUEUE_CEILING), above
 
     def try_order(
-        self, queue: str, flavors: Sequence[Flavor], taken: Resources, asked: Resources
+        self, queue: str, flavors: Sequence[Flavor], taken: Resources, requests: Resources
     ) -> Sequence[Flavor]:
-        """Return the order in which flavors are tried for what is `asked`, in addition to what is `taken`.
+        """Return the order in which flavors are tried for `requests`, in addition to what is `taken`.
 
         The nearer the lender of a flavor, the earlier it is tried; the queue's own amounts are nearest. The
         order of the queue breaks ties.
         """
 
         def steps(flavor: Flavor) -> int:
-            after = total([taken, self.counted_part(flavor, asked)])
+            after = total([taken, self.counted_part(flavor, requests)])
             return self._shares.steps_to_lender(queue, after)
 
         return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
 
-    def is_above_share(self, queue: str, asked: Resources) -> bool:
+    def is_above_share(self, queue: str, requests: Resources) -> bool:
         """Return whether a queue would hold more of flavors than it deserves."""
-        return self._shares.is_above_share(queue, asked)
+        return self._shares.is_above_share(queue, requests)
 
     def first_within_limits(
         self,
         queue: str,
         flavor: Flavor,
         pods: Iterable[PodRecord],
-        asked: dict[str, int],
+        requests: dict[str, int],
         lends: bool,
     ) -> list[PodRecord]:
         """Return the first of `pods` that keep the queue within its limit of a flavor.
 
-        Unless capacity is lent, they also keep it within what it deserves there. `asked`: what other members
-        ask of flavors; the request of the result is added.
+        Unless capacity is lent, they also keep it within what it deserves there. `requests`: what other
+        members request of flavors; the requests of the returned pods are added.
         """
         admitted: list[PodRecord] = []
         for pod in pods:
-            after = total([asked, self.counted_part(flavor, pod.shape.requests)])
+            after = total([requests, self.counted_part(flavor, pod.shape.requests)])
             if self._shares.above_ceiling(queue, after):
                 break
             if not lends and self._shares.is_above_share(queue, after):
                 break
-            asked.update(after)
+            requests.update(after)
             admitted.append(pod)
         return admitted
 
@@ -258,7 +260,7 @@ _MOST_WAYS = 16  # assignments for which victims of one group are searched
 _MOST_TEXTS = 8  # flavors in a sentence, since statuses should stay small
 
 
-class Tried(msgspec.Struct, frozen=True):
+class FlavorObstacle(msgspec.Struct, frozen=True):
     """Flavor that did not fit a role."""
 
     flavor: str
@@ -273,16 +275,16 @@ class Choice(msgspec.Struct, frozen=True):
     Attributes:
         wanted: The members with a flavor, each bound to its nodes.
         flavors: The flavor of each role.
-        asked: The amounts of flavors that these members ask for.
+        requests: The amounts of flavors that these members request.
         role: The role that found no flavor, if any.
         tried: The flavors that did not fit `role`; empty if all roles have a flavor.
     """
 
     wanted: Missing
     flavors: dict[str, str]
-    asked: Resources
+    requests: Resources
     role: str = ""
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[FlavorObstacle, ...] = ()
     is_above_share: bool = False  # whether another choice may exist once capacity is lent
 
     @property
@@ -293,7 +295,7 @@ class Choice(msgspec.Struct, frozen=True):
     def why(self) -> Why:
         """Return the reason for all flavors together, and the obstacle of each."""
         reason = min((tried.reason for tried in self.tried), key=_NEAREST_FIRST.index)
-        texts = [f"flavor {it.flavor}: {it.reason} ({it.detail})" for it in self.tried[:_MOST_TEXTS]]
+        texts = [f"flavor {each.flavor}: {each.reason} ({each.detail})" for each in self.tried[:_MOST_TEXTS]]
         left_out = and_more(len(self.tried) - _MOST_TEXTS)
         role = f"role {self.role}: " if self.role else ""
         return reason, role + "; ".join(texts + left_out)
@@ -328,12 +330,12 @@ def choose(
         for role, pods in by_role(group, members).items()
     ]
     most = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
-    empty = _Search(amounts, group.queue, True, never_fits, attempts_left=most)
+    empty = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=most)
     search = _Search(amounts, group.queue, lends, lacks_capacity, attempts_left=most, empty=empty)
     if (filled := search.choose(roles, _NOTHING)) is not None:
         return filled
     if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits the empty cluster
-        search = _Search(amounts, group.queue, True, never_fits, attempts_left=most)
+        search = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=most)
         search.choose(roles, _NOTHING)
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
@@ -367,15 +369,16 @@ class _Search(msgspec.Struct, eq=False):
     empty: "_Search | None" = None
     is_above_share: bool = False
     dead_end: Choice = _NOTHING  # the first role that found no flavor, and why
-    never: dict[tuple[str, ...], Tried | None] = {}  # by flavors of earlier roles: why it has none
+    never: dict[tuple[str, ...], FlavorObstacle | None] = {}  # by flavors of earlier roles: why it has none
 
     def choose(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
         """Return `chosen` with flavors for `roles`; None if there are none."""
         if not roles:
             return chosen
         _, pods, flavors = roles[0]
-        asked, tried = total(pod.shape.requests for pod in pods), list[tuple[Flavor, Tried | None]]()
-        for flavor in self.amounts.try_order(self.queue, flavors, chosen.asked, asked):
+        requests = total(pod.shape.requests for pod in pods)
+        tried: list[tuple[Flavor, FlavorObstacle | None]] = []
+        for flavor in self.amounts.try_order(self.queue, flavors, chosen.requests, requests):
             why, choice = self._try(flavor, roles[0], chosen)
             if why is None and (found := self.choose(roles[1:], choice)) is not None:
                 return found
@@ -385,14 +388,14 @@ class _Search(msgspec.Struct, eq=False):
         return None
 
     def _record_dead_end(
-        self, roles: Sequence[_Role], chosen: Choice, tried: Sequence[tuple[Flavor, Tried | None]]
+        self, roles: Sequence[_Role], chosen: Choice, tried: Sequence[tuple[Flavor, FlavorObstacle | None]]
     ) -> None:
         """Record why the first of `roles` found no flavor.
 
         It is not recorded if the role never fits after these assignments: then the earlier roles need other
         flavors.
         """
-        role, reasons = roles[0][0], list[Tried]()
+        role, reasons = roles[0][0], list[FlavorObstacle]()
         for flavor, why in tried:
             if self.empty is not None and (why is None or why.reason not in _NEVER):
                 why = self.empty.why_never(flavor, roles, chosen) or why
@@ -402,7 +405,7 @@ class _Search(msgspec.Struct, eq=False):
             names = chosen.flavors | ({role: lacking[0]} if lacking else {})
             self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(reasons))
 
-    def why_never(self, flavor: Flavor, roles: Sequence[_Role], chosen: Choice) -> Tried | None:
+    def why_never(self, flavor: Flavor, roles: Sequence[_Role], chosen: Choice) -> FlavorObstacle | None:
         """Return why the first of `roles` can never have a flavor after `chosen`.
 
         None if it can, with some choice for the later roles, or if there are too many choices to try.
@@ -412,34 +415,35 @@ class _Search(msgspec.Struct, eq=False):
             why, choice = self._try(flavor, roles[0], chosen)
             if why is None and self.choose(roles[1:], choice) is None:
                 detail = "no flavor remains for the other roles, even when empty"
-                why = Tried(flavor.name, Reason.NEVER_FITS, detail, is_amount=False)
+                why = FlavorObstacle(flavor.name, Reason.NEVER_FITS, detail, is_amount=False)
             self.never[key] = why if self.attempts_left >= 0 else None
         return self.never[key]
 
-    def _try(self, flavor: Flavor, role: _Role, chosen: Choice) -> tuple[Tried | None, Choice]:
+    def _try(self, flavor: Flavor, role: _Role, chosen: Choice) -> tuple[FlavorObstacle | None, Choice]:
         """Return why a flavor does not fit a role (None if it does), and the choice with that flavor."""
         name, pods, _ = role
-        asked = total(pod.shape.requests for pod in pods)
-        after = total([chosen.asked, self.amounts.counted_part(flavor, asked)])
+        requests = total(pod.shape.requests for pod in pods)
+        after = total([chosen.requests, self.amounts.counted_part(flavor, requests)])
         wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
-        if (why := self._refused(flavor, pods) or self._above(flavor, after)) is None:
+        if (why := self._refused(flavor, pods) or self._exceeded_limit(flavor, after)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
             lacks = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
-            why = None if lacks is None else Tried(flavor.name, *lacks, is_amount=False)
+            why = None if lacks is None else FlavorObstacle(flavor.name, *lacks, is_amount=False)
         return why, Choice(wanted, chosen.flavors | {name: flavor.name}, after)
 
-    def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> Tried | None:
+    def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
         if not (detail := flavor.refuses(pod.shape for pod in pods)):
             return None
         reason = Reason.INVALID_SPEC if flavor.is_missing else Reason.NEVER_FITS
-        return Tried(flavor.name, reason, detail, is_amount=True)
+        return FlavorObstacle(flavor.name, reason, detail, is_amount=True)
 
-    def _above(self, flavor: Flavor, asked: Resources) -> Tried | None:
-        why = self.amounts.ceiling_on(self.queue, asked)
+    def _exceeded_limit(self, flavor: Flavor, requests: Resources) -> FlavorObstacle | None:
+        """Return the ceiling or share of a flavor that requests exceed; None: neither."""
+        why = self.amounts.ceiling_on(self.queue, requests)
         if why is not None and (self.empty is not None or why[0] in _NEVER):
-            return Tried(flavor.name, *why, is_amount=True)
-        if self.lends or not self.amounts.is_above_share(self.queue, asked):
+            return FlavorObstacle(flavor.name, *why, is_amount=True)
+        if self.lends or not self.amounts.is_above_share(self.queue, requests):
             return None
         self.is_above_share = True
-        return Tried(flavor.name, Reason.QUEUE_SHARE, "", is_amount=True)
+        return FlavorObstacle(flavor.name, Reason.QUEUE_SHARE, "", is_amount=True)

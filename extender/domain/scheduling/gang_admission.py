@@ -31,7 +31,7 @@ from extender.domain.snapshot.wholeness import Missing, Signature, missing, miss
 
 # Key of equal groups: missing members, passable reservations, limits that bind, and whether the capacity that
 # they claim is lent now.
-Equals = tuple[tuple[Signature, Similar | None], tuple[GroupKey, ...], tuple[object, ...], bool]
+ClassKey = tuple[tuple[Signature, Similar | None], tuple[GroupKey, ...], tuple[object, ...], bool]
 Members = Mapping[str, int]  # by role; a job with partial starts has one role, without a name
 # Reasons of groups that block no others. InvalidSpec is about a flavor here.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
@@ -39,7 +39,7 @@ _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, R
 BEHIND = "behind"  # topic of reads of groups behind the head of a queue
 
 
-class Behind(NamedTuple):
+class BehindHead(NamedTuple):
     """EquivalenceClass of the groups behind the head of a queue."""
 
     scope: Scope
@@ -79,7 +79,7 @@ class Admission:
         self.heads: dict[Scope, GroupKey] = {}  # groups that block others, by scope
         # In this pass, by signature: why members find no capacity, the allocations before, and the reads.
         self._unplaceable: dict[Signature | None, tuple[Why, int, Read]] = {}
-        self._equals: dict[tuple[str, Equals], GroupDecision | None] = {}  # decisions of this pass, by queue
+        self._by_class: dict[tuple[str, ClassKey], GroupDecision | None] = {}  # of this pass, by queue
 
     def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
         """Evaluate `groups` in order; return those above their share (none once capacity is lent).
@@ -90,9 +90,9 @@ class Admission:
         lines = in_lines(groups, lambda group: group, strategies.rank)
         self.lines = self.lines or {queue: list(line) for queue, line in lines.items()}
         self._unplaceable.clear()
-        self._equals.clear()
+        self._by_class.clear()
         above_share: list[GroupInfo] = []
-        for _, line in TurnOrder(budget.shares, self._cycle.snapshot.queues, lines, lambda it: it):
+        for _, line in TurnOrder(budget.shares, self._cycle.snapshot.queues, lines, lambda group: group):
             allocations = budget.allocations
             # A queue's turn lasts until one of its groups gets capacity.
             while line and budget.allocations == allocations:
@@ -117,13 +117,18 @@ class Admission:
             insort(self.lines[group.queue], following, key=self._strategies.rank)
 
     def _decide(self, group: GroupInfo) -> GroupDecision | None:
+        """Decide on a group, and record what it blocks or reserves if it waits.
+
+        Returns:
+            The decision; None to evaluate the group later in the cycle, when capacity may be borrowed.
+        """
         if (known := self._cycle.decided.get(group.key)) is not None:  # its reclaim continues
             return self._record_blocker(group, known)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
             scope = next((scope for scope, _ in scopes if scope in self.heads), None)
             if scope is not None:
-                self._cycle.reads.set_class(group.key, Behind(scope))
+                self._cycle.reads.set_class(group.key, BehindHead(scope))
                 self._cycle.reads.record(BEHIND)
                 return waiting_decision(
                     group, Reason.BEHIND_OTHERS, behind_message(self.heads[scope], group.queue)
@@ -140,7 +145,7 @@ class Admission:
         wanted = missing(group)
         if decision.reason in LACKS_CAPACITY and self._budget.flavors.flavors_of(group.queue):
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
-        has_reservation, reason = self._reservations.has_one(group), decision.reason
+        has_reservation, reason = self._reservations.has_reservation(group), decision.reason
         claims_capacity = not has_reservation and self._lending.has_claim(group, wanted, reason)
         decision = self._reservations.record(group, decision)
         return replace(decision, claims_capacity=True) if claims_capacity else decision
@@ -169,11 +174,11 @@ class Admission:
         wanted, budget = missing(group), self._budget
         if budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return False
-        may_stand = group.computed(has_choice) or self._cycle.could_stand_alone(wanted)
+        may_stand = group.computed(has_choice) or self._cycle.fits_empty_cluster(wanted)
         return may_stand and len(wanted.members) <= budget.window.size
 
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
-        """Return the largest partial start of a job that allows one. `whole`: why the whole job waits.
+        """Return the largest partial start of a job that allows one. `whole`: the decision on the whole job.
 
         If no part can start, the result is the obstacle of the whole job or, if the whole job can never
         start, of its smallest part. If only the window lacks places, the job waits for these.
@@ -181,7 +186,7 @@ class Admission:
         if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # independent of the size
             return group, whole
 
-        def tried(members: int) -> tuple[GroupInfo, GroupDecision | None]:
+        def try_start(members: int) -> tuple[GroupInfo, GroupDecision | None]:
             smaller = replace(group, min_member=members)
             decision = self._evaluate(smaller)
             if decision is not None and decision.verdict is Verdict.STARTING:
@@ -189,12 +194,12 @@ class Admission:
             return smaller, decision
 
         def can_start(members: Members) -> bool:
-            _, decision = tried(members[""])
+            _, decision = try_start(members[""])
             return decision is not None and (
                 decision.verdict is Verdict.STARTING or decision.reason is Reason.WINDOW_FULL
             )
 
-        smallest, decision = tried(group.job.least)
+        smallest, decision = try_start(group.job.least)
         if decision is None or decision.verdict is not Verdict.STARTING:
             return (smallest, decision) if whole.reason in _NEVER else (group, whole)
         most = largest_fitting({"": group.min_member}, {"": group.job.least}, can_start)
@@ -204,33 +209,38 @@ class Admission:
         return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
 
     def _evaluate(self, group: GroupInfo) -> GroupDecision | None:
-        own, passed = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
+        """Evaluate a group with its reservation or as backfill; groups of one class share the answer.
+
+        Returns:
+            The decision; None to evaluate the group later in the cycle, when capacity may be borrowed.
+        """
+        own, backfilled = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
         signature = None if group.computed(has_choice) else _signature(self._budget.planner, missing(group))
-        equals: tuple[str, Equals] | None = None
+        class_key: tuple[str, ClassKey] | None = None
         if not own and signature is not None and not self._budget.window.reserves_for(group):
             by_roles = roles_of(group) if self._budget.flavors.flavors_of(group.queue) else None
             similar = signature, by_roles
-            passable = tuple(capacity.group.key for capacity in passed)
+            backfilled_keys = tuple(capacity.group.key for capacity in backfilled)
             limits = self._budget.running.class_key(group)
-            equals = group.queue, (similar, passable, limits, self._lending.claim_borrowed(group))
-            self._cycle.reads.set_class(group.key, equals)
-            if equals in self._equals:
-                known = self._equals[equals]
+            class_key = group.queue, (similar, backfilled_keys, limits, self._lending.is_claim_lent(group))
+            self._cycle.reads.set_class(group.key, class_key)
+            if class_key in self._by_class:
+                known = self._by_class[class_key]
                 return None if known is None else replace(known, key=group.key)
         decision = self._evaluate_with(group, own) if own else self._evaluate_now(group)
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         if decision is not None and is_start and not (own or group.job.least):  # a partial start is a trial
             self._reservations.use_reserved(group, decision.plan)
         if decision is not None and decision.reason in RESERVED_FROM_OTHERS and not own:
-            if passed:
-                decision = self._evaluate_with(group, passed)
+            if backfilled:
+                decision = self._evaluate_with(group, backfilled)
             if decision is not None and decision.reason in RESERVED_FROM_OTHERS:
                 wanted = self._members_to_start(group)
                 blockers = self._reservations.blocked_by(group, wanted, decision.reason)
                 decision = waiting_decision(group, Reason.RESERVED, blockers) if blockers else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING
-        if equals is not None and not is_start:  # each start has nodes of its own
-            self._equals[equals] = decision
+        if class_key is not None and not is_start:  # each start has nodes of its own
+            self._by_class[class_key] = decision
         return decision
 
     def _evaluate_with(self, group: GroupInfo, reserved: list[ReservedCapacity]) -> GroupDecision | None:
@@ -241,10 +251,15 @@ class Admission:
         self._unplaceable = known
         if decision is not None and decision.verdict is Verdict.STARTING:
             self._reservations.end(group)
-            self._equals.clear()  # its unused reserved capacity is free
+            self._by_class.clear()  # its unused reserved capacity is free
         return decision
 
     def _evaluate_now(self, group: GroupInfo) -> GroupDecision | None:
+        """Evaluate a group with the capacity that is free and not reserved.
+
+        Returns:
+            The decision; None to evaluate the group later in the cycle, when capacity may be borrowed.
+        """
         wanted, budget = self._members_to_start(group), self._budget
         if (limited := self._limited(group, wanted)) is not None:
             return limited
@@ -272,8 +287,8 @@ class Admission:
 
     def _waits_for_nodes(self, group: GroupInfo, wanted: Missing, why: Why) -> GroupDecision:
         """Return the decision on members without a placement: more nodes help where each fits alone."""
-        total, decision = self._cycle.empty.capacity.total, waiting_decision(group, *why)
-        if decision.reason is not Reason.NEVER_FITS or not all(map(total, wanted.shapes)):
+        decision, capacity = waiting_decision(group, *why), self._cycle.empty.capacity
+        if decision.reason is not Reason.NEVER_FITS or not all(map(capacity.total, wanted.shapes)):
             return decision
         return replace(decision, exceeds_cluster=True)
 
@@ -353,7 +368,7 @@ def largest_fitting(wanted: Members, least: Members, fits: Callable[[Members], b
 
     if not total:
         return None
-    given_up = bisect_left(range(total + 1), True, key=lambda some: fits(without(some)))
+    given_up = bisect_left(range(total + 1), True, key=lambda number: fits(without(number)))
     return without(given_up) if given_up <= total else None
 
 
@@ -364,8 +379,8 @@ def has_choice(group: GroupInfo) -> bool:
 
 
 def _signature(planner: Planner, wanted: Missing) -> Signature | None:
-    """Return a key that is equal for groups which fit or not together.
+    """Return a key; groups with equal keys either all fit or all do not.
 
-    None: the labels of a member matter.
+    None: there is no key, since the labels of a member matter.
     """
-    return None if planner.affinity.any_particular(wanted) else wanted.signature
+    return None if planner.affinity.any_interdependent(wanted) else wanted.signature

@@ -27,7 +27,10 @@ class Need(NamedTuple):
     reserved: Amounts
 
     def after(self, before: Amounts, now: Amounts) -> "Need":
-        """Return the need without the reserved part that other groups used between two measurements."""
+        """Return the need without the reserved part that other groups used.
+
+        `before` and `now`: the headroom that was left before and after that.
+        """
         return self._replace(reserved=less(self.reserved, less(before, now)))
 
 
@@ -80,7 +83,7 @@ class HeadroomForecast:
         self._cycle, self._times = cycle, times
         self._reserved: list[Amounts] = []  # needs of other groups that are not reserved yet
 
-    def is_there(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
+    def has_headroom(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
         """Return whether members have headroom now or at that time."""
         with self._once_ended(group.queue, self._cycle.snapshot.now):
             if suffices(self._cycle.budget, group, wanted):
@@ -90,13 +93,13 @@ class HeadroomForecast:
 
     def is_guess(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
         """Return whether the forecast depends on the end of a group without a known run time."""
-        if self.is_there(group, wanted, self._cycle.snapshot.now):
+        if self.has_headroom(group, wanted, self._cycle.snapshot.now):
             return False
         return any(end.at <= instant and not end.is_known for end, _ in self._ends_in_tree(group.queue))
 
     def instants(self, group: GroupInfo, wanted: Missing) -> set[float]:
         """Return the times at which more headroom becomes free for members that lack it now."""
-        if self.is_there(group, wanted, self._cycle.snapshot.now):
+        if self.has_headroom(group, wanted, self._cycle.snapshot.now):
             return set()
         return {end.at for end, _ in self._ends_in_tree(group.queue)}
 
@@ -107,13 +110,13 @@ class HeadroomForecast:
         """
         budget = self._cycle.budget
         by_level = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
-        then: Amounts = {level: left for level, (_, left) in by_level.items()}
+        at_start: Amounts = {level: left for level, (_, left) in by_level.items()}
         if by_level and start is not None and not self._cycle.is_due(start):
             with self._once_ended(group.queue, start):
-                then = left_for(budget, group)
+                at_start = left_for(budget, group)
         reserved = {
             level: {
-                name: max(max(left[name], 0) - max(then[level][name] - amount, 0), 0)
+                name: max(max(left[name], 0) - max(at_start[level][name] - amount, 0), 0)
                 for name, amount in needed.items()
             }
             for level, (needed, left) in by_level.items()
@@ -125,6 +128,7 @@ class HeadroomForecast:
 
     @contextmanager
     def _once_ended(self, queue: str, instant: float) -> Iterator[None]:
+        """Meanwhile reserve what is reserved, and count the groups that end by `instant` as ended."""
         budget, journal = self._cycle.budget, self._cycle.journal
         checkpoint = journal.checkpoint()
         try:
@@ -151,4 +155,4 @@ class HeadroomForecast:
     def _ends(self) -> list[tuple[RunEnd, GroupInfo]]:
         """Return the expected ends of all running or starting groups, the earliest first."""
         running = (group for group in self._cycle.snapshot.groups.values() if nodes_of(group))
-        return sorted(((self._times.end_of(group), group) for group in running), key=lambda it: it[0].at)
+        return sorted(((self._times.end_of(group), group) for group in running), key=lambda end: end[0].at)

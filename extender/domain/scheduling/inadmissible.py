@@ -3,8 +3,8 @@
 Groups of one queue that lack the same are an equivalence class: the evaluation of one of them reads a part of
 the budget (`Reads`), and the class stays inadmissible while a new read would give the same. The first group
 of each class is evaluated if a change concerns the class, or if the cycle allocates or reserves any capacity
-(`is_alert`). If that group starts, the next one of its class follows. The others repeat its numbers; if more
-than numbers differs, they are requeued, and the cycle is repeated.
+(`evaluates_all_classes`). If that group starts, the next one of its class follows. The others repeat its
+numbers; if more than numbers differs, they are requeued, and the cycle is repeated.
 
 With or without inadmissible groups, the decisions are the same.
 """
@@ -23,7 +23,7 @@ from extender.domain.placement.planner import EquivalenceClass, Question, Topic
 from extender.domain.placement.totals import PLACES, Totals
 from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gang_admission import BEHIND, Behind, behind_message
+from extender.domain.scheduling.gang_admission import BEHIND, BehindHead, behind_message
 from extender.domain.scheduling.memory import CarriedFacts, Evaluation, Grounds, Memory
 from extender.domain.scheduling.order import orders_by_usage
 from extender.domain.scheduling.reservation import RESERVED, InForce
@@ -48,15 +48,15 @@ class InadmissibleGroups:
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
         self.requeued: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
         self._following: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # rest of the class
-        self.is_alert = False  # whether one group of each equivalence class is evaluated
+        self.evaluates_all_classes = False  # whether one group of each equivalence class is evaluated
         self.are_all_active = True  # groups at rest may be left out
         if carried is None:
             return
-        if carried.memory.concerns_all:
+        if carried.memory.depends_on_others:
             self._requeue_all(carried.memory)
         else:
             self.memory, self.active, self.are_all_active = carried.memory, {}, False
-            self.is_alert = carried.memory.grounds is None
+            self.evaluates_all_classes = carried.memory.grounds is None
             self._requeue(BEFORE, self, carried)
             self._requeue([lambda: carried.memory.active])
 
@@ -77,23 +77,23 @@ class InadmissibleGroups:
             capacity.count_assumed(self.carried.memory.totals)
         if self.memory is None or not self.memory.classes.groups:
             return []
-        self.is_alert |= capacity.base is None
+        self.evaluates_all_classes |= capacity.base is None
         classes: Iterable[EquivalenceClass] = self.memory.classes.groups
-        if not self.is_alert and capacity.base is not None:
+        if not self.evaluates_all_classes and capacity.base is not None:
             classes = self._dirty_classes(cycle, in_force, capacity.base)
-        for class_ in self.memory.classes.groups if self.is_alert else classes:
+        for class_ in self.memory.classes.groups if self.evaluates_all_classes else classes:
             self._requeue_one(class_, filter(self.is_inadmissible, self.memory.classes.groups[class_]))
         return [self.snapshot.groups[key] for key in self.requeued.values()]
 
     def _dirty_classes(self, cycle: Cycle, in_force: InForce, totals: Totals) -> Set[EquivalenceClass]:
         """Return the classes whose reads of the budget would give another result now."""
-        then, dirty = self.memory, dict[EquivalenceClass, None]()
-        if then is None or then.grounds is None:
+        memory, dirty = self.memory, dict[EquivalenceClass, None]()
+        if memory is None or memory.grounds is None:
             return dirty.keys()
-        now, classes = Grounds.from_cycle(cycle, in_force, totals), then.classes
-        for touches in WITHIN:
-            topics = touches(then.grounds, now)
-            self.is_alert |= topics is None
+        now, classes = Grounds.from_cycle(cycle, in_force, totals), memory.classes
+        for changes_between in WITHIN:
+            topics = changes_between(memory.grounds, now)
+            self.evaluates_all_classes |= topics is None
             for topic in topics or ():
                 for class_ in classes.by_topic.get(topic, ()):
                     if class_ not in dirty and not _have_same_answers(
@@ -136,26 +136,32 @@ class InadmissibleGroups:
         """Return whether decisions requeue a group, so that the cycle has to be repeated."""
         if self._requeue(AFTER, self, self.memory, evaluated):
             return True
-        if self._has_to_be_alert(evaluated):
-            self.is_alert = True
+        if self._has_to_evaluate_all_classes(evaluated):
+            self.evaluates_all_classes = True
             return True
         if not self.are_all_active or self.memory is None or not evaluated.cycle.evicts_groups:
             return False
         self.memory, self.active = None, self.snapshot.groups
         return True
 
-    def _has_to_be_alert(self, evaluated: Evaluation) -> bool:
-        """Return whether anything was allocated or reserved, so that classes left out have less capacity."""
-        if not evaluated.takes or self.is_alert or self.memory is None:
+    def _has_to_evaluate_all_classes(self, evaluated: Evaluation) -> bool:
+        """Return whether anything was allocated or reserved: then classes left out may have less capacity."""
+        if not evaluated.takes or self.evaluates_all_classes or self.memory is None:
             return False
         return self.requeued.keys() != self.memory.classes.groups.keys()
 
-    def _requeue(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *about: object) -> bool:
+    def _requeue(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *inputs: object) -> bool:
+        """Requeue the groups that causes affect; return whether any was inadmissible.
+
+        Args:
+            causes: Functions that return the affected groups; None: all groups.
+            inputs: Their arguments.
+        """
         if self.are_all_active or self.memory is None:
             return False
         before, requeued = self.active.keys(), set(self.active)
         for cause in causes:
-            affected = cause(*about)
+            affected = cause(*inputs)
             if affected is None:  # all groups are requeued
                 self._requeue_all(self.memory)
                 break
@@ -198,14 +204,14 @@ class InadmissibleGroups:
 
 def _is_head(class_: EquivalenceClass, group: GroupKey, heads: Mapping[Scope, GroupKey]) -> bool:
     """Return whether the evaluated group of a class behind a head is the new head."""
-    return isinstance(class_, Behind) and heads.get(class_.scope) == group
+    return isinstance(class_, BehindHead) and heads.get(class_.scope) == group
 
 
 def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
     """Return whether all questions have the same answer; without questions, any change counts."""
     parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
-        return bool(questions) and all(asked.has_same_answer(parts[asked.part]) for asked in questions)
+        return bool(questions) and all(each.has_same_answer(parts[each.part]) for each in questions)
     except Exception:  # a group with an error is evaluated again inside a guard
         return False
 
@@ -256,42 +262,42 @@ def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> It
 # Changed parts of the budget, as topics that lead to equivalence classes; None: all.
 
 
-def capacity_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
+def capacity_changes(before: Grounds, now: Grounds) -> Iterable[Topic] | None:
     """Return changes in the number of fitting pods of a shape, and in the free amounts of resources."""
     return now.totals.changed
 
 
-def reservation_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
-    """Return the topic of reservations if reads of unchanged reservations may differ; None: they changed.
+def reservation_changes(before: Grounds, now: Grounds) -> Iterable[Topic] | None:
+    """Return the topic of reservations if other groups may pass them now; None: the reservations changed.
 
     Groups that may pass a reservation, or would fit without it, depend on shares, usage, run times and
     the free capacity of nodes.
     """
-    if then.in_force != now.in_force:
+    if before.in_force != now.in_force:
         return None
-    are_turns_unchanged = now.shares.snapshot.past is then.shares.snapshot.past
-    are_turns_unchanged = are_turns_unchanged and now.shares.nodes_changed_since(then.shares) == set()
-    is_unchanged = are_turns_unchanged and now.history is then.history
+    are_turns_unchanged = now.shares.snapshot.past is before.shares.snapshot.past
+    are_turns_unchanged = are_turns_unchanged and now.shares.nodes_changed_since(before.shares) == set()
+    is_unchanged = are_turns_unchanged and now.history is before.history
     is_unchanged = is_unchanged and PLACES not in (now.totals.changed or ())
     return () if is_unchanged or not now.in_force else (RESERVED,)
 
 
-def share_changes(then: Grounds, now: Grounds) -> Iterable[Topic]:
+def share_changes(before: Grounds, now: Grounds) -> Iterable[Topic]:
     """Return the queues whose share, ceiling, holdings or decayed usage differ, or those of a queue above."""
-    is_past_unchanged = now.shares.snapshot.past is then.shares.snapshot.past
+    is_past_unchanged = now.shares.snapshot.past is before.shares.snapshot.past
     changed = (
-        now.shares.queues_changed_since(then.shares) if is_past_unchanged else now.shares.division.tree.seat
+        now.shares.queues_changed_since(before.shares) if is_past_unchanged else now.shares.division.tree.leaf
     )
     return ((QueueShares, queue) for queue in changed)
 
 
-def running_changes(then: Grounds, now: Grounds) -> Iterable[Topic]:
+def running_changes(before: Grounds, now: Grounds) -> Iterable[Topic]:
     """Return the queues with limits on running groups or pods whose running counts have changed."""
-    queues = (scope.queue for scope in _changed_keys(then.running, now.running))
+    queues = (scope.queue for scope in _changed_keys(before.running, now.running))
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
-def changed_heads(then: Grounds, now: Grounds) -> Iterable[Topic]:
+def changed_heads(before: Grounds, now: Grounds) -> Iterable[Topic]:
     """Return the topic of heads, as if always changed: each cycle evaluates the first group behind a head."""
     return (BEHIND,)
 
@@ -304,7 +310,7 @@ def _changed_keys(one: Mapping[T, object], other: Mapping[T, object]) -> Iterato
 
 
 def decision_changes(
-    inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
+    inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of each class whose evaluated group got another decision and does not start."""
     class_of = evaluated.cycle.reads.class_of
@@ -316,10 +322,12 @@ def decision_changes(
             class_of[key] != class_
             or replace(now, detail=before.detail, life=before.life, position=before.position) != before
         ):
-            yield from then.classes.groups[class_]
+            yield from memory.classes.groups[class_]
 
 
-def user_changes(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+def user_changes(
+    inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
+) -> Iterable[GroupKey]:
     """Return the groups of users and namespaces whose running counts have changed."""
     now, known = evaluated.cycle.budget.running, inadmissible.budget
     before = {} if known is None else known.running.personal
@@ -329,7 +337,7 @@ def user_changes(inadmissible: InadmissibleGroups, then: Memory, evaluated: Eval
 
 
 def newly_blocked(
-    inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
+    inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups behind a group that newly blocks its queue."""
     known = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
@@ -337,21 +345,21 @@ def newly_blocked(
 
 
 def next_in_turn(
-    inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
+    inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey] | None:
     """Return the groups that may now be the first to get a reservation, or to look for victims."""
     reservations, first, groups = evaluated.reservations, evaluated.starving, inadmissible.snapshot.groups
-    if then.first_in_turn is not None and reservations.first_in_turn is not then.first_in_turn:
+    if memory.first_in_turn is not None and reservations.first_in_turn is not memory.first_in_turn:
         return None  # all other groups waited behind it
     waiting = {
         group.queue
-        for class_, group in then.first_due.items()
+        for class_, group in memory.first_due.items()
         if (class_, group.key) not in reservations.candidates
         and (group.key in evaluated.cycle.decided or group.key not in groups)
     }
     starving = (
         group.queue
-        for class_, group in then.first_starving.items()
+        for class_, group in memory.first_starving.items()
         if _comes_later(first.first.get(class_), group) and first.may_find(group, ALL_CAUSES)
     )
     return inadmissible.in_queues(waiting.union(starving))
@@ -364,12 +372,15 @@ def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:
     return now.order > before.order or ready_since(now) > ready_since(before)
 
 
-def new_victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+def new_victims(
+    inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
+) -> Iterable[GroupKey]:
     """Return the groups for which newly running groups may be victims."""
-    cycle, idle, causes = evaluated.cycle, then.idly_starving.values(), ALL_CAUSES
-    before, now = then.snapshot.groups, cycle.snapshot
+    cycle, idle, causes = evaluated.cycle, memory.idly_starving.values(), ALL_CAUSES
+    before, now = memory.snapshot.groups, cycle.snapshot
     moved = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))
-    is_calm = then.grounds and not any(cycle.budget.shares.standing.queues_changed_since(then.grounds.shares))
+    standing, grounds = cycle.budget.shares.standing, memory.grounds
+    is_calm = grounds and not any(standing.queues_changed_since(grounds.shares))
     if is_calm and not any(group is not None and group.placed for group in moved):
         causes = (EvictionCause.UNMANAGED,)  # no further group of Muster runs
     return inadmissible.in_queues(

@@ -19,7 +19,7 @@ from extender.domain.placement.eviction_units import Loss, Pick
 from extender.domain.placement.planner import EquivalenceClass, Holding, Planner
 from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import Way
+from extender.domain.scheduling.flavors import FlavorAssignment
 from extender.domain.scheduling.price import Price
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing
@@ -53,7 +53,7 @@ class Lending:
             or not shares.above_ceiling(group.queue, wanted.requests)
         ):
             return False
-        if self.claim_borrowed(group) or not self._cycle.could_stand_alone(wanted, keeps_refusals=True):
+        if self.is_claim_lent(group) or not self._cycle.fits_empty_cluster(wanted, keeps_refusals=True):
             return False
         class_ = self._cycle.reads.class_of.get(group.key, group.key)
         if class_ not in self._claiming:
@@ -63,7 +63,7 @@ class Lending:
                 self.reserve(group, wanted)  # else smaller groups would use the capacity piece by piece
         return True
 
-    def claim_borrowed(self, group: GroupInfo) -> bool:
+    def is_claim_lent(self, group: GroupInfo) -> bool:
         """Return whether the capacity that a group claims is lent now.
 
         Reserved and lent periods alternate.
@@ -88,8 +88,8 @@ class Lending:
         shares = self._cycle.budget.shares
         for group, wanted in self._at_ceiling:
             with Guard(self._cycle, group):
-                for node, asked, left in shares.headroom(group.queue, wanted.requests):
-                    reserved = {name: min(amount, max(left[name], 0)) for name, amount in asked.items()}
+                for node, needed, free in shares.headroom(group.queue, wanted.requests):
+                    reserved = {name: min(amount, max(free[name], 0)) for name, amount in needed.items()}
                     shares.reserve({node: reserved})
                     add(self._headroom.setdefault(node, {}), reserved)
 
@@ -103,7 +103,7 @@ class Lending:
 
     def give_back_headroom(self) -> None:
         """Free the headroom that is reserved for claimants."""
-        self._cycle.budget.shares.reserve(self._headroom, -1)
+        self._cycle.budget.shares.reserve(self._headroom, times=-1)
 
     def suspend(self) -> None:
         """Suspend lending, and free what is reserved for claimants."""
@@ -117,7 +117,7 @@ class Lending:
         return next((holding.plan for key, holding in self._reserved if key == group.key), {})
 
     @property
-    def keeps_any(self) -> bool:
+    def reserves_any(self) -> bool:
         """Return whether capacity or headroom is reserved for any claimant."""
         return bool(self._reserved) or any(
             map(any, (reserved.values() for reserved in self._headroom.values()))
@@ -178,7 +178,7 @@ class VictimShares:
         self,
         cycle: Cycle,
         group: GroupInfo,
-        way: Way,
+        assignment: FlavorAssignment,
         scarce: Iterable[str],
         from_others: bool,
         price: Price,
@@ -186,8 +186,8 @@ class VictimShares:
         self._queues = cycle.snapshot.queues
         self._shares = cycle.budget.shares
         self._flavors = cycle.budget.flavors
-        self._own, self._asked, self._instead = group.queue, way.asked, way.instead
-        self._scarce = {each for name in scarce for each in way.instead.get(name, (name,))}
+        self._own, self._requests, self._instead = group.queue, assignment.requests, assignment.instead
+        self._scarce = {each for name in scarce for each in assignment.instead.get(name, (name,))}
         self._from_others, self._price = from_others, price
         self._parts: dict[str, float] = {}  # cached shares, until the queue loses capacity
 
@@ -205,13 +205,13 @@ class VictimShares:
             return True
         if queue not in self._queues:
             return False
-        asked = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
+        lost = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
         for held, due, reserved in self._shares.levels(queue, self._own):
-            above = {name for name in asked if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
+            above = {name for name in lost if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
             above -= self._instead.keys()
-            if not (above & self._scarce if self._scarce & asked.keys() else above):
+            if not (above & self._scarce if self._scarce & lost.keys() else above):
                 return False
-            if any(held.get(name, 0) - asked[name] < reserved[name] for name in asked if name in reserved):
+            if any(held.get(name, 0) - n < reserved[name] for name, n in lost.items() if name in reserved):
                 return False
         return True
 
@@ -233,6 +233,6 @@ class VictimShares:
         return self._price.loss(picks)
 
     def suffices(self) -> bool:
-        if self._shares.above_ceiling(self._own, self._asked):
+        if self._shares.above_ceiling(self._own, self._requests):
             return False
-        return not self._from_others or not self._shares.is_above_share(self._own, self._asked)
+        return not self._from_others or not self._shares.is_above_share(self._own, self._requests)

@@ -25,7 +25,7 @@ import msgspec
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.shapes import Shape, asked_by, requests_of
+from extender.domain.model.shapes import Shape, requests_of, total_requests
 from extender.domain.model.topology import PodSubGroup
 from extender.domain.queues.flavors import Flavor
 from extender.domain.scheduling.backoff import (
@@ -69,12 +69,13 @@ def keep_starts(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     Starts that end here, or that no member can join, are settled.
     """
     oldest_first = sorted(groups, key=lambda group: (group.start.admitted_at or 0.0, group.order))
-    return keep_all(cycle, cycle.unsettled(oldest_first, partial(_ending, cycle)))
+    return keep_all(cycle, cycle.settle_all(oldest_first, partial(_ending, cycle)))
 
 
 def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    if words := binding_refusal(group):
-        return fail(cycle, group, words)
+    """Return the decision if a start fails, backs off or has no PodGroup; None: it goes on."""
+    if refusal := binding_refusal(group):
+        return fail(cycle, group, refusal)
     if group.start.admitted_at is None and cycle.snapshot.now < group.start.retry_at:
         return back_off(cycle, group)
     begun = start_begun(group, cycle.snapshot)
@@ -157,10 +158,10 @@ def _joining(active: ActivePlan) -> list[PodRecord]:
 
 def _above_ceiling(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecord]) -> str:
     """Return how more members would exceed the queue's ceiling or a limit; empty if they do not."""
-    asked, budget = asked_by(pod.shape for pod in pods), cycle.budget
+    requests, budget = total_requests(pod.shape for pod in pods), cycle.budget
     if (excess := budget.running.excess(group, len(pods))) is not None:
         return excess.text
-    above = budget.shares.above_ceiling(group.queue, asked)
+    above = budget.shares.above_ceiling(group.queue, requests)
     return above and f"queue {group.queue}: {above}"
 
 
@@ -242,21 +243,21 @@ class _Batch(msgspec.Struct):
     @property
     def requests(self) -> Resources:
         """Return the joint requests of the members that start together."""
-        return asked_by(pod.shape for pod in self.pods[: self.at_once])
+        return total_requests(pod.shape for pod in self.pods[: self.at_once])
 
 
 def _batches(active: ActivePlan, in_use: dict[str, Flavor]) -> list[_Batch]:
     """Return the members without a node; those of a sub-group that is not whole yet are together."""
-    group, left = active.group, sorted(active.unplanned_members(), key=lambda pod: pod.order)
+    group, unplanned = active.group, sorted(active.unplanned_members(), key=lambda pod: pod.order)
     planned = (pod for pod in group.waiting if pod.uid in active.plan)
-    there = sub_group_sizes((*group.placed, *(pod for pod, _ in group.assumed), *planned))
+    sizes = sub_group_sizes((*group.placed, *(pod for pod, _ in group.assumed), *planned))
     similar = defaultdict[Shape | PodSubGroup, list[PodRecord]](list)
-    for pod in left:
-        of = pod.sub_group
-        similar[pod.shape if of is None or there[of] >= of.size else of].append(pod)
+    for pod in unplanned:
+        own = pod.sub_group
+        similar[pod.shape if own is None or sizes[own] >= own.size else own].append(pod)
     found: list[_Batch] = []
     for kind, pods in similar.items():
-        at_once = kind.size - there[kind] if isinstance(kind, PodSubGroup) else 1
+        at_once = kind.size - sizes[kind] if isinstance(kind, PodSubGroup) else 1
         if len(pods) >= at_once:
             found.append(_Batch(active, pods[:at_once] if at_once > 1 else pods, in_use, at_once))
     return found
@@ -333,21 +334,23 @@ def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
         active.detail = budget.window.describe_wait(group, len(batch.pods))
     if why_not_all and len(plan) == len(joining):
         active.reason, active.detail = Reason.QUEUE_CEILING, why_not_all
-    return len(plan) == len(tried) < at_once * allowed
+    have_all_started = len(plan) == len(tried)
+    return have_all_started and len(tried) < at_once * allowed
 
 
 def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecision:
-    group, retry, left = active.group, retry_of(cycle, active), active.unplanned_members()
-    if active.reason is Reason.NO_ROOM and left:
-        one_of_each = {pod.shape: pod for pod in left}.values()  # equal shapes fit or not together
+    """Return the decision on an active group, with the reason for members that did not join."""
+    group, retry, unplanned = active.group, retry_of(cycle, active), active.unplanned_members()
+    if active.reason is Reason.NO_ROOM and unplanned:
+        one_of_each = {pod.shape: pod for pod in unplanned}.values()  # equal shapes fit or not together
         in_use = flavors_in_use(cycle.budget.flavors, group, active.plan)
         for role, pods in by_role(group, one_of_each).items():
             joining = on_nodes_of(in_use[role], pods) if role in in_use else pods
             if any(map(lending.keeps_capacity_from, joining)):
                 active.reason, active.detail = Reason.QUEUE_SHARE, lending.text()
-        if active.reason is Reason.NO_ROOM and (domain := lacks_domain(cycle, left)):
+        if active.reason is Reason.NO_ROOM and (domain := lacks_domain(cycle, unplanned)):
             active.reason, active.detail = Reason.NO_DOMAIN, domain
-        shapes = Counter(pod.shape for pod in left)
+        shapes = Counter(pod.shape for pod in unplanned)
         active.detail = active.detail or why_none_joins(cycle.budget.planner.capacity, shapes)
     verdict = Verdict.RUNNING
     if not group.placed:  # a group with minMember 0 starts with its first member
@@ -357,8 +360,8 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
         group.key,
         group.queue,
         verdict,
-        active.reason if left else None,
-        active.detail if left else "",
+        active.reason if unplanned else None,
+        active.detail if unplanned else "",
         plan=active.plan,
         failed=retry.failed,
         retry_at=retry.at,

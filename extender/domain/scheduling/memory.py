@@ -44,11 +44,11 @@ class Evaluation(msgspec.Struct, frozen=True, eq=False):
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue all groups that were to be evaluated, in their order
     heads: Mapping[Scope, GroupKey]  # groups that block others, by scope
     takes: bool  # whether anything was allocated, or is reserved for waiting groups
-    concerns_all: bool  # whether decisions depend on other groups beyond the budget
+    depends_on_others: bool  # whether decisions depend on other groups beyond the budget
 
     @property
     def is_calm(self) -> bool:
-        return not (self.takes or self.concerns_all)
+        return not (self.takes or self.depends_on_others)
 
 
 class EquivalenceClasses:
@@ -76,7 +76,7 @@ class EquivalenceClasses:
     def after(
         self,
         settled: Mapping[GroupKey, EquivalenceClass],
-        left: Collection[GroupKey],
+        evaluated_or_gone: Collection[GroupKey],
         reads: Reads,
         rank: Callable[[GroupKey], Rank],
         reordered: Collection[GroupKey],
@@ -85,12 +85,12 @@ class EquivalenceClasses:
 
         Args:
             settled: The groups that are inadmissible after the cycle, with their class.
-            left: All groups that were evaluated, or are gone.
+            evaluated_or_gone: All groups that were evaluated, or are gone.
             reads: The reads of the cycle.
             rank: The order of groups in an equivalence class.
             reordered: The groups whose rank may have changed.
         """
-        now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(left, None), **settled}
+        now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(evaluated_or_gone, None), **settled}
         known = self._class_of
         moved = {key: class_ for key, class_ in now.items() if known.get(key) != class_ or key in reordered}
         read = {**self.read, **{class_: reads.by_class[class_] for class_ in set(settled.values())}}
@@ -133,20 +133,20 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     """Memory of the groups that need not be evaluated."""
 
     snapshot: Snapshot
-    totals: Totals | None
-    grounds: Grounds | None  # grounds of all evaluations; None: they differ
-    concerns_all: bool  # whether the next cycle evaluates all groups
-    active: frozenset[GroupKey]  # groups that the next cycle evaluates; all others are inadmissible
     not_at_rest: frozenset[GroupKey] | None  # groups not at rest; None: groups at rest may be evicted
-    classes: EquivalenceClasses
-    first_due: Mapping[EquivalenceClass, GroupInfo]  # first that may get a reservation, by class
-    first_in_turn: GroupInfo | None  # the group whose reservation needs others to end
-    first_starving: Mapping[object, GroupInfo]  # first that looks for victims, by class
-    idly_starving: Mapping[tuple[str, int], GroupInfo]  # by queue and priority: no victim runs for it
+    depends_on_others: bool  # whether the next cycle evaluates all groups
+    totals: Totals | None = None
+    grounds: Grounds | None = None  # grounds of all evaluations; None: they differ
+    active: frozenset[GroupKey] = frozenset()  # evaluated by the next cycle; all others are inadmissible
+    classes: EquivalenceClasses = _NO_CLASSES
+    first_due: Mapping[EquivalenceClass, GroupInfo] = {}  # first that may get a reservation, by class
+    first_in_turn: GroupInfo | None = None  # the group whose reservation needs others to end
+    first_starving: Mapping[object, GroupInfo] = {}  # first that looks for victims, by class
+    idly_starving: Mapping[tuple[str, int], GroupInfo] = {}  # by queue and priority: no victim runs for it
 
     def at_rest_only(self, now: Snapshot) -> "Memory":
         """Return the memory with all other groups active."""
-        return Memory(now, None, None, True, frozenset(), self.not_at_rest, _NO_CLASSES, {}, None, {}, {})
+        return Memory(now, self.not_at_rest, depends_on_others=True)
 
 
 class NodeRequests(NamedTuple):
@@ -167,7 +167,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     groups: Mapping[GroupKey, GroupDecision]  # decisions on all groups
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line
     instants: Mapping[GroupKey, float]  # next time at which time alone could change a decision, by group
-    keeping: Set[str]  # the queues with a reservation, or that reclaimed capacity
+    reserving_queues: Set[str]  # the queues with a reservation, or that reclaimed capacity
     requests: NodeRequests
 
     @property
@@ -188,6 +188,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def memory(self) -> Memory:
+        """Return what the next cycle needs to know to evaluate only the groups whose decision may change."""
         evaluated, before, cycle = self.evaluated, self.memory_before, self.evaluated.cycle
         decided, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
         reservations, starving = evaluated.reservations, evaluated.starving
@@ -229,16 +230,16 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             grounds = Grounds.from_cycle(cycle, in_force, base)
         return Memory(
             snapshot,
-            base,
-            grounds,
-            evaluated.concerns_all,
-            frozenset(active),
-            None if cycle.evicts_groups else self._not_at_rest(gone),
-            classes,
-            self._first_due(),
-            reservations.first_in_turn,
-            starving.first,
-            self._idly_starving(),
+            not_at_rest=None if cycle.evicts_groups else self._not_at_rest(gone),
+            depends_on_others=evaluated.depends_on_others,
+            totals=base,
+            grounds=grounds,
+            active=frozenset(active),
+            classes=classes,
+            first_due=self._first_due(),
+            first_in_turn=reservations.first_in_turn,
+            first_starving=starving.first,
+            idly_starving=self._idly_starving(),
         )
 
     def _not_at_rest(self, gone: Iterable[GroupKey]) -> frozenset[GroupKey]:
@@ -258,11 +259,12 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         return first
 
     def _idly_starving(self) -> Mapping[tuple[str, int], GroupInfo]:
+        """Return starving groups, by queue and priority, for which no running group is a victim."""
         starving, before = self.evaluated.starving, self.memory_before
         if before is None:
             return starving.idle
-        looking = (*before.idly_starving.values(), *before.first_starving.values())
-        rest = [group for group in looking if not starving.may_find(group, ALL_CAUSES)]
+        earlier = (*before.idly_starving.values(), *before.first_starving.values())
+        rest = [group for group in earlier if not starving.may_find(group, ALL_CAUSES)]
         return {**{(group.queue, group.priority): group for group in rest}, **starving.idle}
 
     def __eq__(self, other: object) -> bool:
@@ -286,8 +288,10 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
 
     Such a group only waits and holds nothing, and no other group depends on it.
     """
-    if decision.fault or at_rest(group) is not None:
-        return not decision.fault
+    if decision.fault:
+        return False
+    if at_rest(group) is not None:
+        return True
     queue = evaluated.cycle.snapshot.queues.get(group.queue)
     has_capacity = group.placed or group.assumed or group.planned or group.departing
     was_given = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price

@@ -50,14 +50,14 @@ def requests_after(
     """
     cycle, earlier = evaluated.cycle, NodeRequests() if before is None else before.requests
     groups, tree = cycle.snapshot.groups, cycle.budget.shares.tree
-    too_large = {key for key, it in now.items() if it.exceeds_cluster}
+    too_large = {key for key, decision in now.items() if decision.exceeds_cluster}
     too_large |= {key for key in earlier.too_large if key in groups and key not in now}
     changed = _changed_queues(evaluated, before, lines, known)
     if changed is not None and not changed:
         return earlier._replace(too_large=too_large), []
 
     def concerns(queue: str) -> bool:
-        return queue in tree.seat and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
+        return queue in tree.leaf and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
 
     decided = [groups[key] for key in cycle.decided if key in groups]
     joining = [
@@ -82,12 +82,12 @@ def requests_after(
             continue
         asking[queue] = granted.keys()
         line = waiting[queue] if queue not in earlier.asking else ()
-        asked = (groups[key] for key in earlier.asking.get(queue, ()) if key in groups)
-        own = {group.key for group in (*asked, *line, *decided) if group.queue == queue}
+        asking_before = (groups[key] for key in earlier.asking.get(queue, ()) if key in groups)
+        own = {group.key for group in (*asking_before, *line, *decided) if group.queue == queue}
         changes |= {key: () for key in own - granted.keys() if requests.may_ask(key)}
         changes |= granted
     found = ((requests.decision_of(key), members) for key, members in changes.items())
-    differ = [replace(it, asking=members) for it, members in found if it and it.asking != members]
+    differ = [replace(was, asking=members) for was, members in found if was and was.asking != members]
     return NodeRequests(too_large, asking), differ
 
 
@@ -135,12 +135,12 @@ def _changed_queues(
     nodes = shares.standing.nodes_changed_since(before.evaluated.cycle.budget.shares.standing)
     if nodes is None:
         return None
-    queues = {it.queue for key, it in evaluated.cycle.decided.items() if _is_news(known.get(key), it)}
+    queues = {now.queue for key, now in evaluated.cycle.decided.items() if _is_news(known.get(key), now)}
     queues |= {known[key].queue for key in snapshot.dirty if key in known}
     queues |= {name for name in lines.keys() | before.lines if lines.get(name) is not before.lines.get(name)}
     queues |= {*changed_keys(snapshot.queues, before.snapshot.queues)}
     queues |= {shares.tree.queues[node] for node in nodes if node != TOP}
-    return {node for name in queues if name in shares.tree.seat for node in shares.tree.path(name)[-2:-1]}
+    return {node for name in queues if name in shares.tree.leaf for node in shares.tree.path(name)[-2:-1]}
 
 
 class _QueueRequests:
@@ -166,14 +166,14 @@ class _QueueRequests:
         limited = self._limited(waiting)
         answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited}
         sources = {queue: self._runs(waiting[queue]) for queue in limited}
-        left = {queue: deque(islice(source, 1)) for queue, source in sources.items()}
+        lines = {queue: deque(islice(source, 1)) for queue, source in sources.items()}
         misfits = Counter[str]()
-        for queue, line in TurnOrder(self._budget.shares, self._queues, left, lambda run: run[0]):
+        for queue, line in TurnOrder(self._budget.shares, self._queues, lines, lambda run: run[0]):
             run = line.popleft()
-            fitting = self._take_run(run)
+            fits = run[: self._take_run(run)]
             has_spare = len(self._needed(run[0]).members) < len(run[0].waiting)  # then its run has one group
-            answers[queue] |= {it.key: self._with_spare(it) if has_spare else None for it in run[:fitting]}
-            misfits[queue] += fitting < len(run)
+            answers[queue] |= {group.key: self._with_spare(group) if has_spare else None for group in fits}
+            misfits[queue] += len(fits) < len(run)
             if misfits[queue] < _MOST_MISFITS:
                 line.extend(islice(sources[queue], 1))
         journal.roll_back(checkpoint)
@@ -205,16 +205,16 @@ class _QueueRequests:
 
         The users and namespaces with less left than all of their groups ask for are recorded.
         """
-        limits, left = self._budget.rules.limits.get(queue), dict[Scope, Resources]()
-        asked = defaultdict[Scope, Counter[str]](Counter)
+        limits, free = self._budget.rules.limits.get(queue), dict[Scope, Resources]()
+        asks = defaultdict[Scope, Counter[str]](Counter)
         if limits is None:
             return False
         for group in line:
             for scope, more, remaining in self._budget.running.remaining(group, len(group.waiting)):
-                asked[scope].update(more)
-                left[scope] = remaining
+                asks[scope].update(more)
+                free[scope] = remaining
         short = {
-            scope for scope, more in asked.items() if any(n > left[scope][kind] for kind, n in more.items())
+            scope for scope, sums in asks.items() if any(n > free[scope][kind] for kind, n in sums.items())
         }
         self._short |= short
         return bool(short)
@@ -239,7 +239,8 @@ class _QueueRequests:
 
     def _needed(self, group: GroupInfo) -> Missing:
         """Return the members that start together; none of a fully running group."""
-        if group.placed and (it := self.decision_of(group.key)) and it.verdict is Verdict.RUNNING:
+        decision = self.decision_of(group.key) if group.placed else None
+        if decision is not None and decision.verdict is Verdict.RUNNING:
             return _NONE
         return (
             self._budget.flavors.settled_members(group)
@@ -267,10 +268,10 @@ class _QueueRequests:
         asking = [pod.uid for pod in needed]
         for _, equals in groupby(spare, lambda pod: pod.shape):
             pods = [*equals]
-            one = Missing((pods[0],))
-            fitting = pods[: self._times(group, one)]
+            single = Missing((pods[0],))
+            fitting = pods[: self._times(group, single)]
             if fitting:
-                self._budget.shares.add(group.queue, one.requests, len(fitting))
+                self._budget.shares.add(group.queue, single.requests, len(fitting))
                 self._budget.running.add(group, len(fitting))
             asking += [pod.uid for pod in fitting]
         return None if len(asking) == len(needed) + len(spare) else tuple(asking)
@@ -278,8 +279,8 @@ class _QueueRequests:
     def _times(self, group: GroupInfo, wanted: Missing) -> int:
         """Return how many times some members fit into the headroom."""
         parts = (
-            left[name] // amount
-            for level, needed, left in levels(self._budget, group, wanted)
+            free[name] // amount
+            for level, needed, free in levels(self._budget, group, wanted)
             if not isinstance(level, Scope) or level in self._short
             for name, amount in needed.items()
             if amount

@@ -89,12 +89,12 @@ def _excess_constraints(group: GroupInfo) -> str:
 def _refused_entry(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
     """Return the decision on a group that its queue does not take, or whose job may not start any more."""
     if not group.history.entitled:
-        name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
-        above = (
-            "" if queue.queue_to_open == name else f", because queue {queue.queue_to_open} above it is closed"
-        )
-        above = ", because it is being deleted" if queue.record.deleting else above
-        return waiting_decision(group, Reason.QUEUE_NOT_OPEN, text + above)
+        text = f"queue {queue.record.name} is {queue.state}"
+        if queue.record.deleting:
+            text += ", because it is being deleted"
+        elif queue.queue_to_open != queue.record.name:
+            text += f", because queue {queue.queue_to_open} above it is closed"
+        return waiting_decision(group, Reason.QUEUE_NOT_OPEN, text)
     if not group.namespace_allowed:
         detail = not_selected(group.queue, group.key.partition("/")[0])
         return waiting_decision(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
@@ -145,11 +145,11 @@ def above_capability(cycle: Cycle, group: GroupInfo) -> str:
     queue = cycle.snapshot.queues[group.queue].record
     if not (most := queue.capability) or group.job.managed:
         return ""
-    field, asked = "spec.minResources", group.spec.min_resources
-    if not asked and not group.has_pods:
+    field, requests = "spec.minResources", group.spec.min_resources
+    if not requests and not group.has_pods:
         field = f"spec.defaultRequest for {group.min_member} members"
-        asked = {name: amount * group.min_member for name, amount in queue.default_request.items()}
-    above = {name: amount for name, amount in asked.items() if amount > most.get(name, amount)}
+        requests = {name: amount * group.min_member for name, amount in queue.default_request.items()}
+    above = {name: amount for name, amount in requests.items() if amount > most.get(name, amount)}
     over = [f"{name}: {show(name, amount)} > {show(name, most[name])}" for name, amount in above.items()]
     return f"{field} is above the capability of queue {group.queue}: {', '.join(over)}" if over else ""
 
@@ -172,10 +172,11 @@ def evaluable_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[Grou
 
     The others are settled.
     """
-    return cycle.unsettled(groups, partial(_not_ready, cycle, strategies))
+    return cycle.settle_all(groups, partial(_not_ready, cycle, strategies))
 
 
 def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
+    """Return the decision on a group that does not compete for capacity; None: it does."""
     if too_much := above_capability(cycle, group):
         return undo_decision(cycle, group) or exceeds_queue(group, too_much)
     absent = missing(group).absent
@@ -204,7 +205,7 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
     if is_refused and all(capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
         detail = group.start.failure or "the scheduler rejects the nodes with free capacity"
         return Reason.REFUSED_BY_SCHEDULER, detail
-    if not planner.affinity.any_particular(wanted) and capacity.is_short_for(shapes):
+    if not planner.affinity.any_interdependent(wanted) and capacity.is_short_for(shapes):
         # Some shape alone lacks capacity, and no member has affinity: counting suffices, without placing.
         at_once = f"{_capacity_for(capacity, shapes)} at once"
     else:
@@ -251,8 +252,9 @@ def _domain_text(planner: Planner, pod_set: TopologySet, pods: Sequence[PodRecor
 
 def _short(capacity: Capacity, shapes: Mapping[Shape, int], free: str) -> str:
     """Return the resources of which suitable nodes have less than needed, such as `cpu: 4 needed, 2 left`."""
-    amounts = ((name, n, capacity.left_for(shapes, name)) for name, n in sorted(requests_of(shapes).items()))
-    short = (f"{it}: {show(it, n)} needed, {show(it, left)} {free}" for it, n, left in amounts if left < n)
+    requests = sorted(requests_of(shapes).items())
+    amounts = ((name, n, capacity.left_for(shapes, name)) for name, n in requests)
+    short = (f"{name}: {show(name, n)} needed, {show(name, m)} {free}" for name, n, m in amounts if m < n)
     return " and ".join(islice(short, _MOST_SHORT))
 
 
@@ -268,7 +270,7 @@ def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
     for shape in wanted.shapes:
         if not cycle.empty.capacity.total(shape):
             return Reason.NEVER_FITS, _no_node(cycle, shape)
-    if cycle.could_stand_alone(wanted):
+    if cycle.fits_empty_cluster(wanted):
         return None
     if domains := _domains_text(cycle.empty, wanted):
         return Reason.NEVER_FITS, f"on empty nodes: {domains}"
@@ -283,47 +285,47 @@ def _no_node(cycle: Cycle, shape: Shape) -> str:
     The shortest explanation comes first: a resource that no node has, before the whole request; constraints
     that no node meets even alone, before all of them together.
     """
-    nodes, asked, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
+    nodes, constraints, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
     if offers and lacking:  # without nodes, everything is lacking
-        named = list(filter(counts_in_queues, lacking)) or lacking  # a class says more than its selections
-        return f"no node has {listed(named, _MOST_NAMES)}"
+        classes = list(filter(counts_in_queues, lacking))  # rather than selections of their devices
+        return f"no node has {listed(classes or lacking, _MOST_NAMES)}"
     suitable = np.count_nonzero(nodes.suitable(shape))
     if suitable or not nodes.row:
         request = amounts_text(shape.requests) or "an empty request"
         return f"no node can hold {request} (suitable nodes: {suitable})"
     demands = {
         f"the label {key}={value} that nodeSelector names": nodes.has(key, value)
-        for key, value in asked.node_labels
+        for key, value in constraints.node_labels
     }
-    if asked.node_terms:
-        alone = Shape({}, Constraints((), asked.node_terms, (Toleration(operator="Exists"),)))
-        or_claim = " or a ResourceClaim" if b"metadata.name" in asked.node_terms else ""
-        affinity = f"what the required node affinity{or_claim} asks for ({_in_words(asked.node_terms)})"
+    if constraints.node_terms:
+        alone = Shape({}, Constraints((), constraints.node_terms, (Toleration(operator="Exists"),)))
+        or_claim = " or a ResourceClaim" if b"metadata.name" in constraints.node_terms else ""
+        affinity = f"what the required node affinity{or_claim} asks for ({_in_words(constraints.node_terms)})"
         demands[affinity] = bool(nodes.suitable(alone).any())
     if (part := shape.suits.part) is not None:
         anywhere = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
-        own = listed([f"{key}={value}" for key, value in part.labels], _MOST_NAMES)
+        labels = listed([f"{key}={value}" for key, value in part.labels], _MOST_NAMES)
         is_taken = part.before and all(nodes.has(key, value) for key, value in part.labels)
-        besides = " without those of an earlier flavor" if is_taken else ""
-        demands[f"the flavor's labels {own}".rstrip() + besides] = bool(
-            nodes.suitable(anywhere.on_part(part)).any()
-        )
+        restriction = " without those of an earlier flavor" if is_taken else ""
+        demand = f"the flavor's labels {labels}".rstrip() + restriction
+        demands[demand] = bool(nodes.suitable(anywhere.on_part(part)).any())
     if unmet := [text for text, is_met in demands.items() if not is_met]:
         return f"no node has {listed(unmet, _MOST_NAMES, ' and ')}"
-    if not nodes.suitable(Shape({}, Constraints(tolerations=asked.tolerations))).any():
+    if not nodes.suitable(Shape({}, Constraints(tolerations=constraints.tolerations))).any():
         taints = {taint for node in nodes.nodes if node for taint in node.taints}
-        named = sorted(taint_text(it) for it in taints if not is_tolerated(it, asked.tolerations))
-        return f"every node has a taint that is not tolerated: {listed(named, _MOST_NAMES)}"
+        texts = sorted(taint_text(t) for t in taints if not is_tolerated(t, constraints.tolerations))
+        return f"every node has a taint that is not tolerated: {listed(texts, _MOST_NAMES)}"
     tolerated_too = (*demands, "taints that are tolerated")
     return f"no node has all at once: {listed(tolerated_too, _MOST_NAMES)}"
 
 
 def _in_words(node_terms: bytes) -> str:
+    """Return the terms of a node affinity for users."""
     texts: list[str] = []
     for term in msgspec.json.decode(node_terms or b"[]", type=list[NodeSelectorTerm]):
-        asked = (*(term.match_expressions or ()), *(term.match_fields or ()))
-        phrases = [f"{it.key} {it.operator} {listed(it.values or (), _MOST_NAMES)}".rstrip() for it in asked]
+        required = (*(term.match_expressions or ()), *(term.match_fields or ()))
+        phrases = [f"{r.key} {r.operator} {listed(r.values or (), _MOST_NAMES)}".rstrip() for r in required]
         texts.append(listed(phrases, _MOST_NAMES, " and "))
     return listed(texts, _MOST_NAMES, " or ")
 

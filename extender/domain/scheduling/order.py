@@ -75,9 +75,9 @@ class Traverse:
         if self._queue.ageing:
             priority += self._queue.ageing * group.computed(_created_at) / _HOUR
         rotation = self._rotation_of(group) if self.has_turns(group) else 0
-        return not self.is_high(group), rotation, self.used(group), priority, *group.age
+        return not self.is_high(group), rotation, self.usage_of_user(group), priority, *group.age
 
-    def used(self, group: GroupInfo) -> float:
+    def usage_of_user(self, group: GroupInfo) -> float:
         """Return the recent usage of the group's user, if the strategy counts it."""
         return 0.0
 
@@ -103,7 +103,7 @@ class Traverse:
 
 
 class Fair(Traverse):
-    def used(self, group: GroupInfo) -> float:
+    def usage_of_user(self, group: GroupInfo) -> float:
         namespace = group.key.partition("/")[0]
         return self._cycle.snapshot.past.submitter_usage(group.queue, group.spec.submitter, namespace)
 
@@ -115,6 +115,7 @@ class Fifo(Traverse):
 
 class StrictPriority(Traverse):
     def backs_off(self, group: GroupInfo) -> bool:
+        """Return whether a group backs off. One that failed does so only until more capacity is free."""
         if group.is_on_nodes or group.start.failure == OVER_BUDGET or not super().backs_off(group):
             return super().backs_off(group)
         failed_at = group.start.retry_at - self._cycle.limits.retry_after(group.start.failures - 1)
@@ -169,14 +170,14 @@ class Strategies:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._of: dict[str, Traverse] = {}
+        self._by_queue: dict[str, Traverse] = {}
 
     def traverse_of(self, group: GroupInfo) -> Traverse:
-        if group.queue not in self._of:
+        if group.queue not in self._by_queue:
             queue = self._cycle.snapshot.queues[group.queue].record
             kind = _STRATEGIES.get(queue.strategy, Traverse)
-            self._of[group.queue] = kind(self._cycle, queue, self.rotation_of)
-        return self._of[group.queue]
+            self._by_queue[group.queue] = kind(self._cycle, queue, self.rotation_of)
+        return self._by_queue[group.queue]
 
     def rank(self, group: GroupInfo) -> Rank:
         return self.traverse_of(group).rank(group)
@@ -227,7 +228,7 @@ class Turn(NamedTuple):
 
     priority: int  # negated: higher priorities come first
     due: float  # allocation above its due share
-    used: float  # recent usage
+    usage: float  # recent usage
     share: float
     since: str  # the creation of its first group
     queue: str
@@ -282,8 +283,8 @@ class TurnOrder(Generic[T]):
         for turn in self._path:
             siblings = self._turns[self._tree.parents[turn.node]]
             if siblings and siblings[0].priority == turn.priority:
-                until, at_par = self._equal_share(turn, siblings[0])
-                slack = EPSILON if at_par < siblings[0] else -EPSILON
+                until, turn_then = self._equal_share(turn, siblings[0])
+                slack = EPSILON if turn_then < siblings[0] else -EPSILON
                 counts.append(self._shares.headroom_at(turn.node, requests, until, slack) + 1)
         return min(counts, default=None)
 
@@ -291,12 +292,12 @@ class TurnOrder(Generic[T]):
         """Return the share up to which a queue is ahead of a sibling, and its turn there."""
         match _fair_share(self._shares, self._queues, turn.node):
             case keys.HISTORICAL:
-                until = sibling.due - self._shares.used_lately(turn.node)
+                until = sibling.due - self._shares.recent_usage(turn.node)
                 return until, turn._replace(due=sibling.due, share=until)
             case keys.INSTANT:
                 return sibling.due, turn._replace(due=sibling.due, share=sibling.due)
         until = sibling.due
-        if until <= 1.0 and turn.used >= sibling.used:
+        if until <= 1.0 and turn.usage >= sibling.usage:
             until = sibling.share
         return until, turn._replace(due=max(until, 1.0), share=until)
 
@@ -315,16 +316,16 @@ class TurnOrder(Generic[T]):
 
 
 def _turn_key(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:
-    """Return the first fields of a queue's turn: priority, due and used."""
+    """Return the first fields of a queue's turn: priority, due and usage."""
     info = queues.get(shares.tree.queues[node])
-    priority = -info.record.priority if info is not None and not shares.tree.is_seat(node) else 0
+    priority = -info.record.priority if info is not None and not shares.tree.is_extra_leaf(node) else 0
     share = shares.relative_share(node)
     match _fair_share(shares, queues, node):
         case keys.HISTORICAL:
-            return priority, share + shares.used_lately(node), 0.0
+            return priority, share + shares.recent_usage(node), 0.0
         case keys.INSTANT:
             return priority, share, 0.0
-    return priority, max(share, 1.0), shares.used_lately(node)
+    return priority, max(share, 1.0), shares.recent_usage(node)
 
 
 def _fair_share(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> str:
@@ -341,7 +342,7 @@ def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, o
 
 
 def in_lines(
-    things: Iterable[T],
+    items: Iterable[T],
     group_of: Callable[[T], GroupInfo],
     rank: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
@@ -350,8 +351,8 @@ def in_lines(
     Without `rank`: by priority, then age, then name.
     """
     lines: defaultdict[str, list[T]] = defaultdict(list)
-    for thing in things:
-        lines[group_of(thing).queue].append(thing)
+    for item in items:
+        lines[group_of(item).queue].append(item)
     for line in lines.values():
-        line.sort(key=lambda thing: rank(group_of(thing)))
+        line.sort(key=lambda item: rank(group_of(item)))
     return {queue: deque(line) for queue, line in lines.items()}

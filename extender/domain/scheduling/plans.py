@@ -62,27 +62,27 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     for group in groups:
         with Guard(cycle, group):
             wanted.append(_wanted_plan(cycle, group))
-    budget, left = cycle.budget, cycle.effort.allow(_MOST_AT_ONCE)
+    budget, allowed = cycle.budget, cycle.effort.allow(_MOST_AT_ONCE)
     try:
-        all_fit = budget.planner.take_holdings([holding for _, holding, _ in wanted])
+        all_fit = budget.planner.allocate_holdings([holding for _, holding, _ in wanted])
     except Exception:  # checking all plans at once is over budget: each is checked alone
         all_fit = False
     finally:
-        cycle.effort.allow(left)
+        cycle.effort.allow(allowed)
     active: list[ActivePlan] = []
     for group, holding, moved in wanted:
         with Guard(cycle, group):
             plan: dict[Uid, str] = holding.plan
             unplanned: Sequence[PodRecord] = holding.unplanned
             if not all_fit:
-                plan = budget.planner.take_nodes(holding.pods)
+                plan = budget.planner.allocate_on_nodes(holding.pods)
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
             if places := group.computed(_placeholders):
                 plan, unplanned = _within_share(budget, group, plan, unplanned)
             if group.spec.min_resources and group.is_whole:
                 plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
-            asked = holding.requests if plan is holding.plan else None
-            budget.count(group, plan, asked, len(plan.keys() - places))
+            requests = holding.requests if plan is holding.plan else None
+            budget.count(group, plan, requests, len(plan.keys() - places))
             budget.window.add(group, len(group.assumed))
             active.append(ActivePlan(group, plan, moved, unplanned))
     return active
@@ -119,14 +119,14 @@ def _within_share(
 
     Such places come last, as elastic members do, so that they keep no capacity from groups that are due it.
     """
-    lent = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
-    places = {pod.uid: plan[pod.uid] for pod in lent}
-    if not (places and group.is_whole) or not budget.shares.is_above_share(
-        group.queue, budget.requests(group, places)
-    ):
+    placeholders = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
+    places = {pod.uid: plan[pod.uid] for pod in placeholders}
+    if not (places and group.is_whole):
+        return plan, unplanned
+    if not budget.shares.is_above_share(group.queue, budget.requests(group, places)):
         return plan, unplanned
     budget.planner.unplace(group.waiting, places)
-    return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *lent)
+    return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *placeholders)
 
 
 def _within_ceilings(
@@ -154,9 +154,9 @@ def _holding(group: GroupInfo) -> Holding:
     else:
         members = (members_to_replace(group) if group.stood_whole else missing(group)).members
     assumed = {pod.uid for pod, _ in group.assumed}
-    loose = [pod for pod in members if pod.uid not in assumed]
-    pods = [(pod, group.planned[pod.uid]) for pod in loose if pod.uid in group.planned]
-    return Holding(pods, [pod for pod in loose if pod.uid not in group.planned])
+    to_place = [pod for pod in members if pod.uid not in assumed]
+    pods = [(pod, group.planned[pod.uid]) for pod in to_place if pod.uid in group.planned]
+    return Holding(pods, [pod for pod in to_place if pod.uid not in group.planned])
 
 
 class Unused(NamedTuple):
@@ -164,8 +164,8 @@ class Unused(NamedTuple):
 
     since: float
     refused: bool  # the scheduler has refused the pod since then
-    twice: bool  # it was asked twice in the same start
-    known: bool  # it refused the pod before: an equal refusal would not be visible
+    asked_twice: bool  # the scheduler was asked twice in the same start
+    refused_before: bool  # the scheduler refused the pod before: an equal refusal would not be visible
 
 
 def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
@@ -175,7 +175,7 @@ def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
         return None
     is_refused = attempt.refused_at is not None
     since = attempt.shown_at if attempt.refused_at is None else attempt.refused_at
-    return Unused(since, is_refused, attempt.asked_twice, known=bool(pod.unschedulable))
+    return Unused(since, is_refused, attempt.asked_twice, refused_before=bool(pod.unschedulable))
 
 
 def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
@@ -191,19 +191,19 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     A repeated refusal ends it at once, unless a pod has left just now: the scheduler may not know that yet.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
-    asked = attention.since(unused.since)  # first call for other pods since then
-    if asked is None:  # a later call triggers no cycle
-        cycle.look_again_at(cycle.snapshot.now + limits.arrival_grace)
+    called_at = attention.since(unused.since)  # first call for other pods since then
+    if called_at is None:  # a later call triggers no cycle
+        cycle.request_cycle_at(cycle.snapshot.now + limits.arrival_grace)
     if attention.leading_since is None:
         return False
     begun = max(unused.since, attention.leading_since)
     if unused.refused:
         left_at, grace = cycle.snapshot.freed.for_group(group.key), limits.refusal_grace
-        return (unused.twice and left_at < begun - grace) or cycle.is_due(begun + grace)
+        return (unused.asked_twice and left_at < begun - grace) or cycle.is_due(begun + grace)
     grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight
-    if asked is not None:
-        return cycle.is_due(asked + grace)
-    return unused.known and cycle.is_due(begun + _SILENT_FACTOR * grace)
+    if called_at is not None:
+        return cycle.is_due(called_at + grace)
+    return unused.refused_before and cycle.is_due(begun + _SILENT_FACTOR * grace)
 
 
 def all_that_join(
@@ -232,7 +232,7 @@ def as_many_as_join(
     if not flavors.flavors_of(queue):
         return list(pods), ""
     joining: list[PodRecord] = []
-    asked: dict[str, dict[str, int]] = {}
+    requests: dict[str, dict[str, int]] = {}
     why = ""
     for role, of_role in by_role(group, pods).items():
         flavor = in_use.get(role)
@@ -248,7 +248,7 @@ def as_many_as_join(
             continue
         in_use[role] = flavor
         admitted = flavors.first_within_limits(
-            queue, flavor, of_role, asked.setdefault(flavor.name, {}), lends
+            queue, flavor, of_role, requests.setdefault(flavor.name, {}), lends
         )
         joining += on_nodes_of(flavor, admitted)
         if len(admitted) < len(of_role):

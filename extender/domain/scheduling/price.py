@@ -36,7 +36,7 @@ class Turns(NamedTuple):
     next_at: float  # inf: never, as the price no longer matters
 
 
-def likeness(group: GroupInfo) -> object:
+def equal_need_key(group: GroupInfo) -> object:
     """Return a key, equal for groups of one queue and priority that lack the same.
 
     Victims are found for all of them or for none. A group that has taken capacity from others is alone,
@@ -55,7 +55,7 @@ class Price:
         self._total = cycle.budget.shares.standing.division.total
         self._times = RunTimes(cycle.snapshot)
         self._losses: dict[EvictionUnit, Loss] = {}  # cached losses of whole units
-        self.looked_at = cycle.snapshot.now // _PERIOD * _PERIOD
+        self.checked_at = cycle.snapshot.now // _PERIOD * _PERIOD
 
     def part_of_cluster(self, amounts: Resources) -> float:
         """Return the part of the whole cluster, in the dominant resource."""
@@ -68,61 +68,63 @@ class Price:
         at, every = run.checkpoint
         saved = max(begun, instant(at)) if at else begun
         if every:
-            saved = max(saved, begun + (self.looked_at - begun) // every * every)
-        return max(self.looked_at - saved, 0.0)
+            saved = max(saved, begun + (self.checked_at - begun) // every * every)
+        return max(self.checked_at - saved, 0.0)
 
     def loss(self, picks: Sequence[Pick]) -> Loss:
         """Return the loss by these evictions."""
         is_whole = len(picks) == 1 and picks[0].pods is picks[0].eviction_unit.pods
-        whole = picks[0].eviction_unit if is_whole else None
-        if whole is not None and whole in self._losses:
-            return self._losses[whole]
+        single = picks[0].eviction_unit if is_whole else None
+        if single is not None and single in self._losses:
+            return self._losses[single]
         work, pods = 0.0, 0
         for pick in picks:
             run = pick.eviction_unit.run
             work += self.part_of_cluster(pick.requests) * (self.seconds(run) + run.lost)
             pods += len(pick.pods)
         loss = Loss(work, self.part_of_cluster(total(pick.requests for pick in picks)), pods)
-        if whole is not None:
-            self._losses[whole] = loss
+        if single is not None:
+            self._losses[single] = loss
         return loss
 
-    def wait_for_capacity(self, group: GroupInfo, wanted: Missing) -> float:
-        """Return the capacity that a group has lacked since all its members exist, times that wait."""
-        waited = self.looked_at - self._cycle.snapshot.instant(self._since(group))
+    def missed_work(self, group: GroupInfo, wanted: Missing) -> float:
+        """Return the work that a group has missed: the capacity that it lacks, times its wait."""
+        waited = self.checked_at - self._cycle.snapshot.instant(self._since(group))
         return self.part_of_cluster(wanted.requests) * max(waited, 0.0)
 
     def why_not(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
         """Return why these victims are not evicted for a group yet, for users; empty: they may be.
 
-        The cycle asks again when the answer may have changed.
+        A cycle is requested for the time when the answer may change.
         """
-        snapshot, patience = self._cycle.snapshot, self._rules(group).patience
+        snapshot, rules = self._cycle.snapshot, self._rules(group)
         lost, end, latest = self.loss(picks).work, self._end(picks), self.latest(group)
-        left = end - self.looked_at
-        is_soon = (left <= self._rules(group).after or end <= latest) and end <= self._spared_until(group)
-        if lost > patience * self.wait_for_capacity(group, wanted) and latest > snapshot.now:
-            self._cycle.look_again_at(latest)
+        seconds_left = end - self.checked_at
+        ends_soon = (seconds_left <= rules.after or end <= latest) and end <= self._spared_until(group)
+        if lost > rules.patience * self.missed_work(group, wanted) and latest > snapshot.now:
+            self._cycle.request_cycle_at(latest)
+            begin = snapshot.timestamp(latest)
             text = "evictions for the group would lose more work than its wait is worth"
-            text += f"; at the latest, they begin at {by}" if (by := snapshot.timestamp(latest)) else ""
-        elif is_soon and lost > patience * self.part_of_cluster(wanted.requests) * left:
+            text += f"; at the latest, they begin at {begin}" if begin else ""
+        elif ends_soon and lost > rules.patience * self.part_of_cluster(wanted.requests) * seconds_left:
             text = "evictions for the group would lose more work than it gains before the pods end, by "
             text += snapshot.timestamp(end)
         else:
             return ""
-        self._cycle.look_again_at(self.looked_at + _PERIOD)
+        self._cycle.request_cycle_at(self.checked_at + _PERIOD)
         return text
 
     def _end(self, picks: Sequence[Pick]) -> float:
         """Return when the last of these victims will have ended without an eviction.
 
-        Inf: unknown, or one has outrun its time.
+        Inf: unknown, or a victim runs longer than expected.
         """
         groups = (self._cycle.snapshot.groups.get(pick.eviction_unit.group) for pick in picks)
-        ends = (inf if group is None else self._times.ends_by(group, self.looked_at) for group in groups)
+        at = self.checked_at
+        ends = (inf if group is None else self._times.end_if_running(group, at) for group in groups)
         return max(ends, default=inf)
 
-    def worth_after(self, wanted: Missing, picks: Sequence[Pick]) -> float:
+    def break_even_seconds(self, wanted: Missing, picks: Sequence[Pick]) -> float:
         """Return the seconds in which a group does as much work as the evictions lost, within bounds."""
         work, part = self.loss(picks).work, self.part_of_cluster(wanted.requests)
         return min(max(work / part if part else 0.0, _LEAST_USE), _MOST_USE)
@@ -133,18 +135,18 @@ class Price:
         return self._cycle.snapshot.instant(since) + max(rules.at_most, rules.after) if since else -inf
 
     def _spared_until(self, group: GroupInfo) -> float:
-        """Return the time after which victims are not spared any more for their expected end."""
+        """Return the time after which victims are evicted even if they are expected to end soon."""
         return self.latest(group) + self._rules(group).at_most
 
     def _rules(self, group: GroupInfo) -> PreemptionRules:
         return self._cycle.snapshot.queues[group.queue].record.preemption
 
     def _since(self, group: GroupInfo) -> str:
-        return ready_since(self._longest.get(likeness(group), group))
+        return ready_since(self._longest.get(equal_need_key(group), group))
 
-    def turns_of(self, group: GroupInfo) -> Turns:
+    def check_times(self, group: GroupInfo) -> Turns:
         latest, now = self.latest(group), self._cycle.snapshot.now
         if (last := self._spared_until(group)) <= now:
             return Turns(last, inf)
-        instants = self.looked_at, self.looked_at + _PERIOD, latest, last
+        instants = self.checked_at, self.checked_at + _PERIOD, latest, last
         return Turns(max(at for at in instants if at <= now), min(at for at in instants if at > now))

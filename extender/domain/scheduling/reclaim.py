@@ -24,14 +24,14 @@ from extender.domain.model.resources import Resources
 from extender.domain.placement.eviction_units import EvictionUnit
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.placement.victim_search import Found, Search
-from extender.domain.queues.records import LosingTo, Reclaimed
+from extender.domain.queues.records import Reclaimed, ReclaimKey
 from extender.domain.scheduling.backoff import fail
 from extender.domain.scheduling.consolidation import NothingLost, find_with_homes, have_homes
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
 from extender.domain.scheduling.obstacles import waiting_decision
-from extender.domain.scheduling.price import Price, likeness
+from extender.domain.scheduling.price import Price, equal_need_key
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.victims import (
     Candidates,
@@ -111,13 +111,14 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
         return True
     # Other queues lose capacity, so its own queue must stay within its share, without its terminating pods.
     shares, queue = cycle.budget.shares, group.queue
-    going: list[PlannedPod] = []
+    departing: list[PlannedPod] = []
     for other in cycle.snapshot.groups.values():
         if other.queue == queue:
-            promised = (pod for pod in other.placed if pod.uid in cycle.promised and pod.holds_capacity)
-            going += ((pod, pod.node) for pod in (*other.departing, *promised))
-    leaving = cycle.budget.flavors.requests(going)
-    shares.add(queue, leaving, -1)
+            on_nodes = (pod for pod in other.placed if pod.holds_capacity)
+            victims = (pod for pod in on_nodes if pod.uid in cycle.being_reclaimed)
+            departing += ((pod, pod.node) for pod in (*other.departing, *victims))
+    leaving = cycle.budget.flavors.requests(departing)
+    shares.add(queue, leaving, times=-1)
     is_above = shares.is_above_share(queue, _requested(cycle, group, reclaim))
     shares.add(queue, leaving)
     return not is_above
@@ -133,6 +134,10 @@ def _requested(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
 
 
 def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
+    """Start a group on the capacity that its reclaim freed, or wait for it and evict further victims.
+
+    The reclaim fails at its deadline, or if all victims are gone and the group still does not fit.
+    """
     reclaim, budget, wanted = cycle.reclaims[group.key], cycle.budget, missing(group)
     budget.free_plan(group, reclaim.plan)
     reason = Reason.RECLAIMING
@@ -158,9 +163,9 @@ def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
 def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] | None:
     """Return the decided nodes or, if these are not free but all members fit elsewhere, other nodes."""
     budget, wanted = cycle.budget, missing(group)
-    asked = _requested(cycle, group, reclaim)
+    requests = _requested(cycle, group, reclaim)
     excess = budget.running.excess(group, len(wanted.members))
-    if budget.shares.above_ceiling(group.queue, asked) or excess is not None:
+    if budget.shares.above_ceiling(group.queue, requests) or excess is not None:
         return None  # the group's own queue has to lose capacity first
     planned: list[tuple[PodRecord, str]] = []
     for pod in wanted.members:  # as planned: bound to the nodes of its flavor
@@ -168,7 +173,7 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
         flavor = budget.flavors.flavor_on(group.queue, node)
         planned.append((on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node))
     checkpoint = budget.journal.checkpoint()
-    plan = budget.planner.take_nodes(planned)
+    plan = budget.planner.allocate_on_nodes(planned)
     if len(plan) == len(planned):
         budget.count(group, plan)
         return plan
@@ -281,9 +286,9 @@ def _longest(groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
     """Return of equal groups the one that has waited the longest."""
     longest: dict[object, GroupInfo] = {}
     for group in groups:
-        known = longest.setdefault(likeness(group), group)
+        known = longest.setdefault(equal_need_key(group), group)
         if group.preempts and (not known.preempts or ready_since(group) < ready_since(known)):
-            longest[likeness(group)] = group
+            longest[equal_need_key(group)] = group
     return longest
 
 
@@ -320,6 +325,15 @@ class _Searches:
         self._count_off(leaving)
 
     def search(self, seeking: Iterable[GroupInfo], places: int) -> None:
+        """Search for victims for groups in need of capacity, and begin the reclaims.
+
+        Groups of a kind share a search. If there are too many kinds, each cycle searches for the first ones,
+        and for the others in turn, until all have had a turn since the last change.
+
+        Args:
+            seeking: Groups in need of capacity, in order.
+            places: The number of reclaims that may begin.
+        """
         starving: list[GroupInfo] = []
         for group in seeking:
             with Guard(self._cycle, group):
@@ -330,21 +344,21 @@ class _Searches:
                     starving.append(group)
         first = {group.key for group in _first(self._cycle, starving).values()}
         kinds = [group for group in starving if group.key in first]  # the first group of each kind, in order
-        all_after = 0
+        turns = 0
         if len(kinds) > _SEARCHES:  # the first ones in each cycle, the others in turn
-            rest, all_after = in_turn(kinds[_IN_TURN:], int(self._cycle.snapshot.now) * _IN_TURN)
+            rest, turns = in_turn(kinds[_IN_TURN:], int(self._cycle.snapshot.now) * _IN_TURN)
             starving = [*kinds[:_IN_TURN], *rest]
         for group in starving:
             if places <= 0:
                 return
             if len(self._vain) > _SEARCHES:
                 # Each second other groups have their turn, until all have had one since the last change.
-                now, turns = int(self._cycle.snapshot.now), [self._price.turns_of(each) for each in kinds]
-                changed_at = int(max(self._cycle.snapshot.changed_at, *(turn.last_at for turn in turns)))
-                if (now - changed_at) * _IN_TURN < all_after:
-                    self._cycle.look_again_at(now + 1.0)
-                elif (next_at := min(turn.next_at for turn in turns)) < inf:
-                    self._cycle.look_again_at(next_at)
+                now, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in kinds]
+                changed_at = int(max(self._cycle.snapshot.changed_at, *(each.last_at for each in times)))
+                if (now - changed_at) * _IN_TURN < turns:
+                    self._cycle.request_cycle_at(now + 1.0)
+                elif (next_at := min(each.next_at for each in times)) < inf:
+                    self._cycle.request_cycle_at(next_at)
                 return
             with Guard(self._cycle, group):
                 places -= self._try(group)
@@ -352,16 +366,17 @@ class _Searches:
     def _try(self, group: GroupInfo) -> bool:
         """Return whether a reclaim is begun for a group."""
         cycle, wanted = self._cycle, missing(group)
-        if (sought := (likeness(group), refused_namespace(cycle, group))) in self._vain:
+        kind = equal_need_key(group), refused_namespace(cycle, group)
+        if kind in self._vain:
             return False
-        gives = True
+        own_queue_gives = True
         for causes in _cause_sets(cycle, group, wanted):
             from_others = EvictionCause.RECLAIM in causes
-            if from_others and not gives:
+            if from_others and not own_queue_gives:
                 continue  # without its own queue, other queues do not help
             eviction_units = self._candidates.units_for(group, causes)
             moves = EvictionCause.CONSOLIDATE in causes
-            gives = bool(eviction_units) or moves
+            own_queue_gives = bool(eviction_units) or moves
             if not (eviction_units or (from_others and self._is_any_departing)):
                 continue
             if (found := self._search(eviction_units, group, wanted, from_others, moves)) is None:
@@ -370,7 +385,7 @@ class _Searches:
                 self._begin(group, found)
                 return True
             cycle.settle(replace(cycle.decided[group.key], price=text))
-        self._vain.add(sought)
+        self._vain.add(kind)
         if self._candidates.spared:
             cycle.settle(replace(cycle.decided[group.key], spared=self._candidates.spared))
         return False
@@ -383,39 +398,50 @@ class _Searches:
         from_others: bool,
         moves: bool,
     ) -> Found | None:
+        """Return victims for the first flavors that suffice; None if no flavors do.
+
+        Args:
+            eviction_units: The possible victims.
+            group: The group in need of capacity.
+            wanted: Its members that are to start.
+            from_others: Whether victims may be in other queues.
+            moves: Whether victims must have other nodes to restart on.
+        """
         journal = self._cycle.budget.journal
-        for flavored in self._cycle.budget.flavors.assignments(group, wanted):
-            way = flavored.wanted
+        for assignment in self._cycle.budget.flavors.assignments(group, wanted):
+            bound = assignment.wanted
             planner = self._base.clone()
             planner.unplace(wanted.members, self._lending.reserved_for(group))
             self._reservations.give_back_own(group, planner)
-            available = planner.capacity.sum_for(way.shapes)  # fragmented resources are not scarce
-            scarce = [name for name, n in way.requests.items() if n > available.get(name, 0)]
+            available = planner.capacity.sum_for(bound.shapes)  # fragmented resources are not scarce
+            scarce = [name for name, n in bound.requests.items() if n > available.get(name, 0)]
             if moves and scarce:
                 continue
-            about = (self._cycle, group, flavored, scarce, from_others, self._price)
+            about = (self._cycle, group, assignment, scarce, from_others, self._price)
             checkpoint = journal.checkpoint()
             self._reservations.give_back_own_headroom(group)
             disruptions = self._candidates.disruptions
             if moves:
                 found = find_with_homes(
-                    self._cycle, planner, NothingLost(*about), eviction_units, disruptions, way
+                    self._cycle, planner, NothingLost(*about), eviction_units, disruptions, bound
                 )
             else:
-                found = Search(planner, VictimShares(*about), eviction_units, disruptions.clone()).find(way)
+                found = Search(planner, VictimShares(*about), eviction_units, disruptions.clone()).find(bound)
             journal.roll_back(checkpoint)
             if found is not None:
                 return found
         return None
 
     def _count_off(self, pods: Iterable[PodRecord]) -> None:
+        """Subtract evicted pods from what their queues hold."""
         groups, budget = self._cycle.snapshot.groups, self._cycle.budget
         for pod in pods:
             if pod.group in groups:
                 held = budget.flavors.requests([(pod, pod.node)], pod.shape.requests)
-                budget.shares.add(groups[pod.group].queue, held, -1)
+                budget.shares.add(groups[pod.group].queue, held, times=-1)
 
     def _begin(self, group: GroupInfo, found: Found) -> None:
+        """Begin a reclaim: record its victims and plan, and count both for the next searches."""
         cycle, base = self._cycle, self._base
         pods = [pod for pick in found.picks for pod in pick.pods]
         lost = [(pick, self._price.seconds(pick.eviction_unit.run)) for pick in found.picks]
@@ -432,13 +458,13 @@ class _Searches:
         else:
             self._count_off(pods)
         places = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
-        asked = cycle.budget.flavors.requests(places, missing(group).requests)
-        cycle.budget.shares.add(group.queue, asked)
+        requests = cycle.budget.flavors.requests(places, missing(group).requests)
+        cycle.budget.shares.add(group.queue, requests)
         since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
         detail = _describe(cycle, victims, cycle.snapshot.timestamp(until), moves=bool(found.homes))
-        least = self._price.worth_after(missing(group), found.picks)
+        least = self._price.break_even_seconds(missing(group), found.picks)
         for other in {victim.queue for victim in victims if victim.cause in FROM_OTHERS}:
-            losing = LosingTo(other, group.key.partition("/")[0])
+            losing = ReclaimKey(other, group.key.partition("/")[0])
             cycle.reclaimed_by(group.queue)[losing] = _taken_from(cycle, group, losing, least)
         reclaim = Reclaim(victims, found.plan, since, until, detail, found.homes)
         cycle.is_due(until)
@@ -457,11 +483,11 @@ def _describe(cycle: Cycle, victims: Sequence[ReclaimVictim], deadline: str, mov
         for victim in victims
     )
     names = [f"{name} ({count})" for name, count in sorted(owners.items())]
-    what = "move" if moves else "evict"
-    return f"pods to {what}: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
+    action = "move" if moves else "evict"
+    return f"pods to {action}: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
 
 
-def _taken_from(cycle: Cycle, group: GroupInfo, losing: LosingTo, least: float) -> Reclaimed:
+def _taken_from(cycle: Cycle, group: GroupInfo, losing: ReclaimKey, least: float) -> Reclaimed:
     """Return the record that a group takes capacity from another queue.
 
     The last reclaim was unused if that queue has reclaimed since (a loop), unless this group was created
@@ -481,7 +507,10 @@ def _taken_from(cycle: Cycle, group: GroupInfo, losing: LosingTo, least: float) 
 
 
 def _record_refused(cycle: Cycle, group: GroupInfo) -> None:
-    """Record that a reclaim evicted no pod because an eviction was refused: it does not count as unused."""
+    """Record that a reclaim evicted no pod because an eviction was refused.
+
+    Such a reclaim does not count as unused.
+    """
     victims, taken = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
     is_refused = any(victim.uid in cycle.snapshot.spared for victim in victims)
     if not is_refused or any(live_pod(cycle, victim) is None for victim in victims):
@@ -507,7 +536,7 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Seq
     At a ceiling, only groups that count for it are evicted.
     """
     shares, requests = cycle.budget.shares, cycle.budget.flavors.requests_by_assignment(group)
-    if all(shares.is_above_share(group.queue, asked) for asked in requests):
+    if all(shares.is_above_share(group.queue, each) for each in requests):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
         if cycle.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:

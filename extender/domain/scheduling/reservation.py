@@ -81,7 +81,8 @@ class Reservations:
         """Reserve the capacity for those of `waiting` that have a reservation."""
         cycle = self._cycle
         others = (group for group in waiting if group.key not in self._withheld)  # without moved members
-        holders = [(it, _with_reserved_plan(group)) for group in others if (it := group.start.reservation)]
+        known = ((group.start.reservation, _with_reserved_plan(group)) for group in others)
+        holders = [(before, group) for before, group in known if before is not None]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
             with Guard(cycle, group):
@@ -103,8 +104,10 @@ class Reservations:
     def _has_place_for(self, asks: Resources) -> bool:
         """Return whether all reservations, with one that `asks` for more, stay within their limit."""
         limit, together = self._cycle.limits.reservations, dict(asks)
-        if not self._reserved or limit <= 0.0:
-            return limit > 0.0
+        if limit <= 0.0:
+            return False
+        if not self._reserved:
+            return True
         for _, reservation in self._reserved.values():
             add(together, reservation.asks)
         totals = total_of(self._cycle.snapshot).items()
@@ -112,9 +115,9 @@ class Reservations:
         return fits and len(self._reserved) < _MOST
 
     def _promised(self, group: GroupInfo, reservation: Reservation) -> Reservation:
-        """Return the reservation with its promise as of now: made, kept or ended.
+        """Return the reservation with the guarantee of its start as of now: begun, continued or ended.
 
-        A promise ranks behind earlier ones, and ends some time after the promised start.
+        A guarantee ranks behind earlier ones, and ends some time after the guaranteed start.
         """
         cycle, instant = self._cycle, reservation.passable_until
         if instant is None or (reservation.is_promised and not cycle.is_due(instant + _LATE)):
@@ -128,13 +131,13 @@ class Reservations:
     def _brings_above_share(self, group: GroupInfo, reservation: Reservation) -> bool:
         """Return whether the group would bring its queue above its share.
 
-        The allocation of the queue on the reserved nodes does not count: it ends before.
+        The allocation of the queue on the reserved nodes does not count: its pods end before the start.
         """
-        shares, gone = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
-        shares.add(group.queue, gone, -1)
+        shares, held = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
+        shares.add(group.queue, held, times=-1)
         requests = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.asks}
         is_above = shares.is_above_share(group.queue, requests)
-        shares.add(group.queue, gone)
+        shares.add(group.queue, held)
         return is_above
 
     def _renewed(self, group: GroupInfo) -> Reservation | None:
@@ -143,12 +146,12 @@ class Reservations:
         wanted = cycle.budget.flavors.settled_members(group)
         if before is None or cycle.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return None
-        if self._backfill.forecast.is_as_expected(before, group):
+        if self._backfill.forecast.still_fits(before, group):
             return before
-        put_off = self._backfill.forecast.put_off(before, group)
-        if put_off is not None and (cycle.snapshot.now < before.stays_until or self._has_searched()):
-            return _no_later(put_off, before)
-        if put_off is None and self._has_searched():
+        rescheduled = self._backfill.forecast.rescheduled(before, group)
+        if rescheduled is not None and (cycle.snapshot.now < before.stays_until or self._has_searched()):
+            return _no_later(rescheduled, before)
+        if rescheduled is None and self._has_searched():
             return None
         stay = max(2.0 * (before.stays_until - before.since), _SHORTEST_STAY)
         found = self._backfill.forecast.find(group, self.unreserved_capacity(), stay)
@@ -159,7 +162,7 @@ class Reservations:
     def _has_searched(self) -> bool:
         """Return whether this cycle has searched nodes already; then the next search is in a later cycle."""
         if self._backfill.forecast.has_searched:
-            self._cycle.look_again_at(self._cycle.snapshot.now + _AGAIN)
+            self._cycle.request_cycle_at(self._cycle.snapshot.now + _AGAIN)
         return self._backfill.forecast.has_searched
 
     def unreserved_capacity(self, only_promised: bool = False) -> Planner:
@@ -170,33 +173,33 @@ class Reservations:
         planner = self._cycle.budget.planner.clone()
         for reserved in self._withheld.values():
             if reserved.reservation.is_promised or not only_promised:
-                planner.take_amounts(reserved.rows, reserved.needs - reserved.reserved)
+                planner.allocate_amounts(reserved.rows, reserved.needs - reserved.amounts)
         return planner
 
     def give_back_own(self, group: GroupInfo, planner: Planner) -> None:
         """Free the group's own part of the capacity of groups with a guaranteed start."""
         for reserved in self.reserved_for(group):
-            gone = reserved.needs if reserved.reservation.is_promised else reserved.reserved
-            planner.take_amounts(reserved.rows, gone, -1)
+            freed = reserved.needs if reserved.reservation.is_promised else reserved.amounts
+            planner.allocate_amounts(reserved.rows, freed, times=-1)
 
     def reserve_promised_headroom(self) -> None:
-        """Reserve the headroom of groups with a promise, including amounts that others still hold."""
+        """Reserve the headroom of groups with a guaranteed start, also amounts that others still hold."""
         for reserved in self._withheld.values():
             if reserved.reservation.is_promised:
                 reserve(self._cycle.budget, less(reserved.headroom.needed, reserved.headroom.reserved))
 
     def give_back_own_headroom(self, group: GroupInfo) -> None:
-        """Free the group's own part of the headroom of groups with a promise."""
+        """Free the group's own part of the headroom of groups with a guaranteed start."""
         for reserved in self.reserved_for(group):
             need = reserved.headroom
-            gone = need.needed if reserved.reservation.is_promised else need.reserved
-            reserve(self._cycle.budget, gone, -1)
+            freed = need.needed if reserved.reservation.is_promised else need.reserved
+            reserve(self._cycle.budget, freed, times=-1)
 
     def is_limited(self, group: GroupInfo) -> bool:
         """Return whether limits on running groups and pods keep a group back, except its own reservation."""
         checkpoint = self._cycle.journal.checkpoint()
         for reserved in self.reserved_for(group):
-            reserve(self._cycle.budget, reserved.headroom.reserved, -1)
+            reserve(self._cycle.budget, reserved.headroom.reserved, times=-1)
         is_limited = self._cycle.budget.running.excess(group, len(missing(group).members)) is not None
         self._cycle.journal.roll_back(checkpoint)
         return is_limited
@@ -204,14 +207,15 @@ class Reservations:
     def give_headroom_back(self) -> None:
         """Free all reserved headroom; the journal undoes it."""
         for reserved in self._withheld.values():
-            reserve(self._cycle.budget, reserved.headroom.reserved, -1)
+            reserve(self._cycle.budget, reserved.headroom.reserved, times=-1)
 
     @property
     def in_force(self) -> InForce:
+        """Return what each reservation takes from other groups; also those that take nothing yet."""
         reserved = {}
         for key, capacity in self._withheld.items():
             place = None if capacity.reservation.is_promised else self._rank(capacity.group)
-            reserved[key] = capacity.reserved.tobytes(), capacity.headroom.reserved, capacity.binds, place
+            reserved[key] = capacity.amounts.tobytes(), capacity.headroom.reserved, capacity.binds, place
         moved = {key: (capacity.reservation, reserved[key]) for key, capacity in self._withheld.items()}
         return moved | {
             key: (reservation, reserved.get(key)) for key, (_, reservation) in self._reserved.items()
@@ -219,7 +223,7 @@ class Reservations:
 
     # Backfill: groups that may use the reserved capacity.
 
-    def has_one(self, group: GroupInfo) -> bool:
+    def has_reservation(self, group: GroupInfo) -> bool:
         return group.key in self._reserved
 
     def reserved_for(self, group: GroupInfo) -> list[ReservedCapacity]:
@@ -227,7 +231,7 @@ class Reservations:
         return [self._withheld[group.key]] if group.key in self._withheld else []
 
     def is_promised(self, group: GroupInfo) -> bool:
-        """Return whether the group has a promised time, so that no other group may delay it."""
+        """Return whether the start of the group is guaranteed: no other group may delay it."""
         return any(reserved.reservation.is_promised for reserved in self.reserved_for(group))
 
     def may_backfill(self, group: GroupInfo) -> list[ReservedCapacity]:
@@ -264,7 +268,7 @@ class Reservations:
         Groups that might get one are recorded.
         """
         if group.key in self._reserved and decision.reason in _KEEPS:
-            reservation = self._reserved[group.key][1]
+            _, reservation = self._reserved[group.key]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
         is_at_ceiling = decision.reason is Reason.QUEUE_CEILING
@@ -276,7 +280,7 @@ class Reservations:
     def _class_of(self, group: GroupInfo) -> EquivalenceClass:
         """Return the equivalence class of a group: either all groups of a class find nodes, or none does."""
         wanted, budget = missing(group), self._cycle.budget
-        if budget.planner.affinity.any_particular(wanted):
+        if budget.planner.affinity.any_interdependent(wanted):
             return group.key
         return group.queue, wanted.signature, budget.running.class_key(group)
 
@@ -297,7 +301,7 @@ class Reservations:
         lines: defaultdict[str, list[GroupInfo]] = defaultdict(list)
         for group in sorted(self.first_due.values(), key=self._rank):
             with Guard(self._cycle, group):
-                if group.queue not in served and self._cycle.could_stand_alone(missing(group)):
+                if group.queue not in served and self._cycle.fits_empty_cluster(missing(group)):
                     lines[group.queue].append(group)
         in_order = sorted(lines.values(), key=lambda line: longest_wait(line[0]))
         self.due = list(chain.from_iterable(in_order))
@@ -321,7 +325,7 @@ class Reservations:
         first, rest = due[:_IN_TURN], due[_IN_TURN:]
         now, changed_at = int(self._cycle.snapshot.now), int(self._cycle.snapshot.changed_at)
         if (now - changed_at) * _IN_TURN < len(rest):
-            self._cycle.look_again_at(now + 1.0)
+            self._cycle.request_cycle_at(now + 1.0)
         turn = now * _IN_TURN % len(rest)
         return (*first, *(*rest[turn:], *rest[:turn])[:_IN_TURN])
 

@@ -60,16 +60,18 @@ def place_changes(
     difference = Counter[Place]()
     for key in changed_groups:
         for groups, sign in ((before, -1), (now, 1)):
-            if (decision := groups.get(key)) is not None and (place := place_of(decision)) is not None:
+            place = place_of(groups[key]) if key in groups else None
+            if place is not None:
                 difference[place] += sign
     return {place: number for place, number in difference.items() if number}
 
 
-def recount(counts: Mapping[Place, int], more: Mapping[Place, int]) -> Mapping[Place, int]:
-    if not more:
+def recount(counts: Mapping[Place, int], changes: Mapping[Place, int]) -> Mapping[Place, int]:
+    """Return counts with changes added, without zeros."""
+    if not changes:
         return counts
-    counted = {**counts, **{place: counts.get(place, 0) + number for place, number in more.items()}}
-    for place in more:
+    counted = {**counts, **{place: counts.get(place, 0) + number for place, number in changes.items()}}
+    for place in changes:
         if not counted[place]:
             del counted[place]
     return counted
@@ -82,16 +84,12 @@ def in_queue(decision: GroupDecision) -> Place | None:
     return (decision.queue, column) if life.in_queue else None
 
 
-def in_local_queue(decision: GroupDecision) -> Place | None:
+def local_queue_column(decision: GroupDecision) -> Place | None:
     """Return the column in a LocalQueue: an ended group is neither waiting nor admitted."""
     life = decision.life
     column = WAITING if life.phase is Phase.PENDING else ADMITTED
     return (life.local_queue, column) if life.local_queue and life.outcome is None else None
 
-
-# Position of each pending group in its queue, by the order of this cycle. Only groups that could start have
-# one: not those that lack members, are held, or are too large for the cluster, their queue or the window.
-# Groups that back off keep their position.
 
 _NOT_IN_LINE = (
     Reason.GROUP_NOT_FOUND,
@@ -111,13 +109,17 @@ _NOT_IN_LINE = (
 
 
 class Positions(NamedTuple):
-    of: Mapping[GroupKey, int]
+    by_group: Mapping[GroupKey, int]
     """Positions by group, 1 for the next group. Unchanged lines have only their evaluated groups."""
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line, in their order
 
 
 def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Positions:
-    """Return the positions; inadmissible groups keep their place among the evaluated ones.
+    """Return the position of each pending group in its queue, by the order of this cycle.
+
+    Only groups that could start have one: not those that lack members, are held, or are too large for the
+    cluster, their queue or the window. Groups that back off keep their position, and inadmissible groups
+    keep their place among the evaluated ones.
 
     A line without changed groups stays the same object.
     """
@@ -135,10 +137,10 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
         if len(evaluated_then) < len(line) and set(evaluated_now) == set(evaluated_then):
             renewed |= {group.key: before[group.key].position for group in evaluated_now}
             continue
-        gone = {group.key for group in evaluated_then}
-        left = [group for group in line if group.key not in gone]
-        both = left or list(evaluated_now)
-        if left:
+        evaluated_keys = {group.key for group in evaluated_then}
+        unevaluated = [group for group in line if group.key not in evaluated_keys]
+        both = unevaluated or list(evaluated_now)
+        if unevaluated:
             for group in evaluated_now:
                 insort(both, group, key=_order_of(evaluated))
         if both:
@@ -205,20 +207,21 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     now: dict[GroupKey, GroupDecision] = {}  # decisions that may differ from before
     if inadmissible.memory is not None:
         now = {decision.key: decision for decision in inadmissible.reported(cycle.decided, evaluated.heads)}
-        for key, place in positions.of.items():
+        for key, place in positions.by_group.items():
             decision = now.get(key) or known.get(key)
             if decision is not None and key not in cycle.decided and place != decision.position:
                 now[key] = replace(decision, position=place)
     for key, decision in cycle.decided.items():
-        completed = _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
+        completed = _completed(snapshot.groups[key], decision, positions.by_group.get(key, 0))
         if earlier is not None:
             completed = with_request(completed, known.get(key))
         now[key] = _reuse(known.get(key), completed)
     gone = {key for key in (known if inadmissible.memory is None else dirty) if key not in snapshot.groups}
     requests = NodeRequests() if earlier is None else earlier.requests
-    if any(positions.lines.values()) or requests != NodeRequests() or any(it.reason for it in now.values()):
+    may_ask = any(positions.lines.values()) or any(decision.reason for decision in now.values())
+    if may_ask or requests != NodeRequests():
         requests, more_changes = requests_after(evaluated, earlier, positions.lines, now, known)
-        now |= {it.key: _reuse(known.get(it.key), it) for it in more_changes}
+        now |= {made.key: _reuse(known.get(made.key), made) for made in more_changes}
     changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
     if inadmissible.memory is not None:
@@ -240,7 +243,7 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
         evictions=cycle.evictions,
         counts=counts,
         local_counts=recount(
-            before.local_counts, place_changes(known, groups, changed_groups, in_local_queue)
+            before.local_counts, place_changes(known, groups, changed_groups, local_queue_column)
         ),
         serial=before.serial + 1,
         changed=changed_groups,
@@ -273,8 +276,8 @@ def _instants(
     over = {key: known[key] for key in (*cycle.decided, *gone, NO_GROUP) if key in known}
     if over == instants:
         return known, first
-    left = {key: at for key, at in known.items() if key not in over} if over.keys() - instants else known
-    now = {**left, **instants}
+    others = {key: at for key, at in known.items() if key not in over} if over.keys() - instants else known
+    now = {**others, **instants}
     if first is None or first in over.values():  # only then the minimum of thousands is searched
         return now, min(now.values(), default=None)
     return now, min((first, *instants.values()))
@@ -301,16 +304,17 @@ class _Earlier(NamedTuple):
     decisions: Mapping[str, QueueDecision] = {}
     infos: Mapping[str, QueueInfo] = {}
     lines: Mapping[str, Sequence[GroupInfo]] = {}
-    keeping: Set[str] = frozenset()  # queues with a reservation, or that reclaimed capacity
+    reserving_queues: Set[str] = frozenset()  # queues with a reservation, or that reclaimed capacity
     changed: Iterable[int] = ()  # nodes of the tree with other allocations, shares or ceilings
 
     @classmethod
     def from_carried(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
+        """Return the earlier results, with the changed nodes of the share tree; none if not comparable."""
         if (carried := inadmissible.carried) is None:
             return cls()
-        shares, then, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
-        changed_at_first = shares.at_first.nodes_changed_since(then.at_first)
-        changed = shares.standing.nodes_changed_since(then.standing)
+        shares, earlier, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
+        changed_at_first = shares.at_first.nodes_changed_since(earlier.at_first)
+        changed = shares.standing.nodes_changed_since(earlier.standing)
         is_comparable = (
             snapshot.past.shown is carried.snapshot.past.shown and snapshot.pools == carried.snapshot.pools
         )
@@ -318,10 +322,10 @@ class _Earlier(NamedTuple):
             changed_at_first is None
             or changed is None
             or not is_comparable
-            or shares.at_first.unmet != then.at_first.unmet
+            or shares.at_first.unmet != earlier.at_first.unmet
         ):
             return cls()
-        known = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.keeping
+        known = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.reserving_queues
         return cls(*known, changed_at_first | changed)
 
     def changed_queues(
@@ -332,7 +336,8 @@ class _Earlier(NamedTuple):
     ) -> Set[str]:
         """Return the queues with changed lines, reservations or reclaims."""
         changed = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
-        for name in filter(self.decisions.__contains__, {*self.keeping, *cycle.reclaimed, *reserved}):
+        candidates = {*self.reserving_queues, *cycle.reclaimed, *reserved}
+        for name in candidates & self.decisions.keys():
             known = self.decisions[name]
             is_any_reclaimed = known.reclaimed or name in cycle.reclaimed  # expires after an hour
             is_reclaim_changed = is_any_reclaimed and known.reclaimed != cycle.reclaimed_by(name)
@@ -345,12 +350,12 @@ class _Sums:
     """Sums of amounts of queues, which also count for their ancestors."""
 
     def __init__(self, ancestry: Callable[[str], Sequence[str]]) -> None:
-        self.of: dict[str, dict[str, int]] = {}
+        self.by_queue: dict[str, dict[str, int]] = {}
         self._ancestry = ancestry
 
     def add(self, queue: str, amounts: Resources, times: int = 1) -> None:
         for above in self._ancestry(queue):
-            add(self.of.setdefault(above, {}), amounts, times)
+            add(self.by_queue.setdefault(above, {}), amounts, times)
 
 
 def _above_nodes(queue: QueueRecord, offered: Resources) -> tuple[str, ...]:
@@ -362,26 +367,26 @@ def _queues(
     inadmissible: InadmissibleGroups,
     cycle: Cycle,
     counts: Mapping[Place, int],
-    more: Mapping[Place, int],
+    changed_counts: Mapping[Place, int],
     positions: Positions,
 ) -> Mapping[str, QueueDecision]:
     """Return the decisions on queues; those without a change are reused.
 
-    `counts`: groups by queue and column of its status; `more`: the changes of these counts.
+    `counts`: groups by queue and column of its status; `changed_counts`: the changes of these counts.
     """
     snapshot, shares, before = cycle.snapshot, cycle.budget.shares, inadmissible.before.queues
     queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.from_carried(inadmissible, cycle)
-    columns, asked = _Sums(tree.ancestry), _Sums(tree.ancestry)
-    for (name, column), number in (more if earlier.decisions else counts).items():
+    columns, requested_sums = _Sums(tree.ancestry), _Sums(tree.ancestry)
+    for (name, column), number in (changed_counts if earlier.decisions else counts).items():
         if name in queues:
             columns.add(name, {column: number})
     for name in changed_keys(queues, earlier.infos):
         if name in queues:
-            asked.add(name, queues[name].requested)
-            asked.add(name, earlier.infos[name].requested if name in earlier.infos else {}, -1)
+            requested_sums.add(name, queues[name].requested)
+            requested_sums.add(name, earlier.infos[name].requested if name in earlier.infos else {}, times=-1)
     reserved = {made.queue: made.reservation for made in cycle.decided.values() if made.reservation}
     lines = positions.lines
-    changed = {*columns.of, *asked.of, *(tree.queues[node] for node in earlier.changed)}
+    changed = {*columns.by_queue, *requested_sums.by_queue, *(tree.queues[node] for node in earlier.changed)}
     changed |= earlier.changed_queues(cycle, reserved, lines)
     if not changed:
         return before
@@ -390,8 +395,8 @@ def _queues(
     for name in filter(queues.__contains__, changed) if earlier.decisions else queues:
         known = earlier.decisions.get(name, _UNKNOWN)
         counted, requested = dict(known.counts), dict(known.requested)
-        add(counted, columns.of.get(name, {}))
-        add_times(requested, asked.of.get(name, {}), 1)
+        add(counted, columns.by_queue.get(name, {}))
+        add_times(requested, requested_sums.by_queue.get(name, {}), times=1)
         reservation, waiting = reserved.get(name), len(lines.get(name, ()))
         decision = _queue_decision(cycle, queues[name], flavors, requested, counted, reservation, waiting)
         changes[name] = _reuse(before.get(name), decision)
@@ -433,7 +438,7 @@ def _queue_decision(
         closed_above=queue.closed_above,
         mark=queue.mark,
         fault=queue.fault,
-        missing_flavors=tuple(it.shared for it in record.flavors if it.is_missing),
+        missing_flavors=tuple(flavor.shared for flavor in record.flavors if flavor.is_missing),
         reservation=reservation,
         reclaimed=cycle.reclaimed_by(name),
         waiting=waiting,
@@ -445,7 +450,7 @@ def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueD
     carried, before = inadmissible.carried, inadmissible.before.queues
     changed = set(changed_keys(now, before if carried is not None else {}))
     reserved = (name for name in changed if name in now and (now[name].reservation or now[name].reclaimed))
-    return {*(carried.keeping - changed if carried is not None else ()), *reserved}
+    return {*(carried.reserving_queues - changed if carried is not None else ()), *reserved}
 
 
 class _Flavors:
@@ -459,25 +464,27 @@ class _Flavors:
 
     @cached_property
     def _held(self) -> Sequence[Resources]:
-        own = {
-            name: {
-                in_flavor(what, pool): n for pool, held in info.by_pool.items() for what, n in held.items()
-            }
-            for name, info in self._infos.items()
-        }
+        own: dict[str, dict[str, int]] = {queue: {} for queue in self._infos}
+        for queue, info in self._infos.items():
+            for pool, held in info.by_pool.items():
+                own[queue] |= {in_flavor(resource, pool): amount for resource, amount in held.items()}
         return summed_up(self._shares.tree, own)
 
     def shares_of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:
+        """Return the shares of a queue in flavors, by the queue's names for them.
+
+        These are its own flavors and those of which it borrows.
+        """
         if not self._pools.all:
             return {}
-        deserved, over = self._shares.standing.deserved_at(node), self._shares.borrowed(node)
+        deserved, above_share = self._shares.standing.deserved_at(node), self._shares.borrowed(node)
         names = {flavor.nodes: flavor.name for flavor in queue.flavors}
         shares = {
             pool.name: FlavorShare(
                 of_flavor(self._held[node], pool.name), of_flavor(deserved, pool.name), borrowed
             )
             for pool in self._pools.all
-            if (borrowed := of_flavor(over, pool.name)) or pool.nodes in names
+            if (borrowed := of_flavor(above_share, pool.name)) or pool.nodes in names
         }
         own = {pool.name: names[pool.nodes] for pool in self._pools.all if pool.nodes in names}
         return {own.get(name, name): share for name, share in shares.items()}

@@ -54,29 +54,32 @@ class Standing(NamedTuple):
         """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
         pooled = _pooled(snapshot)
-        known: tuple[Mapping[str, QueueInfo], Demands, Mapping[str, Resources]] = {}, {}, {}
+        known_queues: Mapping[str, QueueInfo] = {}
+        known_demands: Demands = {}
+        known_own: Mapping[str, Resources] = {}
         if (
             before is not None
             and _pooled(before.snapshot) is pooled
             and before.snapshot.limits == snapshot.limits
             and have_same_keys(queues, before.snapshot.queues)
         ):
-            known = before.snapshot.queues, before.as_specified.demands, before.holdings.own
-        more: dict[str, QueueDemand] = {}
-        more_own: dict[str, Resources] = {}
-        for name in changed_keys(queues, known[0]):
+            known_queues, known_demands = before.snapshot.queues, before.as_specified.demands
+            known_own = before.holdings.own
+        changed: dict[str, QueueDemand] = {}
+        changed_own: dict[str, Resources] = {}
+        for name in changed_keys(queues, known_queues):
             queue = queues[name]
-            more[name], more_own[name] = _demand(queue, oversell), queue.allocated
+            changed[name], changed_own[name] = _demand(queue, oversell), queue.allocated
             if pooled is not None:
-                more[name] = _with_flavors(more[name], queue, pooled)
-                more_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
-        demands, own = with_changes(known[1], more), with_changes(known[2], more_own)
+                changed[name] = _with_flavors(changed[name], queue, pooled)
+                changed_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
+        demands, own = with_changes(known_demands, changed), with_changes(known_own, changed_own)
         division = as_specified = Division.divide(
             total, demands, None if before is None else before.as_specified
         )
         if unmet := as_specified.unmet():
-            less = {name: _with_guarantee(demands[name], met) for name, met in unmet.items()}
-            division = Division.divide(total, with_changes(demands, less), as_specified)
+            reduced = {name: _with_guarantee(demands[name], met) for name, met in unmet.items()}
+            division = Division.divide(total, with_changes(demands, reduced), as_specified)
         holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
         return cls(division, holdings, snapshot, as_specified, unmet)
 
@@ -90,7 +93,7 @@ class Standing(NamedTuple):
         Queues below a changed queue may be among them.
         """
         tree, changed = self.division.tree, self.nodes_changed_since(before)
-        for queue in tree.seat if changed or changed is None else ():
+        for queue in tree.leaf if changed or changed is None else ():
             if changed is None or not changed.isdisjoint(tree.path(queue)):
                 yield queue
 
@@ -131,21 +134,21 @@ class QueueShares:
         self.standing = self.at_first._replace(holdings=self._holdings)
         self._short = self.at_first.oversold_resources()
         self._ceilings: dict[int, Portions] = {}
-        self._used_lately: dict[int, float] = {}
+        self._recent_usage: dict[int, float] = {}
         # Lowest slack of the ceilings up to root by resource, until the next allocation.
         self._slacks: dict[str, dict[str, float]] = {}
         self._reserved: dict[int, dict[str, int]] = {}  # reserved headroom by node
         self._journal = Journal() if journal is None else journal
         self.reads = self._journal.reads
 
-    def add(self, queue: str, asked: Resources, times: int = 1) -> None:
-        """Add to what the queue holds; -1 times subtracts."""
-        self._holdings.add(queue, asked, times)
+    def add(self, queue: str, requests: Resources, times: int = 1) -> None:
+        """Add `requests` to what the queue holds; with `times` -1, subtract them."""
+        self._holdings.add(queue, requests, times)
         self._slacks.clear()
-        self._journal.record(partial(self._add, queue, asked), times)
+        self._journal.record(partial(self._add, queue, requests), times)
 
-    def _add(self, queue: str, asked: Resources, times: int) -> None:
-        self._holdings.add(queue, asked, times)
+    def _add(self, queue: str, requests: Resources, times: int) -> None:
+        self._holdings.add(queue, requests, times)
         self._slacks.clear()
 
     def reserve(self, headroom: Mapping[int, Resources], times: int = 1) -> None:
@@ -162,12 +165,12 @@ class QueueShares:
         given = self._division.share(node)
         return share(self._holdings.held(node), given.deserved) if given else 0.0
 
-    def used_lately(self, node: int) -> float:
+    def recent_usage(self, node: int) -> float:
         """Return the decayed usage of a queue and those below it, as a part of what its weight is due."""
-        if node not in self._used_lately:
+        if node not in self._recent_usage:
             part = max(float(self._division.parts_of_cluster[node]), _LEAST_PART)
-            self._used_lately[node] = self._part_used(node) / part
-        return self._used_lately[node]
+            self._recent_usage[node] = self._part_used(node) / part
+        return self._recent_usage[node]
 
     def _part_used(self, node: int) -> float:
         """Return the recent usage of a node as a part of the cluster."""
@@ -183,29 +186,29 @@ class QueueShares:
         return {name: int(over) for name, over in excess.items() if over >= 1 and name not in _NOT_SHARED}
 
     @read
-    def is_above_share(self, queue: str, asked: Resources) -> bool:
-        seat = self.tree.seat[queue]
-        held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
-        return bool(exceeded_dimensions(self._offered_part(asked), held, deserved, _NOT_SHARED))
+    def is_above_share(self, queue: str, requests: Resources) -> bool:
+        leaf = self.tree.leaf[queue]
+        held, deserved = self._holdings.held(leaf), self.standing.deserved_at(leaf)
+        return bool(exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED))
 
-    def is_above_due(self, queue: str, asked: Resources) -> bool:
-        """Return whether `asked` is beyond the share of a queue, and not due to it over time, either."""
-        return self.is_above_share(queue, asked) and not self._is_due_over_time(queue, asked)
+    def is_above_due(self, queue: str, requests: Resources) -> bool:
+        """Return whether `requests` is beyond the share of a queue, and not due to it over time, either."""
+        return self.is_above_share(queue, requests) and not self._is_due_over_time(queue, requests)
 
     @read
-    def _is_due_over_time(self, queue: str, asked: Resources) -> bool:
+    def _is_due_over_time(self, queue: str, requests: Resources) -> bool:
         """Return whether a queue below its share may exceed it by one indivisible request.
 
         It may if siblings have used more of their due lately, by more than the request exceeds the share.
         Later, its own decayed usage lets the siblings catch up. Requests beyond `_MOST_BEYOND` are excluded:
         they would keep capacity from others until all of it is free, and cannot be told from borrowing.
         """
-        seat = self.tree.seat[queue]
-        held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
-        over = exceeded_dimensions(self._offered_part(asked), held, deserved, _NOT_SHARED)
+        leaf = self.tree.leaf[queue]
+        held, deserved = self._holdings.held(leaf), self.standing.deserved_at(leaf)
+        over = exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED)
         if not over or any(held.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in over):
             return False
-        excess = max((held.get(name, 0) + asked[name]) / deserved[name] for name in over) - 1.0
+        excess = max((held.get(name, 0) + requests[name]) / deserved[name] for name in over) - 1.0
         return excess <= _MOST_BEYOND and any(
             ahead >= excess for ahead in self._usage_ahead_of_siblings(queue)
         )
@@ -215,43 +218,43 @@ class QueueShares:
 
         It may if its recent usage is ahead of the claimant's by no more than it exceeds its share.
         """
-        seat, parted = self.tree.seat[queue], set(self.tree.path(claimant))
-        held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
+        leaf, parted = self.tree.leaf[queue], set(self.tree.path(claimant))
+        held, deserved = self._holdings.held(leaf), self.standing.deserved_at(leaf)
         excess = share(held, deserved) - 1.0
         one, two = self.tree.path(queue), self.tree.path(claimant)
         above = next(node for node in one if node in parted)
         if above in (one[0], two[0]):  # an ancestor and its descendant do not take turns
             return False
-        mine, theirs = one[one.index(above) - 1], two[two.index(above) - 1]
-        has_used_any = self.used_lately(mine) > 0.0 or self.used_lately(theirs) > 0.0
-        is_even = self.used_lately(mine) - self.used_lately(theirs) <= excess
+        own_branch, other_branch = one[one.index(above) - 1], two[two.index(above) - 1]
+        has_used_any = self.recent_usage(own_branch) > 0.0 or self.recent_usage(other_branch) > 0.0
+        is_even = self.recent_usage(own_branch) - self.recent_usage(other_branch) <= excess
         return excess <= _MOST_BEYOND and has_used_any and is_even
 
     def _usage_ahead_of_siblings(self, queue: str) -> Iterator[float]:
         """Yield for each level by how much the recent usage of any sibling is ahead of the node's."""
         for node in self.tree.path(queue)[:-1]:
             siblings = self.tree.children([self.tree.parents[node]])[0].tolist()
-            yield max(map(self.used_lately, siblings)) - self.used_lately(node)
+            yield max(map(self.recent_usage, siblings)) - self.recent_usage(node)
 
-    def beyond_share(self, queue: str, asked: Resources) -> str:
-        """Return how `asked` is beyond the share of a queue, as `cpu 32 > 24`; empty if it is not.
+    def beyond_share(self, queue: str, requests: Resources) -> str:
+        """Return how `requests` is beyond the share of a queue, as `cpu 32 > 24`; empty if it is not.
 
         It is added to the amounts that the queue held when the cycle began.
         """
-        seat = self.tree.seat[queue]
-        held, due = self.at_first.holdings.held(seat), self.standing.deserved_at(seat)
-        over = exceeded_dimensions(self._offered_part(asked), held, due, _NOT_SHARED)[:_MOST_NAMES]
-        sums = ((name, held.get(name, 0) + asked[name], due.get(name, 0)) for name in over)
+        leaf = self.tree.leaf[queue]
+        held, due = self.at_first.holdings.held(leaf), self.standing.deserved_at(leaf)
+        over = exceeded_dimensions(self._offered_part(requests), held, due, _NOT_SHARED)[:_MOST_NAMES]
+        sums = ((name, held.get(name, 0) + requests[name], due.get(name, 0)) for name in over)
         return ", ".join(f"{name} {show(name, n)} > {show(name, most)}" for name, n, most in sums)
 
     def headroom_within_share(self, queue: str, requests: Resources) -> int:
         """Return how many more of `requests` keep a queue within what it deserves."""
         compared = {name: amount for name, amount in requests.items() if name not in _NOT_SHARED}
-        return self.headroom_at(self.tree.seat[queue], compared, 1.0)
+        return self.headroom_at(self.tree.leaf[queue], compared, 1.0)
 
-    def _offered_part(self, asked: Resources) -> Resources:
+    def _offered_part(self, requests: Resources) -> Resources:
         """Return a request without resources that no node offers: shares do not concern those."""
-        return {name: amount for name, amount in asked.items() if name in self._division.total}
+        return {name: amount for name, amount in requests.items() if name in self._division.total}
 
     def headroom_at(self, node: int, requests: Resources, share: float, slack: float = EPSILON) -> int:
         """Return how many more of `requests` a node may hold, up to `share` times its deserved amounts.
@@ -266,14 +269,14 @@ class QueueShares:
         return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
 
     @read
-    def steps_to_lender(self, queue: str, asked: Resources) -> int:
-        """Return how many steps above a queue's groups the nearest lender of `asked` is.
+    def steps_to_lender(self, queue: str, requests: Resources) -> int:
+        """Return how many steps above a queue's groups the nearest lender of `requests` is.
 
         A lender has so much left of the amounts specified for it and the queues below it; without a lender,
         root counts.
         """
         path, names = self.tree.path(queue), self._division.names
-        columns = [(names.index(name), name, amount) for name, amount in asked.items() if name in names]
+        columns = [(names.index(name), name, amount) for name, amount in requests.items() if name in names]
         for steps, node in enumerate(path if columns else ()):
             held, given = self._holdings.held(node), self._division.given[node]
             if all(held.get(name, 0) + amount <= given[column] + EPSILON for column, name, amount in columns):
@@ -296,34 +299,34 @@ class QueueShares:
                 unused += self._holdings.unused(node, name)
         return int(most)
 
-    def headroom(self, queue: str, asked: Resources) -> Iterator[tuple[int, Resources, Resources]]:
-        """Yield for each ceiling below root its node, the part of `asked` that counts, and what is left."""
-        more = self._offered_part(asked)
+    def headroom(self, queue: str, requests: Resources) -> Iterator[tuple[int, Resources, Resources]]:
+        """Yield for each ceiling below root its node, the counted part of `requests`, and the free rest."""
+        requests_here = self._offered_part(requests)
         for node in self.tree.path(queue):
             taken = self._counted(node)
-            limits = {name: self._limit(node, name) for name in more} if node != TOP else {}
-            left = {name: int(n - taken.get(name, 0)) for name, n in limits.items() if n < inf}
-            if left:
-                yield node, {name: more[name] for name in left}, left
-            more = self._holdings.taken_above(node, more)
+            limits = {name: self._limit(node, name) for name in requests_here} if node != TOP else {}
+            free = {name: int(n - taken.get(name, 0)) for name, n in limits.items() if n < inf}
+            if free:
+                yield node, {name: requests_here[name] for name in free}, free
+            requests_here = self._holdings.beyond_reservation(node, requests_here)
 
     @read
-    def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
-        """Return whether `asked` is above the ceiling even if no queue held anything.
+    def is_never_below_ceiling(self, queue: str, requests: Resources) -> bool:
+        """Return whether `requests` is above the ceiling even if no queue held anything.
 
         Amounts reserved for guarantees that exceed the cluster count as available: more nodes or lower
         guarantees may free them.
         """
-        seat = self.tree.seat[queue]
-        potential = dict(zip(self._division.names, self._division.potential[seat].tolist(), strict=True))
+        leaf = self.tree.leaf[queue]
+        potential = dict(zip(self._division.names, self._division.potential[leaf].tolist(), strict=True))
         for name in self._short:
             own = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
             potential[name] = min(self._division.total.get(name, 0), *own)
-        return bool(exceeded_dimensions(self._offered_part(asked), {}, potential))
+        return bool(exceeded_dimensions(self._offered_part(requests), {}, potential))
 
     @read
-    def above_ceiling(self, queue: str, asked: Resources) -> str:
-        """Return how `asked` would exceed the ceiling of the queue or one above it; empty if it does not."""
+    def above_ceiling(self, queue: str, requests: Resources) -> str:
+        """Return how `requests` would exceed the ceiling of the queue or one above it; empty if not."""
         slack = self._slacks.get(queue)
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
@@ -331,27 +334,30 @@ class QueueShares:
                 taken = self._counted(node)
                 for name in slack:
                     slack[name] = min(slack[name], self._limit(node, name) - taken.get(name, 0))
-        if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
+        if all(amount <= slack.get(name, inf) for name, amount in requests.items()):
             return ""
-        more = asked = self._offered_part(asked)
+        more = requests = self._offered_part(requests)
         for node in self.tree.path(queue):
-            if over := self._excess_messages(node, more, asked):
+            if over := self._excess_messages(node, more, requests):
                 name = self.tree.queues[node]
                 return ("" if name == queue else f"in queue {name} above it, ") + ", ".join(over)
-            more = self._holdings.taken_above(node, more)
+            more = self._holdings.beyond_reservation(node, more)
         return ""
 
-    def _excess_messages(self, node: int, more: Resources, asked: Resources) -> list[str]:
+    def _excess_messages(self, node: int, more: Resources, requests: Resources) -> list[str]:
         """Return the resources that a node lacks for `more`, as messages.
 
-        If it lacks none, those for all of `asked`: others may hold what is reserved below it now, if they
+        If it lacks none, those for all of `requests`: others may hold what is reserved below it now, if they
         started before.
         """
-        limit = {name: self._limit(node, name) for name in asked}
+        limit = {name: self._limit(node, name) for name in requests}
         if over := exceeded_dimensions(more, self._counted(node), limit):
-            return [self._excess(node, name, more[name], self._reserved_below(node, name)) for name in over]
-        over = exceeded_dimensions(asked, self._holdings.held(node), limit) if self._holds_less(node) else []
-        return [self._excess(node, name, asked[name]) for name in over]
+            guaranteed = self._reserved_below
+            return [self._excess_message(node, name, more[name], guaranteed(node, name)) for name in over]
+        if not self._holds_less(node):
+            return []
+        over = exceeded_dimensions(requests, self._holdings.held(node), limit)
+        return [self._excess_message(node, name, requests[name]) for name in over]
 
     def _holds_less(self, node: int) -> bool:
         """Return whether anything is reserved below a node and not held; never at root (free capacity)."""
@@ -372,8 +378,8 @@ class QueueShares:
             given = self._division.share(node)
             most, own = given.ceiling if given else _NOTHING, self._division.own_limits(node)
             self._ceilings[node] = {
-                name: limit if (limit := most.get(name, inf)) < there else own.get(name, inf)
-                for name, there in self._division.total.items()
+                name: limit if (limit := most.get(name, inf)) < allocatable else own.get(name, inf)
+                for name, allocatable in self._division.total.items()
             }
         return self._ceilings[node][name]
 
@@ -381,17 +387,25 @@ class QueueShares:
         """Return what is reserved for queues below a node, and not held."""
         return self._holdings.held_or_reserved(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
-    def _excess(self, node: int, name: str, more: int, guaranteed: int = 0) -> str:
+    def _excess_message(self, node: int, name: str, more: int, guaranteed: int = 0) -> str:
+        """Return the message for a node of the tree whose ceiling would be exceeded.
+
+        Args:
+            node: The node.
+            name: The resource.
+            more: The amount that is requested.
+            guaranteed: The amount that is reserved for guarantees of other queues.
+        """
         held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
         reserved_text = f" + {show(name, guaranteed)} reserved for other queues" if guaranteed > 0 else ""
         if reserved := self._reserved.get(node, {}).get(name, 0):
             reserved_text += f" + {show(name, reserved)} reserved"
-        asked = f"{show(name, more)} asked > {show(name, most)}"
-        text = f"{resource_of(name)}: {show(name, held)} held{reserved_text} + {asked}"
+        requested = f"{show(name, more)} asked > {show(name, most)}"
+        text = f"{resource_of(name)}: {show(name, held)} held{reserved_text} + {requested}"
         if name in self._short and most < self._division.own_limits(node).get(name, inf):
             return f"{text} (queues are guaranteed more than nodes offer)"
         demand = self._division.demands.get(self.tree.queues[node])
-        if demand is None or self.tree.is_seat(node) or name not in (demand.borrowing_limit or {}):
+        if demand is None or self.tree.is_extra_leaf(node) or name not in (demand.borrowing_limit or {}):
             return text
         # Name both parts of a ceiling that is the deserved amount plus the borrowing limit.
         own = (demand.deserved or {}).get(name, self.standing.deserved_at(node).get(name, 0.0))
@@ -405,35 +419,35 @@ class QueueShares:
 
         Infinite if they hold a resource of which the queue deserves nothing.
         """
-        if queue not in self.tree.seat:
+        if queue not in self.tree.leaf:
             return 0.0
-        seat = self.tree.seat[queue]
-        held, due = self._holdings.held(seat), self.standing.deserved_at(seat)
+        leaf = self.tree.leaf[queue]
+        held, due = self._holdings.held(leaf), self.standing.deserved_at(leaf)
         parts = ((n, due.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
         return max((n / most if most >= EPSILON else inf for n, most in parts), default=0.0)
 
     def holds_too_much(self, queue: str) -> bool:
         """Return whether the queue's own groups hold more than they deserve; the number of pods is free."""
-        seat = self.tree.seat.get(queue)
-        if seat is None:
+        leaf = self.tree.leaf.get(queue)
+        if leaf is None:
             return False
         return bool(
-            exceeded_dimensions(self._holdings.held(seat), {}, self.standing.deserved_at(seat), _NOT_SHARED)
+            exceeded_dimensions(self._holdings.held(leaf), {}, self.standing.deserved_at(leaf), _NOT_SHARED)
         )
 
     def is_below_share_without(self, queue: str, amounts: Resources) -> bool:
         """Return whether a queue without `amounts` would hold less than it deserves of each resource."""
-        seat = self.tree.seat[queue]
-        held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
-        left = ((name, n - amounts.get(name, 0)) for name, n in held.items() if name not in _NOT_SHARED)
-        return all(n < deserved.get(name, 0.0) - EPSILON for name, n in left if n)
+        leaf = self.tree.leaf[queue]
+        held, deserved = self._holdings.held(leaf), self.standing.deserved_at(leaf)
+        remaining = ((name, n - amounts.get(name, 0)) for name, n in held.items() if name not in _NOT_SHARED)
+        return all(n < deserved.get(name, 0.0) - EPSILON for name, n in remaining if n)
 
     def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
         """Yield what the queue, and each one above it, holds, deserves, and has reserved.
 
         Queues that are also above the queue `to` are left out: they lose nothing to it.
         """
-        gains = set(self.tree.path(to)) if to in self.tree.seat else {TOP}
+        gains = set(self.tree.path(to)) if to in self.tree.leaf else {TOP}
         for node in self.tree.path(queue):
             if node in gains:
                 return
@@ -490,18 +504,18 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pooled: PoolRows) -> Qu
     """
     named: dict[str, dict[str, int]] = {}
     sums: dict[str, dict[str, int]] = {}
-    for flavor in (it for it in queue.record.flavors if not it.is_missing):
+    for flavor in (named for named in queue.record.flavors if not named.is_missing):
         pool = pooled.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
         for field, amounts in flavor.amounts.items():
             named.setdefault(field, {}).update(pool.count(amounts))
             add(sums.setdefault(field, {}), amounts)
-    asked = dict(pooled.pools.count(queue.by_pool))
+    by_flavor = dict(pooled.pools.count(queue.by_pool))
     waits = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
-    add(asked, pooled.most_requested(queue.flavors, waits))
+    add(by_flavor, pooled.most_requested(queue.flavors, waits))
     deserved = {**sums.get("deserved", {}), **(demand.deserved or {})}
     return replace(
         demand,
-        request={**demand.request, **asked},
+        request={**demand.request, **by_flavor},
         capability={**(demand.capability or {}), **named.get("capability", {})},
         deserved={**deserved, **named.get("deserved", {})},
         guarantee={**sums.get("guarantee", {}), **demand.guarantee, **named.get("guarantee", {})},

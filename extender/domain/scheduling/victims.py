@@ -24,7 +24,7 @@ from extender.domain.placement.eviction_units import (
     eviction_units_of,
     running_members,
 )
-from extender.domain.queues.records import TAKE_AT_MOST, LosingTo, Reclaimed
+from extender.domain.queues.records import TAKE_AT_MOST, Reclaimed, ReclaimKey
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.obstacles import blocking_decision
 from extender.domain.snapshot.decisions import GroupDecision
@@ -47,8 +47,8 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         why = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
         blocking = Reason.QUEUE_STOPPED
     else:
-        pods = group.computed(running_members) if cycle.promised and group.placed else ()
-        claimants = {cycle.promised.get(pod.uid) for pod in pods}
+        pods = group.computed(running_members) if cycle.being_reclaimed and group.placed else ()
+        claimants = {cycle.being_reclaimed.get(pod.uid) for pod in pods}
         if not claimants or not claimants.isdisjoint((None, group.key)):
             return None
         why = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
@@ -74,7 +74,7 @@ def drain_queues(cycle: Cycle) -> None:
     for group in cycle.draining.values():
         by_queue.setdefault(group.queue, []).append(group)
     for groups in by_queue.values():
-        groups.sort(key=lambda it: (not it.leaving, it.priority, descending_key(it.running_since), it.key))
+        groups.sort(key=lambda g: (not g.leaving, g.priority, descending_key(g.running_since), g.key))
         may_go = cycle.limits.drain - sum(group.leaving for group in groups)
         for group in groups:
             pods: Sequence[PodRecord] = ()
@@ -85,9 +85,9 @@ def drain_queues(cycle: Cycle) -> None:
             if may_go <= 0:
                 break
             may_go -= len(pods)
-            why, whose = f"{_drained_by(cycle, group)} is drained", (group.key, group.queue)
+            why, common = f"{_drained_by(cycle, group)} is drained", (group.key, group.queue)
             for pod in pods:
-                victim = ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose, EvictionCause.DRAIN)
+                victim = ReclaimVictim(pod.uid, pod.namespace, pod.name, *common, EvictionCause.DRAIN)
                 cycle.evictions[pod.uid] = Eviction(victim, why)
 
 
@@ -122,8 +122,8 @@ def lingering(cycle: Cycle) -> Iterator[ReclaimVictim]:
         for pod in group.departing:
             latest = snapshot.now + snapshot.queues[group.queue].protection.max_grace + _SLACK
             if latest < clock_time_of(pod.gone_by, snapshot.epoch) < inf:
-                whose = group.key, group.queue, EvictionCause.RECLAIM
-                yield ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose)
+                common = group.key, group.queue, EvictionCause.RECLAIM
+                yield ReclaimVictim(pod.uid, pod.namespace, pod.name, *common)
 
 
 def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
@@ -131,7 +131,7 @@ def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
     group = cycle.snapshot.groups.get(key)
     if group is None:
         return False
-    pods = [pod for pod in group.placed if pod.uid not in cycle.promised]
+    pods = [pod for pod in group.placed if pod.uid not in cycle.being_reclaimed]
     return len(pods) < len(group.placed) and _is_in_part(group, pods)
 
 
@@ -175,6 +175,7 @@ def rests_until(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
 
 
 def _is_in_part(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
+    """Return whether some of `pods` hold capacity, but too few for the group to be whole."""
     if not any(pod.holds_capacity for pod in pods):
         return False
     roles = Counter(pod.role for pod in pods)
@@ -214,6 +215,7 @@ class Candidates:
         return self._may_exist[similar]
 
     def _may_find(self, group: GroupInfo, cause: EvictionCause) -> bool:
+        """Return whether any group may be a victim for `cause`. This is cheap, and may wrongly be true."""
         rules = self._cycle.snapshot.queues[group.queue].record.preemption
         match cause:
             case EvictionCause.RECLAIM | EvictionCause.BORROW:
@@ -242,7 +244,7 @@ class Candidates:
         return frozenset(filter(shares.holds_too_much, found))
 
     def units_for(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
-        """Return the units that may be evicted for `group`, by these rules."""
+        """Return the units that may be evicted for `group`, for any of these causes."""
         self.spared = ""
         queues = self._cycle.snapshot.queues
         eviction_units: list[EvictionUnit] = []
@@ -272,18 +274,19 @@ class Candidates:
     def _units_of(
         self, group: GroupInfo, runners: Iterable[GroupInfo], cause: EvictionCause
     ) -> Iterator[EvictionUnit]:
+        """Yield the eviction units of running groups that may be victims of a group for `cause`."""
         for victim in runners:
             protection = self._cycle.snapshot.queues[victim.queue].protection
-            is_asked = protection.honours_preemptable or cause is not EvictionCause.RECLAIM
-            if (victim.spec.preemptable or not is_asked) and self._may_lose_to(group, victim, cause):
+            may_refuse = protection.honours_preemptable or cause is not EvictionCause.RECLAIM
+            if (victim.spec.preemptable or not may_refuse) and self._may_lose_to(group, victim, cause):
                 eviction_units: list[EvictionUnit] = []
                 with suppress(Exception):  # an error of one unit affects no other
                     eviction_units = eviction_units_of(victim, cause, protection)
-                is_any_barred = self._barred or self._cycle.snapshot.disruption_budgets
-                yield from filter(self._is_free, eviction_units) if is_any_barred else eviction_units
+                is_any_excluded = self._excluded or self._cycle.snapshot.disruption_budgets
+                yield from filter(self._is_free, eviction_units) if is_any_excluded else eviction_units
 
     def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
-        return (it for queue in queues for it in self._running_in(queue) if it.priority <= priority)
+        return (group for queue in queues for group in self._running_in(queue) if group.priority <= priority)
 
     def _may_give(self, group: GroupInfo, queue: str) -> bool:
         """Return whether another queue holds more than it deserves, and the group may get some of it."""
@@ -292,7 +295,7 @@ class Candidates:
         is_one_above = may_give and self._is_one_group_above(queue)
         if is_one_above and self._cycle.budget.shares.is_owed(queue, group.queue):
             periods = self._cycle.snapshot.now // _OWED_PERIOD + 1  # the same in every cycle of a period
-            self._cycle.look_again_at(periods * _OWED_PERIOD)
+            self._cycle.request_cycle_at(periods * _OWED_PERIOD)
             return False
         return may_give and self._may_take_from(group, queue)
 
@@ -302,7 +305,7 @@ class Candidates:
         Only groups without spare members count: these are evicted one by one.
         """
         shares = self._cycle.budget.shares
-        groups = (it for it in self._running_groups.get(queue, ()) if len(it.placed) <= it.min_member)
+        groups = (each for each in self._running_groups.get(queue, ()) if len(each.placed) <= each.min_member)
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
     def _consolidates(self, queue: str) -> bool:
@@ -331,11 +334,11 @@ class Candidates:
         each other in turns.
         """
         cycle, namespace = self._cycle, group.key.partition("/")[0]
-        last = cycle.reclaimed_by(group.queue).get(LosingTo(queue, namespace))
+        last = cycle.reclaimed_by(group.queue).get(ReclaimKey(queue, namespace))
         if last is None or cycle.is_due(until := rests_until(cycle, group, last)):
             return True
-        whose = f"groups of namespace {namespace} in queue {group.queue}"
-        self.spared = f"queue {queue} lost capacity to {whose} without use, and gives none until "
+        takers = f"groups of namespace {namespace} in queue {group.queue}"
+        self.spared = f"queue {queue} lost capacity to {takers} without use, and gives none until "
         self.spared += cycle.snapshot.timestamp(until)
         return False
 
@@ -350,15 +353,15 @@ class Candidates:
             return False
         if least and not self._cycle.is_due(self._cycle.snapshot.instant(victim.running_since) + least):
             return False
-        given = group.history.took_from.get(victim.key)
-        if given is not None and not self._cycle.is_due(given + self._cycle.limits.reclaim_memory):
+        taken_at = group.history.took_from.get(victim.key)
+        if taken_at is not None and not self._cycle.is_due(taken_at + self._cycle.limits.reclaim_memory):
             self.spared = f"{victim.display_name} lost its capacity to this group already, and does not again"
             return False
-        gave = victim.history.gave_to.get(group.queue) if cause in FROM_OTHERS else None
-        if gave is None:
+        given_at = victim.history.gave_to.get(group.queue) if cause in FROM_OTHERS else None
+        if given_at is None:
             return True
         at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most
-        until = min(gave + self._cycle.limits.reclaim_memory, max(self.latest(group), gave + at_most))
+        until = min(given_at + self._cycle.limits.reclaim_memory, max(self.latest(group), given_at + at_most))
         if not self._cycle.is_due(until):
             self.spared = f"{victim.display_name} lost its capacity to queue {group.queue} already, and does "
             self.spared += f"not again until {self._cycle.snapshot.timestamp(until)}"
@@ -367,12 +370,13 @@ class Candidates:
 
     def _is_free(self, eviction_unit: EvictionUnit) -> bool:
         """Return whether a unit is promised to no group, budgets allow its eviction, and none was refused."""
-        is_busy = any(pod.uid in uids for uids in self._barred for pod in eviction_unit.pods)
+        is_busy = any(pod.uid in uids for uids in self._excluded for pod in eviction_unit.pods)
         return not is_busy and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
 
     @property
-    def _barred(self) -> list[Container[Uid]]:
-        known = self._cycle.promised, self._cycle.snapshot.spared, self.taken
+    def _excluded(self) -> list[Container[Uid]]:
+        """Return the sets of pods that are victims already, or whose eviction was refused; no empty ones."""
+        known = self._cycle.being_reclaimed, self._cycle.snapshot.spared, self.taken
         return [uids for uids in known if uids]
 
     def _running_in(self, queue: str) -> list[GroupInfo]:

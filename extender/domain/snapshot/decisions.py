@@ -12,8 +12,8 @@ from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.reasons import NODES_HELP, EventReason, Reason, Verdict, refusal
 from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled
 from extender.domain.model.resources import Resources
-from extender.domain.queues.records import LosingTo, Reclaimed
-from extender.domain.queues.states import Mark, QueueState
+from extender.domain.queues.records import Reclaimed, ReclaimKey
+from extender.domain.queues.states import AnnotationStep, QueueState
 from extender.domain.queues.tree import Orphan
 from extender.domain.snapshot.group_info import Reservation, Start
 from extender.domain.snapshot.phases import Life
@@ -85,11 +85,11 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
     deleting: bool = False  # it is being deleted
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
-    mark: Mark = Mark.KEEP  # step for the closed-by-parent annotation
+    mark: AnnotationStep = AnnotationStep.KEEP  # step for the closed-by-parent annotation
     fault: str = ""  # fault of its spec, for users; empty if valid
     missing_flavors: tuple[str, ...] = ()  # ResourceFlavors that it names and that do not exist
     reservation: Reservation | None = None  # that of one of its groups
-    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # the last reclaims of this queue, within an hour
+    reclaimed: Mapping[ReclaimKey, Reclaimed] = {}  # the last reclaims of this queue, within an hour
     waiting: int = 0  # how many of its own groups are in line
 
 
@@ -246,7 +246,7 @@ def immediate_transition(before: GroupDecision | None, now: GroupDecision) -> Tr
 def state_transition(decision: GroupDecision, change: str = "") -> Transition | None:
     """Return the state that lasts while the decision does; None if nothing is lacking.
 
-    `change`: a sentence.
+    `change`: the change that would start the group, as a sentence.
     """
     if decision.reason is not None:
         warning = decision.reason in _NEEDS_ACTION
@@ -293,7 +293,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
             pod: The waiting member.
             by_request: A ProvisioningRequest asks for nodes, so that no pod may ask for them as well.
         """
-        reason = spoken_reason(decision)
+        reason = display_reason(decision)
         if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
         is_shown = self.shows_waiting_for_capacity or (self.shows_never_fits and reason is Reason.NEVER_FITS)
@@ -310,13 +310,13 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
 
     def nodes_help(self, decision: GroupDecision) -> bool:
         """Return whether the waiting members of a group could start if nodes were added."""
-        reason = spoken_reason(decision)
+        reason = display_reason(decision)
         if reason is Reason.NEVER_FITS:
             return decision.exceeds_cluster or (self.shows_never_fits and not decision.exceeds_queue)
         return reason in NODES_HELP
 
 
-def spoken_reason(decision: GroupDecision) -> Reason | None:
+def display_reason(decision: GroupDecision) -> Reason | None:
     """Return the reason of a group's waiting members; None while it starts, or is about to."""
     if decision.verdict is Verdict.STARTING or decision.reason in _UNSAID:
         return None
@@ -337,6 +337,7 @@ class QueueCondition(msgspec.Struct, frozen=True):
 
 
 def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
+    """Yield the conditions of a queue's status."""
     yield QueueCondition(OPEN, queue.state == QueueState.OPEN, *_why(queue))
     remark = f"nodes offer less {listed(queue.above_nodes)} than it deserves" if queue.above_nodes else ""
     why = ("InvalidSpec", queue.fault) if queue.fault else ("Valid", remark)
@@ -351,6 +352,7 @@ def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
 
 
 def _why(queue: QueueDecision) -> tuple[str, str]:
+    """Return the reason and message of the condition for a queue's state."""
     match queue.state:
         case QueueState.OPEN:
             return "Open", "the queue accepts new groups"

@@ -13,7 +13,7 @@ from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, RunKind
-from extender.domain.model.shapes import asked_by
+from extender.domain.model.shapes import total_requests
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.past_usage import HeldAmounts
 
@@ -58,9 +58,9 @@ class Reservation(msgspec.Struct, frozen=True):
         is_reported = self.is_promised and not self.is_delayed
         instant = f"about {self.expected}" if self.expected and is_reported else "once they are free"
         lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
-        what = [f"headroom in {listed(self.below, _MOST_NAMES)}"] if self.below else []
-        what.append(f"nodes {listed(self.node_names, _MOST_NAMES)}")
-        return f"{' and '.join(what)} are reserved; it is to start {instant}{lent}"
+        reserved = [f"headroom in {listed(self.below, _MOST_NAMES)}"] if self.below else []
+        reserved.append(f"nodes {listed(self.node_names, _MOST_NAMES)}")
+        return f"{' and '.join(reserved)} are reserved; it is to start {instant}{lent}"
 
 
 _MOST_NAMES = 4  # names of nodes in one sentence
@@ -202,7 +202,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def is_refused_entry(self) -> bool:
         """Return whether its LocalQueue, its namespace or the rights of its author prevent a start."""
-        shut = self.local_queue is not None and self.local_queue.is_shut
+        shut = self.local_queue is not None and self.local_queue.is_closed
         return shut or not (self.namespace_allowed and self.use_allowed)
 
     @property
@@ -298,7 +298,7 @@ def computed_once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
 def kind_of(group: GroupInfo) -> RunKind:
     """Return the kind of a group. Groups of one kind are expected to run equally long."""
     pods = (*group.placed, *(pod for pod, _ in group.assumed), *group.waiting)
-    requests = asked_by(pod.shape for pod in pods)
+    requests = total_requests(pod.shape for pod in pods)
     return RunKind(group.queue, group.spec.series, frozenset(requests.items()))
 
 

@@ -31,8 +31,8 @@ def podgroup_queue(job: JobRecord, queue: str) -> str:
 
 def min_resources(job: JobRecord) -> dict[str, str]:
     """Return the joint requests of all pods that the job makes at once."""
-    asked = requests_of(Counter({part.pod.shape: part.count for part in job.pods}))
-    return quantities({name: amount for name, amount in asked.items() if name != PODS})
+    requests = requests_of(Counter({part.pod.shape: part.count for part in job.pods}))
+    return quantities({name: amount for name, amount in requests.items() if name != PODS})
 
 
 def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class ComingPods(msgspec.Struct, frozen=True):
         return replace(self, asked_at=now, refusal=refusal_of_pods(message))
 
     @property
-    def asks_at(self) -> float:
+    def next_lookup_at(self) -> float:
         """Return the time of the next look-up of refusals, after a pause that doubles each time."""
         if self.asked_at is None:
             return self.since + _FIRST_ASKED
@@ -141,21 +141,21 @@ class ManagedJob(msgspec.Struct, frozen=True):
         """Return when time alone asks for a step; None: never."""
         if self.finished_at is not None:
             return self.finished_at + RETENTION
-        instants = [at for at in (self.late_at, self.over_at, self.asks_at) if at is not None]
+        instants = [at for at in (self.start_deadline, self.over_at, self.next_lookup_at) if at is not None]
         return min(instants, default=None)
 
     @property
-    def asks_at(self) -> float | None:
+    def next_lookup_at(self) -> float | None:
         """Return when refusals are looked up.
 
         None for a job whose pods Muster makes: it knows their refusals.
         """
         is_made_by_others = self.job.is_unsuspended and not self.job.commanded
-        return self.coming.asks_at if self.lacks_pods and is_made_by_others else None
+        return self.coming.next_lookup_at if self.lacks_pods and is_made_by_others else None
 
     def has_failed(self, now: float) -> bool:
         """Return whether the start has failed: by timeout, decision, or refused pods."""
-        if self.late_at is not None and now >= self.late_at:
+        if self.start_deadline is not None and now >= self.start_deadline:
             return True
         if self.coming.refusal and self.coming.there < self.members and not self.runs:
             return True
@@ -172,8 +172,8 @@ class ManagedJob(msgspec.Struct, frozen=True):
             return self.decision.detail
         if self.job.suspended:
             return f"the job could not be unsuspended within {_ADMIT_WITHIN:g} s"
-        late, existing = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
-        return f"{late}; {created_text(existing, self.members)}" if existing < self.members else late
+        text, existing = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
+        return f"{text}; {created_text(existing, self.members)}" if existing < self.members else text
 
     @property
     def over_at(self) -> float | None:
@@ -183,7 +183,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
         return self.runs_since + self.max_run_time
 
     @property
-    def late_at(self) -> float | None:
+    def start_deadline(self) -> float | None:
         """Return the deadline of the start; None: the job is not starting.
 
         Users who change a job all the time, or a webhook that is away, may keep Muster from admitting
@@ -197,6 +197,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
 
 def next_step(managed: ManagedJob, now: float) -> JobStep:
+    """Return the step that brings a job closer to its decision."""
     job, decision = managed.job, managed.decision
     if managed.finished_at is not None:
         is_over = now >= managed.finished_at + RETENTION and managed.group is not None
@@ -215,6 +216,7 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
 
 
 def _step_of_admitted(managed: ManagedJob, group: GroupRecord, now: float) -> JobStep:
+    """Return the step of a job that Muster has unsuspended."""
     if managed.over_at is not None and now >= managed.over_at:
         return JobStep.STOP
     if managed.is_victim:
@@ -223,14 +225,14 @@ def _step_of_admitted(managed: ManagedJob, group: GroupRecord, now: float) -> Jo
         return JobStep.GIVE_UP
     if managed.became_ready and group.start_timeouts:
         return JobStep.FORGET_TIMEOUTS
-    if managed.asks_at is not None and now >= managed.asks_at:
+    if managed.next_lookup_at is not None and now >= managed.next_lookup_at:
         return JobStep.ASK
     return _update(managed)
 
 
 def _step_of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -> JobStep:
     is_starting = decision.verdict is Verdict.STARTING
-    if is_starting and managed.late_at is not None and now >= managed.late_at:
+    if is_starting and managed.start_deadline is not None and now >= managed.start_deadline:
         return JobStep.GIVE_UP
     is_as_decided = managed.has_capacity and not differences(managed)
     return JobStep.UNSUSPEND if is_starting and is_as_decided else _update(managed)
@@ -243,8 +245,7 @@ def _update(managed: ManagedJob) -> JobStep:
 def differences(managed: ManagedJob) -> dict[str, object]:
     """Return the fields of the PodGroup's spec that differ from the job's.
 
-    Running pods stay, and the group needs fewer pods only if the job declares fewer: ended pods count as
-    present.
+    Ended pods count as present: the minMember of a running group falls only if the job declares fewer pods.
     """
     group, job = managed.group, managed.job
     if group is None or job.fault:
@@ -262,12 +263,8 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     found: dict[str, object] = {name: wanted[name] for name in followed if current[name] != wanted[name]}
     if job.commanded and job.suspended and job.by_role != group.min_task_member:
         found["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
-    asked = min_resources(job) if managed.members == job.needed else None
-    return found | ({"minResources": asked} if job.suspended and "minMember" in found else {})
-
-
-# Patches of a job: JSON patches (RFC 6902) on the object as it was just read, or, to unsuspend a job of a
-# known version, a merge patch (RFC 7386).
+    minimum = min_resources(job) if managed.members == job.needed else None
+    return found | ({"minResources": minimum} if job.suspended and "minMember" in found else {})
 
 
 def unsuspend(
@@ -278,7 +275,7 @@ def unsuspend(
     at_time: str,
     reduced_to: int | None = None,
 ) -> list[Operation]:
-    """Return the operations that unsuspend a job, and name the group in annotations of its pods.
+    """Return the JSON patch that unsuspends a job, and names the group in annotations of its pods.
 
     Args:
         obj: The job in the API server.
@@ -292,9 +289,9 @@ def unsuspend(
         *version_tests(obj),
         *([{"op": "replace", "path": pointer(row.suspend), "value": False}] if row.suspend else []),
         *_with_count(obj, row, reduced_to),
-        _recorded(obj, ("metadata",), keys.STARTED, at_time),
+        _add_annotation(obj, ("metadata",), keys.STARTED, at_time),
         *(
-            _recorded(obj, path[:-1], keys.GROUP_ANNOTATION, group)
+            _add_annotation(obj, path[:-1], keys.GROUP_ANNOTATION, group)
             for path in (annotations if row.suspend else ())  # other pods name their group by themselves
             if (_value_at(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
         ),
@@ -339,11 +336,11 @@ def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
     """
     is_same, _ = version_tests(obj)
     if row.commanded is not None:
-        return [is_same, _recorded(obj, ("metadata",), keys.STARTED, "")]
+        return [is_same, _add_annotation(obj, ("metadata",), keys.STARTED, "")]
     record, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
     recording: list[Operation] = []
     if for_good:
-        recording = [_recorded(obj, record[:1], record[-1], for_good)]
+        recording = [_add_annotation(obj, record[:1], record[-1], for_good)]
     elif value_at(obj, record) is not None:
         recording = [{"op": "remove", "path": pointer(record)}]
     return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *recording]
@@ -353,13 +350,13 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
     """Return the patch for a number of pods, with a record of the number that the author asks for."""
     if not row.parallelism:
         return []
-    asked = value_at(as_asked(row, obj), row.parallelism)
-    count = asked if reduced_to is None else reduced_to
+    authored = value_at(as_asked(row, obj), row.parallelism)
+    count = authored if reduced_to is None else reduced_to
     resized = value_at(obj, row.parallelism) != count
     changes = [{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []
     record = ("metadata", "annotations", keys.PARTIAL_START)
     if reduced_to is not None:
-        changes.append(_recorded(obj, record[:1], record[-1], str(PartialStart(reduced_to, asked))))
+        changes.append(_add_annotation(obj, record[:1], record[-1], str(PartialStart(reduced_to, authored))))
     elif value_at(obj, record) is not None:
         changes.append({"op": "remove", "path": pointer(record)})
     return changes
@@ -373,7 +370,7 @@ def version_tests(obj: Json) -> list[Operation]:
     ]
 
 
-def _recorded(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
+def _add_annotation(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
     """Return the operation that adds an annotation, together with its parent."""
     found: Any = _value_at(obj, metadata)
     if found is None:

@@ -392,22 +392,23 @@ def as_json(kind: JobKind, job: AnyJob) -> Json:
 
 def _with_pods(
     record: JobRecord,
-    sets: list[JobPodSet],
+    pod_sets: list[JobPodSet],
     dependent: Container[str],
     shapes: Shapes,
     schedulers: frozenset[str],
     auto_groups: bool,
 ) -> JobRecord:
-    needed = sum(part.count for part in sets)
-    pods = [_pod_of(record, part) for part in sets]
+    """Return the record of a job with what its pod templates say."""
+    needed = sum(pod_set.count for pod_set in pod_sets)
+    pods = [_pod_of(record, pod_set) for pod_set in pod_sets]
     fault = f"it makes {needed} pods at once; at most {MOST_PODS} are allowed" if needed > MOST_PODS else ""
     expected = []
-    counts = [part.count for part in sets]
+    counts = [pod_set.count for pod_set in pod_sets]
     for number, count, pod in carriers(zip(counts, pods, strict=True)) if not fault else ():
-        part = sets[number]
+        pod_set = pod_sets[number]
         waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
         like = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, expected=True)
-        expected.append(ExpectedPods(part.role, count, replace(like, dependent=part.role in dependent)))
+        expected.append(ExpectedPods(pod_set.role, count, replace(like, dependent=pod_set.role in dependent)))
     of_schedulers = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(
         record,

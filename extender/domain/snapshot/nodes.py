@@ -112,6 +112,7 @@ class NodeIndex:
         return key in self._by_label
 
     def domains(self, key: str) -> Rows:
+        """Return the domain of each row, as a number, for a label key; -1 for nodes without it."""
         if key not in self._domains:
             codes = np.full(self._size, -1, dtype=np.int64)
             if (by_value := self._by_label.get(key)) is None:
@@ -129,12 +130,17 @@ class NodeIndex:
 
     def part(self, part: NodePart) -> Mask:
         """Return the rows of the nodes of a part; without labels, also those that are gone."""
-        every = np.ones(self._size, np.bool_)
-        own, *before = (
-            reduce(np.logical_and, (self._rows_with_label(key, [value]) for key, value in pairs), every)
-            for pairs in (part.labels, *part.before)
-        )
-        return reduce(lambda mask, others: mask & ~others, before, own)
+
+        def with_labels(pairs: Iterable[tuple[str, str]]) -> Mask:
+            mask = np.ones(self._size, np.bool_)
+            for key, value in pairs:
+                mask &= self._rows_with_label(key, [value])
+            return mask
+
+        mask = with_labels(part.labels)
+        for pairs in part.before:
+            mask = mask & ~with_labels(pairs)
+        return mask
 
     def rows_of_term(self, term: NodeSelectorTerm) -> Mask:
         """Return the rows that meet a term. An empty term admits no node."""
@@ -143,6 +149,7 @@ class NodeIndex:
         return reduce(np.logical_and, parts) if parts else np.zeros(self._size, np.bool_)
 
     def _rows_with_requirement(self, key: str, requirement: Requirement) -> Mask:
+        """Return the rows of nodes whose labels meet a requirement."""
         values = requirement.values or []
         match requirement.operator:
             case "In":
@@ -379,10 +386,10 @@ def _tier_of(level: str) -> int | None:
 
 def _joint_domains(outer: Rows, inner: Rows) -> Rows:
     """Return for each row a number that stands for both domains; -1 where one is missing."""
-    there = (outer >= 0) & (inner >= 0)
-    pairs = outer[there] * (inner.max(initial=-1) + 1) + inner[there]
+    has_both = (outer >= 0) & (inner >= 0)
+    pairs = outer[has_both] * (inner.max(initial=-1) + 1) + inner[has_both]
     numbers = np.full(len(outer), -1, np.int64)
-    numbers[there] = np.unique(pairs, return_inverse=True)[1]
+    numbers[has_both] = np.unique(pairs, return_inverse=True)[1]
     return numbers
 
 

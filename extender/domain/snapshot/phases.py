@@ -120,6 +120,14 @@ def is_ending(group: GroupInfo) -> bool:
 
 
 def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
+    """Return the phase of a group.
+
+    Args:
+        group: The group.
+        unplaced: The phase, by the verdict, while too few members have been on nodes; None: by the plan.
+        plan: The members with a planned node.
+        outcome: How the group ended, if it has.
+    """
     if outcome is not None and (group.succeeded or group.failed or group.job.outcome):
         return Phase.COMPLETED
     if group.running and _has_lost_members(group, plan):
@@ -128,10 +136,10 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
         return Phase.RUNNING
     if unplaced is not None:
         return unplaced
-    coming = bool(plan or group.assumed)
-    if group.has_live_members or (coming and group.placed):
+    is_coming = bool(plan or group.assumed)
+    if group.has_live_members or (is_coming and group.placed):
         return Phase.RUNNING
-    return Phase.INQUEUE if coming else Phase.PENDING
+    return Phase.INQUEUE if is_coming else Phase.PENDING
 
 
 def _were_placed(group: GroupInfo) -> int:
@@ -172,6 +180,7 @@ def has_run(group: GroupInfo) -> bool:
 
 @computed_once
 def state_of(group: GroupInfo) -> State:
+    """Return the state of a group, by which the cycle decides on it."""
     if ended(group) is not None:
         return State.ENDED
     if is_ending(group):

@@ -18,7 +18,7 @@ from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shapes import HostPort, Shape, Term, TermIndex
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.past_usage import PastUsage
-from extender.domain.queues.records import LosingTo, Reclaimed
+from extender.domain.queues.records import Reclaimed, ReclaimKey
 from extender.domain.queues.tree import Orphan, QueueInfo
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, NodeTable
@@ -43,7 +43,7 @@ class Attention(msgspec.Struct, frozen=True):
         begun = now if now - self.asked_at > pause else self.asked_since
         return replace(self, asked_since=begun, asked_at=now)
 
-    def led(self, now: float, leading: bool) -> "Attention":
+    def with_leading(self, now: float, leading: bool) -> "Attention":
         """Return the attention after this replica became or ceased to be the leader."""
         if leading == (self.leading_since is not None):
             return self
@@ -259,7 +259,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     history: RunHistory = RunHistory()  # how long groups ran that have ended
     past: PastUsage = PastUsage()  # recent usage of queues and users
     others: OtherPods = OtherPods()  # pods on nodes that are not ours
-    reclaimed: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # last reclaims by queue
+    reclaimed: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # last reclaims by queue
     moves: Mapping[GroupKey, Move] = {}  # last move by group, with the places that are still reserved
     spared: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when they are no victims
     disruption_budgets: BudgetsByNamespace = {}  # the same object while no budget changes

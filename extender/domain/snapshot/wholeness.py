@@ -43,7 +43,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
         if not self.pod_sets:
             return frozenset(self.shapes.items())
         similar = Counter(zip(map(_SHAPE, self.members), map(id, map(_SETS, self.members)), strict=True))
-        parts = {key: tuple(it[1:] for it in pod_sets) for key, pod_sets in self._distinct_sets.items()}
+        parts = {key: tuple(sets[1:] for sets in pod_sets) for key, pod_sets in self._distinct_sets.items()}
         return frozenset(((shape, parts[key]), n) for (shape, key), n in similar.items())
 
     @cached_property
@@ -84,10 +84,11 @@ def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
 @computed_once
 def members_to_replace(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group has as many as when it was fully running."""
-    return _missing(group, group.history.ran_with or Needs(0, {}), ())
+    return _missing(group, group.history.ran_with or Needs(min_member=0, min_task_member={}), fitting=())
 
 
 def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missing:
+    """Return the members that a gang lacks, and as text those that do not exist."""
     # Planned members first, then those that fit; then by priority, highest first, and name.
     pods = sorted((pod for pod in group.waiting if not pod.is_for_min_resources), key=attrgetter("sort_key"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort
@@ -106,11 +107,11 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missin
             chosen.append(pod)
         elif pod.uid not in taken:
             spare.append(pod)
-    still = max(needs.min_member - len(group.placed) - len(chosen), 0)
-    chosen += spare[:still]
-    chosen += _mates(group, chosen, spare[still:])
+    further = max(needs.min_member - len(group.placed) - len(chosen), 0)
+    chosen += spare[:further]
+    chosen += _mates(group, chosen, spare[further:])
     members = (*chosen, *(pod for pod in group.waiting if pod.is_for_min_resources))
-    return Missing(members, _absent_message(group, needed, still - len(spare), lacking))
+    return Missing(members, _absent_message(group, needed, further - len(spare), lacking))
 
 
 # Sub-groups of Volcano start whole: with at least as many pods as their policy says.
@@ -128,12 +129,12 @@ def _in_sub_groups(group: GroupInfo, candidates: list[PodRecord]) -> list[PodRec
     """
     if all(pod.sub_group is None for pod in candidates):
         return candidates
-    there, sizes = sub_group_sizes(group.placed), sub_group_sizes((*group.placed, *candidates))
+    sizes_on_nodes, sizes = sub_group_sizes(group.placed), sub_group_sizes((*group.placed, *candidates))
     found = defaultdict[PodSubGroup | Uid, list[PodRecord]](list)
     for pod in candidates:
         if pod.sub_group is None or sizes[pod.sub_group] >= pod.sub_group.size:
             found[pod.sub_group or pod.uid].append(pod)
-    parts = sorted(found.values(), key=lambda pods: pods[0].sub_group not in there)
+    parts = sorted(found.values(), key=lambda pods: pods[0].sub_group not in sizes_on_nodes)
     return [pod for part in parts for pod in part]
 
 
@@ -144,7 +145,7 @@ def _least_sub_groups(
     if not group.spec.least_sub_groups:
         return [], {}
     sizes, lacking = sub_group_sizes(group.placed), Counter(group.spec.least_sub_groups)
-    lacking -= Counter(it.policy for it, number in sizes.items() if number >= it.size)
+    lacking -= Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
     chosen: list[PodRecord] = []
     for sub_group, pods in groupby(candidates, attrgetter("sub_group")):
         if sub_group is not None and lacking[sub_group.policy] > 0 and sizes[sub_group] < sub_group.size:
@@ -157,9 +158,9 @@ def _mates(group: GroupInfo, chosen: Iterable[PodRecord], others: Iterable[PodRe
     """Return the others that the sub-groups of the chosen members need to be whole."""
     sizes, found = sub_group_sizes((*group.placed, *chosen)), list[PodRecord]()
     for pod in others:
-        of = pod.sub_group
-        if of is not None and 0 < sizes[of] < of.size:
-            sizes[of] += 1
+        sub_group = pod.sub_group
+        if sub_group is not None and 0 < sizes[sub_group] < sub_group.size:
+            sizes[sub_group] += 1
             found.append(pod)
     return found
 
@@ -170,6 +171,14 @@ _MOST_NAMES, _LONGEST_NAME = 8, 63  # roles in a status, and characters of each
 def _absent_message(
     group: GroupInfo, needed: Mapping[str, int], lacking: int, sub_groups: Mapping[str, int]
 ) -> str:
+    """Return how many members a gang lacks, for users; empty if none.
+
+    Args:
+        group: The gang.
+        needed: Lacking members by role, as far as above 0.
+        lacking: Further lacking members, of any role.
+        sub_groups: Lacking sub-groups by policy.
+    """
     roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
     roles += [f"{n} sub-groups of {name[:_LONGEST_NAME]}" for name, n in sorted(sub_groups.items())]
     if not roles and lacking <= 0:
@@ -186,17 +195,17 @@ def _absent_message(
     return f"{exist}{missing_roles}{held_back}"
 
 
-def created_text(there: int, needed: int) -> str:
-    return f"its controller has created {there} of {needed} pods"
-
-
-# A group has fully run once all needed members were on nodes and none of them failed within a grace period:
-# from then on, losing members never undoes the rest. A kubelet that refuses a pod does so within seconds and
-# before any container runs; slow images and volumes are no failure.
+def created_text(created: int, needed: int) -> str:
+    return f"its controller has created {created} of {needed} pods"
 
 
 def whole_at(group: GroupInfo, grace: float) -> float | None:
-    """Return when members on nodes made the group whole; None: they are too few."""
+    """Return when a group counts as fully running; None: too few members are on nodes.
+
+    All needed members have to be on nodes for a grace period without a failure: from then on, losing members
+    never undoes the rest. A kubelet that refuses a pod does so within seconds and before any container runs;
+    slow images and volumes are no failure.
+    """
     since = _whole_since(group)
     return None if since is None else since + grace
 
@@ -216,12 +225,11 @@ def _whole_since(group: GroupInfo) -> float | None:
     return None
 
 
-# The start timeout runs from the first removed gate, while this replica leads and the scheduler calls. Closed
-# gates, and time without a leader or calls, do not count against the group.
-
-
 def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
-    """Return when a start's deadline began to count; None: its clock does not run.
+    """Return since when the start timeout runs; None: it does not run.
+
+    It runs from the first removed gate, while this replica leads and the scheduler calls. Closed gates, and
+    time without a leader or calls, do not count against the group.
 
     A start that was admitted before a crash, and whose admission is not recorded, counts from now.
     """

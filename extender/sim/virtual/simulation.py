@@ -281,7 +281,7 @@ class Simulation(VirtualCluster):
     def _job_step(self, key: GroupKey) -> tuple[JobStep, float | None]:
         """Return the next step for an unsuspended job, and when to look for refusals of its pods."""
         managed = self.ledger.managed_job(key) if key in self._starting else None
-        return (next_step(managed, self.now), managed.asks_at) if managed else (JobStep.NOTHING, None)
+        return (next_step(managed, self.now), managed.next_lookup_at) if managed else (JobStep.NOTHING, None)
 
     def _suspend(self, key: GroupKey) -> None:
         """Suspend a job whose pods are refused, and remove the pods that it has."""

@@ -183,7 +183,7 @@ class KueueWorld:
     def _asked(self, budget: Budget, workload: str) -> list[Resources]:
         """Return the requests of a workload by flavor of its queue."""
         group = self.world.ledger.snapshot().groups[self._key(workload)]
-        return [way.asked for way in budget.flavors.assignments(group, missing(group))]
+        return [way.requests for way in budget.flavors.assignments(group, missing(group))]
 
     # ---- nodes and queues
 

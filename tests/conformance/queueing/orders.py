@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.domain.queues.past_usage import PastUsage, UsedBy
+from extender.domain.queues.past_usage import PastUsage, UsageKey
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.order import Strategies, in_lines
 from tests.conformance.amounts import unequal
@@ -44,7 +44,7 @@ def check_submitters(case: Case) -> Iterator[str]:
     world = World(queue({"name": QUEUE, "dequeueStrategy": "fair" if counts else "traverse"}))
     world.add(*waiting(pending))
     used = {each["name"]: sum(each["usage"].values()) for each in case.input["submitters"]}
-    parts = {UsedBy(QUEUE, user=name): n / max(*used.values(), 1) for name, n in used.items()}
+    parts = {UsageKey(QUEUE, user=name): n / max(*used.values(), 1) for name, n in used.items()}
     seen = replace(world.ledger.snapshot(), past=PastUsage(parts=parts))
     rank = Strategies(Cycle(seen, seen.groups, {}, None)).rank
     ordered = in_lines(seen.groups.values(), lambda view: view, rank).get(QUEUE, ())

@@ -32,8 +32,8 @@ def check_state(case: Case) -> Iterator[str]:
 def _record(case: Case) -> QueueRecord:
     handler, stored = case.input["handler"], case.input["storedState"]
     if case.input["action"] != _SYNC:
-        wished = QueueAction(case.input["action"]).spec_state
-        return QueueRecord("q", spec_state=wished, status_state=stored)
+        desired = QueueAction(case.input["action"]).spec_state
+        return QueueRecord("q", spec_state=desired, status_state=stored)
     if read_state(stored) == handler:
         return QueueRecord("q", status_state=stored)
     return QueueRecord("q", spec_state=stored, status_state=handler)

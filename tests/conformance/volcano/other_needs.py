@@ -1,6 +1,6 @@
 """Expectations of the smaller kinds that no gate of Muster has."""
 
-from extender.domain.model.resources import asked, offered, total
+from extender.domain.model.resources import offered, requested_amounts, total
 from tests.conformance.cases import Case
 
 _DEFAULT_FACTOR = 1.2  # of Volcano's overcommit plugin, also in place of a factor below 1
@@ -30,7 +30,7 @@ def shares_nothing(case: Case) -> bool:
     """Return whether nothing is deserved and nothing held."""
     if case.kind != "queue.share":
         return False
-    deserved, held = offered(case.input["deserved"]), asked(case.input["allocated"])
+    deserved, held = offered(case.input["deserved"]), requested_amounts(case.input["allocated"])
     return not any(deserved.values()) and not any(held.values())
 
 
@@ -39,8 +39,8 @@ def oversells(case: Case) -> bool:
     if case.kind != "overcommit" or not case.input.get("minResources"):
         return False
     there = total(offered(node["allocatable"]) for node in case.input["nodes"])
-    needed = asked(case.input["minResources"])
-    taken = total(asked(vector) for vector in case.input["alreadyReserved"])
+    needed = requested_amounts(case.input["minResources"])
+    taken = total(requested_amounts(vector) for vector in case.input["alreadyReserved"])
     left = {name: there.get(name, 0) - taken.get(name, 0) for name in needed}
     more = {name: there.get(name, 0) * (_factor(case) - 1) for name in needed}
     is_short = any(needed[name] > left[name] for name in needed)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from extender.domain.model.resources import asked, offered
+from extender.domain.model.resources import offered, requested_amounts
 from extender.domain.queues.deserved import Share
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.share_tree import QueueDemand, exceeded_dimensions, share
@@ -27,7 +27,7 @@ def _claimant(given: Mapping[str, Any]) -> QueueDemand:
     return QueueDemand(
         record.name,
         record.weight,
-        asked(given.get("request")),
+        requested_amounts(given.get("request")),
         record.capability,
         record.guarantee,
         groups=given.get("podGroups", 1) > 0,
@@ -35,7 +35,7 @@ def _claimant(given: Mapping[str, Any]) -> QueueDemand:
 
 
 def _differences(given: Mapping[str, Any], got: Share, expect: Mapping[str, Any]) -> Iterator[str]:
-    name, held = given["name"], asked(given.get("allocated"))
+    name, held = given["name"], requested_amounts(given.get("allocated"))
     yield from differing(f"deserved of {name}", amounts(expect["deserved"].get(name, {})), got.deserved)
     if name in expect.get("realCapability", {}):
         yield from differing(f"ceiling of {name}", amounts(expect["realCapability"][name]), got.ceiling)
@@ -52,4 +52,6 @@ def _overused(held: Mapping[str, int], deserved: Mapping[str, float]) -> bool:
 
 def check_share(case: Case) -> Iterator[str]:
     deserved = {name: float(amount) for name, amount in offered(case.input["deserved"]).items()}
-    yield from apart("share", case.expect["share"], share(asked(case.input["allocated"]), deserved))
+    yield from apart(
+        "share", case.expect["share"], share(requested_amounts(case.input["allocated"]), deserved)
+    )
