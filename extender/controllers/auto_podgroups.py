@@ -126,6 +126,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         return not needs_one and self._ledger.groups.plain_pod(key) is not None
 
     def _create(self, key: GroupKey) -> None:
+        """Create the PodGroup of pods that name none."""
         members = [pod for pod in self._pods(key) if pod.waiting or pod.holds_capacity]
         if not members:
             return
@@ -140,6 +141,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._cluster.create_group(member.namespace, group)
 
     def _renumber(self, key: GroupKey) -> None:
+        """Write the size of a gang that its owner has changed."""
         record, owner = self._ledger.groups.record(key), self._ledger.registry.owner_of(key)
         pods = self._pods(key)
         if record is not None and owner is not None and pods:

@@ -115,7 +115,7 @@ class Controller(Generic[K]):
     def write(
         self,
         key: K,
-        job: WriteJob,
+        request: WriteJob,
         of: Hashable = None,
         undone: Callable[[], object] = lambda: None,
         attempts: int | None = None,
@@ -127,7 +127,7 @@ class Controller(Generic[K]):
 
         Args:
             key: The key that is reconciled.
-            job: Makes the request to the API server.
+            request: Makes the request to the API server.
             of: The object, if one key has several; of pending writes to an object, only the newest is made.
             undone: Called before the key is due again.
             attempts: Maximum number of attempts; None: the writers' default.
@@ -137,7 +137,7 @@ class Controller(Generic[K]):
 
         def guarded() -> None:
             try:
-                job()
+                request()
             except ApiError:
                 raise
             except Exception as fault:

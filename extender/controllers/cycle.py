@@ -120,6 +120,7 @@ class DecisionLoop:
         self._changed.set()
 
     def _run(self) -> None:
+        """Run cycles until stopped: at each change, each requested time and each heartbeat, with rests."""
         while not self._stopping.is_set():
             started = self._clock()
             self.run_once()
@@ -143,6 +144,7 @@ class DecisionLoop:
             self.last_run = self._clock()
 
     def _decide_if_due(self) -> None:
+        """Decide and publish, if anything has changed or a requested time has come."""
         self._ledger.set_leading(self._leads())
         started, before = self._clock(), self._ledger.decisions
         is_requeue_due = before.requeue_at is not None and started >= before.requeue_at
@@ -202,7 +204,8 @@ class DecisionLog:
     def on_decisions(self, decisions: Decisions) -> None:
         if decisions is self._seen:
             return
-        if not self._seen.version < decisions.version == self._published:  # by an event or the clock
+        is_repeated = self._seen.version < decisions.version == self._published
+        if not is_repeated:  # an event or the clock caused these decisions
             self._earlier.clear()
         self._seen, self._published = decisions, self._version()
         for key, was, now in self._changed_groups.decision_changes(decisions):
@@ -212,6 +215,7 @@ class DecisionLog:
             self._guard.run(key, partial(self._record, was, now))
 
     def _record_flip(self, before: Course, now: GroupDecision) -> None:
+        """Count a decision that returns to the last but one; warn of a group with many."""
         if self._earlier.get(now.key) == event_course(now):
             metrics.decision_flips.inc()
             self._flips[now.key] = flips = self._flips.get(now.key, 0) + 1
@@ -225,6 +229,7 @@ class DecisionLog:
         return self._flips.get(group, 0)
 
     def _record(self, was: GroupDecision | None, now: GroupDecision) -> None:
+        """Log a decision that is not the same as before."""
         if was is None:
             is_new = now.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # else this process was restarted
         else:
@@ -257,6 +262,7 @@ class QueueWaits:
             self._guard.run(key, partial(self._record, key, decisions.groups.get(key)))
 
     def _record(self, key: GroupKey, decision: GroupDecision | None) -> None:
+        """Observe how long a group waited, once it starts."""
         if decision is not None and decision.verdict is Verdict.WAITING:
             self._since.setdefault(key, self._clock())
             return

@@ -115,6 +115,7 @@ class Estimates(Poller):
                 self._waits_since.pop(key, None)
 
     def _forget(self, key: GroupKey, decision: GroupDecision | None) -> None:
+        """Forget the estimate of a group that starts or ends; compare it with a start."""
         with self._lock:
             reported = self._reported.pop(key, None)
         if reported is not None and decision is not None and decision.verdict is not Verdict.ENDED:
@@ -150,17 +151,19 @@ class Estimates(Poller):
         return self._rest_after(worked)
 
     def _rest_after(self, worked: float) -> float:
+        """Return the seconds of rest after some seconds of work, for which rests are saved up."""
         now = self._clock()
         self._saved = min(self._saved + (now - self._rested) * _SHARE, _SAVED) - worked
         self._rested = now
         return max(worked / _AT_ONCE, -self._saved / _SHARE)
 
     def _begin(self) -> bool:
+        """Begin forecasts if any group waits long enough and the last forecasts are old enough."""
         decisions, now = self._ledger.decisions, self._clock()
-        waits = _INTERVAL if decisions is not self._used else _STALE
+        min_age = _INTERVAL if decisions is not self._used else _STALE
         with self._lock:
             waits_long = next(iter(self._waits_since.values()), inf) <= now - _MIN_WAIT
-        if not waits_long or now < self._begun + waits or carried_facts_of(decisions) is None:
+        if not waits_long or now < self._begun + min_age or carried_facts_of(decisions) is None:
             return False
         cycles = MOST_CYCLES if not self._cycle_seconds else int(_LONGEST / FUTURES / self._cycle_seconds)
         self._used, self._begun = decisions, now
@@ -168,6 +171,7 @@ class Estimates(Poller):
         return True
 
     def _publish(self, found: ExpectedStarts) -> None:
+        """Publish the expected starts of waiting groups that are news."""
         facts = carried_facts_of(self._used) if self._used is not None else None
         if facts is None:
             return
@@ -199,6 +203,7 @@ def is_news(reported: ExpectedStart, now: ExpectedStart) -> bool:
 
 
 def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:
+    """Return the estimate as it is published: in timestamps, in coarse steps."""
     if not forecast.is_known:
         return Estimate(unknown_because=forecast.unknown)
     p50, p90 = (timestamp_at(ceil((epoch + at) / _STEP) * _STEP) for at in (forecast.p50, forecast.p90))

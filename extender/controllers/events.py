@@ -115,6 +115,7 @@ class EventRecorder:
         self._writers.submit(("event", event.name), lambda: self._write(event))
 
     def _write(self, event: _Event) -> None:
+        """Write an Event: repeat an existing one, or create it."""
         repeated = {"lastTimestamp": event.last, "message": event.message, "count": event.count}
         if event.exists:
             try:
@@ -166,8 +167,9 @@ class StartChanges:
         return why if basis == _cause_of_event(decision) else None
 
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
+        """Return whether the change that would start a group is to be computed: it may be another one."""
         basis, why = self._known.get(decision.key, (None, None))
-        is_new = basis != _cause_of_event(decision) or (why is not None and _names_gone(decisions, why))
+        is_new = basis != _cause_of_event(decision) or (why is not None and _is_blocker_gone(decisions, why))
         waits = decision.verdict is Verdict.WAITING and is_new
         waits &= decision.reason is not Reason.WINDOW_FULL  # such a group starts soon without a change
         return waits and 0 < work_of(decisions) <= self._work // 2
@@ -185,12 +187,13 @@ class StartChanges:
         self._known.pop(key, None)
 
 
-def _names_gone(decisions: Decisions, why: WhyGroup) -> bool:
+def _is_blocker_gone(decisions: Decisions, why: WhyGroup) -> bool:
     """Return whether a group or pod whose end would start the group is gone, such as a replaced pod."""
-    if not (why.change and (memory := carried_facts_of(decisions))):
+    carried = carried_facts_of(decisions)
+    if why.change is None or carried is None:
         return False
-    names = set(why.change.ends) - memory.snapshot.groups.keys()
-    return bool(names) and not names <= {pod.key for pod in memory.snapshot.others}
+    names = set(why.change.ends) - carried.snapshot.groups.keys()
+    return bool(names) and not names <= {pod.key for pod in carried.snapshot.others}
 
 
 def _cause_of_event(decision: GroupDecision) -> _Basis:
@@ -236,6 +239,7 @@ class GroupEvents:
                 self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
 
     def _on_change(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
+        """Report a transition now, or later if the decision lasts."""
         if now is None:
             self._changes.forget(key)
             self._reported_not_running.discard(key)
@@ -258,6 +262,7 @@ class GroupEvents:
                 self._report(key, lasting)
 
     def _report(self, key: GroupKey, transition: Transition) -> None:
+        """Record a transition as Events: on the PodGroup and, if members are concerned, its job and pods."""
         groups, is_minor = self._ledger.groups, not (transition.warning or transition.for_members)
         if groups.may_be_foreign(key) or (is_minor and groups.needs_no_barrier(key)):
             return

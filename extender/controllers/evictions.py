@@ -106,6 +106,13 @@ class EvictionsController(RecordingController[Uid]):
         return now < self._of_jobs.setdefault(pod.uid, now) + _SUSPENDED_WITHIN
 
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
+        """Evict a pod, or delete it where budgets do not count, and record an Event.
+
+        Args:
+            pod: The pod.
+            cause: The cause of the eviction.
+            why: What it is evicted for, for users.
+        """
         losing = self._ledger.groups.queue_of(pod.group) if pod.group else ""
         queue = self._ledger.queues.info(losing) if losing else None
         protection = queue.protection if queue is not None and cause not in _PURPOSES else None
@@ -142,6 +149,7 @@ class EvictionsController(RecordingController[Uid]):
             self._record_event(pod, cause, why)
 
     def _record_event(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
+        """Record why a pod was evicted, as Events and as a condition of the pod."""
         for about in self._event_objects(pod):
             self._recorder.record(about, WARNING, _REASONS[cause], f"{pod.name} was evicted: {why}")
         # Replace the API server's own condition, which has less detail.

@@ -57,7 +57,7 @@ class History:
         self._lock = Lock()  # guards the fields below; no I/O under it
         self._latest: dict[str, AnyRecord] = {}  # finished records
         self._recorder: Recorder | None = None  # none while this replica does not lead
-        self._next: Known | None = None if path else ([], 0.0)  # what the next recorder continues
+        self._to_continue: Known | None = None if path else ([], 0.0)  # what the next recorder continues
         self._hours, self._sampled = QueueHours(), 0.0
         self._first, self._seen = 0.0, 0.0  # first and last time of the recording
         self._file = None if path is None else _File(path, retention, self._restart)
@@ -88,20 +88,22 @@ class History:
         with self._lock:
             if not self._leads():
                 if self._recorder is not None:
-                    self._next, self._recorder = (self._recorder.open, self._seen), None
+                    self._to_continue, self._recorder = (self._recorder.open, self._seen), None
                 return
-            if self._next is not None:
-                self._recorder, self._next = Recorder(*self._next, self._is_leaving, self._guard.run), None
-            if self._recorder is not None and (notes := carried_facts_of(decisions)) is not None:
+            if self._to_continue is not None:
+                self._recorder = Recorder(*self._to_continue, self._is_leaving, self._guard.run)
+                self._to_continue = None
+            if self._recorder is not None and (carried := carried_facts_of(decisions)) is not None:
                 self._seen = self._clock()
                 self._first = self._first or self._seen
-                self._store(self._recorder.observe(decisions, notes.snapshot))
+                self._store(self._recorder.observe(decisions, carried.snapshot))
 
     def _is_leaving(self, uid: Uid) -> bool:
         pod = self._ledger.pods.get(uid)
         return pod is None or pod.deleting
 
     def _store(self, made: Iterable[AnyRecord]) -> None:
+        """Store records that changed. Of each record, the last state counts."""
         for record in made:
             if self._file is not None:
                 self._file.put(record)
@@ -115,11 +117,12 @@ class History:
         with self._lock:
             if known is not None and self._file is not None:
                 self._file.forget_all_but_evictions()
-                self._recorder, self._next, self._hours = None, known, QueueHours(known[0])
-            elif self._recorder is None and self._next is None:
-                self._next = [], 0.0
+                self._recorder, self._to_continue, self._hours = None, known, QueueHours(known[0])
+            elif self._recorder is None and self._to_continue is None:
+                self._to_continue = [], 0.0
 
     def _write_if_due(self) -> None:
+        """Take a sample of the queues if due, and write what was recorded."""
         now = self._clock()
         if self._recorder is not None and _is_over(_SAMPLES, self._sampled, now):
             self._sampled = now
@@ -136,7 +139,7 @@ class History:
     def _open_records(self) -> list[AnyRecord]:
         """Return the records without an end."""
         with self._lock:
-            begun = self._recorder.open if self._recorder is not None else (self._next or ([], 0.0))[0]
+            begun = self._recorder.open if self._recorder is not None else (self._to_continue or ([], 0.0))[0]
             return [*begun, *self._hours.open]
 
     def report(self, period: Period) -> Report:
@@ -145,6 +148,7 @@ class History:
         return replace(found, note="; ".join(filter(None, (follows, found.note))))
 
     def _reported(self, period: Period) -> Report:
+        """Return the report of a period, from the file or, without one, from memory."""
         self.write()
         if self._file is not None and not self._file.fault:
             try:
@@ -193,6 +197,7 @@ class _File:
         self._written, self._is_closed = 0.0, False
 
     def put(self, record: AnyRecord) -> None:
+        """Record a change to write; beyond a limit, the oldest ones are lost."""
         with self._lock:
             if not (record.is_final and record.key in self._pending):
                 self._pending[record.key] = record
@@ -202,7 +207,8 @@ class _File:
 
     def forget_all_but_evictions(self) -> None:
         with self._lock:
-            self._pending = {key: it for key, it in self._pending.items() if isinstance(it, Evicted)}
+            evictions = (record for record in self._pending.values() if isinstance(record, Evicted))
+            self._pending = {record.key: record for record in evictions}
 
     def write(self, now: float, seen: float, known: Callable[[], Iterable[AnyRecord]]) -> None:
         """Write all records; failed writes are retried later. `known`: records without an end."""
@@ -220,6 +226,7 @@ class _File:
                 self.fault = ""
 
     def _record(self, fault: HistoryFault) -> None:
+        """Record that the file could not be written."""
         if self._opened is not None and fault.is_lasting:
             self._opened.close()
             self._opened = None
@@ -231,6 +238,13 @@ class _File:
         self.fault = str(fault)
 
     def _write(self, now: float, seen: float, known: Callable[[], Iterable[AnyRecord]]) -> None:
+        """Write all pending records to the file, which is opened again if it is gone.
+
+        Args:
+            now: The time.
+            seen: The end of what is recorded.
+            known: Returns the open records: if others were lost, these end in the file.
+        """
         if self._opened is not None and self._opened.is_gone:
             self._opened.close()
             self._opened = None
@@ -254,6 +268,7 @@ class _File:
             self._tidied = -inf if has_more else now
 
     def _open(self) -> HistoryFile:
+        """Open the file, and report the records that it has without an end."""
         opened = HistoryFile(self.path)
         try:
             self._on_open(opened.known())

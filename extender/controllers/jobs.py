@@ -205,6 +205,7 @@ class JobsController(RecordingController[GroupKey]):
             raise
 
     def _carry_out(self, step: JobStep, managed: ManagedJob) -> None:
+        """Take a step of a job by writing to the API server."""
         group = managed.group
         match step:
             case JobStep.MAKE_PODGROUP:
@@ -263,8 +264,8 @@ class JobsController(RecordingController[GroupKey]):
                 return
             if row.runtime is not None:
                 # If the templates are in another object, the job itself names its group first.
-                whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-                if fields := row.annotate(whole, keys.GROUP_ANNOTATION, job.podgroup):
+                with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
+                if fields := row.annotate(with_templates, keys.GROUP_ANNOTATION, job.podgroup):
                     self._change(job, job_start_and_suspension.with_fields(obj, fields))
                     obj = self._read_job(job)
                     if obj is None or not is_suspended(row, obj):
@@ -283,8 +284,8 @@ class JobsController(RecordingController[GroupKey]):
         with suppress(ApiError, *MALFORMED):  # the next look asks again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
             if any(part.made != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
-                whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-                first = islice(controllers(whole), _MOST_CONTROLLERS)
+                with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
+                first = islice(controllers(with_templates), _MOST_CONTROLLERS)
                 makes = {(made["kind"], _known_name(made["metadata"])) for made in first}
                 for kind in sorted({kind for kind, _ in makes}):
                     only = ",reason=FailedCreate" if kind in _ONE_REASON else ""  # a narrower selector

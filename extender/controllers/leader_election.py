@@ -32,6 +32,7 @@ class LeaderStatus(msgspec.Struct, frozen=True):
     fault: str = ""  # why the last look failed; empty if it did not
 
     def text(self) -> str:
+        """Return a status line."""
         if self.leads and not self.lease:
             return "leads, by --leader-elect=off"
         if self.fault and self.renewed is None:
@@ -85,6 +86,7 @@ class LeaderElection(Poller):
         return self._clock() < self._until and not self.stopping
 
     def status(self) -> LeaderStatus:
+        """Return the state of the election for the status page."""
         return LeaderStatus(
             leads=self.leads(),
             lease=f"{self._namespace}/{self._name}",
@@ -95,18 +97,18 @@ class LeaderElection(Poller):
 
     def read_lease(self) -> None:
         """Read the Lease once, and log it if the leadership changed."""
-        asked, self._fault = self._clock(), ""
+        asked_at, self._fault = self._clock(), ""
         try:
             lease = self._cluster.lease(self._namespace, self._name, timeout=_PERIOD).spec
             if not (lease.holder_identity or "").startswith(self._prefix):
-                self._until = asked
+                self._until = asked_at
             elif lease != self._seen:
-                self._until = asked + _RENEW_DEADLINE
+                self._until = asked_at + _RENEW_DEADLINE
             if lease != self._seen:
-                self._renewed_at = asked
+                self._renewed_at = asked_at
             self._seen = lease
         except NotFound:
-            self._until, self._seen, self._renewed_at = asked, None, None
+            self._until, self._seen, self._renewed_at = asked_at, None, None
         except ApiError as fault:
             self._fault = f"the Lease could not be read: {fault}"
             log.warning("the Lease could not be read", lease=self._name, error=str(fault))

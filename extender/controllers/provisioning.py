@@ -61,7 +61,7 @@ class ProvisioningRequests:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: dict[GroupKey, dict[str, ProvisioningRequest]] = {}
+        self._by_group: dict[GroupKey, dict[str, ProvisioningRequest]] = {}
         self._listeners: list[Callable[[GroupKey, bool], None]] = []
 
     def listen(self, listener: Callable[[GroupKey, bool], None]) -> None:
@@ -70,7 +70,7 @@ class ProvisioningRequests:
 
     def requests_of(self, key: GroupKey) -> list[ProvisioningRequest]:
         with self._lock:
-            return list(self._of.get(key, {}).values())
+            return list(self._by_group.get(key, {}).values())
 
     def failure(self, key: GroupKey) -> str:
         """Return why the autoscaler adds no nodes for a group, by one of its requests, for messages."""
@@ -85,19 +85,19 @@ class ProvisioningRequests:
         if owner is not None and owner.kind == POD_GROUP_KIND:
             key = GroupKey(f"{meta.namespace}/{owner.name}")
             with self._lock:
-                self._of.setdefault(key, {})[meta.name] = request
+                self._by_group.setdefault(key, {})[meta.name] = request
             self._notify(key, gone=False)
 
     def remove(self, gone: Removed) -> None:
         keys = []
         with self._lock:
-            for key, requests in list(self._of.items()):
+            for key, requests in list(self._by_group.items()):
                 found = requests.get(gone.name)
                 if found is not None and found.metadata.uid == gone.uid:
                     keys.append(key)
                     del requests[gone.name]
                     if not requests:
-                        del self._of[key]
+                        del self._by_group[key]
         for key in keys:
             self._notify(key, gone=True)
 
@@ -209,7 +209,7 @@ class ProvisioningController(PacedController[GroupKey]):
         wanted = self._desired_request(key)
         # Requests that are not the wanted one, or bring no nodes any more, are deleted as the budget
         # allows. One that is being deleted needs no token.
-        name = wanted and wanted.name
+        name = None if wanted is None else wanted.name
         others = [
             request.metadata
             for request in self._requests.requests_of(key)
@@ -231,6 +231,7 @@ class ProvisioningController(PacedController[GroupKey]):
             self._make_in_turn(key, wanted)
 
     def _desired_request(self, key: GroupKey) -> NodesWanted | None:
+        """Return the request for nodes for a group; None: they would not help, or the queue asks for none."""
         decision, group = self._decisions.groups.get(key), self._ledger.groups.record(key)
         if decision is None or group is None or not self._policy.nodes_help(decision):
             return None
@@ -245,9 +246,9 @@ class ProvisioningController(PacedController[GroupKey]):
         if name != wanted.name:
             since = now
             self._turns[key] = wanted.name, since
-        left = since + LASTING - now
-        if left > 0.0:
-            self._park(key, wanted.name, left)
+        remaining = since + LASTING - now
+        if remaining > 0.0:
+            self._park(key, wanted.name, remaining)
         elif not self._budget.take(now):
             self._park(key, wanted.name, _AGAIN)
         else:
@@ -321,9 +322,9 @@ def wanted_request(
 
 def _text_of(shape: Shape) -> str:
     """Return a text, the same for equal shapes in every process."""
-    sets, terms = shape.constraints, shape.terms
+    limits, terms = shape.constraints, shape.terms
     selected = [(term.topology_key, sorted(term.namespaces or ()), term.selector) for term in terms]
-    rest = (sets.node_labels, sets.node_terms, sets.tolerations, sets.ports, sets.unplanned)
+    rest = (limits.node_labels, limits.node_terms, limits.tolerations, limits.ports, limits.unplanned)
     return repr((sorted(shape.requests.items()), rest, selected))
 
 

@@ -102,6 +102,7 @@ class BusCommandsController(RecordingController[str]):
             self.write(name, partial(self._take_step, command, step))
 
     def _take_step(self, command: CommandRecord, step: CommandReview) -> None:
+        """Execute a Command, remove or refuse it, or look first whether its queue exists."""
         queue = command.queue
         match step.step:
             case CommandStep.EXECUTE:
@@ -119,6 +120,7 @@ class BusCommandsController(RecordingController[str]):
                 self._refuse(command, states.lost_target(command))
 
     def _refuse(self, command: CommandRecord, why: str) -> None:
+        """Remove a Command that is not executed, and record why."""
         self._cluster.delete_command(command.namespace, command.name, command.uid)
         metrics.queue_commands.labels("refused").inc()
         name = f"{command.namespace}/{command.name}"
@@ -162,6 +164,7 @@ class OrphanedPodGroupsController(Controller[str]):
         self._queue.add(uid, _DELETE_AGAIN)
 
     def _confirm(self) -> None:
+        """Ask the API server which queues of orphans are gone."""
         orphans = self._orphans
         existing = self._cluster.queue_uids()
         self._gone |= {orphan.queue_uid for orphan in orphans.values()} - existing

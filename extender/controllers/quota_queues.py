@@ -51,8 +51,8 @@ AnyQuota = ElasticQuotaTree | ElasticQuota | ResourceQuota
 class _Quotas:
     """Sink of the watch of one kind. Its objects are replaced, never changed."""
 
-    def __init__(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._changed = on_change
         self._lock = threading.Lock()
         self._objects: dict[tuple[str, str], AnyQuota] = {}
 
@@ -158,6 +158,7 @@ class QuotaQueuesController(RecordingController[str]):
         return [*self._quotas.plan.faults, *self._refused.copy().values()]
 
     def _on_change(self, name: str) -> None:
+        """Record whether a queue is made from a quota."""
         copy = self._queues.get(name)
         if copy is not None and quota_source(copy.queue):
             self._made.add(name)

@@ -53,13 +53,14 @@ class SchedulingGatesController(Controller[GroupKey]):
                 nudge = partial(self._cluster.trigger_retry, pod.namespace, pod.name, pod.uid, token)
                 self._act_once(pod, ("nudge", node), nudge)
 
-    def _act_once(self, pod: PodRecord, act: _Act, job: Callable[[], None]) -> None:
+    def _act_once(self, pod: PodRecord, act: _Act, request: Callable[[], None]) -> None:
+        """Submit a write for a pod, unless this act was its last one."""
         with self._lock:
             done = self._done[pod.group]
             if done.get(pod.uid) == act:
                 return
             done[pod.uid] = act
-        self.write(pod.group, job, of=pod.uid, undone=partial(self._forget_act, pod, act))
+        self.write(pod.group, request, of=pod.uid, undone=partial(self._forget_act, pod, act))
 
     def _forget_act(self, pod: PodRecord, act: _Act) -> None:
         with self._lock:

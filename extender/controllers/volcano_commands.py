@@ -44,6 +44,7 @@ class PendingAction(NamedTuple):
 
 
 def pending_action(job: VolcanoJob) -> PendingAction | None:
+    """Return the action of the last Command, if the job has not carried it out yet."""
     recorded = (job.metadata.annotations or {}).get(LAST_COMMAND, "")
     command, _, rest = recorded.partition("/")
     action, _, version = rest.partition("/")
@@ -111,6 +112,7 @@ class VolcanoCommandsController(RecordingController[str]):
             self._carry_out(command, Uid(command.target.uid))
 
     def _carry_out(self, command: Command, target: Uid) -> None:
+        """Record a valid Command on its job, once the job has carried out the one before; refuse others."""
         uid, job = command.metadata.uid, self._copies.get(target)
         if job is not None and job.metadata.namespace != command.metadata.namespace:
             job = None  # Commands do not apply to jobs of other namespaces
@@ -125,6 +127,7 @@ class VolcanoCommandsController(RecordingController[str]):
             self.write(uid, partial(self._record, command, job))
 
     def _record(self, command: Command, job: VolcanoJob) -> None:
+        """Record a Command on its job, and remove it."""
         meta, uid = job.metadata, command.metadata.uid
         record = {LAST_COMMAND: f"{uid}/{command.action}/{job.status.version}"}
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
@@ -150,6 +153,7 @@ class VolcanoCommandsController(RecordingController[str]):
         self._refuse(command, None, f"there is no job {target.name} with UID {target.uid}")
 
     def _refuse(self, command: Command, job: VolcanoJob | None, why: str) -> None:
+        """Remove a Command that is not carried out, and record why."""
         self._remove(command)
         name = f"{command.metadata.namespace}/{command.metadata.name}"
         log.warning("a Command was refused and removed", command=name, why=why)

@@ -58,17 +58,17 @@ class _Pods:
 class VolcanoCopies:
     """Copies, safe in any thread, and the sink of the pods with the label of a Volcano Job.
 
-    `changed` is called with the UID of a job whose pods have changed, `lost` with pods that Muster did not
-    delete.
+    `on_change` is called with the UID of a job whose pods have changed, `on_loss` with pods that Muster did
+    not delete.
     """
 
     def __init__(
         self,
-        changed: Callable[[Uid], object],
-        lost: Callable[[LostPod], object],
+        on_change: Callable[[Uid], object],
+        on_loss: Callable[[LostPod], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._changed, self._lost, self._clock = changed, lost, clock
+        self._changed, self._lost, self._clock = on_change, on_loss, clock
         self._lock = threading.Lock()
         self._jobs: dict[Uid, VolcanoJob] = {}
         self._pods: defaultdict[Uid, _Pods] = defaultdict(_Pods)  # by the UID of their job
@@ -114,22 +114,22 @@ class VolcanoCopies:
             return
         uid = Uid(owner.uid)
         with self._lock:
-            mine = self._pods[uid]
-            mine.shown[found.uid] = found
+            of_job = self._pods[uid]
+            of_job.shown[found.uid] = found
             self._owners[found.uid] = uid
-            if (made := mine.made.get(found.name)) is not None and made.pod is not None:
-                del mine.made[found.name]
+            if (made := of_job.made.get(found.name)) is not None and made.pod is not None:
+                del of_job.made[found.name]
         self._changed(uid)
 
     def remove(self, gone: Removed) -> None:
         with self._lock:
             if (uid := self._owners.pop(gone.uid, None)) is None:
                 return
-            mine = self._pods[uid]
-            pod, is_ours = mine.shown.pop(gone.uid), gone.uid in mine.deleted
-            mine.deleted.discard(gone.uid)
-            if any(made.pod is None for made in mine.made.values()):
-                mine.gone.add(gone.uid)
+            of_job = self._pods[uid]
+            pod, is_ours = of_job.shown.pop(gone.uid), gone.uid in of_job.deleted
+            of_job.deleted.discard(gone.uid)
+            if any(made.pod is None for made in of_job.made.values()):
+                of_job.gone.add(gone.uid)
             self._drop_if_empty(uid)
         if not is_ours and self._is_of(uid, pod):
             self._lost(LostPod(uid, pod))
@@ -137,15 +137,16 @@ class VolcanoCopies:
 
     def pods_of(self, uid: Uid) -> list[JobPod]:
         with self._lock:
-            mine = self._pods.get(uid)
-            if mine is None:
+            of_job = self._pods.get(uid)
+            if of_job is None:
                 return []
             oldest = self._clock() - _SHOWN
-            for name, made in list(mine.made.items()):
+            for name, made in list(of_job.made.items()):
                 if made.pod is not None and made.at < oldest:
-                    del mine.made[name]
-            pods = [*mine.shown.values(), *(made.pod for made in mine.made.values() if made.pod is not None)]
-            deleted = mine.deleted
+                    del of_job.made[name]
+            created = (made.pod for made in of_job.made.values() if made.pod is not None)
+            pods = [*of_job.shown.values(), *created]
+            deleted = of_job.deleted
             self._drop_if_empty(uid)
         return [
             replace(pod, deleting=True) if pod.uid in deleted else pod
@@ -156,22 +157,22 @@ class VolcanoCopies:
     def begin_creation(self, uid: Uid, name: str) -> bool:
         """Record that a pod of this name is about to be created; return False if that is already recorded."""
         with self._lock:
-            mine = self._pods[uid]
-            if name in mine.made:
+            made = self._pods[uid].made
+            if name in made:
                 return False
-            mine.made[name] = _Made(None, self._clock())
+            made[name] = _Made(None, self._clock())
             return True
 
     def end_creation(self, uid: Uid, name: str, answer: Json | None) -> None:
         """Record the created or existing pod in the `answer`; None: the creation failed."""
         pod = pod_of(answer) if answer is not None else None
         with self._lock:
-            mine = self._pods[uid]
-            mine.made.pop(name, None)
-            if pod is not None and pod.uid not in mine.shown and pod.uid not in mine.gone:
-                mine.made[name] = _Made(pod, self._clock())
-            if all(made.pod is not None for made in mine.made.values()):
-                mine.gone.clear()
+            of_job = self._pods[uid]
+            of_job.made.pop(name, None)
+            if pod is not None and pod.uid not in of_job.shown and pod.uid not in of_job.gone:
+                of_job.made[name] = _Made(pod, self._clock())
+            if all(made.pod is not None for made in of_job.made.values()):
+                of_job.gone.clear()
             self._drop_if_empty(uid)
 
     def record_deletion(self, uid: Uid, pod: JobPod, succeeded: bool = True) -> None:
@@ -183,10 +184,10 @@ class VolcanoCopies:
     def forget_writes(self) -> None:
         """Forget own writes: another replica leads, and the watch has shown them."""
         with self._lock:
-            for uid, mine in list(self._pods.items()):
-                mine.made.clear()
-                mine.deleted.clear()
-                mine.gone.clear()
+            for uid, of_job in list(self._pods.items()):
+                of_job.made.clear()
+                of_job.deleted.clear()
+                of_job.gone.clear()
                 self._drop_if_empty(uid)
 
     def _is_of(self, uid: Uid, pod: JobPod) -> bool:

@@ -193,7 +193,8 @@ class VolcanoJobsController(RecordingController[Uid]):
         if job is not None and job.metadata.deletion_timestamp is None and self._knows_all:
             request = request_for_lost_pod(with_defaults(job), lost.pod, self._wall_clock())
             if request is not None:  # the pod may be lost again before the request is due
-                self._records.setdefault(lost.owner, _JobMemory()).lost.setdefault(request.pod, request)
+                memory = self._records.setdefault(lost.owner, _JobMemory())
+                memory.lost.setdefault(request.pod, request)
 
     def _record_obeyed(self, job: VolcanoJob, memory: _JobMemory, request: JobRequest | None) -> None:
         if request is not None and request is memory.lost.get(request.pod):
@@ -319,10 +320,10 @@ class VolcanoJobsController(RecordingController[Uid]):
 
         The name of its Secret is written into the status first: pods are made with the name that is there.
         """
-        whole = with_defaults(job)
+        complete_job = with_defaults(job)
         try:
-            self._objects.apply(whole)
-            memory.secret = memory.secret or self._objects.make_secret(whole)
+            self._objects.apply(complete_job)
+            memory.secret = memory.secret or self._objects.make_secret(complete_job)
         except Refused as fault:
             if not fault.transient:
                 self._ledger.record_refusal(_group_key(job), fault.message)
@@ -344,6 +345,7 @@ class VolcanoJobsController(RecordingController[Uid]):
     def _create_all(
         self, uid: Uid, job: VolcanoJob, memory: _JobMemory, pods: tuple[PodToCreate, ...]
     ) -> None:
+        """Create pods of a job that are not under way, after any pause."""
         if memory.pause is not None and (rest := memory.pause.until - self._clock()) > 0.0:
             return self._queue.add(uid, rest)
         for pod in pods:
@@ -352,6 +354,7 @@ class VolcanoJobsController(RecordingController[Uid]):
                 self.write(uid, partial(self._create, job, memory, pod), of=(uid, pod.name), undone=undone)
 
     def _create(self, job: VolcanoJob, memory: _JobMemory, pod: PodToCreate) -> None:
+        """Create a pod. If its name is taken, or it is refused, the job pauses."""
         uid, meta, answer = Uid(job.metadata.uid), job.metadata, None
         try:
             answer = self._cluster.create_owned(PODS, meta.namespace, pod.build(), uid)

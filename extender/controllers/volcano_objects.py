@@ -104,15 +104,16 @@ class JobObjects:
 
     @contextmanager
     def _refusals_reported(
-        self, job: VolcanoJob, what: str, expected: type[Refused] | tuple[()] = ()
+        self, job: VolcanoJob, action: str, expected: type[Refused] | tuple[()] = ()
     ) -> Iterator[None]:
+        """Report a refused write, except one that is `expected`, on the job. `action`: what was refused."""
         try:
             yield
         except expected:
             raise
         except Refused as fault:
             if not fault.transient:
-                self.report_refusal(job, f"{what}: {fault.message}")
+                self.report_refusal(job, f"{action}: {fault.message}")
             raise
 
 
@@ -130,6 +131,7 @@ def difference(before: Json, after: Json) -> Json:
 
 
 def new_keys() -> SshKeys:
+    """Return a new pair of keys, for OpenSSH."""
     # Ed25519: generating an RSA key would delay other starts.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (

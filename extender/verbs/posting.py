@@ -175,7 +175,7 @@ class Unconfirmed:
                 self._queue.put(claim)
                 self._has_work.set()
 
-    def work_off(self) -> None:
+    def resolve_queued(self) -> None:
         """Read the pods of all claims that are queued now."""
         with suppress(Empty):
             while True:
@@ -185,9 +185,10 @@ class Unconfirmed:
         while True:
             self._has_work.wait()
             self._has_work.clear()
-            self.work_off()
+            self.resolve_queued()
 
     def _resolve(self, claim: Claim) -> None:
+        """Ask the API server whether a posted binding had an effect; if not, release its claim."""
         pod, is_bound = claim.pod, False
         try:
             if self._ledger.claims.get(pod.uid) is not claim:

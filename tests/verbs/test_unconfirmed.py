@@ -32,7 +32,7 @@ class Desk(Stage):
         self.advance(after)
         self.unconfirmed.read_due(self.decisions)
         with capture_logs():
-            self.unconfirmed.work_off()
+            self.unconfirmed.resolve_queued()
         return self
 
     def reads(self) -> list[Any]:
@@ -95,6 +95,6 @@ def test_the_assumed_pod_of_a_newer_call_stays() -> None:
     desk.advance(PATIENCE + 1)
     desk.unconfirmed.read_due(desk.decisions)
     desk.hold("g-0", "a")
-    desk.unconfirmed.work_off()
+    desk.unconfirmed.resolve_queued()
     assert desk.stage("g-0") is ClaimStage.HELD
     assert desk.reads() == [("g-1",)]
