@@ -224,11 +224,13 @@ def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     total = sum(module.lines for module in known.values())
     code = {name: module.code_lines for name, module in known.items()}
     tools = sum(lines for name, lines in code.items() if name.startswith(TOOLS))
-    # Raised from 300: devices of DRA, their selectors and requests; topologies, their requests and domains.
-    yield Figure("modules, without __init__", len(plain), 307)
+    # Raised from 300: devices of DRA, their selectors and requests; topologies, their requests and domains;
+    # composites of PodGroups.
+    yield Figure("modules, without __init__", len(plain), 308)
     yield Figure("  median lines, no docstrings", statistics.median(lines), 220, 130)
     yield Figure(f"  below {SMALL} lines", _share(lines, lambda length: length < SMALL), 0.08, form=".1%")
-    yield Figure("domain: modules", sum(not known[name].is_package for name in domain), 100)
+    # Raised from 100: composites of PodGroups.
+    yield Figure("domain: modules", sum(not known[name].is_package for name in domain), 101)
     yield Figure("  folders", len({name.split(".")[2] for name in domain}), 8)
     yield Figure("  arrows between folders", len(folder_arrows(pairs)), MOST_ARROWS)
     yield Figure("functions: p90 lines", functions[len(functions) * 9 // 10], 30, 14)
@@ -239,8 +241,9 @@ def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     imports = sum(module.import_lines for module in known.values())
     yield Figure("import lines", imports / total, 0.07, form=".1%")
     # Raised from 48,950: topologies, HyperNodes, slices, rank order, pod sets, restarts; devices: claims of
-    # starts, what requests select, and logical resources; sub-groups that start whole, with their minimum.
-    yield Figure("lines of the server, no docstrings", sum(code.values()) - tools, 52_400)
+    # starts, what requests select, and logical resources; sub-groups that start whole, with their minimum;
+    # composites of PodGroups, with a minimum at each level.
+    yield Figure("lines of the server, no docstrings", sum(code.values()) - tools, 52_830)
     # Raised from 18,350: topologies in the commands, names of all forms, empty names; devices in files.
     yield Figure("  of the tools", tools, 18_650)
 

@@ -68,6 +68,7 @@ DISRUPTION_TARGET = "DisruptionTarget"  # the condition of a pod that is about t
 STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup all of whose needed members once ran: never undone
 
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"  # the condition of a Kubernetes PodGroup
+COMPOSITE_SCHEDULED = f"Composite{INITIALLY_SCHEDULED}"  # that of a composite of PodGroups
 POD_SCHEDULED = "PodScheduled"  # the condition of a pod that says whether it has a node, and if not, why
 UNSCHEDULABLE = "Unschedulable"  # its reason where capacity is lacking: autoscalers add nodes for such pods
 SCHEDULING_GATED = "SchedulingGated"  # its reason on a pod that was created with scheduling gates

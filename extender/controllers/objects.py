@@ -15,15 +15,22 @@ from extender.api.objects.base import Condition, Reference
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord
 from extender.domain.snapshot.jobs import JobRecord
-from extender.kube.resources import ALPHA_POD_GROUPS, NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS, POD_GROUPS
+from extender.kube.resources import (
+    ALPHA_POD_GROUPS,
+    COMPOSITE_POD_GROUPS,
+    NATIVE_POD_GROUPS,
+    PLUGINS_POD_GROUPS,
+    POD_GROUPS,
+)
 
 GROUP_KINDS = {
     Origin.VOLCANO: POD_GROUPS,
     Origin.PLUGINS: PLUGINS_POD_GROUPS,
     Origin.NATIVE: NATIVE_POD_GROUPS,
     Origin.ALPHA: ALPHA_POD_GROUPS,
+    Origin.COMPOSITE: COMPOSITE_POD_GROUPS,
 }
-POD_GROUP_KIND = "PodGroup"  # in all of these APIs
+POD_GROUP_KIND, COMPOSITE_KIND = "PodGroup", "CompositePodGroup"
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -84,8 +91,8 @@ def pod_reference(pod: PodRecord) -> Reference:
 
 
 def group_reference(group: GroupRecord) -> Reference:
-    kind = GROUP_KINDS[group.origin]
-    return Reference(kind.version, POD_GROUP_KIND, group.name, group.namespace, group.uid)
+    kind = COMPOSITE_KIND if group.origin is Origin.COMPOSITE else POD_GROUP_KIND
+    return Reference(GROUP_KINDS[group.origin].version, kind, group.name, group.namespace, group.uid)
 
 
 def job_reference(job: JobRecord) -> Reference:

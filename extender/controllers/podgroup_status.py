@@ -34,7 +34,7 @@ from extender.domain.model import wire_records as markers
 from extender.domain.model.ownership import group_name_of
 from extender.domain.model.queue_of_group import entry_annotation, recorded_queue
 from extender.domain.model.reasons import Outcome, Reason, Verdict
-from extender.domain.model.records import GroupKey, Origin
+from extender.domain.model.records import GroupKey, GroupRecord, Origin
 from extender.domain.model.resources import quantities
 from extender.domain.model.shared_maps import changed_keys
 from extender.domain.queues.states import QueueState
@@ -456,14 +456,24 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if annotations:
             kind, annotate = GROUP_KINDS[record.origin], self._cluster.record_on_group
             self.write(key, partial(annotate, kind, record.namespace, record.name, record.uid, annotations))
-        reason = SCHEDULED if members is not None else str(decision.reason or record.last_reason)
-        if record.origin is Origin.NATIVE and record.last_reason not in (reason, SCHEDULED):
-            published = markers.native_condition(reason)
-            if reason == SCHEDULED or not record.last_reason:
-                published["lastTransitionTime"] = timestamp(datetime.now(UTC))
-            set_condition = self._cluster.set_group_condition
-            write = partial(set_condition, record.namespace, record.name, record.uid, published)
-            self.write(key, write, of=INITIALLY_SCHEDULED)
+        self._report_native(key, record, decision, members is not None, record.fault)
+        for child, is_whole in self._ledger.groups.child_groups(key):
+            self._report_native(key, child, decision, members is not None and is_whole, record.fault)
+
+    def _report_native(
+        self, key: GroupKey, record: GroupRecord, decision: GroupDecision, is_whole: bool, fault: str
+    ) -> None:
+        """Write the condition of a group of Kubernetes, or of one in its tree."""
+        reason = SCHEDULED if is_whole else str(decision.reason or record.last_reason)
+        has_one = record.origin in (Origin.NATIVE, Origin.COMPOSITE)
+        if not has_one or record.last_reason in (reason, SCHEDULED):
+            return
+        published = markers.native_condition(record, reason, fault)
+        if reason == SCHEDULED or not record.last_reason:
+            published["lastTransitionTime"] = timestamp(datetime.now(UTC))
+        set_condition, kind = self._cluster.set_group_condition, GROUP_KINDS[record.origin]
+        write = partial(set_condition, kind, record.namespace, record.name, record.uid, published)
+        self.write(key, write, of=(INITIALLY_SCHEDULED, record.key))
 
     def _desired_status(
         self, key: GroupKey, decision: GroupDecision, written: ReportedStatus

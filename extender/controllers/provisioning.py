@@ -18,9 +18,15 @@ from extender.api.objects.base import Condition, OwnerReference, condition
 from extender.api.objects.cluster import ProvisioningRequest
 from extender.api.objects.queues import Provisioning
 from extender.controllers.controller import ControllerContext, PacedController
-from extender.controllers.objects import GROUP_KINDS, POD_GROUP_KIND, ObjectStore, QueueCopy
+from extender.controllers.objects import (
+    COMPOSITE_KIND,
+    POD_GROUP_KIND,
+    ObjectStore,
+    QueueCopy,
+    group_reference,
+)
 from extender.domain.model.ownership import controller_of
-from extender.domain.model.records import GroupKey, GroupRecord, PodRecord
+from extender.domain.model.records import GroupKey, GroupRecord, PodRecord, composite_key
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.decisions import ConditionPolicy, Decisions
 from extender.kube.reflector import Removed
@@ -82,8 +88,10 @@ class ProvisioningRequests:
     def upsert(self, request: ProvisioningRequest) -> None:
         meta = request.metadata
         owner = controller_of(meta.owner_references)
-        if owner is not None and owner.kind == POD_GROUP_KIND:
+        if owner is not None and owner.kind in (POD_GROUP_KIND, COMPOSITE_KIND):
             key = GroupKey(f"{meta.namespace}/{owner.name}")
+            if owner.kind == COMPOSITE_KIND:
+                key = composite_key(meta.namespace, owner.name)
             with self._lock:
                 self._by_group.setdefault(key, {})[meta.name] = request
             self._notify(key, gone=False)
@@ -274,7 +282,8 @@ class ProvisioningController(PacedController[GroupKey]):
         ]
         parameters = {"parameters": dict(wanted.parameters)} if wanted.parameters else {}
         # The request is deleted with the PodGroup. Blocking that deletion would take a further right.
-        owner = OwnerReference(GROUP_KINDS[group.origin].version, POD_GROUP_KIND, group.name, group.uid, True)
+        made_for = group_reference(group)
+        owner = OwnerReference(made_for.api_version, made_for.kind, group.name, group.uid, True)
         owners = [msgspec.to_builtins(owner)]
         meta = {"name": wanted.name, "namespace": namespace, "labels": _LABELS, "ownerReferences": owners}
         spec = {"provisioningClassName": wanted.class_name, "podSets": sets, **parameters}

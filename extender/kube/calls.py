@@ -245,10 +245,12 @@ class ApiClient(Requests):
         patch = {"metadata": {"uid": uid, "annotations": annotations}}
         self._patch(kind.path(namespace, name), patch)
 
-    def set_group_condition(self, namespace: str, name: str, uid: str, condition: dict[str, str]) -> None:
-        """Merge a condition into the status of a PodGroup of Kubernetes itself."""
+    def set_group_condition(
+        self, kind: Resource, namespace: str, name: str, uid: str, condition: dict[str, str]
+    ) -> None:
+        """Merge a condition into the status of a PodGroup or composite of Kubernetes itself."""
         patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
-        self._patch(resources.NATIVE_POD_GROUPS.path(namespace, name, "status"), patch, kind=STRATEGIC)
+        self._patch(kind.path(namespace, name, "status"), patch, kind=STRATEGIC)
 
     def has_right(self, verb: str, resource: Resource) -> bool:
         """Return whether Muster has a right in all namespaces. All users may check their own rights."""

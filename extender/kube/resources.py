@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
-from extender.api.objects.queues import AlphaPodGroup, NativePodGroup, PluginsPodGroup
+from extender.api.objects.queues import AlphaPodGroup, CompositePodGroup, NativePodGroup, PluginsPodGroup
 from extender.api.workloads.shape import RuntimeKind, WorkloadRow
 from extender.kube.errors import NotFound
 
@@ -80,6 +80,7 @@ NETWORK_POLICIES = Resource("/apis/networking.k8s.io/v1", "networkpolicies")
 PLUGINS_POD_GROUPS = Resource("/apis/scheduling.x-k8s.io/v1alpha1", "podgroups")
 NATIVE_POD_GROUPS = Resource("/apis/scheduling.k8s.io/v1beta1", "podgroups")  # Kubernetes 1.37 or newer
 ALPHA_POD_GROUPS = Resource("/apis/scheduling.k8s.io/v1alpha2", "podgroups")  # the same in 1.36
+COMPOSITE_POD_GROUPS = Resource("/apis/scheduling.k8s.io/v1alpha3", "compositepodgroups")
 POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")
 POD_TEMPLATES = Resource("/api/v1", "podtemplates")
 PROVISIONING_REQUESTS = Resource("/apis/autoscaling.x-k8s.io/v1", "provisioningrequests")
@@ -97,6 +98,7 @@ GROUPS_OF_OTHERS: Sequence[tuple[Resource, type[Any]]] = (
     (PLUGINS_POD_GROUPS, PluginsPodGroup),
     (NATIVE_POD_GROUPS, NativePodGroup),
     (ALPHA_POD_GROUPS, AlphaPodGroup),
+    (COMPOSITE_POD_GROUPS, CompositePodGroup),
 )
 SERVICES = Resource("/api/v1", "services")
 CONFIG_MAPS = Resource("/api/v1", "configmaps")

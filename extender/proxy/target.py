@@ -49,7 +49,9 @@ WRITES: dict[str, dict[str, frozenset[str]]] = {
         "resourceclaims": frozenset({"POST", "PUT", "PATCH", "DELETE"}),
         "resourceclaims/status": frozenset({"PUT", "PATCH"}),
     },
-    "scheduling.k8s.io": {"podgroups/status": frozenset({"PUT", "PATCH"})},  # Kubernetes' own groups
+    "scheduling.k8s.io": {  # Kubernetes' own groups
+        f"{plural}/status": frozenset({"PUT", "PATCH"}) for plural in ("podgroups", "compositepodgroups")
+    },
     # Reviews: of the callers of the scheduler's own port, and of rights.
     "authentication.k8s.io": {"tokenreviews": _REVIEWED, "selfsubjectreviews": _REVIEWED},
     "authorization.k8s.io": {

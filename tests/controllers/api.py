@@ -129,7 +129,7 @@ class Api(ApiClient):
         self._record("note on group", name, (kind, notes))
 
     def set_group_condition(
-        self, namespace: str, name: str, uid: str, condition: dict[str, str], timeout: float = 10
+        self, kind: Resource, namespace: str, name: str, uid: str, condition: dict[str, str]
     ) -> None:
         self._record("group condition", name, condition)
 

@@ -46,6 +46,7 @@ from tests.controllers.podgroup_desk import Desk, crowd, requeue_changed, versio
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, foreign_pod, node, queue
 from tests.domain.job_world import BATCH, job, podgroup_name
+from tests.domain.test_composites import composite, pod_group
 from tests.domain.world import World, gang, key, names, nodes, timestamp
 from tests.rows import each_of
 
@@ -741,6 +742,45 @@ def test_a_native_group_has_the_reason_of_its_wait_until_it_is_scheduled() -> No
         assert reported() == [("True Scheduled", "", True)]
         bench.delete(*names("g", 2)).settle()
         assert reported() == []
+
+
+def conditions_written(bench: Desk) -> dict[str, tuple[str, str]]:
+    """Return the conditions of one look by object: their type and status, and their message."""
+    bench.look()
+    return {
+        name: (f"{each['type']} {each['status']}", each["message"])
+        for name, each in bench.api.done("group condition")
+    }
+
+
+def test_a_composite_and_each_group_below_it_have_the_condition() -> None:
+    of_composite, of_group = "CompositePodGroupInitiallyScheduled", "PodGroupInitiallyScheduled"
+    parts = composite("c", 1), composite("x", 2, "c"), pod_group("a", parent="x"), pod_group("b", parent="x")
+    with desk(node("n", cpu="3"), *parts, pod_group("d", 3, 3)) as bench:
+        why = f"NeverFits: {Reason.NEVER_FITS.meaning}"
+        bench.add(node("n", cpu="2")).settle()
+        assert conditions_written(bench) == {
+            **dict.fromkeys("cx", (f"{of_composite} False", why)),
+            **dict.fromkeys("abd", (f"{of_group} False", why)),
+        }
+        bench.add(node("n", cpu="4")).start("compositepodgroup/c")
+        started = {name for name, (status, _) in conditions_written(bench).items() if status.endswith("True")}
+        assert started == {"c", "d"}
+        bench.add(node("n", cpu="8")).settle()
+        bench.scheduler_takes(*bench.plan("compositepodgroup/c")).settle()
+        started = {name for name, (status, _) in conditions_written(bench).items() if status.endswith("True")}
+        assert started >= {"x", "a", "b"}
+
+
+def test_the_condition_of_an_invalid_tree_has_the_cause() -> None:
+    with desk(composite("c", 1, "c"), pod_group("a", parent="c"), pod_group("b", parent="x")) as bench:
+        circle = "InvalidSpec: CompositePodGroup c is below itself"
+        lost = "InvalidSpec: CompositePodGroup x, the parent of PodGroup b, does not exist"
+        assert {name: message for name, (_, message) in conditions_written(bench).items()} == {
+            "c": circle,
+            "a": circle,
+            "b": lost,
+        }
 
 
 def test_the_condition_of_an_alpha_group_is_left_alone() -> None:

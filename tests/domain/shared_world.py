@@ -246,7 +246,7 @@ def check_remainders(picture: DecidedStep) -> None:
         left = [pod for pod in group.placed if pod.uid not in gone]
         if len(left) < len(group.placed) and left and group.is_whole:
             roles = Counter(pod.role for pod in left)
-            assert whole(group.min_member, group.min_task_member, roles, len(left)), group.key
+            assert whole(group.needs, roles, len(left)), group.key
 
 
 def check_victims(picture: DecidedStep) -> None:

@@ -249,7 +249,7 @@ class CyclesMachine(RuleBasedStateMachine):
         posted = self.world.post(group)
         if posted and not view.stood_whole:
             there = [member for member in self.members(group) if self.world.pods[member].spec.node_name]
-            assert whole(view.min_member, view.min_task_member, Counter(), len(there))
+            assert whole(view.needs, Counter(), len(there))
         self.world.run(*posted)
 
     def undo(self) -> None:

@@ -24,6 +24,7 @@ from extender.api.objects.cluster import (
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import (
     AlphaPodGroup,
+    CompositePodGroup,
     LocalQueue,
     NativePodGroup,
     PluginsPodGroup,
@@ -50,7 +51,9 @@ from tests.domain.builders import NAMESPACE, SCHEDULER
 
 _MOST_CYCLES = 50
 _SETTERS: dict[type, str] = {  # of the ledger's intake
-    **dict.fromkeys((PodGroup, PluginsPodGroup, NativePodGroup, AlphaPodGroup), "set_group"),
+    **dict.fromkeys(
+        (PodGroup, PluginsPodGroup, NativePodGroup, AlphaPodGroup, CompositePodGroup), "set_group"
+    ),
     Workload: "set_owner",
     Queue: "set_queue",
     ResourceFlavor: "set_flavor",

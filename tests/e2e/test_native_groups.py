@@ -1,6 +1,7 @@
 """Kubernetes' own PodGroup, on an API server that serves it: off by default in the pinned releases."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,9 @@ GROUPS = Resource(f"/apis/{VERSION}", "podgroups")
 GATE = "--feature-gates=GenericWorkload=true"
 CLAIMS = f"{GATE},DRAWorkloadResourceClaims=true"
 OF_DOMAINS = f"{GATE},TopologyAwareWorkloadScheduling=true"
+OF_COMPOSITES = f"{OF_DOMAINS},CompositePodGroup=true"
+ALPHA = "scheduling.k8s.io/v1alpha3"
+COMPOSITES = Resource(f"/apis/{ALPHA}", "compositepodgroups")
 STOOD_WHOLE = "kube-muster.io/stood-whole"
 HELD = "cannot hold 3 members"
 SAYS_SCHEDULED = KUBERNETES not in ("1.36",)  # whether its status has the condition that Muster writes
@@ -33,8 +37,9 @@ pytestmark = pytest.mark.skipif(KUBERNETES not in VERSIONS, reason="before 1.36 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ControlPlane]:
     """One that serves them."""
-    gate = GATE if KUBERNETES == "1.36" else f"{CLAIMS},TopologyAwareWorkloadScheduling=true"
-    flags = (gate, f"--runtime-config={VERSION}=true")
+    is_old = KUBERNETES == "1.36"
+    gate = GATE if is_old else f"{OF_COMPOSITES},DRAWorkloadResourceClaims=true"
+    flags = (gate, f"--runtime-config={VERSION}=true{'' if is_old else f',{ALPHA}=true'}")
     with ControlPlane(
         kubernetes=KUBERNETES, users=manifests.service_accounts(), apiserver_flags=flags
     ) as made:
@@ -50,6 +55,7 @@ SCHEDULER_WITH_GROUPS = pytest.param(
 
 
 PAIRS = [pytest.param((True, ()), id="view"), SCHEDULER_WITH_GROUPS, pytest.param((False, ()), id="gates")]
+SCHEDULER_WITH_COMPOSITES = pytest.param((True, (OF_COMPOSITES,)), id="view of a scheduler of composites")
 SCHEDULER_WITH_DOMAINS = pytest.param((True, (OF_DOMAINS,)), id="view of a scheduler of domains")
 
 
@@ -76,10 +82,11 @@ def members(stage: Stage, muster: Muster, name: str, count: int, **spec: Any) ->
     return stage.pods(name, count, gated=gated, schedulingGroup={"podGroupName": name}, **spec)
 
 
-def scheduled(stage: Stage, name: str) -> tuple[str, str, str]:
+def scheduled(stage: Stage, name: str, kind: Resource = GROUPS) -> tuple[str, str, str]:
     """Its condition: status, reason and message."""
-    for each in stage.api.get(GROUPS, name, stage.namespace).get("status", {}).get("conditions", ()):
-        if each["type"] == "PodGroupInitiallyScheduled":
+    condition = f"{'Composite' if kind is COMPOSITES else ''}PodGroupInitiallyScheduled"
+    for each in stage.api.get(kind, name, stage.namespace).get("status", {}).get("conditions", ()):
+        if each["type"] == condition:
             return each["status"], each["reason"], each["message"]
     return ("", "", "")
 
@@ -173,3 +180,97 @@ def test_members_share_the_claim_of_their_group(stage: Stage, muster: Muster) ->
         muster.wait_decision(stage.namespace, "b", verdict="Waiting", reason="NoRoom")
     finally:
         devices.end()
+
+
+IN_WORKLOAD: Json = {"workloadRef": {"workloadName": "train", "templateName": "t"}}
+of_composites = pytest.mark.parametrize("muster", [*PAIRS, SCHEDULER_WITH_COMPOSITES], indirect=True)
+since_137 = pytest.mark.skipif(KUBERNETES == "1.36", reason="1.36 has no composites")
+
+
+def has_started(stage: Stage, name: str, kind: Resource) -> bool:
+    return scheduled(stage, name, kind)[:2] == ("True", "Scheduled")
+
+
+def create_composite(stage: Stage, name: str, policy: Json, **spec: Any) -> None:
+    meta = {"name": name, "namespace": stage.namespace}
+    head = {"apiVersion": ALPHA, "kind": "CompositePodGroup", "metadata": meta}
+    stage.api.create(COMPOSITES, {**head, "spec": {"schedulingPolicy": policy, **IN_WORKLOAD, **spec}})
+
+
+def child(
+    stage: Stage, muster: Muster, name: str, count: int, parent: str = "train", **spec: Any
+) -> list[str]:
+    """Create a PodGroup below a composite, with as many pods as it needs."""
+    below = {"parentCompositePodGroupName": parent, **IN_WORKLOAD}
+    create(stage, name, {"gang": {"minCount": count}}, **below)
+    return members(stage, muster, name, count, **spec)
+
+
+@since_137
+@of_composites
+def test_child_groups_of_a_composite_start_together(stage: Stage, muster: Muster) -> None:
+    create_composite(stage, "train", {"gang": {"minGroupCount": 2}})
+    stage.nodes(1, cpu="3")
+    pods = child(stage, muster, "a", 2) + child(stage, muster, "b", 2)
+    group = "compositepodgroup/train"
+    muster.wait_decision(stage.namespace, group, verdict="Waiting", minMember=4, reason="NeverFits")
+    assert stage.bound(pods) == {}
+    waits = ("False", "Unschedulable", f"NeverFits: {Reason.NEVER_FITS.meaning}")
+    wait_for(lambda: scheduled(stage, "train", COMPOSITES) == waits, what="the composite says why")
+    wait_for(lambda: scheduled(stage, "a") == waits, what="so does a child group")
+    admin = Shell(stage.cluster, ADMIN, stage.namespace)
+    whose = "The pod's group a of CompositePodGroup train is a PodGroup of Kubernetes itself"
+
+    def knows_the_tree() -> bool:
+        answer = " ".join(admin.output("why", "a-0").split())
+        return all(part in answer for part in (whose, "cannot hold 4 members"))
+
+    wait_for(knows_the_tree, what="why knows the composite and its figures")
+    stage.nodes(1, prefix="more")
+    stage.wait_phase(pods)
+    for name, kind in (("train", COMPOSITES), ("a", GROUPS), ("b", GROUPS)):
+        wait_for(partial(has_started, stage, name, kind), what=f"{name} says that it started")
+    found = stage.api.get(COMPOSITES, "train", stage.namespace)
+    assert STOOD_WHOLE in found["metadata"].get("annotations", {})
+
+
+@since_137
+@of_composites
+def test_the_child_group_that_fits_is_enough_and_the_other_follows_whole(
+    stage: Stage, muster: Muster
+) -> None:
+    create_composite(stage, "train", {"gang": {"minGroupCount": 1}})
+    stage.nodes(1, cpu="2")
+    large, small = child(stage, muster, "large", 3), child(stage, muster, "small", 2)
+    stage.wait_phase(small)
+    assert stage.bound(large) == {}
+    stage.nodes(1, prefix="more", cpu="3")
+    stage.wait_phase(large)
+
+
+@since_137
+@of_composites
+def test_all_pods_of_a_composite_share_its_rack(stage: Stage, muster: Muster) -> None:
+    for rack, nodes in (("a", 3), ("b", 4)):
+        stage.nodes(nodes, prefix=rack, cpu="4", labels={"example.com/rack": rack})
+    constraints = {"topology": [{"key": "example.com/rack"}]}
+    create_composite(stage, "train", {"gang": {"minGroupCount": 2}}, schedulingConstraints=constraints)
+    pods = child(stage, muster, "a", 2, cpu="4") + child(stage, muster, "c", 2, cpu="4")
+    assert {node[0] for node in stage.wait_bound(pods).values()} == {"b"}
+
+
+@since_137
+def test_an_invalid_tree_says_so_and_delays_no_other(stage: Stage, muster: Muster) -> None:
+    stage.nodes(1, cpu="8")
+    for name, parent in (("x", "y"), ("y", "x")):
+        create_composite(stage, name, {"gang": {"minGroupCount": 1}}, parentCompositePodGroupName=parent)
+    create_composite(stage, "fine", {"gang": {"minGroupCount": 1}})
+    pods = child(stage, muster, "of-none", 1, "none") + child(stage, muster, "in-circle", 1, "x")
+    stage.wait_phase(child(stage, muster, "other", 2, "fine"))
+    circle = ("False", "Unschedulable", "InvalidSpec: CompositePodGroup y is below itself")
+    wait_for(lambda: scheduled(stage, "y", COMPOSITES) == circle, what="the circle has a reason")
+    lost = "InvalidSpec: CompositePodGroup none, the parent of PodGroup of-none, does not exist"
+    wait_for(lambda: scheduled(stage, "of-none")[2] == lost, what="the parent that is missing has a name")
+    assert stage.bound(pods) == {}
+    create_composite(stage, "none", {"gang": {"minGroupCount": 1}})
+    stage.wait_phase(pods[:1])

@@ -327,6 +327,7 @@ class PluginsPodGroup(Wire, frozen=True):
 
 class GangPolicy(Wire, frozen=True):
     min_count: int = 0
+    min_group_count: int = 0  # of a composite: the least child groups
 
 
 class SchedulingPolicy(Wire, frozen=True):
@@ -341,6 +342,10 @@ class SchedulingConstraints(Wire, frozen=True):
     topology: list[TopologyConstraint] | None = None
 
 
+class WorkloadReference(Wire, frozen=True):
+    workload_name: str = ""
+
+
 _MOST_CLAIMS = 4  # of a PodGroup, as the API has it
 
 
@@ -350,6 +355,8 @@ class NativePodGroupSpec(Wire, frozen=True):
     disruption_mode: dict[str, Any] | str | None = None  # {"all": {}}; in v1alpha2 PodGroup
     scheduling_constraints: SchedulingConstraints = SchedulingConstraints()
     resource_claims: list[PodClaim] | None = None
+    parent_composite_pod_group_name: str = ""
+    workload_ref: WorkloadReference = WorkloadReference()
 
 
 class NativePodGroupStatus(Wire, frozen=True):
@@ -374,6 +381,10 @@ class NativePodGroup(Wire, frozen=True):
 
 class AlphaPodGroup(NativePodGroup, frozen=True):
     """PodGroup of Kubernetes 1.36 (scheduling.k8s.io/v1alpha2)."""
+
+
+class CompositePodGroup(NativePodGroup, frozen=True):
+    """Group of PodGroups, or of composites, of Kubernetes (scheduling.k8s.io/v1alpha3, from 1.37 on)."""
 
 
 Patch = Mapping[str, Any]

@@ -357,7 +357,8 @@ def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanat
     members = [each for each in evidence.pods or () if group_name(each) == record.name]
     counts = member_counts(record.min_member, members) if evidence.pods is not None else None
     case = Case(evidence, queue, pod=meta.name, there=counts.there if counts else 0, other=other)
-    state = Statement("InOtherGroup", group=record.name, project=other.project)
+    above = f" of CompositePodGroup {record.parent.rpartition('/')[2]}" if record.parent else ""
+    state = Statement("InOtherGroup", group=f"{record.name}{above}", project=other.project)
     return replace(_pod_without_podgroup(pod, case, state, reported, "ReadItsEvents"), members=counts)
 
 

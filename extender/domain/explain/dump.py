@@ -112,6 +112,8 @@ class Forms:
 
     def _form_of(self, kind: Any) -> Form:
         if kind not in self._forms:
+            forms = self._forms  # the form of a type that contains itself is looked up once it is known
+            forms[kind] = Form(lambda value: forms[kind].write(value), lambda text: forms[kind].read(text))
             form = self._make_form(kind)
             self._forms[kind] = Form(_packed(form.write), form.read) if kind in _MANY else form
         return self._forms[kind]

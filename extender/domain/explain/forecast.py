@@ -144,7 +144,8 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
         pod = replace(
             first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, requests), expected=False
         )
-        spec, job = replace(first.spec, min_resources={}), replace(first.job, managed=False)
+        spec = replace(first.spec, min_resources={}, composite=None)
+        job = replace(first.job, managed=False)
         group = replace(first, spec=spec, job=job, min_member=2, min_task_member={}, pending=requests)
         groups[first.key] = replace(group, waiting=(pod,), planned={}, attempts={})
     return replace(snapshot, groups=groups)

@@ -186,7 +186,7 @@ class VirtualCluster:
         """Return whether a group is whole although some of its expected pods do not come."""
         group = self.ledger.registry.group(key)
         roles = Counter([*group.standing.values(), *(pod.role for pod in coming)])
-        return group.stood_whole or whole(*group.needs, roles, roles.total())
+        return group.stood_whole or whole(group.needs, roles, roles.total())
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
         """Run a pod on a node from now on. Return the previous record of the pod."""

@@ -201,7 +201,9 @@ class AssumedPods:
                 if capacity.overcommitted(claim.node, claim.pod) or not is_suitable:
                     self.release(claim.pod.uid, claim.token)
                     lost.append(claim)
-            posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
+            left = [claim for claim in held if claim not in lost] if group.is_quorate() else []
+            roles = group.joining_roles
+            posting = tuple(claim for claim in left if roles is None or claim.pod.role in roles)
             for claim in posting:
                 self._pass_to(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
             return Confirmation(posting, tuple(lost))

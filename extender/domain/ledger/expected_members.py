@@ -28,7 +28,7 @@ from extender.domain.model.shapes import Shape
 from extender.domain.model.topology import index_of
 from extender.domain.queues.records import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
-from extender.domain.snapshot.wholeness import binding_roles
+from extender.domain.snapshot.wholeness import kept_roles
 
 _LATE = -inf  # time of a job whose reservation has expired: it begins again with the next pod
 
@@ -360,7 +360,7 @@ class LostMembers:
         """Yield the lost members that the gang needs to be whole; none if lost members are not replaced."""
         if not self._replaces_lost(group):
             return
-        least, by_role = group.needs.min_member, binding_roles(*group.needs)
+        least, by_role = group.needs.min_member, kept_roles(group.needs)
         roles = Counter(pod.role for pod in existing)
         for pod in candidates:
             if roles.total() < least or roles[pod.role] < by_role.get(pod.role, 0):

@@ -245,8 +245,8 @@ class GroupInfos:
             succeeded=members.succeeded,
             failed=members.failed,
             running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
-            is_whole=whole(*needs, on_nodes, on_nodes.total()),
-            is_whole_as_before=ran_with is not None and whole(*ran_with, on_nodes, on_nodes.total()),
+            is_whole=whole(needs, on_nodes, on_nodes.total()),
+            is_whole_as_before=ran_with is not None and whole(ran_with, on_nodes, on_nodes.total()),
             allocated=total_requests(members.holding),
             pending=members.pending,
             by_pool=self._by_pool(group),
@@ -311,6 +311,7 @@ class GroupInfos:
             submitter=self._registry.submitter_of(group),
             restarts=self._restarts(group),
             least_sub_groups={policy.name: policy.least for policy in group.sub_groups if policy.least},
+            composite=group.last_record.composite if group.last_record is not None else None,
         )
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
@@ -384,7 +385,7 @@ class GroupInfos:
             return
         roles = Counter([pod.role for pod in members.placed if pod.started or group.stood_whole])
         recorded = group.record.ran_with if group.record and self._registry.trusts_markers else None
-        if whole(*needs, roles, roles.total()):
+        if whole(needs, roles, roles.total()):
             group.ran_with = needs
         elif group.ran_with is None and not group.waited and recorded is not None:
             group.ran_with = Needs(recorded, {})  # the record on a PodGroup does not have roles

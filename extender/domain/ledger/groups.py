@@ -1,7 +1,7 @@
 """Groups of the ledger: the state of each group and its members, from which its GroupInfo is made."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from extender.domain.model.topology import (
     HOSTNAME,
     NO_TOPOLOGY,
     Part,
+    PartRequest,
     PodSubGroup,
     SubGroupPolicy,
     TopologyRequest,
@@ -150,7 +151,7 @@ class Group(msgspec.Struct, eq=False):
         least = self._at_most_made(self.last_record.min_member)
         if self.job is not None and self.job.is_unsuspended and not self.job.fault:
             least = min(least, self.job.gang.at_once)
-        return Needs(least, dict(self.last_record.min_task_member))
+        return Needs(least, dict(self.last_record.min_task_member), self.last_record.composite)
 
     @property
     def size(self) -> GangSize:
@@ -194,10 +195,21 @@ class Group(msgspec.Struct, eq=False):
         """Return whether the running members make the group whole, or it has fully run before."""
         if self.stood_whole:
             return True
-        members, by_role = self.needs
-        if not by_role or len(self.standing) < members:
-            return len(self.standing) >= members
-        return whole(members, by_role, Counter(self.standing.values()), len(self.standing))
+        needs, members = self.needs, len(self.standing)
+        if members < needs.min_member or not (needs.min_task_member or needs.composite):
+            return members >= needs.min_member
+        return whole(needs, Counter(self.standing.values()), members)
+
+    @property
+    def joining_roles(self) -> Collection[str] | None:
+        """Return the roles whose members may start once the group is whole; None: all.
+
+        A child group of a composite starts whole, unless some of its members run already.
+        """
+        if self.last_record is None or self.last_record.composite is None:
+            return None
+        whole = self.last_record.composite.complete_pod_groups(Counter(self.standing.values()))
+        return {pod.role for pod in self.pods.values() if pod.placed}.union(whole)
 
     def attempt(self, uid: Uid) -> Attempt:
         return self.attempts.get(uid, _NO_ATTEMPT)
@@ -266,7 +278,7 @@ class Group(msgspec.Struct, eq=False):
         may_need_fewer = self.job is not None or self.reduced_to is not None
         if not may_need_fewer and len(self.started) < self.record.min_member:
             return
-        if whole(*self.needs, Counter(self.started.values()), len(self.started)):
+        if whole(self.needs, Counter(self.started.values()), len(self.started)):
             self.ran_with = self.needs
 
     def record_coming(self, now: float) -> None:
@@ -316,13 +328,13 @@ class Group(msgspec.Struct, eq=False):
             return True
         remaining = Counter(self.standing.values())
         remaining.subtract(lost)
-        return self.is_quorate() and whole(*self.needs, remaining, remaining.total())
+        return self.is_quorate() and whole(self.needs, remaining, remaining.total())
 
     @property
     def needs_no_barrier(self) -> bool:
         """Return whether the group has one member: the scheduler's own scoring picks its node."""
-        members, by_role = self.needs
-        return members <= 1 and not by_role
+        needs = self.needs
+        return needs.min_member <= 1 and not (needs.min_task_member or needs.composite)
 
 
 _NO_ATTEMPT = Attempt()
@@ -333,10 +345,11 @@ def _decisive_fields(record: GroupRecord | None) -> tuple[object, ...] | None:
     """Return the fields of a PodGroup on which decisions depend. Its status is not one of them."""
     if record is None:
         return None
-    needs = record.min_member, record.min_task_member, record.topology, record.sub_groups
+    needs = record.min_member, record.min_task_member, record.topology, record.sub_groups, record.composite
     return (record.uid, record.queue, *needs, record.fault, record.held)
 
 
+_NO_REQUEST: PartRequest = ((), NO_TOPOLOGY)
 _InDomain = tuple[str, tuple[str | None, ...] | None]  # role, and domain; None: no node
 
 
@@ -356,7 +369,11 @@ class MemberSets:
         self._policies = group.sub_groups or (made_by.policies if made_by else ())
         users = Counter(key for pod in group.pods.values() for key in pod.claims_of_one_node if not pod.node)
         self._shared = {claim for claim, number in users.items() if number > 1}
-        self.is_empty = not (any(self._of_group) or self._policies or pods_request or self._shared)
+        pod_groups = record.composite.pod_groups if record is not None and record.composite else ()
+        self._above = {child.name: child.requests for child in pod_groups if child.requests}
+        self.is_empty = not (
+            any(self._of_group) or self._policies or pods_request or self._shared or self._above
+        )
         self._of_role: dict[str, list[SubGroupPolicy]] = {}  # policies that may select its pods
         self._known: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # by kind of member
         self._equal: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets are identical
@@ -365,7 +382,8 @@ class MemberSets:
     def with_sets(self, pod: PodRecord) -> PodRecord:
         """Return a member with its index, sets and sub-group."""
         policy = self._policy_of(pod) if self._policies else None
-        of_role = first_request(pod.topology, policy.topology if policy else NO_TOPOLOGY)
+        *above, (_, own_request) = self._above.get(pod.role, (_NO_REQUEST,))
+        of_role = first_request(own_request, pod.topology, policy.topology if policy else NO_TOPOLOGY)
         by_policy = policy.topology if policy else self._of_group
         sliced = of_role if of_role.slice_level else by_policy
         own_index = _index(pod)
@@ -378,7 +396,8 @@ class MemberSets:
         claim = next((k for k in pod.claims_of_one_node if k in self._shared), "") if self._shared else ""
         key = pod.role, of_role, part, claim
         if key not in self._known:
-            sets = pod_sets(self._group.key, pod.role, self._of_group, of_role, part)
+            requests: list[PartRequest] = [((), self._of_group), *above, ((pod.role,), of_role)]
+            sets = pod_sets(self._group.key, requests, part)
             if claim:
                 sets += (TopologySet(self._group.key, ("claim", claim), HOSTNAME),)
             self._known[key] = self._equal.setdefault(sets, sets)

@@ -27,6 +27,7 @@ from extender.api.objects.queues import (
 from extender.api.objects.volcano import HyperNode
 from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.shape import Json, KindName, RuntimeName
+from extender.domain.ledger.composites import Composites
 from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.state import Parts
 from extender.domain.ledger.topologies import HyperNodes, TopologySource, TopologySources, levels_of
@@ -39,7 +40,7 @@ from extender.domain.model.device_requests import (
 )
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
-from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
+from extender.domain.model.records import GroupKey, GroupRecord, Origin, composite_key, group_of_owner
 from extender.domain.model.resources import Resources, counts_in_queues, offered_by_node, total
 from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record
@@ -66,6 +67,7 @@ class Intake:
         self._lock = parts.lock
         self._pods, self.jobs, self._meter, self._stuck = pods, jobs, meter, stuck
         self._topologies, self._hyper_nodes = TopologySources(), HyperNodes()
+        self.composites = Composites()
         self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # budgets by namespace and name
         self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
         self._shown: BudgetsByNamespace = {}
@@ -224,10 +226,32 @@ class Intake:
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
         record = any_group_record(group)
-        if isinstance(group, NativePodGroup):
+        if isinstance(group, NativePodGroup) and record.origin is not Origin.COMPOSITE:
             key = claims_of_group(record.namespace, record.name)
             self._pods.set_group_claims(key, group.claims_of_templates)
+        with self._lock:
+            if record.parent or record.origin is Origin.COMPOSITE:
+                if self.composites.put(record):
+                    self._changes.notify()
+                return
+            if record.origin is Origin.NATIVE:
+                self.composites.drop(record.key)
         self.put_group(record)
+
+    def sync_composites(self) -> None:
+        """Put the pods below changed composites, and PodGroups with a parent, into their groups."""
+        if not self.composites.are_stale:
+            return
+        records, groups = self.composites.refresh()
+        version = self._changes.next_version
+        for record in filter(None, records.values()):
+            self._registry.set_group(record, version)
+        for pod_group, to in groups.items():
+            self._pods.move_group(pod_group, to)
+        for key in (key for key, record in records.items() if record is None):
+            self._registry.drop_group(key, Origin.NATIVE, version)
+            self._registry.drop_group(key, Origin.COMPOSITE, version)
+        self._changes.record()
 
     def put_group(self, record: GroupRecord) -> None:
         with self._lock:
@@ -239,7 +263,12 @@ class Intake:
         if origin in (Origin.NATIVE, Origin.ALPHA):
             namespace, _, name = key.partition("/")
             self._pods.set_group_claims(claims_of_group(namespace, name), {})
+        if origin is Origin.COMPOSITE:
+            namespace, _, name = key.partition("/")
+            key = composite_key(namespace, name)
         with self._lock:
+            if origin in (Origin.NATIVE, Origin.COMPOSITE):
+                self.composites.drop(key)
             self._registry.drop_group(key, origin, self._changes.next_version)
             self._changes.notify()
 

@@ -99,7 +99,7 @@ class Ledger:
         self.pods = Pods(parts, ownership, self._stuck, logical)
         self._meter = UsageMeter(PastUsage(wall_clock()), self.limits.usage_half_life)
         self.intake = Intake(parts, self.pods, jobs, self._meter, self._stuck)
-        self.groups = GroupQueries(parts, self.pods)
+        self.groups = GroupQueries(parts, self.pods, self.intake.composites)
         self.queues = QueueQueries(parts, self._infos)
         self.assumed = AssumedPods(parts, self.pods, lambda: self.decisions)
         self.preemptions = Preemptions(parts, self.pods)
@@ -138,6 +138,7 @@ class Ledger:
             self._expire_filter_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
             self.intake.sync_hyper_nodes()
+            self.intake.sync_composites()
             self._stuck.record_expired()
             self._lost.sync(self.decisions.evictions)
             self._min_resources.sync()

@@ -163,6 +163,7 @@ class Pods:
     ) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
         self.unmanaged: frozenset[str] = frozenset()
+        self._moved_groups: dict[GroupKey, GroupKey] = {}  # by PodGroup: the group of its composite
         self.ownership = ownership
         self.shapes = Shapes(logical)
         self._records = PodRecords(self.shapes, ownership.auto_groups)
@@ -225,9 +226,11 @@ class Pods:
             had = before if before is not None and before.group and before.holds_capacity else None
             ours = not is_unmanaged and (had is not None or self.owns(pod))
             if ours or is_unmanaged:
-                record = self._records.record_of(pod, ours)
+                record = self._in_composite(self._records.record_of(pod, ours))
                 if ours and had is not None:  # a pod with capacity keeps its group, whatever it names
-                    record = replace(record, group=had.group, own_group=had.group, auto=had.auto)
+                    record = replace(
+                        record, group=had.group, own_group=had.group, role=had.role, auto=had.auto
+                    )
                 self._set(self._within_bounds(record))
             else:
                 self._set(foreign_record(pod, self.shapes))
@@ -317,9 +320,30 @@ class Pods:
                     self.drop(pod.uid)
                     self._set(replace(pod, group=GroupKey("")))
                 else:
-                    self._set(replace(pod, group=pod.own_group))
+                    self._set(self._in_composite(replace(pod, group=pod.own_group)))
 
     # Callers of the methods below hold the lock.
+
+    def move_group(self, pod_group: GroupKey, to: GroupKey) -> None:
+        """Count the pods of a PodGroup in the group of a composite from now on, or in its own again.
+
+        Pods on nodes stay in the group of the composite in which they started. A plan for others is void.
+        """
+        before = self._moved_groups.pop(pod_group, pod_group)
+        if to != pod_group:
+            self._moved_groups[pod_group] = to
+        group = self._registry.groups.get(before) if before != to else None
+        for pod in list(group.pods.values()) if group is not None else ():
+            if pod.expected or pod.own_group != pod_group or (pod.node and before != pod_group):
+                continue
+            if not pod.node:
+                self._drop(pod.uid)
+            self._set(self._within_bounds(self._in_composite(replace(pod, group=pod_group))))
+
+    def _in_composite(self, pod: PodRecord) -> PodRecord:
+        """Return a pod as a member of the composite above its PodGroup, if it counts there."""
+        group = self._moved_groups.get(pod.own_group) if self._moved_groups and pod.group else None
+        return replace(pod, group=group, role=pod.own_group.rpartition("/")[2]) if group else pod
 
     def _within_bounds(self, pod: PodRecord) -> PodRecord:
         """Return the pod, marked as waiting if its namespace has too many (anti-)affinity terms."""

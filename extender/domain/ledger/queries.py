@@ -1,15 +1,17 @@
 """Queries about groups and queues in the ledger, which change nothing."""
 
+from collections import Counter
 from collections.abc import Collection
 
 from extender.api.objects.base import OwnerReference
+from extender.domain.ledger.composites import Composites
 from extender.domain.ledger.group_infos import GroupInfos
 from extender.domain.ledger.jobs import Owner
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.ownership import is_adopted
 from extender.domain.model.queue_of_group import LocalQueueLabel, QueueOfOwner
-from extender.domain.model.records import GroupKey, GroupRecord, PodRecord, group_of_owner
+from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, group_of_owner
 from extender.domain.model.resources import Resources
 from extender.domain.queues.local_queues import Activity, LocalQueueRecord, activity_of
 from extender.domain.queues.records import QueueRecord
@@ -20,9 +22,9 @@ from extender.domain.snapshot.auto_podgroups import AutoGroup
 class GroupQueries:
     """Queries about groups. Single look-ups take no lock: those of a dict are atomic."""
 
-    def __init__(self, parts: Parts, pods: Pods) -> None:
+    def __init__(self, parts: Parts, pods: Pods, composites: Composites) -> None:
         self._registry, self._lock = parts.registry, parts.lock
-        self._pods = pods
+        self._pods, self._composites = pods, composites
 
     def is_quorate(self, key: GroupKey) -> bool:
         """Return whether a group is whole in bound and held members."""
@@ -47,6 +49,18 @@ class GroupQueries:
     def record(self, key: GroupKey) -> GroupRecord | None:
         group = self._registry.groups.get(key)
         return group.record if group else None
+
+    def child_groups(self, key: GroupKey) -> list[tuple[GroupRecord, bool]]:
+        """Return the groups in the tree of a composite, and whether each has its minimum on nodes."""
+        with self._lock:
+            group = self._registry.groups.get(key)
+            if group is None or group.record is None or group.record.composite is None:
+                return []
+            placed = Counter(pod.role for pod in group.info.placed) if group.info is not None else {}
+            tree = group.record.composite.tree
+            whole = {(it.name, it.children is not None): it.is_whole(placed) for it in tree}
+            below = self._composites.below(key)
+            return [(it, whole.get((it.name, it.origin is Origin.COMPOSITE), False)) for it in below]
 
     def plain_pod(self, key: GroupKey) -> PodRecord | None:
         """Return the pod of a group that exists for it: a pod without a group name and without an owner."""

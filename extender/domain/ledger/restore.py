@@ -180,6 +180,7 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         checkpoint=info.checkpoint,
         may_use=info.queue if info.use_allowed else "",
         topology=_topology_of(info),
+        composite=spec.composite,
         **_ways_of(info),
     )
 

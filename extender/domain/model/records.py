@@ -16,6 +16,7 @@ from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 from extender.domain.model.topology import (
     NO_TOPOLOGY,
+    ChildGroup,
     PodSubGroup,
     SubGroupPolicy,
     TopologyRequest,
@@ -28,15 +29,18 @@ class Needs(NamedTuple):
 
     min_member: int  # number of members
     min_task_member: Mapping[str, int]  # number of members of each role
+    composite: ChildGroup | None = None  # its child groups with their minima
 
     def at_most(self, most: "Needs") -> "Needs":
-        """Return these needs, each number limited to that of `most`."""
+        """Return these needs, each number limited to that of `most`; child groups are those of `most`."""
         roles = {role: min(n, most.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
-        return Needs(min(self.min_member, most.min_member), {role: n for role, n in roles.items() if n})
+        members = min(self.min_member, most.min_member)
+        return Needs(members, {role: n for role, n in roles.items() if n}, most.composite)
 
 
 Uid = NewType("Uid", str)
-# Key of a group: "namespace/name" of a PodGroup, "namespace/pod:name" of a pod without a group.
+# Key of a group: "namespace/name" of a PodGroup, "namespace/pod:name" of a pod without a group,
+# "namespace/compositepodgroup/name" of a composite.
 GroupKey = NewType("GroupKey", str)
 
 
@@ -172,6 +176,7 @@ class Origin(IntEnum):
     PLUGINS = 1  # scheduler-plugins
     NATIVE = 2  # Kubernetes itself, from 1.37 on
     ALPHA = 3  # Kubernetes 1.36
+    COMPOSITE = 4  # CompositePodGroup of Kubernetes
 
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
@@ -208,11 +213,19 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     topology: TopologyRequest = NO_TOPOLOGY  # for the whole group, by its spec or annotations
     sub_groups: tuple[SubGroupPolicy, ...] = ()
     on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
+    parent: GroupKey = GroupKey("")  # the composite above it; empty: none
+    workload: str = ""  # the Workload of its tree, if it is in one
+    composite: ChildGroup | None = None  # its child groups with their minima, if it is a composite
 
 
 def is_single(key: GroupKey) -> bool:
     """Return whether a key belongs to a pod that is its own group (no object's name has a ":")."""
     return "/pod:" in key
+
+
+def composite_key(namespace: str, name: str) -> GroupKey:
+    """Return the key of a CompositePodGroup; a PodGroup may have the same name."""
+    return GroupKey(f"{namespace}/compositepodgroup/{name}")
 
 
 def group_of_owner(namespace: str, uid: str) -> GroupKey:

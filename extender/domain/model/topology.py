@@ -7,7 +7,7 @@ group, that of a pod template for the pods of its role.
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from sys import intern
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ HOSTNAME = "kubernetes.io/hostname"  # level of single nodes
 _LONGEST = 318  # one more than the characters of any node label
 _MOST_POLICIES = 256  # of sub-groups, for one group
 _MOST_COMPARED = 64  # labels and values in these, for pods of one role
+_LONGEST_NAME = 63  # characters of a name in a message
 _PARTITION = "volcano.sh/partition-id"  # label of the pods of a Volcano Job: their index by that size
 # Labels with the index of a pod, and with that of its part of the role, if it has any.
 _INDICES = (
@@ -43,7 +44,9 @@ class TopologyRequest(NamedTuple):
 
 
 NO_TOPOLOGY = TopologyRequest()
-Part = tuple[str, ...]  # of a group: (), (role,), a claim, or the role and numbers or labels of a slice
+# Part of a group: (), a composite inside it, (role,), a claim, or the role and numbers or labels of a slice.
+Part = tuple[str, ...]
+PartRequest = tuple[Part, TopologyRequest]
 _LARGER_PARTS = 2  # the most items of other parts than slices
 
 
@@ -73,6 +76,62 @@ class PodSubGroup(NamedTuple):
     policy: str
     part: Part
     size: int
+
+
+class ChildGroup(NamedTuple):
+    """Tree of groups of Kubernetes, each with a minimum: a PodGroup, or a composite with its children.
+
+    The role of a pod is the name of its PodGroup.
+    """
+
+    name: str
+    least: int  # pods, or children, that start together
+    children: tuple["ChildGroup", ...] | None = None  # None: it is a PodGroup
+    goes_whole: bool = False  # the pods of this PodGroup are evicted together, including spare ones
+    requests: tuple[PartRequest, ...] = ()  # of this PodGroup, after those of the composites above it
+
+    @property
+    def tree(self) -> Iterator["ChildGroup"]:
+        yield self
+        for child in self.children or ():
+            yield from child.tree
+
+    @property
+    def pod_groups(self) -> Iterator["ChildGroup"]:
+        return (child for child in self.tree if child.children is None)
+
+    @property
+    def fewest(self) -> int:
+        """Return the fewest pods with which it is whole."""
+        if self.children is None:
+            return self.least
+        return sum(sorted(child.fewest for child in self.children)[: self.least])
+
+    def is_whole(self, roles: Mapping[str, int]) -> bool:
+        """Return whether enough pods are there, by their numbers in each role."""
+        if self.children is None:
+            return roles.get(self.name, 0) >= self.least
+        return sum(child.is_whole(roles) for child in self.children) >= self.least
+
+    def complete_pod_groups(self, roles: Mapping[str, int]) -> Iterator[str]:
+        """Yield the PodGroups that are whole, and below composites that are whole."""
+        if self.is_whole(roles) and self.children is None:
+            yield self.name
+        elif self.is_whole(roles):
+            for child in self.children or ():
+                yield from child.complete_pod_groups(roles)
+
+    def lacks(self, roles: Mapping[str, int]) -> Iterator[str]:
+        """Yield the pods and child groups without which it cannot be whole, for users."""
+        if self.is_whole(roles):
+            return
+        name, children = self.name[:_LONGEST_NAME], self.children or ()
+        if self.children is None:
+            yield f"{self.least - roles.get(self.name, 0)} of PodGroup {name}"
+        elif len(children) < self.least:
+            yield f"{self.least - len(children)} child groups of CompositePodGroup {name}"
+        for child in children:
+            yield from child.lacks(roles)
 
 
 class TopologySet(NamedTuple):
@@ -178,16 +237,22 @@ def index_of(name: str, labels: Labels) -> tuple[int, int] | None:
     return (0, int(found[1])) if found else None
 
 
-def pod_sets(
-    group: str, role: str, of_group: TopologyRequest, of_role: TopologyRequest, part: Part
-) -> tuple[TopologySet, ...]:
-    """Return the sets of a pod, the largest first. `part`: that of its slice."""
+def pod_sets(group: str, requests: Sequence[PartRequest], part: Part) -> tuple[TopologySet, ...]:
+    """Return the sets of a pod, the largest first.
+
+    Args:
+        group: Its group.
+        requests: Those of the group, of the composites inside it that the pod belongs to, and of its role.
+        part: That of its slice.
+    """
+    (_, of_group), (_, of_role) = requests[0], requests[-1]
     sliced = of_role if of_role.slice_level else of_group
     sets = (
-        TopologySet(group, (), of_group.required),
-        TopologySet(group, (), of_group.preferred, is_required=False),
-        TopologySet(group, (role,), of_role.required),
-        TopologySet(group, (role,), of_role.preferred, is_required=False),
+        *(
+            TopologySet(group, of, level, is_required)
+            for of, request in requests
+            for level, is_required in ((request.required, True), (request.preferred, False))
+        ),
         TopologySet(group, part, sliced.slice_level, not sliced.prefers_slices),
     )
     return tuple(pod_set for pod_set in sets if pod_set.level)

@@ -35,6 +35,7 @@ from extender.domain.model.records import (
     PodRecord,
     Uid,
     Unscheduled,
+    composite_key,
 )
 from extender.domain.model.resources import counted_spec, requested_amounts
 from extender.domain.model.run_history import checkpoint_of, run_time_of, series_of
@@ -382,38 +383,51 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
 
 
 def _native_record(group: NativePodGroup) -> GroupRecord:
-    """Return the record of a PodGroup of Kubernetes."""
-    gang = group.spec.scheduling_policy.gang
+    """Return the record of a Kubernetes group; `min_member` of a composite is that of groups, 0 if basic."""
+    meta, gang = group.metadata, group.spec.scheduling_policy.gang
+    is_composite = isinstance(group, queues.CompositePodGroup)
+    least = 0 if is_composite else 1
+    if gang is not None:
+        least = gang.min_group_count if is_composite else gang.min_count
     spec = PodGroupSpec(
-        min_member=gang.min_count if gang else 1,
-        queue=ownership.queue_named_by(group.metadata),
+        min_member=least,
+        queue=ownership.queue_named_by(meta),
         priority_class_name=group.spec.priority_class_name,
     )
-    mode = group.spec.disruption_mode
-    reason, scheduled = "", condition(group.status.conditions, keys.INITIALLY_SCHEDULED)
+    mode, parent = group.spec.disruption_mode, group.spec.parent_composite_pod_group_name
+    kind = keys.COMPOSITE_SCHEDULED if is_composite else keys.INITIALLY_SCHEDULED
+    reason, scheduled = "", condition(group.status.conditions, kind)
     if scheduled is not None:  # the reverse of `native_condition`
         is_started = scheduled.status == "True"
         reason = keys.SCHEDULED if is_started else scheduled.message.partition(":")[0]
-    record = group_record(PodGroup(group.metadata, spec))
+    record = group_record(PodGroup(meta, spec))
+    if is_composite:
+        origin, key = Origin.COMPOSITE, composite_key(meta.namespace, meta.name)
+        record = replace(record, key=key, may_use=recorded_use(meta, "CompositePodGroup"))
+    else:
+        origin = Origin.ALPHA if isinstance(group, queues.AlphaPodGroup) else Origin.NATIVE
     return replace(
         record,
-        origin=Origin.ALPHA if isinstance(group, queues.AlphaPodGroup) else Origin.NATIVE,
-        ran_with=recorded_members(group.metadata),
+        origin=origin,
+        ran_with=recorded_members(meta),
         queue_uid="",
         goes_whole=mode == "PodGroup" or "all" in (mode or ()),
         topology=first_request(constraint(group.spec.scheduling_constraints), record.topology),
         last_reason=reason,
+        parent=composite_key(meta.namespace, parent) if parent else GroupKey(""),
+        workload=group.spec.workload_ref.workload_name,
     )
 
 
-def native_condition(reason: str) -> dict[str, str]:
-    """Return the condition of a Kubernetes PodGroup: that it started, or why it waits, without numbers."""
+def native_condition(group: GroupRecord, reason: str, fault: str = "") -> dict[str, str]:
+    """Return the condition of a Kubernetes group: that it started, or why it waits, without numbers."""
     started = reason == keys.SCHEDULED
+    why = fault if fault and reason == Reason.INVALID_SPEC else "" if started else Reason(reason).meaning
     return {
-        "type": keys.INITIALLY_SCHEDULED,
+        "type": keys.COMPOSITE_SCHEDULED if group.origin is Origin.COMPOSITE else keys.INITIALLY_SCHEDULED,
         "status": str(started),
         "reason": reason if started else keys.UNSCHEDULABLE,
-        "message": "" if started else f"{reason}: {Reason(reason).meaning}",
+        "message": "" if started else f"{reason}: {why}",
     }
 
 

@@ -29,7 +29,7 @@ from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
 from extender.domain.model.shapes import total_requests
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.wholeness import binding_roles, sub_group_sizes
+from extender.domain.snapshot.wholeness import kept_roles, sub_group_sizes
 
 
 class Run(NamedTuple):
@@ -167,8 +167,10 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     roles, sizes = Counter(pod.role for pod in group.placed), sub_group_sizes(group.placed)
     by_policy = Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
     spare: list[PodRecord] = []
-    needed = binding_roles(group.min_member, group.min_task_member)
-    pods = list(group.computed(running_members))
+    needed = kept_roles(group.needs)
+    composite = group.spec.composite
+    go_whole = {it.name for it in composite.pod_groups if it.goes_whole} if composite else ()
+    pods = [pod for pod in group.computed(running_members) if pod.role not in go_whole]
     # Lowest priority first, then the newest, then the last name.
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))

@@ -201,7 +201,7 @@ def role_of(group: GroupInfo, pod: PodRecord) -> str:
 
 @computed_once
 def _counted_roles(group: GroupInfo) -> frozenset[str]:
-    return frozenset(binding_roles(*group.needs))
+    return frozenset(binding_roles(group.needs))
 
 
 def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRecord]]:

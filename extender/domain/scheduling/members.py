@@ -55,6 +55,8 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import (
     created_text,
+    in_child_groups,
+    joining_parts,
     members_to_replace,
     missing,
     start_begun,
@@ -250,7 +252,11 @@ def _batches(active: ActivePlan, in_use: dict[str, Flavor]) -> list[_Batch]:
     """Return the members without a node; those of a sub-group that is not whole yet are together."""
     group, unplanned = active.group, sorted(active.unplanned_members(), key=lambda pod: pod.order)
     planned = (pod for pod in group.waiting if pod.uid in active.plan)
-    sizes = sub_group_sizes((*group.placed, *(pod for pod, _ in group.assumed), *planned))
+    starting = *group.placed, *(pod for pod, _ in group.assumed), *planned
+    if (composite := group.spec.composite) is not None:
+        parts = joining_parts(composite, Counter(pod.role for pod in starting), in_child_groups(unplanned))
+        return [_Batch(active, pods, in_use, at_once) for pods, at_once in parts]
+    sizes = sub_group_sizes(starting)
     similar = defaultdict[Shape | PodSubGroup, list[PodRecord]](list)
     for pod in unplanned:
         own = pod.sub_group

@@ -179,7 +179,7 @@ def _is_in_part(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
     if not any(pod.holds_capacity for pod in pods):
         return False
     roles = Counter(pod.role for pod in pods)
-    return not whole(group.min_member, group.min_task_member, roles, len(pods))
+    return not whole(group.needs, roles, len(pods))
 
 
 class Candidates:

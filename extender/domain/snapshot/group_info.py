@@ -14,6 +14,7 @@ from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, RunKind
 from extender.domain.model.shapes import total_requests
+from extender.domain.model.topology import ChildGroup
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.past_usage import HeldAmounts
 
@@ -115,6 +116,7 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
     restarts: bool = False  # whether it restarts elsewhere if its domain lacks capacity for lost members
     least_sub_groups: Mapping[str, int] = {}  # the least sub-groups that start together, by policy
+    composite: ChildGroup | None = None  # its child groups with their minima, if it is a composite
 
 
 class JobState(msgspec.Struct, frozen=True, gc=False):
@@ -197,7 +199,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def needs(self) -> Needs:
-        return Needs(self.min_member, self.min_task_member)
+        return Needs(self.min_member, self.min_task_member, self.spec.composite)
 
     @property
     def is_refused_entry(self) -> bool:

@@ -90,7 +90,7 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
     if group.has_live_members or group.assumed:
         return None
     roles = Counter(pod.role for pod in group.placed) if group.succeeded else Counter()
-    if group.succeeded and whole(*group.needs, roles, group.succeeded):
+    if group.succeeded and whole(group.needs, roles, group.succeeded):
         return Outcome.COMPLETED
     if group.waiting or group.held_back:
         return None

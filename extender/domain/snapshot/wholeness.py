@@ -1,11 +1,11 @@
 """Whole gangs: the members that make a group whole, since when it has fully run, and its start deadline."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby, islice
 from math import inf
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from extender.domain.model.records import Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.model.topology import PodSubGroup, TopologySet
+from extender.domain.model.topology import ChildGroup, PodSubGroup, TopologySet
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 
 if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without numpy
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without
 # A group is whole with minMember members and each role's minTaskMember. If the roles add up to more than
 # minMember, they do not bind, as in Volcano.
 
+_MOST_NAMES, _LONGEST_NAME = 8, 63  # roles in a status, and characters of each
 Kind = Shape | tuple[Shape, tuple[tuple[object, ...], ...]]  # shape of a member, and its sets if it has any
 Signature = frozenset[tuple[Kind, int]]
 _SHAPE, _SETS = attrgetter("shape"), attrgetter("pod_sets")
@@ -61,14 +62,22 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
         return requests_of(self.shapes)
 
 
-def binding_roles(min_member: int, min_task_member: Mapping[str, int]) -> Mapping[str, int]:
-    return min_task_member if sum(min_task_member.values()) <= min_member else {}
+def binding_roles(needs: Needs) -> Mapping[str, int]:
+    return needs.min_task_member if sum(needs.min_task_member.values()) <= needs.min_member else {}
 
 
-def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[str], members: int) -> bool:
+def kept_roles(needs: Needs) -> Mapping[str, int]:
+    """Return how many members of each role are kept: lost ones are replaced, and none is evicted alone."""
+    if needs.composite is None:
+        return binding_roles(needs)
+    return {child.name: child.least for child in needs.composite.pod_groups}
+
+
+def whole(needs: Needs, roles: Counter[str], members: int) -> bool:
     """Return whether `members` members, counted by role in `roles`, make a group whole."""
-    needed = binding_roles(min_member, min_task_member)
-    return members >= min_member and all(roles[role] >= n for role, n in needed.items())
+    if members < needs.min_member or any(roles[role] < n for role, n in binding_roles(needs).items()):
+        return False
+    return needs.composite is None or needs.composite.is_whole(roles)
 
 
 def missing(group: GroupInfo) -> Missing:
@@ -78,25 +87,31 @@ def missing(group: GroupInfo) -> Missing:
 
 def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
     """Return the members to start next, those known to be `fitting` before the others."""
-    return _missing(group, group.needs, fitting)
+    return _missing(group, group.needs, fitting, replaces=False)
 
 
 @computed_once
 def members_to_replace(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group has as many as when it was fully running."""
-    return _missing(group, group.history.ran_with or Needs(min_member=0, min_task_member={}), fitting=())
+    needs = group.history.ran_with or Needs(min_member=0, min_task_member={})
+    return _missing(group, needs, fitting=(), replaces=True)
 
 
-def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missing:
-    """Return the members that a gang lacks, and as text those that do not exist."""
+def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid], replaces: bool) -> Missing:
+    """Return the members that a gang lacks, and as text those that do not exist.
+
+    `replaces`: only lost members of the child groups of a composite.
+    """
     # Planned members first, then those that fit; then by priority, highest first, and name.
     pods = sorted((pod for pod in group.waiting if not pod.is_for_min_resources), key=attrgetter("sort_key"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort
     # Pods that are created once others run come last: the gang starts without them.
     pods.sort(key=lambda pod: (pod.dependent, pod.uid not in group.planned, pod.uid not in fitting))
     candidates = _in_sub_groups(group, [pod for pod, _ in group.assumed] + pods)
+    if needs.composite is not None:
+        return _missing_of_composite(group, needs.composite, candidates, fitting, replaces)
     chosen, lacking = _least_sub_groups(group, candidates)
-    needed = dict(binding_roles(*needs))
+    needed = dict(binding_roles(needs))
     for pod in (*group.placed, *chosen):
         needed[pod.role] = needed.get(pod.role, 0) - 1
     taken = {pod.uid for pod in chosen}
@@ -111,7 +126,9 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missin
     chosen += spare[:further]
     chosen += _mates(group, chosen, spare[further:])
     members = (*chosen, *(pod for pod in group.waiting if pod.is_for_min_resources))
-    return Missing(members, _absent_message(group, needed, further - len(spare), lacking))
+    roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
+    roles += [f"{n} sub-groups of {name[:_LONGEST_NAME]}" for name, n in sorted(lacking.items())]
+    return Missing(members, _absent_message(group, roles, further - len(spare)))
 
 
 # Sub-groups of Volcano start whole: with at least as many pods as their policy says.
@@ -165,22 +182,98 @@ def _mates(group: GroupInfo, chosen: Iterable[PodRecord], others: Iterable[PodRe
     return found
 
 
-_MOST_NAMES, _LONGEST_NAME = 8, 63  # roles in a status, and characters of each
+# Child groups of a composite group start whole, too: each with its minimum.
 
 
-def _absent_message(
-    group: GroupInfo, needed: Mapping[str, int], lacking: int, sub_groups: Mapping[str, int]
-) -> str:
+def _missing_of_composite(
+    group: GroupInfo,
+    composite: ChildGroup,
+    candidates: Sequence[PodRecord],
+    fitting: Collection[Uid],
+    replaces: bool,
+) -> Missing:
+    """Return the members with which its least child groups are whole, or those on the way if some are absent.
+
+    `replaces`: only lost members of child groups that run.
+    """
+    there, waiting = Counter(pod.role for pod in group.placed), in_child_groups(candidates)
+    absent = [*composite.lacks(there + Counter(pod.role for pod in candidates))]
+    on_the_way = {pod.uid for pod, _ in group.assumed} | group.planned.keys()
+    if replaces:
+        lost = {name: n - there[name] for name, n in kept_roles(group.needs).items() if there[name]}
+        chosen = [pod for name, n in lost.items() for pod in waiting.get(name, ())[: max(n, 0)]]
+    elif absent:
+        chosen = [pod for pod in candidates if pod.uid in on_the_way]
+    else:
+        chosen = least_members(composite, there, waiting, on_the_way.union(fitting)) or []
+    reserved = (pod for pod in group.waiting if pod.is_for_min_resources)
+    return Missing((*chosen, *reserved), _absent_message(group, absent, 0))
+
+
+def in_child_groups(pods: Iterable[PodRecord]) -> Mapping[str, list[PodRecord]]:
+    """Return the pods of each PodGroup, in their order."""
+    found = defaultdict[str, list[PodRecord]](list)
+    for pod in pods:
+        found[pod.role].append(pod)
+    return found
+
+
+def least_members(
+    child: ChildGroup,
+    there: Mapping[str, int],
+    waiting: Mapping[str, Sequence[PodRecord]],
+    known: Collection[Uid] = (),
+) -> list[PodRecord] | None:
+    """Return the fewest members with which a child group is whole; None: they are too few.
+
+    Children that run or start come first, and then those with the fewest missing members.
+
+    Args:
+        child: The child group, or the whole tree.
+        there: Number of members on nodes by PodGroup.
+        waiting: The others by PodGroup, in the order in which they start.
+        known: Those with a planned node, or of which it is known that they fit.
+    """
+    if child.children is None:
+        lacking, own = max(child.least - there.get(child.name, 0), 0), waiting.get(child.name, ())
+        return list(own[:lacking]) if len(own) >= lacking else None
+    found: list[tuple[bool, int, int, list[PodRecord]]] = []
+    for it in child.children:
+        if (members := least_members(it, there, waiting, known)) is not None:
+            is_new = not any(there.get(leaf.name) for leaf in it.pod_groups)
+            unknown = sum(pod.uid not in known for pod in members)
+            found.append((is_new, unknown, len(members), members))
+    found.sort(key=itemgetter(0, 1, 2))
+    chosen = found[: child.least]
+    return [pod for *_, members in chosen for pod in members] if len(chosen) == child.least else None
+
+
+def joining_parts(
+    child: ChildGroup, there: Mapping[str, int], waiting: Mapping[str, Sequence[PodRecord]]
+) -> Iterator[tuple[list[PodRecord], int]]:
+    """Yield members that may join a tree, and how many of them at once: child groups start whole.
+
+    Others are yielded with those of equal shape.
+    """
+    if members := least_members(child, there, waiting):
+        yield members, len(members)
+    elif members is not None:
+        similar = defaultdict[Shape, list[PodRecord]](list)
+        for pod in waiting.get(child.name, ()) if child.children is None else ():
+            similar[pod.shape].append(pod)
+        yield from ((pods, 1) for pods in similar.values())
+        for it in child.children or ():
+            yield from joining_parts(it, there, waiting)
+
+
+def _absent_message(group: GroupInfo, roles: Sequence[str], lacking: int) -> str:
     """Return how many members a gang lacks, for users; empty if none.
 
     Args:
         group: The gang.
-        needed: Lacking members by role, as far as above 0.
+        roles: Lacking members by role, and sub-groups, for users.
         lacking: Further lacking members, of any role.
-        sub_groups: Lacking sub-groups by policy.
     """
-    roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
-    roles += [f"{n} sub-groups of {name[:_LONGEST_NAME]}" for name, n in sorted(sub_groups.items())]
     if not roles and lacking <= 0:
         return ""
     waiting = sum(not pod.is_for_min_resources for pod in group.waiting)
@@ -188,7 +281,7 @@ def _absent_message(
     by = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
     held_back = f"; {group.held_back} held back{by}" if group.held_back else ""
     rest = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
-    missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + rest)}" if roles else ""
+    missing_roles = f", missing {' and '.join([*roles[:_MOST_NAMES], *rest])}" if roles else ""
     exist = f"{existing} of {group.min_member} members exist"
     if group.job.is_unsuspended:
         exist = created_text(existing, group.min_member)
@@ -217,10 +310,11 @@ def _whole_since(group: GroupInfo) -> float | None:
         (-inf if pod.started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
         for pod in group.placed
     )
-    roles: Counter[str] = Counter()
+    roles, needs = Counter[str](), group.needs
+    last_of = kept_roles(needs) if needs.composite is not None else None  # a tree has many groups to look at
     for count, (since, _, role) in enumerate(members, start=1):
         roles[role] += 1
-        if whole(group.min_member, group.min_task_member, roles, count):
+        if (last_of is None or roles[role] == last_of.get(role)) and whole(needs, roles, count):
             return since
     return None
 
