@@ -33,10 +33,10 @@ def many_files() -> Iterator[None]:
 def flood(port: int, data: bytes, count: int) -> Iterator[list[socket.socket]]:
     """Open so many connections, each with these bytes and no more; they stay open on this side."""
     with ExitStack() as stack:
-        made = []
+        callers = []
         for _ in range(count):
             caller = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
             with suppress(ConnectionError):  # closed already
                 caller.sendall(data)
-            made.append(caller)
-        yield made
+            callers.append(caller)
+        yield callers

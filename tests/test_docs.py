@@ -19,7 +19,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from extender import __version__
 from extender.api import keys
 from extender.api.configuration import SETTINGS, Configuration
-from extender.api.workloads.gangs import Defaults, gang_of, size_of
+from extender.api.workloads.gangs import Defaults, gang_of, gang_size_of
 from extender.api.workloads.pod_sets import pod_sets
 from extender.api.workloads.table import WORKLOADS
 from extender.cli import main
@@ -297,7 +297,7 @@ def test_the_readme_gang_is_whole() -> None:
     (job,) = yaml_documents(ROOT / "README.md")
     row = WORKLOADS[job["apiVersion"], job["kind"]]
     gang = gang_of(row, job, {part.role: part.count for part in pod_sets(job)})
-    assert size_of(gang, "", Defaults(), waits=False).members == job["spec"]["parallelism"] > 1
+    assert gang_size_of(gang, "", Defaults(), waits=False).members == job["spec"]["parallelism"] > 1
     assert job["spec"]["template"]["spec"]["schedulerName"] in Configuration().scheduler_names
 
 

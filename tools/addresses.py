@@ -36,8 +36,8 @@ class Addresses(NamedTuple):
 
 def settings() -> Addresses:
     """Return the addresses that pyproject.toml names."""
-    named = tomllib.loads(PROJECT.read_text())["tool"]["muster-release"]
-    return Addresses(named["registry"], f"{named['url']}/v{__version__}")
+    table = tomllib.loads(PROJECT.read_text())["tool"]["muster-release"]
+    return Addresses(table["registry"], f"{table['url']}/v{__version__}")
 
 
 def addresses(registry: str = "", url: str = "") -> Addresses:
@@ -46,14 +46,14 @@ def addresses(registry: str = "", url: str = "") -> Addresses:
     Raises:
         Unusable: One does not have its form, or is a placeholder.
     """
-    named = settings()
-    found = Addresses(registry or named.registry, (url or named.url).rstrip("/"))
-    for flag, value, form in (("registry", found.registry, REGISTRY), ("url", found.url, URL)):
+    defaults = settings()
+    result = Addresses(registry or defaults.registry, (url or defaults.url).rstrip("/"))
+    for flag, value, form in (("registry", result.registry, REGISTRY), ("url", result.url, URL)):
         if host(f"--{flag}", value, form).endswith(".example"):
             raise Unusable(
                 f"--{flag}: invalid value {value!r}: must not be a placeholder; set {flag} in pyproject.toml"
             )
-    return found
+    return result
 
 
 def host(flag: str, value: str, form: tuple[str, str]) -> str:
@@ -62,7 +62,7 @@ def host(flag: str, value: str, form: tuple[str, str]) -> str:
     Raises:
         Unusable: The address does not have its form.
     """
-    found = re.fullmatch(form[0], value, re.ASCII)
-    if found is None:
+    match = re.fullmatch(form[0], value, re.ASCII)
+    if match is None:
         raise Unusable(f"{flag}: invalid value {value!r}: must be {form[1]}")
-    return found[1]
+    return match[1]

@@ -37,12 +37,12 @@ class OutOfStep(Exception):
     """A manifest does not have what the chart changes in it."""
 
 
-def made() -> Files:
+def generated_files() -> Files:
     """Return the generated files of the chart by path, as they should be."""
-    return dict(_made())
+    return dict(_generated_file())
 
 
-def _made() -> Iterator[tuple[Path, str]]:
+def _generated_file() -> Iterator[tuple[Path, str]]:
     for path in sorted(MANIFESTS.rglob("*.yaml")):
         if path.name not in LEFT_OUT:
             source = path.relative_to(MANIFESTS)
@@ -83,8 +83,8 @@ def _condition(source: str) -> str:
         raise OutOfStep(
             f"manifests/{folder}: WHEN in tools/chart_changes.py does not say when it is rendered"
         )
-    both = [each for each in (WHEN[folder], ALSO_WHEN.get(source)) if each]
-    return f"and ({both[0]}) ({both[1]})" if len(both) == 2 else "".join(both)
+    conditions = [each for each in (WHEN[folder], ALSO_WHEN.get(source)) if each]
+    return f"and ({conditions[0]}) ({conditions[1]})" if len(conditions) == 2 else "".join(conditions)
 
 
 def _reserved(text: str) -> str:
@@ -108,29 +108,31 @@ def _scheduler_file(name: str) -> str:
     """Return one file of the ConfigMap, with a profile for each scheduler name."""
     source, body = f"scheduler-config/{name}", PROFILE_BODIES[name]
     head, _, rest = (ROOT / source).read_text().partition("  - schedulerName: muster\n")
-    _, found, tail = rest.partition(f"  - schedulerName: volcano\n{body}")
-    if not found:
+    _, separator, tail = rest.partition(f"  - schedulerName: volcano\n{body}")
+    if not separator:
         raise OutOfStep(f"{source}: lacks the profiles that tools/chart_changes.py changes")
     lines = f"{head}{PROFILES.format(body=body)}{tail}".splitlines()
     return f"  {name}: |\n" + "".join(f"    {line}\n" if line else "\n" for line in lines)
 
 
-def written() -> Files:
+def current_files() -> Files:
     """Return those files as they are."""
-    found = (path for folder in MADE for path in (CHART / folder).rglob("*") if path.is_file())
-    return {path.relative_to(CHART): path.read_text() for path in found}
+    paths = (path for folder in MADE for path in (CHART / folder).rglob("*") if path.is_file())
+    return {path.relative_to(CHART): path.read_text() for path in paths}
 
 
 def differing() -> list[Path]:
-    wanted, there = made(), written()
-    return sorted(path for path in wanted.keys() | there.keys() if wanted.get(path) != there.get(path))
+    generated, current = generated_files(), current_files()
+    return sorted(
+        path for path in generated.keys() | current.keys() if generated.get(path) != current.get(path)
+    )
 
 
 def write() -> None:
-    wanted = made()
-    for path in written().keys() - wanted.keys():
+    generated = generated_files()
+    for path in current_files().keys() - generated.keys():
         (CHART / path).unlink()
-    for path, text in wanted.items():
+    for path, text in generated.items():
         (CHART / path).parent.mkdir(parents=True, exist_ok=True)
         (CHART / path).write_text(text)
 

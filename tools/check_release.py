@@ -56,7 +56,7 @@ class Fact(NamedTuple):
 Facts = Iterator[Fact]
 
 
-def facts(files: Files, named: Addresses) -> Facts:
+def facts(files: Files, own_addresses: Addresses) -> Facts:
     """Yield all facts of a release."""
     missing = sorted(FILES - files.keys())
     yield Fact("dist", "missing files", missing, [])
@@ -64,17 +64,17 @@ def facts(files: Files, named: Addresses) -> Facts:
         return
     yield from _read(release.CHECKSUMS, _checksums(files))
     yield from (_heading(files, name) for name in release.JOBS)
-    yield from _read(packages.KREW, _krew(files, named))
+    yield from _read(packages.KREW, _krew(files, own_addresses))
     yield from _read(packages.PLUGIN, _plugin(files))
     yield from _read(packages.WHEEL, _wheel(files))
-    yield from _read(f"{named.charts}/muster:{__version__}", _pushed_chart(files, named))
-    yield from _read(f"{named.image}:{__version__}", _image(files, named))
+    yield from _read(f"{own_addresses.charts}/muster:{__version__}", _pushed_chart(files, own_addresses))
+    yield from _read(f"{own_addresses.image}:{__version__}", _image(files, own_addresses))
 
 
-def published(files: Files, named: Addresses) -> Facts:
+def published(files: Files, own_addresses: Addresses) -> Facts:
     """Yield the facts of the files at the URL."""
     for name in sorted(FILES):
-        address = f"{named.url}/{name}"
+        address = f"{own_addresses.url}/{name}"
         try:
             yield Fact(address, "digest", sha256(read(address)), sha256(files[name]))
         except NoAnswer as fault:
@@ -94,25 +94,25 @@ def _read(where: str, found: Facts) -> Facts:
 def _checksums(files: Files) -> Facts:
     lines = files[release.CHECKSUMS].decode().splitlines()
     listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    there = {name: content for name, content in files.items() if name != release.CHECKSUMS}
-    yield Fact(release.CHECKSUMS, "files without a digest", sorted(there.keys() - listed.keys()), [])
-    yield Fact(release.CHECKSUMS, "digests without a file", sorted(listed.keys() - there.keys()), [])
-    for name in sorted(listed.keys() & there.keys()):
-        yield Fact(release.CHECKSUMS, f"digest of {name}", f"sha256:{listed[name]}", sha256(there[name]))
+    contents = {name: content for name, content in files.items() if name != release.CHECKSUMS}
+    yield Fact(release.CHECKSUMS, "files without a digest", sorted(contents.keys() - listed.keys()), [])
+    yield Fact(release.CHECKSUMS, "digests without a file", sorted(listed.keys() - contents.keys()), [])
+    for name in sorted(listed.keys() & contents.keys()):
+        yield Fact(release.CHECKSUMS, f"digest of {name}", f"sha256:{listed[name]}", sha256(contents[name]))
 
 
-def _image(files: Files, named: Addresses) -> Facts:
+def _image(files: Files, own_addresses: Addresses) -> Facts:
     """Yield the facts of the image, and of the files that name it by its digest."""
-    repository, where = Repository(named.image), f"{named.image}:{__version__}"
+    repository, where = Repository(own_addresses.image), f"{own_addresses.image}:{__version__}"
     index = repository.manifest(__version__)
     yield Fact(where, "digest as stated by the registry", index.stated, index.digest)
     for manifest in release.MANIFESTS:
-        yield from _read(manifest.name, _rendered(files, manifest, f"{named.image}@{index.digest}"))
-    yield from _read(packages.CHART, _chart(files, named, f"{__version__}@{index.digest}"))
+        yield from _read(manifest.name, _rendered(files, manifest, f"{own_addresses.image}@{index.digest}"))
+    yield from _read(packages.CHART, _chart(files, own_addresses, f"{__version__}@{index.digest}"))
     entries = {_platform(each["platform"]): each["digest"] for each in index.document.get("manifests", [])}
     yield Fact(where, "platforms", [each for each in PLATFORMS if each in entries], [*PLATFORMS])
     for platform in (each for each in PLATFORMS if each in entries):
-        entry = f"{named.image}@{entries[platform]}"
+        entry = f"{own_addresses.image}@{entries[platform]}"
         image = repository.manifest(entries[platform])
         yield Fact(entry, f"digest of the image for {platform}", image.digest, entries[platform])
         yield Fact(entry, "platform", _platform(repository.config(image.document)), platform)
@@ -126,11 +126,11 @@ def _rendered(files: Files, manifest: release.Manifest, image: str) -> Facts:
     yield _heading(files, manifest.name)
     scheduler = f"registry.k8s.io/kube-scheduler:{manifest.scheduler or release.SCHEDULER}"
     expected = {image, scheduler} if manifest.install == "sidecar" else {image}
-    found: set[str] = set()
+    images: set[str] = set()
     for document in yaml.safe_load_all(files[manifest.name]):
         pod = document.get("spec", {}).get("template", {}).get("spec", {})
-        found |= {each["image"] for key in ("initContainers", "containers") for each in pod.get(key, [])}
-    yield Fact(manifest.name, "images", sorted(found), sorted(expected))
+        images |= {each["image"] for key in ("initContainers", "containers") for each in pod.get(key, [])}
+    yield Fact(manifest.name, "images", sorted(images), sorted(expected))
 
 
 def _heading(files: Files, name: str) -> Fact:
@@ -138,13 +138,13 @@ def _heading(files: Files, name: str) -> Fact:
     return Fact(name, "version in the first line", heading[1].decode() if heading else "none", __version__)
 
 
-def _chart(files: Files, named: Addresses, tag: str) -> Facts:
-    there = _unpacked(files[packages.CHART])
-    described = yaml.safe_load(there["muster/Chart.yaml"])
+def _chart(files: Files, own_addresses: Addresses, tag: str) -> Facts:
+    contents = _unpacked(files[packages.CHART])
+    described = yaml.safe_load(contents["muster/Chart.yaml"])
     for field, expected in _chart_names().items():
         yield Fact(packages.CHART, f"{field} in Chart.yaml", described[field], expected)
-    image = yaml.safe_load(there["muster/values.yaml"])["image"]
-    yield Fact(packages.CHART, "image.repository in values.yaml", image["repository"], named.image)
+    image = yaml.safe_load(contents["muster/values.yaml"])["image"]
+    yield Fact(packages.CHART, "image.repository in values.yaml", image["repository"], own_addresses.image)
     yield Fact(packages.CHART, "image.tag in values.yaml", image["tag"], tag)
 
 
@@ -152,8 +152,11 @@ def _chart_names() -> dict[str, str]:
     return {"name": "muster", "version": __version__, "appVersion": __version__}
 
 
-def _pushed_chart(files: Files, named: Addresses) -> Facts:
-    where, repository = f"{named.charts}/muster:{__version__}", Repository(f"{named.charts}/muster")
+def _pushed_chart(files: Files, own_addresses: Addresses) -> Facts:
+    where, repository = (
+        f"{own_addresses.charts}/muster:{__version__}",
+        Repository(f"{own_addresses.charts}/muster"),
+    )
     chart = repository.manifest(__version__)
     yield Fact(where, "digest as stated by the registry", chart.stated, chart.digest)
     layers = [each["digest"] for each in chart.document["layers"] if each["mediaType"] == CHART_CONTENT]
@@ -163,12 +166,12 @@ def _pushed_chart(files: Files, named: Addresses) -> Facts:
         yield Fact(where, f"{field} in its configuration", described[field], expected)
 
 
-def _krew(files: Files, named: Addresses) -> Facts:
+def _krew(files: Files, own_addresses: Addresses) -> Facts:
     spec = yaml.safe_load(files[packages.KREW])["spec"]
     yield Fact(packages.KREW, "spec.version", spec["version"], f"v{__version__}")
     for number, platform in enumerate(spec["platforms"]):
         field, expected = f"spec.platforms[{number}]", sha256(files[packages.PLUGIN])
-        yield Fact(packages.KREW, f"{field}.uri", platform["uri"], f"{named.url}/{packages.PLUGIN}")
+        yield Fact(packages.KREW, f"{field}.uri", platform["uri"], f"{own_addresses.url}/{packages.PLUGIN}")
         yield Fact(packages.KREW, f"{field}.sha256", f"sha256:{platform['sha256']}", expected)
         yield Fact(packages.KREW, f"{field}.bin", platform["bin"], SCRIPT)
 
@@ -184,33 +187,34 @@ def _wheel(files: Files) -> Facts:
         metadata = opened.read(f"{folder}/METADATA").decode()
         scripts = opened.read(f"{folder}/entry_points.txt").decode()
     for field, expected in (("Name", "kube-muster"), ("Version", __version__)):
-        found = re.findall(rf"^{field}: (.*)$", metadata, re.MULTILINE)
-        yield Fact(packages.WHEEL, f"{field} in METADATA", found, [expected])
-    there = re.findall(rf"^{SCRIPT}\b", scripts, re.MULTILINE)
-    yield Fact(packages.WHEEL, "scripts that the plugin runs", there, [SCRIPT])
+        values = re.findall(rf"^{field}: (.*)$", metadata, re.MULTILINE)
+        yield Fact(packages.WHEEL, f"{field} in METADATA", values, [expected])
+    found_scripts = re.findall(rf"^{SCRIPT}\b", scripts, re.MULTILINE)
+    yield Fact(packages.WHEEL, "scripts that the plugin runs", found_scripts, [SCRIPT])
 
 
 def _unpacked(archive: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        return {each.name: found.read() for each in opened if (found := opened.extractfile(each)) is not None}
+        return {
+            each.name: stream.read() for each in opened if (stream := opened.extractfile(each)) is not None
+        }
 
 
 def _shown(value: object) -> str:
     return json.dumps(value) if isinstance(value, list) else str(value)
 
 
-def check(folder: Path, named: Addresses, at_url: bool = False) -> int:
+def check(folder: Path, own_addresses: Addresses, at_url: bool = False) -> int:
     """Print the facts that are not as expected; return the exit code."""
     files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    every = list(facts(files, named))
+    all_facts = list(facts(files, own_addresses))
     if at_url and files.keys() >= FILES:
-        every += published(files, named)
-    wrong = [fact for fact in every if fact.found != fact.expected]
-    sys.stderr.write("".join(f"error: {fact}\n" for fact in wrong))
-    sys.stdout.write(
-        f"{len(every) - len(wrong)} of {len(every)} names, versions and digests are as expected\n"
-    )
-    return 1 if wrong else 0
+        all_facts += published(files, own_addresses)
+    unexpected = [fact for fact in all_facts if fact.found != fact.expected]
+    sys.stderr.write("".join(f"error: {fact}\n" for fact in unexpected))
+    as_expected = len(all_facts) - len(unexpected)
+    sys.stdout.write(f"{as_expected} of {len(all_facts)} names, versions and digests are as expected\n")
+    return 1 if unexpected else 0
 
 
 def main() -> int:
@@ -224,13 +228,13 @@ def main() -> int:
     parser.add_argument("--published", action="store_true", help="check the files at the URL as well")
     chosen = parser.parse_args()
     try:
-        named = addresses(chosen.registry, chosen.url)
+        own_addresses = addresses(chosen.registry, chosen.url)
         if not chosen.dist.is_dir():
             raise Unusable(f"--dist: invalid value {str(chosen.dist)!r}: must be the folder of a release")
     except Unusable as fault:
         sys.stderr.write(f"error: {fault}\n")
         return 2
-    return check(chosen.dist, named, chosen.published)
+    return check(chosen.dist, own_addresses, chosen.published)
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ def reached(report: Json, area: str) -> Reached:
 
     def share(covered: str, of: str) -> float:
         part: int = sum(summary[covered] for summary in summaries)
-        whole: int = sum(summary[of] for summary in summaries)
-        return 100.0 * part / whole
+        total: int = sum(summary[of] for summary in summaries)
+        return 100.0 * part / total
 
     return Reached(share("covered_lines", "num_statements"), share("covered_branches", "num_branches"))
 
@@ -49,8 +49,8 @@ def reached(report: Json, area: str) -> Reached:
 def below(report: Json) -> Iterator[str]:
     """Yield the areas that are below their floors."""
     for area, floor in FLOORS.items():
-        found = reached(report, area)
-        if found.lines < floor.lines or found.branches < floor.branches:
+        share = reached(report, area)
+        if share.lines < floor.lines or share.branches < floor.branches:
             yield area
 
 

@@ -40,16 +40,16 @@ SECTIONS = ("global", "install", ":env:")  # sections of pip's configuration; la
 
 def settings(listed: str) -> dict[str, str]:
     """Return the environment variables for uv with the settings that `pip config list` printed."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for section in SECTIONS:
         for key, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", listed, re.MULTILINE):
             if key in UV_NAMES:
                 separator = "," if key == "find-links" else " "
-                found[UV_NAMES[key]] = separator.join(str(ast.literal_eval(value)).split())
-    if "UV_INDEX" in found:
+                variables[UV_NAMES[key]] = separator.join(str(ast.literal_eval(value)).split())
+    if "UV_INDEX" in variables:
         # pip takes the best version of all indexes; uv would take the first index that has the package.
-        found["UV_INDEX_STRATEGY"] = "unsafe-best-match"
-    return found
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return variables
 
 
 def create(folder: Path, installer: str) -> int:
@@ -65,19 +65,19 @@ def create(folder: Path, installer: str) -> int:
 
 
 def _pip(folder: Path) -> list[str]:
-    own = folder / "bin" / "pip"
-    if own.exists():
-        return [str(own)]
+    own_pip = folder / "bin" / "pip"
+    if own_pip.exists():
+        return [str(own_pip)]
     return [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
 
 
-def install(folder: Path, wanted: str, installer: str) -> int:
+def install(folder: Path, package: str, installer: str) -> int:
     """Install; return the exit code of the last installer that tried."""
-    if installer == "uv" and _get_uv(folder) and _by_uv(folder, wanted) == 0:
+    if installer == "uv" and _get_uv(folder) and _by_uv(folder, package) == 0:
         return 0
     if installer == "uv":
         _show("uv is not available here or failed; pip installs instead, which takes longer")
-    return _by_pip(folder, wanted)
+    return _by_pip(folder, package)
 
 
 def _get_uv(folder: Path) -> bool:
@@ -87,15 +87,15 @@ def _get_uv(folder: Path) -> bool:
     return _run([*_pip(folder), *fetch]) == 0
 
 
-def _by_uv(folder: Path, wanted: str) -> int:
+def _by_uv(folder: Path, package: str) -> int:
     listed = subprocess.run([*_pip(folder), "config", "list"], capture_output=True, text=True, check=False)
-    target = ["--python", str(folder / "bin" / "python"), *CONSTRAINED, "--editable", wanted]
+    target = ["--python", str(folder / "bin" / "python"), *CONSTRAINED, "--editable", package]
     command = [str(folder / "bin" / "uv"), "pip", "install", *_quietly(), *target]
     return _run(command, {**settings(listed.stdout), **os.environ})
 
 
-def _by_pip(folder: Path, wanted: str) -> int:
-    options = [*_quietly(), "--no-compile", *CONSTRAINED, "--editable", wanted]
+def _by_pip(folder: Path, package: str) -> int:
+    options = [*_quietly(), "--no-compile", *CONSTRAINED, "--editable", package]
     return _run([*_pip(folder), "install", *options])
 
 
@@ -106,8 +106,8 @@ def _quietly() -> list[str]:
 
 def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> int:
     """Run a command. All output goes to stderr: stdout belongs to the task that make was asked for."""
-    alone = {**environment, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    return subprocess.run(command, cwd=ROOT, env=alone, stdout=sys.stderr, check=False).returncode
+    variables = {**environment, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return subprocess.run(command, cwd=ROOT, env=variables, stdout=sys.stderr, check=False).returncode
 
 
 def _show(text: str) -> None:
@@ -130,9 +130,9 @@ def main() -> int:
         allowed = "3.11 or newer (make PYTHON=python3.13 ...)"
         _show(f"error: {sys.executable} is Python {have}, allowed: {allowed}")
         return 2
-    wanted = f".[{chosen.extra}]" if chosen.extra else "."
+    package = f".[{chosen.extra}]" if chosen.extra else "."
     _show(f"Installing {'what the tests need' if chosen.extra else 'Muster'} into {chosen.folder.name} ...")
-    return create(chosen.folder, chosen.installer) or install(chosen.folder, wanted, chosen.installer)
+    return create(chosen.folder, chosen.installer) or install(chosen.folder, package, chosen.installer)
 
 
 if __name__ == "__main__":

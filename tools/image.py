@@ -38,15 +38,15 @@ def builder(among: Iterable[str] = BUILDERS) -> str:
         if not fault:
             return name
         faults[name] = fault
-    found = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
-    raise NoBuilder(f"no engine to build with ({found}), allowed: one of {', '.join(BUILDERS)} that works")
+    reasons = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+    raise NoBuilder(f"no engine to build with ({reasons}), allowed: one of {', '.join(BUILDERS)} that works")
 
 
 def base() -> str:
     """Return the base image, as the Dockerfile names it."""
-    found = re.search(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert found, "Dockerfile: no line ARG BASE="
-    return found.group(1)
+    match = re.search(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert match, "Dockerfile: no line ARG BASE="
+    return match.group(1)
 
 
 def is_fixed(image: str) -> bool:
@@ -93,12 +93,12 @@ def _silence(name: str) -> str:
 def _fault(command: list[str], longest: float) -> str:
     """Return the last line of its error output; empty if it succeeded."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=longest, check=False)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=longest, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    if done.returncode == 0:
+    if completed.returncode == 0:
         return ""
-    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return (completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"])[-1]
 
 
 def main() -> int:

@@ -36,42 +36,42 @@ def messages(kinds: Iterable[str]) -> dict[str, Json]:
     Each maps numbers to a field's form, type and name. The forms: optional, repeated, map, inline for a
     struct that is embedded, nonzero for a field that JSON leaves out when it is 0 or false.
     """
-    known = _read()
-    todo = [name for kind in kinds for name in known if name.rpartition(".")[2] == kind]
-    found: dict[str, Json] = {}
+    all_messages = _read()
+    todo = [name for kind in kinds for name in all_messages if name.rpartition(".")[2] == kind]
+    result: dict[str, Json] = {}
     while todo:
-        if (name := todo.pop()) not in found:
-            found[name] = known[name]
-            todo += [kind for _, kind, _ in known[name].values() if kind not in _SCALARS]
-    return found
+        if (name := todo.pop()) not in result:
+            result[name] = all_messages[name]
+            todo += [kind for _, kind, _ in all_messages[name].values() if kind not in _SCALARS]
+    return result
 
 
 def _read() -> dict[str, Json]:
-    known: dict[str, Json] = {}
+    all_messages: dict[str, Json] = {}
     for module, folder in _FILES:
         path = _folder_of(module) / folder
         text = (path / "generated.proto").read_text(encoding="utf-8")
         package = _PACKAGE.findall(text)[0]
         forms = _forms(path)
         for name, body in _MESSAGE.findall(text):
-            known[f"{package}.{name}"] = {
+            all_messages[f"{package}.{name}"] = {
                 number: [forms.get((name, number), form or mapped), _full(kind, package), field]
                 for form, mapped, kind, field, number in _FIELD.findall(body)
             }
-    return known
+    return all_messages
 
 
 def _forms(folder: Path) -> dict[tuple[str, str], str]:
     """Return the forms that Go tells, by struct and number."""
-    found = dict[tuple[str, str], str]()
+    forms = dict[tuple[str, str], str]()
     text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("types.go"))
     for name, body in _STRUCT.findall(text):
-        for kind, named, options, number in _MEMBER.findall(body):
-            if not named:
-                found[name, number] = "inline"
+        for kind, field_name, options, number in _MEMBER.findall(body):
+            if not field_name:
+                forms[name, number] = "inline"
             elif "omitempty" in options and kind in _ZEROS:
-                found[name, number] = "nonzero"
-    return found
+                forms[name, number] = "nonzero"
+    return forms
 
 
 def _folder_of(module: str) -> Path:

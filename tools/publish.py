@@ -36,19 +36,21 @@ def require_tag() -> None:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=release.ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Unusable(f"git {' '.join(arguments)}: {done.stderr.strip()}")
-    return done.stdout
+    completed = subprocess.run(
+        ["git", *arguments], cwd=release.ROOT, capture_output=True, text=True, check=False
+    )
+    if completed.returncode != 0:
+        raise Unusable(f"git {' '.join(arguments)}: {completed.stderr.strip()}")
+    return completed.stdout
 
 
-def require_new(named: Addresses) -> None:
+def require_new(own_addresses: Addresses) -> None:
     """Raise an error for a published version, since users have its digests.
 
     Raises:
         Unusable: The registry has the chart, which is pushed last.
     """
-    chart = f"{named.charts}/muster"
+    chart = f"{own_addresses.charts}/muster"
     try:
         Repository(chart).manifest(__version__)
     except NoAnswer:
@@ -56,34 +58,34 @@ def require_new(named: Addresses) -> None:
     raise Unusable(f"--registry: {chart}:{__version__} is published; raise the version, or delete it there")
 
 
-def publish(named: Addresses, folder: Path, engine: str, base: str, kubectl: str, helm: str) -> int:
+def publish(own_addresses: Addresses, folder: Path, engine: str, base: str, kubectl: str, helm: str) -> int:
     """Publish image and chart, with the files in the folder; return the exit code of the check.
 
     Raises:
         Failed: A step failed.
         Unusable: A file cannot be made.
     """
-    tag = f"{named.image}:{__version__}"
+    tag = f"{own_addresses.image}:{__version__}"
     if image.build(engine, tag, base, push=True, platforms=",".join(check_release.PLATFORMS)):
         raise Failed(f"{engine} did not build and push {tag}")
     try:
-        digest = Repository(named.image).manifest(__version__).digest
+        digest = Repository(own_addresses.image).manifest(__version__).digest
     except NoAnswer as fault:
         raise Failed(f"{tag} is pushed, but anonymous users cannot read it: {fault}") from None
-    ours = release.Image(named.image, __version__, digest)
-    release.write(folder, release.contents(ours, kubectl, named.url))
-    command = [helm, "push", str(folder / packages.CHART), f"oci://{named.charts}"]
-    if is_loopback(named.registry.partition("/")[0]):
+    ours = release.Image(own_addresses.image, __version__, digest)
+    release.write(folder, release.contents(ours, kubectl, own_addresses.url))
+    command = [helm, "push", str(folder / packages.CHART), f"oci://{own_addresses.charts}"]
+    if is_loopback(own_addresses.registry.partition("/")[0]):
         command.append("--plain-http")
     if subprocess.run(command, check=False).returncode:
         raise Failed(" ".join(command))
-    return check_release.check(folder, named)
+    return check_release.check(folder, own_addresses)
 
 
 def main() -> int:
     chosen = _arguments()
     try:
-        named = addresses(chosen.registry, chosen.url)
+        own_addresses = addresses(chosen.registry, chosen.url)
         if not image.is_fixed(chosen.base):
             raise Unusable(f"--base: invalid value {chosen.base!r}: must have a digest, NAME@sha256:...")
         if chosen.out.exists() and not (chosen.out.is_dir() and not any(chosen.out.iterdir())):
@@ -92,8 +94,8 @@ def main() -> int:
         release.require("helm", chosen.helm, "it pushes the chart")
         engine = image.builder([chosen.builder] if chosen.builder else image.BUILDERS)
         require_tag()
-        require_new(named)
-        return publish(named, chosen.out, engine, chosen.base, chosen.kubectl, chosen.helm)
+        require_new(own_addresses)
+        return publish(own_addresses, chosen.out, engine, chosen.base, chosen.kubectl, chosen.helm)
     except (Unusable, image.NoBuilder) as fault:
         sys.stderr.write(f"error: {fault}\n")
         return 2

@@ -51,8 +51,8 @@ def _entry(setting: Setting) -> str:
     comment = textwrap.fill(text, 148, initial_indent="# ", subsequent_indent="# ")
     if setting.unset:
         return f"{comment}\n# {setting.key}: {setting.unset}\n"
-    written = setting.written(setting.default)
-    value = written if isinstance(written, str) else f"[{', '.join(written)}]"
+    default = setting.written(setting.default)
+    value = default if isinstance(default, str) else f"[{', '.join(default)}]"
     return f"{comment}\n{setting.key}: {value}\n"
 
 

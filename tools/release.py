@@ -71,17 +71,17 @@ def image(text: str) -> Image:
     Raises:
         Unusable: It has neither.
     """
-    found = re.fullmatch(IMAGE, text, re.ASCII)
-    if not found or not (found[2] or found[3]) or len(found[1]) > _LONGEST_NAME:
+    match = re.fullmatch(IMAGE, text, re.ASCII)
+    if not match or not (match[2] or match[3]) or len(match[1]) > _LONGEST_NAME:
         allowed = "NAME:TAG or NAME@sha256:..., with a NAME in lower case"
         raise Unusable(f"--image: invalid value {text!r:.300}: must be {allowed}")
-    return Image(found[1], found[2] or "", found[3] or "")
+    return Image(match[1], match[2] or "", match[3] or "")
 
 
-def overlay(manifest: Manifest, ours: Image, up: str) -> str:
+def overlay(manifest: Manifest, image: Image, up: str) -> str:
     """Return a kustomization.yaml. `up`: the path from its folder to the repository."""
-    named = {"newTag": ours.tag} if not ours.digest else {"digest": ours.digest}
-    images = [{"name": "kube-muster", "newName": ours.name, **named}]
+    version = {"newTag": image.tag} if not image.digest else {"digest": image.digest}
+    images = [{"name": "kube-muster", "newName": image.name, **version}]
     if manifest.scheduler:
         images.append({"name": "registry.k8s.io/kube-scheduler", "newTag": manifest.scheduler})
     document = {
@@ -94,22 +94,22 @@ def overlay(manifest: Manifest, ours: Image, up: str) -> str:
     return json.dumps(document)
 
 
-def render(manifest: Manifest, ours: Image, kubectl: str) -> str:
+def render(manifest: Manifest, image: Image, kubectl: str) -> str:
     """Return the text of the file.
 
     Raises:
         Unusable: kustomize fails.
     """
-    with tempfile.TemporaryDirectory() as made:
-        up = os.path.relpath(ROOT, Path(made).resolve())  # kustomize takes no absolute paths
-        (Path(made) / "kustomization.yaml").write_text(overlay(manifest, ours, up))
-        command = [kubectl, "kustomize", made]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Unusable(f"{' '.join(command)}: {done.stderr.strip()}")
-    if f"image: {ours.name}" not in done.stdout:
+    with tempfile.TemporaryDirectory() as folder:
+        up = os.path.relpath(ROOT, Path(folder).resolve())  # kustomize takes no absolute paths
+        (Path(folder) / "kustomization.yaml").write_text(overlay(manifest, image, up))
+        command = [kubectl, "kustomize", folder]
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode != 0:
+        raise Unusable(f"{' '.join(command)}: {completed.stderr.strip()}")
+    if f"image: {image.name}" not in completed.stdout:
         raise Unusable(f"--kubectl: invalid value {kubectl!r}: must be a kubectl: it prints no such image")
-    return f"{_heading(manifest)}{done.stdout}"
+    return f"{_heading(manifest)}{completed.stdout}"
 
 
 def _heading(manifest: Manifest) -> str:
@@ -127,7 +127,7 @@ def rights(folders: tuple[str, ...]) -> str:
     return heading + "---\n".join(texts)
 
 
-def contents(ours: Image, kubectl: str, url: str = "") -> dict[str, bytes]:
+def contents(image: Image, kubectl: str, url: str = "") -> dict[str, bytes]:
     """Return the contents of all files, by name.
 
     `url`: the folder in which they will be published; without one, there are no plugin and Python package.
@@ -135,10 +135,10 @@ def contents(ours: Image, kubectl: str, url: str = "") -> dict[str, bytes]:
     Raises:
         Unusable: A file cannot be made.
     """
-    rendered = {each.name: render(each, ours, kubectl) for each in MANIFESTS}
+    rendered = {each.name: render(each, image, kubectl) for each in MANIFESTS}
     rendered |= {name: rights(folders) for name, folders in JOBS.items()}
     files = {name: text.encode() for name, text in rendered.items()}
-    files[packages.CHART] = packages.chart(*ours)
+    files[packages.CHART] = packages.chart(*image)
     if url:
         files |= packages.plugin(url)
         files[packages.WHEEL] = wheel()
@@ -155,15 +155,15 @@ def wheel() -> bytes:
     uv = shutil.which("uv", path=os.pathsep.join(places))
     if uv is None:
         raise Unusable("--url: needs uv for the Python package, which is not found; make release brings it")
-    with tempfile.TemporaryDirectory() as made:
-        settings = Path(made) / "setup.cfg"
-        settings.write_text(f"[build]\nbuild_base = {made}/build\n")  # without modules of earlier builds
-        command = [uv, "build", "--quiet", "--wheel", f"--out-dir={made}", str(ROOT)]
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Path(folder) / "setup.cfg"
+        settings.write_text(f"[build]\nbuild_base = {folder}/build\n")  # without modules of earlier builds
+        command = [uv, "build", "--quiet", "--wheel", f"--out-dir={folder}", str(ROOT)]
         environment = {**os.environ, "DIST_EXTRA_CONFIG": str(settings)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise Unusable(f"{' '.join(command)}: {done.stderr.strip()}")
-        return (Path(made) / packages.WHEEL).read_bytes()
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if completed.returncode != 0:
+            raise Unusable(f"{' '.join(command)}: {completed.stderr.strip()}")
+        return (Path(folder) / packages.WHEEL).read_bytes()
 
 
 def checksums(files: Mapping[str, bytes]) -> bytes:
@@ -207,17 +207,17 @@ def main() -> int:
     )
     chosen = parser.parse_args()
     try:
-        ours = image(chosen.image)
+        own_image = image(chosen.image)
         if chosen.url:
             host("--url", chosen.url, URL)
         if chosen.out.exists() and not chosen.out.is_dir():
             raise Unusable(f"--out: invalid value {str(chosen.out)!r}: must be a folder")
         require("kubectl", chosen.kubectl, "kustomize is part of it")
-        written = write(chosen.out, contents(ours, chosen.kubectl, chosen.url))
+        paths = write(chosen.out, contents(own_image, chosen.kubectl, chosen.url))
     except Unusable as fault:
         sys.stderr.write(f"error: {fault}\n")
         return 2
-    sys.stdout.write("".join(f"{path}\n" for path in written))
+    sys.stdout.write("".join(f"{path}\n" for path in paths))
     return 0
 
 

@@ -24,19 +24,21 @@ _SENT = ("Binding", "Eviction", "DeleteOptions", "Unknown")  # to pods, with del
 
 def published(api: Client) -> str:
     """Return the schemas of the kinds that the embedded server serves, and of all that these refer to."""
-    ours = [*_own_kinds(), SCALE]
-    known: Json = {}
+    kinds_ = [*_own_kinds(), SCALE]
+    all_schemas: Json = {}
     for root in sorted({kind.root.strip("/") for kind in _own_kinds()}):
-        known |= api.request("GET", f"/openapi/v3/{root}")["components"]["schemas"]
-    wanted = {(kind.group, kind.name) for kind in ours}
-    todo = [name for name, schema in known.items() if _names(schema) & wanted and "List" not in name]
-    found: Json = {}
+        all_schemas |= api.request("GET", f"/openapi/v3/{root}")["components"]["schemas"]
+    kind_names = {(kind.group, kind.name) for kind in kinds_}
+    todo = [
+        name for name, schema in all_schemas.items() if _names(schema) & kind_names and "List" not in name
+    ]
+    schemas: Json = {}
     while todo:
         name = todo.pop()
-        if name not in found:
-            found[name] = known[name]
-            todo += referred(known[name])
-    return _lines(found)
+        if name not in schemas:
+            schemas[name] = all_schemas[name]
+            todo += referred(all_schemas[name])
+    return _lines(schemas)
 
 
 def sent() -> str:
@@ -49,8 +51,8 @@ def _own_kinds() -> list[ResourceKind]:
     return [kind for kind in SERVED if not kind.custom]
 
 
-def _lines(found: Json) -> str:
-    lines = (f"{json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found))
+def _lines(schemas: Json) -> str:
+    lines = (f"{json.dumps(name)}: {json.dumps(schemas[name])}" for name in sorted(schemas))
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -62,12 +64,12 @@ def _names(schema: Json) -> set[tuple[str, str]]:
 
 def main(arguments: list[str]) -> int:
     with ControlPlane() as cluster:
-        wanted = {KUBERNETES: published(cluster.admin), MESSAGES: sent()}
+        generated = {KUBERNETES: published(cluster.admin), MESSAGES: sent()}
     if "--check" in arguments:
-        same = all(path.read_text(encoding="utf-8") == text for path, text in wanted.items())
+        same = all(path.read_text(encoding="utf-8") == text for path, text in generated.items())
         print("the schemas are those of the API server" if same else "they differ: python -m tools.schemas")  # noqa: T201
         return 0 if same else 1
-    for path, text in wanted.items():
+    for path, text in generated.items():
         path.write_text(text, encoding="utf-8")
     return 0
 

@@ -105,17 +105,17 @@ def _last(node: ast.stmt) -> int:
 
 def modules(root: Path = ROOT) -> dict[str, Module]:
     """Return all modules below a folder, by name."""
-    found: dict[str, Module] = {}
+    by_name: dict[str, Module] = {}
     for path in sorted((root / CODE).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = Module(name, path)
-    return found
+        by_name[name] = Module(name, path)
+    return by_name
 
 
-def arrows(known: Mapping[str, Module]) -> set[Arrow]:
+def arrows(modules_: Mapping[str, Module]) -> set[Arrow]:
     """Return the imports between these modules. Packages are left out: they only hand on their modules."""
-    inner = {name: module for name, module in known.items() if not module.is_package}
+    inner = {name: module for name, module in modules_.items() if not module.is_package}
     return {
         (name, target)
         for name, module in inner.items()
@@ -128,20 +128,20 @@ def folder_arrows(pairs: set[Arrow]) -> set[Arrow]:
     """Return the imports between folders of the domain."""
     prefix = f"{DOMAIN}."
     folders = {
-        (one.removeprefix(prefix).split(".")[0], other.removeprefix(prefix).split(".")[0])
-        for one, other in pairs
-        if one.startswith(prefix) and other.startswith(prefix)
+        (first.removeprefix(prefix).split(".")[0], second.removeprefix(prefix).split(".")[0])
+        for first, second in pairs
+        if first.startswith(prefix) and second.startswith(prefix)
     }
-    return {(one, other) for one, other in folders if one != other}
+    return {(first, second) for first, second in folders if first != second}
 
 
-def only_siblings(pairs: set[Arrow], known: Mapping[str, Module]) -> list[str]:
+def only_siblings(pairs: set[Arrow], modules_: Mapping[str, Module]) -> list[str]:
     """Return the modules that only one module imports, of the same package."""
     importers = Counter(target for _, target in pairs)
     return sorted(
         target
         for name, target in pairs
-        if importers[target] == 1 and known[name].package == known[target].package
+        if importers[target] == 1 and modules_[name].package == modules_[target].package
     )
 
 
@@ -156,15 +156,15 @@ class Reach:
 def watch(work: Callable[[], Any]) -> Reach:
     inside = f"{ROOT / CODE}/"
     files: set[str] = set()
-    known: dict[CodeType, bool] = {}
+    is_inside: dict[CodeType, bool] = {}
     depth = deepest = 0
 
     def record(frame: FrameType, event: str, _: object) -> None:
         nonlocal depth, deepest
-        ours = known.get(frame.f_code)
-        if ours is None:
-            ours = known[frame.f_code] = frame.f_code.co_filename.startswith(inside)
-        if not ours:
+        is_own_code = is_inside.get(frame.f_code)
+        if is_own_code is None:
+            is_own_code = is_inside[frame.f_code] = frame.f_code.co_filename.startswith(inside)
+        if not is_own_code:
             return
         if event == "call":
             files.add(frame.f_code.co_filename)
@@ -193,36 +193,36 @@ def reach_of_decide() -> Reach:
 
 @dataclass(frozen=True)
 class Figure:
-    """Figure with its goal, `least` to `most`."""
+    """Figure with its goal, `minimum` to `maximum`."""
 
     what: str
-    now: float
-    most: float
-    least: float = 0.0
+    value: float
+    maximum: float
+    minimum: float = 0.0
     form: str = ",.0f"
 
     @property
     def is_met(self) -> bool:
-        return self.least <= self.now <= self.most
+        return self.minimum <= self.value <= self.maximum
 
     @property
     def goal(self) -> str:
-        most = format(self.most, self.form)
-        return f"{self.least:{self.form}}-{most}" if self.least else f"<= {most}"
+        maximum = format(self.maximum, self.form)
+        return f"{self.minimum:{self.form}}-{maximum}" if self.minimum else f"<= {maximum}"
 
 
-def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
+def figures(modules_: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     """Yield each figure with its goal.
 
     The limits on lines are never raised: a feature that needs more first makes others unnecessary.
     """
-    plain = [module for module in known.values() if not module.is_package]
-    domain = {name for name in known if name.startswith(f"{DOMAIN}.")}
-    pairs = arrows(known)
+    plain = [module for module in modules_.values() if not module.is_package]
+    domain = {name for name in modules_ if name.startswith(f"{DOMAIN}.")}
+    pairs = arrows(modules_)
     lines = [module.code_lines for module in plain]
-    functions = sorted(length for module in known.values() for length in module.functions)
-    total = sum(module.lines for module in known.values())
-    code = {name: module.code_lines for name, module in known.items()}
+    functions = sorted(length for module in modules_.values() for length in module.functions)
+    total = sum(module.lines for module in modules_.values())
+    code = {name: module.code_lines for name, module in modules_.items()}
     tools = sum(lines for name, lines in code.items() if name.startswith(TOOLS))
     # Raised from 300: devices of DRA, their selectors and requests; topologies, their requests and domains;
     # composites of PodGroups.
@@ -230,15 +230,15 @@ def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     yield Figure("  median lines, no docstrings", statistics.median(lines), 220, 130)
     yield Figure(f"  below {SMALL} lines", _share(lines, lambda length: length < SMALL), 0.08, form=".1%")
     # Raised from 100: composites of PodGroups.
-    yield Figure("domain: modules", sum(not known[name].is_package for name in domain), 101)
+    yield Figure("domain: modules", sum(not modules_[name].is_package for name in domain), 101)
     yield Figure("  folders", len({name.split(".")[2] for name in domain}), 8)
     yield Figure("  arrows between folders", len(folder_arrows(pairs)), MOST_ARROWS)
     yield Figure("functions: p90 lines", functions[len(functions) * 9 // 10], 30, 14)
     yield Figure(f"  over {LONG} lines", _share(functions, lambda length: length > LONG), 0.03, form=".1%")
-    yield Figure("modules with one importer, a sibling", len(only_siblings(pairs, known)), 40)
+    yield Figure("modules with one importer, a sibling", len(only_siblings(pairs, modules_)), 40)
     yield Figure("decide(), one gang of 3, cold: files", reach.files, MOST_FILES)
     yield Figure("  depth", reach.depth, DEEPEST)
-    imports = sum(module.import_lines for module in known.values())
+    imports = sum(module.import_lines for module in modules_.values())
     yield Figure("import lines", imports / total, 0.07, form=".1%")
     # Raised from 48,950: topologies, HyperNodes, slices, rank order, pod sets, restarts; devices: claims of
     # starts, what requests select, and logical resources; sub-groups that start whole, with their minimum;
@@ -256,13 +256,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.shape", description="The shape of the code.")
     parser.add_argument("--arrows", action="store_true", help="list the arrows between the domain's folders")
     chosen = parser.parse_args()
-    known = modules()
-    for figure in figures(known, reach_of_decide()):
-        now = format(figure.now, figure.form)
+    all_modules = modules()
+    for figure in figures(all_modules, reach_of_decide()):
+        value = format(figure.value, figure.form)
         missed = "" if figure.is_met else "   missed"
-        sys.stdout.write(f"{figure.what:<38}{now:>8}   {figure.goal}{missed}\n")
+        sys.stdout.write(f"{figure.what:<38}{value:>8}   {figure.goal}{missed}\n")
     if chosen.arrows:
-        sys.stdout.writelines(f"{one} -> {other}\n" for one, other in sorted(folder_arrows(arrows(known))))
+        sys.stdout.writelines(
+            f"{first} -> {second}\n" for first, second in sorted(folder_arrows(arrows(all_modules)))
+        )
 
 
 if __name__ == "__main__":

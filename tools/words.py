@@ -61,7 +61,6 @@ ALLOWED = {
     "_eviction_unit_of": "own term",
     "EvictionUnitsOfRow": "own term",
     "in_units": "units of quantities",
-    "two_units": "units of time",
     "_UNITS": "units of time and memory",
     "units": "units of quantities",
     "MarkedYAMLError": "class of PyYAML",
@@ -116,8 +115,8 @@ def _docstrings(folders: Sequence[str]) -> Iterator[Place]:
 
 def _pages() -> Iterator[Path]:
     for name in PAGES:
-        found = ROOT / name
-        yield from sorted(found.rglob("*.md")) if found.is_dir() else [found]
+        path = ROOT / name
+        yield from sorted(path.rglob("*.md")) if path.is_dir() else [path]
 
 
 def _sentences() -> Iterator[Place]:
@@ -164,7 +163,7 @@ def _figures_of_tests() -> list[Figure]:
     lines = list(_test_lines())
     literary = [each for each in lines if _LITERARY.search(each.text.replace("_", " "))]
     openings = [each for each in lines if each.text[:3] == '"""' and opens_without_noun(each.text[3:])]
-    names = [each for each in lines if (found := _DEFINED.match(each.text)) and is_private(found[1])]
+    names = [each for each in lines if (match := _DEFINED.match(each.text)) and is_private(match[1])]
     return [
         Figure("lines of tests with a literary word", 33, literary, 0),
         Figure("docstrings of tests that open without their noun", 1, openings, 0),
@@ -208,10 +207,10 @@ def main() -> None:
     parser.add_argument(
         "--list", metavar="FIGURE", help="print the places of the figures whose name has this"
     )
-    wanted = parser.parse_args().list
+    requested = parser.parse_args().list
     out: Callable[[str], object] = sys.stdout.write
     for figure in figures():
-        if wanted and wanted in figure.name:
+        if requested and requested in figure.name:
             for place in figure.places:
                 out(f"{place.where}: {place.text.partition(chr(10))[0]}\n")
         state = "" if figure.is_met else "   missed"

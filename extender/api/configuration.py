@@ -13,13 +13,13 @@ import msgspec
 from extender.api import setting_kinds as allowed
 from extender.api.objects.cluster import QuotaKind
 from extender.api.setting_kinds import Address, Kind, LogicalResource, ObjectName
-from extender.api.units import as_duration, texts
+from extender.api.units import as_duration, texts_by_name
 from extender.api.workloads.further import FurtherKind
 
 API_VERSION = "config.kube-muster.io/v1alpha1"
 KIND = "MusterConfiguration"
 
-_MEANINGS = texts("""
+_MEANINGS = texts_by_name("""
 kubeconfig: The kubeconfig file for the API server.
 context: The context of the kubeconfig file.
 listen: The address for the scheduler's calls: filter, prioritize, bind, preempt.
@@ -215,12 +215,12 @@ def contradictions(configuration: Configuration) -> Iterator[str]:
     if dashboard := configuration.dashboard_listen:
         listening["--dashboard-listen"] = dashboard
         if not dashboard.on_loopback and not configuration.dashboard_tls_folder:
-            needed = f"a folder with tls.crt and tls.key, since {dashboard} is not on loopback"
-            yield f"--dashboard-tls-folder: required value: {needed}: eavesdroppers could read tokens"
+            required = f"a folder with tls.crt and tls.key, since {dashboard} is not on loopback"
+            yield f"--dashboard-tls-folder: required value: {required}: eavesdroppers could read tokens"
     ports = [address.port for address in listening.values() if address.port]
     if len(set(ports)) < len(ports):
-        given = ", ".join(map(str, listening.values()))
-        yield f"{', '.join(listening)}: invalid value {given}: must be different ports"
+        addresses = ", ".join(map(str, listening.values()))
+        yield f"{', '.join(listening)}: invalid value {addresses}: must be different ports"
     logical = [name for name, _ in configuration.logical_resources]
     parts = {part.resource for _, parts in configuration.logical_resources for part in parts}
     for name in sorted({name for name in logical if name in parts or logical.count(name) > 1}):

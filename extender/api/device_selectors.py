@@ -12,7 +12,7 @@ from typing import Any
 import cel
 
 from extender.api.objects.devices import Device, DeviceAttribute
-from extender.api.units import at_most
+from extender.api.units import rounded_down
 
 _DOMAIN = re.compile(r"""\b(?:attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
 _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
@@ -29,16 +29,17 @@ Facts = tuple[str, Pairs, Pairs]  # driver, attributes, capacities
 
 
 def selects(expression: str, driver: str, device: Device) -> bool:
-    """Return whether a selector admits a device. Devices that differ in nothing it names share a result."""
+    """Return whether a selector admits a device. Devices with equal values of its fields share a result."""
     return _result(expression, facts_of(expression, driver, device))
 
 
 def facts_of(expressions: str, driver: str, device: Device) -> Facts:
-    """Return all of a device that selectors, in one text, may depend on."""
+    """Return the facts of a device that these selectors, joined to one text, may depend on."""
     attributes, capacity = device.attributes or {}, device.capacity or {}
-    named = _named_in(expressions, tuple(attributes)), _named_in(expressions, tuple(capacity))
-    values = tuple([(name, _value(attributes[name])) for name in named[0]])
-    return driver, values, tuple([(name, capacity[name].value) for name in named[1]])
+    attribute_names = _named_in(expressions, tuple(attributes))
+    values = tuple([(name, _value(attributes[name])) for name in attribute_names])
+    capacity_names = _named_in(expressions, tuple(capacity))
+    return driver, values, tuple([(name, capacity[name].value) for name in capacity_names])
 
 
 def _value(attribute: DeviceAttribute) -> tuple[str, Any]:
@@ -64,22 +65,22 @@ def _result(expression: str, facts: Facts) -> bool:
         program, context = _program(expression), cel.Context(functions=dict(_FUNCTIONS))
         context.add_variable("device", _variable(_DOMAIN.findall(expression), *facts))
         return program.execute(context) is not False
-    except Exception:  # of the expression, a value, or the library: all leave the device to the scheduler
+    except Exception:  # of the expression, a value, or the library: the scheduler decides on the device
         return True
 
 
 def cost_of(expression: str) -> int:
-    """Return how many characters and steps an evaluation takes at most, with loops over attributes."""
+    """Return the most characters and steps that an evaluation takes, with loops over attributes."""
     return len(expression) + _steps(expression, _ATTRIBUTES)
 
 
-def _steps(expression: str, least: int = 0) -> int:
-    """Return how many steps loops take if all are inside each other, over lists in the expression.
+def _steps(expression: str, minimum: int = 0) -> int:
+    """Return the most steps that the loops of an expression take: all nested, over its longest list.
 
-    `least`: the least length of a list.
+    `minimum`: the least length of a list.
     """
     loops = len(_LOOPS.findall(expression))
-    longest = max(expression.count(",") // loops, least) if loops else 0
+    longest = max(expression.count(",") // loops, minimum) if loops else 0
     return int(longest**loops) if loops else 0
 
 
@@ -98,11 +99,11 @@ def _program(expression: str) -> cel.Program:
 
 
 def _by_domain(driver: str, values: Mapping[str, Any], domains: list[str]) -> Domains:
-    found: Domains = {driver: {}, **{domain: {} for domain in domains}}
+    by_domain: Domains = {driver: {}, **{domain: {} for domain in domains}}
     for name, value in values.items():
         domain, _, identifier = name.rpartition("/")
-        found.setdefault(domain or driver, {})[identifier] = value
-    return found
+        by_domain.setdefault(domain or driver, {})[identifier] = value
+    return by_domain
 
 
 def _typed(form: str, value: Any) -> Any:
@@ -110,7 +111,7 @@ def _typed(form: str, value: Any) -> Any:
 
 
 def _quantity(text: Any) -> dict[str, Any]:
-    return {"quantity": at_most(text, _MILLI)}
+    return {"quantity": rounded_down(text, _MILLI)}
 
 
 def _semver(text: str) -> dict[str, Any]:

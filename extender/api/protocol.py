@@ -122,10 +122,10 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         with suppress(msgspec.ValidationError):
             return msgspec.json.decode(body, type=kind)
-        # Its top-level keys as Go spells them, and without those that Go does not know.
+        # The top-level keys become those of Go; keys that Go does not know are left out.
         spelling = {name.lower(): name for name in kind.__struct_encode_fields__}
-        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        known = {spelling[key.lower()]: value for key, value in given.items() if key.lower() in spelling}
+        values = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        known = {spelling[key.lower()]: value for key, value in values.items() if key.lower() in spelling}
         return msgspec.json.decode(msgspec.json.encode(known), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise MalformedRequest(str(fault)) from fault

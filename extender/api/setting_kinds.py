@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from extender.api.units import as_duration, as_seconds, at_most
+from extender.api.units import as_duration, as_seconds, rounded_down
 
 
 class Address(NamedTuple):
@@ -87,10 +87,10 @@ def _matching(pattern: str) -> Callable[[str], str]:
     return passing(lambda text: re.fullmatch(pattern, text) is not None)
 
 
-def within(read: Callable[[str], Any], least: str, most: str) -> Callable[[str], Any]:
+def within(read: Callable[[str], Any], minimum: str, maximum: str) -> Callable[[str], Any]:
     def read_within(text: str) -> Any:
         value = read(text)
-        if not read(least) <= value <= read(most):
+        if not read(minimum) <= value <= read(maximum):
             raise ValueError(text)
         return value
 
@@ -117,7 +117,7 @@ def _loopback_or_off(text: str) -> Address | None:
 
 
 def _host(text: str) -> str:
-    """Return an IPv6 address as certificates have it; one with a zone is no name in a certificate."""
+    """Return a host name, or an IPv6 address as certificates write it; certificates allow no zone."""
     return str(ipaddress.IPv6Address(text)) if ":" in text and "%" not in text else _matching(_NAME)(text)
 
 
@@ -131,7 +131,7 @@ def _logical_resource(text: str) -> LogicalResource:
     for part in formula.split("+"):
         amount, _, resource = part.partition("*")
         parts.append(LogicalPart(amount, _matching(_RESOURCE)(resource)))
-        if not (parts[-1].capacity and resource.startswith("deviceclass/")) and at_most(amount) <= 0:
+        if not (parts[-1].capacity and resource.startswith("deviceclass/")) and rounded_down(amount) <= 0:
             raise ValueError(text)
     return LogicalResource(_matching(_RESOURCE)(name), tuple(parts))
 
@@ -140,21 +140,21 @@ def one_of(*values: str) -> Kind:
     return Kind(" or ".join(values), _matching("|".join(values)))
 
 
-def count(least: int, most: int) -> Kind:
+def count(minimum: int, maximum: int) -> Kind:
     number = _matching("[0-9]{1,9}")
-    read = within(lambda text: int(number(text)), str(least), str(most))
-    return Kind(f"a whole number from {least} to {most}", read)
+    read = within(lambda text: int(number(text)), str(minimum), str(maximum))
+    return Kind(f"a whole number from {minimum} to {maximum}", read)
 
 
-def duration(least: str, most: str) -> Kind:
-    allowed = f"a duration from {least} to {most}, such as 500ms, 2s or 1m30s"
-    return Kind(allowed, within(as_seconds, least, most), as_duration)
+def duration(minimum: str, maximum: str) -> Kind:
+    allowed = f"a duration from {minimum} to {maximum}, such as 500ms, 2s or 1m30s"
+    return Kind(allowed, within(as_seconds, minimum, maximum), as_duration)
 
 
-def factor(most: int) -> Kind:
+def factor(maximum: int) -> Kind:
     number = _matching(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-    read = within(lambda text: float(number(text)), "1", str(most))
-    return Kind(f"a number from 1 to {most}, such as 1.5", read, "{:g}".format)
+    read = within(lambda text: float(number(text)), "1", str(maximum))
+    return Kind(f"a number from 1 to {maximum}, such as 1.5", read, "{:g}".format)
 
 
 def fraction() -> Kind:
@@ -173,8 +173,8 @@ def some_of(*values: str) -> Kind:
             raise ValueError(text)
         return frozenset(parts)
 
-    def write(given: frozenset[str]) -> str:
-        return ",".join(value for value in values if value in given) or "off"
+    def write(chosen: frozenset[str]) -> str:
+        return ",".join(value for value in values if value in chosen) or "off"
 
     return Kind(f"off, or one or more of {', '.join(values)}, separated by commas", read, write)
 

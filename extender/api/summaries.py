@@ -44,10 +44,10 @@ def share_summaries(
     deserved: Amounts,
     guarantee: Amounts = _NONE,
     ceiling: Amounts = _NONE,
-    given: Amounts = _NONE,
+    specified: Amounts = _NONE,
 ) -> Iterator[ShareSummary]:
-    """Yield the share in each resource. `given`: what the queue deserves by its spec."""
-    for name in sorted({*allocated, *deserved, *guarantee, *ceiling, *given}):
+    """Yield the share in each resource. `specified`: the amounts that the queue deserves by its spec."""
+    for name in sorted({*allocated, *deserved, *guarantee, *ceiling, *specified}):
         held, own, guaranteed = allocated.get(name, 0.0), deserved.get(name, 0.0), guarantee.get(name, 0.0)
         yield ShareSummary(
             resource=name,
@@ -57,7 +57,7 @@ def share_summaries(
             guarantee=guaranteed,
             ceiling=ceiling.get(name),
             borrowed=max(held - own, 0.0),
-            lent=max(max(given.get(name, 0.0), guaranteed) - max(own, held), 0.0),
+            lent=max(max(specified.get(name, 0.0), guaranteed) - max(own, held), 0.0),
         )
 
 
@@ -322,15 +322,15 @@ def capacity_summaries(
     """Return the joint capacity of nodes by resource, devices first, with the requests of pending groups."""
     sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)
     for node in nodes:
-        left = node.left if node.reserved_for else _NONE
-        columns = (node.allocatable, node.used, node.claimed, left)
+        remaining = node.left if node.reserved_for else _NONE
+        columns = (node.allocatable, node.used, node.claimed, remaining)
         for resource in node.allocatable:
             row = sums[resource]
-            for at, amounts in enumerate(columns):
-                row[at] += amounts.get(resource, 0.0)
+            for column, amounts in enumerate(columns):
+                row[column] += amounts.get(resource, 0.0)
     for group in groups:
-        for resource, asked in group.asks.items() if group.wait else ():
-            sums[resource][-1] += asked
+        for resource, requested in group.asks.items() if group.wait else ():
+            sums[resource][-1] += requested
     return [
         CapacitySummary(resource, *sums[resource])
         for resource in sorted(sums, key=resource_order)
@@ -353,14 +353,14 @@ class DomainSummary(Summary, frozen=True):
 
 def domain_summaries(levels: Sequence[str], nodes: Iterable[NodeSummary]) -> list[DomainSummary]:
     """Return the domains of a topology, each before those inside it."""
-    found: defaultdict[tuple[str, ...], list[NodeSummary]] = defaultdict(list)
+    nodes_of: defaultdict[tuple[str, ...], list[NodeSummary]] = defaultdict(list)
     for node in nodes:
         path: tuple[str, ...] = ()
         for name in takewhile(bool, (node.domains.get(level, "") for level in levels)):
             path = (*path, name)
-            found[path].append(node)
-    paths = sorted(found, key=lambda path: [_natural_key(name) for name in path])
-    return [DomainSummary(path, len(found[path]), capacity_summaries(found[path])) for path in paths]
+            nodes_of[path].append(node)
+    paths = sorted(nodes_of, key=lambda path: [_natural_key(name) for name in path])
+    return [DomainSummary(path, len(nodes_of[path]), capacity_summaries(nodes_of[path])) for path in paths]
 
 
 def _natural_key(name: str) -> str:

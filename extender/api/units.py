@@ -32,13 +32,13 @@ class BadQuantity(ValueError):
     """Error: the API server would not accept a text as a quantity."""
 
 
-def at_least(quantity: Quantity, scale: int = 1) -> int:
+def rounded_up(quantity: Quantity, scale: int = 1) -> int:
     """Return `quantity` in units of 1/`scale`, rounded up: for requests. Raises BadQuantity."""
     value = _parse(quantity) * scale
     return _capped(-(-value.numerator // value.denominator))
 
 
-def at_most(quantity: Quantity, scale: int = 1) -> int:
+def rounded_down(quantity: Quantity, scale: int = 1) -> int:
     """Return `quantity` in units of 1/`scale`, rounded down: for capacities. Raises BadQuantity."""
     value = _parse(quantity) * scale
     return _capped(value.numerator // value.denominator)
@@ -79,8 +79,8 @@ _RESOURCES = {
 
 def intended_name(resource: str) -> str:
     """Return a sentence with the intended name for a known wrong resource name; empty for other names."""
-    meant = _RESOURCES.get(resource.lower())
-    return f"no node has a resource {resource}; did you mean {meant}?" if meant else ""
+    intended = _RESOURCES.get(resource.lower())
+    return f"no node has a resource {resource}; did you mean {intended}?" if intended else ""
 
 
 def _capped(value: int) -> int:
@@ -144,12 +144,12 @@ def as_time(text: str, now: float) -> float:
 INSTANTS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
 
 
-def rounded(seconds: int) -> str:
+def human_duration(seconds: int) -> str:
     """Return a duration as kubectl prints it: two units while the first is small, then one."""
-    for below, unit, letter, second, second_letter in _STEPS:
-        if seconds < below:
-            rest = seconds % unit // second if second else 0
-            return f"{seconds // unit}{letter}" + (f"{rest}{second_letter}" if rest else "")
+    for limit, step, letter, second, lesser_letter in _STEPS:
+        if seconds < limit:
+            rest = seconds % step // second if second else 0
+            return f"{seconds // step}{letter}" + (f"{rest}{lesser_letter}" if rest else "")
     return f"{seconds // (365 * 86400)}y"
 
 
@@ -172,7 +172,7 @@ def age(timestamp: str, now: datetime | None = None) -> str:
         ValueError: It is not a timestamp.
     """
     passed = (now or datetime.now(UTC)) - as_datetime(timestamp)
-    return rounded(max(0, int(passed.total_seconds())))
+    return human_duration(max(0, int(passed.total_seconds())))
 
 
 def timestamp_at(seconds: float) -> str:
@@ -183,7 +183,7 @@ def timestamp_at(seconds: float) -> str:
         return ""
 
 
-def instant(timestamp: str | None) -> float:
+def unix_seconds(timestamp: str | None) -> float:
     """Return a timestamp of the API in seconds since 1970; 0 for an empty or invalid text."""
     try:
         return as_datetime(timestamp).timestamp() if timestamp else 0.0
@@ -191,7 +191,7 @@ def instant(timestamp: str | None) -> float:
         return 0.0
 
 
-def between(start: str, end: str) -> str:
+def duration_between(start: str, end: str) -> str:
     """Return the time from one timestamp of the API to another.
 
     Raises:
@@ -200,16 +200,16 @@ def between(start: str, end: str) -> str:
     return age(start, as_datetime(end))
 
 
-def two_units(seconds: float) -> str:
+def precise_duration(seconds: float) -> str:
     """Return seconds in two units, `2.5s`, `7m30s` or `3d04h`: for durations that readers compare."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.3g}s" if seconds < 10 else f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+    whole_seconds = round(seconds)
+    if whole_seconds < 60:
+        return f"{seconds:.3g}s" if seconds < 10 else f"{whole_seconds}s"
+    if whole_seconds < 3600:
+        return f"{whole_seconds // 60}m{whole_seconds % 60:02}s"
+    if whole_seconds < 86400:
+        return f"{whole_seconds // 3600}h{whole_seconds % 3600 // 60:02}m"
+    return f"{whole_seconds // 86400}d{whole_seconds % 86400 // 3600:02}h"
 
 
 _ENTRY = re.compile(r"^([^\s:]+): (.+(?:\n  .+)*)", re.MULTILINE)
@@ -227,22 +227,22 @@ def may_be_name(text: str) -> bool:
     return len(text) <= _LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def name_hint(name: str, known_names: Sequence[str]) -> str:
     """Return the known name that is nearest to a wrong one, as a question; all of them if none is near."""
-    near = get_close_matches(name[:LONGEST], known, n=1)
-    return f"did you mean {near[0]}?" if near else f"must be one of {', '.join(known)}"
+    near = get_close_matches(name[:LONGEST], known_names, n=1)
+    return f"did you mean {near[0]}?" if near else f"must be one of {', '.join(known_names)}"
 
 
-def listed(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
+def listed(names: Sequence[str], maximum: int = 5, separator: str = ", ") -> str:
     """Return names for a sentence: the first ones, and how many more there are."""
-    return " ".join([between.join(names[:most]), *and_more(len(names) - most)])
+    return " ".join([separator.join(names[:maximum]), *and_more(len(names) - maximum)])
 
 
-def and_more(left_out: int, what: str = "") -> list[str]:
+def and_more(left_out: int, suffix: str = "") -> list[str]:
     """Return `and 3 more` for the end of a list that is cut; empty if the list is complete."""
-    return [f"and {left_out:,} more{what}"] if left_out > 0 else []
+    return [f"and {left_out:,} more{suffix}"] if left_out > 0 else []
 
 
-def texts(table: str) -> dict[str, str]:
+def texts_by_name(table: str) -> dict[str, str]:
     """Return the texts by their names, in order, each without its line breaks."""
     return {name: " ".join(text.split()) for name, text in _ENTRY.findall(table)}

@@ -15,7 +15,7 @@ from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.children import MALFORMED, count_pods
 from extender.api.workloads.shape import value_at
 from extender.apimachinery import kinds
-from extender.apimachinery.errors import FieldError, forbidden, forbidden_field, invalid, wrong_as_stated
+from extender.apimachinery.errors import FieldError, forbidden, forbidden_field, invalid, invalid_whole_value
 from extender.apimachinery.field_schemas import schema_of
 from extender.apimachinery.kinds import Json, ResourceKind
 from extender.apimachinery.objects import UNREADABLE, condition, set_condition, typed
@@ -31,7 +31,7 @@ MOST_PODS = 10_000  # pods of one workload, or of all workloads of a user's file
 
 
 def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a pod's spec that the embedded cluster cannot honour, and the part concerned."""
+    """Yield the fields of a pod's spec that the embedded cluster cannot honour, each with a description."""
     constraints = spec.get("topologySpreadConstraints") or []
     if any(constraint.get("whenUnsatisfiable", HARD) == HARD for constraint in constraints):
         yield "topologySpreadConstraints", f"{HARD}; ScheduleAnyway is allowed"
@@ -62,8 +62,8 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
             field = {kinds.DEPLOYMENTS: "strategy", kinds.STATEFUL_SETS: "updateStrategy"}.get(kind)
             rolling = {field: {"type": "RollingUpdate"}} if field else {}
             spec = (obj.get("spec") or {}).items()
-            given = {name: value for name, value in spec if value != {} or name == "selector"}
-            obj["spec"] = {"replicas": 1, **rolling, **given}
+            set_fields = {name: value for name, value in spec if value != {} or name == "selector"}
+            obj["spec"] = {"replicas": 1, **rolling, **set_fields}
         case "namespaces":
             _label(obj, "kubernetes.io/metadata.name")
             obj["status"] = {"phase": "Active"}
@@ -81,11 +81,11 @@ def _prepare_job(kind: ResourceKind, obj: Json) -> None:
             job = typed(obj, VolcanoJob)
             obj |= json_patched(obj, job_defaults(job, "volcano")) if job.spec.tasks else {}
         return
-    spec = obj.get("spec") or {}  # one pod by default; either of the two numbers may differ
-    once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
-    obj["spec"] = {**once, "parallelism": 1, "backoffLimit": 6, **spec}
+    spec = obj.get("spec") or {}
+    completions = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
+    obj["spec"] = {**completions, "parallelism": 1, "backoffLimit": 6, **spec}
     labels = value_at(obj, ("spec", "template", "metadata", "labels"))
-    if labels and not obj["metadata"].get("labels"):  # it gets those of its pods
+    if labels and not obj["metadata"].get("labels"):  # the default is the labels of its pods
         obj["metadata"]["labels"] = {**labels}
 
 
@@ -100,21 +100,21 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", _GRACE)
-    _prioritize(pod, store)
+    _set_priority(pod, store)
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
         resources = container.get("resources") or {}
         if limits := resources.get("limits"):
             resources["requests"] = {**limits, **(resources.get("requests") or {})}
     meta, gates = pod["metadata"], spec.get("schedulingGates") or []
-    daemon = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences") or ())
-    free = meta["namespace"] in NEVER_ADOPTED or spec.get("nodeName") or daemon
-    names_none = spec["schedulerName"] == "default-scheduler" and not free
+    is_of_daemon_set = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences") or ())
+    is_exempt = meta["namespace"] in NEVER_ADOPTED or spec.get("nodeName") or is_of_daemon_set
+    is_adoptable = spec["schedulerName"] == "default-scheduler" and not is_exempt
     opts_out = value_at(meta, ("annotations", MANAGED)) == "false"
     namespace = store.get(kinds.NAMESPACES, "", meta["namespace"]) or {}
-    if names_none and not opts_out and value_at(namespace, ("metadata", "labels", MANAGED)) == "true":
+    if is_adoptable and not opts_out and value_at(namespace, ("metadata", "labels", MANAGED)) == "true":
         spec["schedulerName"] = "muster"
-    ours = spec["schedulerName"] in ("muster", "volcano") and not free
-    if gating and ours and {"name": GATE} not in gates:
+    is_musters = spec["schedulerName"] in ("muster", "volcano") and not is_exempt
+    if gating and is_musters and {"name": GATE} not in gates:
         spec["schedulingGates"] = [*gates, {"name": GATE}]
     pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
     if spec.get("schedulingGates"):
@@ -122,37 +122,37 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
         set_condition(pod["status"], condition(POD_SCHEDULED, "False", SCHEDULING_GATED, message))
 
 
-def _prioritize(pod: Json, store: Store) -> None:
+def _set_priority(pod: Json, store: Store) -> None:
     """Set the priority of the pod's class, or of the default class. Raises StatusError."""
     spec, pod_name = pod["spec"], pod["metadata"].get("name", "")
-    classes = {found["metadata"]["name"]: found for found in store.all(kinds.PRIORITY_CLASSES)}
-    default = next((name for name, found in classes.items() if found.get("globalDefault")), "")
+    classes = {each["metadata"]["name"]: each for each in store.all(kinds.PRIORITY_CLASSES)}
+    default = next((name for name, each in classes.items() if each.get("globalDefault")), "")
     if name := spec.get("priorityClassName") or default:
         if name not in classes:
             raise forbidden(kinds.PODS, pod_name, f"no PriorityClass with name {name} was found")
         spec["priorityClassName"] = name
-    found = classes.get(name, {})
-    computed = int(found.get("value", 0))
+    priority_class = classes.get(name, {})
+    computed = int(priority_class.get("value", 0))
     if spec.get("priority", computed) != computed:
         fault = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
         why = f"{fault}; priority admission controller computed {computed} from the given PriorityClass name"
         raise forbidden(kinds.PODS, pod_name, why)
     spec["priority"] = computed
-    spec["preemptionPolicy"] = found.get("preemptionPolicy", "PreemptLowerPriority")
+    spec["preemptionPolicy"] = priority_class.get("preemptionPolicy", "PreemptLowerPriority")
 
 
 def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
     """Check an object of a kind.
 
     Raises:
-        StatusError: There are `errors`, or something that the embedded cluster does not play or cannot read.
+        StatusError: There are `errors`, or fields that the embedded cluster does not support or cannot read.
     """
     name = obj["metadata"].get("name", "")
-    if found := list(dict.fromkeys(errors)):
-        raise invalid(kind, name, found)
+    if distinct := list(dict.fromkeys(errors)):
+        raise invalid(kind, name, distinct)
     if kind is kinds.PODS:
-        for field, what in unsupported(obj.get("spec") or {}):
-            message = f"the embedded cluster does not play {field} with {what}"
+        for field, value in unsupported(obj.get("spec") or {}):
+            message = f"the embedded cluster does not play {field} with {value}"
             raise invalid(kind, name, [forbidden_field(f"spec.{field}", message)])
     with suppress(*MALFORMED):  # objects whose pods cannot be counted
         if kind in kinds.WORKLOAD_KINDS and (pods := count_pods(obj)) > MOST_PODS:
@@ -169,7 +169,7 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
             case "PodGroup":
                 typed(obj, PodGroup)
     except UNREADABLE as fault:
-        raise invalid(kind, name, [wrong_as_stated("spec", str(fault))]) from fault
+        raise invalid(kind, name, [invalid_whole_value("spec", str(fault))]) from fault
 
 
 def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
@@ -188,24 +188,24 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
                 kinds.PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")]
             )
         times = "activeDeadlineSeconds", "terminationGracePeriodSeconds"
-        placing = ("nodeSelector", "affinity") if old_gates else ()
-        free = ("schedulingGates", "tolerations", *times, *placing)
-        if _rest(old, free) != _rest(new, free):
-            message = f"pod updates may not change fields other than {', '.join(free)} and images"
+        constraints = ("nodeSelector", "affinity") if old_gates else ()
+        mutable = ("schedulingGates", "tolerations", *times, *constraints)
+        if _immutable_part(old, mutable) != _immutable_part(new, mutable):
+            message = f"pod updates may not change fields other than {', '.join(mutable)} and images"
             raise invalid(kinds.PODS, name, [forbidden_field("spec", message)])
     return obj
 
 
-def _rest(spec: Json, free: Iterable[str]) -> Json:
-    """Return the immutable part of a pod's spec, which excludes images."""
-    rest = {name: value for name, value in spec.items() if name not in free and value}
+def _immutable_part(spec: Json, mutable: Iterable[str]) -> Json:
+    """Return a pod's spec without its `mutable` fields and without images."""
+    immutable = {name: value for name, value in spec.items() if name not in mutable and value}
     for name in ("containers", "initContainers"):
-        rest[name] = [{**container, "image": ""} for container in spec.get(name) or []]
-    return rest
+        immutable[name] = [{**container, "image": ""} for container in spec.get(name) or []]
+    return immutable
 
 
 def grace(kind: ResourceKind, obj: Json, requested: int | None) -> int:
-    """Return the grace period of an object in seconds. Only pods on a node have any."""
+    """Return the grace period of an object in seconds; 0 except for pods on a node."""
     if (
         kind is not kinds.PODS
         or not obj["spec"].get("nodeName")

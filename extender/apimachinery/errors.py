@@ -24,12 +24,12 @@ class FieldError(NamedTuple):
 FieldErrors = Iterator[FieldError]
 
 
-def wrong(field: str, value: Any, detail: str, reason: str = "FieldValueInvalid") -> FieldError:
+def bad_value(field: str, value: Any, detail: str, reason: str = "FieldValueInvalid") -> FieldError:
     return FieldError(field, reason, f"Invalid value: {_shown(value)}: {detail}")
 
 
-def wrong_as_stated(field: str, detail: str) -> FieldError:
-    """Return the error of a CEL rule on a whole object: the value is not shown."""
+def invalid_whole_value(field: str, detail: str) -> FieldError:
+    """Return the error of a CEL rule on a whole object, which does not repeat the value."""
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {detail}")
 
 
@@ -59,8 +59,8 @@ def too_long(field: str, longest: int) -> FieldError:
     return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {longest} bytes")
 
 
-def too_many(field: str, found: int, most: int) -> FieldError:
-    return FieldError(field, "FieldValueTooMany", f"Too many: {found}: must have at most {most} items")
+def too_many(field: str, count: int, maximum: int) -> FieldError:
+    return FieldError(field, "FieldValueTooMany", f"Too many: {count}: must have at most {maximum} items")
 
 
 def _shown(value: Any) -> str:
@@ -82,8 +82,8 @@ class StatusError(Exception):
     def status(self) -> Json:
         """Return the body of the answer."""
         head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        why = {"message": self.message, "reason": self.reason, "details": self.details}
-        return {**head, **why, "code": self.code}
+        fault = {"message": self.message, "reason": self.reason, "details": self.details}
+        return {**head, **fault, "code": self.code}
 
 
 def not_found(kind: ResourceKind, name: str) -> StatusError:
@@ -100,8 +100,8 @@ def exists(kind: ResourceKind, name: str) -> StatusError:
     )
 
 
-def conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
-    message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
+def conflict(kind: ResourceKind, name: str, reason: str) -> StatusError:
+    message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {reason}'
     return StatusError(409, "Conflict", message, _status_details(kind, name))
 
 
@@ -119,17 +119,17 @@ def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": causes}
     texts = list(dict.fromkeys(map(str, errors)))
-    said = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {said}', details)
+    reasons = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {reasons}', details)
 
 
-def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
-    message = f'{kind.qualified} "{name}" is forbidden: {why}'
+def forbidden(kind: ResourceKind, name: str, reason: str) -> StatusError:
+    message = f'{kind.qualified} "{name}" is forbidden: {reason}'
     return StatusError(403, "Forbidden", message, _status_details(kind, name))
 
 
-def bad_request(why: str) -> StatusError:
-    return StatusError(400, "BadRequest", why)
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
 
 
 BODIES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")

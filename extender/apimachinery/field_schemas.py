@@ -26,19 +26,19 @@ OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 @cache
 def definitions() -> dict[str, Json]:
     """Return every schema by its name, such as io.k8s.api.core.v1.Pod."""
-    known: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
+    schemas: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
     for crd in _crds():
-        known |= _crd_schemas(crd)
+        schemas |= _crd_schemas(crd)
     for kind in UNSHIPPED_KINDS:  # a CRD whose schema allows all fields
         text = {"type": "string"}
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
         schema = {"type": "object", "properties": properties}
         version = {"name": kind.version, "schema": {"openAPIV3Schema": schema}}
-        known |= _crd_schemas(
+        schemas |= _crd_schemas(
             {"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}}
         )
-    return known
+    return schemas
 
 
 @cache
@@ -47,11 +47,11 @@ def _crds() -> list[Json]:
 
 
 def printer_columns(kind: ResourceKind) -> list[Json]:
-    """Return the columns of its CRD for kubectl; none for a kind without a CRD of Muster."""
+    """Return the columns that kubectl prints for a kind, from its CRD; none without a CRD of Muster."""
     for spec in (crd["spec"] for crd in _crds()):
         if (spec["group"], spec["names"]["kind"]) == (kind.group, kind.name):
-            found = {version["name"]: version for version in spec["versions"]}.get(kind.version, {})
-            return list(found.get("additionalPrinterColumns", ()))
+            versions = {version["name"]: version for version in spec["versions"]}
+            return list(versions.get(kind.version, {}).get("additionalPrinterColumns", ()))
     return []
 
 
@@ -59,18 +59,18 @@ def printer_columns(kind: ResourceKind) -> list[Json]:
 def name_of(kind: ResourceKind) -> str:
     """Return the name of the kind's schema."""
     named = [{"group": kind.group, "version": kind.version, "kind": kind.name}]
-    known = definitions().items()
-    return next(name for name, schema in known if schema.get("x-kubernetes-group-version-kind") == named)
+    schemas = definitions().items()
+    return next(name for name, schema in schemas if schema.get("x-kubernetes-group-version-kind") == named)
 
 
 def with_referred(names: Iterable[str]) -> dict[str, Json]:
-    """Return the schemas of these names, and of all that they refer to."""
-    todo, found = list(names), dict[str, Json]()
+    """Return the schemas of these names, and all schemas that they refer to."""
+    todo, schemas = list(names), dict[str, Json]()
     while todo:
-        if (name := todo.pop()) not in found:
-            found[name] = definitions()[name]
-            todo += referred(found[name])
-    return found
+        if (name := todo.pop()) not in schemas:
+            schemas[name] = definitions()[name]
+            todo += referred(schemas[name])
+    return schemas
 
 
 def referred(schema: Any) -> Iterator[str]:
@@ -87,7 +87,7 @@ def referred(schema: Any) -> Iterator[str]:
 
 @cache
 def openapi_document(path: str) -> Json | None:
-    """Return the index, or the part for one group and version; None where there is none."""
+    """Return the OpenAPI document at a path: the index, or one for a group and version; None without one."""
     if path == OPENAPI:
         roots = {kind.root.strip("/") for kind in SERVED}
         return {"paths": {root: {"serverRelativeURL": f"{OPENAPI}/{root}"} for root in sorted(roots)}}
@@ -110,21 +110,21 @@ def openapi_document(path: str) -> Json | None:
 
 
 def _crd_schemas(crd: Json) -> dict[str, Json]:
-    """Return the served versions, with the metadata of every object, named as the API server names them."""
+    """Return the schemas of a CRD's versions with that of metadata, by the API server's names."""
     spec = crd["spec"]
     kind = spec["names"]["kind"]
     group = ".".join(reversed(spec["group"].split(".")))
-    found = {}
+    schemas = {}
     for version in spec["versions"]:
         schema = version["schema"]["openAPIV3Schema"]
-        named = {"group": spec["group"], "version": version["name"], "kind": kind}
+        group_version_kind = {"group": spec["group"], "version": version["name"], "kind": kind}
         metadata = {"allOf": [{"$ref": REFERENCE + OBJECT_META}]}
-        found[f"{group}.{version['name']}.{kind}"] = {
+        schemas[f"{group}.{version['name']}.{kind}"] = {
             **schema,
             "properties": {**schema["properties"], "metadata": metadata},
-            "x-kubernetes-group-version-kind": [named],
+            "x-kubernetes-group-version-kind": [group_version_kind],
         }
-    return found
+    return schemas
 
 
 _compact = msgspec.json.Encoder(order="sorted").encode
@@ -136,8 +136,8 @@ class FieldSchema:
     def __init__(self, published: Json) -> None:
         references = [*published.get("allOf", ()), published]  # a reference stands alone, or in an allOf
         name = next((part["$ref"].removeprefix(REFERENCE) for part in references if "$ref" in part), "")
-        own = {key: value for key, value in published.items() if key != "allOf"}
-        self.published = {**definitions()[name], **own} if name else own
+        other_fields = {key: value for key, value in published.items() if key != "allOf"}
+        self.published = {**definitions()[name], **other_fields} if name else other_fields
         self.type_name = name.rpartition(".")[2]  # empty for an unnamed schema
         self.keeps_unknown = bool(self.published.get("x-kubernetes-preserve-unknown-fields"))
         kind_of_list = self.published.get("x-kubernetes-list-type")
@@ -177,8 +177,8 @@ class FieldSchema:
         if self.is_set:
             return f"v:{_compact(item).decode()}"
         properties = self.items.published.get("properties", {})
-        absent = {key: properties.get(key, {}).get("default") for key in self.list_keys}
-        return f"k:{_compact({key: item.get(key, absent[key]) for key in self.list_keys}).decode()}"
+        defaults = {key: properties.get(key, {}).get("default") for key in self.list_keys}
+        return f"k:{_compact({key: item.get(key, defaults[key]) for key in self.list_keys}).decode()}"
 
 
 @cache

@@ -89,22 +89,22 @@ def _kind_of(row: WorkloadRow) -> ResourceKind:
 
 
 def _operator_kinds() -> Iterator[ResourceKind]:
-    """Return the kinds of operators' jobs that can wait suspended, if their pods own no others."""
+    """Yield the kinds of operators' jobs that can wait suspended, if no pod of theirs owns another pod."""
     for row in WORKLOADS.values():
-        owned = any(made.owner for made in row.offspring)
+        owned = any(offspring.owner for offspring in row.offspring)
         if row.manageable and not row.commanded and not owned and row.key != (JOBS.api_version, JOBS.name):
             yield _kind_of(row)
 
 
-def _expanded() -> Iterator[ResourceKind]:
-    """Yield further kinds of operators: their objects own pods, and may name a queue for them."""
+def _expanded_kinds() -> Iterator[ResourceKind]:
+    """Yield operators' kinds that cannot wait suspended: their pods are made once, of objects in files."""
     for row in WORKLOADS.values():
         if not row.manageable and row.api_version not in ("v1", "apps/v1", "batch/v1"):
             yield _kind_of(row)
 
 
 OPERATOR_KINDS = tuple(_operator_kinds())
-EXPANDED_KINDS = tuple(_expanded())  # without controllers: pods are made once, of objects in files
+EXPANDED_KINDS = tuple(_expanded_kinds())  # without controllers: pods are made once, of objects in files
 VOLCANO_JOBS = ResourceKind(*VOLCANO_JOB, "jobs", short=("vcjob", "vj"), status=True, custom=True)
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
 RUNTIME_KINDS = tuple(
@@ -147,8 +147,8 @@ BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}
 
 
 def subresources_of(kind: ResourceKind) -> tuple[str, ...]:
-    named = {"binding": kind is PODS, "eviction": kind is PODS, "status": kind.status, "scale": kind.scale}
-    return tuple(name for name, has in named.items() if has)
+    served = {"binding": kind is PODS, "eviction": kind is PODS, "status": kind.status, "scale": kind.scale}
+    return tuple(name for name, is_served in served.items() if is_served)
 
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -170,13 +170,13 @@ def discovery_document(path: str) -> Json | None:
                 version = {"groupVersion": f"{name}/{number}", "version": number}
                 groups.append({"name": name, "versions": [version], "preferredVersion": version})
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-        case found:
-            return _resources(f"/{found}")
+        case root:
+            return _resource_list(f"/{root}")
 
 
-def _resources(root: str) -> Json | None:
+def _resource_list(root: str) -> Json | None:
     resources: list[Json] = []
-    of_all = (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS)
+    in_all = (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS)  # what `kubectl get all` shows
     for kind in (kind for kind in SERVED if kind.root == root):
         resource = {
             "name": kind.plural,
@@ -185,13 +185,13 @@ def _resources(root: str) -> Json | None:
             "kind": kind.name,
             "verbs": ["create"] if kind in REVIEWS else _VERBS,
             "shortNames": list(kind.short),
-            "categories": ["all"] if kind in of_all else [],
+            "categories": ["all"] if kind in in_all else [],
         }
         resources.append(resource)
         for name in subresources_of(kind):
             entry = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
-            own = {"group": SCALE.group, "version": SCALE.version, "kind": SCALE.name}
-            of_kind = own if name == "scale" else {"kind": kind.name}
+            scale_kind = {"group": SCALE.group, "version": SCALE.version, "kind": SCALE.name}
+            of_kind = scale_kind if name == "scale" else {"kind": kind.name}
             resources.append({**entry, **of_kind, "verbs": ["get", "patch", "update"]})
     if not resources:
         return None

@@ -18,16 +18,17 @@ Paths = frozenset[Path]
 _ITSELF = "."
 
 
-def read(fields: Json, at: Path = ()) -> Paths:
-    """Return the paths of a FieldsV1 object. A step with further steps is a member if it has a dot."""
+def read_paths(fields: Json, at: Path = ()) -> Paths:
+    """Return the paths of a FieldsV1 object below `at`. A field with further ones counts if it has a dot."""
     paths = set[Path]()
     for step, below in fields.items():
-        here = at if step == _ITSELF else (*at, step)
-        paths |= read(below, here) if below else {here}
+        path = at if step == _ITSELF else (*at, step)
+        paths |= read_paths(below, path) if below else {path}
     return frozenset(paths)
 
 
-def written(paths: Iterable[Path]) -> Json:
+def as_fields(paths: Iterable[Path]) -> Json:
+    """Return the FieldsV1 object of these paths."""
     fields: Json = {}
     known = {*paths}
     for path in sorted(known):
@@ -39,14 +40,14 @@ def written(paths: Iterable[Path]) -> Json:
     return fields
 
 
-def shown(path: Path) -> str:
-    """Return a path as messages name it, such as `.status.conditions[type="Ready"].reason`."""
+def path_text(path: Path) -> str:
+    """Return the text of a path for messages, such as `.status.conditions[type="Ready"].reason`."""
     text = ""
     for step in path:
-        sort, _, content = step.partition(":")
-        if sort == "f":
+        prefix, _, content = step.partition(":")
+        if prefix == "f":
             text += f".{content}"
-        elif sort == "v":
+        elif prefix == "v":
             text += f"[={content}]"
         else:
             keys = (f"{key}={json.dumps(value)}" for key, value in json.loads(content).items())
@@ -61,7 +62,7 @@ def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]
     return {schema.key_of(item): (item, schema.items) for item in value}
 
 
-def removed(value: Any, path: Path, schema: FieldSchema) -> Any:
+def without_field(value: Any, path: Path, schema: FieldSchema) -> Any:
     """Return `value` without the field at `path`."""
     step, below = path[0], path[1:]
     retained = parts(value, schema)
@@ -71,18 +72,18 @@ def removed(value: Any, path: Path, schema: FieldSchema) -> Any:
     if not below:
         del retained[step]
     elif isinstance(inside, dict | list):
-        retained[step] = removed(inside, below, inner), inner
-    return joined(value, {name: found for name, (found, _) in retained.items()})
+        retained[step] = without_field(inside, below, inner), inner
+    return joined_parts(value, {name: part for name, (part, _) in retained.items()})
 
 
-def joined(like: Any, found: dict[str, Any]) -> Any:
-    """Return an object or a list, put together from its parts."""
+def joined_parts(like: Any, values: dict[str, Any]) -> Any:
+    """Return the object or list, of the type of `like`, that has these parts by their steps."""
     if isinstance(like, dict):
-        return {step.removeprefix("f:"): value for step, value in found.items()}
-    return list(found.values())
+        return {step.removeprefix("f:"): value for step, value in values.items()}
+    return list(values.values())
 
 
-NOBODYS = frozenset(
+UNMANAGED = frozenset(
     ("f:metadata", f"f:{name}")
     for name in (
         *("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink"),
@@ -92,53 +93,55 @@ NOBODYS = frozenset(
 
 
 class Difference(NamedTuple):
-    set: Paths  # places that are new or have another value
-    gone: Paths
+    set: Paths  # fields that are new or have another value
+    removed: Paths
 
 
-def claimed(obj: Json, schema: FieldSchema) -> Paths:
-    """Return the paths that an applied object claims: all values, and each item of a list with keys."""
-    return frozenset(_claimed(obj, schema, ())) - NOBODYS
+def applied_paths(obj: Json, schema: FieldSchema) -> Paths:
+    """Return the paths that an applied object's manager owns: all values, and items of lists with keys."""
+    return frozenset(_applied_paths(obj, schema, ())) - UNMANAGED
 
 
-def _claimed(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
+def _applied_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
     splits = schema.splits(value)
     inside = parts(value, schema) if splits else {}
     is_item = bool(at) and at[-1].startswith("k:")
     if is_item or (not inside and not (splits and isinstance(value, list))):
         yield at
     for step, (part, inner) in inside.items():
-        yield from _claimed(part, inner, (*at, step))
+        yield from _applied_paths(part, inner, (*at, step))
 
 
 def difference(before: Json, after: Json, schema: FieldSchema) -> Difference:
-    put, gone = set[Path](), set[Path]()
-    _compare(before, after, schema, (), put, gone)
-    return Difference(frozenset(put) - NOBODYS, frozenset(gone) - NOBODYS)
+    set_, removed = set[Path](), set[Path]()
+    _compare(before, after, schema, (), set_, removed)
+    return Difference(frozenset(set_) - UNMANAGED, frozenset(removed) - UNMANAGED)
 
 
-def _compare(before: Any, after: Any, schema: FieldSchema, at: Path, put: set[Path], gone: set[Path]) -> None:
+def _compare(
+    before: Any, after: Any, schema: FieldSchema, at: Path, set_: set[Path], removed: set[Path]
+) -> None:
     if before == after:
         return
     if type(before) is not type(after) or not (schema.splits(before) and schema.splits(after)):
-        put.update(_everything(after, schema, at))
+        set_.update(_all_paths(after, schema, at))
         return
     old, new = parts(before, schema), parts(after, schema)
-    gone.update((*at, step) for step in old.keys() - new.keys())
+    removed.update((*at, step) for step in old.keys() - new.keys())
     for step, (part, inner) in new.items():
         if step in old:
-            _compare(old[step][0], part, inner, (*at, step), put, gone)
+            _compare(old[step][0], part, inner, (*at, step), set_, removed)
         else:
-            put.update(_everything(part, inner, (*at, step)))
+            set_.update(_all_paths(part, inner, (*at, step)))
 
 
-def _everything(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
-    """Yield a place and everything below it, except lists, which are only the sum of their items."""
+def _all_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
+    """Yield a path and all paths below it. A list with parts has no path of its own."""
     inside = parts(value, schema) if schema.splits(value) else {}
     if not inside or isinstance(value, dict):
         yield at
     for step, (part, inner) in inside.items():
-        yield from _everything(part, inner, (*at, step))
+        yield from _all_paths(part, inner, (*at, step))
 
 
 APPLY, UPDATE = "Apply", "Update"
@@ -160,12 +163,12 @@ class Entry(NamedTuple):
 
 
 def entries_of(obj: Json) -> dict[Manager, Entry]:
-    found = {}
+    entries = {}
     for item in obj["metadata"].get("managedFields") or ():
         name, operation = item.get("manager", ""), item.get("operation", UPDATE)
         manager = Manager(name, operation, item.get("apiVersion", ""), item.get("subresource", ""))
-        found[manager] = Entry(manager, item.get("time", ""), read(item.get("fieldsV1") or {}))
-    return found
+        entries[manager] = Entry(manager, item.get("time", ""), read_paths(item.get("fieldsV1") or {}))
+    return entries
 
 
 def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
@@ -174,7 +177,7 @@ def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
     for (name, operation, api_version, subresource), time, paths in entries:
         if paths:
             item: Json = {"manager": name, "operation": operation, "apiVersion": api_version, "time": time}
-            item |= {"fieldsType": "FieldsV1", "fieldsV1": written(paths)}
+            item |= {"fieldsType": "FieldsV1", "fieldsV1": as_fields(paths)}
             items.append(item | ({"subresource": subresource} if subresource else {}))
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata | ({"managedFields": items} if items else {})}
@@ -192,23 +195,24 @@ def with_managers(before: Json, after: Json, subresource: str) -> Json:
 
 
 def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manager: Manager) -> Json:
-    """Return `after`, with its changes owned by the writer alone.
+    """Return `after` with managed fields in which only the writer owns its changes.
 
-    An object that was made without managed fields never gets any.
+    An object that was created without managed fields never gets any.
     """
     schema = schema_of(kind)
     if before is None:
-        own = claimed(after, schema) if manager.operation == APPLY else difference({}, after, schema).set
-        return with_entries(after, [Entry(manager, now(), own)])
+        is_applied = manager.operation == APPLY
+        own_paths = applied_paths(after, schema) if is_applied else difference({}, after, schema).set
+        return with_entries(after, [Entry(manager, now(), own_paths)])
     if not (entries := entries_of(after)):
         return after
     change = difference(before, after, schema)
-    if not change.set and not change.gone:
+    if not change.set and not change.removed:
         return after
     retained = without_changed(entries, change, manager)
     if change.set:
-        own = retained[manager].paths if manager in retained else frozenset()
-        retained[manager] = Entry(manager, now(), own | change.set)
+        own_paths = retained[manager].paths if manager in retained else frozenset()
+        retained[manager] = Entry(manager, now(), own_paths | change.set)
     return with_entries(after, retained.values())
 
 
@@ -217,13 +221,13 @@ def without_changed(
 ) -> dict[Manager, Entry]:
     """Return the entries after a change: removed fields have no owner, set ones only the writer."""
 
-    def gone(path: Path) -> bool:
-        return any(path[:end] in change.gone for end in range(1, len(path) + 1))
+    def removed(path: Path) -> bool:
+        return any(path[:end] in change.removed for end in range(1, len(path) + 1))
 
     retained = {}
     for manager, entry in entries.items():
-        lost = {path for path in entry.paths if gone(path)} if change.gone else set()
+        lost_paths = {path for path in entry.paths if removed(path)} if change.removed else set()
         if manager != writer:
-            lost |= entry.paths & change.set
-        retained[manager] = entry._replace(paths=entry.paths - lost) if lost else entry
+            lost_paths |= entry.paths & change.set
+        retained[manager] = entry._replace(paths=entry.paths - lost_paths) if lost_paths else entry
     return retained

@@ -10,11 +10,12 @@ import msgspec
 import yaml
 
 from extender.api.units import BadQuantity
-from extender.apimachinery.errors import StatusError, bad_request, conflict, invalid, wrong
+from extender.apimachinery.errors import StatusError, bad_request, bad_value, conflict, invalid
 from extender.apimachinery.kinds import Json, ResourceKind
 
 
 def now(later: float = 0) -> str:
+    """Return the timestamp of the current time, or of some seconds later."""
     return (datetime.now(UTC) + timedelta(seconds=later)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -26,17 +27,17 @@ def condition(type_: str, status: str, reason: str, message: str = "") -> Json:
 def set_condition(status: Json, new: Json) -> bool:
     """Replace the condition of the same type; return False if it has not changed."""
     before = status.get("conditions", [])
-    old = next((held for held in before if held["type"] == new["type"]), None)
+    old = next((each for each in before if each["type"] == new["type"]), None)
     if old and all(old.get(name) == new.get(name) for name in ("status", "reason", "message")):
         return False
-    status["conditions"] = [*(held for held in before if held is not old), new]
+    status["conditions"] = [*(each for each in before if each is not old), new]
     return True
 
 
 def find_stored_condition(obj: Json, type_: str) -> Json:
     """Return the condition of a type in an object's status; empty where there is none."""
     conditions = (obj.get("status") or {}).get("conditions") or []
-    return next((held for held in conditions if held.get("type") == type_), {})
+    return next((each for each in conditions if each.get("type") == type_), {})
 
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -63,14 +64,14 @@ ObjectLoader.yaml_implicit_resolvers = {
 
 
 def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
-    """Keep in `after` the fields that only the server writes.
+    """Refuse a write for another object or version; else set fields in `after` that only the server writes.
 
     Raises:
-        StatusError: It is another object or version.
+        StatusError: The write is for another object or version.
     """
     old, new = before["metadata"], after["metadata"]
     if new.get("uid") not in (None, "", old["uid"]):
-        raise invalid(kind, old["name"], [wrong("metadata.uid", new["uid"], "field is immutable")])
+        raise invalid(kind, old["name"], [bad_value("metadata.uid", new["uid"], "field is immutable")])
     if new.get("name") not in (None, "", old["name"]):
         raise other_name(new["name"], old["name"])
     if new.get("namespace") not in (None, "", old.get("namespace")):
@@ -84,32 +85,32 @@ def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
         new |= {field: old[field]} if field in old else {}
 
 
-def other_name(name: str, asked: str) -> StatusError:
-    return bad_request(f"the name of the object ({name}) does not match the name on the URL ({asked})")
+def other_name(name: str, in_url: str) -> StatusError:
+    return bad_request(f"the name of the object ({name}) does not match the name on the URL ({in_url})")
 
 
 def other_namespace() -> StatusError:
-    given = "the namespace of the provided object"
-    return bad_request(f"{given} does not match the namespace sent on the request")
+    message = "the namespace of the provided object does not match the namespace sent on the request"
+    return bad_request(message)
 
 
-def named_by(obj: Json) -> Json:
+def identity_of(obj: Json) -> Json:
     """Return the fields by which a writer identifies an object and its version."""
     meta = obj.get("metadata") or {}
     return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}
 
 
-def identify(kind: ResourceKind, namespace: str, obj: Json, dice: random.Random) -> None:
+def identify(kind: ResourceKind, namespace: str, obj: Json, rng: random.Random) -> None:
     """Set name, namespace, UID and creation time of a new object. Raises StatusError."""
     meta = obj["metadata"] = {**(obj.get("metadata") or {})}
     if not meta.get("name") and meta.get("generateName"):
-        letters = dice.choices(string.ascii_lowercase + string.digits, k=5)
+        letters = rng.choices(string.ascii_lowercase + string.digits, k=5)
         meta["name"] = meta["generateName"] + "".join(letters)
     if not kind.namespaced:
         meta.pop("namespace", None)
     elif meta.setdefault("namespace", namespace or "default") != namespace and namespace:
         raise other_namespace()
     obj |= {"apiVersion": kind.api_version, "kind": kind.name}
-    meta["uid"] = str(uuid.UUID(int=dice.getrandbits(128), version=4))
+    meta["uid"] = str(uuid.UUID(int=rng.getrandbits(128), version=4))
     meta["creationTimestamp"] = now()
     meta.pop("managedFields", None)

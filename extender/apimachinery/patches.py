@@ -1,6 +1,6 @@
 """The forms of a patch: JSON patch, merge patch, strategic merge patch, and server-side apply.
 
-Each returns a new object, and does not change the given one. The strategic patch, which no library has,
+Each returns a new object, and does not change the existing one. The strategic patch, which no library has,
 merges lists whose elements have a key; the keys of the lists that Muster, kubelets, schedulers and kubectl
 patch are known. An apply has all fields that a writer wants; fields that it no longer has are removed, by the
 rules of sigs.k8s.io/structured-merge-diff.
@@ -18,7 +18,7 @@ from extender.apimachinery import managed_fields as fields
 from extender.apimachinery.errors import StatusError, bad_request, unsupported
 from extender.apimachinery.field_schemas import FieldSchema, schema_of
 from extender.apimachinery.kinds import Json, ResourceKind
-from extender.apimachinery.managed_fields import APPLY, NOBODYS, Entry, Manager, Path, Paths, shown
+from extender.apimachinery.managed_fields import APPLY, UNMANAGED, Entry, Manager, Path, Paths, path_text
 from extender.apimachinery.objects import now, other_name
 
 Patch = Callable[[Json], Json]
@@ -29,22 +29,22 @@ _KEYS |= dict.fromkeys(_NAMED, "name")
 _DIRECTIVE = "$patch"
 
 
-def patching(form: str, body: Any, strategic_known: bool) -> Patch:
-    """Return the change that `body` makes to an object.
+def patch_of(media_type: str, body: Any, strategic_known: bool) -> Patch:
+    """Return the function that patches an object. `strategic_known`: whether strategic patches are allowed.
 
     Raises:
-        StatusError: The form is unknown.
+        StatusError: The form of the patch is unknown or not allowed.
     """
-    if form == "application/json-patch+json":
+    if media_type == "application/json-patch+json":
         if not isinstance(body, list):
             raise bad_request("error decoding patch: a JSON patch is a list of operations")
         return lambda target: json_patched(target, body)
     if not isinstance(body, dict):
         raise bad_request("error decoding patch: a patch of this form is an object")
-    if form == "application/merge-patch+json":
+    if media_type == "application/merge-patch+json":
         return lambda target: merged(target, body)
     strategic = ("application/strategic-merge-patch+json",) if strategic_known else ()
-    if form in strategic:
+    if media_type in strategic:
         return lambda target: strategically_merged(target, body)
     known = "application/json-patch+json", "application/merge-patch+json", *strategic
     raise unsupported((*known, "application/apply-patch+yaml"))
@@ -57,7 +57,7 @@ def strategically_merged(target: Any, patch: Json) -> Json:
     for name, value in patch.items():
         if value is None:
             result.pop(name, None)
-        elif name.startswith("$"):  # $setElementOrder and its like say nothing that matters here
+        elif name.startswith("$"):  # other directives, such as $setElementOrder, are ignored
             continue
         elif isinstance(value, dict):
             result[name] = strategically_merged(result.get(name), value)
@@ -94,51 +94,51 @@ def json_patched(target: Json, operations: list[Json]) -> Json:
 
 
 _TIMES = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-_SERVERS = ("generation", "selfLink", "managedFields", *_TIMES)
+_SET_BY_SERVER = ("generation", "selfLink", "managedFields", *_TIMES)
 _OF_STATUS = ("apiVersion", "kind", "metadata", "status")
 
 
-def wanted_of(kind: ResourceKind, name: str, subresource: str, body: Any) -> Json:
-    """Return the applied object.
+def applied_object(kind: ResourceKind, name: str, subresource: str, body: Any) -> Json:
+    """Return the fields of an applied object that a manager can own.
 
     Raises:
-        StatusError: It is no object of this kind and name.
+        StatusError: The body is no object of this kind and name.
     """
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
         raise bad_request("an applied configuration is an object")
     version, name_of_kind = body.get("apiVersion", ""), body.get("kind", "")
     if (version, name_of_kind) != (kind.api_version, kind.name):
-        shown = version if "/" in version else f"/{version}"
-        raise bad_request(f"invalid object type: {shown}, Kind={name_of_kind}")
+        path_text = version if "/" in version else f"/{version}"
+        raise bad_request(f"invalid object type: {path_text}, Kind={name_of_kind}")
     metadata = {**body.get("metadata", {})}
     if metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     if metadata.setdefault("name", name) != name:
         raise other_name(metadata["name"], name)
-    metadata = {field: value for field, value in metadata.items() if field not in _SERVERS}
-    written = {**body, "metadata": metadata}
+    metadata = {field: value for field, value in metadata.items() if field not in _SET_BY_SERVER}
+    obj = {**body, "metadata": metadata}
     if subresource == "status":
-        return {name: part for name, part in written.items() if name in _OF_STATUS}
-    return {name: part for name, part in written.items() if name != "status" or not kind.status}
+        return {name: part for name, part in obj.items() if name in _OF_STATUS}
+    return {name: part for name, part in obj.items() if name != "status" or not kind.status}
 
 
-def refuse_untyped(kind: ResourceKind, wanted: Json) -> None:
+def refuse_untyped(kind: ResourceKind, configuration: Json) -> None:
     """Refuse objects that cannot be merged.
 
     Raises:
         StatusError: 500, as the real server answers.
     """
-    meta = wanted["metadata"]
-    for fault in _untyped(wanted, schema_of(kind), ""):
+    meta = configuration["metadata"]
+    for fault in _untyped(configuration, schema_of(kind), ""):
         group, _, version = kind.api_version.rpartition("/")
-        where = f"{meta.get('namespace', '')}/{meta['name']}; {group}/{version}, Kind={kind.name}"
-        raise StatusError(500, "", f"failed to create typed patch object ({where}): {fault}")
+        place = f"{meta.get('namespace', '')}/{meta['name']}; {group}/{version}, Kind={kind.name}"
+        raise StatusError(500, "", f"failed to create typed patch object ({place}): {fault}")
 
 
 def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
-    wanted = {"array": list, "object": dict}.get(schema.published.get("type", ""))
-    if wanted is not None and value is not None and not isinstance(value, wanted):
-        yield f"{at}: expected {'list' if wanted is list else 'map'}, got &{{{value}}}"
+    expected = {"array": list, "object": dict}.get(schema.published.get("type", ""))
+    if expected is not None and value is not None and not isinstance(value, expected):
+        yield f"{at}: expected {'list' if expected is list else 'map'}, got &{{{value}}}"
     elif isinstance(value, dict):
         for name, part in value.items():
             if not schema.has_field(name):
@@ -150,44 +150,44 @@ def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
             yield from _untyped(item, schema.items, at)
             if schema.splits(value):
                 if (key := schema.key_of(item)) in keys:
-                    yield f"{at}: duplicate entries for key {shown((key,))}"
+                    yield f"{at}: duplicate entries for key {path_text((key,))}"
                 keys.add(key)
 
 
-def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, force: bool) -> Json:
-    """Return the object after the apply; with `force` fields are taken from other owners.
+def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manager, force: bool) -> Json:
+    """Return the object after an apply. With `force`, the manager takes over fields of other managers.
 
     Raises:
-        StatusError: 409 for fields of others without `force`.
+        StatusError: 409 if it sets fields of other managers without `force`.
     """
     schema = schema_of(kind)
     entries = fields.entries_of(live)
-    merged = _merged(live, wanted, schema)
+    merged = _merged(live, configuration, schema)
     change = fields.difference(live, merged, schema)
     if not force:
         _refuse_conflicts(entries, change.set, manager)
     entries = fields.without_changed(entries, change, manager)
-    claims = fields.claimed(wanted, schema)
+    claims = fields.applied_paths(configuration, schema)
     before = entries.pop(manager, None)
     others = frozenset(path for entry in entries.values() for path in entry.paths)
     pruned = merged
     if before is not None:  # remove fields without a claim, unless others own a part of them
         owned = _with_fields_above(others)
-        for path in sorted(_with_fields_above(before.paths) - _with_fields_above(claims) - NOBODYS - owned):
-            pruned = fields.removed(pruned, path, schema)
-    same = before is not None and before.paths == claims and pruned == live
-    entries[manager] = Entry(manager, before.time if before and same else now(), claims)
+        for path in sorted(_with_fields_above(before.paths) - _with_fields_above(claims) - UNMANAGED - owned):
+            pruned = fields.without_field(pruned, path, schema)
+    is_unchanged = before is not None and before.paths == claims and pruned == live
+    entries[manager] = Entry(manager, before.time if before and is_unchanged else now(), claims)
     return fields.with_entries(pruned, entries.values())
 
 
-def _merged(live: Any, wanted: Any, schema: FieldSchema) -> Any:
+def _merged(live: Any, desired: Any, schema: FieldSchema) -> Any:
     """Return the wanted value over the live one; lists whose items have keys are merged item by item."""
-    if type(live) is not type(wanted) or not (schema.splits(live) and schema.splits(wanted)):
-        return deepcopy(wanted)
-    found = {step: value for step, (value, _) in fields.parts(live, schema).items()}
-    for step, (value, inner) in fields.parts(wanted, schema).items():
-        found[step] = _merged(found.get(step), value, inner)
-    return fields.joined(live, found)
+    if type(live) is not type(desired) or not (schema.splits(live) and schema.splits(desired)):
+        return deepcopy(desired)
+    values = {step: value for step, (value, _) in fields.parts(live, schema).items()}
+    for step, (value, inner) in fields.parts(desired, schema).items():
+        values[step] = _merged(values.get(step), value, inner)
+    return fields.joined_parts(live, values)
 
 
 def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
@@ -199,12 +199,12 @@ def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Ma
     causes: list[Json] = []
     lines: list[str] = []
     for other, entry in entries.items():
-        if (lost := sorted(entry.paths & changed)) and other != manager:
-            named = _named(entry)
-            places = [shown(path) for path in lost]
-            lines.append("\n- ".join([f"conflicts with {named}:", *places]))
-            cause = {"reason": "FieldManagerConflict", "message": f"conflict with {named}"}
-            causes += [{**cause, "field": place} for place in places]
+        if (paths := sorted(entry.paths & changed)) and other != manager:
+            owner = _manager_text(entry)
+            texts = [path_text(path) for path in paths]
+            lines.append("\n- ".join([f"conflicts with {owner}:", *texts]))
+            cause = {"reason": "FieldManagerConflict", "message": f"conflict with {owner}"}
+            causes += [{**cause, "field": text} for text in texts]
     if not causes:
         return
     message = f"{len(causes)} conflicts: " + "\n".join(lines)
@@ -213,7 +213,7 @@ def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Ma
     raise StatusError(409, "Conflict", f"Apply failed with {message}", {"causes": causes})
 
 
-def _named(entry: Entry) -> str:
+def _manager_text(entry: Entry) -> str:
     name, operation, api_version, subresource = entry.manager
     manager = f'"{name}"' + (f' with subresource "{subresource}"' if subresource else "")
     return manager if operation == APPLY else f"{manager} using {api_version}"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import ENDED_PHASES
 from extender.api.objects.pods import Container, Pod, PodSpec, ResourceRequirements
-from extender.api.units import Quantity, at_least, at_most
+from extender.api.units import Quantity, rounded_down, rounded_up
 from extender.api.workloads.shape import value_at
 from extender.apimachinery.errors import StatusError, forbidden
 from extender.apimachinery.kinds import PODS, RESOURCE_QUOTAS, Json
@@ -28,8 +28,8 @@ _MILLI = 1000
 class BeyondQuota(StatusError):
     """Error: a quota does not admit the pod."""
 
-    def __init__(self, pod: str, why: str) -> None:
-        refused = forbidden(PODS, pod, why)
+    def __init__(self, pod: str, reason: str) -> None:
+        refused = forbidden(PODS, pod, reason)
         super().__init__(refused.code, refused.reason, refused.message, refused.details)
 
 
@@ -41,26 +41,26 @@ def is_counted(name: str) -> bool:
 
 
 def usage(pod: Pod) -> dict[str, Quantity]:
-    """Return the usage by the names that quotas have. An ended pod counts as an object only."""
+    """Return the usage of a pod, by the names in quotas. An ended pod counts as an object only."""
     if pod.status.phase in ENDED_PHASES:
         return {"count/pods": 1}
-    found: dict[str, Quantity] = {"count/pods": 1, "pods": 1}
+    amounts: dict[str, Quantity] = {"count/pods": 1, "pods": 1}
     for name, amount in _summed(pod.spec).items():
-        found[_REQUESTS + name] = amount
+        amounts[_REQUESTS + name] = amount
         if name in _PLAIN or name.startswith(_HUGE_PAGES):
-            found[name] = amount
+            amounts[name] = amount
     limits = _summed(_limits_as_requests(pod.spec))
-    return found | {_LIMITS + name: limits[name] for name in _PLAIN if name in limits}
+    return amounts | {_LIMITS + name: limits[name] for name in _PLAIN if name in limits}
 
 
 def _summed(spec: PodSpec) -> dict[str, str]:
     """Return the sum of all requests, in the notation of the containers."""
-    given = [each.resources.requests or {} for each in _containers(spec)]
-    binary = {name for each in given for name, amount in each.items() if str(amount).endswith("i")}
+    requests = [container.resources.requests or {} for container in _containers(spec)]
+    binary = {name for amounts in requests for name, amount in amounts.items() if str(amount).endswith("i")}
     sums = pod_requests(spec)
     del sums["pods"]
     return {
-        name: _written(amount * (1 if name == CPU else _MILLI), name in binary)
+        name: _quantity(amount * (1 if name == CPU else _MILLI), name in binary)
         for name, amount in sums.items()
     }
 
@@ -75,22 +75,22 @@ def _limits_as_requests(spec: PodSpec) -> PodSpec:
     def swapped(container: Container) -> Container:
         return replace(container, resources=ResourceRequirements(container.resources.limits))
 
-    whole = ResourceRequirements(spec.resources.limits) if spec.resources else None
+    of_pod = ResourceRequirements(spec.resources.limits) if spec.resources else None
     inits = [swapped(each) for each in spec.init_containers or ()]
     containers = [swapped(each) for each in spec.containers]
-    return replace(spec, containers=containers, init_containers=inits, resources=whole, overhead=None)
+    return replace(spec, containers=containers, init_containers=inits, resources=of_pod, overhead=None)
 
 
-def _written(milli: int, binary: bool) -> str:
+def _quantity(milli: int, binary: bool) -> str:
     """Return an amount as the API writes it: 500m, 1536Mi, 2G."""
     if milli % _MILLI:
         return f"{milli}m"
-    amount, scale = milli // _MILLI, ""
-    for larger in "KMGTPE" if binary else "kMGTPE":
-        if not amount or amount % (step := 1024 if binary else 1000):
+    amount, suffix, factor = milli // _MILLI, "", 1024 if binary else 1000
+    for letter in "KMGTPE" if binary else "kMGTPE":
+        if not amount or amount % factor:
             break
-        amount, scale = amount // step, larger + ("i" if binary else "")
-    return f"{amount}{scale}"
+        amount, suffix = amount // factor, letter + ("i" if binary else "")
+    return f"{amount}{suffix}"
 
 
 def _applies(quota: Json, pod: Pod) -> bool:
@@ -100,96 +100,96 @@ def _applies(quota: Json, pod: Pod) -> bool:
 
 
 def _matches(scope: Json, pod: Pod) -> bool:
-    named, values = pod.spec.priority_class_name, scope.get("values") or ()
+    priority_class, values = pod.spec.priority_class_name, scope.get("values") or ()
     match scope["scopeName"], scope["operator"]:
         case ("Terminating" | "NotTerminating") as name, _:
             return (pod.spec.active_deadline_seconds is not None) is (name == "Terminating")
         case ("BestEffort" | "NotBestEffort") as name, _:
             return _REQUIRED.isdisjoint(usage(pod)) is (name == "BestEffort")
         case "PriorityClass", ("Exists" | "DoesNotExist") as operator:
-            return bool(named) is (operator == "Exists")
+            return bool(priority_class) is (operator == "Exists")
         case "PriorityClass", operator:
-            return (named in values) is (operator == "In")
+            return (priority_class in values) is (operator == "In")
     return False
 
 
 def refusal(quotas: Iterable[Json], pod: Pod) -> str:
     """Return the API's message if the quotas do not admit a new pod; empty if they do."""
-    found = [quota for quota in quotas if _applies(quota, pod)]
-    for quota in found:
-        if lacking := "; ".join(_lacking(quota["status"]["used"], pod.spec)):
-            return f"failed quota: {quota['metadata']['name']}: must specify {lacking}"
-    asked = usage(pod)
-    for quota in found:
+    applying = [quota for quota in quotas if _applies(quota, pod)]
+    for quota in applying:
+        if missing := "; ".join(_missing_requests(quota["status"]["used"], pod.spec)):
+            return f"failed quota: {quota['metadata']['name']}: must specify {missing}"
+    requested = usage(pod)
+    for quota in applying:
         hard, used = quota["status"]["hard"], quota["status"]["used"]
-        over = [
-            name
-            for name in sorted(used.keys() & asked.keys())
-            if at_least(used[name], _MILLI) + at_least(asked[name], _MILLI) > at_most(hard[name], _MILLI)
-        ]
-        parts = (("requested", asked), ("used", used), ("limited", hard))
-        shown = (f", {what}: {','.join(f'{name}={of[name]}' for name in over)}" for what, of in parts)
-        if over:
-            return f"exceeded quota: {quota['metadata']['name']}{''.join(shown)}"
+        both = used.keys() & requested.keys()
+        totals = {n: rounded_up(used[n], _MILLI) + rounded_up(requested[n], _MILLI) for n in both}
+        exceeded = [name for name in sorted(totals) if totals[name] > rounded_down(hard[name], _MILLI)]
+        if exceeded:
+            text = f"exceeded quota: {quota['metadata']['name']}"
+            for title, amounts in (("requested", requested), ("used", used), ("limited", hard)):
+                text += f", {title}: {','.join(f'{name}={amounts[name]}' for name in exceeded)}"
+            return text
     return ""
 
 
-def _lacking(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
-    """Return the resources that the quota counts and a container does not declare: `cpu for: main`."""
+def _missing_requests(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
+    """Yield the resources that a quota counts and a container does not declare, such as `cpu for: main`."""
     for name in sorted(_REQUIRED.intersection(used)) if spec.resources is None else ():
         side, _, resource = name.rpartition(".")
-        lacking = {
-            each.name
-            for each in _containers(spec)
-            if resource not in (getattr(each.resources, side or "requests") or {})
+        containers = {
+            container.name
+            for container in _containers(spec)
+            if resource not in (getattr(container.resources, side or "requests") or {})
         }
-        if lacking:
-            yield f"{name} for: {','.join(sorted(lacking))}"
+        if containers:
+            yield f"{name} for: {','.join(sorted(containers))}"
 
 
-def charged(quota: Json, pod: Pod, times: int = 1) -> Json:
-    """Return the quota with the pod's amounts added to its usage."""
+def with_pod_usage(quota: Json, pod: Pod, times: int = 1) -> Json:
+    """Return the quota with `times` the pod's amounts added to its usage; itself if it does not apply."""
     if not _applies(quota, pod):
         return quota
     used = {**quota["status"]["used"]}
     for name, amount in usage(pod).items():
         if name in used:
-            notation = used[name] if at_least(used[name], _MILLI) else amount
-            total = at_least(used[name], _MILLI) + times * at_least(amount, _MILLI)
-            used[name] = _written(total, str(notation).endswith("i"))
+            notation = used[name] if rounded_up(used[name], _MILLI) else amount
+            total = rounded_up(used[name], _MILLI) + times * rounded_up(amount, _MILLI)
+            used[name] = _quantity(total, str(notation).endswith("i"))
     return {**quota, "metadata": {**quota["metadata"]}, "status": {**quota["status"], "used": used}}
 
 
-def counted(quota: Json, pods: Iterable[Pod]) -> Json:
-    """Return the limits of a quota, and their usage by these pods."""
+def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
+    """Return the quota with a status: its limits, and their usage by these pods."""
     hard = {
-        name: _written(at_most(amount, _MILLI), str(amount).endswith("i"))
+        name: _quantity(rounded_down(amount, _MILLI), str(amount).endswith("i"))
         for name, amount in (value_at(quota, ("spec", "hard")) or {}).items()
     }
     status = {"hard": hard, "used": {name: "0" for name in hard if is_counted(name)}}
     quota = {**quota, "metadata": {**quota["metadata"]}, "status": status}
     for pod in pods:
-        quota = charged(quota, pod)
+        quota = with_pod_usage(quota, pod)
     return quota
 
 
 def admit(store: Store, pod: Json, dry: bool) -> None:
     """Count a new pod, unless it is `dry`. Raises BeyondQuota."""
     meta = pod["metadata"]
-    if quotas := store.all(RESOURCE_QUOTAS, meta["namespace"]):
-        new = typed(pod, Pod)
-        if why := refusal(quotas, new):
-            raise BeyondQuota(meta["name"], why)
-        for quota in () if dry else quotas:
-            if (now := charged(quota, new)) is not quota:
-                store.put(RESOURCE_QUOTAS, now)
+    if not (quotas := store.all(RESOURCE_QUOTAS, meta["namespace"])):
+        return
+    new_pod = typed(pod, Pod)
+    if reason := refusal(quotas, new_pod):
+        raise BeyondQuota(meta["name"], reason)
+    for quota in () if dry else quotas:
+        if (changed := with_pod_usage(quota, new_pod)) is not quota:
+            store.put(RESOURCE_QUOTAS, changed)
 
 
 def recount(store: Store, namespace: str) -> None:
-    """Count the usage of a quota again after its pods have ended, or a quota has changed."""
+    """Count the usage of a namespace's quotas again, after pods have ended or a quota has changed."""
     with store:
-        if quotas := store.all(RESOURCE_QUOTAS, namespace):
-            pods = [typed(pod, Pod) for pod in store.all(PODS, namespace)]
-            for quota in quotas:
-                if (now := counted(quota, pods)) != quota:
-                    store.put(RESOURCE_QUOTAS, now)
+        quotas = store.all(RESOURCE_QUOTAS, namespace)
+        pods = [typed(pod, Pod) for pod in store.all(PODS, namespace)] if quotas else []
+        for quota in quotas:
+            if (current := with_usage(quota, pods)) != quota:
+                store.put(RESOURCE_QUOTAS, current)

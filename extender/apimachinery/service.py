@@ -27,16 +27,16 @@ from extender.apimachinery.managed_fields import APPLY, Manager, with_changes_of
 from extender.apimachinery.objects import (
     condition,
     identify,
-    named_by,
+    identity_of,
     now,
     refuse_another,
     set_condition,
     typed,
 )
 from extender.apimachinery.patches import Patch, applied, refuse_untyped
-from extender.apimachinery.quotas import admit, counted
+from extender.apimachinery.quotas import admit, with_usage
 from extender.apimachinery.store import Store, key_of
-from extender.apimachinery.validation.schemas import filled, read
+from extender.apimachinery.validation.schemas import read, without_empty
 
 
 class WriteOptions(NamedTuple):
@@ -51,34 +51,34 @@ class WriteOptions(NamedTuple):
     strict: bool = False  # unknown fields are refused, not dropped
 
 
-_PLAYED = WriteOptions()
+_INTERNAL = WriteOptions()
 
 
 class Service:
     """Verbs on one store. `gating`: whether member pods are created with a scheduling gate."""
 
-    def __init__(self, store: Store, dice: random.Random | None = None, gating: bool = True) -> None:
+    def __init__(self, store: Store, rng: random.Random | None = None, gating: bool = True) -> None:
         self.store = store
-        self._dice = dice or random.Random()
+        self._rng = rng or random.Random()
         self._gating = gating
         for kind, obj in FIRST_OBJECTS:
             self.create(kind, "", obj)
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Json:
-        found = self.store.get(kind, namespace, name)
-        if found is None:
+        obj = self.store.get(kind, namespace, name)
+        if obj is None:
             raise not_found(kind, name)
-        return found
+        return obj
 
     def create(
-        self, kind: ResourceKind, namespace: str, given: Json, options: WriteOptions = _PLAYED
+        self, kind: ResourceKind, namespace: str, body: Json, options: WriteOptions = _INTERNAL
     ) -> Json:
         if kind in EXPANDED_KINDS and options.manager is not None:
-            why = "no controller makes its pods here; give muster run the file (-f)"
-            raise forbidden(kind, given["metadata"].get("name", ""), why)
-        obj = deepcopy(read(kind, given, options.strict))
+            message = "no controller makes its pods here; give muster run the file (-f)"
+            raise forbidden(kind, body["metadata"].get("name", ""), message)
+        obj = deepcopy(read(kind, body, options.strict))
         with self.store:
-            identify(kind, namespace, obj, self._dice)
+            identify(kind, namespace, obj, self._rng)
             if kind.namespaced:
                 self.get(NAMESPACES, "", obj["metadata"]["namespace"])
             if options.manager is not None:
@@ -90,7 +90,7 @@ class Service:
             if kind is PODS:
                 admit(self.store, obj, options.dry)
             elif kind is RESOURCE_QUOTAS:
-                obj = counted(obj, (typed(pod, Pod) for pod in self.store.all(PODS, meta["namespace"])))
+                obj = with_usage(obj, (typed(pod, Pod) for pod in self.store.all(PODS, meta["namespace"])))
             return obj if options.dry else self.store.put(kind, obj)
 
     def amend(
@@ -100,16 +100,16 @@ class Service:
         name: str,
         change: Patch,
         subresource: str = "",
-        options: WriteOptions = _PLAYED,
+        options: WriteOptions = _INTERNAL,
     ) -> Json:
         """Replace an object by the result of `change`; without a change nothing is stored."""
         manager = options.manager
         with self.store:
             before = self.get(kind, namespace, name)
-            wanted = change(before)
+            desired = change(before)
             if manager is not None:
-                wanted = read(kind, wanted, options.strict)
-            after = _merged_parts(kind, before, wanted, subresource)
+                desired = read(kind, desired, options.strict)
+            after = _merged_parts(kind, before, desired, subresource)
             refuse_another(kind, before, after)
             if manager is not None and manager.operation != APPLY:  # applying has tracked them already
                 after = with_changes_of(kind, before, with_managers(before, after, subresource), manager)
@@ -123,11 +123,11 @@ class Service:
                 return self.store.remove(kind, key_of(before))
             return self.store.put(kind, after)
 
-    def set_status(self, kind: ResourceKind, meta: Json, made: Patch) -> None:
-        """Write the status that `made` returns for an object, if the object still exists."""
+    def set_status(self, kind: ResourceKind, meta: Json, new_status: Patch) -> None:
+        """Write the status that `new_status` returns for an object, if the object still exists."""
 
-        def change(found: Json) -> Json:
-            return {**found, "metadata": {"uid": meta["uid"]}, "status": made(found)}
+        def change(obj: Json) -> Json:
+            return {**obj, "metadata": {"uid": meta["uid"]}, "status": new_status(obj)}
 
         self.amend(kind, meta["namespace"], meta["name"], change, "status")
 
@@ -136,58 +136,60 @@ class Service:
         kind: ResourceKind,
         namespace: str,
         name: str,
-        wanted: Json,
+        configuration: Json,
         options: WriteOptions,
         force: bool = False,
     ) -> tuple[Json, bool]:
         """Apply a manager's configuration; return the object, and whether it is new."""
         manager = options.manager
         assert manager is not None, "only managers apply"
-        refuse_untyped(kind, wanted)
-        wanted = {**wanted, "metadata": filled(wanted["metadata"])}
+        refuse_untyped(kind, configuration)
+        configuration = {**configuration, "metadata": without_empty(configuration["metadata"])}
         with self.store:
             if self.store.get(kind, namespace, name) is None:
                 if manager.subresource:
                     raise not_found(kind, name)
-                if uid := wanted["metadata"].get("uid"):
+                if uid := configuration["metadata"].get("uid"):
                     message = f"uid mismatch: the provided object specified uid {uid}"
                     raise conflict(kind, name, f"{message}, and no existing object was found")
-                return self.create(kind, namespace, wanted, options), True
+                return self.create(kind, namespace, configuration, options), True
 
             def change(before: Json) -> Json:
-                return applied(kind, before, wanted, manager, force)
+                return applied(kind, before, configuration, manager, force)
 
             return self.amend(kind, namespace, name, change, manager.subresource, options), False
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: Json) -> Json:
-        """Remove an object, or mark it for its finalizers and its kubelet; return its last state.
+        """Remove an object, or set its deletion timestamp for finalizers and kubelet; return its last state.
 
         `options`: the API's DeleteOptions.
         """
         with self.store as store:
             obj = self.get(kind, namespace, name)
-            meta, wanted = obj["metadata"], options.get("preconditions") or {}
-            for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-                if wanted.get(field) not in (None, meta[field]):
-                    why = f"the {what} in the precondition ({wanted[field]}) does not match the {what} in"
-                    why += f" record ({meta[field]}). The object might have been deleted and then recreated"
-                    raise conflict(kind, meta["name"], why)
+            meta, preconditions = obj["metadata"], options.get("preconditions") or {}
+            for field, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+                if preconditions.get(field) not in (None, meta[field]):
+                    message = (
+                        f"the {title} in the precondition ({preconditions[field]}) does not match the {title}"
+                        f" in record ({meta[field]}). The object might have been deleted and then recreated"
+                    )
+                    raise conflict(kind, meta["name"], message)
             if options.get("dryRun"):
                 return obj
             if options.get("propagationPolicy") == "Orphan":
-                _release(store, meta)
+                _orphan_dependents(store, meta)
             if kind is NAMESPACES:  # a namespace ends with all of its objects; no kubelet takes part
-                for of_kind in KINDS:
-                    for inside in store.all(of_kind, meta["name"]) if of_kind.namespaced else ():
-                        store.remove(of_kind, key_of(inside))
+                for namespaced in (each for each in KINDS if each.namespaced):
+                    for inside in store.all(namespaced, meta["name"]):
+                        store.remove(namespaced, key_of(inside))
             seconds = grace(kind, obj, options.get("gracePeriodSeconds"))
             at_once = seconds == 0 and not meta.get("finalizers")
             # The grace period never becomes longer. A pod gets its deletion timestamp even if it ends at
             # once.
             shortens = meta.get("deletionGracePeriodSeconds", seconds + 1) > seconds
             if shortens and (not at_once or kind is PODS):
-                markers = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
-                obj = store.put(kind, {**obj, "metadata": {**meta, **markers}})
+                deletion = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
+                obj = store.put(kind, {**obj, "metadata": {**meta, **deletion}})
             return store.remove(kind, key_of(obj)) if at_once else obj
 
     def delete_this(self, kind: ResourceKind, meta: Json, **options: Any) -> None:
@@ -200,38 +202,40 @@ class Service:
             raise StatusError(500, "", "target.name: Required value")
         with self.store:
             pod = self.get(PODS, namespace, name)
-            self.store.put(PODS, _bound(pod, node, binding.get("metadata") or {}))
+            self.store.put(PODS, _bound_pod(pod, node, binding.get("metadata") or {}))
 
     def evict(self, namespace: str, name: str, eviction: Json) -> None:
-        """Evict by a deletion; there are no disruption budgets here that could forbid it."""
+        """Delete a pod; the embedded cluster has no disruption budgets that could forbid it."""
         self.delete(PODS, namespace, name, eviction.get("deleteOptions") or {})
 
-    def record(self, about: Json, type_: str, reason: str, action: str, record: str, speaker: str) -> None:
-        """Record an Event about an object; a repeated one counts up."""
-        meta, record = about["metadata"], record[:1024]
-        digest = zlib.crc32(f"{meta['uid']} {reason} {record}".encode())
+    def record(
+        self, regarding: Json, type_: str, reason: str, action: str, message: str, component: str
+    ) -> None:
+        """Record an Event about an object; a repeated Event is counted."""
+        meta, message = regarding["metadata"], message[:1024]
+        digest = zlib.crc32(f"{meta['uid']} {reason} {message}".encode())
         name, namespace = f"{meta['name']}.{digest:08x}", meta["namespace"]
-        instant = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        timestamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-        def once_more(event: Json) -> Json:
-            count = (event.get("series") or {"count": 1})["count"] + 1  # the first one is not counted apart
-            return {**event, "series": {"count": count, "lastObservedTime": instant}}
+        def counted_again(event: Json) -> Json:
+            count = (event.get("series") or {"count": 1})["count"] + 1  # a first Event has no series
+            return {**event, "series": {"count": count, "lastObservedTime": timestamp}}
 
         with suppress(StatusError):
             if self.store.get(EVENTS, namespace, name):
-                self.amend(EVENTS, namespace, name, once_more)
+                self.amend(EVENTS, namespace, name, counted_again)
                 return
-            named = {"name": meta["name"], "namespace": namespace, "uid": meta["uid"]}
+            names = {"name": meta["name"], "namespace": namespace, "uid": meta["uid"]}
             event = {
                 "metadata": {"name": name, "namespace": namespace},
-                "involvedObject": {"kind": about["kind"], "apiVersion": about["apiVersion"], **named},
+                "involvedObject": {"kind": regarding["kind"], "apiVersion": regarding["apiVersion"], **names},
                 "type": type_,
                 "reason": reason,
                 "action": action,
-                "message": record,
-                "eventTime": instant,
-                "reportingComponent": speaker,
-                "reportingInstance": f"{speaker}-embedded",
+                "message": message,
+                "eventTime": timestamp,
+                "reportingComponent": component,
+                "reportingInstance": f"{component}-embedded",
                 "source": {},
                 "firstTimestamp": None,
                 "lastTimestamp": None,
@@ -239,28 +243,28 @@ class Service:
             self.create(EVENTS, namespace, event)
 
 
-def _merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
+def _merged_parts(kind: ResourceKind, before: Json, desired: Json, subresource: str) -> Json:
     """Return the object to store: a status is stored only through its subresource, if the kind has one."""
     if subresource == "status":
-        retained = {"managedFields": wanted["metadata"].get("managedFields")}
-        meta = {**before["metadata"], **named_by(wanted), **{k: v for k, v in retained.items() if v}}
-        return {**before, "metadata": meta, "status": wanted.get("status") or {}}
-    after = {**wanted, "apiVersion": kind.api_version, "kind": kind.name}
-    after["metadata"] = {**wanted.get("metadata", {})}
+        retained = {"managedFields": desired["metadata"].get("managedFields")}
+        meta = {**before["metadata"], **identity_of(desired), **{k: v for k, v in retained.items() if v}}
+        return {**before, "metadata": meta, "status": desired.get("status") or {}}
+    after = {**desired, "apiVersion": kind.api_version, "kind": kind.name}
+    after["metadata"] = {**desired.get("metadata", {})}
     if kind.status:
         after.pop("status", None)
         after |= {"status": before["status"]} if "status" in before else {}
     return after
 
 
-def _bound(pod: Json, node: str, binding: Json) -> Json:
+def _bound_pod(pod: Json, node: str, binding: Json) -> Json:
     """Return the pod on that node, with the annotations of the `binding`.
 
     Raises:
-        StatusError: It is another pod (by UID), bound or gated.
+        StatusError: The binding is for another pod (by UID), or the pod is bound, gated or being deleted.
     """
     meta, spec, uid = pod["metadata"], pod["spec"], binding.get("uid")
-    notes = {**(meta.get("annotations") or {}), **(binding.get("annotations") or {})}
+    annotations = {**(meta.get("annotations") or {}), **(binding.get("annotations") or {})}
     if uid not in (None, "", meta["uid"]):
         raise conflict(PODS, meta["name"], "the UID in the binding is not that of the pod")
     if "deletionTimestamp" in meta:
@@ -272,12 +276,12 @@ def _bound(pod: Json, node: str, binding: Json) -> Json:
         raise conflict(PODS, meta["name"], f"pod {meta['name']} has non-empty .spec.schedulingGates")
     status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}
     set_condition(status, condition("PodScheduled", "True", ""))
-    meta = {**meta, "annotations": notes} if notes else {**meta}
+    meta = {**meta, "annotations": annotations} if annotations else {**meta}
     return {**pod, "metadata": meta, "spec": {**spec, "nodeName": node}, "status": status}
 
 
-def _release(store: Store, owner: Json) -> None:
-    """Remove a deleted owner from the objects that stay."""
+def _orphan_dependents(store: Store, owner: Json) -> None:
+    """Remove the owner references to a deleted object from the objects that stay."""
     for kind in KINDS:
         for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
             owners = obj["metadata"].get("ownerReferences") or []

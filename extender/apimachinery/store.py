@@ -28,7 +28,7 @@ class Change(NamedTuple):
     before: Json | None
 
 
-_LONGEST_LOG = 50_000
+_MOST_CHANGES = 50_000
 
 
 class Store:
@@ -57,7 +57,7 @@ class Store:
         return self.listing(kind, namespace)[0]
 
     def listing(self, kind: ResourceKind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
-        """Return the objects as of `version`, 0 for now, and that version."""
+        """Return the objects as of `version`, or the current ones for 0, and their version."""
         with self:
             objects = self._objects.get(kind, {})
             if version:  # an older state, by undoing the later changes of the log
@@ -82,18 +82,18 @@ class Store:
     def remove(self, kind: ResourceKind, key: Key) -> Json:
         with self:
             before = self._objects[kind].pop(key)
-            gone = {**before, "metadata": dict(before["metadata"])}
-            self._record("DELETED", kind, gone, before)
-            return gone
+            deleted = {**before, "metadata": dict(before["metadata"])}
+            self._record("DELETED", kind, deleted, before)
+            return deleted
 
     def _record(self, type_: str, kind: ResourceKind, obj: Json, before: Json | None) -> None:
         self.version += 1
-        if not _says_only_usage(obj, before or {}):
+        if not _changes_only_usage(obj, before or {}):
             self.changed_at = time.monotonic()
         obj["metadata"]["resourceVersion"] = str(self.version)
         self._log.append(Change(self.version, type_, kind, obj, before))
-        if len(self._log) > _LONGEST_LOG:
-            del self._log[: _LONGEST_LOG // 2]
+        if len(self._log) > _MOST_CHANGES:
+            del self._log[: _MOST_CHANGES // 2]
         self._changed.notify_all()
 
     def wait(self, version: int, seconds: float) -> list[Change]:
@@ -128,10 +128,10 @@ def key_of(obj: Json) -> Key:
 LONGEST_WAIT = 1.0  # seconds
 
 
-def _says_only_usage(obj: Json, before: Json) -> bool:
-    """Return whether a queue's status changes only its recent usage, which changes all the time."""
-    now, then = obj.get("status") or {}, before.get("status") or {}
-    return now.get("usage") != then.get("usage") and now | {"usage": None} == then | {"usage": None}
+def _changes_only_usage(obj: Json, before: Json) -> bool:
+    """Return whether a write changes only the recent usage in a queue's status, which changes often."""
+    new, old = obj.get("status") or {}, before.get("status") or {}
+    return new.get("usage") != old.get("usage") and new | {"usage": None} == old | {"usage": None}
 
 
 class StoreFollower(ABC):
@@ -151,25 +151,25 @@ class StoreFollower(ABC):
         self._stopping.set()
 
     @property
-    def behind(self) -> bool:
+    def is_behind(self) -> bool:
         """Return whether some changes have not been handled yet."""
         return self._version < self._store.version
 
     @abstractmethod
-    def _begin(self) -> int:
+    def _list_all(self) -> int:
         """List all objects, at first and when the log is too short for the gap; return their version."""
 
     @abstractmethod
-    def _take(self, changes: Sequence[Change]) -> None:
-        """Handle some changes, or none if none came in time."""
+    def _handle_changes(self, changes: Sequence[Change]) -> None:
+        """Handle the changes since the last call; there may be none."""
 
     def _run(self) -> None:
-        self._version = self._begin()
+        self._version = self._list_all()
         while not self._stopping.is_set():
             try:
                 changes = self._store.wait(self._version, self._seconds_to_wait())
             except StatusError:
-                self._version = self._begin()
+                self._version = self._list_all()
             else:
-                self._take(changes)
+                self._handle_changes(changes)
                 self._version = changes[-1].version if changes else self._version

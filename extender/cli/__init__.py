@@ -44,9 +44,9 @@ class _Sections(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in _SECTIONS.items():
-            shown = [command for command in commands if not command.hidden]
+            visible = [command for command in commands if not command.hidden]
             with formatter.section(title):
-                formatter.write_dl([(str(each.name), each.get_short_help_str(limit=90)) for each in shown])
+                formatter.write_dl([(str(each.name), each.get_short_help_str(limit=90)) for each in visible])
 
 
 @click.group(

@@ -61,7 +61,7 @@ all_namespaces_flag = click.option("-A", "--all-namespaces", is_flag=True, help=
 
 
 @contextmanager
-def opened(flags: Flags) -> Iterator[ClusterAccess]:
+def open_access(flags: Flags) -> Iterator[ClusterAccess]:
     from extender.kube.connection import Connection
     from extender.kube.endpoint import contexts, own_namespace
     from extender.kube.errors import ApiError, NoConfiguration, in_words

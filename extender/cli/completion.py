@@ -50,11 +50,11 @@ def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[st
     from click.shell_completion import ShellComplete
 
     *complete, incomplete = arguments or [""]
-    found = ShellComplete(program, {}, "muster", _VARIABLE).get_completions(list(complete), incomplete)
-    for item in found:
+    items = ShellComplete(program, {}, "muster", _VARIABLE).get_completions(list(complete), incomplete)
+    for item in items:
         if item.type == "plain":
             yield f"{item.value}\t{item.help}" if item.help else str(item.value)
-    yield _NO_FILE_COMPLETION if all(item.type == "plain" for item in found) else _DEFAULT
+    yield _NO_FILE_COMPLETION if all(item.type == "plain" for item in items) else _DEFAULT
 
 
 # ---- names
@@ -100,10 +100,10 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
 
     kind, slash, name = incomplete.partition("/")
     if slash:
-        found = {POD: PODS, POD_GROUP: POD_GROUPS, QUEUE: QUEUES}.get(own_kind(kind))
+        resource = {POD: PODS, POD_GROUP: POD_GROUPS, QUEUE: QUEUES}.get(own_kind(kind))
         if (workload := owner_kind(kind)) and workload.group in ("apps", "batch"):
-            found = Resource(f"/apis/{workload.group}/v1", workload.plural)
-        return _names_in(context, found, name, f"{kind}/") if found else []
+            resource = Resource(f"/apis/{workload.group}/v1", workload.plural)
+        return _names_in(context, resource, name, f"{kind}/") if resource else []
 
     return [
         *(CompletionItem(f"{kind_name}/") for kind_name in _KINDS if kind_name.startswith(incomplete)),
@@ -121,8 +121,8 @@ def complete_supposition(
 
     field, equals, value = incomplete.partition("=")
     if not equals:
-        written = {form.partition("RESOURCE")[0].partition("=")[0] for form in ALLOWED.values()}
-        return _items(sorted(each if each.endswith(".") else f"{each}=" for each in written), incomplete)
+        names = {form.partition("RESOURCE")[0].partition("=")[0] for form in ALLOWED.values()}
+        return _items(sorted(each if each.endswith(".") else f"{each}=" for each in names), incomplete)
     if field == "delete" and value.startswith(f"{POD_GROUP}/"):
         return _names_in(context, POD_GROUPS, value.partition("/")[2], f"delete={POD_GROUP}/")
     if field == "nodes" and ":" in value:
@@ -147,13 +147,14 @@ def _items(names: Iterable[str], incomplete: str) -> list["CompletionItem"]:
 
 
 def _read(context: click.Context, resource: "Resource", kind: type[T]) -> list[T]:
-    from extender.cli.access import opened
+    from extender.cli.access import open_access
     from extender.kube.requests import Reader
     from extender.kube.resources import NODES, QUEUES
 
-    given = context.params
+    parameters = context.params
+    flags = Flags(parameters.get("kubeconfig"), parameters.get("context"), parameters.get("namespace"))
     try:
-        with opened(Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))) as access:
+        with open_access(flags) as access:
             scope = "" if resource in (QUEUES, NODES) else access.namespace
             return Reader(access.connection, _TIMEOUT).list(resource, scope, kind)
     except Exception:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from extender.api.setting_kinds import ADDRESS, Address
-from extender.cli.access import ClusterAccess, Flags, access_flags, opened
-from extender.cli.kinds import config_option, table
+from extender.cli.access import ClusterAccess, Flags, access_flags, open_access
+from extender.cli.kinds import all_kinds, config_option
 from extender.cli.output import checked
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ _THREADS = 8  # maximum of pages made at the same time
     metavar="ADDRESS",
     help="A loopback address; port 0 is any free one.",
 )
-@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@click.option("--open", "opens_browser", is_flag=True, help="Open the page in the browser.")
 @access_flags
-def dashboard(address: Address, opens: bool, **flags: Any) -> None:
+def dashboard(address: Address, opens_browser: bool, **flags: Any) -> None:
     """Show queues, groups and nodes in a browser.
 
     The dashboard is served on this machine only, until Ctrl-C. It reads with the rights of your kubeconfig:
@@ -60,11 +60,11 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
         click.echo(f"Open {url}")
 
     name = ClusterName(*cluster_name(flags["kubeconfig"], flags["context"]))
-    opening = opened(Flags(**flags))
+    opening = open_access(Flags(**flags))
     with suppress(KeyboardInterrupt), opening as access, served(access, listener, say, name) as url:
         click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
         say(url)
-        if opens:
+        if opens_browser:
             click.launch(url)
         threading.Event().wait()
 
@@ -76,10 +76,10 @@ dashboard.params.append(config_option())
 def served(
     access: ClusterAccess,
     listener: "socket",
-    renewed: Callable[[str], None],
-    named: "ClusterName | None" = None,
+    announce: Callable[[str], None],
+    cluster: "ClusterName | None" = None,
 ) -> Iterator[str]:
-    """Yield the address that logs one browser in. `renewed` is called with the next address after that."""
+    """Yield the address that logs one browser in. `announce` is called with the next address after that."""
     from extender.cli.live import LiveCluster
     from extender.cli.overview import ObservedSource
     from extender.dashboard.app import create_dashboard_app
@@ -96,10 +96,10 @@ def served(
     set_up("text", "error")
     base = f"http://{Address(*listener.getsockname()[:2])}"
     source = ObservedSource(access)
-    login = LocalLogin(access.connection, lambda path: renewed(f"{base}{path}"))
+    login = LocalLogin(access.connection, lambda path: announce(f"{base}{path}"))
     trials = WhatIfTrials(read_now)
     app = create_dashboard_app(
-        source, login.identify, login.login, supposing=trials, named=named or UNNAMED, kinds=table()
+        source, login.identify, login.login, trials=trials, cluster=cluster or UNNAMED, kinds=all_kinds()
     )
     server = SideServer("dashboard", listener, pages(app), threads=_THREADS, open_to_pages=True)
     try:

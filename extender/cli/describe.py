@@ -11,8 +11,8 @@ from extender.cli.access import ClusterAccess
 from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import ObservedJob, find_job
-from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, percent, section
-from extender.cli.why.answers import explain_workload, group_named
+from extender.cli.output import NOTHING, Json, age, amounts, fields, percent, section, wrapped
+from extender.cli.why.answers import explain_workload, find_group
 from extender.cli.why.diagnosis import explain_group, explain_queue, holders, queue_figures, summary_of, waits
 from extender.cli.why.evidence import Evidence, is_gated
 from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
@@ -23,7 +23,7 @@ from extender.domain.snapshot.job_start_and_suspension import min_resources
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.requests import Reader
 from extender.kube.resources import EVENTS, QUEUES
-from extender.terminal.text import columns, many
+from extender.terminal.text import columns, counted
 
 _MOST = 10  # maximum of named groups of one verdict, nodes or namespaces
 _INDENT = "  "
@@ -86,20 +86,21 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
     yield "State", job.state if podgroup else "not managed"
     if podgroup:
         yield "Queue", evidence.queue_of(podgroup)
-        yield "Needs", many(podgroup.spec.min_member, "pod")
+        yield "Needs", counted(podgroup.spec.min_member, "pod")
         record = job.record() if job.partial_start else None  # the PodGroup has the author's own numbers
         yield "Resources", amounts(min_resources(record) if record else podgroup.spec.min_resources)
         yield "Position", job.position or NOTHING
         yield "Priority", podgroup.spec.priority_class_name or NOTHING
     yield "Admitted", f"{age(job.admitted_at)} ago" if job.admitted_at else NOTHING
     if job.partial_start:
-        yield "Started with", f"{job.partial_start.given} of {many(job.partial_start.asked, 'pod')}"
+        start = job.partial_start
+        yield "Started with", f"{start.started} of {counted(start.requested, 'pod')}"
     yield "Start timeouts", f"{job.start_timeouts} in a row" if job.start_timeouts else "none"
     yield "Age", age(job.meta.creation_timestamp)
 
 
 def group_description(access: ClusterAccess, target: Target) -> str:
-    group = group_named(access, target)
+    group = find_group(access, target)
     evidence = Evidence(access, access.namespace)
     heading, *rest = paragraphs(explain_group(evidence, group))
     rows = []
@@ -121,7 +122,7 @@ def _group_facts(group: ObservedGroup, evidence: Evidence) -> Iterator[tuple[str
     spec = group.spec
     roles = ", ".join(f"{role} {count}" for role, count in sorted((spec.min_task_member or {}).items()))
     yield "Queue", evidence.queue_of(group)
-    yield "Needs", many(spec.min_member, "pod") + (f", of these {roles}" if roles else "")
+    yield "Needs", counted(spec.min_member, "pod") + (f", of these {roles}" if roles else "")
     if spec.min_resources:
         yield "Resources", amounts(spec.min_resources)
     yield "Priority", spec.priority_class_name or NOTHING
@@ -130,8 +131,8 @@ def _group_facts(group: ObservedGroup, evidence: Evidence) -> Iterator[tuple[str
 
 
 def queue_description(access: ClusterAccess, name: str) -> str:
-    found = fetch(access.reader, QUEUES, "", name, Json)
-    queue = msgspec.convert(found, ObservedQueue)
+    document = fetch(access.reader, QUEUES, "", name, Json)
+    queue = msgspec.convert(document, ObservedQueue)
     evidence = Evidence(access, "")
     answer = msgspec.structs.replace(explain_queue(evidence, queue), queue=None, waiting=[])
     heading, verdict, *rest = paragraphs(answer)
@@ -146,7 +147,7 @@ def queue_description(access: ClusterAccess, name: str) -> str:
     ]
     return joined(
         heading,
-        fields(_queue_facts(found.get("spec") or {}, queue)),
+        fields(_queue_facts(document.get("spec") or {}, queue)),
         verdict,
         section("Shares:", bars(figures) or resource_rows(figures)),
         section("Flavors:", flavors),
@@ -186,19 +187,19 @@ def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
     yield "Age", age(queue.metadata.creation_timestamp)
 
 
-def _settings(written: Json, above: str = "") -> Iterator[str]:
+def _settings(nested: Json, prefix: str = "") -> Iterator[str]:
     """Yield `after=5m`, `borrowWithinCohort.policy=LowerPriority`."""
-    for name, value in written.items():
+    for name, value in nested.items():
         if isinstance(value, dict):
-            yield from _settings(value, f"{above}{name}.")
+            yield from _settings(value, f"{prefix}{name}.")
         else:
-            yield f"{above}{name}={value}"
+            yield f"{prefix}{name}={value}"
 
 
-def _selector(written: Json) -> str:
+def _selector(selector: Json) -> str:
     """Return a selector as kubectl writes it."""
-    labels = [f"{key}={value}" for key, value in sorted((written.get("matchLabels") or {}).items())]
-    for expression in written.get("matchExpressions") or ():
+    labels = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    for expression in selector.get("matchExpressions") or ():
         values = f" ({', '.join(expression['values'])})" if expression.get("values") else ""
         labels.append(f"{expression['key']} {expression['operator']}{values}")
     return ", ".join(labels) or "all"
@@ -228,10 +229,10 @@ def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
 
 def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
     """Yield a paragraph for each verdict of the queue's groups."""
-    found = evidence.groups_in(queue)
+    groups = evidence.groups_in(queue)
     for verdict, heading in _HEADINGS.items():
-        own, lines = [group for group in found if group.verdict is verdict], []
-        for group in own[:_MOST]:
+        same, lines = [group for group in groups if group.verdict is verdict], []
+        for group in same[:_MOST]:
             scheduled, ahead = group.scheduled, []
             if verdict is Verdict.WAITING or scheduled is None:
                 state = waits(group).text.removeprefix("waits: ")
@@ -239,13 +240,13 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
             else:
                 since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
                 state = f"needs {group.spec.min_member}{since}"
-            shown = summary_of(group).spoken_name
-            lines.append(folded(f"{shown}: {state}", _INDENT, hanging=_INDENT))
+            name = summary_of(group).spoken_name
+            lines.append(wrapped(f"{name}: {state}", _INDENT, hanging=_INDENT))
             if ahead:
                 names = ", ".join(other.who.spoken_name for other in ahead)
-                lines.append(folded(f"behind {names}", _INDENT * 2, hanging=_INDENT))
-        lines += (f"{_INDENT}{text}" for text in and_more(len(own) - _MOST))
-        yield section(f"{heading} ({len(own)}):", lines, indent="")
+                lines.append(wrapped(f"behind {names}", _INDENT * 2, hanging=_INDENT))
+        lines += (f"{_INDENT}{text}" for text in and_more(len(same) - _MOST))
+        yield section(f"{heading} ({len(same)}):", lines, indent="")
 
 
 # ---- conditions and events, as rows
@@ -253,24 +254,24 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
 _LATEST = 12
 
 
-def conditions(found: Iterable[Condition] | None) -> list[str]:
+def conditions(objects: Iterable[Condition] | None) -> list[str]:
     head = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
     rows = []
-    for seen in found or ():
-        reason, message = seen.reason or NOTHING, seen.message or NOTHING
-        rows.append((seen.type, seen.status, reason, age(seen.last_transition_time), message))
+    for each in objects or ():
+        reason, message = each.reason or NOTHING, each.message or NOTHING
+        rows.append((each.type, each.status, reason, age(each.last_transition_time), message))
     return columns(head, rows) if rows else []
 
 
 def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
     """Return the latest events, the oldest of them first. Events of a queue are in namespace `default`."""
-    where = f"involvedObject.kind={kind},involvedObject.name={name}"
+    selector = f"involvedObject.kind={kind},involvedObject.name={name}"
     try:
-        found = reader.list(EVENTS, namespace or "default", Event, fields=where)
+        listed_events = reader.list(EVENTS, namespace or "default", Event, fields=selector)
     except (Forbidden, NotFound):
         return ["not shown: you may not list events"]
     rows = []
-    for event in sorted(found, key=lambda event: event.at)[-_LATEST:]:
-        often = f" ({event.times} times)" if event.times > 1 else ""
-        rows.append((event.type, event.reason, f"{age(event.at or None)}{often}", event.message))
+    for event in sorted(listed_events, key=lambda event: event.at)[-_LATEST:]:
+        repetition = f" ({event.times} times)" if event.times > 1 else ""
+        rows.append((event.type, event.reason, f"{age(event.at or None)}{repetition}", event.message))
     return columns(("TYPE", "REASON", "AGE", "MESSAGE"), rows) if rows else []

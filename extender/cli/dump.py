@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from extender.api.setting_kinds import ADDRESS, Address
-from extender.cli.access import Flags, access_flags, opened
+from extender.cli.access import Flags, access_flags, open_access
 from extender.cli.completion import complete_supposition
 from extender.cli.output import InvalidContent, checked, echo, output_flag
 
@@ -45,7 +45,7 @@ def debug_page(
     if debug_address is not None:
         connection = HTTPConnection(*debug_address, timeout=DEBUG_TIMEOUT)
         return read_debug_page(connection, str(debug_address), page, max_bytes)
-    with opened(Flags(namespace=namespace or "kube-muster", **flags)) as access:
+    with open_access(Flags(namespace=namespace or "kube-muster", **flags)) as access:
         return Installation(access).debug_page(page, max_bytes)
 
 
@@ -60,9 +60,9 @@ def dump(file: Path, anonymous: bool, **port_flags: Any) -> None:
     labels of the whole cluster, but no secret and no environment. It is read from the debug port of the
     leading pod, by port-forward. -n is the namespace of Muster (default: kube-muster).
     """
-    raw = _fetched(port_flags)
+    raw = _fetch_dump(port_flags)
     if anonymous:
-        raw = _renamed(raw)
+        raw = _with_pseudonyms(raw)
     if str(file) == "-":
         sys.stdout.buffer.write(raw)
         return
@@ -75,7 +75,7 @@ def dump(file: Path, anonymous: bool, **port_flags: Any) -> None:
     click.echo(f"{file} written, {len(raw):,} bytes", err=True)
 
 
-def _fetched(port_flags: dict[str, Any]) -> bytes:
+def _fetch_dump(port_flags: dict[str, Any]) -> bytes:
     """Return the JSON, which the debug port sends compressed."""
     packed = BytesIO(debug_page("dump", _LARGEST, **port_flags))
     with suppress(*_DAMAGED):
@@ -84,7 +84,7 @@ def _fetched(port_flags: dict[str, Any]) -> bytes:
     raise click.ClickException("the answer is not of Muster's debug port")
 
 
-def _renamed(raw: bytes) -> bytes:
+def _with_pseudonyms(raw: bytes) -> bytes:
     """Return the dump with pseudonyms, made with a key that is not kept."""
     from secrets import token_bytes
 
@@ -119,24 +119,24 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
     """
     from extender.domain.explain.dump import replay
 
-    found = read(file)
+    dumped = read(file)
     if terms:
-        return _show_supposed(file, found, terms, output)
+        return _show_supposed(file, dumped, terms, output)
     with _deciding_on(file):
-        result = replay(found.snapshot, found.decisions)
+        result = replay(dumped.snapshot, dumped.decisions)
     if output == "json":
         import msgspec
 
-        shown = {
-            "muster": found.file.muster,
-            "taken": found.file.taken,
-            "groups": len(found.snapshot.groups),
+        document = {
+            "muster": dumped.file.muster,
+            "taken": dumped.file.taken,
+            "groups": len(dumped.snapshot.groups),
             "same": result.same,
             "differences": result.differences,
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
     else:
-        echo(_reported(found, result))
+        echo(_comparison_text(dumped, result))
     sys.exit(0 if result.same else 1)
 
 
@@ -148,17 +148,17 @@ def _deciding_on(file: Path) -> Iterator[None]:
     except click.ClickException:
         raise
     except Exception as fault:
-        why = f"nothing can be decided on it: {type(fault).__name__}: {fault}"
-        raise InvalidContent(f"{file}: {why}") from fault
+        message = f"nothing can be decided on it: {type(fault).__name__}: {fault}"
+        raise InvalidContent(f"{file}: {message}") from fault
 
 
-def _show_supposed(file: Path, found: "Dump", terms: Sequence[str], output: str) -> None:
+def _show_supposed(file: Path, dumped: "Dump", terms: Sequence[str], output: str) -> None:
     from extender.cli.supposed import paragraphs
     from extender.domain.explain.what_if import BadTerm, suppositions, what_if
 
     with _deciding_on(file):
         try:
-            supposed = what_if(found.snapshot, suppositions(terms))
+            supposed = what_if(dumped.snapshot, suppositions(terms))
         except BadTerm as fault:
             raise click.UsageError(f"--set: {fault}") from fault
     if output == "json":
@@ -174,9 +174,9 @@ def read(file: Path) -> "Dump":
     from extender.domain.explain.dump import InvalidDump, read_dump
 
     try:
-        with file.open("rb") as opened:
-            is_packed = opened.peek(2).startswith(_GZIP)
-            raw = (gzip.GzipFile(fileobj=opened) if is_packed else opened).read(_LARGEST)
+        with file.open("rb") as stream:
+            is_packed = stream.peek(2).startswith(_GZIP)
+            raw = (gzip.GzipFile(fileobj=stream) if is_packed else stream).read(_LARGEST)
         return read_dump(raw, __version__)
     except _DAMAGED as fault:
         raise InvalidContent(f"{file}: truncated or damaged: {fault}") from fault
@@ -186,17 +186,17 @@ def read(file: Path) -> "Dump":
         raise InvalidContent(f"{file}: {fault}") from fault
 
 
-def _reported(found: "Dump", result: "Replay") -> str:
-    groups, nodes = found.snapshot.groups, found.snapshot.nodes
-    what = f"{len(groups)} groups on {len(nodes.row)} nodes at {found.file.taken}"
+def _comparison_text(dumped: "Dump", result: "Replay") -> str:
+    groups, nodes = dumped.snapshot.groups, dumped.snapshot.nodes
+    title = f"{len(groups)} groups on {len(nodes.row)} nodes at {dumped.file.taken}"
     if result.same:
         verdicts = Counter(decision.verdict.value for decision in result.decisions.groups.values())
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-        return f"{what}: equal decisions{counts and f' ({counts})'}"
+        return f"{title}: equal decisions{counts and f' ({counts})'}"
     if not result.differences:
-        return f"{what}: equal decisions on groups, but not on queues, evictions or timestamps"
+        return f"{title}: equal decisions on groups, but not on queues, evictions or timestamps"
     lines = [f"  {it.group}: {_outcome(it.before)} -> {_outcome(it.now)}" for it in result.differences]
-    return "\n".join([f"{what}: other decisions on {len(lines)}", *lines])
+    return "\n".join([f"{title}: other decisions on {len(lines)}", *lines])
 
 
 def _outcome(decision: "GroupDecision | None") -> str:

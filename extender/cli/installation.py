@@ -33,7 +33,7 @@ class Installation:
         self.namespace = access.namespace
         self.minor = 0  # minor version of Kubernetes
 
-    def ours(self, resource: Resource, namespace: str = "") -> list[Json]:
+    def muster_objects(self, resource: Resource, namespace: str = "") -> list[Json]:
         """Return the objects of a kind that the manifests made; none if the cluster does not serve it."""
         return self.all_of(resource, Json, OURS, namespace)
 
@@ -52,7 +52,7 @@ class Installation:
 
     def debug_page(self, page: str, max_bytes: int) -> bytes:
         """Return a debug page of the pod that leads, by port-forward. Raises ClickException."""
-        pods = [pod for pod in self.pods if at(pod.obj, "status", "phase") == "Running"]
+        pods = [pod for pod in self.pods if nested(pod.obj, "status", "phase") == "Running"]
         if not pods:
             remedy = "-n names another namespace, --debug-address a Muster outside of the cluster"
             raise click.ClickException(f"no pod of Muster runs in namespace {self.namespace}\n{remedy}")
@@ -70,7 +70,7 @@ class Installation:
 
     def may(self, right: Right) -> bool:
         """Return whether Muster's account has a right."""
-        namespace = at(self.first.obj, "metadata", "namespace") or self.namespace
+        namespace = nested(self.first_workload.obj, "metadata", "namespace") or self.namespace
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
         spec: Json = {
             "user": f"system:serviceaccount:{namespace}:{self.account}",
@@ -97,24 +97,24 @@ class Installation:
     @cached_property
     def workloads(self) -> list["Serving"]:
         """Return the workloads that run Muster. Their kind is added: lists of the API server omit it."""
-        found = [
+        labelled = [
             Serving({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
-            for obj in self.ours(resource, self.namespace)
+            for obj in self.muster_objects(resource, self.namespace)
         ]
-        return [workload for workload in found if workload.container]
+        return [workload for workload in labelled if workload.container]
 
     @cached_property
     def pods(self) -> list["Serving"]:
-        found = [Serving(pod, pod["spec"]) for pod in self.ours(PODS, self.namespace)]
-        return [pod for pod in found if pod.container]
+        labelled = [Serving(pod, pod["spec"]) for pod in self.muster_objects(PODS, self.namespace)]
+        return [pod for pod in labelled if pod.container]
 
     @property
     def account(self) -> str:
-        return str(self.first.spec.get("serviceAccountName", ACCOUNT))
+        return str(self.first_workload.spec.get("serviceAccountName", ACCOUNT))
 
     @property
-    def first(self) -> "Serving":
+    def first_workload(self) -> "Serving":
         """Return the first workload; if there is none, a workload without settings."""
         return self.workloads[0] if self.workloads else Serving({}, {})
 
@@ -132,8 +132,8 @@ class Serving(NamedTuple):
     @property
     def container(self) -> Json:
         """Return the container that runs `muster serve`; empty if there is none."""
-        every = [*self.spec.get("initContainers", ()), *self.spec.get("containers", ())]
-        return next((container for container in every if container["name"] == "muster"), {})
+        containers = [*self.spec.get("initContainers", ()), *self.spec.get("containers", ())]
+        return next((container for container in containers if container["name"] == "muster"), {})
 
     def setting(self, field: str) -> str:
         """Return a setting of the container's `muster serve`: its flag, its variable, or the default."""
@@ -141,17 +141,17 @@ class Serving(NamedTuple):
 
     def settings(self, field: str) -> list[str]:
         """Return all values of a setting that may be given several times."""
-        known = next(setting for setting in SETTINGS if setting.field == field)
+        setting = next(setting for setting in SETTINGS if setting.field == field)
         flags = (arg.partition("=") for arg in self.container.get("args", ()))
-        given = [value for name, _, value in flags if name == known.flag]
+        values = [value for name, _, value in flags if name == setting.flag]
         variables = self.container.get("env", ())
-        given += [each.get("value", "") for each in variables if each["name"] == known.variable]
-        default = known.written(known.default)
-        return given or (default if isinstance(default, list) else [default])
+        values += [each.get("value", "") for each in variables if each["name"] == setting.variable]
+        default = setting.written(setting.default)
+        return values or (default if isinstance(default, list) else [default])
 
     def secret_at(self, folder: str) -> str:
         """Return the name of the Secret that Muster mounts at this folder; empty if there is none."""
-        return at(self.volume_at(self.container, folder), "secret", "secretName") or ""
+        return nested(self.volume_at(self.container, folder), "secret", "secretName") or ""
 
     def volume_at(self, container: Json, folder: str) -> Json:
         """Return the volume that a container mounts at this folder; empty if there is none."""
@@ -164,7 +164,7 @@ def name_of(obj: Json) -> str:
     return str(obj["metadata"]["name"])
 
 
-def at(obj: Any, *steps: str) -> Any:
+def nested(obj: Any, *steps: str) -> Any:
     """Return the value at a path of an object; None if there is none."""
     for step in steps:
         obj = obj.get(step) if isinstance(obj, dict) else None
@@ -175,13 +175,13 @@ def read_debug_page(connection: http.client.HTTPConnection, where: str, page: st
     """Return a debug page, cut after `max_bytes`. Raises ClickException."""
     try:
         connection.request("GET", f"/debug/{page}")
-        got = connection.getresponse()
-        found = got.read(max_bytes if got.status == HTTPStatus.OK else _LARGEST_ERROR)
+        response = connection.getresponse()
+        body = response.read(max_bytes if response.status == HTTPStatus.OK else _LARGEST_ERROR)
     except (OSError, http.client.HTTPException) as fault:
         raise click.ClickException(f"no debug port at {where}: {fault}") from fault
     finally:
         connection.close()
-    if got.status != HTTPStatus.OK:
-        text = found.decode(errors="replace").strip()
-        raise click.ClickException(f"the debug port at {where} answered {got.status}: {text}")
-    return found
+    if response.status != HTTPStatus.OK:
+        text = body.decode(errors="replace").strip()
+        raise click.ClickException(f"the debug port at {where} answered {response.status}: {text}")
+    return body

@@ -15,10 +15,10 @@ from extender.api.keys import HOLD
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import new_command
 from extender.api.setting_kinds import Kind
-from extender.api.units import at_least, timestamp_at
+from extender.api.units import rounded_up, timestamp_at
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.cli import output as out
-from extender.cli.access import NAME, ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
+from extender.cli.access import NAME, ClusterAccess, Flags, access_flags, all_namespaces_flag, open_access
 from extender.cli.completion import complete_job
 from extender.cli.kinds import FURTHER, Target, config_option, job_kinds
 from extender.cli.output import Json
@@ -45,17 +45,17 @@ def _target(value: str) -> Target:
     kind, slash, name = value.rpartition("/")
     if not name or "/" in kind or (slash and not kind):
         raise click.BadParameter(f"{value!r}: must be NAME or KIND/NAME, such as job/train")
-    if slash and not any(known.is_called(kind.lower()) for known in job_kinds()):
-        allowed = ", ".join(dict.fromkeys(known.name.lower() for known in job_kinds()))
+    if slash and not any(job_kind.is_called(kind.lower()) for job_kind in job_kinds()):
+        allowed = ", ".join(dict.fromkeys(job_kind.name.lower() for job_kind in job_kinds()))
         raise click.BadParameter(f"{value!r}: before the / must be {allowed}{FURTHER}")
     return Target(kind.lower(), name)
 
 
 def _targets(context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[Target]:
-    named = context.params.pop("named", None)
-    if not (found := values + ((named,) if named else ())):
+    by_flag = context.params.pop("named", None)
+    if not (names := values + ((by_flag,) if by_flag else ())):
         raise click.UsageError("JOB: required value: NAME or KIND/NAME, such as job/train")
-    return list(map(_target, found))
+    return list(map(_target, names))
 
 
 def job_names(command: F) -> F:
@@ -77,23 +77,23 @@ def list_jobs(output: str, **flags: Any) -> None:
     The list has jobs with a PodGroup, and jobs whose queue is closed. `muster why` explains why another job
     has no PodGroup.
     """
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         from extender.cli.observed_jobs import jobs_of
         from extender.cli.why.evidence import Evidence
 
         evidence = Evidence(access, access.namespace)
-        found = jobs_of(access, evidence)
+        jobs = jobs_of(access, evidence)
         if output == "name":
-            if found:
-                out.echo("\n".join(job.qualified_name for job in found))
+            if jobs:
+                out.echo("\n".join(job.qualified_name for job in jobs))
             return
-        shown = [_document(job, evidence) for job in found]
+        documents = [_document(job, evidence) for job in jobs]
         if output in ("table", "wide"):
-            rows = [_row(*each) for each in zip(found, shown, strict=True)]
+            rows = [_row(*each) for each in zip(jobs, documents, strict=True)]
             width = len(_HEAD if output == "table" else _COLUMNS)
-            _show_coloured(out.table("jobs", access.namespace, _COLUMNS, rows, width), found)
+            _show_coloured(out.table("jobs", access.namespace, _COLUMNS, rows, width), jobs)
         else:
-            out.show_document({"kind": "List", "items": shown}, output)
+            out.show_document({"kind": "List", "items": documents}, output)
 
 
 def _show_coloured(lines: list[str], jobs: "list[ObservedJob]") -> None:
@@ -105,17 +105,17 @@ def _show_coloured(lines: list[str], jobs: "list[ObservedJob]") -> None:
         out.echo("\n".join(lines))
 
 
-def _row(job: "ObservedJob", shown: Json) -> tuple[object, ...]:
+def _row(job: "ObservedJob", document: Json) -> tuple[object, ...]:
     meta = job.meta if job.obj or not job.podgroup else job.podgroup.metadata
     names = ("namespace", "name", "kind", "queue", "state", "position", "pods", "reason")
     cells = [
-        *(shown[name] for name in names),
+        *(document[name] for name in names),
         out.age(meta.creation_timestamp),
         out.interval(job.podgroup.waiting.estimate if job.podgroup else None),
         out.age(job.admitted_at),
         job.start_timeouts or 0,
-        shown["podGroup"],
-        shown["message"],
+        document["podGroup"],
+        document["message"],
     ]
     return tuple(out.NOTHING if cell in (None, "") else cell for cell in cells)
 
@@ -153,7 +153,7 @@ def describe_job(targets: list[Target], **flags: Any) -> None:
 
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         from extender.cli.describe import job_description
 
         for number, target in enumerate(targets):
@@ -164,47 +164,47 @@ def describe_job(targets: list[Target], **flags: Any) -> None:
 @job_names
 @out.dry_run_flag
 @access_flags
-def hold_job(targets: list[Target], **rest: Any) -> None:
+def hold_job(targets: list[Target], **flags: Any) -> None:
     """Hold waiting jobs: they do not start.
 
     A held job delays no other job.
 
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
-    _change(targets, _hold, "held", **rest)
+    _change(targets, _hold, "held", **flags)
 
 
 @job.command("resume")
 @job_names
 @out.dry_run_flag
 @access_flags
-def resume_job(targets: list[Target], **rest: Any) -> None:
+def resume_job(targets: list[Target], **flags: Any) -> None:
     """Resume jobs that were held or suspended.
 
     Jobs whose starts timed out too often resume as well. A suspended job goes back to its place in the queue.
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
-    _change(targets, _resume, "resumed", **rest)
+    _change(targets, _resume, "resumed", **flags)
 
 
 @job.command("stop")
 @job_names
 @out.dry_run_flag
 @access_flags
-def stop_job(targets: list[Target], **rest: Any) -> None:
+def stop_job(targets: list[Target], **flags: Any) -> None:
     """Suspend running jobs until they are resumed.
 
     Their pods end.
 
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
-    _change(targets, _stop, "stopped", **rest)
+    _change(targets, _stop, "stopped", **flags)
 
 
 def _change(
     targets: list[Target], change: "Callable[[ObservedJob], JobChange]", done: str, dry_run: str, **flags: Any
 ) -> None:
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         from extender.cli.observed_jobs import find_job
         from extender.cli.why.evidence import Evidence
         from extender.domain.model.reasons import Verdict
@@ -214,9 +214,9 @@ def _change(
             job = find_job(evidence, target)
             if job.state == Verdict.ENDED:
                 raise click.ClickException(f"{job.spoken_name} has ended; it cannot be {done}")
-            wanted = change(job)
+            job_change = change(job)
             if dry_run != out.CLIENT:
-                _write(access, job, wanted, dry_run == out.SERVER)
+                _write(access, job, job_change, dry_run == out.SERVER)
             out.show_done(job.meta.name, done, dry_run, job.row.qualified)
 
 
@@ -228,8 +228,8 @@ def _write(access: ClusterAccess, job: "ObservedJob", change: "JobChange", dry: 
         patch = {"metadata": {"uid": podgroup.metadata.uid, "annotations": change.podgroup}}
         access.editor.patch(POD_GROUPS, podgroup.namespace, podgroup.name, patch, dry)
     if change.job:
-        seen = {"uid": job.meta.uid, "resourceVersion": job.meta.resource_version}
-        patch = {**change.job, "metadata": {**change.job.get("metadata", {}), **seen}}
+        preconditions = {"uid": job.meta.uid, "resourceVersion": job.meta.resource_version}
+        patch = {**change.job, "metadata": {**change.job.get("metadata", {}), **preconditions}}
         access.editor.patch(job.resource, job.meta.namespace, job.meta.name, patch, dry)
     if change.command:
         owner = OwnerReference(*job.row.key, job.meta.name, job.meta.uid, controller=True)
@@ -241,9 +241,9 @@ def _hold(job: "ObservedJob") -> "JobChange":
 
     if not job.podgroup:
         raise _unmanaged(job)
-    if not (job.is_suspended or job.waits):
-        stop = f"muster job stop {job.spoken_name} suspends it"
-        raise click.ClickException(f"{job.spoken_name} does not wait any more; {stop}")
+    if not (job.is_suspended or job.is_pending):
+        remedy = f"muster job stop {job.spoken_name} suspends it"
+        raise click.ClickException(f"{job.spoken_name} does not wait any more; {remedy}")
     return JobChange({HOLD: "true"})
 
 
@@ -262,8 +262,8 @@ def _stop(job: "ObservedJob") -> "JobChange":
     from extender.domain.snapshot.jobs import stopping
 
     if job.is_suspended and not job.is_stopped:
-        hold = f"muster job hold {job.spoken_name} keeps it from starting"
-        raise click.ClickException(f"{job.spoken_name} does not run; {hold}")
+        remedy = f"muster job hold {job.spoken_name} keeps it from starting"
+        raise click.ClickException(f"{job.spoken_name} does not run; {remedy}")
     if not (job.row.commanded or job.admitted_at or job.podgroup):
         raise _unmanaged(job)
     return stopping(job.row, job.obj or {}, timestamp_at(time.time()))
@@ -284,18 +284,18 @@ def delete_job(targets: list[Target], dry_run: str, **flags: Any) -> None:
 
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         from extender.cli.observed_jobs import find_job
         from extender.cli.why.evidence import Evidence
 
         evidence = Evidence(access, access.namespace)
         for target in targets:
-            found = find_job(evidence, target)
-            meta = found.meta
+            job = find_job(evidence, target)
+            meta = job.meta
             if dry_run != out.CLIENT:
                 dry = dry_run == out.SERVER
-                access.editor.delete(found.resource, meta.namespace, meta.name, meta.uid, dry)
-            out.show_done(meta.name, "deleted", dry_run, found.row.qualified)
+                access.editor.delete(job.resource, meta.namespace, meta.name, meta.uid, dry)
+            out.show_done(meta.name, "deleted", dry_run, job.row.qualified)
 
 
 # ---- a new Volcano Job
@@ -303,7 +303,7 @@ def delete_job(targets: list[Target], dry_run: str, **flags: Any) -> None:
 
 def _amounts(text: str) -> dict[str, str]:
     amounts = dict(part.strip().split("=", 1) for part in text.split(","))
-    if not all(name and at_least(amount) >= 0 for name, amount in amounts.items()):
+    if not all(name and rounded_up(amount) >= 0 for name, amount in amounts.items()):
         raise ValueError(text)
     return amounts
 
@@ -341,30 +341,30 @@ def run_job(
 
     Muster runs it with --volcano-jobs=on, otherwise Volcano does.
     """
-    made = _volcano_job(**spec)
+    new_job = _volcano_job(**spec)
     if dry_run != out.CLIENT:
         from extender.kube.errors import NotFound
         from extender.kube.resources import resource_of
 
-        with opened(Flags(kubeconfig, context, namespace)) as access:
+        with open_access(Flags(kubeconfig, context, namespace)) as access:
             try:
-                made = access.editor.create(
-                    resource_of(VOLCANO_JOB), access.namespace, made, dry_run == out.SERVER
+                new_job = access.editor.create(
+                    resource_of(VOLCANO_JOB), access.namespace, new_job, dry_run == out.SERVER
                 )
             except NotFound as fault:
-                absent = f"the cluster knows no jobs.{VOLCANO_JOB.group}, or no namespace {access.namespace}"
-                raise click.ClickException(absent) from fault
+                reason = f"the cluster knows no jobs.{VOLCANO_JOB.group}, or no namespace {access.namespace}"
+                raise click.ClickException(reason) from fault
     if output:
-        out.show_objects([made], output, single=True)
+        out.show_objects([new_job], output, single=True)
     else:
-        out.show_done(made["metadata"]["name"], "created", dry_run, VOLCANO_JOB.qualified)
+        out.show_done(new_job["metadata"]["name"], "created", dry_run, VOLCANO_JOB.qualified)
 
 
 def _volcano_job(
     name: str,
     image: str,
     replicas: int,
-    least: int,
+    minimum: int,
     requests: Json,
     limits: Json,
     scheduler: str,
@@ -373,7 +373,7 @@ def _volcano_job(
     container = {"name": "main", "image": image, "resources": {"requests": requests, "limits": limits}}
     pod = {"restartPolicy": "Never", "containers": [container]}
     task = {"name": "default0", "replicas": replicas, "template": {"spec": pod}}
-    spec = {"minAvailable": least, "schedulerName": scheduler, "tasks": [task]}
+    spec = {"minAvailable": minimum, "schedulerName": scheduler, "tasks": [task]}
     return {
         "apiVersion": VOLCANO_JOB.api_version,
         "kind": VOLCANO_JOB.kind,

@@ -44,7 +44,7 @@ FURTHER = ", or a kind of the configuration file that --config names"  # suffix 
 _FURTHER = "extender.cli.kinds.further"  # where a command keeps the kinds of its configuration file
 
 
-def table() -> Kinds:
+def all_kinds() -> Kinds:
     """Return all kinds that the current command knows."""
     context = click.get_current_context(silent=True)
     further: tuple[WorkloadRow, ...] = context.meta.get(_FURTHER, ()) if context else ()
@@ -53,29 +53,29 @@ def table() -> Kinds:
 
 def owner_kinds() -> tuple[OwnerKind, ...]:
     """Return each kind of an API group once, for all versions. `job/x` is the first kind of that name."""
-    return (*dict.fromkeys(_kind(row) for row in table().values() if row.group), *_OF_CLUSTERS)
+    return (*dict.fromkeys(_kind(row) for row in all_kinds().values() if row.group), *_OF_CLUSTERS)
 
 
 def job_kinds() -> tuple[OwnerKind, ...]:
     """Return the kinds that can wait suspended."""
-    return tuple(dict.fromkeys(_kind(row) for row in table().values() if row.manageable))
+    return tuple(dict.fromkeys(_kind(row) for row in all_kinds().values() if row.manageable))
 
 
 def _kind(row: WorkloadRow) -> OwnerKind:
     return OwnerKind(row.kind, row.group, row.short, row.named)
 
 
-def job_row(api_version: str, kind: str, known: Kinds | None = None) -> WorkloadRow | None:
+def job_row(api_version: str, kind: str, kinds: Kinds | None = None) -> WorkloadRow | None:
     """Return the row of a job kind, of another version if necessary; None for other kinds."""
-    known, group = known or table(), api_version.rpartition("/")[0]
-    similar = (row for row in known.values() if (row.group, row.kind) == (group, kind))
-    row = known.get((api_version, kind)) or next(similar, None)
+    kinds, group = kinds or all_kinds(), api_version.rpartition("/")[0]
+    similar = (row for row in kinds.values() if (row.group, row.kind) == (group, kind))
+    row = kinds.get((api_version, kind)) or next(similar, None)
     return row if row and row.manageable else None
 
 
-def job_of(controller: OwnerReference | None, known: Kinds | None = None) -> OwnerReference | None:
-    """Return the owner of a group if it is a job; `known`: all kinds, for threads without a command."""
-    return controller if controller and job_row(controller.api_version, controller.kind, known) else None
+def job_of(controller: OwnerReference | None, kinds: Kinds | None = None) -> OwnerReference | None:
+    """Return the owner of a group if it is a job; `kinds`: all kinds, for threads without a command."""
+    return controller if controller and job_row(controller.api_version, controller.kind, kinds) else None
 
 
 def owner_kind(name: str) -> OwnerKind | None:
@@ -84,8 +84,8 @@ def owner_kind(name: str) -> OwnerKind | None:
 
 
 def kind_of_owner(owner: OwnerReference) -> OwnerKind | None:
-    wanted = (owner.kind, owner.api_version.partition("/")[0])
-    return next((kind for kind in owner_kinds() if (kind.name, kind.group) == wanted), None)
+    name_and_group = (owner.kind, owner.api_version.partition("/")[0])
+    return next((kind for kind in owner_kinds() if (kind.name, kind.group) == name_and_group), None)
 
 
 class Target(NamedTuple):
@@ -95,20 +95,20 @@ class Target(NamedTuple):
     name: str
 
 
-def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> Target:
+def parse_target(_context: click.Context, _parameter: click.Parameter, value: str) -> Target:
     kind, slash, name = value.partition("/") if "/" in value else ("", "", value)
-    own = own_kind(kind.lower())
-    if slash and not own and not owner_kind(kind.lower()):
+    own_name = own_kind(kind.lower())
+    if slash and not own_name and not owner_kind(kind.lower()):
         others = ", ".join(dict.fromkeys(kind.name.lower() for kind in owner_kinds()))
         allowed = f"pod, podgroup, queue, {others}{FURTHER}"
         raise click.BadParameter(f"{value!r}: before the / must be {allowed}")
     if not name or "/" in name:
         raise click.BadParameter(f"{value!r}: must be NAME or KIND/NAME, such as podgroup/train")
-    return Target(own or kind.lower(), name)
+    return Target(own_name or kind.lower(), name)
 
 
-def all_parsed(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[Target]:
-    return [parsed(context, parameter, value) for value in values]
+def parse_targets(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[Target]:
+    return [parse_target(context, option, value) for value in values]
 
 
 def own_kind(name: str) -> str:
@@ -125,21 +125,21 @@ def config_option() -> click.Option:
         metavar="FILE",
         is_eager=True,
         expose_value=False,
-        callback=_learn,
+        callback=_read_config,
         help=f"Muster's configuration file, for the kinds of jobs that it describes. [${CONFIG_VARIABLE}]",
     )
 
 
-def _learn(context: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
+def _read_config(context: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
     if path is None:
         return
     from extender.api.workloads.further import further_kinds
 
     try:
-        given = from_file(path).get("job_kinds")
+        setting = from_file(path).get("job_kinds")
     except InvalidConfiguration as fault:
         raise InvalidContent(str(fault)) from fault
-    kinds, faults = further_kinds(given.value, given.where) if given else ((), [])
+    kinds, faults = further_kinds(setting.value, setting.where) if setting else ((), [])
     if faults:
         raise InvalidContent("\n".join(faults))
     context.meta[_FURTHER] = tuple(kind.row for kind in kinds)

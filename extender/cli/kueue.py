@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from extender.api import keys
-from extender.api.units import BadQuantity, at_least
+from extender.api.units import BadQuantity, rounded_up
 from extender.api.workloads.children import MALFORMED, kind_of
 from extender.api.workloads.shape import POD, Json, items_at, runtime_named_by, value_at
 from extender.domain.model.resources import offered, quantities, total
@@ -36,12 +36,12 @@ class Migrated(NamedTuple):
     object: Json | None = None
 
 
-def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
+def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
     """Yield the new objects: flavors first, each queue after its parent, and workloads last.
 
     Objects that are neither Kueue's nor in its queues stay as they are, and are only yielded with others.
     """
-    found: defaultdict[str, dict[str, Json]] = defaultdict(dict)
+    by_kind: defaultdict[str, dict[str, Json]] = defaultdict(dict)
     others = []
     for obj in objects:
         group, meta = str(obj.get("apiVersion")).partition("/")[0], obj.get("metadata") or {}
@@ -49,29 +49,29 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
             others.append(obj)
             continue
         name = "/".join(filter(None, (meta.get("namespace"), meta["name"])))
-        found[str(obj.get("kind"))][name] = obj
-    tree = _QuotaTree(found)
+        by_kind[str(obj.get("kind"))][name] = obj
+    tree = _QuotaTree(by_kind)
     queues = [
         *tree.cohorts(),
-        *(tree.cluster_queue(name, obj) for name, obj in found["ClusterQueue"].items()),
+        *(tree.cluster_queue(name, obj) for name, obj in by_kind["ClusterQueue"].items()),
     ]
     jobs = _Workloads(others, tree)
-    if not (jobs.are_queued or any(found.values())):
+    if not (jobs.are_queued or any(by_kind.values())):
         return
     yield from (Migrated([], obj) for obj in others if not _makes_pods(obj))
-    yield from (tree.resource_flavor(name) for name in sorted(found["ResourceFlavor"]))
-    yield from (_topology(name, obj) for name, obj in found["Topology"].items())
+    yield from (tree.resource_flavor(name) for name in sorted(by_kind["ResourceFlavor"]))
+    yield from (_topology(name, obj) for name, obj in by_kind["Topology"].items())
     yield from queues
-    yield from (_local_queue(obj) for obj in found["LocalQueue"].values())
-    there = [value_at(obj, ("metadata", "name")) for obj in others if obj.get("kind") == "PriorityClass"]
-    for obj in found["WorkloadPriorityClass"].values():
+    yield from (_local_queue(obj) for obj in by_kind["LocalQueue"].values())
+    present = [value_at(obj, ("metadata", "name")) for obj in others if obj.get("kind") == "PriorityClass"]
+    for obj in by_kind["WorkloadPriorityClass"].values():
         name = obj["metadata"]["name"]
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
         retained: Json = {field: obj[field] for field in ("value", "description") if field in obj}
         comment = f"WorkloadPriorityClass {name}: pods name it by priorityClassName"
-        yield Migrated([comment], None if name in there else {**head, **retained})
+        yield Migrated([comment], None if name in present else {**head, **retained})
     for kind in _UNSUPPORTED:
-        for name in found[kind]:
+        for name in by_kind[kind]:
             if not (kind == "AdmissionCheck" and tree.provisioning(name)):
                 yield Migrated([f"{kind} {name}: Muster has nothing like it"])
     yield from jobs.converted()
@@ -81,14 +81,14 @@ def first_malformed(objects: Iterable[Json]) -> str:
     """Return the kind, the name and the fault of the first object that cannot be converted alone."""
     for obj in objects:
         try:
-            list(migrated([obj]))
+            list(migrate_objects([obj]))
         except MALFORMED as fault:
             name = value_at(obj, ("metadata", "name")) or "without a name"
             return f"{obj.get('kind')} {name} has a form that is not known: {fault!r}"
     return "the objects of Kueue do not fit together"
 
 
-def written(obj: Json) -> str:
+def as_yaml(obj: Json) -> str:
     """Return an object as YAML, without aliases."""
     text = yaml.dump(obj, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     return text.removesuffix("\n")
@@ -116,14 +116,14 @@ def _topology(name: str, obj: Json) -> Migrated:
 
 
 def _local_queue(obj: Json) -> Migrated:
-    (namespace, name), spec = _place(obj), obj.get("spec") or {}
-    made = {
+    (namespace, name), spec = _namespace_and_name(obj), obj.get("spec") or {}
+    new = {
         "apiVersion": "kube-muster.io/v1alpha1",
         "kind": "LocalQueue",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"queue": spec.get("clusterQueue", "")} | _stopped(spec),
     }
-    return Migrated(_unsupported(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy"), made)
+    return Migrated(_unsupported(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy"), new)
 
 
 def _queue(name: str, spec: Json) -> Json:
@@ -135,8 +135,8 @@ def _stopped(spec: Json) -> Json:
     return {"stopPolicy": spec["stopPolicy"]} if spec.get("stopPolicy") not in (None, "None") else {}
 
 
-def _unsupported(name: str, spec: Json, *known: str) -> list[str]:
-    lost = [field for field, value in spec.items() if field not in known and value not in (None, {}, [])]
+def _unsupported(name: str, spec: Json, *supported: str) -> list[str]:
+    lost = [field for field, value in spec.items() if field not in supported and value not in (None, {}, [])]
     return [f"{name}: spec.{field} has no counterpart" for field in lost]
 
 
@@ -146,23 +146,23 @@ def _unsupported(name: str, spec: Json, *known: str) -> list[str]:
 class _QuotaTree:
     """ClusterQueues and Cohorts, by kind and name."""
 
-    def __init__(self, found: Mapping[str, Mapping[str, Json]]) -> None:
-        self._found = found
-        self._queues = found["ClusterQueue"]
+    def __init__(self, by_kind: Mapping[str, Mapping[str, Json]]) -> None:
+        self._found = by_kind
+        self._queues = by_kind["ClusterQueue"]
         self._used: set[str] = set()  # flavors of the new queues
-        children = [*self._queues.values(), *found["Cohort"].values()]
-        named: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
-        self._cohorts = {**named, **found["Cohort"]}  # a cohort that only its children name has no object
+        children = [*self._queues.values(), *by_kind["Cohort"].values()]
+        without_object: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
+        self._cohorts = {**without_object, **by_kind["Cohort"]}  # those only children name have no object
 
     def provisioning(self, check: str) -> Json:
         """Return the provisioning of a queue with this admission check; empty for another check."""
         spec = (self._found["AdmissionCheck"].get(check) or {}).get("spec") or {}
         config = self._found["ProvisioningRequestConfig"].get(str(value_at(spec, ("parameters", "name"))))
-        given = (config or {}).get("spec") or {}
-        if not spec.get("controllerName", "").endswith("provisioning-request") or not given:
+        settings = (config or {}).get("spec") or {}
+        if not spec.get("controllerName", "").endswith("provisioning-request") or not settings:
             return {}
-        more = {"parameters": given["parameters"]} if given.get("parameters") else {}
-        return {"className": given.get("provisioningClassName", ""), **more}
+        parameters = {"parameters": settings["parameters"]} if settings.get("parameters") else {}
+        return {"className": settings.get("provisioningClassName", ""), **parameters}
 
     # ---- flavors
 
@@ -170,8 +170,8 @@ class _QuotaTree:
         """Return a flavor that a new queue uses, or that no queue names; else its comments."""
         spec = self._flavor(name)
         comments = [
-            f"ResourceFlavor {name}: spec.{field} has no counterpart{why}"
-            for field, why in _LOST_OF_FLAVORS.items()
+            f"ResourceFlavor {name}: spec.{field} has no counterpart{explanation}"
+            for field, explanation in _LOST_OF_FLAVORS.items()
             if spec.get(field)
         ]
         specs = [obj.get("spec") or {} for obj in (*self._queues.values(), *self._cohorts.values())]
@@ -193,7 +193,7 @@ class _QuotaTree:
 
     @cached_property
     def local_queues(self) -> dict[str, Json]:
-        return {"/".join(_place(obj)): obj for obj in self._found["LocalQueue"].values()}
+        return {"/".join(_namespace_and_name(obj)): obj for obj in self._found["LocalQueue"].values()}
 
     # ---- cohorts
 
@@ -206,8 +206,8 @@ class _QuotaTree:
             retained: Json = {"parent": self._queue_of(parent)} if parent else {"capability": {**subtree}}
             retained |= {"deserved": subtree} | _weight(spec)
             retained |= _limits_of(_merged(_quotas_by_resource(spec))) if parent else {}
-            known = ("parent", "parentName", "fairSharing", "resourceGroups")
-            comments = _unsupported(f"Cohort {name}", spec, *known)
+            supported = ("parent", "parentName", "fairSharing", "resourceGroups")
+            comments = _unsupported(f"Cohort {name}", spec, *supported)
             if any(self._flavors(each, bounded=True)[0] for each in below):
                 retained |= self._flavors(self._limits_of_cohort(name), bounded=not parent)[0]
             if queue != name:
@@ -232,9 +232,9 @@ class _QuotaTree:
     def _limits_of_cohort(self, cohort: str) -> Json:
         """Return the limits of flavors of a cohort, and the quotas of all below it."""
         quotas: defaultdict[str, list[Json]] = defaultdict(list)
-        own = self._cohorts[cohort].get("spec")
+        own_spec = self._cohorts[cohort].get("spec")
         for spec in self._specs_below(cohort, frozenset()):
-            without = {} if spec is own else dict.fromkeys(_LIMITS)
+            without = {} if spec is own_spec else dict.fromkeys(_LIMITS)
             for flavor in _flavors_of(spec):
                 quotas[flavor["name"]] += ({**each, **without} for each in flavor.get("resources") or ())
         flavors = [{"name": name, "resources": _merged(each, any)} for name, each in quotas.items()]
@@ -258,28 +258,28 @@ class _QuotaTree:
             title, spec, "cohort", "cohortName", "resourceGroups", "namespaceSelector", "queueingStrategy",
             "stopPolicy", "fairSharing", "preemption", "admissionChecks", "admissionChecksStrategy",
         )  # fmt: skip
-        for add, more in (self._flavors(spec, not cohort), _preemption(spec, cohort), self._checks(spec)):
+        for add, remarks in (self._flavors(spec, not cohort), _preemption(spec, cohort), self._checks(spec)):
             retained |= add
-            comments += [f"{title}: {comment}" for comment in more]
+            comments += [f"{title}: {comment}" for comment in remarks]
         return Migrated(comments, _queue(name, retained))
 
     def _flavors(self, spec: Json, bounded: bool) -> tuple[Json, list[str]]:
         """Return the field `flavors` of a queue, and comments. `bounded`: nothing can be borrowed."""
         given = _flavors_of(spec)
-        absent = [each["name"] for each in given if each["name"] not in self._found["ResourceFlavor"]]
-        comments = [f"ResourceFlavor {name} is in no file: its amounts are on all nodes" for name in absent]
+        missing = [each["name"] for each in given if each["name"] not in self._found["ResourceFlavor"]]
+        comments = [f"ResourceFlavor {name} is in no file: its amounts are on all nodes" for name in missing]
         by_nodes: defaultdict[str, list[Json]] = defaultdict(list)
         for each in given:
             by_nodes[str(sorted((self._flavor(each["name"]).get("nodeLabels") or {}).items()))].append(each)
-        named = {self._name_of(flavors): flavors for flavors in by_nodes.values()}
-        same = [", ".join(each["name"] for each in flavors) for flavors in named.values() if flavors[1:]]
+        by_name = {self._name_of(flavors): flavors for flavors in by_nodes.values()}
+        same = [", ".join(each["name"] for each in flavors) for flavors in by_name.values() if flavors[1:]]
         comments += [f"flavors {names} have the same nodes; their amounts are one sum" for names in same]
-        if len(named) < 2 and not any(self._flavor(name).get("nodeLabels") for name in named):
+        if len(by_name) < 2 and not any(self._flavor(name).get("nodeLabels") for name in by_name):
             return {}, comments
-        if len(named) > 1 and len(spec["resourceGroups"]) > 1:
+        if len(by_name) > 1 and len(spec["resourceGroups"]) > 1:
             return {}, [*comments, "several groups of resources have flavors; the amounts are sums"]
-        made = []
-        for name, flavors in named.items():
+        new = []
+        for name, flavors in by_name.items():
             quotas = _merged(each for each in _quotas_of(flavors) if each["name"] != _PODS)
             nominal = {each["name"]: each[_NOMINAL] for each in quotas}
             parts: Json = {"deserved": nominal}
@@ -287,8 +287,8 @@ class _QuotaTree:
                 parts["resourceFlavor"] = name
                 self._used.add(name)
             parts |= {"capability": nominal} if bounded else _limits_of(quotas)
-            made.append({"name": name, **_without_empty_fields(parts)})
-        return {"flavors": made}, comments
+            new.append({"name": name, **_without_empty_fields(parts)})
+        return {"flavors": new}, comments
 
     def _name_of(self, flavors: list[Json]) -> str:
         """Return the name of flavors of the same nodes: of the first without taints, else of the first."""
@@ -300,8 +300,8 @@ class _QuotaTree:
         names = [*(spec.get("admissionChecks") or []), *(str(rule.get("name")) for rule in rules)]
         found = {name: self.provisioning(name) for name in names}
         provisioning = [each for each in found.values() if each]
-        lost = [f"admission check {name} has no counterpart" for name, each in found.items() if not each]
-        return ({"provisioning": provisioning[0]} if provisioning else {}), lost
+        comments = [f"admission check {name} has no counterpart" for name, each in found.items() if not each]
+        return ({"provisioning": provisioning[0]} if provisioning else {}), comments
 
 
 def _parent(obj: Json) -> str:
@@ -312,27 +312,27 @@ def _parent(obj: Json) -> str:
 
 def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
     """Return the rules of preemption. By default, Kueue reclaims nothing, Muster the deserved share."""
-    given = spec.get("preemption") or {}
-    within = given.get("withinClusterQueue", "Never")
+    preemption = spec.get("preemption") or {}
+    within = preemption.get("withinClusterQueue", "Never")
     comments = []
     if within == "LowerOrNewerEqualPriority":
         comments.append("preemption.withinClusterQueue: only groups of lower priority are preempted")
-    if cohort and given.get("reclaimWithinCohort", "Never") == "Never":
+    if cohort and preemption.get("reclaimWithinCohort", "Never") == "Never":
         comments.append(
             "preemption.reclaimWithinCohort is Never; in Muster each queue reclaims its deserved share,"
             " except from queues with reclaimable: false"
         )
     rules: Json = {} if within == "Never" else {"withinQueue": keys.LOWER_PRIORITY}
-    if value_at(given, ("borrowWithinCohort", "policy")) not in (None, "Never"):
-        rules["borrowWithinCohort"] = given["borrowWithinCohort"]
+    if value_at(preemption, ("borrowWithinCohort", "policy")) not in (None, "Never"):
+        rules["borrowWithinCohort"] = preemption["borrowWithinCohort"]
     return ({"preemption": rules} if rules else {}), comments
 
 
 def _weight(spec: Json) -> Json:
     """Return the weight, a whole number in Muster."""
-    given = value_at(spec, ("fairSharing", "weight"))
+    weight = value_at(spec, ("fairSharing", "weight"))
     try:
-        return {} if given is None else {"weight": max(math.ceil(at_least(given, 1000) / 1000), 1)}
+        return {} if weight is None else {"weight": max(math.ceil(rounded_up(weight, 1000) / 1000), 1)}
     except BadQuantity:
         return {}
 
@@ -371,11 +371,11 @@ def _merged(quotas: Iterable[Json], having: Callable[[Iterable[bool]], bool] = a
     for quota in quotas:
         lists[quota["name"]].append(quota)
     merged = []
-    for name, several in lists.items():
-        limits = [limit for limit in _LIMITS if having(each.get(limit) is not None for each in several)]
+    for name, same_name in lists.items():
+        limits = [limit for limit in _LIMITS if having(each.get(limit) is not None for each in same_name)]
         sums: Json = {}
         for field in (_NOMINAL, *limits):
-            sums |= {field: _sum({name: str(each.get(field) or 0)} for each in several)[name]}
+            sums |= {field: _sum({name: str(each.get(field) or 0)} for each in same_name)[name]}
         merged.append({"name": name, **sums})
     return merged
 
@@ -387,13 +387,13 @@ def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
         for name, amount in part.items():
             lists[name].append(amount)
     sums = {}
-    for name, several in lists.items():
-        split = [re.fullmatch(r"(\d+)([A-Za-z]*)", amount) for amount in several if amount != "0"]
-        units = {found[2] for found in split if found}
+    for name, same_name in lists.items():
+        split = [re.fullmatch(r"(\d+)([A-Za-z]*)", amount) for amount in same_name if amount != "0"]
+        units = {match[2] for match in split if match}
         if all(split) and len(units) == 1:
-            sums[name] = f"{sum(int(found[1]) for found in split if found)}{units.pop()}"
+            sums[name] = f"{sum(int(match[1]) for match in split if match)}{units.pop()}"
         else:
-            sums |= quantities(total(offered({name: amount}) for amount in several)) or {name: "0"}
+            sums |= quantities(total(offered({name: amount}) for amount in same_name)) or {name: "0"}
     return sums
 
 
@@ -401,7 +401,7 @@ def _without_empty_fields(spec: Json) -> Json:
     return {name: value for name, value in spec.items() if value not in ({}, [])}
 
 
-def _place(obj: Json) -> tuple[str, str]:
+def _namespace_and_name(obj: Json) -> tuple[str, str]:
     """Return the namespace and the name."""
     meta = obj["metadata"]
     return meta.get("namespace") or "default", str(meta.get("name") or meta.get("generateName"))
@@ -440,20 +440,21 @@ class _Workloads:
 
     def _queue_of(self, obj: Json) -> str:
         """Return the LocalQueue of an object; without a label, as in Kueue, `default` if it exists."""
-        default = f"{_place(obj)[0]}/default" if kind_of(obj) else ""
+        default = f"{_namespace_and_name(obj)[0]}/default" if kind_of(obj) else ""
         return _label(obj, keys.KUEUE_QUEUE) or ("default" if default in self._tree.local_queues else "")
 
     def converted(self) -> Iterator[Migrated]:
         yield from self._pod_groups()
         for obj, queue in self._all:
-            is_wanted = queue or any(obj is runtime for runtime in self._runtimes)
-            yield self._converted(deepcopy(obj), queue) if is_wanted else Migrated([], obj)
+            is_converted = queue or any(obj is runtime for runtime in self._runtimes)
+            yield self._converted(deepcopy(obj), queue) if is_converted else Migrated([], obj)
 
     def _pod_groups(self) -> Iterator[Migrated]:
         groups: dict[tuple[str, str], Json] = {}
         for obj, queue in self._all:
             if queue and (name := _pod_group(obj)):
-                namespace, count = _place(obj)[0], value_at(obj, ("metadata", "annotations", _POD_COUNT))
+                namespace = _namespace_and_name(obj)[0]
+                count = value_at(obj, ("metadata", "annotations", _POD_COUNT))
                 meta = {"name": name, "namespace": namespace, "labels": {keys.LOCAL_QUEUE: queue}}
                 head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
                 groups[namespace, name] = {**head, "metadata": meta, "spec": {"minMember": int(count or 1)}}
@@ -461,26 +462,26 @@ class _Workloads:
 
     def _converted(self, obj: Json, queue: str) -> Migrated:
         """Return a workload that names Muster, its LocalQueue and its priority."""
-        namespace, row, comments = _place(obj)[0], kind_of(obj), list[str]()
+        namespace, row, comments = _namespace_and_name(obj)[0], kind_of(obj), list[str]()
         if queue and not _label(obj, keys.KUEUE_QUEUE):
-            _put(obj, "labels", keys.LOCAL_QUEUE, queue)
+            _set_meta(obj, "labels", keys.LOCAL_QUEUE, queue)
         if group := _pod_group(obj):
-            _put(obj, "annotations", keys.GROUP_ANNOTATION, group)
+            _set_meta(obj, "annotations", keys.GROUP_ANNOTATION, group)
         if row is None or row.runtime is None:
             comments += _for_muster(obj, self._tree.tolerations(f"{namespace}/{queue}"))
         elif self._runtime_of(obj) is None:
-            where = getattr(runtime_named_by(row, obj), "spoken_name", "its runtime")
-            comments.append(f"it needs schedulerName: {_MUSTER} in {where}, or an adopted namespace")
+            place = getattr(runtime_named_by(row, obj), "spoken_name", "its runtime")
+            comments.append(f"it needs schedulerName: {_MUSTER} in {place}, or an adopted namespace")
         if row is None and queue and obj["kind"] != POD[1]:
             templates = _templates(obj)
             todo = f"its pods need schedulerName: {_MUSTER}, or an adopted namespace"
             comments.append(f"its kind is not known; {'its pods name the queue' if templates else todo}")
             for template in templates:
-                _put(template, "labels", keys.LOCAL_QUEUE, queue)
+                _set_meta(template, "labels", keys.LOCAL_QUEUE, queue)
         for role in _fields_of_pods(obj) if obj["kind"] == _SPARK else ():  # a pod owns the executors
             role["labels"] = {**(role.get("labels") or {}), keys.LOCAL_QUEUE: queue}
         comments += _without_kueue(obj)
-        name = f"{obj['kind']} {'/'.join(_place(obj))}"
+        name = f"{obj['kind']} {'/'.join(_namespace_and_name(obj))}"
         return Migrated([f"{name}: {comment}" for comment in dict.fromkeys(comments)], obj)
 
 
@@ -493,23 +494,23 @@ def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
         pods["schedulerName"] = _MUSTER
         for part in (items_at(pods, "templates") or [pods]) if priority else ():
             part.setdefault("priorityClassName", priority)
-        given = pods.get("tolerations") or []
-        if more := [each for each in tolerations if each not in given]:
-            pods["tolerations"] = [*given, *more]
+        own = pods.get("tolerations") or []
+        if further := [each for each in tolerations if each not in own]:
+            pods["tolerations"] = [*own, *further]
 
 
 def _without_kueue(obj: Json) -> Iterator[str]:
     """Replace the labels of queues, and yield comments on fields and keys of Kueue without effect."""
-    for labels in _marks(obj, "labels", "matchLabels"):
+    for labels in _metadata_maps(obj, "labels", "matchLabels"):
         if keys.KUEUE_QUEUE in labels:
             labels.setdefault(keys.LOCAL_QUEUE, labels.pop(keys.KUEUE_QUEUE))
     for node in _mappings(obj):
         if str(node.get("managedBy")).startswith(f"{GROUP}/"):
             yield f"managedBy: {node.pop('managedBy')} is left out"
     effective = (*_EFFECTIVE, *((_POD_GROUP, _POD_COUNT) if _pod_group(obj) else ()))
-    marks = (key for part in _marks(obj, "labels", "annotations") for key in part)
-    lost = (key for key in marks if f"{GROUP}/" in key and key not in effective)
-    yield from (f"{key} has no effect yet" for key in lost)
+    names = (key for part in _metadata_maps(obj, "labels", "annotations") for key in part)
+    without_effect = (key for key in names if f"{GROUP}/" in key and key not in effective)
+    yield from (f"{key} has no effect yet" for key in without_effect)
 
 
 def _mappings(part: Any) -> Iterator[Json]:
@@ -523,12 +524,12 @@ def _mappings(part: Any) -> Iterator[Json]:
 
 def _label(obj: Json, key: str) -> str:
     """Return the first such label of an object and of the templates in it; empty if there is none."""
-    return next((str(labels[key]) for labels in _marks(obj, "labels") if key in labels), "")
+    return next((str(labels[key]) for labels in _metadata_maps(obj, "labels") if key in labels), "")
 
 
-def _marks(obj: Json, *fields: str) -> Iterator[Json]:
-    found = (node.get(field) for node in _mappings(obj) for field in fields)
-    return (marks for marks in found if isinstance(marks, dict))
+def _metadata_maps(obj: Json, *fields: str) -> Iterator[Json]:
+    values = (node.get(field) for node in _mappings(obj) for field in fields)
+    return (mapping for mapping in values if isinstance(mapping, dict))
 
 
 def _fields_of_pods(obj: Json) -> list[Json]:
@@ -549,7 +550,7 @@ def _makes_pods(obj: Json) -> bool:
     return bool(kind_of(obj) or _templates(obj) or (is_unknown and _label(obj, keys.KUEUE_QUEUE)))
 
 
-def _put(obj: Json, field: str, key: str, text: str) -> None:
+def _set_meta(obj: Json, field: str, key: str, text: str) -> None:
     meta = obj["metadata"] = obj.get("metadata") or {}
     meta[field] = {**(meta.get(field) or {}), key: text}
 

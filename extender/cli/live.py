@@ -52,7 +52,7 @@ _POLICY = (
     "quota_sources",
 )  # settings that decisions depend on
 _MOST_CYCLES = 2000
-_PATIENCE = 60.0  # maximum seconds of computing a future
+_TIMEOUT = 60.0  # maximum seconds of computing a future
 NO_SETTINGS = "Muster's settings may not be read here, so their defaults are assumed."
 
 
@@ -97,14 +97,14 @@ class LiveCluster:
 
     # ---- forward in time
 
-    def play(self, wanted: Set[GroupKey]) -> ClockAdvance:
-        """Advance the clock until all `wanted` groups have started, or no pending event is left."""
-        snapshot, patience = self.ledger.snapshot(), time.monotonic() + _PATIENCE
+    def advance(self, groups: Set[GroupKey]) -> ClockAdvance:
+        """Advance the clock until all `groups` have started, or no pending event is left."""
+        snapshot, deadline = self.ledger.snapshot(), time.monotonic() + _TIMEOUT
         future = Future(snapshot, RunTimes(snapshot).expected_end)
         for _ in range(_MOST_CYCLES):
-            if wanted <= future.starts.keys() or not future.step():
+            if groups <= future.starts.keys() or not future.step():
                 return ClockAdvance(future, is_cut=False)
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 break
         return ClockAdvance(future, is_cut=True)
 
@@ -112,18 +112,18 @@ class LiveCluster:
 
     def _settings(self) -> Configuration:
         """Return the settings of the installation, as far as its workload shows them."""
-        site, self._is_installed = Installation(self._access._replace(namespace="")), True
+        installation, self._is_installed = Installation(self._access._replace(namespace="")), True
         try:
-            self._is_installed = bool(site.workloads)
-            serving = site.first
-            given = {
+            self._is_installed = bool(installation.workloads)
+            serving = installation.first_workload
+            values = {
                 row.field: GivenSetting(
                     row.flag, serving.settings(row.field) if row.repeatable else serving.setting(row.field)
                 )
                 for row in SETTINGS
                 if row.field in _POLICY
             }
-            return resolve(given)
+            return resolve(values)
         except (ApiError, InvalidConfiguration):
             self.notes.append(NO_SETTINGS)
             return Configuration()
@@ -137,7 +137,7 @@ class LiveCluster:
             intake.trust_authors(all(map(api.enforces, AUTHORS_POLICIES)))
         if self.settings.volcano_jobs == "on" or not self._is_installed:  # in `muster run`, too
             intake.leave_jobs(())
-        needed: Sequence[tuple[Resource, type[Any], Any]] = (
+        required: Sequence[tuple[Resource, type[Any], Any]] = (
             (resources.NAMESPACES, cluster.Namespace, intake.set_namespace),
             (resources.PRIORITY_CLASSES, cluster.PriorityClass, intake.set_priority_class),
             (resources.QUEUES, queues.Queue, intake.set_queue),
@@ -161,7 +161,7 @@ class LiveCluster:
             *((resource, kind, intake.set_group) for resource, kind in resources.GROUPS_OF_OTHERS),
             *((resource, cluster.Workload, intake.set_owner) for resource in resources.OWNERS.values()),
         )
-        for resource, kind, put in needed:
+        for resource, kind, put in required:
             for obj in self._access.reader.list(resource, "", kind):
                 put(obj)
         for resource, kind, put in optional:
@@ -174,13 +174,13 @@ class LiveCluster:
             self.ledger.pods.set(pod)
 
     def _read_quotas(self) -> None:
-        found = {
+        by_kind = {
             name: self._listed(*resources.QUOTAS[name])
             for name in QuotaKind
             if name in self.settings.quota_sources
         }
         kinds = (QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA, QuotaKind.RESOURCE_QUOTA)
-        plan = plan_of(Quotas(*(found.get(kind, []) for kind in kinds)), self.settings.max_queue_depth)
+        plan = plan_of(Quotas(*(by_kind.get(kind, []) for kind in kinds)), self.settings.max_queue_depth)
         self.ledger.intake.set_quota_namespaces(plan.namespaces)
 
     def _read_jobs(self) -> None:
@@ -200,16 +200,16 @@ class LiveCluster:
                 intake.set_ancestor(row.kind, job.metadata)
                 podgroup = self.ledger.registry.groups.get(podgroup_of(name, job.metadata))
                 is_managed = row.manageable and podgroup is not None and podgroup.record is not None
-                known = intake.set_job(name, job) if is_managed else None
+                managed_job = intake.set_job(name, job) if is_managed else None
                 if row.makes_groups:
-                    intake.set_controller(name, job, known)
+                    intake.set_controller(name, job, managed_job)
 
     def _served(self) -> set[str]:
         """Return the API groups that are served, with their versions."""
-        found = self._access.reader.get(resources.API_GROUPS, "", "", dict[str, Any])
+        document = self._access.reader.get(resources.API_GROUPS, "", "", dict[str, Any])
         return {
             version["groupVersion"]
-            for group in found.get("groups") or ()
+            for group in document.get("groups") or ()
             for version in group.get("versions") or ()
         }
 

@@ -22,16 +22,16 @@ class ListedObject(Wire, frozen=True):
     metadata: Meta
 
 
-def fetched(reader: Reader, resource: Resource, namespace: str, names: Sequence[str]) -> list[Json]:
+def fetch_all(reader: Reader, resource: Resource, namespace: str, names: Sequence[str]) -> list[Json]:
     """Return the objects of these names, or all. A missing one ends the command."""
     if names:
         return [fetch(reader, resource, namespace, name, Json) for name in names]
     try:
         with _rights(resource, namespace):
-            found = reader.list(resource, namespace, Json)
+            objects = reader.list(resource, namespace, Json)
     except NotFound as fault:
         raise _unknown(resource) from fault
-    return sorted(found, key=lambda obj: (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
+    return sorted(objects, key=lambda obj: (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
 
 
 def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
@@ -42,20 +42,20 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
         if fault.reason != "NotFound":  # the path is not served
             raise _unknown(resource) from fault
         where = f" in namespace {namespace}" if namespace else ""
-        absent = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
-        raise click.ClickException(absent + _suggestion(name, reader, resource, namespace)) from fault
+        message = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
+        raise click.ClickException(message + _suggestion(name, reader, resource, namespace)) from fault
 
 
 def _suggestion(name: str, reader: Reader, resource: Resource, namespace: str) -> str:
     """Return `; there are: batch, default`, the most similar name first; empty if none can be listed."""
     try:
-        found = reader.list(resource, namespace, ListedObject)
+        objects = reader.list(resource, namespace, ListedObject)
     except ApiError:
         return ""
-    there = sorted(obj.metadata.name for obj in found)
-    similar = near_misses(name, there)
-    if len(there) <= _FEW:
-        others = [*similar, *(known for known in there if known not in similar)]
+    names = sorted(obj.metadata.name for obj in objects)
+    similar = near_misses(name, names)
+    if len(names) <= _FEW:
+        others = [*similar, *(other for other in names if other not in similar)]
         return f"; there are: {', '.join(others)}" if others else "; there are none"
     return f"; {did_you_mean(similar)}" if similar else ""
 
@@ -68,8 +68,8 @@ def _rights(resource: Resource, namespace: str) -> Iterator[None]:
     except Forbidden as fault:
         if namespace:
             raise
-        needed = f"to the role kube-muster-view, or to another that may read {resource.plural}"
-        message = f"not allowed: {fault.message}\nYou need a ClusterRoleBinding {needed}."
+        binding = f"to the role kube-muster-view, or to another that may read {resource.plural}"
+        message = f"not allowed: {fault.message}\nYou need a ClusterRoleBinding {binding}."
         raise click.ClickException(message) from fault
 
 

@@ -12,17 +12,17 @@ from extender.api.objects.pods import Pod
 from extender.api.workloads.pod_sets import PartialStart, partial_start, pod_sets
 from extender.api.workloads.shape import (
     WorkloadRow,
+    has_templates,
     is_stopped,
     is_suspended,
-    is_whole,
     outcome_of,
     runtime_kind,
     runtime_named_by,
     with_runtime,
 )
 from extender.cli.access import ClusterAccess
-from extender.cli.kinds import OwnerKind, Target, job_kinds, job_of, job_row, table
-from extender.cli.lookup import fetched
+from extender.cli.kinds import OwnerKind, Target, all_kinds, job_kinds, job_of, job_row
+from extender.cli.lookup import fetch_all
 from extender.cli.output import Json
 from extender.cli.why.evidence import SCHEDULERS, Evidence
 from extender.domain.explain.observed import ObservedGroup
@@ -113,7 +113,7 @@ class ObservedJob(NamedTuple):
         return Verdict.STARTING if self.admitted_at else self._queue_state
 
     @property
-    def waits(self) -> bool:
+    def is_pending(self) -> bool:
         """Return whether it waits for its start, with or without pods."""
         return self.state in (Verdict.WAITING, HELD)
 
@@ -141,11 +141,11 @@ class ObservedJob(NamedTuple):
     @property
     def reason(self) -> str:
         """Return the reason why the job waits; empty if it does not."""
-        return about.reason if (about := self.podgroup or self.refusal) else ""
+        return source.reason if (source := self.podgroup or self.refusal) else ""
 
     @property
     def message(self) -> str:
-        return about.message if (about := self.podgroup or self.refusal) else ""
+        return source.message if (source := self.podgroup or self.refusal) else ""
 
     @property
     def position(self) -> int:
@@ -154,31 +154,31 @@ class ObservedJob(NamedTuple):
 
     @property
     def pods(self) -> int:
-        """Return the number of pods that the job makes at once."""
-        needed = self.podgroup.spec.min_member if self.podgroup else 0
-        if self.obj is None or not is_whole(self.row, self.obj):
-            return needed
-        return max(records.owner_of_pods(*self._kind_and_record, table()).gang.pods, needed)
+        """Return the number of pods that the job creates at once."""
+        minimum = self.podgroup.spec.min_member if self.podgroup else 0
+        if self.obj is None or not has_templates(self.row, self.obj):
+            return minimum
+        return max(records.owner_of_pods(*self._kind_and_record, all_kinds()).gang.pods, minimum)
 
     @property
     def _kind_and_record(self) -> tuple[records.JobKind, records.AnyJob]:
         return records.JobKind(*self.row.key), msgspec.convert(self.obj, records.AnyJob, strict=False)
 
     @property
-    def patching(self) -> Right:
+    def patch_of(self) -> Right:
         return right_to("patch", self.resource, self.meta.namespace, self.meta.name)
 
     def record(self, schedulers: Iterable[str] = SCHEDULERS) -> records.JobRecord | None:
         """Return Muster's record of the job, given Muster's names; None if the job may not be read."""
-        if self.obj is None or not is_whole(self.row, self.obj):
+        if self.obj is None or not has_templates(self.row, self.obj):
             return None
-        return records.job_record(*self._kind_and_record, table(), Shapes(), schedulers, auto_groups=True)
+        return records.job_record(*self._kind_and_record, all_kinds(), Shapes(), schedulers, auto_groups=True)
 
 
 def observed_job(row: WorkloadRow, obj: Json, podgroup: ObservedGroup | None) -> ObservedJob:
     """Return a job of an object that may lack its kind, as objects in a list do."""
-    named = {**obj, "apiVersion": row.api_version, "kind": row.kind}
-    return ObservedJob(row, msgspec.convert(obj["metadata"], Meta), named, podgroup)
+    with_kind = {**obj, "apiVersion": row.api_version, "kind": row.kind}
+    return ObservedJob(row, msgspec.convert(obj["metadata"], Meta), with_kind, podgroup)
 
 
 def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
@@ -188,9 +188,9 @@ def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
     as far as their PodGroups tell.
     """
     jobs: dict[str, ObservedJob] = {}
-    objects = fetched(access.reader, POD_GROUPS, access.namespace, ())
+    objects = fetch_all(access.reader, POD_GROUPS, access.namespace, ())
     groups = [msgspec.convert(obj, ObservedGroup) for obj in objects]
-    named = {(group.namespace, group.name): group for group in groups}
+    by_name = {(group.namespace, group.name): group for group in groups}
     for (version, name), podgroups in _podgroups(groups, evidence).items():
         if (row := job_row(version, name)) is None:
             continue
@@ -198,12 +198,12 @@ def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
         for owner, podgroup in podgroups:
             if listed is None:
                 jobs[owner.uid] = ObservedJob(row, Meta(owner.name, podgroup.namespace), None, podgroup)
-            elif found := listed.get(owner.uid):
-                jobs[owner.uid] = observed_job(row, found, podgroup)
+            elif owner.uid in listed:
+                jobs[owner.uid] = observed_job(row, listed[owner.uid], podgroup)
         for uid, obj in (listed or {}).items():
             if uid in jobs:
                 continue
-            job = _with_named_group(observed_job(row, obj, None), lambda *name: named.get(name))
+            job = _with_named_group(observed_job(row, obj, None), lambda *name: by_name.get(name))
             if job.podgroup:
                 jobs[uid] = job
             elif refusal := _refusal(evidence, job):
@@ -219,7 +219,7 @@ def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup
     record = job.record()
     if job.podgroup or record is None or not record.named_group or record.is_part or job.obj is None:
         return job
-    templates = (msgspec.convert(part.template, Pod, strict=False) for part in pod_sets(job.obj, table()))
+    templates = (msgspec.convert(part.template, Pod, strict=False) for part in pod_sets(job.obj, all_kinds()))
     return job._replace(podgroup=find(job.meta.namespace, next(filter(None, map(group_name, templates)), "")))
 
 
@@ -256,15 +256,15 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
 def _listed(access: ClusterAccess, resource: Resource, warns: bool) -> dict[str, Json] | None:
     """Return the objects of a kind by UID; None, with a warning on request, if they may not be read."""
     try:
-        found = access.reader.list(resource, access.namespace, Json)
+        objects = access.reader.list(resource, access.namespace, Json)
     except NotFound:
         return {}
     except Forbidden:
         if warns:
-            needed = right_to("list", resource, access.namespace)
-            click.echo(f"Only the PodGroups of {resource.plural} are shown: you may not {needed}.", err=True)
+            right = right_to("list", resource, access.namespace)
+            click.echo(f"Only the PodGroups of {resource.plural} are shown: you may not {right}.", err=True)
         return None
-    return {obj["metadata"]["uid"]: obj for obj in found}
+    return {obj["metadata"]["uid"]: obj for obj in objects}
 
 
 def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob | None:
@@ -275,10 +275,10 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
     if row is None or obj is None:
         return None
     meta = msgspec.convert(obj["metadata"], Meta)
-    key_makers = (records.podgroup_of, records.group_made_by)
-    keys = (make_key(records.JobKind(*row.key), meta) for make_key in key_makers)
-    found = (evidence.group(key.partition("/")[2]) for key in keys)
-    podgroup = next(filter(None, found), None)
+    key_functions = (records.podgroup_of, records.group_made_by)
+    keys = (key_of(records.JobKind(*row.key), meta) for key_of in key_functions)
+    groups = (evidence.group(key.partition("/")[2]) for key in keys)
+    podgroup = next(filter(None, groups), None)
     if runtime := runtime_named_by(row, obj):
         kind_of_runtime = runtime_kind(row, runtime)
         templates = kind_of_runtime and evidence.find(
@@ -292,26 +292,26 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
 def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     """Return the job of the named kind, or of any kind. No such job, or several, end the command."""
     kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
-    found = [job for kind in kinds if (job := job_of_kind(evidence, kind, target.name))]
-    if len(found) > 1:
-        several = " and ".join(job.spoken_name for job in found)
+    jobs = [job for kind in kinds if (job := job_of_kind(evidence, kind, target.name))]
+    if len(jobs) > 1:
+        several = " and ".join(job.spoken_name for job in jobs)
         raise click.UsageError(f"invalid value {target.name!r}, which may be {several}: name one of them")
-    if found:
-        return _with_named_group(found[0], lambda _, name: evidence.group(name))
+    if jobs:
+        return _with_named_group(jobs[0], lambda _, name: evidence.group(name))
     namespace = evidence.namespace
     served = [(kind, resource) for kind in kinds if (resource := evidence.resource_of_kind(kind))]
     if target.kind and not served and not evidence.unread:
         raise click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
     if evidence.unread:
         unread = (resource for kind, resource in served if kind.plural in evidence.unread)
-        asked = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
-        asked = asked or f"get {', '.join(evidence.unread)}"  # such as the list of API groups, or a runtime
-        raise click.ClickException(f"not allowed: the search needs the right to {asked}")
-    there = sorted(
+        rights = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
+        rights = rights or f"get {', '.join(evidence.unread)}"  # such as the list of API groups, or a runtime
+        raise click.ClickException(f"not allowed: the search needs the right to {rights}")
+    names = sorted(
         f"{kind.name.lower()}/{obj.metadata.name}" for kind, _ in served for obj in evidence.all_owners(kind)
     )
-    similar = near_misses(target.name, (spoken.partition("/")[2] for spoken in there))
-    meant = did_you_mean([spoken for spoken in there if spoken.partition("/")[2] in similar])
-    what = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"
-    absent = f"{what} not found in namespace {namespace}"
-    raise click.ClickException(f"{absent}; {meant}" if meant else absent)
+    similar = near_misses(target.name, (spoken.partition("/")[2] for spoken in names))
+    suggestion = did_you_mean([spoken for spoken in names if spoken.partition("/")[2] in similar])
+    title = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"
+    message = f"{title} not found in namespace {namespace}"
+    raise click.ClickException(f"{message}; {suggestion}" if suggestion else message)

@@ -95,8 +95,8 @@ def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
     for obj in objects:
         metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
         tidy.append({**obj, "metadata": metadata})
-    several = {"apiVersion": "v1", "items": tidy, "kind": "List", "metadata": {"resourceVersion": ""}}
-    show_document(tidy[0] if single else several, form)
+    listing = {"apiVersion": "v1", "items": tidy, "kind": "List", "metadata": {"resourceVersion": ""}}
+    show_document(tidy[0] if single else listing, form)
 
 
 def show_document(document: Any, form: str) -> None:
@@ -111,9 +111,9 @@ def show_document(document: Any, form: str) -> None:
 
 
 def table(
-    kind: str, namespace: str, head: Sequence[str], rows: Sequence[Sequence[object]], shown: int
+    kind: str, namespace: str, head: Sequence[str], rows: Sequence[Sequence[object]], column_count: int
 ) -> list[str]:
-    """Return the lines of a table of the first `shown` columns. Without rows, print a message on stderr.
+    """Return the lines of a table of the first `column_count` columns; without rows, print a message.
 
     The first column is left out if it is NAMESPACE, and all rows are of one `namespace`.
     """
@@ -121,7 +121,7 @@ def table(
         click.echo(f"No {kind} found{f' in namespace {namespace}' if namespace else ''}", err=True)
         return []
     first = int(bool(namespace) and head[0] == "NAMESPACE")
-    return columns(head[first:shown], [row[first:shown] for row in rows])
+    return columns(head[first:column_count], [row[first:column_count] for row in rows])
 
 
 # ---- what a command has changed
@@ -159,9 +159,9 @@ def show_done(name: str, done: str, dry_run: str = "none", kind: str = "queue.sc
 
 def fields(rows: Iterable[tuple[str, object]]) -> str:
     """Return lines such as `Weight:  2`, with aligned values."""
-    written = [(f"{title}:", on_one_line(value)) for title, value in rows]
-    widest = max(len(title) for title, _ in written)
-    return "\n".join(f"{title:<{widest}}  {value}" for title, value in written)
+    texts = [(f"{title}:", on_one_line(value)) for title, value in rows]
+    widest = max(len(title) for title, _ in texts)
+    return "\n".join(f"{title:<{widest}}  {value}" for title, value in texts)
 
 
 def section(heading: str, lines: Sequence[str], indent: str = "  ") -> str:
@@ -177,7 +177,7 @@ def width() -> int:
     return max(_NARROWEST, min(shutil.get_terminal_size().columns, _WIDEST))
 
 
-def folded(text: str, indent: str = "", hanging: str = "") -> str:
+def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
     """Return `text` in lines that fit. Lines after the first are indented by `hanging`."""
     return textwrap.fill(
         text,
@@ -194,7 +194,7 @@ def folded(text: str, indent: str = "", hanging: str = "") -> str:
 NOTHING = "-"
 
 
-def number(name: str, quantity: Quantity | None) -> int:
+def numeric(name: str, quantity: Quantity | None) -> int:
     """Return the number of a quantity; 0 for an invalid one."""
     try:
         return offered({name: quantity or 0}).get(name, 0)
@@ -204,14 +204,14 @@ def number(name: str, quantity: Quantity | None) -> int:
 
 def amount(name: str, quantity: Quantity | None) -> str:
     """Return a quantity as people write it: 17179869184 bytes are 16Gi."""
-    return NOTHING if quantity is None else show(name, number(name, quantity))
+    return NOTHING if quantity is None else show(name, numeric(name, quantity))
 
 
 def amounts(quantities: Mapping[str, Quantity] | None) -> str:
     """Return `cpu 4, memory 8Gi`, without zeros and without the resource `pods`."""
-    known = sorted((name, quantity) for name, quantity in (quantities or {}).items() if name != PODS)
-    shown = [f"{name} {amount(name, quantity)}" for name, quantity in known if number(name, quantity)]
-    return ", ".join(shown) or NOTHING
+    listed_ = sorted((name, quantity) for name, quantity in (quantities or {}).items() if name != PODS)
+    texts = [f"{name} {amount(name, quantity)}" for name, quantity in listed_ if numeric(name, quantity)]
+    return ", ".join(texts) or NOTHING
 
 
 def percent(share: float | None) -> str:
@@ -247,8 +247,8 @@ def interval(estimate: Estimate | None) -> str:
 
 def _time_until(timestamp: str | None) -> str:
     with suppress(ValueError):
-        left = as_datetime(timestamp or "") - datetime.now(UTC)
-        return units.rounded(max(0, int(left.total_seconds())))
+        remaining = as_datetime(timestamp or "") - datetime.now(UTC)
+        return units.human_duration(max(0, int(remaining.total_seconds())))
     return NOTHING
 
 

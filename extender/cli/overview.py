@@ -30,7 +30,7 @@ from extender.api.units import timestamp_at
 from extender.api.workloads.shape import Kinds
 from extender.cli.access import ClusterAccess
 from extender.cli.installation import Installation
-from extender.cli.kinds import job_of, table
+from extender.cli.kinds import all_kinds, job_of
 from extender.cli.lookup import ListedObject
 from extender.cli.why.diagnosis import explain_group
 from extender.cli.why.evidence import Evidence, scheduled
@@ -68,7 +68,7 @@ T = TypeVar("T")
 _FIRST = 20.0  # seconds for which the first overview waits for the lists
 _PACE = 1.0  # seconds between two overviews
 _LAST = 5.0  # seconds to wait at the end for a running renewal
-_LOOK = 10.0  # seconds without a change, after which Muster's Lease is checked
+_LEASE_CHECK = 10.0  # seconds without a change, after which Muster's Lease is checked
 _SILENCE = 90.0  # seconds without an event that are reported; bookmarks come every minute
 _UNDECIDED = "Muster has decided on none of these jobs: muster check says whether it is at work."
 _MOST_EVENTS = 200
@@ -129,11 +129,11 @@ class WatchedReader(Reader):
             if (namespace := self._scope(resource)) is None:
                 self.unread.append(resource.plural)
                 continue
-            watch = self._watches[resource] = WatchedKind(kind, namespace, self.changed)
-            watch.reflector = Reflector(self._connection, resource, kind, watch, namespace=namespace)
-            watch.reflector.start()
-        until = self._clock() + _FIRST
-        while self._clock() < until and not all(it.reflector.synced for it in self._watches.values()):
+            each = self._watches[resource] = WatchedKind(kind, namespace, self.changed)
+            each.reflector = Reflector(self._connection, resource, kind, each, namespace=namespace)
+            each.reflector.start()
+        deadline = self._clock() + _FIRST
+        while self._clock() < deadline and not all(each.reflector.synced for each in self._watches.values()):
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -142,8 +142,8 @@ class WatchedReader(Reader):
 
     def silence(self) -> float:
         """Return the seconds since the last event of any watch. Bookmarks come every minute."""
-        heard = [it.reflector.last_contact or 0.0 for it in self._watches.values()]
-        return self._clock() - max(heard) if heard else 0.0
+        contacts = [watch.reflector.last_contact or 0.0 for watch in self._watches.values()]
+        return self._clock() - max(contacts) if contacts else 0.0
 
     def scope(self, resource: Resource) -> str | None:
         """Return the namespace in which a kind is watched, empty for all; None if it may not be read."""
@@ -159,8 +159,8 @@ class WatchedReader(Reader):
         watch = self._watches.get(resource)
         if watch is not None and watch.kind is kind and watch.namespace in ("", namespace):
             with suppress(KeyError):
-                found: T = watch.objects[namespace, name]
-                return found
+                obj: T = watch.objects[namespace, name]
+                return obj
         return super().get(resource, namespace, name, kind)
 
     def list(
@@ -177,8 +177,8 @@ class WatchedReader(Reader):
         return super().list(resource, namespace, kind, fields, labels)
 
     def _scope(self, resource: Resource) -> str | None:
-        own = () if resource in _OF_THE_CLUSTER else (self._access.namespace,)
-        for namespace in ("", *filter(None, own)):
+        own_namespaces = () if resource in _OF_THE_CLUSTER else (self._access.namespace,)
+        for namespace in ("", *filter(None, own_namespaces)):
             with suppress(Forbidden, NotFound):
                 self._get(resource.path(namespace), ListedObject, query={"limit": 1})
                 return namespace
@@ -191,16 +191,16 @@ class ObservedSource:
     A thread renews the overview. It pauses four times as long as that takes: a second on a large cluster.
 
     Attributes:
-        patience: Seconds without an event of the API server, after which a note says so.
+        max_silence: Seconds without an event of the API server, after which a note says so.
     """
 
     def __init__(
-        self, access: ClusterAccess, clock: Callable[[], float] = time.time, patience: float = _SILENCE
+        self, access: ClusterAccess, clock: Callable[[], float] = time.time, max_silence: float = _SILENCE
     ) -> None:
-        self._access, self._clock, self._patience = access, clock, patience
+        self._access, self._clock, self._max_silence = access, clock, max_silence
         self._reader = WatchedReader(access)
-        self._requests, self._kinds = RequestSums(), table()
-        self._made = Overview("0", "")
+        self._requests, self._kinds = RequestSums(), all_kinds()
+        self._last = Overview("0", "")
         self.hour, self.usage = LastHour(), LastHour()
         self._lock = Lock()
         self._thread: Thread | None = None
@@ -214,7 +214,7 @@ class ObservedSource:
                 self._renew()
                 self._thread = Thread(target=self._renew_until_stopped, name="overview", daemon=True)
                 self._thread.start()
-        return self._made
+        return self._last
 
     def stop(self) -> None:
         self._stopping.set()
@@ -225,28 +225,27 @@ class ObservedSource:
 
     def _renew_until_stopped(self) -> None:
         while not self._stopping.is_set():
-            begun = time.monotonic()
+            started_at = time.monotonic()
             try:
                 self._renew()
             except Exception:  # a malformed object or an unreachable cluster: the next renewal may succeed
                 if not self._stopping.is_set():
                     log.exception("an overview could not be made")
-            if not self._stopping.wait(max(_PACE, 4 * (time.monotonic() - begun))):
-                self._reader.changed.wait(_LOOK)
+            if not self._stopping.wait(max(_PACE, 4 * (time.monotonic() - started_at))):
+                self._reader.changed.wait(_LEASE_CHECK)
 
     def _renew(self) -> None:
         self._reader.changed.clear()
         now = self._clock()
-        made = self._observed(self._silence(now))
-        if replace(made, version=self._made.version, at=self._made.at) != self._made:
-            self._made = replace(made, version=f"{now:.3f}", at=timestamp_at(now))
+        overview = self._observed(self._silence(now))
+        if replace(overview, version=self._last.version, at=self._last.at) != self._last:
+            self._last = replace(overview, version=f"{now:.3f}", at=timestamp_at(now))
         if self.hour.is_due(now):
-            shares = {it.name: it.share for it in made.queues if it.share is not None}
+            shares = {queue.name: queue.share for queue in overview.queues if queue.share is not None}
             self.hour.record(shares, now)
-            capacity = capacity_summaries(made.nodes)
-            self.usage.record(
-                {it.resource: (it.used + it.claimed) / it.total for it in capacity if it.total}, now
-            )
+            capacity = capacity_summaries(overview.nodes)
+            usage = {row.resource: (row.used + row.claimed) / row.total for row in capacity if row.total}
+            self.usage.record(usage, now)
 
     # ---- all
 
@@ -262,14 +261,14 @@ class ObservedSource:
         for pod in pods:
             if name := group_name(pod):
                 members[f"{pod.metadata.namespace}/{name}"].append(pod)
-        found = [
+        summaries = [
             _summary(evidence, group, members[group.key], self._requests, self._kinds)
             for group in sorted(groups, key=lambda group: group.key)
         ]
         notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread]
-        if found and all(group.verdict == Verdict.UNKNOWN for group in found):
+        if summaries and all(group.verdict == Verdict.UNKNOWN for group in summaries):
             notes.insert(0, _UNDECIDED)
-        if (silence := reader.silence()) > self._patience:
+        if (silence := reader.silence()) > self._max_silence:
             since = timestamp_at(self._clock() - silence)
             notes.insert(0, f"No event of the API server came since {since}: this is the state of then.")
         notes += [f"Only namespace {scope} is shown: you may list no others." for scope in {*scopes} if scope]
@@ -280,7 +279,7 @@ class ObservedSource:
             silent_since=silent_since,
             queues=[*queue_summaries(reader.watched(kube.QUEUES))],
             local_queues=[*local_queue_summaries(reader.watched(kube.LOCAL_QUEUES))],
-            groups=found,
+            groups=summaries,
             nodes=[
                 *node_summaries(reader.watched(kube.NODES), pods, self._requests, _pools(reader), topologies)
             ]
@@ -334,21 +333,21 @@ class ObservedSource:
         free: defaultdict[str, float] = defaultdict(float)
         nodes = [node for node in self.overview().nodes if node.taken]
         for node in nodes:
-            for name, offered_ in node.allocatable.items():
-                free[name] += max(offered_ - node.used.get(name, 0) - node.claimed.get(name, 0), 0)
+            for name, amount in node.allocatable.items():
+                free[name] += max(amount - node.used.get(name, 0) - node.claimed.get(name, 0), 0)
         return [ShortfallSummary(name, n, free[name]) for name, n in sorted(group.asks.items()) if nodes]
 
     def _timeline(self, group: ObservedGroup, members: Iterable[Pod]) -> Iterator[EventSummary]:
         yield EventSummary(group.metadata.creation_timestamp or "", "Created", "it was created")
         names = {group.name, *(pod.metadata.name for pod in members)}
         try:
-            found = self._reader.list(kube.EVENTS, group.namespace, Event)
+            listed = self._reader.list(kube.EVENTS, group.namespace, Event)
         except ApiError:
             return
-        own = [event for event in found if event.about.name in names]
-        for event in sorted(own, key=lambda event: event.at)[-_MOST_EVENTS:]:
-            about = "" if event.about.name == group.name else f"{event.about.name}: "
-            text = f"{about}{event.message}"
+        related = [event for event in listed if event.about.name in names]
+        for event in sorted(related, key=lambda event: event.at)[-_MOST_EVENTS:]:
+            prefix = "" if event.about.name == group.name else f"{event.about.name}: "
+            text = f"{prefix}{event.message}"
             yield EventSummary(event.at, event.reason, text, event.type == "Warning", event.times)
 
 
@@ -363,17 +362,17 @@ def _summary(
 
 def _member(pod: Pod) -> MemberSummary:
     node, condition = pod.spec.node_name, scheduled(pod)
-    says = "" if node else condition.message
-    return MemberSummary(pod.metadata.name, pod.status.phase, node, "Bound" if node else "", says)
+    message = "" if node else condition.message
+    return MemberSummary(pod.metadata.name, pod.status.phase, node, "Bound" if node else "", message)
 
 
 def _topologies(reader: WatchedReader) -> list[Levels]:
     """Return the levels of the usable Topologies, by name."""
-    found = []
-    for topology in sorted(reader.watched(kube.TOPOLOGIES), key=lambda it: it.metadata.name):
+    topologies = []
+    for topology in sorted(reader.watched(kube.TOPOLOGIES), key=lambda topology: topology.metadata.name):
         with suppress(BadTopology):
-            found.append(levels_of(topology))
-    return found
+            topologies.append(levels_of(topology))
+    return topologies
 
 
 def _pools(reader: WatchedReader) -> Pools:

@@ -7,9 +7,9 @@ import click
 
 from extender.api.objects.queues import OF_GROUP, Patch
 from extender.cli import output as out
-from extender.cli.access import NAME, Flags, access_flags, all_namespaces_flag, opened
+from extender.cli.access import NAME, Flags, access_flags, all_namespaces_flag, open_access
 from extender.cli.completion import complete_group
-from extender.cli.kinds import Target, all_parsed, config_option
+from extender.cli.kinds import Target, config_option, parse_targets
 
 if TYPE_CHECKING:
     from extender.cli.why.evidence import Evidence
@@ -20,7 +20,7 @@ _COLUMNS = (*_HEAD, "ESTIMATE", "RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "M
 _GROUP = "podgroup.scheduling.volcano.sh"
 _groups = click.argument(
     "targets",
-    callback=all_parsed,
+    callback=parse_targets,
     metavar="NAME|KIND/NAME...",
     nargs=-1,
     required=True,
@@ -58,22 +58,22 @@ def get_groups(names: tuple[str, ...], output: str, **flags: Any) -> None:
 def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     import msgspec
 
-    from extender.cli.lookup import fetched
+    from extender.cli.lookup import fetch_all
     from extender.cli.why.evidence import Evidence
     from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
     if names and flags.all_namespaces:
         raise click.UsageError(f"set only one of -A and NAME, {names[0]!r}: a name is of one namespace")
-    with opened(flags) as access:
-        found = fetched(access.reader, POD_GROUPS, access.namespace, names)
+    with open_access(flags) as access:
+        groups = fetch_all(access.reader, POD_GROUPS, access.namespace, names)
         if output not in ("table", "wide"):
-            out.show_objects(found, output, single=len(names) == 1)
+            out.show_objects(groups, output, single=len(names) == 1)
             return
         evidence = Evidence(access, access.namespace)
-        rows = [_row(msgspec.convert(obj, ObservedGroup), evidence) for obj in found]
-        shown = len(_HEAD if output == "table" else _COLUMNS)
-        if lines := out.table("podgroups", access.namespace, _COLUMNS, rows, shown):
+        rows = [_row(msgspec.convert(obj, ObservedGroup), evidence) for obj in groups]
+        column_count = len(_HEAD if output == "table" else _COLUMNS)
+        if lines := out.table("podgroups", access.namespace, _COLUMNS, rows, column_count):
             out.echo("\n".join(lines))
 
 
@@ -104,7 +104,7 @@ def describe_group(targets: list[Target], **flags: Any) -> None:
 
     NAME may be a group, or a pod or workload of it, as for `muster why`.
     """
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         from extender.cli.describe import group_description
 
         for number, target in enumerate(targets):
@@ -143,16 +143,16 @@ def resume(targets: list[Target], **rest: Any) -> None:
 
 def _change(targets: list[Target], patch: Patch, done: str, dry_run: str, **flags: Any) -> None:
     """Change groups; with a dry run by the client, only check that they exist."""
-    with opened(Flags(**flags)) as access:
-        from extender.cli.why.answers import group_named
+    with open_access(Flags(**flags)) as access:
+        from extender.cli.why.answers import find_group
         from extender.kube.resources import POD_GROUPS
 
         for target in targets:
-            group = group_named(access, target)
+            group = find_group(access, target)
             if dry_run != out.CLIENT:
                 access.editor.patch(POD_GROUPS, access.namespace, group.name, patch, dry_run == out.SERVER)
-            kind, _, own = group.spoken_name.rpartition("/")
-            out.show_done(own, done, dry_run, kind or _GROUP)
+            kind, _, name = group.spoken_name.rpartition("/")
+            out.show_done(name, done, dry_run, kind or _GROUP)
 
 
 for command in (hold, resume, describe_group):

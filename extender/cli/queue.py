@@ -12,7 +12,7 @@ from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.queues import CLOSED, OF_QUEUE, OPEN, QueueStatus
 from extender.cli import output as out
 from extender.cli import queue_spec
-from extender.cli.access import ClusterAccess, Flags, access_flags, opened
+from extender.cli.access import ClusterAccess, Flags, access_flags, open_access
 from extender.cli.queue_spec import Timeout
 
 if TYPE_CHECKING:
@@ -70,16 +70,16 @@ def get_queues(names: tuple[str, ...], output: str, **flags: Any) -> None:
 def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     import msgspec
 
-    from extender.cli.lookup import fetched
+    from extender.cli.lookup import fetch_all
     from extender.domain.explain.observed import ObservedQueue
     from extender.kube.resources import QUEUES
 
-    with opened(flags._replace(namespace="default")) as access:
-        found = fetched(access.reader, QUEUES, "", names)
+    with open_access(flags._replace(namespace="default")) as access:
+        queues = fetch_all(access.reader, QUEUES, "", names)
     if output not in ("table", "wide"):
-        out.show_objects(found, output, single=len(names) == 1)
+        out.show_objects(queues, output, single=len(names) == 1)
         return
-    rows = [_row(msgspec.convert(obj, ObservedQueue)) for obj in found]
+    rows = [_row(msgspec.convert(obj, ObservedQueue)) for obj in queues]
     if lines := out.table("queues", "", _COLUMNS, rows, len(_HEAD if output == "table" else _COLUMNS)):
         out.echo("\n".join(lines))
 
@@ -115,7 +115,7 @@ def _borrowed(status: QueueStatus) -> str:
 @access_flags
 def describe_queue(names: tuple[str, ...], **flags: Any) -> None:
     """Describe queues: spec, shares, groups, events."""
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         from extender.cli.describe import queue_description
 
         for number, name in enumerate(names):
@@ -128,9 +128,9 @@ def describe_queue(names: tuple[str, ...], **flags: Any) -> None:
 @queue_spec.timeout_flag
 @out.dry_run_flag
 @access_flags
-def open_queues(names: tuple[str, ...], **rest: Any) -> None:
+def open_queues(names: tuple[str, ...], **flags: Any) -> None:
     """Open queues: they accept new groups."""
-    _change_states(names, OPEN, **rest)
+    _change_states(names, OPEN, **flags)
 
 
 @queue.command("close")
@@ -139,12 +139,12 @@ def open_queues(names: tuple[str, ...], **rest: Any) -> None:
 @queue_spec.timeout_flag
 @out.dry_run_flag
 @access_flags
-def close_queues(names: tuple[str, ...], **rest: Any) -> None:
+def close_queues(names: tuple[str, ...], **flags: Any) -> None:
     """Close queues: they accept no new groups.
 
     Groups in a queue continue; until they have ended, the queue is Closing.
     """
-    _change_states(names, CLOSED, **rest)
+    _change_states(names, CLOSED, **flags)
 
 
 def _change_states(
@@ -153,9 +153,9 @@ def _change_states(
     if state == CLOSED and ROOT_QUEUE in names:
         remedy = f"To close all queues: muster queue update {ROOT_QUEUE} --state {CLOSED}"
         raise click.ClickException(f"queue {ROOT_QUEUE} has all other queues below it\n{remedy}")
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         for name in names:
-            queue_spec.updated(access, name, {"state": state}, dry_run)
+            queue_spec.update_spec(access, name, {"state": state}, dry_run)
             if not wait:
                 out.show_done(name, _close_message(access, name, state, dry_run), dry_run)
         for name in names if wait and dry_run == "none" else ():
@@ -174,10 +174,10 @@ def _close_message(access: ClusterAccess, name: str, state: str, dry_run: str) -
 
     if state == OPEN or dry_run != "none":
         return _DONE[state]
-    found = fetch(access.reader, QUEUES, "", name, ObservedQueue)
-    if found.status.state == CLOSED:
+    queue = fetch(access.reader, QUEUES, "", name, ObservedQueue)
+    if queue.status.state == CLOSED:
         return _DONE[state]
-    return ", ".join(filter(None, ("closing", contents_of(found).partition(", ")[2])))
+    return ", ".join(filter(None, ("closing", contents_of(queue).partition(", ")[2])))
 
 
 @queue.command("hold")
@@ -185,28 +185,28 @@ def _close_message(access: ClusterAccess, name: str, state: str, dry_run: str) -
 @click.option("--drain", is_flag=True, help="Also evict running groups.")
 @out.dry_run_flag
 @access_flags
-def hold_queues(names: tuple[str, ...], drain: bool, **rest: Any) -> None:
+def hold_queues(names: tuple[str, ...], drain: bool, **flags: Any) -> None:
     """Hold queues: they admit no groups.
 
     They still accept new groups, which wait.
     """
     action, done = ("drain", "draining") if drain else ("hold", "held")
-    _stop(names, action, done, **rest)
+    _stop(names, action, done, **flags)
 
 
 @queue.command("resume")
 @queue_spec.several_names()
 @out.dry_run_flag
 @access_flags
-def resume_queues(names: tuple[str, ...], **rest: Any) -> None:
+def resume_queues(names: tuple[str, ...], **flags: Any) -> None:
     """Resume queues: they admit groups again."""
-    _stop(names, "resume", "resumed", **rest)
+    _stop(names, "resume", "resumed", **flags)
 
 
 def _stop(names: tuple[str, ...], action: str, done: str, dry_run: str, **flags: Any) -> None:
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         for name in names:
-            queue_spec.updated(access, name, OF_QUEUE[action]["spec"], dry_run)
+            queue_spec.update_spec(access, name, OF_QUEUE[action]["spec"], dry_run)
             out.show_done(name, done, dry_run)
 
 
@@ -235,8 +235,8 @@ def operate_queue(
         allowed = "with --action update, a number from 1 to 65535"
         raise click.UsageError(f"--weight: required value: {allowed}")
     else:
-        with opened(Flags(**rest)) as access:
-            queue_spec.updated(access, name, spec, dry_run)
+        with open_access(Flags(**rest)) as access:
+            queue_spec.update_spec(access, name, spec, dry_run)
         out.show_done(name, "updated", dry_run)
 
 
@@ -266,7 +266,7 @@ def delete_queue(
     """
     if jobs and not cascade:
         raise click.UsageError("--jobs: requires --cascade, as jobs go with their groups")
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         from extender.cli.queue_removal import Removal
 
         for name in names:

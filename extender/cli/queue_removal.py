@@ -13,8 +13,8 @@ from extender.cli.access import ClusterAccess
 from extender.cli.kinds import job_row
 from extender.cli.lookup import fetch
 from extender.cli.output import CLIENT, SERVER, echo, show_done
-from extender.cli.queue_spec import Timeout, updated
-from extender.cli.why.evidence import Evidence, ours
+from extender.cli.queue_spec import Timeout, update_spec
+from extender.cli.why.evidence import Evidence, is_ours
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name
 from extender.kube.errors import Conflict, NotFound
@@ -24,7 +24,7 @@ from extender.terminal.text import working
 T = TypeVar("T")
 
 _PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
-PACE = 0.5  # seconds between two looks
+PACE = 0.5  # seconds between two polls
 _NO_STATE = 15.0  # seconds without a state, after which Muster probably does not run
 _NAMED = 6  # maximum of named groups or pods
 _ALONE = "pods that have no PodGroup are left to their owners"
@@ -33,15 +33,15 @@ clock: Callable[[], float] = time.monotonic
 pause: Callable[[float], Any] = time.sleep
 
 
-def until(look: Callable[[], T | None], timeout: Timeout, left: Callable[[], str]) -> T:
-    """Return the first result of `look`. At the timeout, end the command and name what is `left`."""
+def wait_until(poll: Callable[[], T | None], timeout: Timeout, remaining: Callable[[], str]) -> T:
+    """Return the first result of `poll`. At the timeout, end the command with the text of `remaining`."""
     deadline = clock() + timeout.seconds
     with working("waiting"):
-        while (found := look()) is None:
+        while (result := poll()) is None:
             if timeout.seconds and clock() >= deadline:
-                raise click.ClickException(f"--timeout: {timeout.written} are over: {left()}")
+                raise click.ClickException(f"--timeout: {timeout.written} are over: {remaining()}")
             pause(PACE)
-    return found
+    return result
 
 
 class WatchedQueue:
@@ -53,10 +53,10 @@ class WatchedQueue:
         self._reported = ""
         self._began = clock()
 
-    def state(self, *wanted: str) -> ObservedQueue | None:
-        """Return the queue once its status says one of `wanted`."""
+    def state(self, *states: str) -> ObservedQueue | None:
+        """Return the queue once its status says one of `states`."""
         queue = fetch(self._access.reader, QUEUES, "", self._name, ObservedQueue)
-        if queue.status.state in wanted:
+        if queue.status.state in states:
             return queue
         line = f"{self._name}: {contents_of(queue)}"
         if queue.status.state not in ("Closing", "Closed") and clock() - self._began >= _NO_STATE:
@@ -66,29 +66,29 @@ class WatchedQueue:
             click.echo(line, err=True)
         return None
 
-    def wait(self, timeout: Timeout, *wanted: str) -> ObservedQueue:
-        return until(lambda: self.state(*wanted), timeout, self.left)
+    def wait(self, timeout: Timeout, *states: str) -> ObservedQueue:
+        return wait_until(lambda: self.state(*states), timeout, self.remaining_text)
 
-    def left(self) -> str:
+    def remaining_text(self) -> str:
         """Return the contents of the queue, with names if they may be read."""
         queue = fetch(self._access.reader, QUEUES, "", self._name, ObservedQueue)
         groups = [f"podgroup/{group.key}" for group in Evidence(self._access, "").groups_in(self._name)]
         names = f": {listed(groups, _NAMED)}" if groups else ""
-        alone = f"; {_ALONE}" if sum(queue.counts.values()) > len(groups) else ""
-        return f"queue {self._name} is {contents_of(queue)}{names}{alone}"
+        others = f"; {_ALONE}" if sum(queue.counts.values()) > len(groups) else ""
+        return f"queue {self._name} is {contents_of(queue)}{names}{others}"
 
 
 def contents_of(queue: ObservedQueue) -> str:
     """Return the contents of a queue, such as `Closing, 3 groups left: 1 waits, 2 run`."""
     counts = queue.counts
-    left = (
+    remaining = (
         ("waits", "wait", counts["pending"]),
         ("is Inqueue", "are Inqueue", counts["inqueue"]),
         ("runs", "run", counts["running"]),
         ("has ended", "have ended", counts["completed"] + counts["failed"] + counts["aborted"]),
         ("is unclear", "are unclear", counts["unknown"]),
     )
-    parts = ", ".join(f"{count} {one if count == 1 else several}" for one, several, count in left if count)
+    parts = ", ".join(f"{count} {one if count == 1 else plural}" for one, plural, count in remaining if count)
     total = sum(counts.values())
     groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
     return f"{queue.state}{groups}"
@@ -101,7 +101,7 @@ def pods_outside(access: ClusterAccess, queue: str) -> list[str]:
     return [
         f"{pod.metadata.namespace}/{pod.metadata.name}"
         for pod in evidence.waiting_pods
-        if ours(pod)
+        if is_ours(pod)
         and evidence.queue_of_pod(pod) == queue
         and f"{pod.metadata.namespace}/{group_name(pod)}" not in groups
     ]
@@ -142,10 +142,10 @@ class Removal:
         self._check_deletable(queue, cascade)
         for_real = self._dry_run == "none"
         if cascade and for_real:
-            updated(self._access, self._name, {"state": "Closed"}, self._dry_run)
-            watched = WatchedQueue(self._access, self._name)
-            watched.wait(self._timeout, "Closing", "Closed")
-            until(lambda: self._emptied(watched), self._timeout, watched.left)
+            update_spec(self._access, self._name, {"state": "Closed"}, self._dry_run)
+            queue_state = WatchedQueue(self._access, self._name)
+            queue_state.wait(self._timeout, "Closing", "Closed")
+            wait_until(lambda: self._emptied(queue_state), self._timeout, queue_state.remaining_text)
         elif cascade:
             for group in Evidence(self._access, "").groups_in(self._name):
                 self._show(self._parts(group), "would be deleted")
@@ -155,11 +155,11 @@ class Removal:
             self._access.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
         show_done(self._name, "deleted", self._dry_run)
         if wait and for_real:
-            until(self._gone, self._timeout, lambda: f"queue {self._name} is still there")
-        if cascade and for_real and (left := pods_outside(self._access, self._name)):
-            waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
+            wait_until(self._is_gone, self._timeout, lambda: f"queue {self._name} is still there")
+        if cascade and for_real and (pods := pods_outside(self._access, self._name)):
+            predicate = "pod still names it and waits" if len(pods) == 1 else "pods still name it and wait"
             remedy = f"delete their owners, or let them name another queue than {self._name}"
-            message = f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}"
+            message = f"{self._name}: {len(pods)} {predicate}: {listed(pods, _NAMED)}"
             click.echo(f"{message}\nTo end the wait: {remedy}", err=True)
 
     def _check_deletable(self, queue: ObservedQueue, cascade: bool) -> None:
@@ -175,7 +175,7 @@ class Removal:
             steps = f"muster queue close {name} --wait, or muster queue delete {name} --cascade"
             raise click.ClickException(f"{message}\nTo close it: {steps}")
 
-    def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
+    def _emptied(self, queue_state: WatchedQueue) -> ObservedQueue | None:
         """Return the queue once it is Closed; until then, delete groups that were created meanwhile."""
         for group in Evidence(self._access, "").groups_in(self._name):
             if group.metadata.uid in self._deleted:
@@ -185,7 +185,7 @@ class Removal:
                 with suppress(NotFound, Conflict):  # deleted meanwhile
                     self._access.editor.delete(part.resource, part.namespace, part.name, part.uid)
                     self._show([part], "deleted")
-        return watched.state("Closed")
+        return queue_state.state("Closed")
 
     def _parts(self, group: ObservedGroup) -> list[RemovedObject]:
         """Return a group, and before it the job that would make it again."""
@@ -200,7 +200,7 @@ class Removal:
         for part in parts:
             echo(f"{part.kind}/{part.name} {done} (namespace {part.namespace})")
 
-    def _gone(self) -> bool | None:
+    def _is_gone(self) -> bool | None:
         try:
             self._access.reader.get(QUEUES, "", self._name, ObservedQueue)
         except NotFound:

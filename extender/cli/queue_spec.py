@@ -12,8 +12,8 @@ import click
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import merged
 from extender.api.setting_kinds import Kind, passing
-from extender.api.units import BadQuantity, as_seconds, at_least, intended_name
-from extender.cli.access import ClusterAccess, Flags, access_flags, opened
+from extender.api.units import BadQuantity, as_seconds, intended_name, rounded_up
+from extender.cli.access import ClusterAccess, Flags, access_flags, open_access
 from extender.cli.completion import complete_queue
 from extender.cli.output import (
     CLIENT,
@@ -37,15 +37,14 @@ _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
 _VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as NAME.")
 
 
-def _named(context: click.Context, given: tuple[str, ...], required: bool = True) -> tuple[str, ...]:
+def _names_of(context: click.Context, arguments: tuple[str, ...], required: bool = True) -> tuple[str, ...]:
     """Return the names given by NAME or --name; both may be given, if they agree."""
-    named = context.params.pop("named", None)
-    if named and given and given != (named,):
-        raise click.UsageError(f"set only one of NAME, {given[0]!r}, and --name, {named!r}")
-    found = given or (() if named is None else (named,))
-    if not all(found) or (required and not found):
+    if (by_flag := context.params.pop("named", None)) and arguments and arguments != (by_flag,):
+        raise click.UsageError(f"set only one of NAME, {arguments[0]!r}, and --name, {by_flag!r}")
+    names = arguments or (() if by_flag is None else (by_flag,))
+    if not all(names) or (required and not names):
         raise click.UsageError("NAME: required value: the name of a queue")
-    return found
+    return names
 
 
 def one_name(command: F) -> F:
@@ -53,7 +52,7 @@ def one_name(command: F) -> F:
     argument = click.argument(
         "name",
         required=False,
-        callback=lambda context, _, name: _named(context, (name,) if name else ())[0],
+        callback=lambda context, _, name: _names_of(context, (name,) if name else ())[0],
         shell_complete=complete_queue,
     )
     return _VCCTL_NAME(argument(command))
@@ -65,7 +64,7 @@ def several_names(required: bool = True) -> Callable[[F], F]:
         "names",
         metavar="[NAME]...",
         nargs=-1,
-        callback=lambda context, _, names: _named(context, names, required),
+        callback=lambda context, _, names: _names_of(context, names, required),
         shell_complete=complete_queue,
     )
     return lambda command: _VCCTL_NAME(argument(command))
@@ -80,30 +79,31 @@ def _pairs(read: Callable[[str], tuple[str, Any]], allowed: str) -> Callable[...
 
 
 def _amount(text: str) -> tuple[str, str | None]:
-    name, given, quantity = text.strip().partition("=")
-    if not given and name.endswith("-") and len(name) > 1:
+    name, equals, quantity = text.strip().partition("=")
+    if not equals and name.endswith("-") and len(name) > 1:
         return name[:-1], None
     if correction := intended_name(name):
         raise click.BadParameter(correction)
-    if not name or not given or at_least(quantity) < 0:
+    if not name or not equals or rounded_up(quantity) < 0:
         raise BadQuantity(text)
     return name, quantity
 
 
 def _count(text: str) -> tuple[str, int | None]:
-    name, given, number = text.strip().partition("=")
-    if name.removesuffix("-") not in ("groups", "pods") or bool(given) == name.endswith("-"):
+    name, equals, number = text.strip().partition("=")
+    if name.removesuffix("-") not in ("groups", "pods") or bool(equals) == name.endswith("-"):
         raise ValueError(text)
-    if not given:
+    if not equals:
         return name[:-1], None
     if not 0 <= int(number) <= _INT32:
         raise ValueError(text)
     return name, int(number)
 
 
-def _factor(least: int, most: int) -> Callable[..., Any]:
-    allowed = f"a number from {least} to {most}, such as 1.5"
-    return checked(Kind(allowed, passing(lambda text: least * 1000 <= at_least(text, 1000) <= most * 1000)))
+def _factor(minimum: int, maximum: int) -> Callable[..., Any]:
+    allowed = f"a number from {minimum} to {maximum}, such as 1.5"
+    read = passing(lambda text: minimum * 1000 <= rounded_up(text, 1000) <= maximum * 1000)
+    return checked(Kind(allowed, read))
 
 
 _DURATION = Kind("a duration such as 90s, 10m or 1h30m", passing(lambda text: as_seconds(text) >= 0))
@@ -130,16 +130,16 @@ def _option_arguments(schema: Json) -> Json:
             choice = click.Choice(["true", "false"])
             return {"type": choice, "callback": lambda _, __, value: value and value == "true"}
         case {"type": "integer"}:
-            least, most = schema.get("minimum", -_INT32 - 1), schema.get("maximum", _INT32)
-            return {"type": WholeNumber(least, most)}
+            minimum, maximum = schema.get("minimum", -_INT32 - 1), schema.get("maximum", _INT32)
+            return {"type": WholeNumber(minimum, maximum)}
         case {"type": "array", "items": {"enum": allowed}}:
             return {"metavar": "NAME,...", "callback": checked(_listed_from(allowed))}
         case {"additionalProperties": _}:
             return {"metavar": "NAME=QUANTITY,...", "callback": _pairs(_amount, _AMOUNTS)}
         case {"properties": {"groups": _, "pods": _}}:
             return {"metavar": "groups=N,pods=N", "callback": _pairs(_count, _COUNTS)}
-        case {"minimum": least, "maximum": most}:
-            return {"metavar": "FACTOR", "callback": _factor(least, most)}
+        case {"minimum": minimum, "maximum": maximum}:
+            return {"metavar": "FACTOR", "callback": _factor(minimum, maximum)}
         case {"pattern": pattern} if "ms|s|m|h" in pattern:
             return {"metavar": "DURATION", "callback": checked(_DURATION)}
     return {"metavar": "QUEUE"}
@@ -231,13 +231,13 @@ class SpecCommand(click.Command):
     """Command with the flags of a queue's spec. Their types are read from the CRD when needed."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        *own, help_option = super().get_params(ctx)
+        *own_parameters, help_option = super().get_params(ctx)
         spec = _spec_schema()
-        made = [flag.option(spec) for flag in _FLAGS]
-        return [*own[:_BEFORE], *made, *own[_BEFORE:], help_option]
+        options = [flag.option(spec) for flag in _FLAGS]
+        return [*own_parameters[:_NAME_PARAMETERS], *options, *own_parameters[_NAME_PARAMETERS:], help_option]
 
 
-_BEFORE = 2  # parameters before the flags of the spec: NAME and --name
+_NAME_PARAMETERS = 2  # before the flags of the spec: NAME and --name
 
 
 @cache
@@ -260,8 +260,8 @@ def pop_spec(options: Json) -> Json:
             parent = spec
             for step in above:
                 parent = parent.setdefault(step, {})
-            known = parent.get(last)
-            parent[last] = {**known, **value} if isinstance(known, dict) else value
+            former = parent.get(last)
+            parent[last] = {**former, **value} if isinstance(former, dict) else value
     return spec
 
 
@@ -273,8 +273,7 @@ class Timeout(NamedTuple):
 
 
 _TIMEOUT = Kind(
-    "0 or a duration such as 30s or 5m",
-    lambda text: Timeout(0.0 if text == "0" else as_seconds(text), text),
+    "0 or a duration such as 30s or 5m", lambda text: Timeout(0.0 if text == "0" else as_seconds(text), text)
 )
 
 
@@ -303,14 +302,14 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
     spec = pop_spec(rest)
     # A new queue has no amounts to remove.
     for flag in _FLAGS:
-        found: Any = spec
+        value: Any = spec
         for step in flag.path:
-            found = found.get(step) if isinstance(found, dict) else None
-        if isinstance(found, dict) and None in found.values():
+            value = value.get(step) if isinstance(value, dict) else None
+        if isinstance(value, dict) and None in value.values():
             raise click.UsageError(f"--{flag.name}: invalid value NAME-: must be {_AMOUNTS} in a new queue")
     queue: Json = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
     if dry_run != CLIENT:
-        with opened(Flags(**rest)) as access:
+        with open_access(Flags(**rest)) as access:
             dry = dry_run == SERVER
             queue = access.editor.create(QUEUES, "", queue, dry)
             if spec.get("state") != "Open":  # the default of new queues
@@ -333,12 +332,12 @@ def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
     if not spec:
         allowed = ", ".join(f"--{flag.name}" for flag in _FLAGS)
         raise click.UsageError(f"nothing to change: give at least one of {allowed}")
-    with opened(Flags(**rest)) as access:
-        changed = updated(access, name, spec, dry_run)
+    with open_access(Flags(**rest)) as access:
+        changed = update_spec(access, name, spec, dry_run)
     show_result(changed, "updated", output, dry_run)
 
 
-def updated(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
+def update_spec(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
     """Return the queue after its spec was merged with `spec`."""
     from extender.cli.lookup import fetch
     from extender.kube.resources import QUEUES
@@ -367,5 +366,5 @@ def _warn_of_missing_parent(access: ClusterAccess, spec: Json) -> None:
         return
     except click.ClickException as fault:
         if isinstance(fault.__cause__, NotFound):
-            waits = "Until the parent exists, the groups of this queue wait (InvalidSpec)."
-            click.echo(f"Warning: --parent: {fault.message}\n{waits}", err=True)
+            effect = "Until the parent exists, the groups of this queue wait (InvalidSpec)."
+            click.echo(f"Warning: --parent: {fault.message}\n{effect}", err=True)

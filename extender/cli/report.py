@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import click
 
-from extender.api.units import INSTANTS, two_units
+from extender.api.units import INSTANTS, precise_duration
 from extender.cli.dump import debug_page, debug_port_flags
 from extender.cli.output import NOTHING, echo, output_flag, percent, show_document
 from extender.terminal.text import columns
@@ -71,17 +71,17 @@ def report(since: str, until: str | None, by: str, file: Path | None, output: st
     except InvalidPeriod as fault:
         raise click.UsageError(f"--{fault}") from fault
     if file is not None:
-        found = _from_file(file, period)
+        history_report = _from_file(file, period)
     else:
-        found = _from_port({"by": by, "since": since, "until": until or ""}, port_flags)
+        history_report = _from_port({"by": by, "since": since, "until": until or ""}, port_flags)
     if output in ("json", "yaml"):
-        show_document(msgspec.to_builtins(found), output)
+        show_document(msgspec.to_builtins(history_report), output)
     elif output == "csv":
-        click.echo(_csv(found), nl=False)
+        click.echo(_csv(history_report), nl=False)
     else:
-        echo(_table(found, wide=output == "wide"))
-    if found.note and output not in ("json", "yaml"):
-        click.echo(f"Note: {found.note}", err=True)
+        echo(_table(history_report, wide=output == "wide"))
+    if history_report.note and output not in ("json", "yaml"):
+        click.echo(f"Note: {history_report.note}", err=True)
 
 
 def _from_port(query: dict[str, str], port_flags: dict[str, Any]) -> "Report":
@@ -105,12 +105,13 @@ def _from_file(file: Path, period: "Period") -> "Report":
         raise click.UsageError(f"--history: {fault}") from fault
 
 
-def _table(found: "Report", wide: bool) -> str:
-    cells = [_cells(row, is_of_queues=found.by == "queue", wide=wide) for row in (*found.rows, found.total)]
-    names = [*(row.name or NOTHING for row in found.rows), "all"]
+def _table(history: "Report", wide: bool) -> str:
+    listed_rows = (*history.rows, history.total)
+    cells = [_cells(row, is_of_queues=history.by == "queue", wide=wide) for row in listed_rows]
+    names = [*(row.name or NOTHING for row in history.rows), "all"]
     rows = [(name, *row.values()) for name, row in zip(names, cells, strict=True)]
-    lines = columns([found.by.upper(), *cells[-1]], rows, len(cells[-1]))
-    return "\n".join([f"{found.since} to {found.until}", "", *lines])
+    lines = columns([history.by.upper(), *cells[-1]], rows, len(cells[-1]))
+    return "\n".join([f"{history.since} to {history.until}", "", *lines])
 
 
 def _cells(row: "ReportRow", is_of_queues: bool, wide: bool) -> dict[str, object]:
@@ -120,7 +121,7 @@ def _cells(row: "ReportRow", is_of_queues: bool, wide: bool) -> dict[str, object
     cells = {
         "STARTS": row.starts,
         "WAITING": row.waiting,
-        **{head: NOTHING if wait is None else two_units(wait) for head, wait in waits.items()},
+        **{head: NOTHING if wait is None else precise_duration(wait) for head, wait in waits.items()},
         "GPU-HOURS": _hours(row.gpu_hours),
         "CPU-HOURS": _hours(row.cpu_hours),
         "EVICTED": row.evictions,
@@ -135,13 +136,13 @@ def _hours(hours: float | None) -> str:
     return NOTHING if hours is None else f"{hours:,.1f}"
 
 
-def _csv(found: "Report") -> str:
+def _csv(history: "Report") -> str:
     """Return a heading, and a line for each name; durations in seconds, numbers unrounded."""
-    written = io.StringIO()
-    lines = csv.writer(written, lineterminator="\n")
-    lines.writerow([found.by, *_COLUMNS, "since", "until"])
-    for row in found.rows:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow([history.by, *_COLUMNS, "since", "until"])
+    for row in history.rows:
         name = f"'{row.name}" if row.name.startswith(_FORMULA) else row.name
         values = (getattr(row, column) for column in _COLUMNS.values())
-        lines.writerow([name, *values, found.since, found.until])
-    return written.getvalue()
+        rows.writerow([name, *values, history.since, history.until])
+    return text.getvalue()

@@ -18,7 +18,7 @@ import click
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import GPU
 from extender.api.setting_kinds import ADDRESS, Address, Kind, duration, passing, within
-from extender.api.units import as_duration, at_least
+from extender.api.units import as_duration, rounded_up
 from extender.cli.output import InvalidContent, WholeNumber, checked
 from extender.shipped import EXAMPLE
 
@@ -37,7 +37,7 @@ Default = tuple[str | int | None, str]
 
 
 _QUANTITY = Kind(
-    "a quantity above 0, such as 500m, 4 or 16Gi", passing(lambda text: at_least(text, 1000) > 0)
+    "a quantity above 0, such as 500m, 4 or 16Gi", passing(lambda text: rounded_up(text, 1000) > 0)
 )
 _MOST_NODES = 5000
 
@@ -104,8 +104,8 @@ def node_flags(
             callback=checked(_DEVICES),
             help="The devices of each node, by a DeviceClass of that name: gpu=8.",
         )(command)
-        for flag, kind, (value, shown), text in reversed(flags):
-            help = f"{text} [default: {shown}]"
+        for flag, kind, (value, default_text), text in reversed(flags):
+            help = f"{text} [default: {default_text}]"
             command = click.option(flag, default=value, help=help, **kind)(command)
         return command
 
@@ -174,26 +174,26 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
     """Run the cluster. Return the exit status."""
     manifests = import_module("extender.files.manifests")
     embedded = import_module("extender.sim.embedded")
-    paths, here, program_file = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
-    files_here = [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths]
+    paths, folder, program_file = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
+    files_here = [str(path.relative_to(folder) if path.is_relative_to(folder) else path) for path in paths]
     # The whole path where the program is not on $PATH, so that the command works in any folder.
     on_path = shutil.which("muster") or not program_file.is_file()
     program = "muster" if on_path else shlex.quote(str(program_file.absolute()))
     try:
-        found, notes = manifests.load(paths, options["create_namespaces"])
+        objects, notes = manifests.load(paths, options["create_namespaces"])
         for remark in notes:
             click.echo(remark, err=True)
         repeatable = all(path.is_file() or path.is_dir() for path in paths)
         listener = import_module("extender.web.listen").listen("--listen", listen)
         half_life = options["usage_half_life"]
-        serve = () if half_life is None else ("--usage-half-life", as_duration(half_life))
+        serve_arguments = () if half_life is None else ("--usage-half-life", as_duration(half_life))
         frames = import_module("extender.sim.show.frames")
-        stays = frames.is_live(sys.stdout) and not output and not options["until_settled"]
-        speed = options["speed"] or (1.0 if stays else 4.0)  # a user watches a cluster that stays
+        stays_open = frames.is_live(sys.stdout) and not output and not options["until_settled"]
+        speed = options["speed"] or (1.0 if stays_open else 4.0)  # a user watches a cluster that stays
         with embedded.Embedded(
-            speed=speed, seed=options["seed"], listener=listener, serve_arguments=serve
+            speed=speed, seed=options["seed"], listener=listener, serve_arguments=serve_arguments
         ) as cluster:
-            own_nodes = any(manifest.object["kind"] == "Node" for manifest in found)
+            own_nodes = any(manifest.object["kind"] == "Node" for manifest in objects)
             amounts = [options[name] for name in ("node_cpu", "node_memory", "node_gpu")]
             if racks := options["racks"]:
                 cluster.make_racks(racks, *amounts)
@@ -208,8 +208,8 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
                 repeatable=repeatable,
                 flags=_flags_of_nodes(racks, devices),
             )
-            pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
-            return _present(cluster, found, rerun, output, stays=stays, pace=pace)
+            pace_text = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
+            return _present(cluster, objects, rerun, output, stays_open, pace_text)
     except manifests.InvalidManifests as fault:
         raise InvalidContent(str(fault)) from fault
     except InvalidConfiguration as fault:
@@ -219,31 +219,31 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
 
 
 def _flags_of_nodes(racks: tuple[int, ...] | None, devices: tuple[str, int] | None) -> list[str]:
-    shown = [f"--racks {'x'.join(map(str, racks))}"] if racks else []
-    return [*shown, f"--node-devices {devices[0]}={devices[1]}"] if devices else shown
+    flags = [f"--racks {'x'.join(map(str, racks))}"] if racks else []
+    return [*flags, f"--node-devices {devices[0]}={devices[1]}"] if devices else flags
 
 
 def _present(
-    cluster: "Embedded", found: list[Any], rerun: "Rerun", output: str | None, stays: bool, pace: str
+    cluster: "Embedded", objects: list[Any], rerun: "Rerun", output: str | None, stays_open: bool, pace: str
 ) -> int:
     """Show the run. `pace`: a sentence on how fast pods run."""
     views = import_module("extender.sim.show.frames")
     view = views.View() if output else views.view_for(sys.stdout)
-    session = import_module("extender.sim.embedded").Session(cluster, view, stays)
-    session.create(found)
+    session = import_module("extender.sim.embedded").Session(cluster, view, stays_open)
+    session.create(objects)
     for each in session.unasked:
         click.echo(each.record, err=True)
     interrupted = False
     try:
         program = rerun.program
-        end = "Ctrl-C ends it." if stays else "It ends when nothing changes any more."
+        end = "Ctrl-C ends it." if stays_open else "It ends when nothing changes any more."
         lines = [
             f"{pace}{end} In another terminal:",
             f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}",
         ]
         groups = "kubectl get podgroups,pods" if shutil.which("kubectl") else f"{program} podgroup list"
         lines += [f"{program} why NAME", groups, f"{program} queue list"]
-        with _dashboard(cluster, lines) if stays else nullcontext():
+        with _dashboard(cluster, lines) if stays_open else nullcontext():
             session.run(lines)
     except KeyboardInterrupt:
         interrupted = True
@@ -251,11 +251,11 @@ def _present(
         canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
         state, lines = session.state, []
         if state:
-            reported = (session.unasked, session.refused())
-            lines = views.closing_summary(state, session.log, rerun, canvas, *reported)
+            without_start = (session.unasked, session.refused())
+            lines = views.closing_summary(state, session.log, rerun, canvas, *without_start)
         view.end(lines)
     if interrupted:
-        return 0 if stays and session.everything_started else INTERRUPTED
+        return 0 if stays_open and session.everything_started else INTERRUPTED
     if output:
         for _, text in session.refused():
             click.echo(text, err=True)
@@ -275,7 +275,7 @@ def _dashboard(cluster: "Embedded", head: list[str]) -> Iterator[None]:
         head[-1] = f"Pages: {url}"
 
     flags = cli_access.Flags(str(cluster.kubeconfig), None, None)
-    with cli_access.opened(flags) as access, served(access, listener, renew) as url:
+    with cli_access.open_access(flags) as access, served(access, listener, renew) as url:
         head.append(f"Pages: {url}")
         yield
 
@@ -289,11 +289,11 @@ def orderly_end() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
+    handlers: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
         number: signal.signal(number, interrupt) for number in _ENDING
     }
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -23,7 +23,7 @@ from extender.api.configuration import (
     Setting,
     contradictions,
 )
-from extender.api.units import nearest
+from extender.api.units import name_hint
 from extender.api.workloads.further import further_kinds
 
 CONFIG_VARIABLE = "MUSTER_CONFIG"
@@ -51,15 +51,15 @@ def from_file(path: Path) -> Source:
         raise InvalidConfiguration(f"{path}: cannot be read: {fault}") from fault
     if not isinstance(document, dict):
         raise InvalidConfiguration(f"{path}: must hold keys and values")
-    heads = [(key, wanted, document.pop(key, "nothing")) for key, wanted in _HEAD.items()]
+    heads = [(key, required, document.pop(key, "nothing")) for key, required in _HEAD.items()]
     keys = {setting.key: setting.field for setting in SETTINGS} | {JOB_KINDS: "job_kinds"}
     faults = [
         *(
-            f"{path}: {key}: invalid value {got!r}: must be {wanted}"
-            for key, wanted, got in heads
-            if got != wanted
+            f"{path}: {key}: invalid value {found!r}: must be {required}"
+            for key, required, found in heads
+            if found != required
         ),
-        *(f"{path}: {key}: unknown field: {nearest(key, list(keys))}" for key in document if key not in keys),
+        *(f"{path}: {key}: unknown field: {name_hint(key, [*keys])}" for key in document if key not in keys),
     ]
     if faults:
         raise InvalidConfiguration("\n".join(faults))
@@ -68,22 +68,22 @@ def from_file(path: Path) -> Source:
 
 def resolve(*sources: Source) -> Configuration:
     """Return the configuration of all `sources`, the later ones first. Raises InvalidConfiguration."""
-    given = {field: setting for source in sources for field, setting in source.items()}
+    settings = {field: setting for source in sources for field, setting in source.items()}
     values: dict[str, Any] = {}
     faults: list[str] = []
     for setting in SETTINGS:
-        found = given.get(setting.field)
-        if found and found.value != setting.written(setting.default):  # empty is valid where it is default
+        stated = settings.get(setting.field)
+        if stated and stated.value != setting.written(setting.default):  # empty is valid where it is default
             try:
-                values[setting.field] = _read(setting, found.value)
+                values[setting.field] = _read(setting, stated.value)
             except ValueError:
-                several = "one or more different values, each " if setting.repeatable else ""
+                words = "one or more different values, each " if setting.repeatable else ""
                 faults.append(
-                    f"{found.where}: invalid value {found.value!r}: must be {several}{setting.kind.allowed}"
+                    f"{stated.where}: invalid value {stated.value!r}: must be {words}{setting.kind.allowed}"
                 )
-    if kinds := given.get("job_kinds"):
-        values["job_kinds"], wrong = further_kinds(kinds.value, kinds.where)
-        faults += wrong
+    if kinds := settings.get("job_kinds"):
+        values["job_kinds"], kind_faults = further_kinds(kinds.value, kinds.where)
+        faults += kind_faults
     configuration = Configuration(**values)
     if faults := faults or list(contradictions(configuration)):
         raise InvalidConfiguration("\n".join(faults))
@@ -98,10 +98,10 @@ def _read(setting: Setting, value: Any) -> Any:
         return setting.kind.read(value)
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         raise ValueError(value)
-    read = tuple(map(setting.kind.read, value))
-    if not read or len(set(read)) < len(read):
+    values = tuple(map(setting.kind.read, value))
+    if not values or len(set(values)) < len(values):
         raise ValueError(value)
-    return read
+    return values
 
 
 def shown_default(setting: Setting) -> str:
@@ -128,23 +128,23 @@ def loaded(module: str) -> ModuleType:
     Modules make no garbage; collections would take an eighth of the loading time, and as much again later.
     """
     gc.disable()
-    made = import_module(module)
+    loaded_module = import_module(module)
     gc.freeze()
     gc.enable()
-    return made
+    return loaded_module
 
 
 def configured(config: Path | None, flags: dict[str, Any]) -> Configuration:
     """Return the configuration from the file, the environment and the flags."""
-    variables, given = {}, {}
+    from_variables, from_flags = {}, {}
     for setting in SETTINGS:
         # Other variables are not ours: for a Service named muster, pods get MUSTER_PORT.
         if text := os.environ.get(setting.variable):
             value = text.split(",") if setting.repeatable else text
-            variables[setting.field] = GivenSetting(setting.variable, value)
+            from_variables[setting.field] = GivenSetting(setting.variable, value)
         if flag := flags.get(setting.field):  # None or empty without it
-            given[setting.field] = GivenSetting(setting.flag, list(flag) if setting.repeatable else flag)
-    return resolve(from_file(config) if config else {}, variables, given)
+            from_flags[setting.field] = GivenSetting(setting.flag, list(flag) if setting.repeatable else flag)
+    return resolve(from_file(config) if config else {}, from_variables, from_flags)
 
 
 serve = click.Command(

@@ -14,17 +14,8 @@ import click
 from extender.api.keys import AUTHORITY, CERTIFICATE, KEY, MANAGED, NEVER_ADOPTED, QUEUE
 from extender.api.setting_kinds import Kind, within
 from extender.api.units import as_seconds
-from extender.cli.access import NAME, Flags, access_flags, opened
-from extender.cli.output import (
-    CLIENT,
-    SERVER,
-    InvalidContent,
-    Json,
-    checked,
-    dry_run_flag,
-    echo,
-    show_done,
-)
+from extender.cli.access import NAME, Flags, access_flags, open_access
+from extender.cli.output import CLIENT, SERVER, InvalidContent, Json, checked, dry_run_flag, echo, show_done
 
 if TYPE_CHECKING:
     from extender.webhooks.certificates import Pair
@@ -124,7 +115,7 @@ def release(names: tuple[str, ...], **flags: Any) -> None:
 def _patch_namespaces(
     names: tuple[str, ...], metadata: Json, done: str, queue: str | None = None, *, dry_run: str, **flags: Any
 ) -> None:
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         from extender.cli.lookup import fetch
         from extender.kube.resources import NAMESPACES, QUEUES
 
@@ -160,26 +151,26 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
     Fields without a counterpart become comments. Nothing is changed: kubectl create -f - takes the output.
     """
     from extender.api.workloads.children import MALFORMED
-    from extender.cli.kueue import first_malformed, migrated, written
+    from extender.cli.kueue import as_yaml, first_malformed, migrate_objects
     from extender.files.reading import documents
 
     faults: list[str] = []
-    given = [document.object for path in files for document in documents(path, faults)]
+    objects = [document.object for path in files for document in documents(path, faults)]
     if faults:
         raise InvalidContent("\n".join(faults))
-    given = given if files else list(_in_cluster(Flags(**flags)))
+    objects = objects if files else list(_in_cluster(Flags(**flags)))
     try:
-        found = list(migrated(given))
+        migrated = list(migrate_objects(objects))
     except MALFORMED as fault:
-        raise InvalidContent(first_malformed(given)) from fault
-    if not found:
+        raise InvalidContent(first_malformed(objects)) from fault
+    if not migrated:
         raise click.ClickException("no objects of Kueue with a counterpart in Muster")
-    for comments, obj in found:
+    for comments, obj in migrated:
         echo("---" if obj else "")
         for comment in comments:
             echo(f"# {comment}")
         if obj:
-            echo(written(obj))
+            echo(as_yaml(obj))
 
 
 def _in_cluster(flags: Flags) -> Iterator[Json]:
@@ -187,13 +178,13 @@ def _in_cluster(flags: Flags) -> Iterator[Json]:
     from extender.kube.errors import NotFound
     from extender.kube.resources import KUEUE_LOCAL_QUEUES, Resource
 
-    with opened(flags) as access:
+    with open_access(flags) as access:
         roots = [resource.root for resource in KUEUE_LOCAL_QUEUES]
         for plural in _PLURALS:
             for root in roots:
                 try:
-                    within = flags.namespace or "" if plural == "localqueues" else ""
-                    yield from access.reader.list(Resource(root, plural), within, dict)
+                    namespace = flags.namespace or "" if plural == "localqueues" else ""
+                    yield from access.reader.list(Resource(root, plural), namespace, dict)
                 except NotFound:
                     continue
                 break

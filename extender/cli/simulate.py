@@ -112,8 +112,8 @@ def _simulate(gantt: str | None, output: str, **options: Any) -> int:
     invalid = import_module("extender.sim.virtual.workload").InvalidWorkload
     msgspec = import_module("msgspec")
     try:
-        given = {name: value for name, value in options.items() if value not in (None, ())}
-        result = runner.simulate(runner.SimulationOptions(**given))
+        stated = {name: value for name, value in options.items() if value not in (None, ())}
+        result = runner.simulate(runner.SimulationOptions(**stated))
     except (manifests.InvalidManifests, invalid) as fault:
         raise InvalidContent(str(fault)) from fault
     for remark in result.notes:
@@ -152,6 +152,6 @@ def plan(files: tuple[Path, ...], output: str, **flags: Any) -> None:
     Exit status: 0 if all objects would start, as far as is known, 3 if one never would, 2 for invalid
     flags or files.
     """
-    supposed = import_module("extender.cli.supposed")
-    if not supposed.show_plan(Flags(**flags), files, output):
+    module = import_module("extender.cli.supposed")
+    if not module.show_plan(Flags(**flags), files, output):
         sys.exit(NEVER_STARTED)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import RUN_TIME
 from extender.api.objects.base import Wire
-from extender.api.units import and_more, listed, rounded, timestamp_at
+from extender.api.units import and_more, human_duration, listed, timestamp_at
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.admission import FIRST_OBJECTS
 from extender.apimachinery.kinds import (
@@ -27,10 +27,10 @@ from extender.apimachinery.kinds import (
     TOPOLOGIES,
     ResourceKind,
 )
-from extender.cli.access import ClusterAccess, Flags, opened
+from extender.cli.access import ClusterAccess, Flags, open_access
 from extender.cli.kinds import POD_GROUP, Target, owner_kind
 from extender.cli.live import ClockAdvance, LiveCluster
-from extender.cli.output import METHODS, InvalidContent, Json, echo, folded, show_document
+from extender.cli.output import METHODS, InvalidContent, Json, echo, show_document, wrapped
 from extender.cli.why.answers import answers
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Explanation
@@ -61,7 +61,7 @@ from extender.kube.resources import Resource, resource_of
 from extender.sim.virtual.manifest_workload import from_manifests
 from extender.sim.virtual.report import NOT_ASKED
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
-from extender.terminal.text import many
+from extender.terminal.text import counted
 
 _INDENT = "  "
 
@@ -72,18 +72,18 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
     except BadTerm as fault:
         raise click.UsageError(f"--what-if: {fault}") from fault
     try:
-        with opened(flags) as access:
-            found = answers(access, target)
+        with open_access(flags) as access:
+            explanations = answers(access, target)
             live = live_cluster(access, "--what-if")
             snapshot = live.ledger.snapshot()
-            about = _group_of(live, target, found)
-            if about not in snapshot.groups:
-                raise click.ClickException(f"Muster knows no group {about}")
-            result = what_if(snapshot, [_with_group(live, access, term) for term in terms], about)
+            group_key = _group_of(live, target, explanations)
+            if group_key not in snapshot.groups:
+                raise click.ClickException(f"Muster knows no group {group_key}")
+            result = what_if(snapshot, [_with_group(live, access, term) for term in terms], group_key)
     except BadTerm as fault:
         raise InvalidContent(f"--what-if: {fault}") from fault
     if output == "text":
-        echo(joined(*paragraphs(result), "\n".join(folded(remark) for remark in live.notes)))
+        echo(joined(*paragraphs(result), "\n".join(wrapped(remark) for remark in live.notes)))
     else:
         show_document({**msgspec.to_builtins(result), "notes": live.notes}, output)
 
@@ -99,22 +99,22 @@ def _with_group(live: LiveCluster, access: ClusterAccess, term: Supposition) -> 
     return term
 
 
-def live_cluster(access: ClusterAccess, what: str) -> LiveCluster:
+def live_cluster(access: ClusterAccess, command: str) -> LiveCluster:
     """Return the live cluster; end the command if a required read is refused."""
     try:
         return LiveCluster(access)
     except Forbidden as fault:
-        needed = "the right to list nodes, namespaces, priorityclasses, queues, podgroups and pods everywhere"
-        raise click.ClickException(f"not allowed: {fault.message}\n{what} takes {needed}.") from fault
+        rights = "the right to list nodes, namespaces, priorityclasses, queues, podgroups and pods everywhere"
+        raise click.ClickException(f"not allowed: {fault.message}\n{command} takes {rights}.") from fault
 
 
-def _group_of(live: LiveCluster, target: Target, found: Sequence[Explanation]) -> GroupKey:
-    keys = list(dict.fromkeys(key for answer in found if (key := _key_of(live, answer))))
+def _group_of(live: LiveCluster, target: Target, explanations: Sequence[Explanation]) -> GroupKey:
+    keys = list(dict.fromkeys(key for answer in explanations if (key := _key_of(live, answer))))
     if len(keys) == 1:
         return keys[0]
-    named = f"{target.kind}/{target.name}" if target.kind else target.name
-    what = f"means several groups: {listed(keys)}" if keys else "is no group, and in none"
-    raise click.UsageError(f"--what-if: {named} {what}: must be one group, or a pod or workload of it")
+    title = f"{target.kind}/{target.name}" if target.kind else target.name
+    problem = f"means several groups: {listed(keys)}" if keys else "is no group, and in none"
+    raise click.UsageError(f"--what-if: {title} {problem}: must be one group, or a pod or workload of it")
 
 
 def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:
@@ -125,16 +125,16 @@ def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:
     return pod.group if pod else GroupKey("")
 
 
-def paragraphs(found: WhatIf) -> Iterator[str]:
-    supposed, heading = f"If {' and '.join(found.terms)}", "Of others"
-    if found.group is not None:
-        yield folded(f"{supposed}, {found.group.called} {future(found.group)}")
-        yield "\n".join(_outlook(found.group.after))
+def paragraphs(result: WhatIf) -> Iterator[str]:
+    condition, heading = f"If {' and '.join(result.terms)}", "Of others"
+    if result.group is not None:
+        yield wrapped(f"{condition}, {result.group.called} {future(result.group)}")
+        yield "\n".join(_outlook(result.group.after))
     else:
-        heading = supposed
+        heading = condition
     others = [
-        folded(f"{it.called} {future(it)}", _INDENT, hanging=_INDENT) for it in found.others
-    ] + and_more(found.more_others)
+        wrapped(f"{each.called} {future(each)}", _INDENT, hanging=_INDENT) for each in result.others
+    ] + and_more(result.more_others)
     lines = [click.style(f"{heading}:", dim=True), *others]
     yield "\n".join(lines) if others else f"{heading}, nothing changes."
 
@@ -142,8 +142,8 @@ def paragraphs(found: WhatIf) -> Iterator[str]:
 def _outlook(outlook: Outlook) -> Iterator[str]:
     """Yield the expected start and the numbers of a group that would wait."""
     if outlook.verdict is Verdict.WAITING:
-        yield folded(sentence(outlook.reason), _INDENT)
-        yield folded(outlook.message, _INDENT)
+        yield wrapped(sentence(outlook.reason), _INDENT)
+        yield wrapped(outlook.message, _INDENT)
 
 
 # ---- objects that are not submitted yet
@@ -191,7 +191,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     """Show the plan. Return whether all objects would start at some time, as far as is known."""
     try:
         manifests = load(files, create_namespaces=True)
-        with opened(flags) as access:
+        with open_access(flags) as access:
             live = live_cluster(access, "muster plan")
             made, refused = _startable(access, from_manifests(_in_cluster(access, manifests), seed=0))
             given = {_name_of(each) for each in manifests.objects}
@@ -200,19 +200,21 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     before = decide(live.ledger.snapshot())
     titles = _submit(live, made, given)
     snapshot = live.ledger.snapshot()
-    others = [it for it in changed_groups(snapshot, before, decide(snapshot)) if it.change in COSTS]
+    changes = changed_groups(snapshot, before, decide(snapshot))
+    others = [change for change in changes if change.change in COSTS]
     unasked = [each for each in made.unasked if each.suspended]
     found = [*_planned(live, titles), *refused, *map(_not_asked, unasked)]
     reported = [each.record for each in unasked]
     notes = [*(remark for remark in made.notes if remark not in reported), *live.notes]
     if output == "text":
-        costs = [folded(f"{it.called} {future(it)}", _INDENT, hanging=_INDENT) for it in others]
-        lost = "\n".join([click.style("For that, of others:", dim=True), *costs]) if costs else ""
-        echo(joined(*map(_start_text, found), lost, "\n".join(map(folded, notes))))
+        costs = [wrapped(f"{each.called} {future(each)}", _INDENT, hanging=_INDENT) for each in others]
+        heading = click.style("For that, of others:", dim=True)
+        lost = "\n".join([heading, *costs]) if costs else ""
+        echo(joined(*map(_start_text, found), lost, "\n".join(map(wrapped, notes))))
     else:
         starts, lost_by = (msgspec.to_builtins(each) for each in (found, others))
         show_document({"starts": starts, "others": lost_by, "notes": notes}, output)
-    return all(it.start != NEVER for it in found)
+    return all(each.start != NEVER for each in found)
 
 
 def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
@@ -225,20 +227,20 @@ def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
         for resource, kind in _REFERRED_TO
         for obj in _listed(access.reader, resource)
     ]
-    own = [each._replace(object=_in_namespace(each, access.namespace)) for each in manifests.objects]
-    files = {each.where for each in own if each.kind is not NAMESPACES}
+    from_files = [it._replace(object=_in_namespace(it, access.namespace)) for it in manifests.objects]
+    places = {it.where for it in from_files if it.kind is not NAMESPACES}
     # Namespaces that `load` created for another object are left out: the cluster must have them.
-    own = [each for each in own if not (each.kind is NAMESPACES and each.where in files)]
-    known = {each.name for each in (*existing, *own) if each.kind is NAMESPACES}
-    named = {name: each.where for each in reversed(own) if (name := namespace_of(each.object))}
-    if missing := [
-        f'{where}: namespaces "{name}" not found' for name, where in named.items() if name not in known
-    ]:
-        raise InvalidManifests("\n".join(missing))
+    from_files = [it for it in from_files if not (it.kind is NAMESPACES and it.where in places)]
+    namespaces = {it.name for it in (*existing, *from_files) if it.kind is NAMESPACES}
+    place_by_namespace = {name: it.where for it in reversed(from_files) if (name := namespace_of(it.object))}
+    missing = [name for name in place_by_namespace if name not in namespaces]
+    if missing:
+        faults = (f'{place_by_namespace[name]}: namespaces "{name}" not found' for name in missing)
+        raise InvalidManifests("\n".join(faults))
     initial = {(kind, obj["metadata"]["name"]) for kind, obj in FIRST_OBJECTS}
-    given = {_name_of(each) for each in own}
+    given = {_name_of(it) for it in from_files}
     others = [it for it in existing if _name_of(it) not in given and (it.kind, it.name) not in initial]
-    return manifests._replace(objects=[*others, *own])
+    return manifests._replace(objects=[*others, *from_files])
 
 
 def _name_of(manifest: Manifest) -> _Name:
@@ -269,86 +271,87 @@ def _in_namespace(manifest: Manifest, namespace: str) -> Json:
     return {**obj, "metadata": {**meta, "namespace": namespace or "default"}}
 
 
-def _startable(access: ClusterAccess, made: VirtualWorkload) -> tuple[VirtualWorkload, list[PlannedStart]]:
+def _startable(access: ClusterAccess, work: VirtualWorkload) -> tuple[VirtualWorkload, list[PlannedStart]]:
     """Return the workload, and the suspended jobs that Muster's account has no right to change."""
     evidence, refused = Evidence(access, access.namespace), list[PlannedStart]()
-    rows = {kind: WORKLOADS[kind] for kind in dict.fromkeys(job.kind for job in made.jobs)}
-    barred = {
+    rows = {kind: WORKLOADS[kind] for kind in dict.fromkeys(job.kind for job in work.jobs)}
+    without_right = {
         kind: f"{row.plural}.{row.group}"
         for kind, row in rows.items()
         if not evidence.muster_may(right_to("patch", resource_of(row)))
     }
-    for job in made.jobs:
-        if job.kind in barred:
-            why = f"Muster's account may not change {barred[job.kind]}: docs/reference/jobs.md#the-rights"
+    for job in work.jobs:
+        if job.kind in without_right:
+            kinds = without_right[job.kind]
+            reason = f"Muster's account may not change {kinds}: docs/reference/jobs.md#the-rights"
             meta = job.object["metadata"]
             name = f"{meta['namespace']}/{rows[job.kind].spoken}/{meta['name']}"
-            refused.append(PlannedStart(name, "", "", 0, NEVER, reason=NOT_ASKED, detail=f"{why}."))
-    left = tuple(job for job in made.jobs if job.kind not in barred)
-    return replace(made, jobs=left), refused
+            refused.append(PlannedStart(name, "", "", 0, NEVER, reason=NOT_ASKED, detail=f"{reason}."))
+    startable = tuple(job for job in work.jobs if job.kind not in without_right)
+    return replace(work, jobs=startable), refused
 
 
-def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict[GroupKey, str]:
+def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_Name]) -> dict[GroupKey, str]:
     """Return the new groups that Muster would start, each with the name that users know.
 
     Args:
         live: The cluster.
-        made: All objects.
-        given: The objects in files, not in the cluster.
+        workload: All objects.
+        names_in_files: The objects in files, not in the cluster.
 
     Raises:
         UsageError: The cluster has a group already.
     """
     intake = live.ledger.intake
     existing = {group.display_name for group in live.ledger.snapshot().groups.values()}
-    _add_cluster_objects(live, made, given)
-    podgroups = [*made.groups, *(job.podgroup for job in made.jobs)]
+    _add_cluster_objects(live, workload, names_in_files)
+    podgroups = [*workload.groups, *(job.podgroup for job in workload.jobs)]
     for number, podgroup in enumerate(podgroups):  # a second apart, so that they queue in their order
         meta = replace(podgroup.group.metadata, creation_timestamp=timestamp_at(live.begun + number))
         intake.set_group(replace(podgroup.group, metadata=meta))
-    for job in made.jobs:
+    for job in workload.jobs:
         if job.runtime is not None:
             intake.set_runtime(*job.runtime)
         intake.set_job(job.kind, job.waiting)
     titles = {podgroup.key: "" for podgroup in podgroups}
-    for each in made.members:
+    for each in workload.members:
         meta = replace(each.pod.metadata, creation_timestamp=timestamp_at(live.begun))
         live.ledger.pods.set(replace(each.pod, metadata=meta))
         record = live.ledger.pods.get(Uid(meta.uid))
         if record is not None and record.group:
             controller = None if group_name(each.pod) else group_owner_of(each.pod)
-            spoken = controller.spoken_name if controller else spoken_group_name(each.pod)
-            titles.setdefault(record.group, f"{meta.namespace}/{spoken}")
+            name = controller.spoken_name if controller else spoken_group_name(each.pod)
+            titles.setdefault(record.group, f"{meta.namespace}/{name}")
     groups = live.ledger.snapshot().groups
     titles = {key: title or groups[key].display_name for key, title in titles.items() if key in groups}
     if duplicates := sorted(existing.intersection(titles.values())):
-        what = f"{listed(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in the cluster already"
-        raise click.UsageError(f"{what}; about what waits there, ask muster why")
+        message = f"{listed(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in the cluster already"
+        raise click.UsageError(f"{message}; about what waits there, ask muster why")
     return titles
 
 
-def _add_cluster_objects(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> None:
+def _add_cluster_objects(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_Name]) -> None:
     """Add all new objects except groups and pods."""
     intake = live.ledger.intake
-    for node in made.nodes:
+    for node in workload.nodes:
         intake.set_node(node)
-    for device in made.devices:
+    for device in workload.devices:
         live.inventory.add(device)
     kinds: Sequence[tuple[ResourceKind, Iterable[Any], Callable[[Any], object]]] = (
-        (NAMESPACES, made.namespaces, intake.set_namespace),
-        (PRIORITY_CLASSES, made.priority_classes, intake.set_priority_class),
-        (RESOURCE_FLAVORS, made.flavors, intake.set_flavor),
-        (TOPOLOGIES, made.topologies, intake.set_topology),
-        (QUEUES, made.queues, intake.set_queue),
-        (LOCAL_QUEUES, made.local_queues, intake.set_local_queue),
+        (NAMESPACES, workload.namespaces, intake.set_namespace),
+        (PRIORITY_CLASSES, workload.priority_classes, intake.set_priority_class),
+        (RESOURCE_FLAVORS, workload.flavors, intake.set_flavor),
+        (TOPOLOGIES, workload.topologies, intake.set_topology),
+        (QUEUES, workload.queues, intake.set_queue),
+        (LOCAL_QUEUES, workload.local_queues, intake.set_local_queue),
     )
-    for kind, objects, put in kinds:
+    for kind, objects, set_object in kinds:
         for obj in objects:
-            if (kind, obj.metadata.namespace, obj.metadata.name) in given:
-                put(obj)
-    for owner in made.owners:
+            if (kind, obj.metadata.namespace, obj.metadata.name) in names_in_files:
+                set_object(obj)
+    for owner in workload.owners:
         intake.set_owner(owner)
-    for name, controller in made.controllers:
+    for name, controller in workload.controllers:
         intake.set_controller(name, controller)
 
 
@@ -358,8 +361,8 @@ def _planned(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedS
         PlannedStart(title, key, groups[key].queue, len(groups[key].waiting), NOW)
         for key, title in titles.items()
     ]
-    played = live.play(titles.keys())
-    return [_start_of(live, played, start, titles) for start in starts]
+    clock_advance = live.advance(titles.keys())
+    return [_start_of(live, clock_advance, start, titles) for start in starts]
 
 
 def _evicted_names(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[str]:
@@ -369,55 +372,55 @@ def _evicted_names(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[
         groups[pod.group].display_name if pod.group in groups else f"{pod.namespace}/{pod.name}"
         for pod in victims
     )
-    return [f"{name} ({many(count, 'pod')})" for name, count in sorted(counts.items())]
+    return [f"{name} ({counted(count, 'pod')})" for name, count in sorted(counts.items())]
 
 
 def _start_of(
-    live: LiveCluster, played: ClockAdvance, start: PlannedStart, titles: Mapping[GroupKey, str]
+    live: LiveCluster, clock_advance: ClockAdvance, start: PlannedStart, titles: Mapping[GroupKey, str]
 ) -> PlannedStart:
     key = GroupKey(start.group)
-    future = played.future
-    if (instant := future.starts.get(key)) is not None:
-        after, at = round(instant - future.begun), future.snapshot.timestamp(instant)
+    future = clock_advance.future
+    if (started_at := future.starts.get(key)) is not None:
+        after, at = round(started_at - future.begun), future.snapshot.timestamp(started_at)
         if not after:
             return start
         method, payers = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
     decisions, endless = future.decisions, future.endless_groups
     # If the simulation was cut, what would start the group is unknown, and is not searched.
-    why = explain_group(decisions, key, work=0) if played.is_cut else explain_group(decisions, key)
+    why = explain_group(decisions, key, work=0) if clock_advance.is_cut else explain_group(decisions, key)
     if why is None:
         return replace(start, start=UNKNOWN)
-    may_end = why.reason in ENDED_BY_OTHERS and (played.is_cut or bool(endless))
-    holders = [it for it in why.holders if may_end and it.group in endless]
+    may_end = why.reason in ENDED_BY_OTHERS and (clock_advance.is_cut or bool(endless))
+    holders = [holder for holder in why.holders if may_end and holder.group in endless]
     return replace(
         start,
         start=UNKNOWN if may_end else NEVER,
         reason=why.reason,
         detail=why.message,
-        not_before=played.timestamp if may_end and played.is_cut else "",
-        endless=[titles.get(it.group, it.called) for it in holders],
+        not_before=clock_advance.timestamp if may_end and clock_advance.is_cut else "",
+        endless=[titles.get(holder.group, holder.called) for holder in holders],
         remedy=why.change.sentence if why.change else "",
     )
 
 
-def _not_asked(thing: Unasked) -> PlannedStart:
-    return PlannedStart(thing.title, "", "", 0, NEVER, reason=NOT_ASKED, detail=thing.sentence)
+def _not_asked(obj: Unasked) -> PlannedStart:
+    return PlannedStart(obj.title, "", "", 0, NEVER, reason=NOT_ASKED, detail=obj.sentence)
 
 
 def _start_text(start: PlannedStart) -> str:
-    where = f" ({many(start.pods, 'pod')}, queue {start.queue})" if start.queue else ""
+    where = f" ({counted(start.pods, 'pod')}, queue {start.queue})" if start.queue else ""
     until = f" until {start.not_before} at least" if start.not_before else ""
     texts = {
         NOW: "would start now.",
         LATER: (
-            f"would start in about {rounded(int(start.after or 0))}, at {start.at},"
+            f"would start in about {human_duration(int(start.after or 0))}, at {start.at},"
             f" {METHODS.get(start.method, start.method)}."
         ),
         UNKNOWN: f"would wait{until}, and it is not known for how long: {start.reason}.",
         NEVER: f"would never start as things are: {start.reason}.",
     }
-    lines = [folded(f"{start.name}{where} {texts[start.start]}")]
+    lines = [wrapped(f"{start.name}{where} {texts[start.start]}")]
     reported = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
     if start.paid_by:
         reported.append(f"These give up capacity for it: {listed(start.paid_by)}.")
@@ -428,4 +431,4 @@ def _start_text(start: PlannedStart) -> str:
         reported.append(f"{whose}, and nothing says for how long (annotation {RUN_TIME}).")
     if start.remedy:
         reported.append(f"{start.remedy[0].upper()}{start.remedy[1:]}.")
-    return "\n".join([*lines, *(folded(text, _INDENT) for text in reported if text)])
+    return "\n".join([*lines, *(wrapped(text, _INDENT) for text in reported if text)])

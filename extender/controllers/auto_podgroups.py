@@ -109,7 +109,9 @@ class AutoPodGroupsController(Controller[GroupKey]):
             for pod in self._ledger.groups.members(key):
                 if pod.uid in self._unnamed and pod.uid not in self._naming:
                     self._naming.add(pod.uid)
-                    write = partial(self._cluster.name_group, pod.namespace, pod.name, pod.uid, record.name)
+                    write = partial(
+                        self._cluster.annotate_with_group, pod.namespace, pod.name, pod.uid, record.name
+                    )
                     self.write(key, write, of=pod.uid, undone=partial(self._naming.discard, pod.uid))
         match next_step(self._ledger.groups.auto_group(key), self._goes_without(key)):
             case PodGroupStep.MAKE:

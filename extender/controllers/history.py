@@ -271,7 +271,7 @@ class _File:
         """Open the file, and report the records that it has without an end."""
         opened = HistoryFile(self.path)
         try:
-            self._on_open(opened.known())
+            self._on_open(opened.open_records())
         except HistoryFault:
             opened.close()
             raise

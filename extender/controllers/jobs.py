@@ -19,7 +19,7 @@ from extender.api.objects.cluster import Event
 from extender.api.objects.queues import ABORT, new_command
 from extender.api.units import as_duration
 from extender.api.workloads.children import MALFORMED, controllers
-from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
+from extender.api.workloads.pod_sets import annotation_paths, may_change_count
 from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, is_suspended, value_at, with_runtime
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
@@ -79,7 +79,7 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         obj, row = as_json(kind, job), self._table[kind]
         paths: tuple[Path, ...] = ()
         waits = is_suspended(row, obj)
-        if waits and row.suspend and may_change_templates(obj) and not changes_its_count(row, obj):
+        if waits and row.suspend and may_change_templates(obj) and not may_change_count(row, obj):
             with suppress(*MALFORMED):
                 paths = tuple(annotation_paths(row, obj, self._table))
         is_recorded_only = waits and not row.suspend

@@ -275,7 +275,7 @@ class ProvisioningController(PacedController[GroupKey]):
         if group is None or self._made.get(key) != wanted.name:
             return
         cluster, namespace = self._cluster, group.namespace
-        pods = [cluster.whole_pod(namespace, pod_set.like.name) for pod_set in wanted.pod_sets]
+        pods = [cluster.pod_as_json(namespace, pod_set.like.name) for pod_set in wanted.pod_sets]
         sets = [
             {"podTemplateRef": {"name": f"{wanted.name}-{number}"}, "count": pod_set.count}
             for number, pod_set in enumerate(wanted.pod_sets)

@@ -44,8 +44,8 @@ _QUEUE_ACTIONS = {
 _MOST_YAML = 65_536  # bytes of JSON, which take 0.1 s of this process
 
 
-class Chosen(NamedTuple):
-    """Object of an action. `group`: a group that exists; `page`: URL of the object's page."""
+class ActionTarget(NamedTuple):
+    """Object that an action changes. `group`: its group, if it exists; `page`: the URL of its page."""
 
     resource: Resource
     namespace: str
@@ -56,118 +56,119 @@ class Chosen(NamedTuple):
 
 
 def actions(source: Source) -> Blueprint:
-    made = Blueprint("actions", __name__)
+    blueprint = Blueprint("actions", __name__)
 
     def change_group(namespace: str, name: str, action: str, kind: str = "") -> Response | str:
-        chosen = _chosen_group(source, namespace, name, kind)
-        _check_right("list" if action == "stop" else "patch", chosen, g.viewer)
-        group = chosen.group
+        target = _group_target(source, namespace, name, kind)
+        _check_right("list" if action == "stop" else "patch", target, g.viewer)
+        group = target.group
         if group is not None and (action == "stop" or (action == "resume" and group.stopped)):
-            return _changed_job(group, chosen, action)
+            return _changed_job(group, target, action)
         fields: dict[str, str] = {}
         patch = OF_GROUP.get(action)
         if patch is None:
-            fields["priority_class"] = _priority_class(chosen)
+            fields["priority_class"] = _priority_class(target)
             patch = priority_patch(fields["priority_class"])
-        return _confirmed_patch(chosen, action, _GROUP_ACTIONS[action], patch, fields)
+        return _confirmed_patch(target, action, _GROUP_ACTIONS[action], patch, fields)
 
     def show_yaml(namespace: str, name: str, kind: str = "") -> str:
-        chosen = _chosen_group(source, namespace, name, kind)
-        _check_right("get", chosen, g.viewer)
-        found = [g.viewer.get(POD_GROUPS, chosen.namespace, chosen.name)]
-        if chosen.group is not None and (job := _job(chosen.group)):
-            found.insert(0, job[1])
-        shown = [_without_noise(it) for it in found]
-        if sum(len(msgspec.json.encode(it)) for it in shown) > _MOST_YAML:
-            raise Conflict(f"{chosen.spoken_name} is too large for a page: use kubectl get -o yaml")
+        target = _group_target(source, namespace, name, kind)
+        _check_right("get", target, g.viewer)
+        objects = [g.viewer.get(POD_GROUPS, target.namespace, target.name)]
+        if target.group is not None and (job := _job(target.group)):
+            objects.insert(0, job[1])
+        objects = [_without_managed_fields(obj) for obj in objects]
+        if sum(len(msgspec.json.encode(obj)) for obj in objects) > _MOST_YAML:
+            raise Conflict(f"{target.spoken_name} is too large for a page: use kubectl get -o yaml")
         try:
-            text = yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True)
+            text = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True)
         except RecursionError as fault:
-            raise Conflict(f"{chosen.spoken_name} is nested too deeply: use kubectl get -o yaml") from fault
-        return render_template("yaml.html", title=chosen.spoken_name, text=text, back=chosen.page)
+            raise Conflict(f"{target.spoken_name} is nested too deeply: use kubectl get -o yaml") from fault
+        return render_template("yaml.html", title=target.spoken_name, text=text, back=target.page)
 
     for path in GROUP_PATHS:
-        made.add_url_rule(f"{path}/yaml", "show_yaml", show_yaml)
+        blueprint.add_url_rule(f"{path}/yaml", "show_yaml", show_yaml)
         change = f"{path}/<any(hold, resume, stop, priority):action>"
-        made.add_url_rule(change, "change_group", change_group, methods=["POST"])
+        blueprint.add_url_rule(change, "change_group", change_group, methods=["POST"])
 
-    @made.post("/queues/<name>/<any(open, close, hold, resume):action>")
+    @blueprint.post("/queues/<name>/<any(open, close, hold, resume):action>")
     def change_queue(name: str, action: str) -> Response | str:
-        chosen = Chosen(QUEUES, "", name, url_for("pages.queue", name=name), f"queue {name}")
-        _check_right("patch", chosen, g.viewer)
+        target = ActionTarget(QUEUES, "", name, url_for("pages.queue", name=name), f"queue {name}")
+        _check_right("patch", target, g.viewer)
         below = " So do all other queues, which are below it." if name == ROOT_QUEUE else ""
-        return _confirmed_patch(chosen, action, _QUEUE_ACTIONS[action] + below, OF_QUEUE[action], {})
+        return _confirmed_patch(target, action, _QUEUE_ACTIONS[action] + below, OF_QUEUE[action], {})
 
-    return made
+    return blueprint
 
 
-def _chosen_group(source: Source, namespace: str, name: str, kind: str) -> Chosen:
-    """Return the group of an address; if it does not exist, an owner's group has no name."""
+def _group_target(source: Source, namespace: str, name: str, kind: str) -> ActionTarget:
+    """Return the group of an address. If it is an owner's group and does not exist, its name is empty."""
     called = f"{kind}/{name}" if kind else name
-    groups = [it for it in source.overview().groups if it.namespace == namespace]
-    found = [it for it in groups if (it.called == called if kind else it.name == name)]
-    group = max(found, key=lambda it: (it.verdict != "Ended", it.created), default=None)
+    groups = [group for group in source.overview().groups if group.namespace == namespace]
+    matching = [group for group in groups if (group.called == called if kind else group.name == name)]
+    newest = max(matching, key=lambda group: (group.verdict != "Ended", group.created), default=None)
     parts: dict[str, Any] = {"namespace": namespace, "name": name} | ({"kind": kind} if kind else {})
     page = url_for("pages.group", **parts)
-    own_name = name if not kind else group.name if group else ""
+    own_name = name if not kind else newest.name if newest else ""
     spoken = f"{called} in namespace {namespace}" if kind else f"group {namespace}/{name}"
-    return Chosen(POD_GROUPS, namespace, own_name, page, spoken, group)
+    return ActionTarget(POD_GROUPS, namespace, own_name, page, spoken, newest)
 
 
-def _check_right(verb: str, chosen: Chosen, viewer: Viewer) -> None:
-    """Check the viewer's right, before they are asked to confirm. The API server checks it again.
+def _check_right(verb: str, target: ActionTarget, viewer: Viewer) -> None:
+    """Check the viewer's right before the form of confirmation is shown. The API server checks it again.
 
     Raises:
         HTTPException: The right is missing.
     """
-    for name in filter(None, (chosen.namespace, chosen.name)):
+    for name in filter(None, (target.namespace, target.name)):
         if not may_be_name(name):
             raise NotFound(f"{name[:100]!r} is no name of an object")
-    resource = chosen.resource
-    if not viewer.may(verb, resource.group, resource.plural, chosen.namespace, chosen.name):
-        where = f" in namespace {chosen.namespace}" if chosen.namespace else ""
-        raise Forbidden(f"You may not {verb} {resource.plural}.{resource.group}{where}")
-    if not chosen.name:
-        raise NotFound(f"There is no {chosen.spoken_name}")
+    resource = target.resource
+    if not viewer.may(verb, resource.group, resource.plural, target.namespace, target.name):
+        suffix = f" in namespace {target.namespace}" if target.namespace else ""
+        raise Forbidden(f"You may not {verb} {resource.plural}.{resource.group}{suffix}")
+    if not target.name:
+        raise NotFound(f"There is no {target.spoken_name}")
 
 
-def _priority_class(chosen: Chosen) -> str:
+def _priority_class(target: ActionTarget) -> str:
     """Return the priority class of the form.
 
     Raises:
         HTTPException: It is invalid, or the priority is that of a job.
     """
-    if chosen.group is not None and _is_job(chosen.group):
-        raise Conflict(f"{chosen.group.called} has the priority of its pods: change that")
-    given = request.form.get("priority_class", "").strip()
+    if target.group is not None and _is_job(target.group):
+        raise Conflict(f"{target.group.called} has the priority of its pods: change that")
+    name = request.form.get("priority_class", "").strip()
     try:
-        return NAME.read(given) if given else ""
+        return NAME.read(name) if name else ""
     except ValueError:
-        raise BadRequest(f"priority_class: invalid value {given[:100]!r}: must be {NAME.allowed}") from None
+        raise BadRequest(f"priority_class: invalid value {name[:100]!r}: must be {NAME.allowed}") from None
 
 
 def _confirmed_patch(
-    chosen: Chosen, action: str, sentence: str, patch: Patch, fields: Mapping[str, str]
+    target: ActionTarget, action: str, sentence: str, patch: Patch, fields: Mapping[str, str]
 ) -> Response | str:
     def write() -> None:
-        g.viewer.patch(chosen.resource, chosen.namespace, chosen.name, patch)
+        g.viewer.patch(target.resource, target.namespace, target.name, patch)
 
-    return _confirmed(chosen, action, sentence, write, fields)
+    return _confirmed(target, action, sentence, write, fields)
 
 
 def _confirmed(
-    chosen: Chosen, action: str, sentence: str, write: Callable[[], None], fields: Mapping[str, str]
+    target: ActionTarget, action: str, sentence: str, write: Callable[[], None], fields: Mapping[str, str]
 ) -> Response | str:
+    """Write if the request is confirmed; else return the page that asks for confirmation."""
     if request.form.get("confirmed") == "yes":
         write()
-        return redirect(chosen.page, 303)
-    title = f"{action.capitalize()} {chosen.spoken_name}?"
+        return redirect(target.page, 303)
+    title = f"{action.capitalize()} {target.spoken_name}?"
     if "priority_class" in fields:
-        title = f"Set the priority class of {chosen.spoken_name} to {fields['priority_class'] or 'none'}?"
-    asked = {**fields, "confirmed": "yes"}
-    here = f"{request.script_root}{request.path}"
+        title = f"Set the priority class of {target.spoken_name} to {fields['priority_class'] or 'none'}?"
+    form = {**fields, "confirmed": "yes"}
+    url = f"{request.script_root}{request.path}"
     return render_template(
-        "confirm.html", title=title, sentence=sentence, action=here, fields=asked, back=chosen.page
+        "confirm.html", title=title, sentence=sentence, action=url, fields=form, back=target.page
     )
 
 
@@ -175,19 +176,19 @@ def _confirmed(
 
 
 def _rows(group: GroupSummary) -> Iterator[WorkloadRow]:
-    """Yield the possible kinds of a group's owner: one kind, in several versions."""
+    """Yield the rows of the job that owns a group: one kind, in several versions; none without a job."""
     kind, slash, _ = group.called.rpartition("/")
     known: Kinds = current_app.config[KINDS]
     return (row for row in known.values() if slash and row.manageable and row.spoken == kind)
 
 
 def _is_job(group: GroupSummary) -> bool:
-    """Return whether a job makes the pods, also one that was created unsuspended."""
+    """Return whether a job makes the pods of a group, even if it was not created suspended."""
     return any(_rows(group))
 
 
 def _job(group: GroupSummary) -> tuple[WorkloadRow, Json] | None:
-    """Return the job that a group stands for, read with the viewer's credentials."""
+    """Return the job that owns a group, read with the viewer's credentials; None if it cannot be read."""
     name = group.called.rpartition("/")[2]
     for row in _rows(group):
         resource = resource_of(row)
@@ -199,13 +200,13 @@ def _job(group: GroupSummary) -> tuple[WorkloadRow, Json] | None:
     return None
 
 
-def _changed_job(group: GroupSummary, chosen: Chosen, action: str) -> Response | str:
-    found = _job(group)
-    if found is None:
-        raise Conflict(f"{chosen.spoken_name} cannot be read, or is no job with a field that suspends it")
-    row, obj = found
+def _changed_job(group: GroupSummary, target: ActionTarget, action: str) -> Response | str:
+    job = _job(group)
+    if job is None:
+        raise Conflict(f"{target.spoken_name} cannot be read, or is no job with a field that suspends it")
+    row, obj = job
     if not _may_suspend(g.viewer, group):
-        raise Forbidden(f"You may not {action} {chosen.spoken_name}")
+        raise Forbidden(f"You may not {action} {target.spoken_name}")
     if action == "stop":
         change = stopping(row, obj, timestamp_at(time.time()))
     else:
@@ -214,27 +215,28 @@ def _changed_job(group: GroupSummary, chosen: Chosen, action: str) -> Response |
     def write() -> None:
         _write(group, row, obj, change)
 
-    return _confirmed(chosen, action, _GROUP_ACTIONS[action], write, {})
+    return _confirmed(target, action, _GROUP_ACTIONS[action], write, {})
 
 
 def _write(group: GroupSummary, row: WorkloadRow, obj: Json, change: JobChange) -> None:
-    """Write a change to a job as it was read; a concurrent change is a conflict."""
+    """Write a change to a job and its group. Raises Conflict if the job was changed after it was read."""
     meta = obj["metadata"]
     if change.podgroup:
         annotations = {"metadata": {"annotations": change.podgroup}}
         g.viewer.patch(POD_GROUPS, group.namespace, group.name, annotations)
     if change.job:
-        seen = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
-        patch = {**change.job, "metadata": {**change.job.get("metadata", {}), **seen}}
+        preconditions = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        patch = {**change.job, "metadata": {**change.job.get("metadata", {}), **preconditions}}
         g.viewer.patch(resource_of(row), group.namespace, meta["name"], patch)
     if change.command:
         owner = OwnerReference(*row.key, meta["name"], meta["uid"], controller=True)
         g.viewer.create(COMMANDS, group.namespace, new_command(owner, change.command))
 
 
-def _without_noise(obj: Json) -> Json:
-    """Return an object as kubectl shows it: without managedFields."""
-    return {**obj, "metadata": {key: it for key, it in obj["metadata"].items() if key != "managedFields"}}
+def _without_managed_fields(obj: Json) -> Json:
+    """Return an object as kubectl shows it."""
+    meta = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    return {**obj, "metadata": meta}
 
 
 # ---- buttons: the actions that a viewer has the right to
@@ -258,20 +260,20 @@ def group_address(group: GroupSummary) -> Mapping[str, Any]:
 
 def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
     parts = group_address(group)
-    shown: list[Button] = []
-    may_patch = _is_offered(viewer, POD_GROUPS, group.namespace, group.name)
+    buttons: list[Button] = []
+    may_patch = _has_right(viewer, POD_GROUPS, group.namespace, group.name)
     if may_patch and not group.stopped and group.verdict != "Ended":
-        shown.append(_button("resume" if group.held else "hold", parts))
+        buttons.append(_button("resume" if group.held else "hold", parts))
         if not _is_job(group):  # its priority is that of the job
             url = url_for("actions.change_group", action="priority", **parts)
-            shown.append(Button("Change priority", url, "priority_class", "Priority class"))
-    is_started = group.verdict in ("Starting", "Running")
-    may_change = may_patch if group.stopped else is_started
-    if may_change and _may_suspend(viewer, group):
-        shown.append(_button("resume" if group.stopped else "stop", parts))
-    if _is_offered(viewer, POD_GROUPS, group.namespace, group.name, "get"):
-        shown.append(Button("Show YAML", url_for("actions.show_yaml", **parts), is_link=True))
-    return tuple(shown)
+            buttons.append(Button("Change priority", url, "priority_class", "Priority class"))
+    has_started = group.verdict in ("Starting", "Running")
+    can_change = may_patch if group.stopped else has_started
+    if can_change and _may_suspend(viewer, group):
+        buttons.append(_button("resume" if group.stopped else "stop", parts))
+    if _has_right(viewer, POD_GROUPS, group.namespace, group.name, "get"):
+        buttons.append(Button("Show YAML", url_for("actions.show_yaml", **parts), is_link=True))
+    return tuple(buttons)
 
 
 def _button(action: str, parts: Mapping[str, Any]) -> Button:
@@ -284,24 +286,24 @@ def _may_suspend(viewer: Viewer, group: GroupSummary) -> bool:
     if row is None:
         return False
     if row.commanded:
-        return _is_offered(viewer, COMMANDS, group.namespace, "", "create")
-    return _is_offered(viewer, resource_of(row), group.namespace, group.called.rpartition("/")[2])
+        return _has_right(viewer, COMMANDS, group.namespace, "", "create")
+    return _has_right(viewer, resource_of(row), group.namespace, group.called.rpartition("/")[2])
 
 
 def buttons_on_queue(queue: QueueSummary, viewer: Viewer) -> Sequence[Button]:
-    if not _is_offered(viewer, QUEUES, "", queue.name):
+    if not _has_right(viewer, QUEUES, "", queue.name):
         return ()
 
     def url(action: str) -> str:
         return url_for("actions.change_queue", name=queue.name, action=action)
 
-    stopping = Button("Resume", url("resume")) if queue.stop_policy else Button("Hold", url("hold"))
-    is_closed = queue.state.startswith("Clos")
-    closing = Button("Open", url("open")) if is_closed else Button("Close", url("close"))
-    return (stopping, closing)
+    hold_or_resume = "resume" if queue.stop_policy else "hold"
+    is_closed = queue.state in ("Closed", "Closing")
+    open_or_close = "open" if is_closed else "close"
+    return tuple(Button(action.capitalize(), url(action)) for action in (hold_or_resume, open_or_close))
 
 
-def _is_offered(viewer: Viewer, resource: Resource, namespace: str, name: str, verb: str = "patch") -> bool:
+def _has_right(viewer: Viewer, resource: Resource, namespace: str, name: str, verb: str = "patch") -> bool:
     try:
         return viewer.may(verb, resource.group, resource.plural, namespace, name)
     except RightsUnknown:

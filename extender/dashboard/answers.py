@@ -1,4 +1,4 @@
-"""Answers: made once for all viewers with the same rights, and again when their content has changed.
+"""Answers: rendered once for all viewers with the same rights, and again when their content has changed.
 
 A browser that has the current answer gets 304 by its ETag; the page is not made for that.
 """
@@ -24,11 +24,11 @@ from extender.dashboard.visible import VisibleOverview, VisibleOverviews
 
 _TICK = 15  # seconds after which a page that is not open is made again, for its ages
 _MODELS, _BODIES, _DERIVED = 16 << 20, 16 << 20, 16  # bytes, bytes, and how many are kept
-_LEAST = 1 << 13  # least bytes counted for a value; an address is shorter
-_SHOWN = 10.0  # seconds for which a model is kept: it refers to all groups of its time
-_OPEN, _PARTS = 4096, 64  # remembered open pages; pages with cached news
-_SURE = 6.0  # seconds after which the rights of an open page are checked again
-_GAP = 0.5  # seconds: a page that asks again sooner pays for a full answer
+_OVERHEAD = 1 << 13  # bytes that each cached value counts in addition to its content
+_MODEL_SECONDS = 10.0  # seconds for which a model is kept: it refers to all groups of its time
+_MOST_OPEN, _MOST_PARTS = 4096, 64  # remembered open pages; pages with cached news
+_RIGHTS_SECONDS = 6.0  # seconds after which the rights of an open page are checked again
+_GAP = 0.5  # seconds: a page that requests news again sooner gets a full answer, which counts in its limit
 
 _JSON = "application/json"
 AGAIN = "Muster-Again"  # a header: seconds after which an open page asks again
@@ -60,13 +60,13 @@ class Screen:
     by_rights: bool = False  # whether the page is the same for all viewers with equal rights
 
 
-class Pace(Protocol):
+class Freshness(Protocol):
     """Changes of a source: whether a version is current, and the time of the next one."""
 
     def is_current(self, version: str) -> bool:
-        """Return whether the version is current, without making a newer one."""
+        """Return whether the version is the newest. No newer one is computed for the answer."""
 
-    def again(self) -> float:
+    def seconds_to_next_change(self) -> float:
         """Return the seconds until the next possible change."""
 
 
@@ -74,56 +74,58 @@ class OpenPages:
     """Open pages of browsers, whether they are current, and their news.
 
     News is sent in the event loop, without a thread or an application, until the viewer's rights have to
-    be checked again. If a page depends on rights alone, its state begins with them, and all viewers with
-    equal rights get the news that one of them has asked for.
+    be checked again. If a page is the same for all viewers with equal rights, its state begins with these
+    rights, and the news that one of them requested is sent to all.
     """
 
-    def __init__(self, source: Pace, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: Freshness, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
         self._lock = threading.Lock()
-        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_OPEN)  # rights, until a time
-        self._asked: LRUCache[bytes, float] = LRUCache(_OPEN)  # time of the last request of a page
-        self._states: LRUCache[str, tuple[str, str]] = LRUCache(_OPEN)  # state and version, by rights
-        self._parts: LRUCache[str, bytes] = LRUCache(_PARTS)  # news, by state
+        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_MOST_OPEN)  # rights, until a time
+        self._last_request: LRUCache[bytes, float] = LRUCache(_MOST_OPEN)  # time of a page's last request
+        self._states: LRUCache[str, tuple[str, str]] = LRUCache(_MOST_OPEN)  # state and version, by rights
+        self._parts: LRUCache[str, bytes] = LRUCache(_MOST_PARTS)  # news, by state
 
     def record(self, state: str, version: str, answer: Answer, part: bytes | None = None) -> None:
-        """Record that the current request has proved that its sender may see this.
+        """Record that the sender of the current request has the rights to this answer.
 
-        `part` is the news for open pages; None where that is not the same for all.
+        `part`: the news for open pages; None if it is not the same for all viewers with equal rights.
         """
         headers, path = request.headers, request.environ.get("REQUEST_URI", "")
         page = _page_key(path, *(headers.get(name, "") for name in ("Host", "Cookie", "Authorization")))
-        answer.headers[AGAIN] = f"{self._source.again():.3f}"
+        answer.headers[AGAIN] = f"{self._source.seconds_to_next_change():.3f}"
         with self._lock:
-            self._pages[page] = (_rights_part(state), self._clock() + _SURE)
+            self._pages[page] = (_rights_part(state), self._clock() + _RIGHTS_SECONDS)
             self._states[_rights_part(state)] = (state, version)
             if part is not None:
                 self._parts[state] = part
 
-    def known(self, asked: web.BaseRequest) -> web.Response | None:
-        """Return the news; None: the page has to be asked for in full."""
-        headers, now = asked.headers, self._clock()
-        had = headers.get("If-None-Match", "")[3:-1]
-        if asked.method != "GET" or not had or "." in had:
+    def known(self, page_request: web.BaseRequest) -> web.Response | None:
+        """Return the news for an open page; None if the application has to answer."""
+        headers, now = page_request.headers, self._clock()
+        last_state = headers.get("If-None-Match", "")[3:-1]
+        if page_request.method != "GET" or not last_state or "." in last_state:
             return None
         cookie = "; ".join(headers.getall("Cookie", ()))
         token = ", ".join(headers.getall("Authorization", ()))
-        page = _page_key(asked.raw_path, headers.get("Host", ""), cookie, token)
+        page = _page_key(page_request.raw_path, headers.get("Host", ""), cookie, token)
         with self._lock:
-            whose, end = self._pages.get(page, ("", 0.0))
-            state, version = self._states.get(whose, ("", ""))
+            rights, end = self._pages.get(page, ("", 0.0))
+            state, version = self._states.get(rights, ("", ""))
             part = self._parts.get(state)
-            often = now - self._asked.get(page, -_GAP) < _GAP
-            self._asked[page] = now
-        if often or now >= end or whose != _rights_part(had) or not self._source.is_current(version):
+            is_too_soon = now - self._last_request.get(page, -_GAP) < _GAP
+            self._last_request[page] = now
+        if is_too_soon or now >= end or rights != _rights_part(last_state):
+            return None
+        if not self._source.is_current(version):
             return None
         news_headers = {
             **HEADERS,
             "ETag": f'W/"{state}"',
-            AGAIN: f"{self._source.again():.3f}",
+            AGAIN: f"{self._source.seconds_to_next_change():.3f}",
             "Server": "muster",
         }
-        if had == state:
+        if last_state == state:
             return web.Response(status=304, headers=news_headers)
         if part is None:
             return None
@@ -135,14 +137,14 @@ def _rights_part(state: str) -> str:
 
 
 def _page_key(*parts: str) -> bytes:
-    """Return the page of one browser. No token is kept."""
+    """Return the key of a page in one browser: a hash, so that no token is kept."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
 
 
 class _Model(NamedTuple):
-    """Model of a page. `content`: a hash, equal for equal ones; `size`: about its bytes."""
+    """Model of a page. `content`: the hash of its values; `size`: its bytes, about."""
 
-    shown: Mapping[str, Any]
+    values: Mapping[str, Any]
     content: bytes
     size: int
 
@@ -156,22 +158,22 @@ class Answers:
         self.overviews = overviews
         self.clock = clock
         self._open = open_pages
-        self._models = _Shared[_Model](TTLCache(_MODELS, _SHOWN, clock, lambda it: it.size))
-        self._bodies = _Shared[Markup](LRUCache(_BODIES, lambda it: _LEAST + len(it)))
+        self._models = _Shared[_Model](TTLCache(_MODELS, _MODEL_SECONDS, clock, lambda model: model.size))
+        self._bodies = _Shared[Markup](LRUCache(_BODIES, lambda body: _OVERHEAD + len(body)))
         self._derived = _Shared[Any](LRUCache(_DERIVED))
 
-    def see(self) -> VisibleOverview:
+    def visible_overview(self) -> VisibleOverview:
         """Return the overview for the viewer.
 
         Raises:
             RightsUnknown: A right cannot be checked now.
         """
-        return self.overviews.see(g.viewer)
+        return self.overviews.visible_overview(g.viewer)
 
     def derived(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return a value that several pages make from the same state."""
-        found: T = self._derived.get(key, make)
-        return found
+        """Return a value that several pages derive from the same state: that of `make`, or the cached one."""
+        value: T = self._derived.get(key, make)
+        return value
 
     def page(self, visible: VisibleOverview, screen: Screen) -> Answer:
         """Return a page.
@@ -185,29 +187,29 @@ class Answers:
         state = _hashed((content, screen.buttons, screen.badge, overview.silent_since, overview.by))
         if screen.by_rights:
             state = f"{_hashed((address, visible.rights))}-{state}"
-        had = set(filter(None, request.if_none_match.as_set(include_weak=True)))
-        is_open = any("." not in it for it in had)
+        etags = set(filter(None, request.if_none_match.as_set(include_weak=True)))  # that the browser has
+        is_open = any("." not in each for each in etags)
         tick = 0 if is_open else int(self.clock() // _TICK)
-        etag = f"{state}.{_hashed((g.viewer.name, g.viewer.secret, tick))}"  # its forms contain them
+        etag = f"{state}.{_hashed((g.viewer.name, g.viewer.secret, tick))}"  # forms depend on the viewer
 
         def make(template: str) -> str:
             body = self._bodies.get((content, tick), lambda: _body(screen, model))
             return render_template(template, screen=screen, body=body, overview=overview, state=state)
 
-        if not had.isdisjoint((state, etag)):
-            return self._reported(visible, state, etag, Response(status=304))
+        if not etags.isdisjoint((state, etag)):
+            return self._recorded(visible, state, etag, Response(status=304))
         if not is_open:
-            return self._reported(visible, state, etag, make_response(make("layout.html")))
+            return self._recorded(visible, state, etag, make_response(make("layout.html")))
         part = make("open.html").encode()
-        return self._reported(visible, state, state, Response(part), part if screen.by_rights else None)
+        return self._recorded(visible, state, state, Response(part), part if screen.by_rights else None)
 
     def json(self, visible: VisibleOverview, state: Hashable, make: Callable[[], Any]) -> Answer:
         etag = _hashed((state, request.full_path))
         is_known = request.if_none_match.contains_weak(etag)
         answer = Response(status=304) if is_known else Response(msgspec.json.encode(make()), mimetype=_JSON)
-        return self._reported(visible, etag, etag, answer)
+        return self._recorded(visible, etag, etag, answer)
 
-    def _reported(
+    def _recorded(
         self, visible: VisibleOverview, state: str, etag: str, answer: Answer, part: bytes | None = None
     ) -> Answer:
         answer.set_etag(etag, weak=True)
@@ -217,45 +219,47 @@ class Answers:
 
 
 class _Shared(Generic[T]):
-    """Values, each made once by the first thread that asks for it, while all others wait."""
+    """Cache whose values are made once: by the first thread that needs one, while the others wait."""
 
-    def __init__(self, found: MutableMapping[Hashable, T]) -> None:
-        self._lock, self._found = threading.Lock(), found
-        self._making: dict[Hashable, threading.Lock] = {}
+    def __init__(self, cache: MutableMapping[Hashable, T]) -> None:
+        self._lock, self._cache = threading.Lock(), cache
+        self._key_locks: dict[Hashable, threading.Lock] = {}  # of values that are being made
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the cached value of a key, or that of `make`."""
         with self._lock:
-            if (found := self._found.get(key)) is not None:
-                return found
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
+            value = self._cache.get(key)
+            if value is not None:
+                return value
+            key_lock = self._key_locks.setdefault(key, threading.Lock())
+        with key_lock:
             try:
                 with self._lock:
-                    found = self._found.get(key)
-                if found is None:
-                    found = make()
+                    value = self._cache.get(key)
+                if value is None:
+                    value = make()
                     with self._lock, suppress(ValueError):  # larger than the whole cache
-                        self._found[key] = found
+                        self._cache[key] = value
             finally:
                 with self._lock:
-                    self._making.pop(key, None)
-        return found
+                    self._key_locks.pop(key, None)
+        return value
 
 
 def _model(screen: Screen) -> _Model:
-    shown = screen.make()
-    text = msgspec.json.encode(shown, enc_hook=_encode_function)
-    return _Model(shown, hashlib.sha256(text).digest(), _LEAST + len(text))
+    values = screen.make()
+    text = msgspec.json.encode(values, enc_hook=_encode_function)
+    return _Model(values, hashlib.sha256(text).digest(), _OVERHEAD + len(text))
 
 
 def _encode_function(value: object) -> None:
-    """Encode functions as null: they are part of the form, not of the content."""
+    """Encode functions as null: templates call them, and their results depend on the other values."""
     if not callable(value):
         raise TypeError(f"{type(value).__name__} is not known to be shown")
 
 
 def _body(screen: Screen, model: _Model) -> Markup:
-    return Markup(render_template(screen.template, link=link, **model.shown))
+    return Markup(render_template(screen.template, link=link, **model.values))
 
 
 def _hashed(key: Hashable) -> str:
@@ -263,12 +267,12 @@ def _hashed(key: Hashable) -> str:
 
 
 def address_with(page: str, /, **changes: str | int) -> str:
-    """Return a page with the parameters of this address, and changes; empty ones are left out.
+    """Return a page with the parameters of the current address and changes, without empty ones.
 
-    They are not passed to `url_for`, where `endpoint` and `_scheme` would lead to other pages and sites.
+    `url_for` does not get the parameters: `endpoint` and `_scheme` would lead to other pages and sites.
     """
-    asked = {**request.args.to_dict(), **changes}
-    query = urlencode({key: value for key, value in asked.items() if value != ""})
+    parameters = {**request.args.to_dict(), **changes}
+    query = urlencode({key: value for key, value in parameters.items() if value != ""})
     return f"{page}?{query}" if query else page
 
 

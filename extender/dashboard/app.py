@@ -49,26 +49,27 @@ class JsonPages:
         self._answers = answers
 
     def overview_json(self) -> Answer:
-        visible = self._answers.see()
+        visible = self._answers.visible_overview()
         state = (visible.state(*PARTS), visible.overview.silent_since)
         return self._answers.json(
             visible, state, lambda: replace(visible.overview, capacity=visible.capacity())
         )
 
     def group_json(self, namespace: str, name: str) -> Answer:
-        visible, details = self._answers.see(), self._answers.overviews.details(namespace, name, g.viewer)
+        visible = self._answers.visible_overview()
+        details = self._answers.overviews.details(namespace, name, g.viewer)
         if details is None:
             raise missing_group(namespace, name)
         text = msgspec.json.encode(details)
         return self._answers.json(visible, text, lambda: {"apiVersion": VERSION, **msgspec.json.decode(text)})
 
     def items_json(self, part: str) -> Answer:
-        visible = self._answers.see()
+        visible = self._answers.visible_overview()
         part = part.replace("-", "_")
         items: Sequence[Any] = getattr(visible.overview, part)
         namespace = request.args.get("namespace")
         if part in ("groups", "local_queues") and namespace:
-            items = [it for it in items if it.namespace == namespace]
+            items = [item for item in items if item.namespace == namespace]
         return self._answers.json(
             visible,
             visible.state(part),
@@ -80,16 +81,16 @@ def pages(
     source: Source,
     history: History | None = None,
     clock: Callable[[], float] = time.time,
-    supposing: WhatIfTrials | None = None,
+    trials: WhatIfTrials | None = None,
     open_pages: OpenPages | None = None,
 ) -> Blueprint:
-    """Return the pages. Without `history` or `supposing`, the pages of history or what-if do not exist."""
-    made = Blueprint("pages", __name__)
-    words.install(made, clock)
+    """Return the pages. Without `history` or `trials`, the pages of history or what-if do not exist."""
+    blueprint = Blueprint("pages", __name__)
+    words.install(blueprint, clock)
     answers = Answers(VisibleOverviews(source), clock, open_pages)
-    made.app_context_processor(lambda: {"has_history": history is not None})
-    tries = WhatIfPage(answers, supposing)
-    jobs, queues = JobPages(answers, tries.buttons), QueuePages(answers, source.hour, source.usage)
+    blueprint.app_context_processor(lambda: {"has_history": history is not None})
+    what_ifs = WhatIfPage(answers, trials)
+    jobs, queues = JobPages(answers, what_ifs.buttons), QueuePages(answers, source.hour, source.usage)
     nodes, past, as_json = NodePages(answers), HistoryPage(answers, history), JsonPages(answers)
     routes: Mapping[str, Callable[..., Answer]] = {
         "/": jobs.jobs,
@@ -105,17 +106,17 @@ def pages(
         "/api/v1/groups/<namespace>/<name>": as_json.group_json,
     }
     for path, view in routes.items():
-        made.add_url_rule(path, view.__name__, view)
+        blueprint.add_url_rule(path, view.__name__, view)
     for group in GROUP_PATHS:
-        made.add_url_rule(group, "group", jobs.group)
-        made.add_url_rule(f"{group}/what-if", "what_if", tries.what_if, methods=["POST"])
-    return made
+        blueprint.add_url_rule(group, "group", jobs.group)
+        blueprint.add_url_rule(f"{group}/what-if", "what_if", what_ifs.what_if, methods=["POST"])
+    return blueprint
 
 
 _PARTS = "groups, queues, 'local-queues', nodes, reservations, decisions"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("static", "healthz")  # endpoints for all users
-_SHARE, _AT_ONCE = 0.25, 10.0  # part of a core for each viewer, and seconds of a core at once
+_CORE_SHARE, _BURST = 0.25, 10.0  # part of a core for each viewer, and seconds of a core at once
 _MOST = 4096  # viewers whose costs are known
 _ADDRESSES = 4096  # cached addresses: a page has a hundred, and making one takes 20 microseconds
 
@@ -128,9 +129,9 @@ def create_dashboard_app(
     login: Blueprint | None = None,
     history: History | None = None,
     clock: Callable[[], float] = time.time,
-    supposing: WhatIfTrials | None = None,
+    trials: WhatIfTrials | None = None,
     open_pages: OpenPages | None = None,
-    named: ClusterName = UNNAMED,
+    cluster: ClusterName = UNNAMED,
     kinds: Kinds = WORKLOADS,
 ) -> Flask:
     """Return the application of the dashboard.
@@ -141,9 +142,9 @@ def create_dashboard_app(
         login: The pages by which a browser becomes a viewer; like static files, they are for all users.
         history: Returns the history of a period, where known.
         clock: Seconds since the epoch.
-        supposing: Returns the decisions for a what-if, where known.
+        trials: Returns the decisions for a what-if, where known.
         open_pages: Records which pages are open.
-        named: The name of the cluster.
+        cluster: The name of the cluster.
         kinds: The kinds of jobs that viewers may stop and resume.
     """
     app = Flask(__name__)
@@ -169,10 +170,10 @@ def create_dashboard_app(
 
     @app.context_processor
     def shared() -> dict[str, object]:
-        return {"viewer": g.get("viewer"), "place": named}
+        return {"viewer": g.get("viewer"), "place": cluster}
 
     @app.after_request
-    def guarded(answer: Response) -> Response:
+    def add_headers(answer: Response) -> Response:
         answer.headers.update(HEADERS)
         if request.endpoint != "static":
             answer.headers.setdefault("Cache-Control", "private, no-cache")
@@ -180,10 +181,10 @@ def create_dashboard_app(
         return answer
 
     app.add_url_rule("/healthz", "healthz", lambda: "ok")
-    app.register_error_handler(HTTPException, _reported)
-    app.register_error_handler(ApiError, lambda fault: _reported(_as_http(fault)))
-    app.register_error_handler(RightsUnknown, lambda fault: _reported(ServiceUnavailable(str(fault))))
-    app.register_blueprint(pages(source, history, clock, supposing, open_pages))
+    app.register_error_handler(HTTPException, _error_page)
+    app.register_error_handler(ApiError, lambda fault: _error_page(_as_http(fault)))
+    app.register_error_handler(RightsUnknown, lambda fault: _error_page(ServiceUnavailable(str(fault))))
+    app.register_blueprint(pages(source, history, clock, trials, open_pages))
     app.register_blueprint(actions(source))
     return app
 
@@ -194,7 +195,7 @@ def _address(root: str, page: str, **parts: Any) -> str:
     return url_for(page, **parts)
 
 
-# ---- forged requests: another site's page may make a browser send what it wants, but not read our forms
+# ---- forged requests: a page of another site can make a browser send any request, but cannot read our forms
 
 
 def csrf_token(viewer: Viewer) -> str:
@@ -209,8 +210,8 @@ def _refuse_other_sites() -> None:
         Forbidden: The request comes from another site.
     """
     origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site", "none")
-    foreign = origin is not None and origin.partition("://")[2].casefold() != request.host.casefold()
-    if foreign or site not in ("same-origin", "none"):
+    is_foreign = origin is not None and origin.partition("://")[2].casefold() != request.host.casefold()
+    if is_foreign or site not in ("same-origin", "none"):
         raise Forbidden("This was sent by a page of another site")
 
 
@@ -228,32 +229,31 @@ def _refuse_forged(viewer: Viewer) -> None:
 
 
 def limit_costs(
-    app: Flask,
-    spent: Callable[[], float] = time.thread_time,
-    clock: Callable[[], float] = time.monotonic,
+    app: Flask, spent: Callable[[], float] = time.thread_time, clock: Callable[[], float] = time.monotonic
 ) -> None:
     """Limit the processor time of each viewer: beyond their share, they get 429 for a while.
 
     `spent`: the seconds that this thread has used.
     """
-    left: LRUCache[str, TokenBucket] = LRUCache(_MOST)
+    tokens_of: LRUCache[str, TokenBucket] = LRUCache(_MOST)
     lock = Lock()
 
     @app.before_request
     def begin() -> None:
         g.began = spent()
-        if (viewer := g.get("viewer")) is None:
+        viewer = g.get("viewer")
+        if viewer is None:
             return
         with lock:
-            tokens = left.setdefault(viewer.name, TokenBucket(_SHARE, _AT_ONCE, clock()))
-            if tokens.available(clock()) < _SHARE:
+            tokens = tokens_of.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST, clock()))
+            if tokens.available(clock()) < _CORE_SHARE:
                 raise TooManyRequests("You have asked for very much: wait a moment", retry_after=2)
 
     @app.after_request
     def end(answer: Response) -> Response:
         viewer, began = g.get("viewer"), g.get("began")  # no time is measured for refused requests
         with lock:
-            if viewer and began is not None and (tokens := left.get(viewer.name)):
+            if viewer and began is not None and (tokens := tokens_of.get(viewer.name)):
                 tokens.take(clock(), min(spent() - began, tokens.available(clock())))
         return answer
 
@@ -261,13 +261,13 @@ def limit_costs(
 # ---- errors, as pages
 
 
-def _reported(fault: HTTPException) -> Response:
-    """Return a page with a sentence about the error; the login page, if it exists, without a login."""
+def _error_page(fault: HTTPException) -> Response:
+    """Return a page with a sentence about the error; for viewers who are not logged in, the login page."""
     if fault.response is not None or not fault.code or fault.code < 400:  # a redirect
         return make_response(fault.get_response())
     page = "login.html" if isinstance(fault, Unauthorized) else "error.html"
-    here = request.full_path if request.method == "GET" else "/"
-    answer = make_response(render_template(page, fault=fault, to=here), fault.code)
+    path = request.full_path if request.method == "GET" else "/"
+    answer = make_response(render_template(page, fault=fault, to=path), fault.code)
     for name, value in fault.get_headers():
         if name not in ("Content-Type", "Content-Length"):
             answer.headers[name] = value

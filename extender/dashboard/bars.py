@@ -34,55 +34,62 @@ class AmountBar(NamedTuple):
     reach: float = 100.0
 
 
-def scales(queues: Sequence[QueueSummary]) -> Scales:
-    """Return one scale for the bars of these queues: the summed amounts of the topmost of them."""
+def scales_of(queues: Sequence[QueueSummary]) -> Scales:
+    """Return one scale for the bars of these queues: the sum of the amounts of the topmost queues."""
     sizes = {
         queue.name: {
             (it.resource, it.flavor): max(it.allocated, it.deserved, it.guarantee) for it in queue.shares
         }
         for queue in queues
     }
-    highest, largest = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
+    summed, largest = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
     for queue in queues:
         for key, size in sizes[queue.name].items():
             largest[key] = max(largest[key], size)
             if key not in sizes.get(queue.parent, {}):
-                highest[key] += size
-    return {key: max(size, largest[key]) for key, size in highest.items()}
+                summed[key] += size
+    return {key: max(size, largest[key]) for key, size in summed.items()}
 
 
-def share_bars(queue: QueueSummary, on: Scales) -> list[tuple[ShareSummary, AmountBar]]:
+def share_bars(queue: QueueSummary, scales: Scales) -> list[tuple[ShareSummary, AmountBar]]:
     """Return the shares of a queue with their bars, devices first, without empty ones."""
-    used = [it for it in queue.shares if it.allocated or it.deserved or it.guarantee or it.ceiling]
-    used.sort(key=lambda it: (resource_order(it.resource), it.flavor))
-    return [(share, share_bar(share, on)) for share in used]
+    shares = [
+        share
+        for share in queue.shares
+        if share.allocated or share.deserved or share.guarantee or share.ceiling
+    ]
+    shares.sort(key=lambda share: (resource_order(share.resource), share.flavor))
+    return [(share, share_bar(share, scales)) for share in shares]
 
 
-def share_bar(share: ShareSummary, on: Scales) -> AmountBar:
+def share_bar(share: ShareSummary, scales: Scales) -> AmountBar:
     """Return the bar of a queue's usage and lending, with lines at its deserved share and limits.
 
     It can be filled up to the ceiling, so that an exhausted queue is full.
     """
-    scale = on.get((share.resource, share.flavor), 0.0)
+    scale = scales.get((share.resource, share.flavor), 0.0)
     ceiling = scale if share.ceiling is None else min(share.ceiling, scale)
-    own = share.allocated - share.borrowed
+    own_usage = share.allocated - share.borrowed
     deserved = BarPart("own", 0.0, _percent(min(share.deserved, ceiling), scale))
-    parts = _parts(scale, held=own, borrowed=share.borrowed, lent=share.lent)
+    parts = _parts(scale, held=own_usage, borrowed=share.borrowed, lent=share.lent)
     limit = share.ceiling if share.ceiling is not None and share.ceiling <= scale else 0.0
     ticks = {"ceiling": limit, "deserved": share.deserved, "guarantee": share.guarantee}
     lines = [BarPart(kind, _percent(at, scale)) for kind, at in ticks.items() if at > 0]
     return AmountBar([deserved, *parts], lines, _percent(ceiling, scale))
 
 
-def shortfall_bar(lack: ShortfallSummary) -> AmountBar:
-    there = min(lack.free, lack.asked)
-    parts = _parts(max(lack.asked, lack.free), there=there, lacks=lack.asked - there)
-    return AmountBar(parts, [BarPart("asked", _percent(lack.asked, max(lack.asked, lack.free)))])
+def shortfall_bar(shortfall: ShortfallSummary) -> AmountBar:
+    """Return the bar of a request: its free and its lacking part, which are classes of the style sheet."""
+    requested, scale = shortfall.asked, max(shortfall.asked, shortfall.free)
+    free = min(shortfall.free, requested)
+    parts = _parts(scale, there=free, lacks=requested - free)
+    return AmountBar(parts, [BarPart("asked", _percent(requested, scale))])
 
 
-def capacity_bar(of: CapacitySummary) -> AmountBar:
+def capacity_bar(capacity: CapacitySummary) -> AmountBar:
     """Return the bar of nodes: running pods, assumed pods, and reservations."""
-    return AmountBar(_parts(of.total, held=of.used, claimed=of.claimed, reserved=of.reserved))
+    held, claimed, reserved = capacity.used, capacity.claimed, capacity.reserved
+    return AmountBar(_parts(capacity.total, held=held, claimed=claimed, reserved=reserved))
 
 
 def line(samples: Sequence[tuple[float, float]], start: float, end: float, top: float) -> str:
@@ -93,7 +100,7 @@ def line(samples: Sequence[tuple[float, float]], start: float, end: float, top: 
 
 
 def _parts(scale: float, **lengths: float) -> list[BarPart]:
-    """Return the parts, one after the other."""
+    """Return the parts of a bar, each at the end of the one before. `lengths`: by kind."""
     parts, start = [], 0.0
     for kind, length in lengths.items():
         if length > 0:

@@ -43,20 +43,15 @@ from extender.domain.queues.flavors import Pools
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo, in_tree_order
 from extender.domain.scheduling.memory import carried_facts_of
-from extender.domain.snapshot.decisions import (
-    Decisions,
-    GroupDecision,
-    QueueDecision,
-    message_of,
-)
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision, message_of
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable, column_sums
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
 
 _MOST_GROUPS = 16  # maximum of groups named on one node
-_EXPLAINED, _AGE = 256, 10.0  # groups with a cached reason; seconds for which it is cached
-_REST = 30  # pause after a computation, as a multiple of its time: it may take seconds
+_MOST_EXPLAINED, _EXPLAINED_SECONDS = 256, 10.0  # groups with a cached reason; seconds for which it is cached
+_REST = 30  # pause after the computation of a reason, as a multiple of its time: it may take seconds
 _UNDECIDED = Overview(
     "0", "", "muster", notes=("Muster has not decided anything yet: it reads the cluster.",)
 )
@@ -70,8 +65,8 @@ class _Presence(NamedTuple):
     planned: dict[str, int]
 
 
-_Places = Mapping[str, _Presence]  # by node
-_Grouped = tuple[GroupInfo, GroupDecision, int, Estimate | None, GroupSummary]
+_Presences = Mapping[str, _Presence]  # by node
+_CachedGroup = tuple[GroupInfo, GroupDecision, int, Estimate | None, GroupSummary]
 
 
 EstimateOf = Callable[[GroupKey], Estimate | None]
@@ -94,11 +89,11 @@ class DecidedOverviews:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._estimate_of, self._why_of, self._clock = estimate_of, why_of, clock
-        self._explained: LRUCache[GroupKey, tuple[WhyGroup | None, float]] = LRUCache(_EXPLAINED)
+        self._explained: LRUCache[GroupKey, tuple[WhyGroup | None, float]] = LRUCache(_MOST_EXPLAINED)
         self._rest_end = -inf  # no reason is computed before
         self._version = 0
         self._last = _UNDECIDED
-        self._groups: dict[GroupKey, _Grouped] = {}
+        self._groups: dict[GroupKey, _CachedGroup] = {}
         self._queues: dict[str, tuple[QueueInfo | None, QueueDecision, QueueSummary]] = {}
         self._nodes = _Nodes()
 
@@ -110,77 +105,80 @@ class DecidedOverviews:
         local_queues: Sequence[LocalQueueSummary] = (),
     ) -> Overview:
         """Return the overview; empty while nothing is decided. `log`: the latest changes, newest first."""
-        if (memory := carried_facts_of(decisions)) is None:
+        memory = carried_facts_of(decisions)
+        if memory is None:
             return self._last
         snapshot = memory.snapshot
-        groups, moved = self._group_summaries(snapshot, decisions)
+        groups, changed = self._group_summaries(snapshot, decisions)
         reserved = {it.key: it.reservation for it in decisions.groups.values() if it.reservation is not None}
-        made = Overview(
+        overview = Overview(
             version=self._last.version,
             at=self._last.at,
             by="muster",
             queues=self._queue_summaries(snapshot, decisions),
             local_queues=local_queues,
             groups=groups,
-            nodes=self._nodes.summaries(snapshot, decisions, moved, reserved),
+            nodes=self._nodes.summaries(snapshot, decisions, changed, reserved),
             topologies=snapshot.nodes.topologies.all,
             reservations=[
-                ReservationSummary(key, decisions.groups[key].queue, held.node_names, in_units(held.asks))
-                for key, held in reserved.items()
+                ReservationSummary(key, decisions.groups[key].queue, each.node_names, in_units(each.asks))
+                for key, each in reserved.items()
             ],
             decisions=log,
             notes=notes,
         )
-        if made != self._last:
+        if overview != self._last:
             self._version += 1
-            self._last = replace(made, version=str(self._version), at=snapshot.timestamp(snapshot.now))
+            self._last = replace(overview, version=str(self._version), at=snapshot.timestamp(snapshot.now))
         return self._last
 
     def _why(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
-        if (known := self._why_of(decision)) is not None:
+        known = self._why_of(decision)
+        if known is not None:
             return known
         cached, due = self._explained.get(decision.key, (None, -inf))
         now = self._clock()
         if cached is None or cached.reason != str(decision.reason or "") or now >= max(due, self._rest_end):
             cached = explain_group(decisions, decision.key)
-            self._explained[decision.key] = cached, now + _AGE
+            self._explained[decision.key] = cached, now + _EXPLAINED_SECONDS
             self._rest_end = max(self._rest_end, now + _REST * (self._clock() - now))
         return cached
 
     # ---- queues
 
     def _queue_summaries(self, snapshot: Snapshot, decisions: Decisions) -> list[QueueSummary]:
-        known, found = self._queues, {}
-        for name, depth in in_tree_order({name: it.parent for name, it in decisions.queues.items()}):
+        cached, current = self._queues, {}
+        parents = {name: decision.parent for name, decision in decisions.queues.items()}
+        for name, depth in in_tree_order(parents):
             info, decision = snapshot.queues.get(name), decisions.queues[name]
-            before = known.get(name)
-            if before is None or before[0] is not info or before[1] != decision or before[2].depth != depth:
-                before = (info, decision, _queue_summary(info, decision, depth))
-            found[name] = before
-        self._queues = found
-        return [summary for _, _, summary in found.values()]
+            entry = cached.get(name)
+            if entry is None or entry[0] is not info or entry[1] != decision or entry[2].depth != depth:
+                entry = (info, decision, _queue_summary(info, decision, depth))
+            current[name] = entry
+        self._queues = current
+        return [summary for _, _, summary in current.values()]
 
     # ---- groups
 
     def _group_summaries(
         self, snapshot: Snapshot, decisions: Decisions
     ) -> tuple[list[GroupSummary], Sequence[GroupKey]]:
-        """Return the groups, and the keys of changed ones, of which there are few."""
-        known, found, moved = self._groups, {}, list[GroupKey]()
-        infos, lines = snapshot.groups, {name: it.waiting for name, it in decisions.queues.items()}
+        """Return the groups, and the keys of those that have changed since the last call."""
+        cached, current, changed = self._groups, {}, list[GroupKey]()
+        infos, lines = snapshot.groups, {name: queue.waiting for name, queue in decisions.queues.items()}
         for key in sorted(decisions.groups):
-            decision, info, before = decisions.groups[key], infos.get(key), known.get(key)
+            decision, info, entry = decisions.groups[key], infos.get(key), cached.get(key)
             if info is None:
                 continue
             line, estimate = lines.get(decision.queue, 0) if decision.position else 0, self._estimate_of(key)
-            same = before is not None and before[0] is info and before[1] is decision
-            if not same:
-                moved.append(key)
-            if before is None or not same or before[2] != line or before[3] != estimate:
-                before = (info, decision, line, estimate, _group_summary(snapshot, decision, line, estimate))
-            found[key] = before
-        self._groups = found
-        return [it[-1] for it in found.values()], [*moved, *known.keys() - found.keys()]
+            is_same = entry is not None and entry[0] is info and entry[1] is decision
+            if not is_same:
+                changed.append(key)
+            if entry is None or not is_same or entry[2] != line or entry[3] != estimate:
+                entry = (info, decision, line, estimate, _group_summary(snapshot, decision, line, estimate))
+            current[key] = entry
+        self._groups = current
+        return [entry[-1] for entry in current.values()], [*changed, *cached.keys() - current.keys()]
 
     def details(
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
@@ -190,18 +188,18 @@ class DecidedOverviews:
         info = memory.snapshot.groups.get(key) if memory else None
         if memory is None or decision is None or info is None:
             return None
-        snapshot, why = memory.snapshot, self._why(decisions, decision)
+        snapshot, explanation = memory.snapshot, self._why(decisions, decision)
         queue = decisions.queues.get(decision.queue)
-        in_line = queue.waiting if queue and decision.position else 0
-        summary = _group_summary(snapshot, decision, in_line, self._estimate_of(key), why)
+        line = queue.waiting if queue and decision.position else 0
+        summary = _group_summary(snapshot, decision, line, self._estimate_of(key), explanation)
         namespace, _, name = key.partition("/")
-        line = f"kubectl muster why -n {namespace} podgroup/{name}"
+        command = f"kubectl muster why -n {namespace} podgroup/{name}"
         return GroupDetails(
             summary,
             [*_members(info, decision)],
             [*_shortfall(snapshot, info)] if summary.wait else [],
             [*_events(info, log)],
-            [CommandSummary("see the same on the command line", line)],
+            [CommandSummary("see the same on the command line", command)],
         )
 
 
@@ -229,39 +227,40 @@ class DecidedSource:
         self._pace, self._clock, self._leads = pace, clock, leads
         self._overviews = DecidedOverviews(estimate_of, why_of, clock)
         self.hour, self.usage = LastHour(), LastHour()
-        self._made, self._at = _UNDECIDED, -inf
-        self._of: tuple[Decisions | None, bool, object] = (None, False, None)
+        self._last, self._at = _UNDECIDED, -inf  # the last overview, and when it was made
+        self._inputs: tuple[Decisions | None, bool, object] = (None, False, None)  # of the last overview
         self._lock = Lock()
 
     def overview(self) -> Overview:
         with self._lock:
             if self._is_due():
-                decisions, leads, _ = now = self._now()
+                decisions, leads, _ = inputs = self._current_inputs()
                 notes = () if leads else _FOLLOWS
-                self._made = self._overviews.overview(decisions, self._log(), notes, self._local_queues())
-                self._of, self._at = now, self._clock()
-            return self._made
+                self._last = self._overviews.overview(decisions, self._log(), notes, self._local_queues())
+                self._inputs, self._at = inputs, self._clock()
+            return self._last
 
     def is_current(self, version: str) -> bool:
-        return version == self._made.version and not self._is_due()
+        return version == self._last.version and not self._is_due()
 
-    def again(self) -> float:
-        left = self._at + self._pace - self._clock()
-        return left if left > 0 else self._pace
+    def seconds_to_next_change(self) -> float:
+        remaining = self._at + self._pace - self._clock()
+        return remaining if remaining > 0 else self._pace
 
     def _is_due(self) -> bool:
         if self._clock() - self._at < self._pace:
             return False
-        (decisions, *rest), (known, *others) = self._now(), self._of
-        return decisions is not known or rest != others
+        (decisions, *others), (last_decisions, *last_others) = self._current_inputs(), self._inputs
+        return decisions is not last_decisions or others != last_others
 
-    def _now(self) -> tuple[Decisions, bool, object]:
+    def _current_inputs(self) -> tuple[Decisions, bool, object]:
         return self._decisions(), self._leads(), self._news()
 
     def sample(self, now: float) -> float | None:
-        """Record a sample for the last hour. Return the seconds to the next one; None: the usual ones."""
+        """Record a sample for the last hour. Return the seconds to the next sample; None: the default."""
         decisions = self._decisions()
-        if not decisions.queues or (memory := carried_facts_of(decisions)) is None:
+        memory = carried_facts_of(decisions)
+        if not decisions.queues or memory is None:
             return 1.0  # nothing is decided yet
         self.hour.record({name: round(decision.share, 3) for name, decision in decisions.queues.items()}, now)
         self.usage.record(_usage(memory.snapshot), now)
@@ -276,10 +275,10 @@ class DecidedSource:
 
 def _usage(snapshot: Snapshot) -> Mapping[str, float]:
     """Return the part of each resource of all nodes that is in use."""
-    totals, left = column_sums(snapshot.allocatable), column_sums(np.maximum(snapshot.capacity, 0))
+    totals, remaining = column_sums(snapshot.allocatable), column_sums(np.maximum(snapshot.capacity, 0))
     return {
         name: round(1 - free / total, 3)
-        for name, total, free in zip(snapshot.dimensions, totals, left, strict=True)
+        for name, total, free in zip(snapshot.dimensions, totals, remaining, strict=True)
         if total
     }
 
@@ -326,7 +325,7 @@ def _group_summary(
     decision: GroupDecision,
     line: int,
     estimate: Estimate | None,
-    why: WhyGroup | None = None,
+    explanation: WhyGroup | None = None,
 ) -> GroupSummary:
     """Return the summary of a group.
 
@@ -335,15 +334,16 @@ def _group_summary(
         decision: The decision on the group.
         line: The number of pending groups of its queue.
         estimate: The estimate of its start, if any.
-        why: Its holders, where they are to be shown.
+        explanation: The explanation with the holders of the lacking capacity, if they are shown.
     """
     info, wait = snapshot.groups[decision.key], None
     namespace, _, name = info.key.partition("/")
-    if (reason := decision.reason) is not None:
-        status = waiting_of(decision, why, why.outlook if why else "", estimate)
+    reason = decision.reason
+    if reason is not None:
+        status = waiting_of(decision, explanation, explanation.outlook if explanation else "", estimate)
         detail = message_of(replace(decision, position=0))
         wait = WaitSummary.from_status(reason, sentence(reason), detail, status, line)
-        more = len(why.holders) + why.more_holders - len(wait.holders) if why else 0
+        more = len(explanation.holders) + explanation.more_holders - len(wait.holders) if explanation else 0
         wait = replace(wait, since=ready_since(info), more_holders=more)
     return GroupSummary(
         namespace=namespace,
@@ -371,37 +371,38 @@ def _group_summary(
 
 
 def _eviction(snapshot: Snapshot, info: GroupInfo) -> EvictionSummary | None:
-    if (past := info.history.evicted) is None:
+    eviction = info.history.evicted
+    if eviction is None:
         return None
-    return EvictionSummary(snapshot.timestamp(past.at), past.cause, past.why)
+    return EvictionSummary(snapshot.timestamp(eviction.at), eviction.cause, eviction.why)
 
 
 def _members(info: GroupInfo, decision: GroupDecision) -> Iterator[MemberSummary]:
-    """Yield the members, those on nodes first; pods that a job has yet to make are not named."""
+    """Yield the members, those on nodes first. Pods that a job has yet to make are left out."""
 
-    def shown(pod: PodRecord, node: str, stage: str) -> MemberSummary:
+    def summary(pod: PodRecord, node: str, stage: str) -> MemberSummary:
         return MemberSummary(pod.name, pod.phase, node, stage, pod.unschedulable)
 
     for pod in info.placed:
-        yield shown(pod, pod.node, "Bound")
+        yield summary(pod, pod.node, "Bound")
     for pod in info.departing:
-        yield shown(pod, pod.node, "Leaving")
+        yield summary(pod, pod.node, "Leaving")
     for pod, node in info.assumed:
-        yield shown(pod, node, "Claimed")
+        yield summary(pod, node, "Claimed")
     for pod in info.waiting:
         node = decision.plan.get(pod.uid, "")
         if not pod.expected:
-            yield shown(pod, node, "Planned" if node else "")
+            yield summary(pod, node, "Planned" if node else "")
 
 
 def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary]:
     lacking = missing(info)
     masks = [snapshot.nodes.suitable(shape) for shape in lacking.shapes]
-    suits = np.logical_or.reduce(masks) if masks else np.zeros(len(snapshot.nodes.nodes), np.bool_)
-    free = np.maximum(snapshot.capacity[suits], 0).sum(axis=0).tolist()
-    left = in_units(dict(zip(snapshot.dimensions, free, strict=True)))
-    for name, asked in sorted(in_units(lacking.requests).items()):
-        yield ShortfallSummary(name, asked, left.get(name, 0.0))
+    suitable = np.logical_or.reduce(masks) if masks else np.zeros(len(snapshot.nodes.nodes), np.bool_)
+    sums = np.maximum(snapshot.capacity[suitable], 0).sum(axis=0).tolist()
+    free = in_units(dict(zip(snapshot.dimensions, sums, strict=True)))
+    for name, requested in sorted(in_units(lacking.requests).items()):
+        yield ShortfallSummary(name, requested, free.get(name, 0.0))
 
 
 def _events(info: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
@@ -420,8 +421,8 @@ class _Nodes:
         self._table = NodeTable()
         self._rows: tuple[AmountRows, AmountRows] | None = None
         self._pools = Pools()
-        self._places: dict[GroupKey, _Places] = {}
-        self._on: dict[str, dict[GroupKey, None]] = {}  # groups on a node or planned there, by node
+        self._presences: dict[GroupKey, _Presences] = {}
+        self._groups_on: dict[str, dict[GroupKey, None]] = {}  # groups on a node or planned there, by node
         self._reserved: dict[str, GroupKey] = {}  # the group for which a node is reserved, by node
         self._known: dict[str, NodeSummary] = {}
 
@@ -429,83 +430,87 @@ class _Nodes:
         self,
         snapshot: Snapshot,
         decisions: Decisions,
-        moved: Sequence[GroupKey],
-        reserved: Mapping[GroupKey, Reservation],
+        changed_groups: Sequence[GroupKey],
+        reservations: Mapping[GroupKey, Reservation],
     ) -> list[NodeSummary]:
-        """Return the summaries. `moved`: groups that are new, changed or gone since the last call."""
-        changed = self._update_places(snapshot, decisions, moved) | self._changed(snapshot)
-        by_node = {node: key for key, held in reserved.items() for node in held.node_names}
-        changed |= {node for node, _ in by_node.items() ^ self._reserved.items()}
-        self._reserved = by_node
-        table, named = snapshot.nodes, []
+        """Return the summaries. `changed_groups`: those that are new, changed or gone since the last call."""
+        changed = self._update_presences(snapshot, decisions, changed_groups) | self._changed(snapshot)
+        reserved = {node: key for key, each in reservations.items() for node in each.node_names}
+        changed |= {node for node, _ in reserved.items() ^ self._reserved.items()}
+        self._reserved = reserved
+        table, names = snapshot.nodes, []
         for node in table.nodes:
             if node is None:
                 continue
             if node.name in changed or node.name not in self._known:
                 self._known[node.name] = self._summary(snapshot, node)
-            named.append(node.name)
-        for gone in self._known.keys() - set(named):
+            names.append(node.name)
+        for gone in self._known.keys() - set(names):
             del self._known[gone]
-        return [self._known[name] for name in sorted(named)]
+        return [self._known[name] for name in sorted(names)]
 
     def _changed(self, snapshot: Snapshot) -> set[str]:
         """Return the nodes whose amounts, labels or taints have changed."""
-        table, rows, before = snapshot.nodes, (snapshot.capacity, snapshot.allocatable), self._rows
-        was, self._table, self._rows = self._table, table, rows
-        pools, self._pools = self._pools, snapshot.pools
+        table, rows, old_rows = snapshot.nodes, (snapshot.capacity, snapshot.allocatable), self._rows
+        old_table, self._table, self._rows = self._table, table, rows
+        old_pools, self._pools = self._pools, snapshot.pools
         if (
-            before is None
-            or pools is not snapshot.pools
-            or before[0].shape != rows[0].shape
-            or len(was.nodes) != len(table.nodes)
-            or was.topologies is not table.topologies
+            old_rows is None
+            or old_pools is not snapshot.pools
+            or old_rows[0].shape != rows[0].shape
+            or len(old_table.nodes) != len(table.nodes)
+            or old_table.topologies is not table.topologies
         ):
             return {node.name for node in table.nodes if node}
-        differs = (before[0] != rows[0]).any(axis=1) | (before[1] != rows[1]).any(axis=1)
+        differs = (old_rows[0] != rows[0]).any(axis=1) | (old_rows[1] != rows[1]).any(axis=1)
         names = {node.name for node in (table.nodes[row] for row in np.flatnonzero(differs)) if node}
-        if was is not table:
-            pairs = zip(was.nodes, table.nodes, strict=True)
-            names |= {now.name for old, now in pairs if now is not None and now is not old}
+        if old_table is not table:
+            pairs = zip(old_table.nodes, table.nodes, strict=True)
+            names |= {new.name for old, new in pairs if new is not None and new is not old}
         return names
 
-    def _update_places(self, snapshot: Snapshot, decisions: Decisions, moved: Sequence[GroupKey]) -> set[str]:
-        """Update the groups of each node. Return the nodes whose groups changed."""
+    def _update_presences(
+        self, snapshot: Snapshot, decisions: Decisions, groups: Sequence[GroupKey]
+    ) -> set[str]:
+        """Update the nodes of changed groups. Return the nodes whose groups have changed."""
         changed: set[str] = set()
-        for key in moved:
+        for key in groups:
             info, decision = snapshot.groups.get(key), decisions.groups.get(key)
-            before, places = self._places.pop(key, {}), _places(info, decision) if info and decision else {}
-            if before != places:
-                self._move(key, before, places, changed)
-            if places:
-                self._places[key] = places
+            before = self._presences.pop(key, {})
+            presences = _presences(info, decision) if info and decision else {}
+            if before != presences:
+                self._move(key, before, presences, changed)
+            if presences:
+                self._presences[key] = presences
         return changed
 
-    def _move(self, key: GroupKey, before: _Places, now: _Places, changed: set[str]) -> None:
+    def _move(self, key: GroupKey, before: _Presences, now: _Presences, changed: set[str]) -> None:
         for node in before.keys() - now.keys():
-            if (there := self._on.get(node)) is not None:
-                there.pop(key, None)
-                if not there:
-                    del self._on[node]
+            groups = self._groups_on.get(node)
+            if groups is not None:
+                groups.pop(key, None)
+                if not groups:
+                    del self._groups_on[node]
         for node in now:
-            self._on.setdefault(node, {})[key] = None
+            self._groups_on.setdefault(node, {})[key] = None
         changed.update(before, now)
 
     def _summary(self, snapshot: Snapshot, node: NodeRecord) -> NodeSummary:
         row = snapshot.nodes.row[node.name]
-        offers, capacity = (dict(zip(snapshot.dimensions, it[row].tolist(), strict=True)) for it in
-                        (snapshot.allocatable, snapshot.capacity))  # fmt: skip
-        there = self._on.get(node.name, {})
-        coming = [self._places[key][node.name] for key in there]
-        assumed = total(it.assumed for it in coming)
-        claimed = total((assumed, *(it.planned for it in coming)))
-        used = {name: max(n - capacity[name] - assumed.get(name, 0), 0) for name, n in offers.items()}
+        allocatable = dict(zip(snapshot.dimensions, snapshot.allocatable[row].tolist(), strict=True))
+        free = dict(zip(snapshot.dimensions, snapshot.capacity[row].tolist(), strict=True))
+        groups = self._groups_on.get(node.name, {})
+        presences = [self._presences[key][node.name] for key in groups]
+        assumed = total(presence.assumed for presence in presences)
+        claimed = total((assumed, *(presence.planned for presence in presences)))
+        used = {name: max(n - free[name] - assumed.get(name, 0), 0) for name, n in allocatable.items()}
         return NodeSummary(
             node.name,
-            in_units(offers),
+            in_units(allocatable),
             in_units(used),
             in_units(claimed),
             self._reserved.get(node.name, ""),
-            sorted(there)[:_MOST_GROUPS],
+            sorted(groups)[:_MOST_GROUPS],
             [pool.name for pool in snapshot.pools.pools_of_node(node.labels)],
             domains=snapshot.nodes.topologies.domains_of(node.labels),
             taken=UNSCHEDULABLE not in node.taints,
@@ -513,12 +518,12 @@ class _Nodes:
         )
 
 
-def _places(info: GroupInfo, decision: GroupDecision) -> dict[str, _Presence]:
-    there = (pod.node for pod in (*info.placed, *info.departing) if pod.holds_capacity)
-    places = {node: _Presence({}, {}) for node in there}
+def _presences(info: GroupInfo, decision: GroupDecision) -> dict[str, _Presence]:
+    nodes = (pod.node for pod in (*info.placed, *info.departing) if pod.holds_capacity)
+    presences = {node: _Presence({}, {}) for node in nodes}
     for pod, node in info.assumed:
-        add(places.setdefault(node, _Presence({}, {})).assumed, pod.shape.requests)
+        add(presences.setdefault(node, _Presence({}, {})).assumed, pod.shape.requests)
     for pod in info.waiting:
         if node := decision.plan.get(pod.uid, ""):
-            add(places.setdefault(node, _Presence({}, {})).planned, pod.shape.requests)
-    return places
+            add(presences.setdefault(node, _Presence({}, {})).planned, pod.shape.requests)
+    return presences

@@ -21,8 +21,8 @@ from extender.domain.explain.history import By, Period, Report, ReportRow
 History = Callable[[Period], Report]
 
 SPANS = {"1d": "a day", "7d": "a week", "30d": "a month"}
-_USUAL = "7d"
-_PACE = 60  # seconds for which a report is kept
+_DEFAULT_SPAN = "7d"
+_CACHED = 60  # seconds for which a report is kept
 _ROWS = 50
 
 
@@ -31,16 +31,16 @@ def _or_none(value: float | None) -> float:
 
 
 ROWS = (
-    Column[ReportRow]("name", "", lambda it: it.name),
-    Column[ReportRow]("gpu", "GPU hours", lambda it: it.gpu_hours),
-    Column[ReportRow]("cpu", "CPU hours", lambda it: it.cpu_hours, "number"),
-    Column[ReportRow]("share", "Of its share", lambda it: _or_none(it.share), "number"),
-    Column[ReportRow]("starts", "Starts", lambda it: it.starts, "number"),
-    Column[ReportRow]("median", "Median wait", lambda it: _or_none(it.wait_median), "number"),
-    Column[ReportRow]("wait90", "90% waited at most", lambda it: _or_none(it.wait90), "number"),
-    Column[ReportRow]("longest", "Longest", lambda it: _or_none(it.wait_longest), "number wide"),
-    Column[ReportRow]("evicted", "Pods evicted", lambda it: it.evictions, "number"),
-    Column[ReportRow]("lost", "GPU hours lost", lambda it: it.lost_gpu_hours, "number wide"),
+    Column[ReportRow]("name", "", lambda row: row.name),
+    Column[ReportRow]("gpu", "GPU hours", lambda row: row.gpu_hours),
+    Column[ReportRow]("cpu", "CPU hours", lambda row: row.cpu_hours, "number"),
+    Column[ReportRow]("share", "Of its share", lambda row: _or_none(row.share), "number"),
+    Column[ReportRow]("starts", "Starts", lambda row: row.starts, "number"),
+    Column[ReportRow]("median", "Median wait", lambda row: _or_none(row.wait_median), "number"),
+    Column[ReportRow]("wait90", "90% waited at most", lambda row: _or_none(row.wait90), "number"),
+    Column[ReportRow]("longest", "Longest", lambda row: _or_none(row.wait_longest), "number wide"),
+    Column[ReportRow]("evicted", "Pods evicted", lambda row: row.evictions, "number"),
+    Column[ReportRow]("lost", "GPU hours lost", lambda row: row.lost_gpu_hours, "number wide"),
 )
 
 
@@ -63,7 +63,7 @@ class VisibleReport(Summary, frozen=True):
     api_version: str = VERSION
 
 
-def reduced(report: Report, rights: Rights) -> VisibleReport:
+def visible_report(report: Report, rights: Rights) -> VisibleReport:
     rows: Sequence[ReportRow] = report.rows
     total: ReportRow | None = report.total
     if report.by is By.NAMESPACE and rights.namespaces is not None:
@@ -75,14 +75,14 @@ class HistoryPage:
     def __init__(self, answers: Answers, history: History | None) -> None:
         self._answers = answers
         self._history = history
-        self._one = Lock()
+        self._report_lock = Lock()
 
     def history(self) -> Answer:
         visible, rights, by, since = self._request()
 
         def make() -> Mapping[str, Any]:
-            report = reduced(self._report(visible, by, since), rights)
-            rows = searched(report.rows, request.args, lambda it: it.name)
+            report = visible_report(self._report(visible, by, since), rights)
+            rows = searched(report.rows, request.args, lambda row: row.name)
             return {
                 "report": report,
                 "page": page(rows, ROWS, request.args, _ROWS),
@@ -100,19 +100,21 @@ class HistoryPage:
     def history_json(self) -> Answer:
         visible, rights, by, since = self._request()
         state = rights, self._cache_key(visible, by, since)
-        return self._answers.json(visible, state, lambda: reduced(self._report(visible, by, since), rights))
+        return self._answers.json(
+            visible, state, lambda: visible_report(self._report(visible, by, since), rights)
+        )
 
     def _request(self) -> tuple[VisibleOverview, Rights, By, str]:
-        """Return the visible overview, the rights, and the requested sums and period.
+        """Return the visible overview, the rights, the requested grouping, and the key of the period.
 
         Raises:
-            NotFound: There is no history, or none that may be seen.
+            NotFound: There is no history, or the viewer may see none of it.
         """
-        visible = self._answers.see()
+        visible = self._answers.visible_overview()
         if self._history is None:
             raise NotFound("Only Muster itself has the history: open its dashboard in the cluster.")
-        by, since = request.args.get("by", ""), request.args.get("since", _USUAL)
-        since = since if since in SPANS else _USUAL
+        by, since = request.args.get("by", ""), request.args.get("since", _DEFAULT_SPAN)
+        since = since if since in SPANS else _DEFAULT_SPAN
         rights = self._rights(visible, since)
         allowed = groupings_of(rights)
         if not allowed:
@@ -120,26 +122,26 @@ class HistoryPage:
         return visible, rights, By(by) if by in allowed else allowed[0], since
 
     def _rights(self, visible: VisibleOverview, since: str) -> Rights:
-        """Return the rights of the viewer, also to namespaces where no group is left."""
+        """Return the rights of the viewer, with those to namespaces that have no groups any more."""
         if visible.rights.namespaces is None:
             return visible.rights
         known = [row.name for row in self._report(visible, By.NAMESPACE, since).rows]
-        return replace(visible.rights, namespaces=g.viewer.where("list", *PODGROUPS, known))
+        return replace(visible.rights, namespaces=g.viewer.namespaces_with_right("list", *PODGROUPS, known))
 
     def _report(self, visible: VisibleOverview, by: By, since: str) -> Report:
-        """Return the report of all queues. One is made at a time: it may read a long file."""
+        """Return a report without regard to rights. One is made at a time: it may read a long file."""
         now = self._answers.clock()
 
         def make() -> Report:
-            if self._history is None or not self._one.acquire(blocking=False):
+            if self._history is None or not self._report_lock.acquire(blocking=False):
                 raise ServiceUnavailable("Another report is being made: try again")
             try:
                 return self._history(Period.parse(by, since, "", now))
             finally:
-                self._one.release()
+                self._report_lock.release()
 
         return self._answers.derived(self._cache_key(visible, by, since), make)
 
     def _cache_key(self, visible: VisibleOverview, by: By, since: str) -> Hashable:
-        """Return the cache key. The notes say whether this replica leads."""
-        return "report", by, since, tuple(visible.overview.notes), int(self._answers.clock() // _PACE)
+        """Return the cache key of a report, with the notes: they depend on whether this replica leads."""
+        return ("report", by, since, tuple(visible.overview.notes), int(self._answers.clock() // _CACHED))

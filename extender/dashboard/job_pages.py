@@ -12,13 +12,13 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import EventSummary, GroupDetails, GroupSummary, WaitSummary
-from extender.api.units import instant
+from extender.api.units import unix_seconds
 from extender.dashboard.actions import Button, buttons_on_group
 from extender.dashboard.answers import Answers, Screen, address_with
 from extender.dashboard.bars import shortfall_bar
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
-from extender.dashboard.words import address_parts, named
+from extender.dashboard.words import address_parts, shortened_name
 
 _ROWS, _EVENTS = 50, 100  # rows of a page of jobs or pods; rows of events
 _TOGETHER = 5  # seconds within which equal events are merged
@@ -41,43 +41,45 @@ def is_running(group: GroupSummary) -> bool:
 
 def _run_seconds(group: GroupSummary) -> float:
     """Return the sort key of run times, without the current time."""
-    return -instant(group.started) if is_running(group) else float("-inf")
+    return -unix_seconds(group.started) if is_running(group) else float("-inf")
 
 
 def _by_position(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
     """Return pending groups first, by position in their queue, then starting ones.
 
-    The given groups are ordered by name; all others keep that order.
+    The arguments are ordered by name; groups that are neither pending nor starting keep that order.
     """
     parts: dict[int, list[GroupSummary]] = defaultdict(list)
     for group in groups:
         parts[_ORDER.get(group.verdict, _UNKNOWN)].append(group)
-    parts[0].sort(key=_position)  # and then by queue: faster than by both at once
+    parts[0].sort(key=_position)  # two sorts by one key each are faster than one by both
     parts[0].sort(key=attrgetter("queue"))
     return [group for order in sorted(parts) for group in parts[order]]
 
 
 GROUPS = (
-    Column[GroupSummary]("state", "State", lambda it: _ORDER.get(it.verdict, _UNKNOWN)),
-    Column[GroupSummary]("name", "Job", lambda it: (it.name, it.namespace)),
-    Column[GroupSummary]("user", "Owner", lambda it: (it.user, it.key), "wide"),
-    Column[GroupSummary]("queue", "Queue", lambda it: (it.queue, _position(it), it.key)),
-    Column[GroupSummary]("priority", "Priority", lambda it: (-it.priority, it.key), "number wide"),
-    Column[GroupSummary]("devices", "GPUs", lambda it: (-sum(it.devices.values()), it.key), "number"),
+    Column[GroupSummary]("state", "State", lambda group: _ORDER.get(group.verdict, _UNKNOWN)),
+    Column[GroupSummary]("name", "Job", lambda group: (group.name, group.namespace)),
+    Column[GroupSummary]("user", "Owner", lambda group: (group.user, group.key), "wide"),
+    Column[GroupSummary]("queue", "Queue", lambda group: (group.queue, _position(group), group.key)),
+    Column[GroupSummary]("priority", "Priority", lambda group: (-group.priority, group.key), "number wide"),
+    Column[GroupSummary](
+        "devices", "GPUs", lambda group: (-sum(group.devices.values()), group.key), "number"
+    ),
     Column[GroupSummary](
         "waited",
         "Waited",
-        lambda it: -instant(waited_since(it)) if it.wait else float("-inf"),
+        lambda group: -unix_seconds(waited_since(group)) if group.wait else float("-inf"),
         "number",
     ),
     Column[GroupSummary]("runs", "Running", _run_seconds, "number"),
     Column[GroupSummary](
         "start",
         "Expected start",
-        lambda it: (it.wait and it.wait.estimate and it.wait.estimate.p50) or "~",
+        lambda group: (group.wait and group.wait.estimate and group.wait.estimate.p50) or "~",
         "wide",
     ),
-    Column[GroupSummary]("placed", "On nodes", lambda it: (it.placed, it.needed), "number"),
+    Column[GroupSummary]("placed", "On nodes", lambda group: (group.placed, group.needed), "number"),
 )
 
 
@@ -91,10 +93,11 @@ class JobIndex:
         for group in self.all:
             self.of_namespace[group.namespace].append(group)
             self.of_queue[group.queue].append(group)
-        owned = [it for it in groups if "/" in it.called]
-        owned.sort(key=lambda it: (it.verdict != "Ended", it.created))
-        self._spoken = {it.key: it.spoken_name for it in owned}
-        self._by_spoken = {it.spoken_name: it for it in owned}  # the newest, if a job followed another
+        owned = [group for group in groups if "/" in group.called]
+        owned.sort(key=lambda group: (group.verdict != "Ended", group.created))
+        self._spoken = {group.key: group.spoken_name for group in owned}
+        # The newest group of each name, if a job followed another.
+        self._by_spoken = {group.spoken_name: group for group in owned}
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
 
     def spoken(self, key: str) -> str:
@@ -116,10 +119,10 @@ def job_index(answers: Answers, visible: VisibleOverview) -> JobIndex:
     return answers.derived(("lines", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
 
 
-def numbers(wait: WaitSummary) -> str:
-    """Return the detail without the parts that pages show next to it."""
+def detail_of(wait: WaitSummary) -> str:
+    """Return the detail of a wait without the remedy and the position, which pages show separately."""
     parts = wait.detail.split("; ")
-    return "; ".join(it for it in parts if it != wait.remedy and not it.startswith("position "))
+    return "; ".join(part for part in parts if part != wait.remedy and not part.startswith("position "))
 
 
 class MergedEvent(NamedTuple):
@@ -131,15 +134,15 @@ class MergedEvent(NamedTuple):
 
 def merged(timeline: Sequence[EventSummary]) -> list[MergedEvent]:
     """Return the timeline with events of one reason within a few seconds as one."""
-    found: list[MergedEvent] = []
+    events: list[MergedEvent] = []
     for event in timeline:
-        last = found[-1] if found else None
-        near = last and instant(event.at) - instant(last.event.at) <= _TOGETHER
-        if last and near and last.event.reason == event.reason:
-            found[-1] = MergedEvent(last.event, last.more + 1)
+        last = events[-1] if events else None
+        is_near = last and unix_seconds(event.at) - unix_seconds(last.event.at) <= _TOGETHER
+        if last and is_near and last.event.reason == event.reason:
+            events[-1] = MergedEvent(last.event, last.more + 1)
         else:
-            found.append(MergedEvent(event, 0))
-    return found
+            events.append(MergedEvent(event, 0))
+    return events
 
 
 class JobPages:
@@ -152,11 +155,12 @@ class JobPages:
         self._more_buttons = more_buttons
 
     def jobs(self, namespace: str = "") -> Answer:
-        if chosen := request.args.get("namespace"):
-            return redirect(address_with(url_for("pages.jobs", namespace=chosen), namespace=""))
-        visible = self._answers.see()
+        selected = request.args.get("namespace")
+        if selected:
+            return redirect(address_with(url_for("pages.jobs", namespace=selected), namespace=""))
+        visible = self._answers.visible_overview()
         crumbs = [("Jobs", url_for("pages.jobs"))] if namespace else []
-        title = f"Jobs of {named(namespace)}" if namespace else "Jobs"
+        title = f"Jobs of {shortened_name(namespace)}" if namespace else "Jobs"
         state = visible.state("groups", "notes")
         screen = Screen(
             title, "jobs.html", "jobs", state, lambda: self._jobs(visible, namespace), crumbs, by_rights=True
@@ -164,38 +168,39 @@ class JobPages:
         return self._answers.page(visible, screen)
 
     def _jobs(self, visible: VisibleOverview, namespace: str) -> Mapping[str, Any]:
-        known = job_index(self._answers, visible)
+        index = job_index(self._answers, visible)
         queue, state = request.args.get("queue", ""), request.args.get("state", "")
-        groups: Sequence[GroupSummary] = known.of_namespace.get(namespace, []) if namespace else known.all
-        queues = sorted({it.queue for it in groups if it.queue}) if namespace else known.queues
-        found = [it for it in groups if it.queue == queue] if queue else groups
-        counts = Counter(it.verdict for it in found)
-        counts["Failing"] = sum(it.failed > 0 for it in found)
+        groups: Sequence[GroupSummary] = index.of_namespace.get(namespace, []) if namespace else index.all
+        queues = sorted({row.queue for row in groups if row.queue}) if namespace else index.queues
+        rows = [row for row in groups if row.queue == queue] if queue else groups
+        counts = Counter(row.verdict for row in rows)
+        counts["Failing"] = sum(row.failed > 0 for row in rows)
         if state:
-            found = [it for it in found if (it.failed if state == "Failing" else it.verdict == state)]
-        found = searched(found, request.args, lambda it: f"{it.key} {it.called} {it.user}")
+            rows = [row for row in rows if (row.failed if state == "Failing" else row.verdict == state)]
+        rows = searched(rows, request.args, lambda row: f"{row.key} {row.called} {row.user}")
         return {
-            "page": page(found, GROUPS, request.args, _ROWS),
+            "page": page(rows, GROUPS, request.args, _ROWS),
             "columns": GROUPS,
             "counts": counts,
             "everything": len(groups),
             "namespace": namespace,
-            "namespaces": [] if namespace else known.namespaces,
+            "namespaces": [] if namespace else index.namespaces,
             "queues": queues,
             "notes": visible.overview.notes,
             "queue_seen": visible.rights.queues,
             "waited_since": waited_since,
             "is_running": is_running,
-            "numbers": numbers,
+            "numbers": detail_of,
         }
 
     def group(self, namespace: str, name: str, kind: str = "") -> Answer:
         """Return the page of a group. A group with an owner is addressed by the owner's kind and name."""
-        visible = self._answers.see()
-        known = job_index(self._answers, visible)
+        visible = self._answers.visible_overview()
+        index = job_index(self._answers, visible)
         details = found_details(self._answers, visible, namespace, name, kind)
         group = details.group
-        if not kind and "kind" in (parts := known.address(group)):
+        parts = index.address(group)
+        if not kind and "kind" in parts:
             return redirect(address_with(url_for("pages.group", **parts)))
 
         def make() -> Mapping[str, Any]:
@@ -203,13 +208,13 @@ class JobPages:
                 "details": details,
                 "group": group,
                 "timeline": merged(details.timeline)[-_EVENTS:],
-                "bars": [(lack, shortfall_bar(lack)) for lack in details.shortfall],
+                "bars": [(shortfall, shortfall_bar(shortfall)) for shortfall in details.shortfall],
                 "members": page(details.members, (), request.args, _ROWS),
-                "on_nodes": visible.rights.nodes and any(it.node for it in details.members),
+                "on_nodes": visible.rights.nodes and any(member.node for member in details.members),
                 "waited_since": waited_since(group),
                 "seen": visible.rights.see_group,
-                "spoken": known.spoken,
-                "numbers": numbers(group.wait) if group.wait else "",
+                "spoken": index.spoken,
+                "numbers": detail_of(group.wait) if group.wait else "",
                 "queue_seen": visible.rights.queues,
             }
 
@@ -242,4 +247,6 @@ def found_details(
 
 
 def missing_group(namespace: str, name: str) -> NotFound:
-    return NotFound(f"There is no job {named(namespace)}/{named(name)}, or it is not yours to see.")
+    return NotFound(
+        f"There is no job {shortened_name(namespace)}/{shortened_name(name)}, or it is not yours to see."
+    )

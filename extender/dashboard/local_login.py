@@ -1,8 +1,8 @@
-"""Authentication for a dashboard on the user's machine: a printed address, used once; a kubeconfig's rights.
+"""Authentication for a dashboard on the user's machine: by a printed address, with a kubeconfig's rights.
 
-Once it is used, a cookie replaces it, and another address is made. Other users of the machine and pages of
-other sites have neither. All pages are below an unguessable path: a browser sends the cookies of a host to
-all its ports, also to servers of other users, but only below the path of the cookie.
+An address is valid once: then a cookie replaces it, and another address is printed. Other users of the
+machine and pages of other sites have neither. All pages are below an unguessable path: a browser sends the
+cookies of a host to all its ports, also to servers of other users, but only below the path of the cookie.
 """
 
 import hmac
@@ -43,32 +43,32 @@ class LocalLogin:
         self._api = AccessApi(connection)
         self._renewed = renewed
         self._grants = Grants(self._review, clock)
-        self._secret, self._token = secrets.token_urlsafe(32), _short()
-        self._below = f"/{secrets.token_urlsafe(9)}"
+        self._secret, self._token = secrets.token_urlsafe(32), _short_secret()
+        self._root = f"/{secrets.token_urlsafe(9)}"
         self._lock = Lock()
-        self._who: Subject | None = None
+        self._subject: Subject | None = None
         self.login = self._pages()
 
     @property
     def path(self) -> str:
         """Return the path that logs a browser in, once."""
-        return f"{self._below}/login?token={self._token}"
+        return f"{self._root}/login?token={self._token}"
 
     def identify(self, request: Request) -> Viewer | None:
         if not self._is_known(request):
             return None
-        return ReviewedViewer(self._me(), self._secret, self._grants, self._connect)
+        return ReviewedViewer(self._user(), self._secret, self._grants, self._connect)
 
-    def _me(self) -> Subject:
-        if self._who is None:
+    def _user(self) -> Subject:
+        if self._subject is None:
             with suppress(ApiError):  # Kubernetes before 1.28: no name is shown
-                self._who = Subject(self._api.my_name())
-        return self._who or Subject("")
+                self._subject = Subject(self._api.my_name())
+        return self._subject or Subject("")
 
-    def _review(self, who: Subject, right: Right) -> bool:
+    def _review(self, user: Subject, right: Right) -> bool:
         try:
             return self._api.grants_me(right)
-        except NotServed:  # without an answer of the cluster, nothing is forbidden
+        except NotServed:  # a cluster without such reviews forbids nothing
             return True
 
     @contextmanager
@@ -76,50 +76,50 @@ class LocalLogin:
         yield self._connection
 
     def _is_known(self, request: Request) -> bool:
-        given = request.cookies.get(_COOKIE, "")
-        return hmac.compare_digest(given.encode(), self._secret.encode())
+        cookie = request.cookies.get(_COOKIE, "")
+        return hmac.compare_digest(cookie.encode(), self._secret.encode())
 
     def _pages(self) -> Blueprint:
-        made = Blueprint("login", __name__)
-        made.record(lambda state: _move(state.app, self._below))
+        blueprint = Blueprint("login", __name__)
+        blueprint.record(lambda state: _move_below(state.app, self._root))
 
-        @made.before_app_request
+        @blueprint.before_app_request
         def refuse_other_names() -> None:
             """Refuse requests for other host names: any site may give its name the address 127.0.0.1."""
             refuse_pages(None, request.host)
 
-        @made.get("/login")
+        @blueprint.get("/login")
         def enter() -> Response:
-            given = request.args.get("token", "").encode()
+            token = request.args.get("token", "").encode()
             with self._lock:
-                fits = request.method == "GET" and hmac.compare_digest(given, self._token.encode())
-                if fits:
-                    self._token = _short()
-            if not fits and not self._is_known(request):
+                is_valid = request.method == "GET" and hmac.compare_digest(token, self._token.encode())
+                if is_valid:
+                    self._token = _short_secret()
+            if not is_valid and not self._is_known(request):
                 raise Unauthorized("This address was used before, or is not the one that was printed last")
             answer = redirect(url_for("pages.jobs"), 303)
-            if fits:
-                answer.set_cookie(_COOKIE, self._secret, path=self._below, httponly=True, samesite="Strict")
+            if is_valid:
+                answer.set_cookie(_COOKIE, self._secret, path=self._root, httponly=True, samesite="Strict")
                 self._renewed(self.path)
             return answer
 
-        return made
+        return blueprint
 
 
-def _move(app: App, below: str) -> None:
-    """Move all paths of the application below `below`. All other paths are not found."""
+def _move_below(app: App, root: str) -> None:
+    """Move all paths of the application below `root`. All other paths are not found."""
     assert isinstance(app, Flask)
     inner: WSGIApplication = app.wsgi_app
 
     def moved(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         first, _, rest = environ["PATH_INFO"].removeprefix("/").partition("/")
-        if not hmac.compare_digest(f"/{first}".encode(), below.encode()):
+        if not hmac.compare_digest(f"/{first}".encode(), root.encode()):
             return NotFound("Open the address that was printed")(environ, start_response)
-        return inner({**environ, "SCRIPT_NAME": below, "PATH_INFO": f"/{rest}"}, start_response)
+        return inner({**environ, "SCRIPT_NAME": root, "PATH_INFO": f"/{rest}"}, start_response)
 
     app.wsgi_app = moved  # type: ignore[method-assign]
 
 
-def _short() -> str:
+def _short_secret() -> str:
     """Return 128 bits: the whole address fits into a line of a terminal, so that a click opens it."""
     return secrets.token_urlsafe(16)

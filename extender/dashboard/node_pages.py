@@ -36,33 +36,31 @@ class NodePages:
         self._answers = answers
 
     def nodes(self) -> Answer:
-        visible = self._answers.see()
+        visible = self._answers.visible_overview()
         state = visible.state("nodes", "topologies", "reservations")
         screen = Screen("Nodes", "nodes.html", "nodes", state, lambda: self._nodes(visible), by_rights=True)
         return self._answers.page(visible, screen)
 
     def _nodes(self, visible: VisibleOverview) -> Mapping[str, Any]:
         nodes, chosen = visible.overview.nodes, request.args.get("group", "")
-        found = [it for it in nodes if chosen in it.groups] if chosen else nodes
-        found = searched(
-            found,
+        listed_nodes = [node for node in nodes if chosen in node.groups] if chosen else nodes
+        listed_nodes = searched(
+            listed_nodes,
             request.args,
-            lambda it: (
-                f"{it.name} {' '.join(it.flavors)} {' '.join(it.groups)} {' '.join(it.domains.values())}"
-            ),
+            lambda node: " ".join((node.name, *node.flavors, *node.groups, *node.domains.values())),
         )
         topologies = visible.overview.topologies if nodes else ()
         trees = self._answers.derived(
             ("topologies", visible.state("nodes", "topologies")), lambda: _trees(topologies, nodes)
         )
         key = ("pools", visible.state("nodes"), chosen)
-        shown = page(found, NODES, request.args, _ROWS)
+        rows = page(listed_nodes, NODES, request.args, _ROWS)
         return {
             "pools": self._answers.derived(key, lambda: _pools(nodes, chosen)),
-            "trees": [_shown(each, request.args) for each in trees],
-            "page": shown,
+            "trees": [_tree(each, request.args) for each in trees],
+            "page": rows,
             "columns": NODES,
-            "uses": [_main_uses(it) for it in shown.rows],
+            "uses": [_main_uses(node) for node in rows.rows],
             "chosen": chosen,
             "everything": len(nodes),
             "allowed": visible.rights.nodes,
@@ -103,18 +101,18 @@ class NodePool:
 
 def _pools(nodes: Sequence[NodeSummary], highlighted: str = "") -> list[NodePool]:
     """Return the pools, the largest first. `highlighted`: a group whose nodes are marked."""
-    parts: dict[str, list[NodeSummary]] = defaultdict(list)
+    nodes_of: dict[str, list[NodeSummary]] = defaultdict(list)
     for node in nodes:
-        parts[_kind(node)].append(node)
+        nodes_of[_pool_name(node)].append(node)
     nodes_per_tile = -(-len(nodes) // _MOST_TILES)
     return [
-        _pool(name, parts[name], nodes_per_tile, highlighted)
-        for name in sorted(parts, key=lambda it: (-len(parts[it]), it))
+        _pool(name, nodes_of[name], nodes_per_tile, highlighted)
+        for name in sorted(nodes_of, key=lambda name: (-len(nodes_of[name]), name))
     ]
 
 
-def _kind(node: NodeSummary) -> str:
-    """Return the flavors of a node; else its devices."""
+def _pool_name(node: NodeSummary) -> str:
+    """Return the name of a node's pool: its flavors or, without any, its devices."""
     if node.flavors:
         return ", ".join(node.flavors)
     devices = [
@@ -131,7 +129,7 @@ def _pool(name: str, nodes: Sequence[NodeSummary], nodes_per_tile: int, highligh
 
 
 def _uses(nodes: Sequence[NodeSummary]) -> list[tuple[CapacitySummary, AmountBar]]:
-    return [(it, capacity_bar(it)) for it in capacity_summaries(nodes)]
+    return [(capacity, capacity_bar(capacity)) for capacity in capacity_summaries(nodes)]
 
 
 def _main_uses(node: NodeSummary) -> list[tuple[CapacitySummary, AmountBar]]:
@@ -147,40 +145,40 @@ def free(node: NodeSummary, resource: str) -> float:
 
 def fullness(node: NodeSummary, resource: str) -> float:
     """Return the used part of a node, from 0 to 1, with planned pods."""
-    of = node.allocatable.get(resource, 0.0)
-    taken = node.used.get(resource, 0.0) + node.claimed.get(resource, 0.0)
-    return min(taken / of, 1.0) if of > 0 else 0.0
+    allocatable = node.allocatable.get(resource, 0.0)
+    used = node.used.get(resource, 0.0) + node.claimed.get(resource, 0.0)
+    return min(used / allocatable, 1.0) if allocatable > 0 else 0.0
 
 
 def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted: str) -> Tile:
-    full = sum(fullness(node, resource) for node in nodes) / len(nodes)
-    level = 0 if full == 0 else _FULL if full > 0.999 else 1 + int(full * (_FULL - 1))
+    mean = sum(fullness(node, resource) for node in nodes) / len(nodes)
+    level = 0 if mean == 0 else _FULL if mean > 0.999 else 1 + int(mean * (_FULL - 1))
     classes = {
         "claimed": any(any(node.claimed.values()) for node in nodes),
         "reserved": any(node.reserved_for for node in nodes),
         "closed": all(not node.taken for node in nodes),
         "chosen": bool(highlighted) and any(highlighted in node.groups for node in nodes),
     }
-    marks = [name for name, is_set in classes.items() if is_set]
+    set_classes = [name for name, is_set in classes.items() if is_set]
     names = nodes[0].name if len(nodes) == 1 else f"{nodes[0].name} … {nodes[-1].name}"
-    words = ", ".join(["closed to new pods" if it == "closed" else it for it in marks if it != "chosen"])
-    return Tile(level, " ".join(marks), f"{names[:200]}: {full:.0%} full{words and ', '}{words}")
+    states = [{"closed": "closed to new pods"}.get(name, name) for name in set_classes if name != "chosen"]
+    return Tile(level, " ".join(set_classes), f"{names[:200]}: {', '.join([f'{mean:.0%} full', *states])}")
 
 
 def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
     """Return the numbers of nodes by free devices or cores; by powers of two if there are many sizes."""
-    found = Counter(int(free(node, resource)) for node in nodes)
-    if len(found) > _PIECES:
+    counts = Counter(int(free(node, resource)) for node in nodes)
+    if len(counts) > _PIECES:
         powers: Counter[int] = Counter()
-        for size, count in found.items():
+        for size, count in counts.items():
             powers[1 << (size.bit_length() - 1) if size else 0] += count
         labels = {size: f"{size} to {2 * size - 1}" if size > 1 else str(size) for size in powers}
-        found = powers
+        counts = powers
     else:
-        labels = {size: str(size) for size in found}
-    most = max(found.values(), default=1)
+        labels = {size: str(size) for size in counts}
+    most = max(counts.values(), default=1)
     return [
-        FreePiece(labels[size], found[size], round(found[size] / most * 100, 2)) for size in sorted(found)
+        FreePiece(labels[size], counts[size], round(counts[size] / most * 100, 2)) for size in sorted(counts)
     ]
 
 
@@ -204,20 +202,23 @@ _HOST = "kubernetes.io/hostname"
 def _trees(
     topologies: Sequence[Sequence[str]], nodes: Sequence[NodeSummary]
 ) -> list[tuple[Sequence[str], list[DomainSummary]]]:
-    """Return the topologies with domains of several nodes, without those that repeat earlier domains."""
-    found: dict[object, tuple[Sequence[str], list[DomainSummary]]] = {}
+    """Return the topologies with their domains, without those whose domains an earlier one has."""
+    by_paths: dict[object, tuple[Sequence[str], list[DomainSummary]]] = {}
     for levels in topologies:
-        levels = [level for level in levels if level != _HOST]  # the list below has each node
+        levels = [level for level in levels if level != _HOST]  # the page lists each node anyway
         if domains := domain_summaries(levels, nodes):
-            found.setdefault(tuple(domain.path for domain in domains), (levels, domains))
-    return list(found.values())
+            by_paths.setdefault(tuple(domain.path for domain in domains), (levels, domains))
+    return list(by_paths.values())
 
 
-def _shown(tree: tuple[Sequence[str], list[DomainSummary]], query: Mapping[str, str]) -> Tree:
+def _tree(tree: tuple[Sequence[str], list[DomainSummary]], query: Mapping[str, str]) -> Tree:
     levels, domains = tree
-    found = searched(domains, query, lambda it: " ".join(it.path)) or domains
-    uses = ((it, it.capacity[0] if it.capacity else CapacitySummary("cpu")) for it in found[:_ROWS])
-    return Tree(levels, [(it, use, capacity_bar(use)) for it, use in uses], max(len(found) - _ROWS, 0))
+    listed_domains = searched(domains, query, lambda domain: " ".join(domain.path)) or domains
+    rows = []
+    for domain in listed_domains[:_ROWS]:
+        capacity = domain.capacity[0] if domain.capacity else CapacitySummary("cpu")
+        rows.append((domain, capacity, capacity_bar(capacity)))
+    return Tree(levels, rows, max(len(listed_domains) - _ROWS, 0))
 
 
 # ---- one by one
@@ -233,8 +234,8 @@ def _severity(node: NodeSummary) -> tuple[int, bool, str]:
 
 
 NODES = (
-    Column[NodeSummary]("name", "Node", lambda it: it.name),
+    Column[NodeSummary]("name", "Node", lambda node: node.name),
     Column[NodeSummary]("health", "Health", _severity),
-    Column[NodeSummary]("full", "In use", lambda it: fullness(it, _resource_of(it))),
-    Column[NodeSummary]("groups", "Jobs on it or on their way", lambda it: len(it.groups)),
+    Column[NodeSummary]("full", "In use", lambda node: fullness(node, _resource_of(node))),
+    Column[NodeSummary]("groups", "Jobs on it or on their way", lambda node: len(node.groups)),
 )

@@ -11,12 +11,12 @@ from extender.api.summaries import CapacitySummary, LocalQueueSummary, QueueSumm
 from extender.api.units import timestamp_at
 from extender.dashboard.actions import buttons_on_queue
 from extender.dashboard.answers import Answers, Screen
-from extender.dashboard.bars import capacity_bar, line, scales, share_bars
+from extender.dashboard.bars import capacity_bar, line, scales_of, share_bars
 from extender.dashboard.job_pages import job_index, waited_since
 from extender.dashboard.source import HOUR, STEP, LastHour
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
-from extender.dashboard.words import named
+from extender.dashboard.words import shortened_name
 
 _ROWS, _NEXT, _BELOW = 40, 20, 100  # rows of a page, of pending groups, of queues below
 
@@ -24,18 +24,18 @@ QUEUES = (
     Column[QueueSummary]("name", "Queue"),
     Column[QueueSummary]("shares", "Usage"),
     Column[QueueSummary]("hour", "Last hour", kind="wide"),
-    Column[QueueSummary]("waiting", "Waiting", lambda it: it.waiting, "number"),
-    Column[QueueSummary]("starting", "Starting", lambda it: it.starting, "number wide"),
-    Column[QueueSummary]("running", "Running", lambda it: it.running, "number wide"),
+    Column[QueueSummary]("waiting", "Waiting", lambda row: row.waiting, "number"),
+    Column[QueueSummary]("starting", "Starting", lambda row: row.starting, "number wide"),
+    Column[QueueSummary]("running", "Running", lambda row: row.running, "number wide"),
 )
 
 
 LOCAL_QUEUES = (
-    Column[LocalQueueSummary]("name", "Local queue", lambda it: (it.name, it.namespace)),
-    Column[LocalQueueSummary]("namespace", "Namespace", lambda it: it.key),
-    Column[LocalQueueSummary]("queue", "Queue", lambda it: (it.queue, it.key)),
-    Column[LocalQueueSummary]("waiting", "Waiting", lambda it: it.waiting, "number"),
-    Column[LocalQueueSummary]("admitted", "Admitted", lambda it: it.admitted, "number"),
+    Column[LocalQueueSummary]("name", "Local queue", lambda row: (row.name, row.namespace)),
+    Column[LocalQueueSummary]("namespace", "Namespace", lambda row: row.key),
+    Column[LocalQueueSummary]("queue", "Queue", lambda row: (row.queue, row.key)),
+    Column[LocalQueueSummary]("waiting", "Waiting", lambda row: row.waiting, "number"),
+    Column[LocalQueueSummary]("admitted", "Admitted", lambda row: row.admitted, "number"),
     Column[LocalQueueSummary]("holds", "Holds"),
 )
 
@@ -48,7 +48,7 @@ class QueuePages:
         self._hour, self._usage = hour, usage
 
     def queues(self) -> Answer:
-        visible = self._answers.see()
+        visible = self._answers.visible_overview()
         state = (visible.state("queues", "local_queues", "groups", "nodes"), self._minute())
         return self._answers.page(
             visible,
@@ -59,33 +59,34 @@ class QueuePages:
         queues = visible.overview.queues
         key = ("capacity", visible.state("nodes", "groups"))
         capacity = self._answers.derived(key, visible.capacity)
-        scale = self._answers.derived(("scales", visible.state("queues")), lambda: scales(queues))
-        shown = page(searched(queues, request.args, lambda it: it.name), QUEUES, request.args, _ROWS)
+        scale = self._answers.derived(("scales", visible.state("queues")), lambda: scales_of(queues))
+        listed_queues = searched(queues, request.args, lambda queue: queue.name)
+        rows = page(listed_queues, QUEUES, request.args, _ROWS)
         return {
-            "page": shown,
+            "page": rows,
             "columns": QUEUES,
             "allowed": visible.rights.queues,
             "everything": len(queues),
             "local_queues": len(visible.overview.local_queues),
             "cluster": [
-                (it, capacity_bar(it), self._chart(self._usage, it.resource, _in_use(it)))
-                for it in capacity
-                if "/" in it.resource or it.resource in ("cpu", "memory")
+                (each, capacity_bar(each), self._chart(self._usage, each.resource, _in_use(each)))
+                for each in capacity
+                if "/" in each.resource or each.resource in ("cpu", "memory")
             ],
-            "bars": [share_bars(it, scale) for it in shown.rows],
-            "hours": [self._chart(self._hour, it.name, it.share) for it in shown.rows],
+            "bars": [share_bars(queue, scale) for queue in rows.rows],
+            "hours": [self._chart(self._hour, queue.name, queue.share) for queue in rows.rows],
         }
 
     def local_queues(self) -> Answer:
-        visible = self._answers.see()
+        visible = self._answers.visible_overview()
 
         def make() -> Mapping[str, Any]:
-            known = visible.overview.local_queues
-            found = searched(known, request.args, lambda it: f"{it.key} {it.queue}")
+            local_queues = visible.overview.local_queues
+            listed_queues = searched(local_queues, request.args, lambda local: f"{local.key} {local.queue}")
             return {
-                "page": page(found, LOCAL_QUEUES, request.args, _ROWS),
+                "page": page(listed_queues, LOCAL_QUEUES, request.args, _ROWS),
                 "columns": LOCAL_QUEUES,
-                "everything": len(known),
+                "everything": len(local_queues),
                 "queue_seen": visible.rights.queues,
             }
 
@@ -95,21 +96,22 @@ class QueuePages:
         return self._answers.page(visible, screen)
 
     def queue(self, name: str) -> Answer:
-        visible = self._answers.see()
-        queue = next((it for it in visible.overview.queues if it.name == name), None)
+        visible = self._answers.visible_overview()
+        queue = next((each for each in visible.overview.queues if each.name == name), None)
         if queue is None:
-            raise NotFound(f"There is no queue {named(name)}, or you may not list queues.")
+            raise NotFound(f"There is no queue {shortened_name(name)}, or you may not list queues.")
 
         def make() -> Mapping[str, Any]:
-            waiting = [it for it in job_index(self._answers, visible).of_queue.get(name, ()) if it.wait]
-            below = [it for it in visible.overview.queues if it.parent == name]
-            around = [it for it in visible.overview.queues if it.name in (name, queue.parent)]
-            scales_below = scales([queue, *below])
-            local = [it for it in visible.overview.local_queues if it.queue == name]
+            groups = job_index(self._answers, visible).of_queue.get(name, ())
+            waiting = [group for group in groups if group.wait]
+            below = [each for each in visible.overview.queues if each.parent == name]
+            with_parent = [each for each in visible.overview.queues if each.name in (name, queue.parent)]
+            scales_below = scales_of([queue, *below])
+            local = [each for each in visible.overview.local_queues if each.queue == name]
             return {
                 "queue": queue,
-                "bars": share_bars(queue, scales(around)),
-                "below": [(it, share_bars(it, scales_below)) for it in below[:_BELOW]],
+                "bars": share_bars(queue, scales_of(with_parent)),
+                "below": [(each, share_bars(each, scales_below)) for each in below[:_BELOW]],
                 "more_below": len(below[_BELOW:]),
                 "local_queues": local[:_BELOW],
                 "more_local": len(local[_BELOW:]),
@@ -154,5 +156,5 @@ class QueuePages:
         }
 
 
-def _in_use(of: CapacitySummary) -> float | None:
-    return (of.used + of.claimed) / of.total if of.total else None
+def _in_use(capacity: CapacitySummary) -> float | None:
+    return (capacity.used + capacity.claimed) / capacity.total if capacity.total else None

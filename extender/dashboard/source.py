@@ -44,8 +44,10 @@ class Viewer(Protocol):
             RightsUnknown: The right cannot be checked now.
         """
 
-    def where(self, verb: str, group: str, resource: str, namespaces: Collection[str]) -> frozenset[str]:
-        """Return the namespaces in which the viewer has a right, asked for all at once.
+    def namespaces_with_right(
+        self, verb: str, group: str, resource: str, namespaces: Collection[str]
+    ) -> frozenset[str]:
+        """Return the namespaces in which the viewer has a right. They are checked at the same time.
 
         Raises:
             RightsUnknown: The right cannot be checked now.
@@ -62,30 +64,27 @@ class Viewer(Protocol):
 
 
 class LastHour:
-    """Last hour of several numbers, by a sample a minute.
-
-    Safe in all threads.
-    """
+    """Samples of several numbers, one a minute, of the last hour. Safe in all threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._instants = deque[float](maxlen=HOUR // STEP + 1)  # times of samples, each with its shares
+        self._times = deque[float](maxlen=HOUR // STEP + 1)  # times of samples, each with its shares
         self._numbers: dict[str, array[float]] = {}
 
     def is_due(self, now: float) -> bool:
         """Return whether a sample is due, also after the clock was put back."""
-        return not self._instants or not self._instants[-1] <= now < self._instants[-1] + STEP
+        return not self._times or not self._times[-1] <= now < self._times[-1] + STEP
 
     def record(self, numbers: Mapping[str, float], now: float) -> None:
         """Record the numbers by name, and forget missing names."""
         with self._lock:
-            known = self._numbers
-            if self._instants and now < self._instants[-1]:
-                self._instants.clear()
-                known = {}
-            self._instants.append(now)
+            last = self._numbers
+            if self._times and now < self._times[-1]:  # the clock was put back
+                self._times.clear()
+                last = {}
+            self._times.append(now)
             self._numbers = {
-                name: (known.get(name, array("d")) + array("d", (number,)))[-len(self._instants) :]
+                name: (last.get(name, array("d")) + array("d", (number,)))[-len(self._times) :]
                 for name, number in numbers.items()
             }
 
@@ -93,8 +92,8 @@ class LastHour:
         """Return timestamps and numbers, the oldest first."""
         with self._lock:
             numbers = self._numbers.get(name, array("d"))
-            instants = [*self._instants][len(self._instants) - len(numbers) :]
-        return [(at, number) for at, number in zip(instants, numbers, strict=True) if at >= now - HOUR]
+            times = [*self._times][len(self._times) - len(numbers) :]
+        return [(at, number) for at, number in zip(times, numbers, strict=True) if at >= now - HOUR]
 
 
 class Source(Protocol):

@@ -32,7 +32,7 @@ class TablePage(Generic[Row]):
 
 
 def sorted_rows(rows: Sequence[Row], columns: Sequence[Column[Row]], sort: str) -> Sequence[Row]:
-    column = next((it for it in columns if it.key == sort.removeprefix("-")), None)
+    column = next((column for column in columns if column.key == sort.removeprefix("-")), None)
     if column is None or column.order is None:
         return rows
     return sorted(rows, key=column.order, reverse=sort.startswith("-"))
@@ -42,13 +42,13 @@ def page(
     rows: Sequence[Row], columns: Sequence[Column[Row]], query: Query, size: int, sort: str = ""
 ) -> TablePage[Row]:
     """Return the requested page, sorted as requested, else by `sort`."""
-    wanted = query.get("sort", "")
-    known = {it.key for it in columns if it.order}
-    sort = wanted if wanted.removeprefix("-") in known else sort
+    requested = query.get("sort", "")
+    sortable = {column.key for column in columns if column.order}
+    sort = requested if requested.removeprefix("-") in sortable else sort
     last = max(1, -(-len(rows) // size))
-    number = min(_number(query.get("page", "")), last)
-    shown = sorted_rows(rows, columns, sort)[(number - 1) * size : number * size]
-    return TablePage(shown, len(rows), number, last, sort)
+    number = min(_page_number(query.get("page", "")), last)
+    on_page = sorted_rows(rows, columns, sort)[(number - 1) * size : number * size]
+    return TablePage(on_page, len(rows), number, last, sort)
 
 
 def searched(rows: Sequence[Row], query: Query, text: Callable[[Row], str]) -> Sequence[Row]:
@@ -59,5 +59,5 @@ def searched(rows: Sequence[Row], query: Query, text: Callable[[Row], str]) -> S
     return [row for row in rows if all(word in text(row).lower() for word in words)]
 
 
-def _number(text: str) -> int:
+def _page_number(text: str) -> int:
     return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 9 else 1

@@ -28,13 +28,13 @@ from extender.kube.endpoint import ApiEndpoint
 from extender.kube.writers import TokenBucket
 
 LARGEST_TOKEN = 8000  # bytes; with the name of its header it fits into one
-COOKIE = "__Host-muster"  # browsers accept no cookie with this prefix from a neighbour domain or plain HTTP
+COOKIE = "__Host-muster"  # browsers accept cookies with this prefix only from this host, and over TLS
 _TOKEN = re.compile(rf"[!-~]{{1,{LARGEST_TOKEN}}}")
 _LOCAL_PATH = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")  # neither //host nor /\host
 
-_GOOD, _BAD = 4.0, 10.0  # seconds for which the owner of a token, or its absence, is cached
+_KNOWN_SECONDS, _UNKNOWN_SECONDS = 4.0, 10.0  # for which the owner of a token, or its absence, is cached
 _MOST = 4096  # maximum of cached tokens
-_TRUSTED = 3600.0  # seconds after a successful review in which a token passes the limit
+_TRUSTED_SECONDS = 3600.0  # seconds after a successful review in which a token passes the limit
 _PACE, _BURST = 10.0, 20.0  # unknown tokens, a second and at once; beyond, only trusted tokens are reviewed
 _PACE_OF_ONE, _BURST_OF_ONE = 2.0, 8.0  # the same for one address
 
@@ -43,7 +43,7 @@ _SESSION = 12 * 3600.0  # seconds
 
 
 class Tokens:
-    """Owners of tokens. `review`: one question to the API server; raises ApiError."""
+    """Owners of tokens. `review`: returns the owner by the API server; raises ApiError."""
 
     def __init__(
         self, review: Callable[[str], Subject | None], clock: Callable[[], float] = time.monotonic
@@ -51,11 +51,11 @@ class Tokens:
         self._review = review
         self._clock = clock
         self._owners: ExpiringCache[bytes, Subject | None] = ExpiringCache(
-            _MOST, lambda owner: _GOOD if owner else _BAD, clock
+            _MOST, lambda owner: _KNOWN_SECONDS if owner else _UNKNOWN_SECONDS, clock
         )
-        self._trusted: TTLCache[bytes, bool] = TTLCache(_MOST, _TRUSTED, clock)
-        self._turns_of_all = TokenBucket(_PACE, _BURST, clock())
-        self._turns_of_one: TTLCache[str, TokenBucket] = TTLCache(_MOST, 60, clock)
+        self._trusted: TTLCache[bytes, bool] = TTLCache(_MOST, _TRUSTED_SECONDS, clock)
+        self._bucket_of_all = TokenBucket(_PACE, _BURST, clock())
+        self._bucket_of: TTLCache[str, TokenBucket] = TTLCache(_MOST, 60, clock)
         self._lock = Lock()
 
     def owner(self, token: str, address: str) -> Subject | None:
@@ -69,10 +69,10 @@ class Tokens:
             return None
         key = hashlib.sha256(token.encode()).digest()
 
-        def ask() -> Subject | None:
+        def review_token() -> Subject | None:
             with self._lock:
-                left = min(each.available(self._clock()) for each in self._turns(address))
-                if left < 1 and key not in self._trusted:
+                available = min(bucket.available(self._clock()) for bucket in self._buckets(address))
+                if available < 1 and key not in self._trusted:
                     raise TooManyRequests("Too many tokens are tried: wait a moment", retry_after=2)
             owner = self._review(token)
             with self._lock:
@@ -80,17 +80,17 @@ class Tokens:
                     self._trusted[key] = True
                 else:
                     self._trusted.pop(key, None)
-                    for each in self._turns(address):
-                        each.take(self._clock())
+                    for bucket in self._buckets(address):
+                        bucket.take(self._clock())
             return owner
 
-        return self._owners.get(key, ask)
+        return self._owners.get(key, review_token)
 
-    def _turns(self, address: str) -> tuple[TokenBucket, TokenBucket]:
+    def _buckets(self, address: str) -> tuple[TokenBucket, TokenBucket]:
         """Return the token buckets of all addresses, and of this one."""
-        of_one = self._turns_of_one.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
-        self._turns_of_one[address] = of_one
-        return self._turns_of_all, of_one
+        of_one = self._bucket_of.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
+        self._bucket_of[address] = of_one
+        return self._bucket_of_all, of_one
 
 
 class Sessions:
@@ -101,13 +101,13 @@ class Sessions:
         self._lock = Lock()
 
     def open(self, owner: str, token: str) -> str:
-        made = secrets.token_urlsafe(32)
+        blueprint = secrets.token_urlsafe(32)
         with self._lock:
-            theirs = [name for name, (whose, _) in self._open.items() if whose == owner]
-            for name in theirs[: max(0, len(theirs) - _SESSIONS_OF_ONE + 1)]:
+            own_sessions = [name for name, (session_owner, _) in self._open.items() if session_owner == owner]
+            for name in own_sessions[: max(0, len(own_sessions) - _SESSIONS_OF_ONE + 1)]:
                 del self._open[name]
-            self._open[made] = (owner, token)
-        return made
+            self._open[blueprint] = (owner, token)
+        return blueprint
 
     def token(self, name: str) -> str:
         """Return the token; empty for none."""
@@ -124,7 +124,7 @@ class TokenReviewer(Protocol):
 
     def owner_of(self, token: str) -> Subject | None: ...
 
-    def grants(self, who: Subject, right: Right) -> bool: ...
+    def grants(self, user: Subject, right: Right) -> bool: ...
 
 
 class TokenLogin:
@@ -173,7 +173,7 @@ class TokenLogin:
         made.app_context_processor(lambda: {"takes_token": True, "has_session": COOKIE in request.cookies})
 
         @made.get("/login")
-        def ask() -> str:
+        def show_form() -> str:
             return render_template("login.html")
 
         @made.post("/login")
@@ -191,7 +191,7 @@ class TokenLogin:
         @made.post("/logout")
         def leave() -> Response:
             self._sessions.close(request.cookies.get(COOKIE, ""))
-            answer = redirect(url_for("login.ask"), 303)
+            answer = redirect(url_for("login.show_form"), 303)
             answer.delete_cookie(COOKIE, secure=True, httponly=True, samesite="Strict")
             return answer
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -22,26 +23,26 @@ from extender.kube.requests import Editor, Reader
 from extender.kube.resources import QUEUES, Resource
 from extender.kube.writers import TokenBucket
 
-_PATIENCE = 10.0  # seconds to wait for the question of another thread
+_TIMEOUT = 10.0  # seconds to wait for the request of another thread
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class ExpiringCache(Generic[K, V]):
-    """Cache of at most `most` answers, each for `lasts(answer)` seconds from its question.
+    """Cache of at most `most` values, each for `lasts(value)` seconds from its request.
 
-    Threads that need the same answer at the same time share one question; errors are not cached.
+    Threads that need the same value at the same time share one request; errors are not cached.
     """
 
     def __init__(
-        self, most: int, lasts: Callable[[V], float], clock: Callable[[], float] = time.monotonic
+        self, maximum: int, lasts: Callable[[V], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
         self._cached: TLRUCache[K, tuple[V, float]] = TLRUCache(
-            most, lambda key, value, now: value[1] + lasts(value[0]), clock
+            maximum, lambda key, value, now: value[1] + lasts(value[0]), clock
         )
-        self._asked: dict[K, Future[V]] = {}
+        self._requested: dict[K, Future[V]] = {}
         self._lock = Lock()
 
     def known(self, key: K) -> V | None:
@@ -50,46 +51,46 @@ class ExpiringCache(Generic[K, V]):
             cached = self._cached.get(key)
         return cached[0] if cached else None
 
-    def get(self, key: K, ask: Callable[[], V]) -> V:
-        """Return the cached value, else that of `ask`. Other errors of `ask` are raised, too.
+    def get(self, key: K, request: Callable[[], V]) -> V:
+        """Return the cached value, else that of `request`, whose other errors are raised unchanged.
 
         Raises:
-            RightsUnknown: `ask` raises ApiError.
+            RightsUnknown: `request` raises ApiError.
         """
         with self._lock:
             cached = self._cached.get(key)
             if cached is not None:
                 return cached[0]
-            shared = self._asked.get(key)
-            answer = self._asked[key] = shared or Future()
+            shared = self._requested.get(key)
+            answer = self._requested[key] = shared or Future()
         if shared is None:
-            self._settle(key, answer, ask)
+            self._request(key, answer, request)
         try:
-            return answer.result(_PATIENCE)
+            return answer.result(_TIMEOUT)
         except TimeoutError as fault:
             raise RightsUnknown("the API server does not answer") from fault
 
-    def _settle(self, key: K, answer: Future[V], ask: Callable[[], V]) -> None:
+    def _request(self, key: K, answer: Future[V], request: Callable[[], V]) -> None:
         began = self._clock()
         try:
-            found = ask()
+            value = request()
         except ApiError as fault:
             self._end(key)
-            unsure = RightsUnknown(f"the API server could not be asked: {fault}")
-            unsure.__cause__ = fault
-            answer.set_exception(unsure)
+            unknown = RightsUnknown(f"the API server could not be asked: {fault}")
+            unknown.__cause__ = fault
+            answer.set_exception(unknown)
         except BaseException as fault:
             self._end(key)
             answer.set_exception(fault)
         else:
             with self._lock:
-                self._cached[key] = (found, began)
+                self._cached[key] = (value, began)
             self._end(key)
-            answer.set_result(found)
+            answer.set_result(value)
 
     def _end(self, key: K) -> None:
         with self._lock:
-            del self._asked[key]
+            del self._requested[key]
 
 
 LONGEST_NAME = 253  # maximum of characters of a name in the API
@@ -102,21 +103,21 @@ _MOST_NAMESPACES = 1000  # namespaces in which a right is asked for at the same 
 
 
 class Grants:
-    """Grants of all viewers. `review`: one question to the API server; raises ApiError."""
+    """Grants of all viewers. `review`: returns whether the API server grants a right; raises ApiError."""
 
     def __init__(
         self, review: Callable[[Subject, Right], bool], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._review = review
         self._clock = clock
-        self._turns = TokenBucket(_PACE, _BURST, clock())
+        self._bucket = TokenBucket(_PACE, _BURST, clock())
         self._lock = Lock()
         self._answers: ExpiringCache[tuple[Subject, Right], bool] = ExpiringCache(
             _MOST, lambda granted: _GRANTED if granted else _REFUSED, clock
         )
         self._pool = ThreadPoolExecutor(_AT_ONCE, "dashboard-rights")
 
-    def granted(self, who: Subject, right: Right) -> bool:
+    def granted(self, user: Subject, right: Right) -> bool:
         """Return whether a right is granted.
 
         Raises:
@@ -124,52 +125,56 @@ class Grants:
         """
         if max(map(len, right)) > LONGEST_NAME:  # no such object exists, and the cache must stay small
             return False
-        return self._answers.get((who, right), lambda: self._ask(who, right))
+        return self._answers.get((user, right), lambda: self._checked(user, right))
 
-    def _ask(self, who: Subject, right: Right) -> bool:
+    def _checked(self, user: Subject, right: Right) -> bool:
         with self._lock:
-            if not self._turns.take(self._clock()):
+            if not self._bucket.take(self._clock()):
                 raise RightsUnknown("too many rights are asked for at once: wait a moment")
-        return self._review(who, right)
+        return self._review(user, right)
 
-    def where(self, who: Subject, right: Right, namespaces: Collection[str]) -> frozenset[str]:
+    def namespaces_with_right(
+        self, user: Subject, right: Right, namespaces: Collection[str]
+    ) -> frozenset[str]:
         """Return the namespaces in which a right is granted, of the first thousand by name.
 
         Raises:
             RightsUnknown: The API server does not answer.
         """
-        if self.granted(who, right):
+        if self.granted(user, right):
             return frozenset(namespaces)
-        asked = [right._replace(namespace=it) for it in sorted(namespaces)[:_MOST_NAMESPACES]]
-        known = {it: self._answers.known((who, it)) for it in asked}
-        unknown = [it for it, granted in known.items() if granted is None]
-        known.update(zip(unknown, self._pool.map(lambda it: self.granted(who, it), unknown), strict=True))
-        return frozenset(it.namespace for it, granted in known.items() if granted)
+        rights = [right._replace(namespace=name) for name in sorted(namespaces)[:_MOST_NAMESPACES]]
+        grants = {each: self._answers.known((user, each)) for each in rights}
+        unknown = [each for each, granted in grants.items() if granted is None]
+        grants.update(zip(unknown, self._pool.map(partial(self.granted, user), unknown), strict=True))
+        return frozenset(each.namespace for each, granted in grants.items() if granted)
 
 
 @dataclass(frozen=True)
 class ReviewedViewer:
     """Viewer with reviewed rights. `connect`: opens a connection with the viewer's own credentials."""
 
-    who: Subject
+    user: Subject
     secret: str
     grants: Grants
     connect: Callable[[], AbstractContextManager[Connection]]
 
     @property
     def name(self) -> str:
-        return self.who.user
+        return self.user.user
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
-        return self.grants.granted(self.who, Right(verb, group, resource, "", namespace, name))
+        return self.grants.granted(self.user, Right(verb, group, resource, "", namespace, name))
 
-    def where(self, verb: str, group: str, resource: str, namespaces: Collection[str]) -> frozenset[str]:
-        return self.grants.where(self.who, Right(verb, group, resource), namespaces)
+    def namespaces_with_right(
+        self, verb: str, group: str, resource: str, namespaces: Collection[str]
+    ) -> frozenset[str]:
+        return self.grants.namespaces_with_right(self.user, Right(verb, group, resource), namespaces)
 
     def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
         with self.connect() as connection:
-            found: dict[str, Any] = Reader(connection).get(resource, namespace, name, dict)
-            return found
+            obj: dict[str, Any] = Reader(connection).get(resource, namespace, name, dict)
+            return obj
 
     def patch(self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         with self.connect() as connection:

@@ -12,13 +12,7 @@ from dataclasses import dataclass
 from cachetools import LRUCache, TTLCache
 from msgspec.structs import replace
 
-from extender.api.summaries import (
-    CapacitySummary,
-    GroupDetails,
-    NodeSummary,
-    Overview,
-    capacity_summaries,
-)
+from extender.api.summaries import CapacitySummary, GroupDetails, NodeSummary, Overview, capacity_summaries
 from extender.dashboard.source import Source, Viewer
 
 PODGROUPS = ("scheduling.volcano.sh", "podgroups")
@@ -28,14 +22,14 @@ _OBJECTS = ("queues", "local_queues", "groups", "nodes", "topologies")
 PARTS = (*_OBJECTS, "reservations", "decisions", "notes")  # of an overview
 HIDDEN_GROUP = "another group"  # instead of a group with a reserved node that the viewer may not see
 _MOST_OVERVIEWS = 8  # maximum of overviews for different rights
-_GROUPS, _FRESH = 256, 1.0  # groups with cached details; seconds for which they are cached
+_MOST_DETAILS, _DETAILS_SECONDS = 256, 1.0  # groups with cached details; seconds for which they are cached
 
 
 @dataclass(frozen=True)
 class Rights:
-    """Rights of a viewer, to tell apart views that differ.
+    """Rights of a viewer; viewers with equal rights see the same.
 
-    `namespaces`: those with visible groups; `local_queues`: those with visible LocalQueues; None: all.
+    `namespaces`: those with visible groups; `local_queues`: namespaces with visible LocalQueues; None: all.
     """
 
     queues: bool
@@ -77,11 +71,13 @@ class VisibleOverviews:
         self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # namespaces of a version
         self._shared: LRUCache[Hashable, Overview] = LRUCache(_MOST_OVERVIEWS)
         self._explaining = threading.Lock()  # one at a time: the holders of a group may be expensive to find
-        self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(_GROUPS, _FRESH)
+        self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(
+            _MOST_DETAILS, _DETAILS_SECONDS
+        )
         self._last = Overview("", "")
         self._since: Mapping[str, str] = dict.fromkeys(PARTS, "")
 
-    def see(self, viewer: Viewer) -> VisibleOverview:
+    def visible_overview(self, viewer: Viewer) -> VisibleOverview:
         """Return the overview for a viewer.
 
         Raises:
@@ -91,12 +87,12 @@ class VisibleOverviews:
         rights = self._rights(viewer, overview)
         key = (overview.version, rights)
         with self._lock:
-            found, since = self._shared.get(key), self._changed_in(overview)
-        if found is None:
-            found = seen(overview, rights)
+            visible, since = self._shared.get(key), self._changed_in(overview)
+        if visible is None:
+            visible = visible_part(overview, rights)
             with self._lock:
-                self._shared[key] = found
-        return VisibleOverview(found, rights, since)
+                self._shared[key] = visible
+        return VisibleOverview(visible, rights, since)
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
         """Return the details of a group; None if there is no such group, or its namespace is hidden.
@@ -127,48 +123,48 @@ class VisibleOverviews:
     def _rights(self, viewer: Viewer, overview: Overview) -> Rights:
         namespaces: frozenset[str] | None = None
         if not viewer.may("list", *PODGROUPS):
-            namespaces = viewer.where("list", *PODGROUPS, self._all(overview))
+            namespaces = viewer.namespaces_with_right("list", *PODGROUPS, self._all_namespaces(overview))
         local_queues: frozenset[str] | None = None
         if overview.local_queues and not viewer.may("list", *LOCAL_QUEUES):
-            of_local = frozenset(it.namespace for it in overview.local_queues)
-            local_queues = viewer.where("list", *LOCAL_QUEUES, of_local)
+            candidates = frozenset(local.namespace for local in overview.local_queues)
+            local_queues = viewer.namespaces_with_right("list", *LOCAL_QUEUES, candidates)
         queues, nodes = viewer.may("list", *QUEUES), viewer.may("list", "", "nodes")
         return Rights(queues, nodes, namespaces, local_queues)
 
-    def _all(self, overview: Overview) -> frozenset[str]:
-        version, found = self._namespaces
+    def _all_namespaces(self, overview: Overview) -> frozenset[str]:
+        version, namespaces = self._namespaces
         if version != overview.version:
-            found = frozenset(group.namespace for group in overview.groups)
-            self._namespaces = (overview.version, found)
-        return found
+            namespaces = frozenset(group.namespace for group in overview.groups)
+            self._namespaces = (overview.version, namespaces)
+        return namespaces
 
 
-def seen(overview: Overview, rights: Rights) -> Overview:
+def visible_part(overview: Overview, rights: Rights) -> Overview:
     if rights == Rights(True, True, None):
         return overview
     return replace(
         overview,
         queues=overview.queues if rights.queues else (),
         local_queues=tuple(
-            it
-            for it in overview.local_queues
-            if rights.local_queues is None or it.namespace in rights.local_queues
+            local
+            for local in overview.local_queues
+            if rights.local_queues is None or local.namespace in rights.local_queues
         ),
         groups=tuple(group for group in overview.groups if rights.see_groups_of(group.namespace)),
         nodes=tuple(_node(node, rights) for node in overview.nodes) if rights.nodes else (),
         reservations=tuple(
-            it if rights.nodes else replace(it, nodes=())
-            for it in overview.reservations
-            if rights.see_group(it.group)
+            reservation if rights.nodes else replace(reservation, nodes=())
+            for reservation in overview.reservations
+            if rights.see_group(reservation.group)
         ),
-        decisions=tuple(it for it in overview.decisions if rights.see_group(it.group)),
+        decisions=tuple(each for each in overview.decisions if rights.see_group(each.group)),
     )
 
 
 def _node(node: NodeSummary, rights: Rights) -> NodeSummary:
-    hidden = bool(node.reserved_for) and not rights.see_group(node.reserved_for)
+    is_hidden = bool(node.reserved_for) and not rights.see_group(node.reserved_for)
     return replace(
         node,
-        reserved_for=HIDDEN_GROUP if hidden else node.reserved_for,
+        reserved_for=HIDDEN_GROUP if is_hidden else node.reserved_for,
         groups=tuple(key for key in node.groups if rights.see_group(key)),
     )

@@ -33,47 +33,47 @@ class WhatIfBase(NamedTuple):
     notes: Sequence[str] = ()
 
 
-class Supposed(NamedTuple):
+class WhatIfResult(NamedTuple):
     found: WhatIf
     notes: Sequence[str]
 
 
 class WhatIfTrials:
-    """Trials of terms on the decisions of `known`, for one caller at a time: each takes two whole cycles.
+    """Trials of terms on the decisions of `base`, one at a time: each takes two whole scheduling cycles.
 
-    `known` returns None before the first decisions.
+    `base` returns None before the first decisions.
     """
 
-    def __init__(self, known: Callable[[], WhatIfBase | None]) -> None:
-        self._known, self._one = known, Lock()
+    def __init__(self, base: Callable[[], WhatIfBase | None]) -> None:
+        self._base, self._lock = base, Lock()
 
-    def of(self, namespace: str, name: str, texts: Sequence[str]) -> Supposed | None:
-        """Return the what-if; None if no such group exists; it also raises the errors of `known`.
+    def of(self, namespace: str, name: str, texts: Sequence[str]) -> WhatIfResult | None:
+        """Return the what-if; None if no such group exists. It also raises the errors of `base`.
 
         Raises:
             BadTerm: A term is invalid.
             ServiceUnavailable: Another trial is running.
         """
         terms, key = suppositions(texts), GroupKey(f"{namespace}/{name}")
-        if not self._one.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             raise ServiceUnavailable("Another what-if is being worked out; try again")
         try:
-            known = self._known()
-            if known is None or key not in known.snapshot.groups:
+            base = self._base()
+            if base is None or key not in base.snapshot.groups:
                 return None
-            return Supposed(what_if(known.snapshot, terms, key), known.notes)
+            return WhatIfResult(what_if(base.snapshot, terms, key), base.notes)
         finally:
-            self._one.release()
+            self._lock.release()
 
 
 class WhatIfPage:
-    """Page of what-ifs. Without `supposing`, it does not exist."""
+    """Page of what-ifs. Without `trials`, it does not exist."""
 
-    def __init__(self, answers: Answers, supposing: WhatIfTrials | None) -> None:
-        self._answers, self._supposing = answers, supposing
+    def __init__(self, answers: Answers, trials: WhatIfTrials | None) -> None:
+        self._answers, self._trials = answers, trials
 
     def buttons(self, visible: VisibleOverview, group: GroupSummary) -> Sequence[Button]:
-        if self._supposing is None or not group.wait or not self._may_ask(visible):
+        if self._trials is None or not group.wait or not self._sees_everything(visible):
             return ()
         url = url_for("pages.what_if", **group_address(group))
         return (Button("What if?", url, "number", "Number", _menu(group)),)
@@ -84,15 +84,15 @@ class WhatIfPage:
         Raises:
             HTTPException: The group does not exist, or the viewer may not ask.
         """
-        visible = self._answers.see()
-        if self._supposing is None or not self._may_ask(visible):
+        visible = self._answers.visible_overview()
+        if self._trials is None or not self._sees_everything(visible):
             raise Forbidden("What if: you may not list all pods, nodes, queues and PodGroups.")
         group = found_details(self._answers, visible, namespace, name, kind).group
         term, number = (request.form.get(field, "").strip() for field in ("term", "number"))
-        found, fault = None, ""
+        result, fault = None, ""
         try:
-            found = self._supposing.of(namespace, group.name, [f"{term}{number}"])
-            if found is None:
+            result = self._trials.of(namespace, group.name, [f"{term}{number}"])
+            if result is None:
                 raise missing_group(namespace, name)
         except BadTerm as unknown:
             fault = f"What if: {unknown}"
@@ -103,15 +103,15 @@ class WhatIfPage:
             term=term,
             number=number,
             fault=fault,
-            supposed=found,
+            supposed=result,
             future=future,
             meaning=sentence,
             spoken=job_index(self._answers, visible).spoken,
         )
         return make_response(page, 400 if fault else 200)
 
-    def _may_ask(self, visible: VisibleOverview) -> bool:
-        """Return whether the viewer may ask: the answer may name every group, queue, node and pod."""
+    def _sees_everything(self, visible: VisibleOverview) -> bool:
+        """Return whether the viewer sees everything: a what-if may name every group, queue, node and pod."""
         rights = visible.rights
         sees_all = rights.queues and rights.nodes and rights.namespaces is None
         return sees_all and bool(g.viewer.may("list", "", "pods"))
@@ -125,9 +125,9 @@ def _menu(group: GroupSummary) -> Sequence[tuple[str, str]]:
             f"queue.weight={group.queue}:": f"weight of {group.queue}",
             f"queue.priority={group.queue}:": f"priority of {group.queue}",
         }
-        counted = sorted(name for name in group.asks if "/" in name or name == "cpu")[:_MOST_COUNTED]
+        resources = sorted(name for name in group.asks if "/" in name or name == "cpu")[:_MOST_COUNTED]
         for field, title in (("capability", "ceiling"), ("deserved", "deserved")):
-            for resource in counted:
+            for resource in resources:
                 label = f"{title} {short_resource(resource)} of {group.queue}"
                 menu[f"queue.{field}.{resource}={group.queue}:"] = label
     return tuple(menu.items())

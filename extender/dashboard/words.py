@@ -9,7 +9,7 @@ from typing import Any
 from flask import Blueprint
 from markupsafe import Markup
 
-from extender.api.units import at_least, instant, may_be_name, rounded, two_units
+from extender.api.units import human_duration, may_be_name, precise_duration, rounded_up, unix_seconds
 
 LONGEST_NAME, LONGEST_TEXT = 120, 1200  # maximum of shown characters of a name
 NONE = "-"
@@ -45,24 +45,24 @@ def address_parts(spoken: str) -> dict[str, Any]:
 def quantity(text: str, resource: str) -> str:
     """Return `8 GiB` for `8589934592`; an invalid quantity stays unchanged."""
     try:
-        return amount(at_least(text, 1000) / 1000, resource)
+        return amount(rounded_up(text, 1000) / 1000, resource)
     except ValueError:
-        return named(text)
+        return shortened_name(text)
 
 
-def amounts(of: Mapping[str, float]) -> str:
+def amounts(values: Mapping[str, float]) -> str:
     """Return `4 cpu, 16 GiB memory`."""
     return ", ".join(
-        f"{amount(value, resource)} {short_resource(resource)}" for resource, value in of.items()
+        f"{amount(value, resource)} {short_resource(resource)}" for resource, value in values.items()
     )
 
 
 def short_resource(resource: str) -> str:
     """Return `gpu` for nvidia.com/gpu. The pages of queues and nodes have the vendor."""
-    return named(resource.rpartition("/")[2])
+    return shortened_name(resource.rpartition("/")[2])
 
 
-def named(name: str) -> str:
+def shortened_name(name: str) -> str:
     """Return a name without its middle if it is too long. The end of a name is often its distinct part."""
     if len(name) <= LONGEST_NAME:
         return name
@@ -73,14 +73,14 @@ def named(name: str) -> str:
 def sentence(text: str) -> str:
     """Return a text as a sentence: capitalized, unless it begins with a name, and with a full stop."""
     first = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
-    return shortened(f"{first}{text[1:]}{'' if text.endswith('.') else '.'}")
+    return shortened_text(f"{first}{text[1:]}{'' if text.endswith('.') else '.'}")
 
 
 def known_by(method: str) -> str:
     return _KNOWN_BY.get(method, method)
 
 
-def shortened(text: str) -> str:
+def shortened_text(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
@@ -89,12 +89,12 @@ def hours(value: float) -> str:
 
 
 def lasting(seconds: float | None) -> str:
-    return NONE if seconds is None else two_units(seconds)
+    return NONE if seconds is None else precise_duration(seconds)
 
 
 def short_time(timestamp: str) -> str:
     """Return `14:03:20` for `2026-11-27T14:03:20Z`, in UTC."""
-    return timestamp[11:19] if len(timestamp) >= 19 else named(timestamp)
+    return timestamp[11:19] if len(timestamp) >= 19 else shortened_name(timestamp)
 
 
 def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
@@ -110,9 +110,10 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
         return distance(timestamp, "until", -1)
 
     def distance(timestamp: str, kind: str, sign: int) -> str:
-        if not (at := instant(timestamp)):
+        seconds = unix_seconds(timestamp)
+        if not seconds:
             return NONE
-        duration = rounded(max(0, int(sign * (clock() - at))))
+        duration = human_duration(max(0, int(sign * (clock() - seconds))))
         return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, timestamp, duration)
 
     for filter in (
@@ -123,9 +124,9 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
         sentence,
         known_by,
         short_resource,
-        named,
+        shortened_name,
         may_be_name,
-        shortened,
+        shortened_text,
         hours,
         lasting,
         short_time,

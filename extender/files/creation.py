@@ -20,7 +20,7 @@ from extender.apimachinery.kinds import BY_NAME, EXPANDED_KINDS, POD_GROUPS, VOL
 from extender.apimachinery.quotas import BeyondQuota
 from extender.apimachinery.service import Service, WriteOptions
 from extender.files.manifests import Manifest, fault_text, namespace_of
-from extender.files.offspring import children_of, hand_down, in_store
+from extender.files.offspring import children_of, in_store, with_times_on_pods
 
 ARRIVAL = "sim.kube-muster.io/arrival-seconds"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -42,15 +42,16 @@ def arrival_of(metadata: Json) -> float | None:
     if text is None:
         return None
     with suppress(ValueError):
-        if 0 <= (at := float(text)) < math.inf:
-            return at
+        seconds = float(text)
+        if 0 <= seconds < math.inf:
+            return seconds
     raise ValueError(f"metadata.annotations[{ARRIVAL}]: invalid value {text!r}: must be seconds, 0 or more")
 
 
 def by_arrival(manifests: Iterable[Manifest]) -> list[tuple[float, Manifest]]:
     """Return objects with the seconds after which they are created, in that order.
 
-    Pods come with their PodGroup, and the owners of pods with these, unless they say when.
+    Without an own time, a pod has that of its PodGroup, and an owner of pods that of its pod template.
 
     Raises:
         ValueError: See `arrival_of`.
@@ -59,14 +60,14 @@ def by_arrival(manifests: Iterable[Manifest]) -> list[tuple[float, Manifest]]:
     for manifest in objects:
         if manifest.kind is POD_GROUPS:
             groups[namespace_of(manifest.object), manifest.name] = arrival_of(manifest.object["metadata"])
-    found: list[tuple[float, Manifest]] = []
+    timed: list[tuple[float, Manifest]] = []
     for manifest in objects:
         meta = manifest.object["metadata"]
         template = value_at(manifest.object, ("spec", "template", "metadata")) or {}
         group = namespace_of(manifest.object), (meta.get("annotations") or {}).get(GROUP_ANNOTATION, "")
         arrivals = arrival_of(meta), arrival_of(template), groups.get(group)
-        found.append((next((each for each in arrivals if each is not None), 0.0), manifest))
-    return sorted(found, key=itemgetter(0))
+        timed.append((next((seconds for seconds in arrivals if seconds is not None), 0.0), manifest))
+    return sorted(timed, key=itemgetter(0))
 
 
 class Creation:
@@ -111,40 +112,40 @@ class Creation:
 
     def try_again(self) -> None:
         """Create refused objects again."""
-        again, self.refused = self.refused, []
-        for (obj, where), _ in again:
+        refused, self.refused = self.refused, []
+        for (obj, where), _ in refused:
             self.add(obj, where)
 
-    def _create(self, given: Json, where: str) -> None:
-        kind = BY_NAME.get((given["apiVersion"], given["kind"]))
-        for owner in given["metadata"].get("ownerReferences") or ():
-            if not owner.get("uid"):  # it is known only now
-                key = owner["apiVersion"], owner["kind"], namespace_of(given), owner["name"]
+    def _create(self, obj: Json, where: str) -> None:
+        kind = BY_NAME.get((obj["apiVersion"], obj["kind"]))
+        for owner in obj["metadata"].get("ownerReferences") or ():
+            if not owner.get("uid"):  # known once the owner is created
+                key = owner["apiVersion"], owner["kind"], namespace_of(obj), owner["name"]
                 owner["uid"] = self._uids.get(key) or _uid(key)
         if kind is VOLCANO_JOBS:
-            given = hand_down(given)
-        made = self._service.create(kind, "", given) if kind else self._stored(given)
-        self._uids[_key(made)] = made["metadata"]["uid"]
-        self.objects.append(Created(made, where))
-        if kind_of(made) is not None:
-            for child in children_of(made, in_store(self._service.store)):
+            obj = with_times_on_pods(obj)
+        created = self._service.create(kind, "", obj) if kind else self._stored(obj)
+        self._uids[_key(created)] = created["metadata"]["uid"]
+        self.objects.append(Created(created, where))
+        if kind_of(created) is not None:
+            for child in children_of(created, in_store(self._service.store)):
                 if kind is None or kind in EXPANDED_KINDS:
                     self.add(child, where)
                     continue
                 with suppress(BeyondQuota):
                     self._create(child, where)
 
-    def _stored(self, given: Json) -> Json:
-        """Return the object as the server stores it."""
-        meta = {**given["metadata"], "namespace": namespace_of(given)}
+    def _stored(self, obj: Json) -> Json:
+        """Return an object of a kind that is not served, with the fields that a server would add."""
+        meta = {**obj["metadata"], "namespace": namespace_of(obj)}
         if not meta.get("name"):
             number, letters = next(self._numbers) * 7_919_317, ""
             for _ in range(5):
                 number, rest = divmod(number, len(_LETTERS))
                 letters += _LETTERS[rest]
             meta["name"] = meta["generateName"] + letters
-        made = {**given, "metadata": meta}
-        return {**made, "metadata": {**meta, "uid": _uid(_key(made))}}
+        uid = _uid(_key({**obj, "metadata": meta}))
+        return {**obj, "metadata": {**meta, "uid": uid}}
 
 
 def _key(obj: Json) -> _Key:

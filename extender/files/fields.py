@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from extender.api.units import BadQuantity, at_least, intended_name, nearest
+from extender.api.units import BadQuantity, intended_name, name_hint, rounded_up
 from extender.api.workloads.shape import POD, KindName, Offspring, Path
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.field_schemas import FieldSchema, schema_of
@@ -28,14 +28,14 @@ class Leaf(NamedTuple):
     quoted_hint: Callable[[Any], str] = lambda _: ""  # how to write the probable value, as a sentence
 
 
-class Needed(NamedTuple):
+class Required(NamedTuple):
     """Required field that must not be empty. `why`: the reason, for messages."""
 
     form: Any
     why: str
 
 
-Form = Leaf | Needed | list[Any] | dict[str, Any]
+Form = Leaf | Required | list[Any] | dict[str, Any]
 OTHERS = "*"  # in the place of a name: all fields that are not listed
 
 
@@ -55,7 +55,7 @@ def _is_quantity(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return False
     try:
-        return at_least(str(value)) >= 0
+        return rounded_up(str(value)) >= 0
     except BadQuantity:
         return False
 
@@ -65,14 +65,14 @@ def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _quantities_hint(value: Any) -> str:
-    """Return why an amount is invalid, or the resource that a name means; empty if neither is known."""
+    """Return the fault of an invalid amount, or a hint at the intended resource name; else an empty text."""
     for name, amount in value.items() if isinstance(value, dict) else ():
         try:
-            at_least(str(amount))
+            rounded_up(str(amount))
         except BadQuantity as fault:
             return str(fault)
-        if what := intended_name(str(name)):
-            return what
+        if hint := intended_name(str(name)):
+            return hint
     return ""
 
 
@@ -81,7 +81,7 @@ def _unquoted(value: Any) -> str:
 
 
 def one_of(values: Iterable[str]) -> Leaf:
-    """Return a choice. An empty text counts as absent, without a fault."""
+    """Return the form of a choice. An empty text counts as absent, without a fault."""
     allowed = tuple(values)
     *others, last = filter(None, allowed)
     listed = f"{', '.join(others)} or {last}" if others else last
@@ -89,25 +89,25 @@ def one_of(values: Iterable[str]) -> Leaf:
 
 
 def _duration(pattern: str) -> Leaf:
-    def is_one(value: Any) -> bool:
+    def is_duration(value: Any) -> bool:
         return isinstance(value, str) and re.search(pattern, value) is not None
 
-    return Leaf("a duration such as 90s, 10m or 1h30m", is_one)
+    return Leaf("a duration such as 90s, 10m or 1h30m", is_duration)
 
 
-def _factor(least: int, most: int) -> Leaf:
-    """Return a number that may have a fraction. The API has it as a text."""
+def _factor(minimum: int, maximum: int) -> Leaf:
+    """Return the form of a number that may have a fraction, which the API has as a text."""
 
-    def is_one(value: Any) -> bool:
-        return _is_quantity(value) and least * 1000 <= at_least(str(value), 1000) <= most * 1000
+    def is_in_range(value: Any) -> bool:
+        return _is_quantity(value) and minimum * 1000 <= rounded_up(str(value), 1000) <= maximum * 1000
 
     def quoted_hint(value: Any) -> str:
-        return f'write it in quotes: "{value}"' if is_one(value) else ""
+        return f'write it in quotes: "{value}"' if is_in_range(value) else ""
 
-    def is_written_well(value: Any) -> bool:
-        return is_one(value) and not isinstance(value, float)
+    def is_valid(value: Any) -> bool:
+        return is_in_range(value) and not isinstance(value, float)
 
-    return Leaf(f"a number from {least} to {most}", is_written_well, quoted_hint)
+    return Leaf(f"a number from {minimum} to {maximum}", is_valid, quoted_hint)
 
 
 ANY = Leaf("anything", lambda _: True)
@@ -149,7 +149,7 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
     """Yield the faults of a value and of all its parts. Nulls count as absent."""
     if value is None:
         return
-    if isinstance(form, Needed):
+    if isinstance(form, Required):
         yield from _faults(file, node, value, form.form, at)
     elif isinstance(form, Leaf):
         if not form.test(value):
@@ -177,11 +177,11 @@ def _faults_of_object(
         name = key.value
         inside, known = _below(at, name), form.get(name, form.get(OTHERS))
         if known is None:
-            yield f"{where(file, key)}: {inside}: unknown field: {nearest(name, sorted(form))}"
+            yield f"{where(file, key)}: {inside}: unknown field: {name_hint(name, sorted(form))}"
         else:
             yield from _faults(file, part, value.get(name), known, inside)
     for name, part in form.items():
-        if isinstance(part, Needed) and not value.get(name):
+        if isinstance(part, Required) and not value.get(name):
             yield f"{where(file, node)}: {_below(at, name)}: missing; {part.why}"
 
 
@@ -200,13 +200,13 @@ def _short(value: Any) -> str:
 @cache
 def fields_of(kind: ResourceKind) -> dict[str, Form]:
     """Return the fields of an object, by name."""
-    known = _fields(schema_of(kind))
+    fields = _fields(schema_of(kind))
     if kind is NODES:
         names = schema_of(kind).field("status").published["properties"]
-        known["status"] = {**dict.fromkeys(names, ANY), "allocatable": QUANTITIES, "capacity": QUANTITIES}
-    elif "status" in known:
-        known["status"] = ANY
-    return known
+        fields["status"] = {**dict.fromkeys(names, ANY), "allocatable": QUANTITIES, "capacity": QUANTITIES}
+    elif "status" in fields:
+        fields["status"] = ANY
+    return fields
 
 
 def spec_of(kind: ResourceKind) -> dict[str, Form]:
@@ -218,15 +218,15 @@ def metadata() -> dict[str, Form]:
 
 
 def _fields(schema: FieldSchema) -> dict[str, Form]:
-    known = {name: _form(schema.field(name)) for name in schema.published["properties"]}
+    fields = {name: _form(schema.field(name)) for name in schema.published["properties"]}
     if schema.keeps_unknown:
-        known[OTHERS] = ANY
+        fields[OTHERS] = ANY
     match schema.type_name:  # the published schemas lack these rules
         case "ObjectMeta":
-            known |= {"name": NAME, "generateName": PREFIX, "namespace": NAMESPACE}
+            fields |= {"name": NAME, "generateName": PREFIX, "namespace": NAMESPACE}
         case "PodSpec":
-            known["containers"] = Needed(known["containers"], "a pod has at least one container")
-    return known
+            fields["containers"] = Required(fields["containers"], "a pod has at least one container")
+    return fields
 
 
 def _form(schema: FieldSchema) -> Form:
@@ -275,67 +275,67 @@ def form_of(name: KindName) -> dict[str, Any]:
         form = {**of_all, "spec": {OTHERS: ANY}, "status": ANY}
     row = WORKLOADS[name]
     for offspring in row.offspring if row.runtime is None else ():
-        _mark_offspring(form, offspring)
+        _set_offspring_forms(form, offspring)
     for path in row.templates:
-        _put(form, path, Needed(_template(), _PURPOSE))
+        _set_nested(form, path, Required(_template(), _PURPOSE))
     for path in row.counts:
-        _put(form, path, COUNT)
+        _set_nested(form, path, COUNT)
     choices: dict[Path, set[Any]] = {}  # the values that decide which objects are made
     for offspring in row.offspring:
         for path, values in offspring.when.items():
             choices.setdefault(path, set()).update({*values} - {None})
     for path, chosen in choices.items():
-        _put(form, path, one_of(sorted(chosen)))
-    return {**form, "spec": Needed(form["spec"], _PURPOSE)}
+        _set_nested(form, path, one_of(sorted(chosen)))
+    return {**form, "spec": Required(form["spec"], _PURPOSE)}
 
 
 @cache
 def _template() -> dict[str, Form]:
-    return {"metadata": metadata(), "spec": Needed(spec_of(PODS), _PURPOSE)}
+    return {"metadata": metadata(), "spec": Required(spec_of(PODS), _PURPOSE)}
 
 
-def _mark_offspring(form: dict[str, Form], offspring: Offspring) -> None:
-    """Mark the templates and the counts of offspring in a form."""
+def _set_offspring_forms(form: dict[str, Form], offspring: Offspring) -> None:
+    """Set the forms of the templates and counts from which offspring is made."""
     part = form
     if offspring.each:
-        found: Form | None = form  # form of the items, as far as known
+        parts: Form | None = form  # form of the list or mapping of parts, if known
         for name in offspring.each:
-            found = found.get(name) if isinstance(found, dict) else None
-        inside = {OTHERS: found[0]} if isinstance(found, list) else found
+            parts = parts.get(name) if isinstance(parts, dict) else None
+        inside = {OTHERS: parts[0]} if isinstance(parts, list) else parts
         items = inside.get(OTHERS) if isinstance(inside, dict) else None
         part = items if isinstance(items, dict) else {OTHERS: ANY}
-        _put(form, offspring.each, {OTHERS: part} if offspring.roles else [part])
+        _set_nested(form, offspring.each, {OTHERS: part} if offspring.roles else [part])
     count = offspring.count
     for path in filter(None, (count.path, count.at_least, count.at_most, count.times, offspring.first)):
-        _put(part, path, COUNT)
-    for path, made in _templates(offspring):
-        _put(part, path, made)
+        _set_nested(part, path, COUNT)
+    for path, template in _templates(offspring):
+        _set_nested(part, path, template)
 
 
 def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
     if isinstance(offspring.spec, Mapping):
         path = offspring.spec.get("template")
-        return [(path, Needed(_template(), _PURPOSE))] if path else []
+        return [(path, Required(_template(), _PURPOSE))] if path else []
     if offspring.optional:
         part = {"metadata": metadata(), "spec": {**spec_of(PODS), "containers": [ANY]}}
         return [(offspring.template, part)]
     if offspring.made == POD:
-        return [(offspring.template, Needed(_template(), _PURPOSE))]
+        return [(offspring.template, Required(_template(), _PURPOSE))]
     spec = form_of(offspring.made)["spec"]
     if offspring.spec:
         return [(offspring.spec, spec)]
-    return [(offspring.template, Needed({"metadata": metadata(), "spec": spec}, _PURPOSE))]
+    return [(offspring.template, Required({"metadata": metadata(), "spec": spec}, _PURPOSE))]
 
 
-def _put(form: dict[str, Form], path: Path, leaf: Form) -> None:
+def _set_nested(form: dict[str, Form], path: Path, leaf: Form) -> None:
     """Put a form at a path. A required field makes its parents required; forms on the way are copied."""
     first, *rest = path
     if not rest:
         form[first] = leaf
         return
-    there = form.get(first)
-    inside = there.form if isinstance(there, Needed) else there
+    current = form.get(first)
+    inside = current.form if isinstance(current, Required) else current
     inside = {**inside} if isinstance(inside, dict) else {OTHERS: ANY}
-    is_needed = isinstance(leaf, Needed) or isinstance(there, Needed)
-    form[first] = Needed(inside, _PURPOSE) if is_needed else inside
-    _put(inside, tuple(rest), leaf)
+    is_required = isinstance(leaf, Required) or isinstance(current, Required)
+    form[first] = Required(inside, _PURPOSE) if is_required else inside
+    _set_nested(inside, tuple(rest), leaf)

@@ -49,20 +49,20 @@ _AMOUNTS = frozenset(
 )
 
 
-def as_texts(value: Any) -> Any:
-    """Return a copy of an object, or of a part of one, with texts as values."""
+def amounts_as_texts(value: Any) -> Any:
+    """Return a copy of an object or a part of one, in which amounts with a fraction are texts."""
     if isinstance(value, list):
-        return [as_texts(item) for item in value]
+        return [amounts_as_texts(item) for item in value]
     if not isinstance(value, dict):
         return value
     copy = {}
     for name, part in value.items():
         if name in _AMOUNTS and isinstance(part, dict):
             copy[name] = {
-                key: str(found) if isinstance(found, float) else found for key, found in part.items()
+                key: str(amount) if isinstance(amount, float) else amount for key, amount in part.items()
             }
         else:
-            copy[name] = as_texts(part)
+            copy[name] = amounts_as_texts(part)
     return copy
 
 
@@ -90,11 +90,11 @@ def left_out_record(document: Document) -> str:
     """Return why a document is left out."""
     name, kind = _kind_name(document.object)
     line = document.where(value_of(document.node, "kind"))
-    called = (document.object.get("metadata") or {}).get("name") or ""
-    object_ = f'{kind} "{called}"' if called else kind
+    object_name = (document.object.get("metadata") or {}).get("name") or ""
+    object_ = f'{kind} "{object_name}"' if object_name else kind
     if name.partition("/")[0] == "kueue.x-k8s.io":
-        instead = f"muster migrate kueue -f {document.file} prints Muster's counterpart"
-        return f"{line}: {object_}: skipped, it is Kueue's; {instead}"
+        remedy = f"muster migrate kueue -f {document.file} prints Muster's counterpart"
+        return f"{line}: {object_}: skipped, it is Kueue's; {remedy}"
     if kind in _WITHOUT_PODS:
         return f"{line}: {object_}: skipped, no pods follow from it"
     if kind in _OTHERWISE:
@@ -148,33 +148,33 @@ class Manifests(NamedTuple):
 def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
     """Return the objects: namespaces and queues first, workloads last. Raises InvalidManifests."""
     faults: list[str] = []
-    notes: list[str] = []
-    given = [document for path in paths for document in documents(path, faults)]
-    found = [manifest for document in given for manifest in _manifest(document, faults, notes)]
-    faults += [*_duplicates(found), *_count_faults(found, notes), *_webhook_refusals(found, notes)]
+    texts: list[str] = []
+    all_documents = [document for path in paths for document in documents(path, faults)]
+    found = [manifest for document in all_documents for manifest in _manifest(document, faults, texts)]
+    faults += [*_duplicates(found), *_count_faults(found, texts), *_webhook_refusals(found, texts)]
     missing = _missing_namespaces(found)
     if not create_namespaces:
-        why = "not found; --create-namespaces makes those that are missing"
-        faults += [f'{at}: namespaces "{name}" {why}' for name, at in missing.items()]
+        reason = "not found; --create-namespaces makes those that are missing"
+        faults += [f'{at}: namespaces "{name}" {reason}' for name, at in missing.items()]
     if not found and not faults:
-        faults += [*notes, f"{', '.join(map(shown, paths))}: no objects in there that run or wait"]
+        faults += [*texts, f"{', '.join(map(shown, paths))}: no objects in there that run or wait"]
     if faults:
         raise InvalidManifests("\n".join(faults))
     head = {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.name}
     found += [Manifest(NAMESPACES, {**head, "metadata": {"name": name}}, at) for name, at in missing.items()]
-    return Manifests(sorted(found, key=_order), notes)
+    return Manifests(sorted(found, key=_order), texts)
 
 
-def _missing_namespaces(found: Iterable[Manifest]) -> dict[str, str]:
-    """Return the first mention of each missing namespace, by name."""
-    there = {obj["metadata"]["name"] for kind, obj in FIRST_OBJECTS if kind is NAMESPACES}
-    named: dict[str, str] = {}
-    for kind, obj, where in found:
+def _missing_namespaces(manifests: Iterable[Manifest]) -> dict[str, str]:
+    """Return the FILE:LINE of the first mention of each missing namespace, by name."""
+    existing = {obj["metadata"]["name"] for kind, obj in FIRST_OBJECTS if kind is NAMESPACES}
+    first_mention: dict[str, str] = {}
+    for kind, obj, where in manifests:
         if kind is NAMESPACES:
-            there.add(obj["metadata"].get("name"))
+            existing.add(obj["metadata"].get("name"))
         elif name := namespace_of(obj):
-            named.setdefault(name, where)
-    return {name: where for name, where in named.items() if name not in there}
+            first_mention.setdefault(name, where)
+    return {name: where for name, where in first_mention.items() if name not in existing}
 
 
 def _order(manifest: Manifest) -> int:
@@ -186,34 +186,34 @@ def _order(manifest: Manifest) -> int:
 def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterator[Manifest]:
     """Yield the object, unless it is invalid or left out."""
     missing = [field for field in ("apiVersion", "kind") if not isinstance(document.object.get(field), str)]
-    why = "missing; every object has an apiVersion and a kind"
-    wrong, form = [f"{document.where()}: {field}: {why}" for field in missing], None
+    reason = "missing; every object has an apiVersion and a kind"
+    own_faults, form = [f"{document.where()}: {field}: {reason}" for field in missing], None
     name = _kind_name(document.object)
-    if name in WORKLOADS and not wrong:
+    if name in WORKLOADS and not own_faults:
         form = form_of(name)
-    elif name in BY_NAME and not wrong:
+    elif name in BY_NAME and not own_faults:
         form = fields_of(BY_NAME[name])
     if form is not None:
-        wrong = list(faults_of(document, form))
-    elif not wrong:
+        own_faults = list(faults_of(document, form))
+    elif not own_faults:
         notes.append(left_out_record(document))
-    faults.extend(wrong)
-    if form is None or wrong:
+    faults.extend(own_faults)
+    if form is None or own_faults:
         return
-    kind, called = BY_NAME.get(name), document.object["metadata"].get("name")
-    always = [first["metadata"]["name"] for of_kind, first in FIRST_OBJECTS if of_kind is kind]
-    if called not in always:  # a namespace of every cluster changes nothing
-        yield Manifest(kind, as_texts(document.object), document.where())
+    kind, object_name = BY_NAME.get(name), document.object["metadata"].get("name")
+    preset = [obj["metadata"]["name"] for of_kind, obj in FIRST_OBJECTS if of_kind is kind]
+    if object_name not in preset:  # every cluster has the preset objects, such as the namespace default
+        yield Manifest(kind, amounts_as_texts(document.object), document.where())
 
 
 def _kind_name(obj: Json) -> KindName:
     return str(obj.get("apiVersion")), str(obj.get("kind"))
 
 
-def _duplicates(found: Sequence[Manifest]) -> Iterator[str]:
+def _duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
     """Yield the faults of objects with the same kind, namespace and name."""
     first: dict[tuple[str, ...], str] = {}
-    for manifest in found:
+    for manifest in manifests:
         obj = manifest.object
         key = (*_kind_name(obj), namespace_of(obj), obj["metadata"].get("name") or manifest.where)
         if key in first:
@@ -221,29 +221,29 @@ def _duplicates(found: Sequence[Manifest]) -> Iterator[str]:
         first.setdefault(key, manifest.where)
 
 
-def _count_faults(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
+def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     """Yield the faults of the numbers of pods, and note facts about workloads."""
-    left, find = MOST_PODS, among(manifest.object for manifest in found)
-    for manifest in found:
+    remaining, find = MOST_PODS, among(manifest.object for manifest in manifests)
+    for manifest in manifests:
         workload = kind_of(manifest.object)
         if manifest.kind is RESOURCE_QUOTAS:
             left_out = [
                 name for name in value_at(manifest.object, ("spec", "hard")) or () if not is_counted(name)
             ]
-            reported = f'{manifest.where}: ResourceQuota "{manifest.name}"'
-            notes += [f"{reported}: only pods are counted, not {', '.join(left_out)}"] if left_out else []
+            quota = f'{manifest.where}: ResourceQuota "{manifest.name}"'
+            notes += [f"{quota}: only pods are counted, not {', '.join(left_out)}"] if left_out else []
         if workload is None:
             continue
         subject = f'{manifest.where}: {workload.kind} "{manifest.name}"'
         try:
-            whole = with_runtime_of(manifest.object, find)
-            count, remark = count_pods(whole), workload.remark(whole)
+            obj = with_runtime_of(manifest.object, find)
+            count, remark = count_pods(obj), workload.remark(obj)
         except MALFORMED as fault:
             yield f"{subject}: its pods are not known: {fault_text(fault)}"
             continue
-        if count > left:
+        if count > remaining:
             yield f"{subject}: asks for {count} pods; of all workloads together at most {MOST_PODS} are made"
-        left -= min(count, left)
+        remaining -= min(count, remaining)
         if suspended(manifest.object):
             remark = "suspended: no pods are made" if manifest.kind in _UNPLAYED else ""
         elif count == 0:
@@ -251,14 +251,14 @@ def _count_faults(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
         notes += [f"{subject}: {remark}"] if remark else []
 
 
-def _webhook_refusals(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
-    """Yield the refusals of Muster's webhooks, in their words, and note their warnings.
+def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
+    """Yield the faults for which Muster's webhooks would refuse objects, and note their warnings.
 
     A queue's parent may be made later, or from a quota.
     """
-    queues = {each.name: typed(each.object, Queue) for each in found if each.kind is QUEUES}
+    queues = {each.name: typed(each.object, Queue) for each in manifests if each.kind is QUEUES}
     flavors = {
-        each.name: typed(each.object, ResourceFlavor) for each in found if each.kind is RESOURCE_FLAVORS
+        each.name: typed(each.object, ResourceFlavor) for each in manifests if each.kind is RESOURCE_FLAVORS
     }
     known = Queues()
     for name, flavor in flavors.items():
@@ -266,18 +266,18 @@ def _webhook_refusals(found: Sequence[Manifest], notes: list[str]) -> Iterator[s
     for queue in queues.values():
         known.put(queue_record(queue))
     tree = QueueTree(known.records, lambda _: None, known.shared_flavors)
-    for manifest in found:
+    for manifest in manifests:
         subject = f'{manifest.where}: {manifest.object["kind"]} "{manifest.name}"'
-        reported = [*unread_annotations(typed(manifest.object, AnyObject).metadata)]
-        reported += workload_warnings(manifest.object, Configuration().scheduler_names)
+        warnings = [*unread_annotations(typed(manifest.object, AnyObject).metadata)]
+        warnings += workload_warnings(manifest.object, Configuration().scheduler_names)
         if manifest.kind is QUEUES:
             queue = queues[manifest.name]
             for fault in review_queue(queue, None, tree, Configuration().max_queue_depth):
                 if fault.code is Code.PARENT_NOT_FOUND:
-                    reported.append(str(fault))
+                    warnings.append(str(fault))
                 else:
                     yield f"{subject}: {fault}"
-            reported += flavor_warnings(queue, None, tree)
+            warnings += flavor_warnings(queue, None, tree)
         yield from (f"{subject}: {fault}" for fault in review_on_lost_domain(manifest.object))
         yield from (f"{subject}: {fault}" for fault in _faults_about_nodes(manifest))
         if manifest.kind is VOLCANO_JOBS:
@@ -287,8 +287,8 @@ def _webhook_refusals(found: Sequence[Manifest], notes: list[str]) -> Iterator[s
                 yield f"{subject}: {fault}"
                 continue
             yield from (f"{subject}: {fault}" for fault in review_new(job))
-            reported += job_warnings(job)
-        notes += [f"{subject}: {warning}" for warning in reported]
+            warnings += job_warnings(job)
+        notes += [f"{subject}: {warning}" for warning in warnings]
 
 
 def _faults_about_nodes(manifest: Manifest) -> Iterator[str]:

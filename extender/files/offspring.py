@@ -20,7 +20,7 @@ from extender.api.workloads.shape import (
 from extender.apimachinery.kinds import RUNTIME_KINDS, Json
 from extender.apimachinery.store import Store
 
-HANDED_DOWN = "sim.kube-muster.io/"  # prefix of annotations with times of arrival and end
+TIMES_PREFIX = "sim.kube-muster.io/"  # prefix of annotations with times of arrival and end
 DEADLINE = "sim.kube-muster.io/deadline-seconds"  # annotation of a pod: the run time limit of its owner
 _DEADLINES = (("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "activeDeadlineSeconds"))
 
@@ -50,14 +50,14 @@ def in_store(store: Store) -> Find:
 def among(objects: Iterable[Json]) -> Find:
     """Return a look-up in objects that have not been created yet."""
     namespaced = {kind.name: kind.namespaced for kind in RUNTIME_KINDS}
-    there = {
+    by_name = {
         RuntimeName(
             obj["kind"], meta.get("namespace") or "default" if namespaced[obj["kind"]] else "", name
         ): obj
         for obj in objects
         if obj["kind"] in namespaced and (meta := obj["metadata"]) and (name := meta.get("name"))
     }
-    return there.get
+    return by_name.get
 
 
 def with_runtime_of(owner: Json, find: Find) -> Json:
@@ -70,7 +70,7 @@ def with_runtime_of(owner: Json, find: Find) -> Json:
 
 def children_of(owner: Json, find: Find) -> Iterator[Json]:
     """Yield the children of a workload. Raises MALFORMED."""
-    return _handed_down(owner, making.children(with_runtime_of(owner, find)))
+    return _with_times_of(owner, making.children(with_runtime_of(owner, find)))
 
 
 def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
@@ -79,35 +79,37 @@ def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
     Raises:
         MALFORMED: The object cannot be read.
     """
-    return _handed_down(job, making.children_at(job, indexes))
+    return _with_times_of(job, making.children_at(job, indexes))
 
 
-def hand_down(job: Json) -> Json:
-    """Return a Volcano Job that hands down its annotations: Muster itself makes its pods."""
-    tasks, handed = list[Json](), _handed(job)
+def with_times_on_pods(job: Json) -> Json:
+    """Return a Volcano Job with its times of arrival and end on its pod templates: Muster makes its pods."""
+    tasks, times = list[Json](), _times_of(job)
     for task in items_at(job, "spec", "tasks"):
         template = task.get("template") or {}
         meta = template.get("metadata") or {}
-        notes = handed | (meta.get("annotations") or {})
-        tasks.append({**task, "template": {**template, "metadata": {**meta, "annotations": notes}}})
-    return with_spec(job, tasks=tasks) if handed else job
+        annotations = times | (meta.get("annotations") or {})
+        tasks.append({**task, "template": {**template, "metadata": {**meta, "annotations": annotations}}})
+    return with_spec(job, tasks=tasks) if times else job
 
 
-def _handed(owner: Json) -> dict[str, str]:
-    given = owner["metadata"].get("annotations") or {}
-    return {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
+def _times_of(owner: Json) -> dict[str, str]:
+    annotations = owner["metadata"].get("annotations") or {}
+    return {name: text for name, text in annotations.items() if name.startswith(TIMES_PREFIX)}
 
 
-def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
-    handed = _handed(owner)
-    deadline = next((found for path in _DEADLINES if (found := value_at(owner, path)) is not None), None)
-    handed |= {} if deadline is None else {DEADLINE: str(deadline)}
-    for child in made:
-        if child["kind"] == JOB[1]:  # whose operators say when its pods restart
+def _with_times_of(owner: Json, children: Iterable[Json]) -> Iterator[Json]:
+    """Yield the children with the owner's annotations about times, and its run time limit."""
+    times = _times_of(owner)
+    limits = (value_at(owner, path) for path in _DEADLINES)
+    deadline = next((limit for limit in limits if limit is not None), None)
+    times |= {} if deadline is None else {DEADLINE: str(deadline)}
+    for child in children:
+        if child["kind"] == JOB[1]:  # an operator sets the restart policy of its Jobs
             pod = value_at(child, ("spec", "template", "spec"))
             (pod or {}).setdefault("restartPolicy", "OnFailure")
-        own = child["metadata"].get("annotations") or {}
-        yield {**child, "metadata": {**child["metadata"], "annotations": handed | own}}
+        own_annotations = child["metadata"].get("annotations") or {}
+        yield {**child, "metadata": {**child["metadata"], "annotations": times | own_annotations}}
 
 
 def compared(owner: Json, owned: list[Json], find: Find) -> ComparedOffspring:
@@ -118,22 +120,22 @@ def compared(owner: Json, owned: list[Json], find: Find) -> ComparedOffspring:
     Raises:
         MALFORMED: The object cannot be read.
     """
-    wanted, there = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
+    desired, existing = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
     for child in children_of(owner, find):
-        wanted[child["metadata"].get("name") or child["metadata"]["generateName"]].append(child)
-    for obj in sorted(owned, key=keeping):
+        desired[child["metadata"].get("name") or child["metadata"]["generateName"]].append(child)
+    for obj in sorted(owned, key=keep_order):
         name, prefix = obj["metadata"]["name"], obj["metadata"].get("generateName", "")
-        there[prefix if prefix in wanted and name not in wanted else name].append(obj)
-    found = ComparedOffspring([], [], [])
-    for key in dict.fromkeys([*wanted, *there]):
-        number = len(wanted[key])
-        found.missing.extend(wanted[key][len(there[key]) :])
-        found.retained.extend(zip(there[key], wanted[key], strict=False))
-        found.surplus.extend(obj for obj in there[key][number:] if not has_ended(obj))
-    return found
+        existing[prefix if prefix in desired and name not in desired else name].append(obj)
+    difference = ComparedOffspring([], [], [])
+    for key in dict.fromkeys([*desired, *existing]):
+        number = len(desired[key])
+        difference.missing.extend(desired[key][len(existing[key]) :])
+        difference.retained.extend(zip(existing[key], desired[key], strict=False))
+        difference.surplus.extend(obj for obj in existing[key][number:] if not has_ended(obj))
+    return difference
 
 
-def keeping(obj: Json) -> tuple[bool, bool, int]:
+def keep_order(obj: Json) -> tuple[bool, bool, int]:
     """Return the sort key of pods to keep: first ended ones, then those on nodes, then older ones."""
     on_node = bool((obj.get("spec") or {}).get("nodeName"))
     return not has_ended(obj), not on_node, int(obj["metadata"]["resourceVersion"])
@@ -144,7 +146,7 @@ def has_ended(obj: Json) -> bool:
 
 
 def ended_as(obj: Json) -> JobOutcome | None:
-    """Return how a pod or a workload has ended by its status."""
+    """Return the outcome of a pod or a workload by its status; None while it has not ended."""
     row = making.kind_of(obj)
     if row is not None:
         return outcome_of(row, obj)

@@ -47,7 +47,7 @@ def documents(path: Path, faults: list[str]) -> Iterator[Document]:
     """Yield the documents of a file, or of the files of a folder."""
     try:
         files = [path]
-        if path.is_dir():  # without those of folders inside it
+        if path.is_dir():  # folders inside it are not read
             inside = (file for file in path.iterdir() if not file.is_dir())
             files = sorted(file for file in inside if file.suffix.lower() in _SUFFIXES)
     except OSError as fault:
@@ -66,8 +66,8 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
         is_utf_16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # how Windows marks it
         text = data.decode("utf-16" if is_utf_16 else "utf-8-sig")
     except OSError as fault:
-        there = "" if "\\" not in str(path) or path.exists() else "; paths are written with / here"
-        faults.append(f"{file}: cannot be read: {fault.strerror or fault}{there}")
+        hint = "" if "\\" not in str(path) or path.exists() else "; paths are written with / here"
+        faults.append(f"{file}: cannot be read: {fault.strerror or fault}{hint}")
         return
     except UnicodeDecodeError as fault:
         line = fault.object[: fault.start].count(b"\n") + 1
@@ -78,7 +78,7 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
         loader = ObjectLoader(text.replace("\t", " ") if is_json else text)  # YAML refuses tabs there
         while loader.check_node():
             if (node := loader.get_node()) is not None:
-                yield from _of_node(file, loader, node, faults)
+                yield from _documents_in(file, loader, node, faults)
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 1
         advice = next((advice for sign, advice in _ADVICE.items() if sign in str(fault.problem)), "")
@@ -94,7 +94,7 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
         faults.append(f"{file}: not YAML: it is nested too deep, or contains itself")
 
 
-def _of_node(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]) -> Iterable[Document]:
+def _documents_in(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]) -> Iterable[Document]:
     """Return one document, or the items of a list of objects; none for an empty document."""
     if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
         return
@@ -105,22 +105,22 @@ def _of_node(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]
     is_list = isinstance(kind, yaml.ScalarNode) and kind.value.endswith("List")  # also PodList, JobList
     if isinstance(items, yaml.SequenceNode) and is_list:
         for item in items.value:
-            yield from _of_node(file, loader, item, faults)
+            yield from _documents_in(file, loader, item, faults)
         return
     if _size(node, {}) > _MOST_NODES:
-        why = f"more than {_MOST_NODES} values, once its aliases are written out"
-        faults.append(f"{where(file, node)}: {why}")
+        message = f"more than {_MOST_NODES} values, once its aliases are written out"
+        faults.append(f"{where(file, node)}: {message}")
         return
-    doubled = _doubled(node, set())
-    faults.extend(f"{where(file, key)}: {key.value} stands twice in one object" for key in doubled)
+    duplicates = _duplicate_keys(node, set())
+    faults.extend(f"{where(file, key)}: {key.value} stands twice in one object" for key in duplicates)
     yield Document(file, node, loader.construct_document(node))
 
 
-def _doubled(node: yaml.Node, seen: set[int]) -> Iterator[yaml.ScalarNode]:
+def _duplicate_keys(node: yaml.Node, visited: set[int]) -> Iterator[yaml.ScalarNode]:
     """Yield duplicate keys, of which YAML silently takes the last. An aliased node is visited once."""
-    if isinstance(node, yaml.ScalarNode) or id(node) in seen:
+    if isinstance(node, yaml.ScalarNode) or id(node) in visited:
         return
-    seen.add(id(node))
+    visited.add(id(node))
     names: set[str] = set()
     for part in node.value:
         key, value = part if isinstance(part, tuple) else (None, part)
@@ -128,15 +128,15 @@ def _doubled(node: yaml.Node, seen: set[int]) -> Iterator[yaml.ScalarNode]:
             if key.value in names:
                 yield key
             names.add(key.value)
-        yield from _doubled(value, seen)
+        yield from _duplicate_keys(value, visited)
 
 
-def _size(node: yaml.Node, known: dict[int, float]) -> float:
+def _size(node: yaml.Node, sizes: dict[int, float]) -> float:
     """Return the number of values with all aliases expanded; infinite for an alias that contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
-    if id(node) not in known:
-        known[id(node)] = math.inf
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf
         parts = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
-        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
-    return known[id(node)]
+        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in parts)
+    return sizes[id(node)]

@@ -51,11 +51,11 @@ class QueuesOfJobs:
             if obj["kind"] in (kinds.NAMESPACES.name, kinds.QUEUES.name)
         }
         of_namespace = {**by_quota}
-        for (kind, name), recorded in self._annotations.items():
-            if kind == kinds.NAMESPACES.name and recorded.get(QUEUE):
-                of_namespace[name] = recorded[QUEUE]
+        for (kind, name), annotations in self._annotations.items():
+            if kind == kinds.NAMESPACES.name and annotations.get(QUEUE):
+                of_namespace[name] = annotations[QUEUE]
         found = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
-        self._adopted = {each["name"] for each in found if is_adopted(each["name"], each.get("labels") or {})}
+        self._adopted = {meta["name"] for meta in found if is_adopted(meta["name"], meta.get("labels") or {})}
         local_queues = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
         self._routes = QueueRoutes(lambda namespace: of_namespace.get(namespace, ""), local_queues)
 
@@ -71,9 +71,9 @@ class QueuesOfJobs:
         return namespace in self._adopted
 
     def defaults_of(self, job: JobRecord) -> Defaults:
-        """Return the defaults of its namespace and its queue for the size of gangs."""
-        around = ((kinds.NAMESPACES.name, job.namespace), (kinds.QUEUES.name, self.of(job)))
-        return Defaults(*(self._annotations.get(each, {}).get(MIN_MEMBER, "") for each in around))
+        """Return the default gang sizes of a job's namespace and queue."""
+        sources = ((kinds.NAMESPACES.name, job.namespace), (kinds.QUEUES.name, self.of(job)))
+        return Defaults(*(self._annotations.get(source, {}).get(MIN_MEMBER, "") for source in sources))
 
 
 def record_of(obj: Json) -> JobRecord:
@@ -87,7 +87,7 @@ def _all(objects: Sequence[Created], kind: kinds.ResourceKind, type_: type[Any])
     return [typed(obj, type_) for obj, _ in objects if (obj["apiVersion"], obj["kind"]) == name]
 
 
-# ---- what is not asked for
+# ---- objects that no field asks Muster to start
 
 
 class Unasked(NamedTuple):
@@ -123,22 +123,23 @@ def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unaske
         if controller_of([msgspec.convert(owner, OwnerReference) for owner in owners]):
             continue
         row = kind_of(obj)
-        waits = suspended(obj)
+        is_suspended = suspended(obj)
         try:
-            missing = [*_missing(with_runtime_of(obj, find), row, waits, queues)]
+            missing = [*_missing(with_runtime_of(obj, find), row, is_suspended, queues)]
         except MALFORMED:  # which is reported elsewhere
             continue
         if missing:
-            yield Unasked(obj, where, waits, " and ".join(missing))
+            yield Unasked(obj, where, is_suspended, " and ".join(missing))
 
 
-def _missing(obj: Json, row: WorkloadRow | None, waits: bool, queues: QueuesOfJobs) -> Iterator[str]:
+def _missing(obj: Json, row: WorkloadRow | None, suspended: bool, queues: QueuesOfJobs) -> Iterator[str]:
+    """Yield the changes that an object needs so that Muster starts it."""
     adopted = (DEFAULT_SCHEDULER,) if queues.adopts(obj["metadata"].get("namespace", "")) else ()
-    named = _schedulers(obj, row)
-    if wrong := [scheduler for scheduler in named if scheduler not in (*SCHEDULERS, *adopted)]:
-        instead = "" if wrong[0] == DEFAULT_SCHEDULER else f" instead of {wrong[0]}"
+    schedulers = _schedulers(obj, row)
+    if foreign := [scheduler for scheduler in schedulers if scheduler not in (*SCHEDULERS, *adopted)]:
+        instead = "" if foreign[0] == DEFAULT_SCHEDULER else f" instead of {foreign[0]}"
         yield f"add schedulerName: muster{instead} to {_where(obj, row)}"
-    if row is None or not waits:
+    if row is None or not suspended:
         return
     if not row.manageable:
         yield "nothing of it runs until spec.suspend is false"
@@ -149,21 +150,21 @@ def _missing(obj: Json, row: WorkloadRow | None, waits: bool, queues: QueuesOfJo
         yield "suspended jobs of this version are not played here"
     elif not queue:
         yield f"add the annotation {QUEUE}: {DEFAULT_QUEUE}, or that of another queue, to its metadata"
-    elif not wrong and not record.fault and not queues.manages(record):
+    elif not foreign and not record.fault and not queues.manages(record):
         yield "its pods name a PodGroup, so they wait in that once spec.suspend is false"
 
 
 def _schedulers(obj: Json, row: WorkloadRow | None) -> list[str]:
-    """Return the schedulers that its pods name."""
+    """Return the schedulers that a pod, or the pods of a workload, name."""
     specs = [obj["spec"]] if (obj["apiVersion"], obj["kind"]) == POD else []
     if row is not None:
-        specs = [each.template["spec"] for each in pod_sets(obj)]
+        specs = [pod_set.template["spec"] for pod_set in pod_sets(obj)]
     return [spec.get("schedulerName") or DEFAULT_SCHEDULER for spec in specs]
 
 
 def _where(obj: Json, row: WorkloadRow | None) -> str:
-    """Return the paths of its pod specs, as far as the object has them."""
+    """Return the paths of the pod specs of an object, or a description if another object has them."""
     templates = annotation_paths(row, obj) if row else [("metadata", "annotations")]
     paths = [(*path[:-2], "spec") for path in templates if path[-2] == "metadata"]
-    instead = "the pod templates of its runtime" if row and row.runtime else "the spec of its pods"
-    return " and ".join(map(".".join, paths[:3])) or instead
+    description = "the pod templates of its runtime" if row and row.runtime else "the spec of its pods"
+    return " and ".join(map(".".join, paths[:3])) or description

@@ -29,23 +29,23 @@ class CertificateFiles(Poller):
         folder: Path,
         serve: Callable[..., None],
         names: Sequence[str] = (CERTIFICATE, KEY),
-        whose: str = "webhooks",
+        purpose: str = "webhooks",
     ) -> None:
         self._folder = folder
         self._serve = serve
         self._names = names
-        self._whose = whose
+        self._whose = purpose
         self._seen: list[bytes] | None = None
         self._logged = ""  # the last logged fault
         super().__init__("certificate", _PERIOD, self.reload)
 
     def reload(self) -> None:
         try:
-            found = [(self._folder / name).read_bytes() for name in self._names]
-            if found != self._seen:
-                self._serve(*found)
+            contents = [(self._folder / name).read_bytes() for name in self._names]
+            if contents != self._seen:
+                self._serve(*contents)
                 log.info("a certificate was read", whose=self._whose, folder=str(self._folder))
-            self._seen, self._logged = found, ""
+            self._seen, self._logged = contents, ""
         except (OSError, ValueError) as fault:
             if str(fault) != self._logged:  # log repeated faults once
                 self._logged, where = str(fault), str(self._folder)

@@ -43,7 +43,7 @@ from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
-PATIENT_WRITERS = 4  # separate threads, so that statuses and new PodGroups never delay the removal of gates
+STATUS_WRITERS = 4  # separate threads, so that statuses and new PodGroups never delay the removal of gates
 VOLCANO_WRITERS = 8  # separate threads: a job that restarts all the time writes hundreds of pods each time
 
 
@@ -65,7 +65,7 @@ class VolcanoJobControllers:
         self.program = VolcanoProgram(
             cluster, volcano_namespace, VOLCANO_CONTROLLERS, VOLCANO_CONTROLLERS_LEASE, clock
         )
-        self._others = (scheduler, self.program)
+        self._programs = (scheduler, self.program)  # of Volcano
         self.are_read: Callable[[], bool] = lambda: False  # replaced by the feed
         self.read_fault: Callable[[], str] = str
         self.jobs = VolcanoJobsController(context, recorder, groups, self._is_left_to_volcano)
@@ -81,13 +81,13 @@ class VolcanoJobControllers:
 
     def __str__(self) -> str:
         if not self.are_read():
-            why = self.read_fault() or "the component volcano-jobs is missing"
-            return f"not run by Muster, which cannot read them yet: {why}"
-        others = next((each.text for each in self._others if each.works), "")
-        return f"left to Volcano ({others})" if others else "run by Muster"
+            reason = self.read_fault() or "the component volcano-jobs is missing"
+            return f"not run by Muster, which cannot read them yet: {reason}"
+        active = next((program.text for program in self._programs if program.works), "")
+        return f"left to Volcano ({active})" if active else "run by Muster"
 
     def _is_left_to_volcano(self) -> bool:
-        return not self.are_read() or any(each.works for each in self._others)
+        return not self.are_read() or any(program.works for program in self._programs)
 
 
 class Controllers:
@@ -115,7 +115,7 @@ class Controllers:
         runs_volcano_jobs: bool = False,
         plain_pods: PlainPods = PlainPods.WAITING,
     ) -> None:
-        patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
+        patient_writers = Writers(STATUS_WRITERS, "patient", fence=leads)
         self.all_writers: tuple[Writers, ...] = (writers, patient_writers)
         urgent = ControllerContext(ledger, cluster, writers, leads)
         patient = urgent._replace(writers=patient_writers)

@@ -36,7 +36,7 @@ from extender.web.listen import Identity
 from extender.web.side import SideServer, pages
 
 _LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 1024, per_address=768)
-_SHOWN = 200  # changes on a page
+_MOST_CHANGES = 200  # on a page
 
 
 def decided_source(
@@ -49,7 +49,7 @@ def decided_source(
     """Return the dashboard's source. `log` returns the latest changes up to a number, the newest first."""
     return DecidedSource(
         lambda: ledger.decisions,
-        lambda: [*map(_summary, log(_SHOWN))],
+        lambda: [*map(_summary, log(_MOST_CHANGES))],
         estimate_of=estimates.get,
         why_of=changes.known,
         news=lambda: estimates.reported,
@@ -94,13 +94,13 @@ class Dashboard:
         listener: socket.socket,
         source: DecidedSource,
         history: History,
-        supposing: WhatIfTrials,
+        trials: WhatIfTrials,
     ) -> None:
         self._listener = listener
         self._secure = bool(configuration.dashboard_tls_folder)
         self._identity = Identity("dashboard")
         self._files = CertificateFiles(
-            Path(configuration.dashboard_tls_folder), self._identity.use, whose="dashboard"
+            Path(configuration.dashboard_tls_folder), self._identity.use, purpose="dashboard"
         )
         access = TokenLogin(AccessApi(connection), connection.endpoint)
         self._open = OpenPages(source)
@@ -109,9 +109,9 @@ class Dashboard:
             access.identify,
             access.login,
             history,
-            supposing=supposing,
+            trials=trials,
             open_pages=self._open,
-            named=ClusterName(configuration.cluster_name),
+            cluster=ClusterName(configuration.cluster_name),
             kinds=with_further(configuration.job_kinds),
         )
         limit_costs(self._app)

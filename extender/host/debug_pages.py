@@ -48,7 +48,7 @@ class Views(NamedTuple):
     quota_queues: QuotaQueuesController
     decided: DecidedSource
     past: History
-    supposing: WhatIfTrials
+    trials: WhatIfTrials
 
     def table(self) -> dict[str, View]:
         return {
@@ -79,24 +79,24 @@ class Views(NamedTuple):
         ]
 
     def local_queues(self) -> list[dict[str, Any]]:
-        queues, found = self.ledger.queues, []
+        queues, rows = self.ledger.queues, []
         for key in sorted(queues.local_queue_keys()):
             record, report = queues.local_queue(key), local_queue_report(self.ledger, key)
             if record is not None and report is not None:
-                shown = {**msgspec.to_builtins(report), "activity": report.activity._asdict()}
-                found.append({"localQueue": key, "queue": record.queue, **shown})
-        return found
+                fields = {**msgspec.to_builtins(report), "activity": report.activity._asdict()}
+                rows.append({"localQueue": key, "queue": record.queue, **fields})
+        return rows
 
     def topologies(self) -> list[dict[str, Any]]:
-        seen = self.decided.overview()
+        overview = self.decided.overview()
         return [
-            {"levels": levels, "domains": msgspec.to_builtins(domain_summaries(levels, seen.nodes))}
-            for levels in seen.topologies
+            {"levels": levels, "domains": msgspec.to_builtins(domain_summaries(levels, overview.nodes))}
+            for levels in overview.topologies
         ]
 
     def flavors(self) -> dict[str, list[dict[str, Any]]]:
         records = sorted(self.ledger.queues.tree().queues.items())
-        return {name: [_flavor(it) for it in record.flavors] for name, record in records if record.flavors}
+        return {name: [*map(_flavor, record.flavors)] for name, record in records if record.flavors}
 
     def podgroups(self) -> list[dict[str, Any]]:
         decisions = self.ledger.decisions.groups
@@ -156,19 +156,19 @@ class Views(NamedTuple):
         """
         if terms:
             try:
-                supposed = self.supposing.of(namespace, name, terms)
+                what_if = self.trials.of(namespace, name, terms)
             except BadTerm as fault:
                 raise BadRequest(f"what-if: {fault}") from fault
-            return supposed and supposed.found
+            return what_if and what_if.found
         key = GroupKey(f"{namespace}/{name}")
-        why = explain_group(self.ledger.decisions, key)
-        return why and replace(why, estimate=self.estimates.get(key))
+        explanation = explain_group(self.ledger.decisions, key)
+        return explanation and replace(explanation, estimate=self.estimates.get(key))
 
     def dump(self) -> bytes:
         """Return a dump.
 
         Raises:
-            ServiceUnavailable: Another one is made: each takes much time and memory.
+            ServiceUnavailable: Another dump is being made: each takes much time and memory.
         """
         if not _ONE_DUMP.acquire(blocking=False):
             raise ServiceUnavailable("Another dump is being made; try again")
@@ -243,7 +243,7 @@ class Views(NamedTuple):
 
         Raises:
             BadRequest: The period is invalid.
-            ServiceUnavailable: Another one is made.
+            ServiceUnavailable: Another report is being made.
         """
         try:
             period = Period.parse(by, since, until, time.time())
@@ -269,12 +269,12 @@ class Views(NamedTuple):
         }
 
     def bad_objects(self) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
-        for reflector in self.feed.reflectors:  # two groups may have kinds of one name
-            known = found.setdefault(reflector.resource.plural, {})
-            for key, why in reflector.inventory.bad.copy().items():
-                known["/".join(filter(None, key))] = why
-        return found
+        by_plural: dict[str, dict[str, str]] = {}
+        for reflector in self.feed.reflectors:  # kinds of two API groups may have the same name
+            faults = by_plural.setdefault(reflector.resource.plural, {})
+            for key, fault in reflector.inventory.bad.copy().items():
+                faults["/".join(filter(None, key))] = fault
+        return by_plural
 
 
 def _decision_fields(decisions: Any, key: GroupKey) -> dict[str, Any]:
@@ -283,9 +283,9 @@ def _decision_fields(decisions: Any, key: GroupKey) -> dict[str, Any]:
 
 
 def _decision(decision: GroupDecision) -> dict[str, Any]:
-    """Return a decision without empty fields, and without times of a clock that only this process reads."""
-    decided: dict[str, Any] = msgspec.to_builtins(decision)
-    return {name: value for name, value in decided.items() if name not in ("key", "retry_at") and value}
+    """Return a decision without empty fields, and without times of this process's monotonic clock."""
+    fields: dict[str, Any] = msgspec.to_builtins(decision)
+    return {name: value for name, value in fields.items() if name not in ("key", "retry_at") and value}
 
 
 def _flavor(flavor: Flavor) -> dict[str, Any]:

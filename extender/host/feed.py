@@ -37,9 +37,9 @@ from extender.volcano.pods import JOB_NAME
 log = logger(__name__)
 
 _AGAIN = 30.0  # seconds between two checks for missing kinds
-_START_PATIENCE = 10.0  # seconds for which the start waits for the watches of served kinds
-_PATIENCE = 0.02  # seconds between two checks whether pods can be read
-_FAREWELL = 1.0  # seconds for all watches together to end
+_START_TIMEOUT = 10.0  # seconds for which the start waits for the watches of served kinds
+_CHECK_PERIOD = 0.02  # seconds between two checks whether pods can be read
+_STOP_TIMEOUT = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
 _REFUSED = 60.0  # seconds without accepted credentials; open watches last up to ten minutes
 
@@ -56,17 +56,13 @@ class OptionalWatches:
     If a kind has several watches, the first that may be started is enough.
     """
 
-    def __init__(
-        self,
-        cluster: ApiClient,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, cluster: ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
         self._verbs: dict[Reflector[Any], str] = {}
         self.missing: list[Reflector[Any]] = []  # watches of kinds that the cluster lacks
         self._clock = clock
         self._poller = Poller("optional-watches", _AGAIN, self._poll)
-        self._looked = False
+        self._has_polled = False
         self._waits_until = 0.0  # monotonic, in seconds
         self.started: list[Reflector[Any]] = []
 
@@ -83,11 +79,11 @@ class OptionalWatches:
         return self._verbs[watch]
 
     def start(self) -> None:
-        self._waits_until = self._clock() + _START_PATIENCE
+        self._waits_until = self._clock() + _START_TIMEOUT
         if self.missing:
             self._poller.start()
         else:
-            self._looked = True
+            self._has_polled = True
 
     def halt(self) -> None:
         self._poller.stop()
@@ -95,15 +91,15 @@ class OptionalWatches:
     @property
     def has_settled(self) -> bool:
         """Return whether all served kinds have been read, or the wait for them is over."""
-        read = self._looked and all(reflector.synced for reflector in self.started)
-        return read or self._clock() >= self._waits_until
+        all_read = self._has_polled and all(reflector.synced for reflector in self.started)
+        return all_read or self._clock() >= self._waits_until
 
     def start_served(self) -> None:
         """Start the watches of kinds that are served now."""
         for reflector in list(self.missing):
             resource, verb = reflector.resource, self._verbs[reflector]
             is_read = any(running.resource == resource for running in self.started)
-            if is_read and verb != "patch":  # a watch with more rights reads the kind already
+            if is_read and verb != "patch":  # another watch already reads the kind
                 self.missing.remove(reflector)
                 continue
             try:
@@ -117,10 +113,10 @@ class OptionalWatches:
                 self.missing.remove(reflector)
                 self.started.append(reflector)
                 reflector.start()
-        self._looked = True
+        self._has_polled = True
 
     def _poll(self) -> None:
-        first = not self._looked
+        first = not self._has_polled
         self.start_served()
         if not self.missing:
             self._poller.stop()
@@ -176,7 +172,7 @@ class Feed:
         auto_groups: bool,
         quota_sources: Collection[str],
     ) -> None:
-        add, mine = self._optional, "=".join(MANAGED_BY)
+        add, by_muster = self._optional, "=".join(MANAGED_BY)
         add(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues)
         add(resources.RESOURCE_FLAVORS, queues.ResourceFlavor, sinks.flavors)
         add(resources.DEVICE_CLASSES, devices.DeviceClass, sinks.device_classes)
@@ -197,7 +193,7 @@ class Feed:
             cluster.ProvisioningRequest,
             controllers.provisioning_requests,
             "watch",
-            label_selector=mine,
+            label_selector=by_muster,
         )
         quotas = {
             name: add(resource, type_, controllers.quotas.sinks[name], "watch")
@@ -221,10 +217,7 @@ class Feed:
         job_kinds: Sequence[WorkloadRow],
         controller_kinds: Sequence[WorkloadRow],
     ) -> None:
-        """Watch jobs: kinds that may be changed before those that are only read.
-
-        One watch of a kind is enough.
-        """
+        """Watch jobs. Kinds that Muster may change come first: a watched kind needs no second watch."""
         by_kind: dict[str, list[Reflector[Any]]] = defaultdict(list)
         for kind in runtime_kinds(job_kinds):
             self._optional(resource_of(kind), JobRuntime, sinks.runtimes(kind.kind), "watch")
@@ -236,7 +229,7 @@ class Feed:
             by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, verb))
         ledger.intake.expect_controllers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
 
-    def _watch_volcano_jobs(self, run: VolcanoJobControllers, sinks: Sinks) -> None:
+    def _watch_volcano_jobs(self, controllers: VolcanoJobControllers, sinks: Sinks) -> None:
         """Watch Volcano Jobs with a separate watch if Muster does not manage them.
 
         The ledger gets them first.
@@ -244,31 +237,32 @@ class Feed:
         jobs = [each for each in self.optional.missing if each.resource == resources.VOLCANO_JOBS]
         if not any(self.optional.verb_of(each) == "patch" for each in jobs):
             jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
-        cron_jobs = sinks.author_sink("CronJob", run.cron_jobs)
-        pods = self._optional(resources.PODS, AnyJob, run.jobs.copies, "create", label_selector=JOB_NAME)
+        cron_jobs = sinks.author_sink("CronJob", controllers.cron_jobs)
+        copies = controllers.jobs.copies
+        pods = self._optional(resources.PODS, AnyJob, copies, "create", label_selector=JOB_NAME)
         self._optional(resources.VOLCANO_CRON_JOBS, volcano.CronJob, cron_jobs, "watch")
-        run.are_read = lambda: pods.synced and any(each.synced for each in jobs)
-        run.read_fault = lambda: next((each.fault for each in (pods, *jobs) if each.fault), "")
+        controllers.are_read = lambda: pods.synced and any(watch.synced for watch in jobs)
+        controllers.read_fault = lambda: next((watch.fault for watch in (pods, *jobs) if watch.fault), "")
 
     def _watch_ancestors(self, ledger: Ledger, sinks: Sinks) -> None:
-        """Watch the kinds that no other watch reads: the others record authors, too.
+        """Watch the owners of pods, for their authors, unless another watch of the kind records authors.
 
-        A watch that depends on a right may not start.
+        A watch that depends on a right may not start, so it does not count.
         """
-        always = {each.resource for each in self.optional.missing if not self.optional.verb_of(each)}
+        always = {watch.resource for watch in self.optional.missing if not self.optional.verb_of(watch)}
         kinds = owner_kinds()
         for resource, kind in kinds.items():
             if resource not in always:
                 self._optional(resource, AnyObject, sinks.author_sink(kind))
         watches = defaultdict[str, list[Reflector[Any]]](list)
-        for each in self.optional.missing:
-            watches[f"{each.resource.version}/{kinds.get(each.resource)}"].append(each)
-        ledger.intake.expect_ancestors(lambda kind: any(each.synced for each in watches.get(kind, ())))
+        for watch in self.optional.missing:
+            watches[f"{watch.resource.version}/{kinds.get(watch.resource)}"].append(watch)
+        ledger.intake.expect_ancestors(lambda kind: any(watch.synced for watch in watches.get(kind, ())))
 
     def _optional(
-        self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **more: Any
+        self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **options: Any
     ) -> Reflector[Any]:
-        reflector = Reflector[Any](self._connection, resource, type_, sink, removable=True, **more)
+        reflector = Reflector[Any](self._connection, resource, type_, sink, removable=True, **options)
         self.optional.add(reflector, verb)
         return reflector
 
@@ -298,17 +292,17 @@ class Feed:
     def _wait_for(self, are_read: Callable[[], bool]) -> bool:
         """Wait until watches have read their objects; return False when stopping."""
         while not are_read():
-            if self._stopping.wait(_PATIENCE):
+            if self._stopping.wait(_CHECK_PERIOD):
                 return False
         return True
 
     def stop(self) -> None:
-        """Stop all watches at once: without an API server, each takes its full patience."""
+        """Stop all watches at the same time: without an API server, each takes its whole timeout."""
         self._stopping.set()
         self.optional.halt()
         for reflector in self.reflectors:
             reflector.halt()
-        deadline = time.monotonic() + _FAREWELL
+        deadline = time.monotonic() + _STOP_TIMEOUT
         for reflector in self.reflectors:
             reflector.stop(max(0.0, deadline - time.monotonic()))
 

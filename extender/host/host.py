@@ -28,7 +28,7 @@ from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from extender.host.certificate_files import MutualTls
-from extender.host.controllers import PATIENT_WRITERS, VOLCANO_WRITERS, Controllers
+from extender.host.controllers import STATUS_WRITERS, VOLCANO_WRITERS, Controllers
 from extender.host.dashboard import Dashboard, decided_source, what_if_source
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
@@ -65,7 +65,7 @@ def serve(configuration: Configuration, ports: Ports) -> None:
     set_up(configuration.log_format, configuration.log_level)
     collect_less_often()
     share_heaps()
-    connections = configuration.binders + configuration.writers + PATIENT_WRITERS + VOLCANO_WRITERS + _READERS
+    connections = configuration.binders + configuration.writers + STATUS_WRITERS + VOLCANO_WRITERS + _READERS
     kubeconfig, context = configuration.kubeconfig or None, configuration.context or None
     try:
         connection = Connection.load(kubeconfig, context, connections)
@@ -115,9 +115,9 @@ class Host:
             Path(configuration.history) if configuration.history else None,
             configuration.history_retention,
         )
-        followers = (self._barrier.on_decisions, self._unconfirmed.read_due)
+        first = (self._barrier.on_decisions, self._unconfirmed.read_due)
         last = (self._gauges.on_decisions, self._history.on_decisions)
-        listeners = (*followers, *self._controllers.listeners, *last)
+        listeners = (*first, *self._controllers.listeners, *last)
         ready = long_lived(self._feed.synced)
         self._cycle = DecisionLoop(self.ledger, listeners, ready, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
@@ -130,23 +130,19 @@ class Host:
             self._controllers.start_changes,
             self._leadership.leads,
         )
-        self._supposing = what_if_source(self.ledger)
+        self._trials = what_if_source(self.ledger)
         self._dashboard: Dashboard | None = None
         if ports.dashboard is not None:
             self._dashboard = Dashboard(
-                configuration,
-                connection,
-                ports.dashboard,
-                self._decided,
-                self._history.report,
-                self._supposing,
+                configuration, connection, ports.dashboard, self._decided, self._history.report, self._trials
             )
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":
             from extender.host import webhooks
 
-            synced, runs = self._feed.synced, self._controllers.runs_volcano_jobs
-            self._webhooks = webhooks.Webhooks(configuration, connection, self.ledger, synced, runs)
+            self._webhooks = webhooks.Webhooks(
+                configuration, connection, self.ledger, self._feed.synced, self._controllers.runs_volcano_jobs
+            )
         prepare_structs()  # all modules with structs are loaded, and no thread runs yet
 
     def _new_ledger(self, job_kinds: Kinds) -> Ledger:
@@ -228,10 +224,10 @@ class Host:
         live: dict[str, Check] = {
             "ping": lambda: None,
             "verbs": self.pulse.fault,
-            "deciding": self._is_deciding,
+            "deciding": self._stuck_cycle,
             "reading": self._feed.stuck_watch,
         }
-        notes: dict[str, ReadyLine] = {
+        reports: dict[str, ReadyLine] = {
             "leadership": lambda: self._leadership.status().text(),
             "volcano": self._controllers.volcano.text,
             "volcano-jobs": self._controllers.volcano_jobs_text,
@@ -248,7 +244,7 @@ class Host:
             quota_queues=self._controllers.quota_queues,
             decided=self._decided,
             past=self._history,
-            supposing=self._supposing,
+            trials=self._trials,
         )
         table: dict[str, View] = {**debug.table(), "leadership": self._show_leadership}
         if self._webhooks and self._ports.webhooks:
@@ -257,11 +253,11 @@ class Host:
         if self._view:
             self._view.start(self.ledger.shown)
             live["view-serving"] = self._view.fault
-            notes["view"], table["view"] = self._view.ready_line, self._view.debug_state
+            reports["view"], table["view"] = self._view.ready_line, self._view.debug_state
         if self._dashboard:
             self._dashboard.start()
-            notes["dashboard"] = self._dashboard.ready_line
-        SideServer("health", self._ports.health, HealthApp(live, ready, reports=notes))
+            reports["dashboard"] = self._dashboard.ready_line
+        SideServer("health", self._ports.health, HealthApp(live, ready, reports=reports))
         SideServer("debug", self._ports.debug, pages(create_debug_app(table)))
 
     def _log_start(self) -> None:
@@ -297,6 +293,7 @@ class Host:
         status = msgspec.to_builtins(self._leadership.status())
         return {**status, "volcano": self._controllers.volcano.text()}
 
-    def _is_deciding(self) -> str | None:
-        silent = time.monotonic() - self._cycle.last_run
-        return f"no cycle for {silent:.0f} s" if silent > _STUCK else None
+    def _stuck_cycle(self) -> str | None:
+        """Return the fault of the scheduling cycle for /livez."""
+        seconds = time.monotonic() - self._cycle.last_run
+        return f"no cycle for {seconds:.0f} s" if seconds > _STUCK else None

@@ -47,7 +47,7 @@ def write_kubeconfig(folder: str, address: Address) -> str:
         "current-context": "view",
     }
     new = path.with_name(f".{path.name}.new")
-    try:  # readers of the file see the old text or the new one
+    try:  # readers of the file see the whole old text or the whole new one
         new.unlink(missing_ok=True)
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -68,10 +68,10 @@ def _existing_secret(path: Path) -> str | None:
         if state.st_uid != os.geteuid() or state.st_mode & 0o077:
             return None
         server = json.loads(path.read_bytes())["clusters"][0]["cluster"]["server"]
-        found = _SECRET.fullmatch(server.removeprefix(_SERVER))
+        secret = _SECRET.fullmatch(server.removeprefix(_SERVER))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    return found[0] if found else None
+    return secret[0] if secret else None
 
 
 class SchedulerProxy:
@@ -86,12 +86,12 @@ class SchedulerProxy:
         self._pods: PodRequests | None = None
         self._shown: ShownPods | None = None
 
-    def start(self, shown: ShownPods) -> None:
+    def start(self, shown_pods: ShownPods) -> None:
         def handlers(upstream: Upstream) -> Handlers:
-            self._pods = PodRequests(upstream, shown, self._schedulers)
-            return Handlers(self._pods, StatusPatches(upstream, shown))
+            self._pods = PodRequests(upstream, shown_pods, self._schedulers)
+            return Handlers(self._pods, StatusPatches(upstream, shown_pods))
 
-        self._shown = shown
+        self._shown = shown_pods
         metrics.view_readers.set_function(lambda: len(self._readers()))
         metrics.view_since_event.set_function(
             lambda: max((reader.silent for reader in self._readers()), default=0.0)

@@ -55,12 +55,12 @@ class Sinks:
         self._objects = controllers.objects
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
         self._jobs = controllers.jobs
-        run = controllers.volcano_jobs
+        volcano = controllers.volcano_jobs
         scheduler = controllers.volcano.scheduler
-        self._volcano_programs = (scheduler, run.program) if run else (scheduler,)
-        self._volcano_jobs = (run.jobs, run.cron_jobs) if run else ()
-        commanded = (controllers.bus_commands, run.commands) if run else (controllers.bus_commands,)
-        self.commands = _ToAll[Command](commanded)
+        self._volcano_programs = (scheduler, volcano.program) if volcano else (scheduler,)
+        self._volcano_jobs = (volcano.jobs, volcano.cron_jobs) if volcano else ()
+        bus_commands = controllers.bus_commands
+        self.commands = _ToAll[Command]((bus_commands, volcano.commands) if volcano else (bus_commands,))
         volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
         self.volcano_jobs = self.author_sink(VOLCANO_JOB[1], volcano_jobs)
         self.namespaces = _Callbacks(intake.set_namespace, lambda gone: intake.drop_namespace(gone.name))
@@ -194,12 +194,12 @@ class Sinks:
         return _Callbacks(upsert, remove)
 
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
-        known = self._intake.set_job(kind, job)
+        managed_job = self._intake.set_job(kind, job)
         self._jobs.on_job(kind, job)
         if kind == VOLCANO_JOB:
             self._set_volcano_job(job)
         elif self._auto_podgroups:  # Volcano's pods name their group
-            self._notify(self._intake.set_controller(kind, job, known))
+            self._notify(self._intake.set_controller(kind, job, managed_job))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
         key = podgroup_of(kind, Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid))
@@ -211,10 +211,9 @@ class Sinks:
 
     def _set_volcano_job(self, job: AnyJob) -> None:
         if self._volcano_jobs:
-            whole = as_json(job.metadata, job.spec, job.status)
-            found = msgspec.convert(whole, VolcanoJob)
+            volcano_job = msgspec.convert(as_json(job.metadata, job.spec, job.status), VolcanoJob)
             for controller in self._volcano_jobs:
-                controller.on_job(found)
+                controller.on_job(volcano_job)
 
     def _drop_volcano_job(self, gone: Removed) -> None:
         for controller in self._volcano_jobs:

@@ -54,7 +54,7 @@ class Gauges:
         self._groups: Mapping[GroupKey, GroupDecision] = {}  # groups in the metrics
         self._verdicts: Counter[tuple[str, str]] = Counter()  # number of groups by verdict and reason
         self._next_update = clock()
-        self._expected_since: float | None = None
+        self._expected_since: float | None = None  # since when the scheduler should have called
 
     def on_decisions(self, decisions: Decisions) -> None:
         """Update all metrics, once a second."""
@@ -79,10 +79,10 @@ class Gauges:
 
     def _show_watches(self) -> None:
         """Update the metrics of watches. Several may have one name, such as those of the two kinds Job."""
-        named = defaultdict[str, list[Reflector[Any]]](list)
+        by_name = defaultdict[str, list[Reflector[Any]]](list)
         for reflector in self._feed.reflectors:
-            named[reflector.resource.plural].append(reflector)
-        for name, watches in named.items():
+            by_name[reflector.resource.plural].append(reflector)
+        for name, watches in by_name.items():
             metrics.cache_synced.labels(name).set(all(each.synced for each in watches))
             relists = sum(each.relists for each in watches)
             bad = sum(each.inventory.bad_objects for each in watches)
@@ -95,13 +95,13 @@ class Gauges:
     def _count(self, groups: Mapping[GroupKey, GroupDecision]) -> None:
         """Count the groups whose decision changed since the last call."""
         for key in changed_keys(groups, self._groups):
-            for decision, times in ((self._groups.get(key), -1), (groups.get(key), 1)):
+            for decision, change in ((self._groups.get(key), -1), (groups.get(key), 1)):
                 if decision is not None:
-                    self._verdicts[decision.verdict, decision.reason or ""] += times
+                    self._verdicts[decision.verdict, decision.reason or ""] += change
         self._groups = groups
 
     def _increase(self, kind: str, name: str, count: int) -> int:
-        """Return by how much a count has grown since the last call."""
+        """Return the increase of a count since the last call."""
         increase = count - self._counted[kind, name]
         self._counted[kind, name] = count
         return increase
@@ -123,8 +123,8 @@ class Gauges:
 _THRESHOLDS = (50_000, 20, 20)  # as gc.set_threshold takes them
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h
 _LARGE = 256 * 1024  # bytes
-_MUCH = 8 * 2**20  # bytes
-_EVERY = 10.0  # seconds between two checks: a trim blocks other threads for some milliseconds
+_TRIM_ABOVE = 8 * 2**20  # freed bytes above which the heap is trimmed
+_PERIOD = 10.0  # seconds between two checks: a trim blocks other threads for some milliseconds
 
 
 def collect_less_often() -> None:
@@ -157,7 +157,7 @@ class _Heaps(ctypes.Structure):
 
 class FreedMemory(Poller):
     def __init__(self) -> None:
-        super().__init__("memory", _EVERY, self.trim_heap)
+        super().__init__("memory", _PERIOD, self.trim_heap)
         self._most = 0  # most bytes in use since the last trim
 
     def trim_heap(self) -> None:
@@ -166,6 +166,6 @@ class FreedMemory(Poller):
             library.mallinfo2.restype = _Heaps
             in_use = library.mallinfo2().in_use
             self._most = max(self._most, in_use)
-            if in_use < self._most - _MUCH:
+            if in_use < self._most - _TRIM_ABOVE:
                 library.malloc_trim(0)
                 self._most = in_use

@@ -15,7 +15,7 @@ from extender.kube.connection import Connection
 from extender.kube.writers import Poller
 from extender.web.listen import Identity
 from extender.web.side import Check, WebhookServer
-from extender.webhooks.latest import IN_LANE, Latest, LookUps, Sources, access_reviews
+from extender.webhooks.latest import MOST_WAITING, Latest, LookUps, Sources, access_reviews
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import AdmissionRules
 
@@ -51,11 +51,11 @@ class Webhooks:
                 partial(self._identity.use_for, Path(callers)) if callers else self._identity.use,
                 connection.server_time,
             )
-        lane = BoundedSemaphore(IN_LANE)
+        waiting = BoundedSemaphore(MOST_WAITING)
         sources = Sources(
-            LookUps(api.queue, lane=lane).find,
-            LookUps(api.local_queue, lane=lane).find,
-            LookUps(api.namespace, lane=lane).find,
+            LookUps(api.queue, waiting=waiting).find,
+            LookUps(api.local_queue, waiting=waiting).find,
+            LookUps(api.namespace, waiting=waiting).find,
         )
         latest, depth = partial(Latest, ledger, sources), configuration.max_queue_depth
         may_use = access_reviews(api)

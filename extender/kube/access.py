@@ -28,7 +28,7 @@ from extender.kube.resources import (
     Resource,
 )
 
-_PATIENCE = 5.0  # seconds
+_TIMEOUT = 5.0  # seconds
 
 
 class Right(NamedTuple):
@@ -48,8 +48,8 @@ class Right(NamedTuple):
 
     def __str__(self) -> str:
         resource = "/".join(filter(None, (self.resource, self.subresource)))
-        where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {resource}{' ' + self.name if self.name else ''}{where}"
+        suffix = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {resource}{' ' + self.name if self.name else ''}{suffix}"
 
 
 def right_to(verb: str, resource: Resource, namespace: str = "", name: str = "") -> Right:
@@ -81,34 +81,31 @@ class _SelfReview(Wire, frozen=True):
     status: _SelfIdentified = _SelfIdentified()
 
 
-def access_review(who: Subject, wanted: Mapping[str, str]) -> Json:
-    """Return a SubjectAccessReview. `wanted`: its resourceAttributes."""
+def access_review(user: Subject, attributes: Mapping[str, str]) -> Json:
+    """Return a SubjectAccessReview. `attributes`: its resourceAttributes."""
     spec = {
-        "user": who.user,
-        "uid": who.uid,
-        "groups": who.groups,
-        "extra": dict(who.extra),
-        "resourceAttributes": wanted,
+        "user": user.user,
+        "uid": user.uid,
+        "groups": user.groups,
+        "extra": dict(user.extra),
+        "resourceAttributes": attributes,
     }
     return {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
 
 
 class AccessApi(Requests):
     def owner_of(self, token: str) -> Subject | None:
-        """Return the owner of a bearer token.
-
-        None if it is unknown, or of another audience than the API server.
-        """
+        """Return the owner of a bearer token; None if the token is unknown, or of another audience."""
         review = {"apiVersion": TOKEN_REVIEWS.version, "kind": "TokenReview", "spec": {"token": token}}
-        answer = self._post(TOKEN_REVIEWS.path(), review, _PATIENCE)
-        found = decoded(answer, _TokenReview, "a token review").status
-        return subject(found.user) if found.authenticated and found.user.username else None
+        answer = self._post(TOKEN_REVIEWS.path(), review, _TIMEOUT)
+        status = decoded(answer, _TokenReview, "a token review").status
+        return subject(status.user) if status.authenticated and status.user.username else None
 
-    def grants(self, who: Subject, right: Right) -> bool:
-        return self._allowed(ACCESS_REVIEWS.path(), access_review(who, right.attributes))
+    def grants(self, user: Subject, right: Right) -> bool:
+        return self._allowed(ACCESS_REVIEWS.path(), access_review(user, right.attributes))
 
     def grants_me(self, right: Right) -> bool:
-        """Return whether the credentials of the connection have the right. All users may ask that."""
+        """Return whether the user of the connection has the right. All users may check their own rights."""
         kind = {"apiVersion": SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
         review = {**kind, "spec": {"resourceAttributes": right.attributes}}
         return self._allowed(SELF_ACCESS_REVIEWS.path(), review)
@@ -120,11 +117,11 @@ class AccessApi(Requests):
             NotFound: The API server is older than 1.28.
         """
         review = {"apiVersion": SELF_REVIEWS.version, "kind": "SelfSubjectReview"}
-        answer = self._post(SELF_REVIEWS.path(), review, _PATIENCE)
+        answer = self._post(SELF_REVIEWS.path(), review, _TIMEOUT)
         return decoded(answer, _SelfReview, "a self review").status.user_info.username
 
     def _allowed(self, path: str, review: Json) -> bool:
-        return decoded(self._post(path, review, _PATIENCE), AccessReview, path).status.allowed
+        return decoded(self._post(path, review, _TIMEOUT), AccessReview, path).status.allowed
 
 
 _LABELS = {
@@ -158,9 +155,9 @@ class WebhookConfiguration(Wire, frozen=True):
 class AdmissionApi(Requests):
     def may_use(self, subject: Subject, queue: str, timeout: float = 10) -> bool:
         """Return whether RBAC, or another authorizer of the cluster, grants the verb `use` on a queue."""
-        wanted = {"verb": "use", "group": QUEUES.group, "resource": QUEUES.plural, "name": queue}
+        attributes = {"verb": "use", "group": QUEUES.group, "resource": QUEUES.plural, "name": queue}
         path = ACCESS_REVIEWS.path()
-        answer = self._post(path, access_review(subject, wanted), timeout)
+        answer = self._post(path, access_review(subject, attributes), timeout)
         return decoded(answer, AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:

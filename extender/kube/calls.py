@@ -25,7 +25,7 @@ from extender.telemetry import metrics
 MARKERS_POLICY = "kube-muster-marks"
 USES_POLICY = "kube-muster-uses"
 AUTHORS_POLICIES = ("kube-muster-submitters", "kube-muster-authors")
-_FEW = 25  # objects in one answer: each may have more than a megabyte
+_SMALL_PAGE = 25  # objects in one answer: each may have more than a megabyte
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 _DRY_RUN = {"dryRun": "All"}
 _IN_STATUS = {"Closed": "Closing"}  # Closing until Muster has checked whether groups are left
@@ -37,8 +37,8 @@ class ApiClient(Requests):
     def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
         return self._get(resources.PODS.path(namespace, name), Pod, timeout)
 
-    def whole_pod(self, namespace: str, name: str) -> Json:
-        """Return the pod with all fields, those that Muster does not know included."""
+    def pod_as_json(self, namespace: str, name: str) -> Json:
+        """Return the pod with all fields, also those that Muster does not know."""
         return self._get(resources.PODS.path(namespace, name), Json)
 
     def bind(
@@ -50,7 +50,7 @@ class ApiClient(Requests):
         annotations: Mapping[str, str],
         timeout: float = 10,
     ) -> None:
-        """Bind a pod to a node. `annotations`: those that the pod gets with it.
+        """Bind a pod to a node. `annotations`: written to the pod with the binding.
 
         Raises:
             Conflict: The pod is bound already.
@@ -84,19 +84,20 @@ class ApiClient(Requests):
         grace = self._grace(namespace, name, uid, max_grace) if max_grace is not None else {}
         self._delete(resources.PODS.path(namespace, name), uid, **grace)
 
-    def _grace(self, namespace: str, name: str, uid: str, most: float | None) -> Json:
-        """Return the option that limits the grace period, where the pod asks for more.
+    def _grace(self, namespace: str, name: str, uid: str, max_grace: float | None) -> Json:
+        """Return the option that limits the grace period, if that of the pod is longer.
 
-        The UID is compared here first: the server tries an eviction whose precondition fails twenty
-        times, for ten seconds, before it refuses it.
+        The UID is compared here first: if the precondition of an eviction fails, the server tries it twenty
+        times, for ten seconds, before it refuses the eviction.
         """
-        pod = self.whole_pod(namespace, name)
+        pod = self.pod_as_json(namespace, name)
         meta, spec = pod["metadata"], pod["spec"]
         if meta["uid"] != uid:
             raise Conflict(409, "Conflict", f"{namespace}/{name} is a different pod now")
-        asked = meta.get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 0))
-        # With 0 the API server would not wait for the kubelet.
-        return {"gracePeriodSeconds": max(int(most), 1)} if most is not None and asked > most else {}
+        grace = meta.get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 0))
+        if max_grace is None or grace <= max_grace:
+            return {}
+        return {"gracePeriodSeconds": max(int(max_grace), 1)}  # with 0, the API server skips the kubelet
 
     def set_disrupted(self, namespace: str, name: str, uid: str, condition: Condition) -> None:
         """Set the condition DisruptionTarget of a pod that is being evicted.
@@ -129,8 +130,8 @@ class ApiClient(Requests):
         Raises:
             Conflict: The pod is not in this version any more: it may be bound.
         """
-        forgotten = {"nominatedNodeName": None} if forget_node else {}
-        status = {"conditions": [{"type": POD_SCHEDULED, **condition}], **forgotten}
+        nomination = {"nominatedNodeName": None} if forget_node else {}
+        status = {"conditions": [{"type": POD_SCHEDULED, **condition}], **nomination}
         patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
         self._patch(resources.PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)
 
@@ -139,13 +140,13 @@ class ApiClient(Requests):
         patch = {"metadata": {"uid": uid, "annotations": {NUDGE: token}}}
         self._patch(resources.PODS.path(namespace, name), patch)
 
-    def name_group(self, namespace: str, name: str, uid: str, group: str) -> None:
+    def annotate_with_group(self, namespace: str, name: str, uid: str, group: str) -> None:
         patch = {"metadata": {"uid": uid, "annotations": {GROUP_ANNOTATION: group}}}
         self._patch(resources.PODS.path(namespace, name), patch)
 
     def patch_queue(self, name: str, uid: str, patch: Json) -> None:
         """Merge `patch` into a Queue, except for its status."""
-        self._patch(resources.QUEUES.path(name=name), _guarded(patch, uid))
+        self._patch(resources.QUEUES.path(name=name), _with_uid(patch, uid))
 
     def patch_queue_status(self, name: str, patch: Json) -> None:
         """Merge `patch` ({"status": …}) through a Queue's status subresource."""
@@ -176,8 +177,8 @@ class ApiClient(Requests):
         """
         if not self.keeps_queue_state(name, uid, state):
             self.set_queue_status_state(name, uid, _IN_STATUS.get(state, state))
-        recorded = {"annotations": {LAST_COMMAND: command}}
-        self.patch_queue(name, uid, {"metadata": recorded, "spec": {"state": state}})
+        meta = {"annotations": {LAST_COMMAND: command}}
+        self.patch_queue(name, uid, {"metadata": meta, "spec": {"state": state}})
 
     def keeps_queue_state(self, name: str, uid: str, state: str) -> bool:
         """Return whether the CRD keeps spec.state. Volcano's own CRD does not have the field."""
@@ -202,8 +203,8 @@ class ApiClient(Requests):
         return self._get(resources.QUEUES.path(name=name), Queue).metadata.uid
 
     def queue_uids(self) -> set[str]:
-        found = self._get(resources.QUEUES.path(), Page[Identified], 30).items or ()
-        return {queue.metadata.uid for queue in found}
+        queues = self._get(resources.QUEUES.path(), Page[Identified], 30).items or ()
+        return {queue.metadata.uid for queue in queues}
 
     def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
         return self._get(resources.LEASES.path(namespace, name), Lease, timeout)
@@ -215,19 +216,20 @@ class ApiClient(Requests):
         together with it.
         """
         try:
-            rules, bound = (
+            policy_spec, binding_spec = (
                 self._get(kind.path(name=policy), Json, timeout).get("spec") or {}
                 for kind in (resources.VALIDATING_POLICIES, resources.VALIDATING_BINDINGS)
             )
         except (NotFound, Forbidden):
             return False
-        denies = "Deny" in bound.get("validationActions", ())
-        refuses = denies and rules.get("failurePolicy", "Fail") == "Fail"
-        return refuses and bound.get("policyName") == policy and "matchResources" not in bound
+        denies = "Deny" in binding_spec.get("validationActions", ())
+        fails_closed = policy_spec.get("failurePolicy", "Fail") == "Fail"
+        is_bound = binding_spec.get("policyName") == policy and "matchResources" not in binding_spec
+        return denies and fails_closed and is_bound
 
     def patch_group(self, namespace: str, name: str, uid: str, patch: Json) -> PodGroup:
         """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource."""
-        answer = self._patch(resources.POD_GROUPS.path(namespace, name), _guarded(patch, uid))
+        answer = self._patch(resources.POD_GROUPS.path(namespace, name), _with_uid(patch, uid))
         return decoded(answer, PodGroup, name)
 
     def create_group(self, namespace: str, group: Json) -> None:
@@ -261,7 +263,7 @@ class ApiClient(Requests):
             served = self._get(resource.root, Json, timeout).get("resources") or ()
         except NotFound:
             return False
-        return resource.plural in {found["name"] for found in served}
+        return resource.plural in {each["name"] for each in served}
 
     def create_event(self, event: Json) -> None:
         """Create an Event.
@@ -271,19 +273,19 @@ class ApiClient(Requests):
         """
         self._post(resources.EVENTS.path(event["metadata"]["namespace"]), event)
 
-    def warnings(self, namespace: str, fields: str, most: int = 200) -> list[Event]:
-        """Return about `most` Events of type Warning that match these field selectors.
+    def warnings(self, namespace: str, fields: str, maximum: int = 200) -> list[Event]:
+        """Return about `maximum` Events of type Warning that match these field selectors.
 
-        A few come at a time: tenants write them, too, each as large as the API server accepts.
+        They are read in small pages: tenants may write Events as large as the API server accepts.
         """
-        found, query = list[Event](), {"fieldSelector": f"type=Warning,{fields}", "limit": str(_FEW)}
-        while len(found) < most:
+        events, query = list[Event](), {"fieldSelector": f"type=Warning,{fields}", "limit": str(_SMALL_PAGE)}
+        while len(events) < maximum:
             page = self._get(resources.EVENTS.path(namespace), Page[Event], query=query)
-            found += page.items or ()
+            events += page.items or ()
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
-        return found
+        return events
 
     def patch_event(self, namespace: str, name: str, patch: Json) -> None:
         """Patch an Event.
@@ -309,19 +311,19 @@ class ApiClient(Requests):
         self._delete(resources.PROVISIONING_REQUESTS.path(namespace, name), uid)
 
     def create_owned(self, kind: Resource, namespace: str, obj: Json, owner: str) -> Json:
-        """Return the object: created, or the one of this name that this owner (a UID) has already.
+        """Create an object of an owner (a UID) and return it, or the owner's existing object of this name.
 
         Raises:
-            Conflict: Another owner has it.
+            Conflict: The object of this name has another owner.
         """
         try:
             return decoded(self._post(kind.path(namespace), obj), Json, kind.plural)
         except Conflict:
-            found = self._get(kind.path(namespace, obj["metadata"]["name"]), Json)
-            owners = found["metadata"].get("ownerReferences") or ()
+            existing = self._get(kind.path(namespace, obj["metadata"]["name"]), Json)
+            owners = existing["metadata"].get("ownerReferences") or ()
             if all(reference["uid"] != owner for reference in owners):
                 raise
-            return found
+            return existing
 
     def job(self, kind: Resource, namespace: str, name: str) -> Json:
         """Return a job of any kind, with all fields."""
@@ -372,8 +374,8 @@ class ApiClient(Requests):
         Raises:
             NotFound: The claim does not exist.
         """
-        found = self._get(resources.VOLUME_CLAIMS.path(namespace, name), Json)
-        return {reference["uid"] for reference in found["metadata"].get("ownerReferences") or ()}
+        claim = self._get(resources.VOLUME_CLAIMS.path(namespace, name), Json)
+        return {reference["uid"] for reference in claim["metadata"].get("ownerReferences") or ()}
 
     def create_command(self, namespace: str, command: Json) -> None:
         self._post(resources.COMMANDS.path(namespace), command)
@@ -382,6 +384,6 @@ class ApiClient(Requests):
         self._delete(resources.COMMANDS.path(namespace, name), uid)
 
 
-def _guarded(patch: Json, uid: str) -> Json:
+def _with_uid(patch: Json, uid: str) -> Json:
     """Return a patch that is valid only for the object with this UID."""
     return {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}

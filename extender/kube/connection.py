@@ -22,7 +22,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from extender import __version__
-from extender.kube.endpoint import ApiEndpoint, find
+from extender.kube.endpoint import ApiEndpoint, find_endpoint
 from extender.kube.errors import Ambiguous, Refused, ServerFault, Unreachable, refused
 
 _DIAL_TIMEOUT = 5.0
@@ -59,23 +59,23 @@ class HttpWire:
         self._sock.sendall(request)
 
     def is_idle(self) -> bool:
-        """Return whether no byte can be read, which between requests means that the connection is alive."""
+        """Return whether no byte can be read: between requests, the connection is then alive."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return self._at == len(self._received) and not poll.poll(0)
 
     def read_until(self, end: bytes) -> bytes:
         """Return the bytes before `end`, and read `end`, too."""
-        while (found := self._received.find(end, self._at)) < 0:
+        while (position := self._received.find(end, self._at)) < 0:
             if len(self._received) - self._at > _LONGEST_HEAD:
                 raise NotHttp("a head that does not end")
             self._received, self._at = self._received[self._at :] + self._receive(), 0
-        begun, self._at = self._at, found + len(end)
-        return self._received[begun:found]
+        start, self._at = self._at, position + len(end)
+        return self._received[start:position]
 
     def read_exactly(self, length: int) -> bytes:
-        begun, self._at = self._at, min(self._at + length, len(self._received))
-        pieces = [self._received[begun : self._at]]
+        start, self._at = self._at, min(self._at + length, len(self._received))
+        pieces = [self._received[start : self._at]]
         missing = length - len(pieces[0])
         while missing:
             self._received = self._receive()
@@ -96,7 +96,7 @@ class HttpWire:
         raise NotHttp("the connection was cut")
 
     def abort(self) -> None:
-        """End the connection while another thread reads, which still closes it: its read returns at once."""
+        """End the connection while another thread reads from it. The read returns; that thread closes it."""
         with suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
@@ -141,7 +141,7 @@ class Connection:
         Raises:
             NoConfiguration: No cluster is named, or its description is invalid.
         """
-        return cls(find(kubeconfig, context), pool)
+        return cls(find_endpoint(kubeconfig, context), pool)
 
     def request(
         self,
@@ -165,16 +165,16 @@ class Connection:
 
     def write_fault(self) -> str | None:
         """Return why no write has been stored for a while, for /readyz; None without recent failures."""
-        found, now = self._unstored, self._clock()
-        if found is None or now - found.last > _RECENT or now - found.first < _UNSTORED:
+        failures, now = self._unstored, self._clock()
+        if failures is None or now - failures.last > _RECENT or now - failures.first < _UNSTORED:
             return None
-        return f"the API server has stored nothing for {now - found.first:.0f} s: {found.fault}"
+        return f"the API server has stored nothing for {now - failures.first:.0f} s: {failures.fault}"
 
     def _record_write(self, path: str, fault: Refused | None) -> None:
-        """Record the outcome of a write, as far as it says something about the storage.
+        """Record whether the API server stored a write.
 
         Reviews are not stored, and Events often elsewhere. The failure of a webhook, which may be
-        Muster's own, says nothing of the storage.
+        Muster's own, is no failure of the storage.
         """
         if path.startswith(_REVIEWS) or path.endswith("/events") or "/events/" in path:
             return
@@ -194,9 +194,10 @@ class Connection:
         """Return a connection to the pool: it is ready for another request."""
         wire.idle_since = self._clock()
         with self._lock:
-            if keep := not self._closed and len(self._idle) < self._pool:
+            is_pooled = not self._closed and len(self._idle) < self._pool
+            if is_pooled:
                 self._idle.append(wire)
-        if not keep:
+        if not is_pooled:
             wire.close()
 
     def _drop_idle(self) -> None:
@@ -238,9 +239,9 @@ class Connection:
         raise refusal
 
     def _exchange(self, head: list[str], authorization: str, body: bytes | None, timeout: float) -> "Stream":
-        """Return the answer to a request with these headers, of any status."""
-        shown = [f"Authorization: {authorization}"] if authorization else []
-        request = "\r\n".join([*head, *shown, "\r\n"]).encode("latin-1") + (body or b"")
+        """Send a request with these headers; return its answer, whatever the status."""
+        credentials = [f"Authorization: {authorization}"] if authorization else []
+        request = "\r\n".join([*head, *credentials, "\r\n"]).encode("latin-1") + (body or b"")
         wire = self._reuse()
         try:
             wire = wire or HttpWire(self.endpoint.dial(min(timeout, _DIAL_TIMEOUT)))
@@ -256,7 +257,7 @@ class Connection:
             raise Ambiguous(_text(fault)) from fault
 
     def _reuse(self) -> HttpWire | None:
-        """Return the connection used last, so that unneeded ones stay idle and expire."""
+        """Return the idle connection that was used last, so that unneeded ones expire; None without one."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -280,8 +281,8 @@ class Stream:
         if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
             raise NotHttp("the answer is not HTTP/1.1")
         self.status = int(rest[:3])
-        parted = (line.partition(":") for line in lines)
-        self.headers = {name.lower(): value.strip() for name, _, value in parted}
+        fields = (line.partition(":") for line in lines)
+        self.headers = {name.lower(): value.strip() for name, _, value in fields}
         self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
         self._framed = self._chunked or "content-length" in self.headers
 
@@ -300,10 +301,10 @@ class Stream:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the lines of the body, each as soon as it is complete."""
-        begun = b""
+        rest = b""
         for piece in self.pieces():
-            *whole, begun = (begun + piece).split(b"\n")
-            yield from whole
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
 
     def read(self) -> bytes:
         return b"".join(self.pieces())

@@ -108,8 +108,8 @@ FIRST_PAGE = 50  # objects
 _LARGEST_PAGE, _PAGE_SIZE = 500, 16 * 2**20  # objects and bytes
 
 
-def next_page(objects: int, size: int) -> int:
-    """Return how many objects to ask for next, by the joint `size` of these in bytes.
+def next_page_size(objects: int, size: int) -> int:
+    """Return the number of objects for the next page, from those of the last page and their size in bytes.
 
     A tenant may write thousands of objects of more than a megabyte each.
     """
@@ -122,10 +122,10 @@ class Encoding(Protocol[T_co]):
     accept: str  # value of the Accept header
 
     def page(self, body: bytes) -> tuple[ListMeta, Sequence[T_co | Bad]]:
-        """Return the metadata of a list, and its objects. Raises Ambiguous if it is none."""
+        """Return the metadata of a list, and its objects. Raises Ambiguous if the body is no list."""
 
     def events(self, stream: Stream) -> Iterator[WatchEvent]:
-        """Yield the events of a watch. Raises Ambiguous if they are none."""
+        """Yield the events of a watch. Raises Ambiguous if the stream has something else."""
 
     def object(self, raw: msgspec.Raw) -> T_co | Bad:
         """Return the object of an event; Bad if it cannot be read."""
@@ -143,7 +143,7 @@ def decoded_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.R
 
 
 def is_cut(raw: msgspec.Raw) -> bool:
-    """Return whether a value lacks what was nested too deeply."""
+    """Return whether `decoded_in_part` has removed parts of a value that were nested too deeply."""
     return _CUT in bytes(raw)
 
 
@@ -210,11 +210,11 @@ def event(line: bytes) -> WatchEvent:
 
 def identity(raw: msgspec.Raw) -> ObjectIdentity:
     try:
-        return decoded_in_part(_BARE, raw).metadata
+        return decoded_in_part(_IDENTIFIED, raw).metadata
     except UNREADABLE as fault:
         raise Ambiguous(f"not an object: {fault}") from fault
 
 
 _EVENT = msgspec.json.Decoder(WatchEvent)
-_BARE = msgspec.json.Decoder(Identified)
+_IDENTIFIED = msgspec.json.Decoder(Identified)
 _RAW_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])

@@ -29,7 +29,7 @@ _REFRESH = 1.0  # seconds between two checks of the files, and between two loads
 _AFTER_FAULT = 10.0  # seconds
 _LONGEST = 300  # characters of a refusal
 _NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_OF_THE_SERVER = ("host", "ssl_ca_cert", "ca_cert_data", "verify_ssl", "tls_server_name", "proxy", "no_proxy")
+_SERVER_FIELDS = ("host", "ssl_ca_cert", "ca_cert_data", "verify_ssl", "tls_server_name", "proxy", "no_proxy")
 _DEAD = 45  # seconds after which a silent peer is given up, as Go's pings of HTTP/2 do
 _KEEPALIVE = {
     "TCP_KEEPIDLE": 30,
@@ -68,8 +68,8 @@ def find_proxy(configuration: Any) -> HttpProxy | None:
     except ValueError as fault:
         raise NoConfiguration(f"{_PROXY}: {fault}") from fault
     if url.scheme != "http" or not url.hostname:
-        shown = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
-        raise NoConfiguration(f"{_PROXY}: {shown!r} is not supported, only http://HOST:PORT is")
+        without_credentials = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+        raise NoConfiguration(f"{_PROXY}: {without_credentials!r} is not supported, only http://HOST:PORT is")
     headers = {}
     if url.username is not None:
         credentials = f"{unquote(url.username)}:{unquote(url.password or '')}"
@@ -92,7 +92,7 @@ class ApiEndpoint:
             NoConfiguration: The proxy is of an unknown kind, or `load` raises it.
         """
         self._load, self._files = load, tuple(files)
-        self._stamps = _stamped(self._files)
+        self._stamps = _stamps_of(self._files)
         self._tls: tuple[Any, list[_Stamp], ssl.SSLContext] | None = None  # the TLS context and its inputs
         self._configuration = configuration = load()
         url = urlsplit(configuration.host)
@@ -112,12 +112,12 @@ class ApiEndpoint:
         """Return the same API server for the owner of this token, without any other credentials."""
         from kubernetes.client import Configuration
 
-        ours = self._configuration
+        original = self._configuration
 
         def load() -> Configuration:
             configuration = Configuration()
-            for setting in _OF_THE_SERVER:
-                setattr(configuration, setting, getattr(ours, setting))
+            for setting in _SERVER_FIELDS:
+                setattr(configuration, setting, getattr(original, setting))
             configuration.api_key = {"BearerToken": f"Bearer {token}"}
             return configuration
 
@@ -136,7 +136,7 @@ class ApiEndpoint:
     def renew(self, refused: str) -> bool:
         """Read all credentials again after the server refused this header, or the certificate.
 
-        Return whether the header is another one now. It may wait for a program that returns them.
+        Return whether the header has changed. It may wait for a program that returns credentials.
         """
         with self._refreshing:
             now = time.monotonic()
@@ -151,7 +151,7 @@ class ApiEndpoint:
 
     @property
     def refused_for(self) -> float:
-        """Return for how many seconds the server has accepted the credentials of no request."""
+        """Return the seconds for which the server has refused the credentials of all requests."""
         since = self._refused_since
         return time.monotonic() - since if since is not None else 0.0
 
@@ -174,7 +174,7 @@ class ApiEndpoint:
             return None
         configuration, system = self._configuration, ssl.get_default_verify_paths()
         files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
-        stamps = _stamped(filter(None, (*files, system.cafile, system.capath)))
+        stamps = _stamps_of(filter(None, (*files, system.cafile, system.capath)))
         if self._tls is None or self._tls[:2] != (configuration, stamps):
             self._tls = configuration, stamps, _context(configuration)
         return self._tls[2]
@@ -212,35 +212,35 @@ class ApiEndpoint:
         try:
             ports = portforward(api.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(port))
         except ApiException as fault:
-            why = " ".join(str(fault.reason).split())[:_LONGEST]
-            raise ApiError(f"no port-forward to {port} of pod {namespace}/{pod}: {why}") from fault
-        found: socket.socket = ports.socket(port)
-        return found
+            reason = " ".join(str(fault.reason).split())[:_LONGEST]
+            raise ApiError(f"no port-forward to {port} of pod {namespace}/{pod}: {reason}") from fault
+        forwarded: socket.socket = ports.socket(port)
+        return forwarded
 
     def _reload_token(self, everything: bool = False) -> None:
         """Read the current token. If a plugin fails, or a file is half written, the old token stays."""
         self._due = time.monotonic() + _REFRESH
         try:
-            stamps = _stamped(self._files)
+            stamps = _stamps_of(self._files)
             if everything or stamps != self._stamps:
-                found = self._load()
-                if found.host != self._configuration.host:
-                    raise NoConfiguration(f"{found.host}, another API server, is used only after a restart")
-                self._stamps, self._configuration = stamps, found
+                loaded = self._load()
+                if loaded.host != self._configuration.host:
+                    raise NoConfiguration(f"{loaded.host}, another API server, is used only after a restart")
+                self._stamps, self._configuration = stamps, loaded
             self._read_token()
         except Exception as fault:
             self._due += _AFTER_FAULT
             log.warning("credentials could not be reloaded: %s", fault)
 
     def _read_token(self) -> None:
-        found = self._configuration.get_api_key_with_prefix("BearerToken") or ""
-        self.current = found.strip()  # a file may end with a newline
+        header = self._configuration.get_api_key_with_prefix("BearerToken") or ""
+        self.current = header.strip()  # a file may end with a newline
 
 
 _Stamp = tuple[int, int, int]
 
 
-def _stamped(files: Iterable[str | Path]) -> list[_Stamp]:
+def _stamps_of(files: Iterable[str | Path]) -> list[_Stamp]:
     """Return for each file a stamp that changes with it.
 
     Raises:
@@ -265,10 +265,11 @@ def _context(configuration: Any) -> ssl.SSLContext:
     return context
 
 
-def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
-    """Return the cluster to use.
+def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
+    """Return the endpoint of the cluster to use.
 
-    The order is a named file, $KUBECONFIG, the service account of Muster's pod, ~/.kube/config.
+    The first of these that exists describes it: a named file, $KUBECONFIG, the service account of the pod,
+    ~/.kube/config.
 
     Raises:
         NoConfiguration: No cluster is named, or its description is invalid.
@@ -278,35 +279,35 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     from kubernetes.config import incluster_config
 
     in_pod = not context and "KUBERNETES_SERVICE_HOST" in os.environ
-    named = kubeconfig or os.environ.get("KUBECONFIG")
-    of_the_pod = in_pod and not named
-    described = None if of_the_pod else contexts(kubeconfig)
+    path = kubeconfig or os.environ.get("KUBECONFIG")
+    is_of_pod = in_pod and not path
+    described = None if is_of_pod else contexts(kubeconfig)
     if described and not context and (kubeconfig or not in_pod):
         _check_current_context(kubeconfig, described)
-    used = described and described.clusters.get(context or described.current)
-    server = described.servers.get(used) if described else None
+    cluster = described and described.clusters.get(context or described.current)
+    server = described.servers.get(cluster) if described else None
     if server is not None and not _is_url(server):
         allowed = "must be https://HOST or https://HOST:PORT"
         raise NoConfiguration(f"{_files(kubeconfig)}: server: invalid value {server!r:.80}: {allowed}")
 
     def load() -> Configuration:
-        found = Configuration()
-        if of_the_pod:
-            config.load_incluster_config(found)  # type: ignore[no-untyped-call]
-            return found
+        loaded = Configuration()
+        if is_of_pod:
+            config.load_incluster_config(loaded)  # type: ignore[no-untyped-call]
+            return loaded
         with _root_messages() as messages:
-            config.load_kube_config(_files(kubeconfig), context, found, persist_config=False)  # type: ignore[no-untyped-call]
-        if messages and not (found.api_key or found.cert_file):  # the library goes on without credentials
-            why = f"no credentials from the exec plugin: {messages[-1]:.{_LONGEST}}"
-            raise NoConfiguration(f"{_files(kubeconfig)}: {why}")
-        return found
+            config.load_kube_config(_files(kubeconfig), context, loaded, persist_config=False)  # type: ignore[no-untyped-call]
+        if messages and not (loaded.api_key or loaded.cert_file):  # the library goes on without credentials
+            reason = f"no credentials from the exec plugin: {messages[-1]:.{_LONGEST}}"
+            raise NoConfiguration(f"{_files(kubeconfig)}: {reason}")
+        return loaded
 
     try:
         return ApiEndpoint(load, described.files if described else [incluster_config.SERVICE_TOKEN_FILENAME])
     except NoConfiguration:
         raise
     except Exception as fault:  # many types: of YAML, files, certificates, plugins, and the library
-        raise NoConfiguration(_advice(named, fault)) from fault
+        raise NoConfiguration(_advice(path, fault)) from fault
 
 
 def _is_url(text: Any) -> bool:
@@ -342,25 +343,27 @@ def _root_messages() -> Iterator[list[str]]:
 def _files_with_credentials(merger: Any) -> list[str]:
     """Return the kubeconfig files, and the files of tokens that they name."""
     users = merger.config.value.get("users") or ()
-    named = [(Path(user.path).parent, (user.value.get("user") or {}).get("tokenFile")) for user in users]
-    return [*merger.paths, *(str(folder / token) for folder, token in named if token)]
+    tokens = [(Path(user.path).parent, (user.value.get("user") or {}).get("tokenFile")) for user in users]
+    return [*merger.paths, *(str(folder / token) for folder, token in tokens if token)]
 
 
-def _check_current_context(kubeconfig: str | None, described: "Contexts") -> None:
+def _check_current_context(kubeconfig: str | None, all_contexts: "Contexts") -> None:
     """Check the current context: the library names neither the remedy nor, in some cases, the file.
 
     Raises:
         NoConfiguration: The context is missing.
     """
-    if described.current in described.namespaces:
+    if all_contexts.current in all_contexts.namespaces:
         return
     file = _files(kubeconfig)
-    if not described.namespaces:
+    if not all_contexts.namespaces:
         raise NoConfiguration(f"{file}: it has no contexts, so it names no cluster")
-    lost = f"its current context {described.current!r} does not exist"
-    what = lost if described.current else "it has no current context"
-    known, flag = ", ".join(sorted(described.namespaces)), f" --kubeconfig {kubeconfig}" if kubeconfig else ""
-    raise NoConfiguration(f"{file}: {what}; choose one of {known}: kubectl config use-context NAME{flag}")
+    fault = "it has no current context"
+    if all_contexts.current:
+        fault = f"its current context {all_contexts.current!r} does not exist"
+    names = ", ".join(sorted(all_contexts.namespaces))
+    flag = f" --kubeconfig {kubeconfig}" if kubeconfig else ""
+    raise NoConfiguration(f"{file}: {fault}; choose one of {names}: kubectl config use-context NAME{flag}")
 
 
 class Contexts(NamedTuple):
@@ -372,7 +375,7 @@ class Contexts(NamedTuple):
 
 
 def contexts(kubeconfig: str | None) -> Contexts:
-    """Return the contexts of the files that `find` reads.
+    """Return the contexts of the files that `find_endpoint` reads.
 
     Raises:
         NoConfiguration: The files are invalid.
@@ -385,17 +388,17 @@ def contexts(kubeconfig: str | None) -> Contexts:
         if merger.config is None:
             raise FileNotFoundError(f"there is no {files}")
         merged = merger.config.value
-        found = [node.value for node in merged["contexts"]] if merged.get("contexts") else []
-        named = {context["name"]: context["context"] for context in found}
+        nodes = merged["contexts"] if merged.get("contexts") else []
+        by_name = {node.value["name"]: node.value["context"] for node in nodes}
         namespaces, clusters = (
-            {name: str(context.get(field) or "") for name, context in named.items()}
+            {name: str(context.get(field) or "") for name, context in by_name.items()}
             for field in ("namespace", "cluster")
         )
-        written = [node.value for node in merged["clusters"]] if merged.get("clusters") else []
-        servers = {cluster["name"]: (cluster.get("cluster") or {}).get("server") for cluster in written}
+        entries = [node.value for node in merged["clusters"]] if merged.get("clusters") else []
+        servers = {entry["name"]: (entry.get("cluster") or {}).get("server") for entry in entries}
         current = str(merged.get("current-context") or "")
         return Contexts(namespaces, clusters, servers, current, _files_with_credentials(merger))
-    except Exception as fault:  # as in `find`
+    except Exception as fault:  # as in `find_endpoint`
         raise NoConfiguration(_advice(source, fault)) from fault
 
 
@@ -405,8 +408,8 @@ def cluster_name(kubeconfig: str | None, context: str | None) -> tuple[str, str]
         known = contexts(kubeconfig)
     except NoConfiguration:
         return "", ""
-    named = context or known.current
-    return known.clusters.get(named, ""), named
+    used = context or known.current
+    return known.clusters.get(used, ""), used
 
 
 def own_namespace(kubeconfig: str | None, context: str | None) -> str:
@@ -417,11 +420,11 @@ def own_namespace(kubeconfig: str | None, context: str | None) -> str:
     """
     in_pod = not os.environ.get("KUBECONFIG") and "KUBERNETES_SERVICE_HOST" in os.environ
     if not kubeconfig and not context and in_pod:
-        found = _NAMESPACE_OF_THE_POD.read_text() if _NAMESPACE_OF_THE_POD.exists() else ""
+        namespace = _NAMESPACE_OF_THE_POD.read_text() if _NAMESPACE_OF_THE_POD.exists() else ""
     else:
-        described = contexts(kubeconfig)
-        found = described.namespaces.get(context or described.current, "")
-    return found.strip() or "default"
+        known = contexts(kubeconfig)
+        namespace = known.namespaces.get(context or known.current, "")
+    return namespace.strip() or "default"
 
 
 def _files(kubeconfig: str | None) -> str:
@@ -433,13 +436,13 @@ def _advice(kubeconfig: str | None, fault: Exception) -> str:
         return f"{kubeconfig}: no such file"
     if kubeconfig:
         is_malformed = isinstance(fault, (TypeError, AttributeError, KeyError))
-        why = "a field is missing, or has another type than in a kubeconfig: " if is_malformed else ""
-        return f"{kubeconfig}: {why}{' '.join(str(fault).split())}"
+        reason = "a field is missing, or has another type than in a kubeconfig: " if is_malformed else ""
+        return f"{kubeconfig}: {reason}{' '.join(str(fault).split())}"
     return f"no cluster found: give --kubeconfig, set KUBECONFIG, or run in a pod ({fault})"
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Detect a vanished peer within about a minute, as long as a live watch may be silent."""
+    """Let the kernel detect a dead peer within about a minute, which a live watch may be silent."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE.items():
         if hasattr(socket, option):

@@ -16,8 +16,8 @@
      · TooManyRequests         429  also an eviction that a disruption budget forbids for now
      · ServerFault             5xx
 
-Every error answers the two questions that matter to callers: `transient` (should the same request be tried
-again?) and `settled` (is it certain that the request had no effect?).
+Two fields of each error matter to callers: `transient` (should the same request be tried again?) and
+`settled` (is it certain that the request had no effect?).
 """
 
 import re
@@ -165,8 +165,8 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     code = status or answer.code
     kind = ServerFault if code >= 500 else _BY_STATUS.get(code, Refused)
     # Only seconds: API servers do not send dates.
-    advised = float(retry_after) if retry_after.isdecimal() else 0.0
-    seconds = advised or details.retry_after_seconds or None
+    in_header = float(retry_after) if retry_after.isdecimal() else 0.0
+    seconds = in_header or details.retry_after_seconds or None
     fields = tuple(cause.field for cause in details.causes or ())
     return kind(code, answer.reason, answer.message[:_LONGEST], seconds, fields, body)
 
@@ -181,8 +181,8 @@ def in_words(fault: ApiError) -> str:
             return f"the API server cannot be reached: {fault}"
         case Ambiguous():
             return f"the API server gave no usable answer: {fault}"
-        case Refused() if reviewed := _DENIED.search(message) or _POLICY.search(message):
-            return f"refused: {reviewed[1]}"
+        case Refused() if denial := _DENIED.search(message) or _POLICY.search(message):
+            return f"refused: {denial[1]}"
         case Refused() if "failed calling webhook" in message:
             return f"a webhook does not answer: {message}\nThe administrator runs: muster check"
         case Conflict() if fault.reason == "AlreadyExists":

@@ -59,7 +59,7 @@ MESSAGES = message_types(
         "RawPodList": {"metadata": (1, "ListMeta"), "items": (2, "*bytes")},
         "ListMeta": {"resource_version": (2, "string"), "token": (3, "string")},
         "Pod": {"metadata": (1, "ObjectMeta"), "spec": (2, "PodSpec"), "status": (3, "PodStatus")},
-        "Bare": {"metadata": (1, "Names")},
+        "NamesOnly": {"metadata": (1, "Names")},
         "Names": {
             "name": (1, "string"),
             "namespace": (3, "string"),
@@ -183,7 +183,7 @@ MESSAGES = message_types(
 )
 
 
-_EVENT, _POD, _BARE = ENVELOPES["WatchEvent"], MESSAGES["Pod"], MESSAGES["Bare"]
+_EVENT, _POD, _NAMES = ENVELOPES["WatchEvent"], MESSAGES["Pod"], MESSAGES["NamesOnly"]
 _LIST, _RAW_LIST = MESSAGES["PodList"], MESSAGES["RawPodList"]
 _UNREADABLE = (DecodeError, ValueError, OverflowError)
 
@@ -230,17 +230,17 @@ class PodDecoders:
     def identity(self, raw: msgspec.Raw) -> ObjectIdentity:
         """Return the names of an object that need not be a pod. Raises Ambiguous."""
         try:
-            meta = _BARE.FromString(bytes(raw)).metadata
+            meta = _NAMES.FromString(bytes(raw)).metadata
         except DecodeError as fault:
             raise Ambiguous(f"not an object: {fault}") from fault
         return ObjectIdentity(meta.name, meta.namespace, meta.uid, meta.resource_version)
 
 
-def _raw_object(body: bytes, what: str) -> bytes:
+def _raw_object(body: bytes, title: str) -> bytes:
     try:
         return open_envelope(body)[1]
     except DecodeError as fault:
-        raise Ambiguous(f"not {what}: {fault}") from fault
+        raise Ambiguous(f"not {title}: {fault}") from fault
 
 
 def _list_meta(page: Any) -> ListMeta:
@@ -432,5 +432,5 @@ def _container_status(message: Any) -> ContainerStatus:
 
 def _state(message: Any) -> ContainerState:
     has = message.HasField
-    ended = Terminated(_time(message.terminated, "started_at")) if has("terminated") else None
-    return ContainerState(Running() if has("running") else None, ended)
+    terminated = Terminated(_time(message.terminated, "started_at")) if has("terminated") else None
+    return ContainerState(Running() if has("running") else None, terminated)

@@ -22,7 +22,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import structlog
 
 from extender.kube.connection import JSON, Connection, QueryParams, Stream
-from extender.kube.decoding import FIRST_PAGE, Bad, Decoders, Encoding, NamedObject, next_page
+from extender.kube.decoding import FIRST_PAGE, Bad, Decoders, Encoding, NamedObject, next_page_size
 from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
 from extender.kube.resources import Resource
 from extender.kube.writers import Backoff
@@ -40,7 +40,7 @@ _LONGEST = 300  # characters of a fault
 _LIST_TIMEOUT = 60.0
 _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0  # longer than two intervals of bookmarks: a connection silent for longer is dead
-_AT_ONCE = 1.0  # a watch that ended sooner is not opened again without a pause
+_SHORT_WATCH = 1.0  # a watch that ended sooner is not opened again without a pause
 _SERVER_FAULTS = 3  # faults in a row after which the reflector lists again
 _REMOVED = 4  # "not found" answers in a row after which the objects count as gone
 
@@ -93,56 +93,56 @@ class Inventory(Generic[T]):
         if isinstance(item, Bad):
             self._record_bad(key, item.fault)
         elif (uid, version) != (meta.uid, meta.resource_version):
-            fault = self._fault_of(self._sink.upsert, item)
+            fault = self._call_sink(self._sink.upsert, item)
             self._known[key] = (meta.uid, meta.resource_version if fault is None else "")
             if fault is None:
                 self.bad.pop(key, None)
             else:
-                why = f"it could not be taken in: {type(fault).__name__}: {fault}"[:_LONGEST]
-                self._record_bad(key, why, fault)
+                reason = f"it could not be taken in: {type(fault).__name__}: {fault}"[:_LONGEST]
+                self._record_bad(key, reason, fault)
         return key
 
     def discard(self, key: ObjectKey) -> None:
         """Remove an object from the sink, if the sink has it."""
         self.bad.pop(key, None)
-        if known := self._known.pop(key, None):
-            self._remove(Removed(*key, known[0]))
+        if version := self._known.pop(key, None):
+            self._remove(Removed(*key, version[0]))
 
     def keep_only(self, present: Set[ObjectKey]) -> None:
-        """Remove all objects from the sink that a complete list no longer shows."""
-        again, self._not_removed = self._not_removed, []
-        for gone in again:
+        """Remove all objects from the sink that are not in a complete list. Failed removals are repeated."""
+        failed, self._not_removed = self._not_removed, []
+        for gone in failed:
             self._remove(gone)
         for key in self._known.keys() - present:
             self.discard(key)
         self.bad = {key: fault for key, fault in self.bad.items() if key in present}
 
     def _remove(self, gone: Removed) -> None:
-        fault = self._fault_of(self._sink.remove, gone)
+        fault = self._call_sink(self._sink.remove, gone)
         if fault is not None:
             self._not_removed.append(gone)
             log.warning("handling a deleted object failed", resource=self._plural, exc_info=fault)
 
-    def _fault_of(self, pass_on: Callable[[Passed], None], what: Passed) -> Exception | None:
-        """Return the error of the sink for an object, which costs only that object, not the watch."""
+    def _call_sink(self, method: Callable[[Passed], None], obj: Passed) -> Exception | None:
+        """Call a method of the sink. Return its error, which ends only this call, not the watch."""
         try:
-            pass_on(what)
+            method(obj)
         except Exception as fault:
             return fault
         return None
 
-    def _record_bad(self, key: ObjectKey, why: str, fault: Exception | None = None) -> None:
+    def _record_bad(self, key: ObjectKey, reason: str, fault: Exception | None = None) -> None:
         """Log each bad object once, up to a number of objects. The sink keeps the last good version."""
         self.bad_objects += 1
         if key in self.bad or len(self.bad) >= _REMEMBERED_BAD:
             return
-        self.bad[key] = why
+        self.bad[key] = reason
         log.warning(
             "an object cannot be read and is skipped",
             resource=self._plural,
             namespace=key[0],
             name=key[1],
-            error=why,
+            error=reason,
             exc_info=fault,
         )
 
@@ -206,13 +206,13 @@ class Reflector(Generic[T]):
         self._thread.start()
 
     def why_stuck(self) -> str | None:
-        """Return the fault for /livez if the thread is stuck: all its waits end long before.
+        """Return the fault for /livez if the thread has been stuck longer than any of its waits may take.
 
-        A thread that it starts may die of a lack of memory, and `start` would wait for it forever.
+        A thread that starts another one waits forever if that one dies of a lack of memory.
         """
         silent = self._clock() - self._last_step if self._last_step is not None else 0.0
-        is_late = silent > 2 * self._silence and not self._stopping.is_set()
-        return f"{self.resource.plural}: reading them has been stuck for {silent:.0f} s" if is_late else None
+        is_stuck = silent > 2 * self._silence and not self._stopping.is_set()
+        return f"{self.resource.plural}: reading them has been stuck for {silent:.0f} s" if is_stuck else None
 
     def halt(self) -> None:
         """Stop the thread without waiting for it, even during a silent watch."""
@@ -220,11 +220,11 @@ class Reflector(Generic[T]):
         if stream := self._stream:
             stream.abort()
 
-    def stop(self, patience: float = 1.0) -> None:
-        """Stop the thread, and wait up to `patience` seconds: it may be connecting to a dead address."""
+    def stop(self, timeout: float = 1.0) -> None:
+        """Stop the thread, and wait up to `timeout` seconds: it may be connecting to a dead address."""
         self.halt()
         if self._thread:
-            self._thread.join(timeout=patience)
+            self._thread.join(timeout=timeout)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -250,7 +250,7 @@ class Reflector(Generic[T]):
             self._server_faults = 0
             if not self._delivered:
                 self._version = ""
-            elif self._clock() - started > _AT_ONCE:
+            elif self._clock() - started > _SHORT_WATCH:
                 return self._backoff.reset()
         if self._delivered:
             self._backoff.reset()
@@ -259,10 +259,10 @@ class Reflector(Generic[T]):
     def _recover(self, fault: ApiError) -> None:
         """Decide whether the next round may watch from this version; log the fault, a missing CRD once."""
         self.fault = str(fault)[:_LONGEST]
-        stuck = isinstance(fault, ServerFault) and not self._delivered
-        self._server_faults = self._server_faults + 1 if stuck else 0
-        distrusted = isinstance(fault, Ambiguous) and not self._delivered
-        if distrusted or not fault.transient or self._server_faults >= _SERVER_FAULTS:
+        is_server_fault = isinstance(fault, ServerFault) and not self._delivered
+        self._server_faults = self._server_faults + 1 if is_server_fault else 0
+        is_version_doubtful = isinstance(fault, Ambiguous) and not self._delivered
+        if is_version_doubtful or not fault.transient or self._server_faults >= _SERVER_FAULTS:
             self._version, self._server_faults = "", 0
         self._unknown = self._unknown + 1 if isinstance(fault, NotFound) else 0
         if self._removable and self._unknown == _REMOVED:
@@ -287,7 +287,7 @@ class Reflector(Generic[T]):
                 head, items = encoding.page(body)
                 self.last_contact = self._last_step = self._clock()
                 if head.continue_:
-                    page = reader.submit(self._page, head.continue_, next_page(len(items), len(body)))
+                    page = reader.submit(self._page, head.continue_, next_page_size(len(items), len(body)))
                 present.update(map(self.inventory.put, items))
                 if not head.continue_:
                     break
@@ -297,14 +297,13 @@ class Reflector(Generic[T]):
         self._version, self.synced, self.absent, self._unknown = head.resource_version, True, False, 0
         self.fault = ""
 
-    def _page(self, following: str, most: int) -> tuple[Encoding[T], bytes]:
-        """Return a page of a list, without a limit on its duration.
+    def _page(self, token: str, limit: int) -> tuple[Encoding[T], bytes]:
+        """Return the page of a list at a continue token; Gone is raised if the token has expired.
 
-        An expired continue token raises Gone, and the list starts over. Starting over would be slower than
-        waiting for the page.
+        The time of a page is not limited: to list again would take longer than to wait for it.
         """
         pieces = []
-        with self._open({"limit": most, "continue": following}, _LIST_TIMEOUT) as stream:
+        with self._open({"limit": limit, "continue": token}, _LIST_TIMEOUT) as stream:
             for piece in stream.pieces():
                 pieces.append(piece)
                 self._last_step = self._clock()
@@ -323,8 +322,8 @@ class Reflector(Generic[T]):
             for change in encoding.events(stream):
                 if change.type == "ERROR":
                     raise refused(bytes(change.object))
-                is_there = change.type in ("ADDED", "MODIFIED")
-                item = encoding.object(change.object) if is_there else None
+                exists = change.type in ("ADDED", "MODIFIED")
+                item = encoding.object(change.object) if exists else None
                 meta = item.metadata if item else encoding.identity(change.object)
                 self.last_contact = self._last_step = self._clock()
                 if _is_older(meta.resource_version, self._version):
@@ -339,9 +338,9 @@ class Reflector(Generic[T]):
     @contextmanager
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:
         """Open a stream that `halt` can cut at any point of its reading."""
-        asked = {key: value for key, value in {**query, **self._selectors}.items() if value}
+        parameters = {key: value for key, value in {**query, **self._selectors}.items() if value}
         accept = self._preferred.accept
-        with self._connection.stream(self._path, asked, read_timeout, accept) as self._stream:
+        with self._connection.stream(self._path, parameters, read_timeout, accept) as self._stream:
             if self._stopping.is_set():
                 raise Ambiguous("stopping")
             yield self._stream
@@ -351,9 +350,9 @@ class Reflector(Generic[T]):
         return self._json if is_json else self._preferred
 
 
-def _is_older(version: str, seen: str) -> bool:
+def _is_older(version: str, newest: str) -> bool:
     """Return whether a watch repeats an old version, as through a proxy, or from a lagging server.
 
     An old version would undo newer changes. Versions are numbers; other texts are never older.
     """
-    return version.isdecimal() and seen.isdecimal() and (len(version), version) < (len(seen), seen)
+    return version.isdecimal() and newest.isdecimal() and (len(version), version) < (len(newest), newest)

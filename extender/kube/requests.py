@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 _MANAGER = "kubectl-muster"
-_PATIENCE = 30.0  # seconds
+_TIMEOUT = 30.0  # seconds
 _PAGE = 500
 _ACTIONS = {"Open": "OpenQueue", "Closed": "CloseQueue"}
 _NO_FIELD = "the cluster's Queue has no spec.state"
@@ -76,8 +76,8 @@ class Requests:
         self._connection.request("DELETE", path, body=body, timeout=timeout)
 
 
-def decoded(body: bytes, kind: type[T], what: str) -> T:
-    """Return an answer as an object; decoders are cached.
+def decoded(body: bytes, kind: type[T], title: str) -> T:
+    """Return an answer as an object. `title`: a name of the answer for errors. Decoders are cached.
 
     Raises:
         Ambiguous: The answer is not of this kind.
@@ -86,11 +86,11 @@ def decoded(body: bytes, kind: type[T], what: str) -> T:
     if decoder is None:
         decoder = _DECODERS[kind] = decoder_of(kind)
     try:
-        found: T = decoder.decode(body)
-        refuse_deep(found)
+        obj: T = decoder.decode(body)
+        refuse_deep(obj)
     except (*UNREADABLE, ValueError) as fault:
-        raise Ambiguous(f"{what}: not the expected object: {fault}") from fault
-    return found
+        raise Ambiguous(f"{title}: not the expected object: {fault}") from fault
+    return obj
 
 
 class Editor(Requests):
@@ -98,14 +98,14 @@ class Editor(Requests):
 
     def create(self, resource: Resource, namespace: str, obj: Json, dry: bool = False) -> Json:
         path = resource.path(namespace)
-        return decoded(self._post(path, obj, _PATIENCE, self._query(dry)), Json, path)
+        return decoded(self._post(path, obj, _TIMEOUT, self._query(dry)), Json, path)
 
     def patch(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], dry: bool = False
     ) -> Json:
         """Merge `patch` into the object; a null removes a field."""
         path = resource.path(namespace, name)
-        return decoded(self._patch(path, patch, _PATIENCE, query=self._query(dry)), Json, path)
+        return decoded(self._patch(path, patch, _TIMEOUT, query=self._query(dry)), Json, path)
 
     def change_queue(self, name: str, spec: Mapping[str, Any], dry: bool = False) -> Json:
         """Merge `spec` into the spec of a queue.
@@ -117,20 +117,20 @@ class Editor(Requests):
         self.ensure_state(changed, spec.get("state"), dry)
         return changed
 
-    def ensure_state(self, written: Json, wanted: str | None, dry: bool = False) -> None:
-        """Create a Command if the CRD has dropped the state from the answer `written`.
+    def ensure_state(self, answer: Json, state: str | None, dry: bool = False) -> None:
+        """Create a Command if the CRD has dropped the state from the answer `answer`.
 
         Volcano's own CRD has no `spec.state`, and the API server drops unknown fields. The Command of
         bus.volcano.sh is the one of vcctl: Muster obeys it.
         """
-        if wanted is None or written["spec"].get("state") == wanted:
+        if state is None or answer["spec"].get("state") == state:
             return
-        name, action = written["metadata"]["name"], _ACTIONS[wanted]
-        if name == ROOT_QUEUE and wanted == "Closed":
-            closes = f"no Command closes {ROOT_QUEUE}"
-            raise NotTaken(f"queue {ROOT_QUEUE} was not closed: {_NO_FIELD}, and {closes}\n{_APPLY}")
-        target = {"apiVersion": written["apiVersion"], "kind": "Queue", "name": name}
-        target |= {"uid": written["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
+        name, action = answer["metadata"]["name"], _ACTIONS[state]
+        if name == ROOT_QUEUE and state == "Closed":
+            reason = f"{_NO_FIELD}, and no Command closes {ROOT_QUEUE}"
+            raise NotTaken(f"queue {ROOT_QUEUE} was not closed: {reason}\n{_APPLY}")
+        target = {"apiVersion": answer["apiVersion"], "kind": "Queue", "name": name}
+        target |= {"uid": answer["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
         command = {
             "apiVersion": COMMANDS.version,
             "kind": "Command",
@@ -141,8 +141,8 @@ class Editor(Requests):
         try:
             self.create(COMMANDS, "default", command, dry)  # the namespace that vcctl uses
         except NotFound as fault:
-            lacks = f"{_NO_FIELD}, and it has no Commands of bus.volcano.sh"
-            raise NotTaken(f"queue {name} was not made {wanted}: {lacks}\n{_APPLY}") from fault
+            reason = f"{_NO_FIELD}, and it has no Commands of bus.volcano.sh"
+            raise NotTaken(f"queue {name} was not made {state}: {reason}\n{_APPLY}") from fault
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
         """Delete an object.
@@ -151,11 +151,11 @@ class Editor(Requests):
             Conflict: The object of this name is a different one now.
         """
         options: Json = {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry else {})
-        self._delete(resource.path(namespace, name), uid, _PATIENCE, **options)
+        self._delete(resource.path(namespace, name), uid, _TIMEOUT, **options)
 
     def review(self, path: str, obj: Json) -> Json:
         """Create a review, such as a SelfSubjectAccessReview: it is answered and not stored."""
-        return decoded(self._post(path, obj, _PATIENCE), Json, path)
+        return decoded(self._post(path, obj, _TIMEOUT), Json, path)
 
     @staticmethod
     def _query(dry: bool) -> dict[str, str]:
@@ -165,7 +165,7 @@ class Editor(Requests):
 class Reader(Requests):
     """Reader of one object or a whole list, once. `kind` is any type that msgspec can decode."""
 
-    def __init__(self, connection: Connection, timeout: float = _PATIENCE) -> None:
+    def __init__(self, connection: Connection, timeout: float = _TIMEOUT) -> None:
         super().__init__(connection)
         self._timeout = timeout
         self.skipped: list[str] = []  # unreadable listed objects with the fault, each once
@@ -180,18 +180,18 @@ class Reader(Requests):
 
         `fields` and `labels` are selectors.
         """
-        chosen = {"fieldSelector": fields, "labelSelector": labels}
+        selectors = {"fieldSelector": fields, "labelSelector": labels}
         decoders: Decoders[Any] = Decoders(kind)
         path = resource.path(namespace)
         items: list[T] = []
         after = ""
         while True:
-            asked = {"limit": str(_PAGE), "continue": after, **chosen}
-            query = {name: value for name, value in asked.items() if value}
-            head, found = decoders.page(
+            parameters = {"limit": str(_PAGE), "continue": after, **selectors}
+            query = {name: value for name, value in parameters.items() if value}
+            head, page = decoders.page(
                 self._connection.request("GET", path, query=query, timeout=self._timeout)
             )
-            for item in found:
+            for item in page:
                 if bad := _bad(item):
                     self._skip(resource, bad)
                 elif not isinstance(item, Bad):

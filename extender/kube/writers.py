@@ -68,9 +68,9 @@ class TokenBucket:
         self._left -= tokens
         return True
 
-    def take_up_to(self, now: float, wanted: int) -> int:
-        """Take as many whole tokens as are available, up to `wanted`; returns how many."""
-        taken = min(wanted, int(self.available(now)))
+    def take_up_to(self, now: float, count: int) -> int:
+        """Take the available whole tokens, up to `count`; return their number."""
+        taken = min(count, int(self.available(now)))
         self._left -= taken
         return taken
 
@@ -111,7 +111,7 @@ class Writers:
         self._changed = threading.Condition()
         self._pending: dict[Hashable, _Write] = {}  # the newest of each key, queued or waiting to be retried
         self._queue: deque[_Write] = deque()
-        self._resting: list[tuple[float, int, _Write]] = []
+        self._retries: list[tuple[float, int, _Write]] = []  # heap by due time, then by serial number
         self._running: set[Hashable] = set()
         self._serial = count()
         self._stopped = False
@@ -143,8 +143,8 @@ class Writers:
             key: The key of the object.
             job: Makes the request to the API server.
             ended: Called at the end, with the fault if it failed.
-            attempts: How often to try it; by default as often as other jobs.
-            first: Run it before all that have not begun.
+            attempts: The most attempts; by default those of the pool.
+            first: Run the job before all jobs that have not begun.
         """
         with self._changed:
             if waiting := self._pending.get(key):
@@ -162,7 +162,7 @@ class Writers:
             self._stopped = True
             self._pending.clear()
             self._queue.clear()
-            self._resting.clear()
+            self._retries.clear()
             self._changed.notify_all()
         deadline = time.monotonic() + 1
         for thread in self._threads:
@@ -183,23 +183,23 @@ class Writers:
                     advice = fault.retry_after if isinstance(fault, Refused) else None
                     due = self._clock() + max(write.backoff.delay(), advice or 0.0)
                     self._pending[write.key] = write
-                    heapq.heappush(self._resting, (due, next(self._serial), write))
+                    heapq.heappush(self._retries, (due, next(self._serial), write))
                 self._changed.notify()
 
     def _take(self) -> _Write | None:
         """Return the next write whose key is free; None once the pool is stopped."""
         with self._changed:
             while not self._stopped:
-                while self._resting and self._resting[0][0] <= self._clock():
-                    self._queue.append(heapq.heappop(self._resting)[2])
+                while self._retries and self._retries[0][0] <= self._clock():
+                    self._queue.append(heapq.heappop(self._retries)[2])
                 for write in self._queue:
                     if write.key not in self._running:
                         self._queue.remove(write)
                         del self._pending[write.key]
                         self._running.add(write.key)
                         return write
-                resting = self._resting
-                self._changed.wait(max(0.0, resting[0][0] - self._clock()) if resting else None)
+                next_retry = self._retries[0][0] if self._retries else None
+                self._changed.wait(None if next_retry is None else max(0.0, next_retry - self._clock()))
         return None
 
     def _attempt(self, write: _Write) -> tuple[str, ApiError | None]:
@@ -223,27 +223,27 @@ class Writers:
 
 
 class Poller:
-    """Poller: a thread that calls `look` at once and then every `period` seconds, until it is stopped.
+    """Poller: a thread that calls `poll` at once and then every `period` seconds, until it is stopped.
 
-    `look` may return other seconds until the next call. An error does not end the thread, and is logged once
+    `poll` may return other seconds until the next call. An error does not end the thread, and is logged once
     until a call succeeds.
     """
 
-    def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:
+    def __init__(self, name: str, period: float, poll: Callable[[], float | None]) -> None:
         self._thread_name = name
         self._period = period
-        self._look = look
+        self._poll = poll
         self._raised = False
-        self._looked = threading.Event()
+        self._polled = threading.Event()
         self._stopping = threading.Event()
 
-    def start(self, patience: float = 0.0) -> None:
-        """Start the thread. `patience`: the most seconds to wait for the first call."""
+    def start(self, timeout: float = 0.0) -> None:
+        """Start the thread. `timeout`: the most seconds to wait for the first call."""
         threading.Thread(target=self._run, name=self._thread_name, daemon=True).start()
-        self._looked.wait(patience)
+        self._polled.wait(timeout)
 
     def stop(self) -> None:
-        """Stop, without waiting for a running call of `look`."""
+        """Stop, without waiting for a running call of `poll`."""
         self._stopping.set()
 
     @property
@@ -254,10 +254,10 @@ class Poller:
         pause: float | None = 0.0
         while not self._stopping.wait(self._period if pause is None else pause):
             try:
-                pause = self._look()
+                pause = self._poll()
                 self._raised = False
             except Exception:
                 if not self._raised:
                     log.exception("a poll failed", thread=self._thread_name)
                 pause, self._raised = None, True
-            self._looked.set()
+            self._polled.set()

@@ -66,7 +66,7 @@ class CallerConnection(RequestHandler):
     """
 
     __slots__ = ("_arrived", "_connections", "_content", "_limits", "_refuse", "_refused", "_request_size",
-                 "_take_back", "_wire", "answered", "caller", "deadline", "opening", "origin", "secure",
+                 "_take_back", "_wire", "address", "answered", "caller", "deadline", "opening", "secure",
                  "size", "state")  # fmt: skip
 
     def __init__(
@@ -75,7 +75,7 @@ class CallerConnection(RequestHandler):
         connections: Connections,
         secure: bool,
         refuse: Refuse,
-        origin: str,
+        address: str,
         take_back: Callable[[socket.socket], object] | None = None,
         request_size: int = 0,
     ) -> None:
@@ -83,15 +83,15 @@ class CallerConnection(RequestHandler):
         options: dict[str, Any] = {
             "access_log": None,
             "auto_decompress": False,
-            "keepalive_timeout": 2 * self._limits.patience.idle,  # Muster's own timeout comes first
-            "lingering_time": self._limits.patience.discard,
+            "keepalive_timeout": 2 * self._limits.timeouts.idle,  # Muster's own timeout comes first
+            "lingering_time": self._limits.timeouts.discard,
             "max_line_size": self._limits.line,
             "max_field_size": self._limits.field,
             "max_headers": self._limits.fields,
             "read_bufsize": _BUFFER,
         }
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
-        self._connections, self.origin = connections, origin
+        self._connections, self.address = connections, address
         self._refuse = refuse
         self._take_back, self._request_size, self._arrived = take_back, request_size, 0
         self._content: StreamReader | None = None  # the body of the last request
@@ -127,16 +127,16 @@ class CallerConnection(RequestHandler):
             return content.read_nowait()
         if request.headers.get("Expect", "").lower() == "100-continue" and self._wire:
             self._wire.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        whole = bytearray()
+        body = bytearray()
         try:
             while piece := await content.readany():
-                whole += piece
-                if len(whole) > self._limits.body:
+                body += piece
+                if len(body) > self._limits.body:
                     raise self._too_large()
                 self._connections.grow(self, len(piece))
         except web.RequestPayloadError as fault:
             raise BadRequest(_text(fault)) from fault
-        return bytes(whole)
+        return bytes(body)
 
     def _too_large(self) -> HTTPException:
         return RequestEntityTooLarge(f"The body is larger than {self._limits.body} bytes")
@@ -158,7 +158,7 @@ class CallerConnection(RequestHandler):
             response.body = None  # aiohttp's idle connections keep their last answer
         self.answered += 1
         if request.content.is_eof():
-            if self.state == "body":  # it was refused at once
+            if self.state == "body":  # the request was refused at once
                 self.serve()
             self._wait("head" if self.size else "idle")  # data that arrived meanwhile is another request
             if self._take_back and response.keep_alive and self._arrived == self._request_size:
@@ -169,7 +169,7 @@ class CallerConnection(RequestHandler):
     def _give_back(self, take_back: Callable[[socket.socket], object]) -> None:
         wire = self._wire
         if wire and self.state == "idle" and not wire.is_closing() and not wire.get_write_buffer_size():
-            sock = wire.get_extra_info("socket").dup()  # the transport closes its own
+            sock = wire.get_extra_info("socket").dup()  # the transport closes the original
             wire.abort()
             self._connections.remove(self)
             take_back(sock)
@@ -183,7 +183,7 @@ class CallerConnection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._wire = transport
-        if not self._limits.patience.streams:
+        if not self._limits.timeouts.streams:
             # Wait until the whole answer is sent. A limit of 0 fails: with TLS, asyncio would take an empty
             # buffer for a full one after every other piece.
             transport.set_write_buffer_limits(high=1, low=0)
@@ -217,7 +217,7 @@ class CallerConnection(RequestHandler):
     def pause_writing(self) -> None:
         super().pause_writing()
         # TLS also writes at the end of a handshake.
-        if self._wire and self.state == "served" and not self._limits.patience.streams:
+        if self._wire and self.state == "served" and not self._limits.timeouts.streams:
             self._wait("answer")
             self._connections.grow(self, self._wire.get_write_buffer_size())
 
@@ -249,15 +249,15 @@ class CallerConnection(RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        sent = await super().finish_response(request, resp, start_time)
+        result = await super().finish_response(request, resp, start_time)
         if self._refused:
             self._discard()
             await self._loop.create_future()  # cancelled when the connection is lost
-        return sent
+        return result
 
     def _enter(self, state: str) -> None:
         self.state = state
-        self.deadline = self._loop.time() + getattr(self._limits.patience, state)
+        self.deadline = self._loop.time() + getattr(self._limits.timeouts, state)
 
     def _discard(self) -> None:
         """Discard further data: a caller that is still sending would otherwise never read the answer."""
@@ -273,7 +273,7 @@ class CallerConnection(RequestHandler):
 
 
 def refusal(fault: HTTPException, last: bool) -> web.Response:
-    """Return a refusal as {"error": …}. `last`: the connection is closed afterwards, its rest unread."""
+    """Return a refusal as {"error": …}. `last`: the connection is then closed without reading the rest."""
     body, status, headers = as_json(fault)
     response = web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
     if last:
@@ -289,7 +289,7 @@ FAILED = "Muster failed to answer; its log says why"
 
 
 def readable(data: object) -> bytes:
-    """Return `data` as JSON for a person with curl."""
+    """Return `data` as indented JSON, for people."""
     return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
 
 

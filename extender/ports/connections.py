@@ -17,7 +17,7 @@ _BEGUN = ("handshake", "head", "body", "answer")  # states in which something ha
 _AT_A_TIME = 50
 
 
-class Patience(NamedTuple):
+class Timeouts(NamedTuple):
     """Timeouts of the states of a connection, in seconds."""
 
     handshake: float = 5.0  # of a TLS handshake
@@ -33,7 +33,7 @@ class Patience(NamedTuple):
         return self.answer == NEVER
 
 
-PATIENCE = Patience()
+TIMEOUTS = Timeouts()
 
 
 class ConnectionLimits(NamedTuple):
@@ -42,7 +42,7 @@ class ConnectionLimits(NamedTuple):
     connections: int  # open at the same time
     body: int  # bytes of one request
     unread: int  # bytes of all requests that are not served yet, and of answers that callers have not read
-    patience: Patience = PATIENCE
+    timeouts: Timeouts = TIMEOUTS
     head: int = LARGEST_HEAD  # bytes
     line: int = 4094  # bytes of the request's first line
     field: int = 8190  # bytes of one header
@@ -58,7 +58,7 @@ class Member(Protocol):
     deadline: float
     answered: int
     size: int
-    origin: str  # the caller's address
+    address: str  # of the caller
 
     def end(self) -> None:
         """Close the connection in any state."""
@@ -72,19 +72,19 @@ class Connections:
         self._name = name
         self._bytes = 0
         self._all: set[Member] = set()
-        self._from: Counter[str] = Counter()  # by address
+        self._count_by_address: Counter[str] = Counter()
         self._waiting: dict[Member, None] = {}  # the one that has waited longest first
 
-    def admit(self, origin: str = "") -> bool:
+    def admit(self, address: str = "") -> bool:
         """Return whether this address may have one more connection.
 
         If necessary, another one is closed for it.
         """
-        is_crowded = 0 < self.limits.per_address <= self._from[origin]
-        if not is_crowded and len(self._all) < self.limits.connections:
+        is_address_full = 0 < self.limits.per_address <= self._count_by_address[address]
+        if not is_address_full and len(self._all) < self.limits.connections:
             return True
         self.count("full")
-        waiting = [member for member in self._waiting if not is_crowded or member.origin == origin]
+        waiting = [member for member in self._waiting if not is_address_full or member.address == address]
         if not waiting:
             return False
         self.drop(next((member for member in waiting if not member.answered), waiting[0]))
@@ -92,16 +92,16 @@ class Connections:
 
     def add(self, member: Member) -> None:
         self._all.add(member)
-        self._from[member.origin] += 1
+        self._count_by_address[member.address] += 1
         self._waiting[member] = None
 
     def remove(self, member: Member) -> None:
         """Remove an ended connection; repeated calls do no harm."""
         if member in self._all:
             self._all.remove(member)
-            self._from[member.origin] -= 1
-            if not self._from[member.origin]:
-                del self._from[member.origin]
+            self._count_by_address[member.address] -= 1
+            if not self._count_by_address[member.address]:
+                del self._count_by_address[member.address]
         self._waiting.pop(member, None)
         self.forget_unread(member)
 
@@ -122,7 +122,7 @@ class Connections:
         self._bytes += size
         while self._bytes > self.limits.unread:
             self.count("memory")
-            self.drop(max(self._all, key=lambda one: one.size))
+            self.drop(max(self._all, key=lambda member: member.size))
 
     def forget_unread(self, member: Member) -> None:
         """Stop counting the bytes of a connection as unread."""
@@ -170,14 +170,14 @@ class TurnsByAddress:
 
     def __init__(self, at_once: int) -> None:
         self._free = at_once
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # waiting turns by address, the next first
+        self._turns_of: dict[str, deque[asyncio.Future[None]]] = {}  # waiting turns by address, in order
 
-    async def acquire(self, origin: str) -> None:
+    async def acquire(self, address: str) -> None:
         if self._free:
             self._free -= 1
             return
         turn = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(origin, deque()).append(turn)
+        self._turns_of.setdefault(address, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -186,12 +186,12 @@ class TurnsByAddress:
             raise
 
     def release(self) -> None:
-        while self._lines:
-            origin = next(iter(self._lines))
-            line = self._lines.pop(origin)
-            turn = line.popleft()
-            if line:
-                self._lines[origin] = line
+        while self._turns_of:
+            address = next(iter(self._turns_of))
+            turns = self._turns_of.pop(address)
+            turn = turns.popleft()
+            if turns:
+                self._turns_of[address] = turns
             if not turn.done():  # its caller has not hung up
                 return turn.set_result(None)
         self._free += 1

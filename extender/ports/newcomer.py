@@ -58,13 +58,13 @@ FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None: aiohttp reads
 class Newcomer:
     """New connection without aiohttp's objects: a member of `connections` until dropped or handed over.
 
-    `begin` is called with its socket, and the size of the request if exactly one is complete. `find` returns
-    the handler of a short request; None: aiohttp reads the request. Their answers are cancelled when the
+    `hand_over` is called with its socket, and the size of the request if exactly one is complete. `find`
+    returns the handler of a short request; None: aiohttp reads the request. An answer is cancelled when its
     caller hangs up.
     """
 
-    __slots__ = ("_begin", "_caller", "_connections", "_find", "_loop", "_secure", "_seen", "_sock",
-                 "_task", "_unsent", "_was_last", "answered", "deadline", "origin", "size",
+    __slots__ = ("_caller", "_connections", "_find", "_hand_over", "_loop", "_secure", "_seen", "_sock",
+                 "_task", "_unsent", "_was_last", "address", "answered", "deadline", "size",
                  "state")  # fmt: skip
 
     def __init__(
@@ -72,15 +72,15 @@ class Newcomer:
         sock: socket.socket,
         connections: Connections,
         secure: bool,
-        begin: Callable[[socket.socket, int], object],
-        origin: str = "",
+        hand_over: Callable[[socket.socket, int], object],
+        address: str = "",
         find: FindAnswer | None = None,
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
-        self._connections, self.origin = connections, origin
+        self._connections, self.address = connections, address
         self._secure = secure
-        self._begin, self._find = begin, find
+        self._hand_over, self._find = hand_over, find
         self._caller = Caller(sock.fileno())
         self._seen = 0  # received bytes at the last check
         self._task: asyncio.Task[None] | None = None  # the task that serves a request
@@ -90,7 +90,7 @@ class Newcomer:
         self.answered = self.size = 0
         self._enter("handshake" if secure else "idle")
         connections.add(self)
-        self._loop.add_reader(sock.fileno(), self._check)  # faster than with a socket
+        self._loop.add_reader(sock.fileno(), self._check)  # a descriptor is faster than a socket
 
     def end(self) -> None:
         self._caller.lost = True
@@ -104,7 +104,7 @@ class Newcomer:
 
     def _enter(self, state: str) -> None:
         self.state = state
-        self.deadline = self._loop.time() + getattr(self._connections.limits.patience, state)
+        self.deadline = self._loop.time() + getattr(self._connections.limits.timeouts, state)
 
     def _check(self) -> None:
         try:
@@ -120,7 +120,7 @@ class Newcomer:
                 return self._wait_for_more_than(len(received))
             self._connections.count("memory")
             self._connections.drop(self)
-        elif self._find and not self._secure and (asked := _PLAIN.match(received)) and self._serve(asked):
+        elif self._find and not self._secure and (request := _PLAIN.match(received)) and self._serve(request):
             return
         elif len(received) not in (_MOST, self._seen) and (missing := self._missing(received)):
             self._wait_for_more_than(len(received))
@@ -130,7 +130,7 @@ class Newcomer:
             self._wait_for_more_than(0)
             self._loop.remove_reader(self._sock.fileno())
             self._connections.remove(self)
-            self._begin(self._sock, _size_of_request(received))
+            self._hand_over(self._sock, _size_of_request(received))
 
     def _wait_for_more_than(self, length: int) -> None:
         if length != self._seen:
@@ -138,7 +138,7 @@ class Newcomer:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, length + 1)
 
     def _missing(self, received: bytes) -> str:
-        """Return the state in which the connection waits for more bytes; empty if they are worth reading."""
+        """Return the state in which the connection waits for more bytes; empty if aiohttp is to read them."""
         if self._secure:
             has_length = len(received) >= _RECORD
             has_all = has_length and len(received) >= _RECORD + int.from_bytes(received[3:_RECORD], "big")
@@ -148,16 +148,17 @@ class Newcomer:
             return "head" if received[:1].isalpha() else ""
         length, limits = _LENGTH.search(head + b"\r\n"), self._connections.limits
         is_short = length is not None and len(body) < int(length[1]) <= limits.body
-        return "body" if is_short and not limits.patience.streams else ""
+        return "body" if is_short and not limits.timeouts.streams else ""
 
-    def _serve(self, asked: re.Match[bytes]) -> bool:
-        """Serve a request that is complete and short, if its path has a handler; return whether it does."""
-        end = asked.end() + (length := int(asked[5]))
-        if len(asked.string) < end or length > self._connections.limits.body:
+    def _serve(self, head: re.Match[bytes]) -> bool:
+        """Serve a request if it is complete and short, and its path has a handler; return whether it does."""
+        received, length = head.string, int(head[5])
+        end = head.end() + length
+        if len(received) < end or length > self._connections.limits.body:
             return False
-        method, target, host = asked[1].decode(), asked[2].decode(), asked[3].decode()
+        method, target, host = head[1].decode(), head[2].decode(), head[3].decode()
         assert self._find is not None
-        answer = self._find(ShortRequest(method, target, host, asked[4], asked.string[asked.end() : end]))
+        answer = self._find(ShortRequest(method, target, host, head[4], received[head.end() : end]))
         if answer is None:
             return False
         self._sock.recv(end)
@@ -174,7 +175,7 @@ class Newcomer:
         self._send()
 
     def _send(self) -> None:
-        """Send as much of the answer as the caller takes now."""
+        """Send as much of the answer as the socket accepts now."""
         try:
             self._unsent = self._unsent[self._sock.send(self._unsent) :]
         except BlockingIOError:

@@ -54,10 +54,10 @@ Short = Callable[[ShortRequest], Callable[[Caller], Awaitable[bytes]] | None]
 
 
 class Pulse:
-    """Pulse of an event loop. `patience`: seconds without a beat after which it is stuck."""
+    """Pulse of an event loop. `timeout`: seconds without a beat after which it counts as stuck."""
 
-    def __init__(self, patience: float = 30.0) -> None:
-        self._patience = patience
+    def __init__(self, timeout: float = 30.0) -> None:
+        self._timeout = timeout
         self._last: float | None = None  # before the loop has started
 
     def record(self) -> None:
@@ -66,8 +66,8 @@ class Pulse:
 
     def fault(self) -> str | None:
         """Return the fault for /livez; None without one."""
-        silent = time.monotonic() - self._last if self._last is not None else 0.0
-        return f"its event loop has been stuck for {silent:.0f} s" if silent > self._patience else None
+        seconds = time.monotonic() - self._last if self._last is not None else 0.0
+        return f"its event loop has been stuck for {seconds:.0f} s" if seconds > self._timeout else None
 
 
 class ServedPort:
@@ -102,7 +102,7 @@ class ServedPort:
         self._stopping = False
         self._loop = asyncio.get_running_loop()
         self.connections = Connections(name, limits)
-        self._period = min(_PERIOD, min(limits.patience) / 2)
+        self._period = min(_PERIOD, min(limits.timeouts) / 2)
         self._server = web.Server(self._respond, request_factory=self._begin, handler_cancellation=True)
         self._loop.add_reader(listener, self._accept)
         self._check()
@@ -122,7 +122,7 @@ class ServedPort:
     def _accept(self) -> None:
         for _ in range(_ACCEPTED):
             try:
-                sock, (origin, *_) = self._listener.accept()
+                sock, (address, *_) = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError:  # the caller is gone, or there are too many open files
@@ -130,31 +130,32 @@ class ServedPort:
                 self._loop.call_later(_PAUSE, self._accept_again)
                 return
             context = self._secure() if self._secure else None
-            if (self._secure and context is None) or not self.connections.admit(origin):
+            if (self._secure and context is None) or not self.connections.admit(address):
                 sock.close()
                 continue
-            self._let_in(context, origin, 0, sock)
+            self._begin_connection(context, address, 0, sock)
 
     def _accept_again(self) -> None:
         if not self._stopping:
             self._loop.add_reader(self._listener, self._accept)
 
-    def _let_in(
-        self, context: ssl.SSLContext | None, origin: str, answered: int, sock: socket.socket
+    def _begin_connection(
+        self, context: ssl.SSLContext | None, address: str, answered: int, sock: socket.socket
     ) -> None:
-        begin, find = partial(self._begin_with, context, origin), self._short and self._find_short
-        Newcomer(sock, self.connections, bool(context), begin, origin, find).answered = answered
+        hand_over, find = partial(self._hand_over, context, address), self._short and self._find_short
+        Newcomer(sock, self.connections, bool(context), hand_over, address, find).answered = answered
 
-    def _begin_with(
-        self, context: ssl.SSLContext | None, origin: str, sock: socket.socket, request_size: int
+    def _hand_over(
+        self, context: ssl.SSLContext | None, address: str, sock: socket.socket, request_size: int
     ) -> None:
+        """Hand a connection over to aiohttp, until its next request is short."""
         is_short = self._short and request_size and not context
-        take_back = partial(self._let_in, None, origin, 1) if is_short else None
+        take_back = partial(self._begin_connection, None, address, 1) if is_short else None
         connection = CallerConnection(
-            self._server, self.connections, bool(context), self._refuse, origin, take_back, request_size
+            self._server, self.connections, bool(context), self._refuse, address, take_back, request_size
         )
         # When Muster closes a TLS connection, the caller has this long to confirm it.
-        closing_time = self.connections.limits.patience.discard if context else None
+        closing_time = self.connections.limits.timeouts.discard if context else None
 
         async def open_() -> None:
             await self._loop.connect_accepted_socket(
@@ -168,8 +169,8 @@ class ServedPort:
             if fault:
                 log.debug("a connection ended", port=self._name, error=str(fault))
                 self.connections.remove(connection)
-                # A handshake may end just after its opening was cancelled. Then asyncio waits for the
-                # caller's farewell, on a descriptor of another connection.
+                # A handshake may end just after its opening was cancelled. Then asyncio waits until the
+                # caller closes, on a descriptor of another connection.
                 connection.end()
                 sock.close()
 
@@ -192,8 +193,8 @@ class ServedPort:
     ) -> web.BaseRequest:
         assert isinstance(protocol, CallerConnection)
         protocol.begin(payload)
-        most = self.connections.limits.body
-        return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=most)
+        maximum = self.connections.limits.body
+        return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=maximum)
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send the caller an answer in any case; it is sent when this returns."""

@@ -5,7 +5,7 @@ each takes a task, timers, a URL and two dictionaries of headers, and TLS is don
 the cost of a pod in the proxy (figures: `ports/newcomer`). aiohttp's parser reads only answers that Go's
 server would not give to a short request.
 
-    dial ──► idle ◄──► asked       ends with a fault, at its deadline, or with the request that gave up
+    dial ──► idle ◄──► in use      ends with a fault, at its deadline, or with the request that gave up
 """
 
 import asyncio
@@ -48,37 +48,37 @@ class Reply(NamedTuple):
     last: bool  # whether the API server closes after it
 
 
-def read_answer(came: bytes, ended: bool) -> Reply | None:
-    """Return the answer in these bytes; None if it is incomplete.
+def read_answer(received: bytes, ended: bool) -> Reply | None:
+    """Return the answer in these bytes; None if it is incomplete. `ended`: no more bytes will come.
 
     Raises:
-        ConnectionError: It is no answer, or too long.
+        ConnectionError: The bytes are no answer, or too many.
     """
-    if len(came) > _LONGEST:
+    if len(received) > _LONGEST:
         raise ConnectionError(f"an answer has more than {_LONGEST} bytes")
-    end = came.find(b"\r\n\r\n") + 4
-    head = came[:end].lower()
+    end = received.find(b"\r\n\r\n") + 4
+    head = received[:end].lower()
     status, length = _STATUS.match(head), _LENGTH.search(head)
     plain = head.count(b"\r\ncontent-length") == 1 and not _SPECIAL.search(head)
     if status and length and plain:
         end += int(length[1])
-        return Reply(int(status[1]), came[:end], len(came) > end) if len(came) >= end else None
-    return _parsed(came, ended) if end >= 4 else None
+        return Reply(int(status[1]), received[:end], len(received) > end) if len(received) >= end else None
+    return _parsed(received, ended) if end >= 4 else None
 
 
-def _parsed(came: bytes, ended: bool) -> Reply | None:
+def _parsed(received: bytes, ended: bool) -> Reply | None:
     """Return an answer of any form: chunked, after 100 Continue, or until the connection ends."""
     loop = asyncio.get_running_loop()
     parser = HttpResponseParser(
         BaseProtocol(loop), loop, _LONGEST, read_until_eof=True, auto_decompress=False
     )
     try:
-        messages, _, _ = parser.feed_data(came)
+        messages, _, _ = parser.feed_data(received)
         if ended:
             parser.feed_eof()
     except HttpProcessingError as fault:
         raise ConnectionError(f"malformed answer: {fault.message}") from fault
-    final = [each for each in messages if each[0].code >= 200]
+    final = [(message, body) for message, body in messages if message.code >= 200]
     if not final or not final[0][1].is_eof():
         return None
     message, body = final[0]
@@ -88,19 +88,19 @@ def _parsed(came: bytes, ended: bool) -> Reply | None:
     return Reply(message.code, answer, message.should_close or len(final) > 1)
 
 
-class Line:
+class RequestConnection:
     """Connection with one request at a time. It closes itself when it cannot be used any more."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._loop = asyncio.get_running_loop()
-        self._came = b""
-        self._asked: asyncio.Future[Reply] | None = None
+        self._received = b""
+        self._reply: asyncio.Future[Reply] | None = None
         self.deadline = self._loop.time() + OLDEST_IDLE
         self._loop.add_reader(sock.fileno(), self._read)
 
-    async def ask(self, request: bytes) -> Reply:
+    async def send(self, request: bytes) -> Reply:
         """Return the answer to a request.
 
         Raises:
@@ -108,20 +108,20 @@ class Line:
             OSError: The request may have taken effect, and has no answer.
         """
         try:
-            sent = self._sock.send(request)
-            if sent < len(request):  # a short request fits into the kernel's buffer while the peer lives
+            sent_bytes = self._sock.send(request)
+            if sent_bytes < len(request):  # a short request fits into the buffer while the peer lives
                 raise OSError("the API server does not read")
         except OSError as fault:
             self.close()
             raise Unsent(str(fault)) from fault
-        self._asked = self._loop.create_future()
+        self._reply = self._loop.create_future()
         self.deadline = self._loop.time() + ANSWER
         try:
-            reply = await self._asked
+            reply = await self._reply
         except BaseException:
             self.close()
             raise
-        self._asked, self._came = None, b""
+        self._reply, self._received = None, b""
         self.deadline = self._loop.time() + OLDEST_IDLE
         if reply.last:
             self.close()
@@ -132,8 +132,8 @@ class Line:
         if self.open:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
-        if fault and self._asked and not self._asked.done():
-            self._asked.set_exception(fault)
+        if fault and self._reply and not self._reply.done():
+            self._reply.set_exception(fault)
 
     @property
     def open(self) -> bool:
@@ -142,52 +142,52 @@ class Line:
     def _read(self) -> None:
         try:
             data = self._sock.recv(_PIECE)
-            if not self._asked:  # the connection has ended, or sends data without a request
+            if not self._reply:  # the connection has ended, or sends data without a request
                 return self.close()
-            self._came += data
-            reply = read_answer(self._came, ended=not data)
+            self._received += data
+            reply = read_answer(self._received, ended=not data)
             if not reply and not data:
                 raise ConnectionError("the API server closed the connection")
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as fault:
             return self.close(fault)
-        if reply and not self._asked.done():
-            self._asked.set_result(reply)
+        if reply and not self._reply.done():
+            self._reply.set_result(reply)
 
 
-class LinePool:
+class RequestConnections:
     """Few connections for many requests. `close_expired` is to be called about every second.
 
     A gang's Events come all at once. Few connections are opened at a time: before a handshake is over, most
     of the waiting requests have got one that became free.
     """
 
-    def __init__(self, endpoint: ApiEndpoint, most: int) -> None:
-        self._endpoint, self._most = endpoint, most
-        self._all: list[Line] = []  # including some that were closed since the last look
-        self._idle: list[Line] = []  # the one used last at the end, so that surplus ones expire
-        self._waiting: deque[asyncio.Future[Line]] = deque()  # not while there are idle ones
+    def __init__(self, endpoint: ApiEndpoint, limit: int) -> None:
+        self._endpoint, self._limit = endpoint, limit
+        self._all: list[RequestConnection] = []  # some may be closed
+        self._idle: list[RequestConnection] = []  # the last used one at the end, so that surplus ones expire
+        self._waiting: deque[asyncio.Future[RequestConnection]] = deque()  # empty while connections are idle
         self._dialling: set[asyncio.Task[None]] = set()
 
-    async def ask(self, request: bytes) -> Reply:
-        """Return the answer to a request, as `Line.ask`.
+    async def send(self, request: bytes) -> Reply:
+        """Return the answer to a request, as `RequestConnection.send`.
 
         A request that may have taken effect is sent once.
         """
         while self._idle:
             with suppress(Unsent):  # the connection has died meanwhile
-                return await self._ask(self._idle.pop(), request)
-        return await self._ask(await self._next(), request)
+                return await self._send(self._idle.pop(), request)
+        return await self._send(await self._next(), request)
 
     def close_expired(self) -> None:
         """Close the connections past their deadline."""
         now = asyncio.get_running_loop().time()
-        for line in self._all:
-            if line.deadline < now:
-                line.close(TimeoutError(f"no answer within {ANSWER:.0f} s"))
-        self._all = [line for line in self._all if line.open]
-        self._idle = [line for line in self._idle if line.open]
+        for connection in self._all:
+            if connection.deadline < now:
+                connection.close(TimeoutError(f"no answer within {ANSWER:.0f} s"))
+        self._all = [connection for connection in self._all if connection.open]
+        self._idle = [connection for connection in self._idle if connection.open]
 
     def drop_idle(self) -> None:
         """Close idle connections: they may use an old client certificate."""
@@ -200,42 +200,42 @@ class LinePool:
             await asyncio.wait(self._dialling)  # cancelled dials would leave open sockets
         self.drop_idle()
 
-    async def _ask(self, line: Line, request: bytes) -> Reply:
+    async def _send(self, connection: RequestConnection, request: bytes) -> Reply:
         try:
-            return await line.ask(request)
+            return await connection.send(request)
         finally:
-            self._give_to_waiting(line)
+            self._give_to_waiting(connection)
 
-    async def _next(self) -> Line:
-        """Return the line that is free or open first."""
-        turn: asyncio.Future[Line] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    async def _next(self) -> RequestConnection:
+        """Return the first connection that becomes free or is opened."""
+        waiter: asyncio.Future[RequestConnection] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
         self._dial()
         try:
             async with asyncio.timeout(TURN):
-                return await turn
+                return await waiter
         except BaseException as fault:
-            if turn.done() and not turn.cancelled() and not turn.exception():
-                self._give_to_waiting(turn.result())
+            if waiter.done() and not waiter.cancelled() and not waiter.exception():
+                self._give_to_waiting(waiter.result())
             if isinstance(fault, TimeoutError):
                 raise Unsent("all connections are in use") from fault
             raise
 
-    def _give_to_waiting(self, line: Line) -> None:
-        while self._waiting and line.open:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(line)
+    def _give_to_waiting(self, connection: RequestConnection) -> None:
+        while self._waiting and connection.open:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
                 break
         else:
-            if line.open:
-                self._idle.append(line)
+            if connection.open:
+                self._idle.append(connection)
         self._dial()
 
     def _dial(self) -> None:
         """Open one more connection for each few waiting requests."""
         while self._waiting and len(self._dialling) <= len(self._waiting) // _WAIT_FOR_ONE:
-            if sum(line.open for line in self._all) + len(self._dialling) >= self._most:
+            if sum(connection.open for connection in self._all) + len(self._dialling) >= self._limit:
                 return
             dialling = asyncio.create_task(self._open())
             self._dialling.add(dialling)
@@ -244,15 +244,15 @@ class LinePool:
     async def _open(self) -> None:
         metrics.view_dials.inc()
         try:
-            line = Line(await asyncio.to_thread(self._endpoint.dial, DIAL))
+            connection = RequestConnection(await asyncio.to_thread(self._endpoint.dial, DIAL))
         except Exception as fault:  # errors of the network, TLS, a proxy, or certificate files
             while self._waiting:
-                turn = self._waiting.popleft()
-                if not turn.done():
-                    turn.set_exception(Unsent(str(fault) or type(fault).__name__))
+                waiter = self._waiting.popleft()
+                if not waiter.done():
+                    waiter.set_exception(Unsent(str(fault) or type(fault).__name__))
         else:
-            self._all.append(line)
-            self._give_to_waiting(line)
+            self._all.append(connection)
+            self._give_to_waiting(connection)
 
     def _dialled(self, done: "asyncio.Task[None]") -> None:
         self._dialling.discard(done)

@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from extender.api.units import rounded
+from extender.api.units import human_duration
 from extender.domain.ledger.releases import Bypasses
 from extender.domain.model.versioned_pod_watch import (
     AS_IT_IS,
@@ -35,7 +35,7 @@ from extender.domain.model.versioned_pod_watch import (
     WaitingPods,
     Writes,
 )
-from extender.kube.decoding import FIRST_PAGE, next_page
+from extender.kube.decoding import FIRST_PAGE, next_page_size
 from extender.proxy.pod_events.json import JsonPods
 from extender.proxy.pod_events.protobuf import ProtobufPods
 from extender.proxy.target import MalformedTarget, ViewTarget, for_client
@@ -49,9 +49,9 @@ class PodLists:
         self._upstream, self._appearances = upstream, appearances
 
     def first_page(self, target: ViewTarget) -> ViewTarget:
-        """Return the target of the first page: the client gets all pods, whatever limit it asks for.
+        """Return the target of the first page. The client's limit is dropped: it gets all pods at once.
 
-        Without a version the API server answers with the newest, as good as any that it could choose.
+        The version is dropped, too: then the API server answers with the newest, which any version allows.
 
         Raises:
             MalformedTarget: The query is invalid.
@@ -76,7 +76,7 @@ class PodLists:
         Raises:
             CutOff: The API server's answer ended early.
         """
-        shown = PodList(waiting, self._appearances, version)
+        pod_list = PodList(waiting, self._appearances, version)
         page = await _read(answer, codec)
         headers = for_client(answer.headers)
         headers.popall(hdrs.CONTENT_LENGTH, None)
@@ -85,8 +85,8 @@ class PodLists:
         writer = codec.list_writer(codec.list_metadata(page.version))
         await response.write(writer.start())
         async for pods in self._pages(first, request.headers, codec, page):
-            await response.write(b"".join(_written(writer, pod, shown.appearance(pod)) for pod in pods))
-        shown.end(page.version)
+            await response.write(b"".join(_written(writer, pod, pod_list.appearance(pod)) for pod in pods))
+        pod_list.end(page.version)
         await response.write(writer.end())
         await response.write_eof()
         return response
@@ -102,16 +102,16 @@ class PodLists:
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
         selectors = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
         first = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_PAGE))
-        found = {}
+        unbound = {}
         try:
             page = await self._page(first, headers, codec)
             async for pods in self._pages(first, headers, codec, page):
                 for facts, pod in pods:
                     if facts is not None and waiting.is_unbound_member(facts):
-                        found[facts.uid] = WaitingPod(facts, pod)
+                        unbound[facts.uid] = WaitingPod(facts, pod)
         except CutOff as fault:
             raise UpstreamGone(str(fault)) from fault
-        waiting.store_all(found, page.version)
+        waiting.store_all(unbound, page.version)
 
     async def _pages(
         self, first: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
@@ -119,10 +119,10 @@ class PodLists:
         """Yield the pods of this page and of those after it."""
         yield page.pods
         while page.more:
-            limit = str(next_page(len(page.pods), sum(len(item.pod) for item in page.pods)))
-            further = {"continue": page.more, "limit": limit}
-            next_ = first.with_parameters(resourceVersion=None, resourceVersionMatch=None, **further)
-            page = await self._page(next_, headers, codec)
+            limit = str(next_page_size(len(page.pods), sum(len(item.pod) for item in page.pods)))
+            parameters = {"continue": page.more, "limit": limit}
+            target = first.with_parameters(resourceVersion=None, resourceVersionMatch=None, **parameters)
+            page = await self._page(target, headers, codec)
             yield page.pods
 
     async def _page(self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec) -> PodPage:
@@ -161,8 +161,8 @@ def _written(writer: PodListWriter, item: ListedPod, appearance: Appearance | No
 
 log = logger(__name__)
 
-_MUCH = 256  # queued bytes: no more is read from the API server until the client has read some
-_MOST = 200_000  # queued bytes: the client is cut off, and continues from its version
+_PAUSE_ABOVE = 256  # queued writes above which no event is read from the API server
+_CUT_OFF_ABOVE = 200_000  # queued writes above which the client is cut off, and continues from its version
 _PIECE = 256 * 1024  # bytes encoded at a time, about
 _MOST_CLIENTS = 16  # clients that are remembered; for others, the pods are read again
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
@@ -178,15 +178,16 @@ class PodReader(NamedTuple):
 def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
     """Return a status line on clients: names, begin and age of their watches, and direct readers."""
     texts = [
-        f"{reader.name.partition(' ')[0] or 'a client'} reads pods here for {rounded(int(reader.seconds))},"
-        f" and got the last event {rounded(int(reader.silent))} ago"
+        f"{reader.name.partition(' ')[0] or 'a client'} reads pods here"
+        f" for {human_duration(int(reader.seconds))},"
+        f" and got the last event {human_duration(int(reader.silent))} ago"
         for reader in readers
     ]
     reading = "; ".join(texts) or "no client reads pods here"
     if bypasses.age is None:
         return reading
     calls = f"{bypasses.calls} call{'s' if bypasses.calls > 1 else ''}"
-    last = f"the last {rounded(int(bypasses.age))} ago"
+    last = f"the last {human_duration(int(bypasses.age))} ago"
     return f"{reading}; a scheduler reads pods elsewhere: {calls} about pods not shown here, {last}"
 
 
@@ -206,13 +207,13 @@ class Sending:
         self._ended = False
 
     def put(self, writes: Writes) -> None:
-        """Queue writes; they are sent as one unless they are many."""
+        """Queue writes. Those in the queue are sent together, up to a size."""
         self._queue.extend(writes)
         if self._queue:
             self._more.set()
-        if len(self._queue) > _MUCH:
+        if len(self._queue) > _PAUSE_ABOVE:
             self._has_space.clear()
-        if len(self._queue) > _MOST:
+        if len(self._queue) > _CUT_OFF_ABOVE:
             log.warning("a client that does not read its watch of pods is cut off")
             self.abort()
 
@@ -259,7 +260,7 @@ class Sending:
                     frames.append(self._frame(self._queue.popleft()))
                     size += len(frames[-1])
                 await self._response.write(b"".join(frames))
-                if len(self._queue) <= _MUCH:
+                if len(self._queue) <= _PAUSE_ABOVE:
                     self._has_space.set()
         await self._response.write_eof()
 
@@ -315,7 +316,7 @@ class PodRequests:
         self._is_due = False
 
     def on_change(self) -> None:
-        """Write the changed appearances. All changes until the loop's next turn are one write."""
+        """Write the changed appearances: changes until the next iteration of the loop go together."""
         if not self._is_due:
             self._is_due = True
             with suppress(RuntimeError):  # the loop has ended
@@ -329,9 +330,9 @@ class PodRequests:
                 sending.put(sending.stream.change(changes))
 
     def debug_state(self) -> list[dict[str, object]]:
-        """Return the readers of pods, and how many each is shown, for the debug page. Safe in any thread."""
+        """Return each reader of pods, and the number of pods shown to it. Safe in any thread."""
         parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
-        shown: list[dict[str, object]] = []
+        state: list[dict[str, object]] = []
         for key, client in self._clients.copy().items():
             waiting = client.waiting
             visible = sum(trace.shown for trace in waiting.traces.copy().values())
@@ -340,8 +341,8 @@ class PodRequests:
                 for reader in client.readers("")
             ]
             counts = {"version": waiting.version, "shown": visible, "hidden": len(waiting.pods) - visible}
-            shown.append({**dict(zip(parts, key, strict=True)), **counts, "watches": watches})
-        return shown
+            state.append({**dict(zip(parts, key, strict=True)), **counts, "watches": watches})
+        return state
 
     def readers(self) -> list[PodReader]:
         """Return the open watches of pods. Safe in any thread."""
@@ -353,10 +354,10 @@ class PodRequests:
         accepted = request.headers.get(hdrs.ACCEPT, "").lower()
         if request.method != "GET" or any(form in accepted for form in _OTHER_FORMS):
             return await pass_on(self._upstream, request, target, body)
-        asked = target if target.watches else self._lists.first_page(target)
-        async with self._upstream.open(asked, request.headers) as answer:
-            form = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
-            codec = next((codec for codec in _CODECS if codec.content_type == form), None)
+        first = target if target.watches else self._lists.first_page(target)
+        async with self._upstream.open(first, request.headers) as answer:
+            encoding = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
+            codec = next((codec for codec in _CODECS if codec.content_type == encoding), None)
             if codec is None or answer.status != 200 or hdrs.CONTENT_ENCODING in answer.headers:
                 return await hand_over(self._upstream, answer, request, target)  # an unknown encoding
             selectors = (target.parameter("fieldSelector"), target.parameter("labelSelector"))
@@ -371,7 +372,7 @@ class PodRequests:
             if target.parameter("resourceVersion") == "0":
                 self._appearances.record_fresh_start()
             version = version_of(target)
-            return await self._lists.send(request, asked, answer, codec, client.waiting, version)
+            return await self._lists.send(request, first, answer, codec, client.waiting, version)
 
     async def _watch(
         self,
@@ -386,10 +387,10 @@ class PodRequests:
         If a client returns with a version of another process, which may have shown pods, the unbound pods are
         read first.
         """
-        version, asks_all = version_of(target), target.parameter("sendInitialEvents") == "true"
-        if asks_all and not version:
+        version, wants_initial = version_of(target), target.parameter("sendInitialEvents") == "true"
+        if wants_initial and not version:
             self._appearances.record_fresh_start()
-        reads_all = asks_all or not version
+        reads_all = wants_initial or not version
         if not reads_all and not client.waiting.knows_version(version):
             headers = CIMultiDict(request.headers)
             headers[hdrs.ACCEPT] = codec.content_type

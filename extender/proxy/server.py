@@ -27,7 +27,7 @@ from extender.api.setting_kinds import Address
 from extender.domain.model.versioned_pod_watch import Appearances
 from extender.kube.endpoint import ApiEndpoint
 from extender.ports.connection import Caller, CallerConnection
-from extender.ports.connections import NEVER, ConnectionLimits, Patience
+from extender.ports.connections import NEVER, ConnectionLimits, Timeouts
 from extender.ports.newcomer import ShortRequest
 from extender.ports.port import ServedPort
 from extender.proxy import target as targets
@@ -49,7 +49,7 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
 _MOST_LOGGED = 100
-_PATIENCE = 20.0  # seconds to receive a whole body
+_TIMEOUT = 20.0  # seconds to receive a whole body
 
 # Answers a request with the given body. It may raise the errors of `pass_on`, and is cancelled if the client
 # hangs up.
@@ -104,8 +104,8 @@ class Relay:
             response, outcome = await self._answer(request, connection)
             return response
         except Exception as fault:
-            outcome, reported = _failure(request.method, fault)
-            return reported if reported and not request.writer.output_size else _hang_up(request)
+            outcome, refused = _failure(request.method, fault)
+            return refused if refused and not request.writer.output_size else _hang_up(request)
         finally:
             _requests_of(outcome).inc()
 
@@ -126,8 +126,8 @@ class Relay:
             outcome = "passed"
             return answer
         except Exception as fault:
-            outcome, reported = _failure(request.method, fault)
-            return in_bytes(reported) if reported else b""
+            outcome, refused = _failure(request.method, fault)
+            return in_bytes(refused) if refused else b""
         finally:
             _requests_of(outcome).inc()
 
@@ -145,38 +145,40 @@ class Relay:
             if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
                 self._logged.add(kind)
                 log.warning("refused a request to the proxy", method=target.method, path=target.path)
-            asked = f"the scheduler proxy refuses {target.method} {target.path}"
-            answer = refusal(HTTPStatus.FORBIDDEN, f"{asked}: a scheduler does not need it")
+            message = (
+                f"the scheduler proxy refuses {target.method} {target.path}: a scheduler does not need it"
+            )
+            answer = refusal(HTTPStatus.FORBIDDEN, message)
             return (_closing(answer) if "Upgrade" in request.headers else answer), "refused"
-        body = await _whole_body(request, connection)
+        body = await _read_body(request, connection)
         if not target.watches:
-            return await self._pass(request, target, body), "passed"
+            return await self._handle(request, target, body), "passed"
         with self.watches.recorded(target.path, request.headers.get("User-Agent", "")):
-            return await self._pass(request, target, body), "passed"
+            return await self._handle(request, target, body), "passed"
 
-    async def _pass(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
-        handler = None
-        if "/pods" in target.path and (resource := read_resource(target.path)):
-            if resource[:2] == ("", "pods") and not resource.object and target.method == "GET":
+    async def _handle(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
+        handler, resource = None, read_resource(target.path) if "/pods" in target.path else None
+        if resource and not resource.group:
+            if resource.name == "pods" and not resource.object and target.method == "GET":
                 handler = self._handlers.pods
-            elif resource[:2] == ("", "pods/status") and target.method == "PATCH":
+            elif resource.name == "pods/status" and target.method == "PATCH":
                 handler = self._handlers.pod_status
         if handler is None:
             return await forwarding.pass_on(self._upstream, request, target, body)
         return await handler(request, target, body)
 
 
-async def _whole_body(request: web.BaseRequest, connection: CallerConnection) -> bytes:
+async def _read_body(request: web.BaseRequest, connection: CallerConnection) -> bytes:
     """Return the whole body.
 
     Raises:
         HTTPException: The body is too large, late or malformed.
     """
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             body = await connection.body(request)
     except TimeoutError:
-        raise RequestTimeout(f"The body did not come within {_PATIENCE:.0f} s") from None
+        raise RequestTimeout(f"The body did not come within {_TIMEOUT:.0f} s") from None
     connection.serve()
     return body
 
@@ -191,7 +193,7 @@ def _failure(method: str, fault: Exception) -> tuple[str, web.Response | None]:
         case UpstreamGone():
             return "gone", targets.unreachable_response(str(fault))
         case TooManyEvents():
-            return "shed", targets.too_many_response(fault.again)
+            return "shed", targets.too_many_response(fault.may_repeat)
         case CutOff() | Unanswered():
             log.info("a response of the API server was cut off", method=method, error=str(fault))
             return "cut", None
@@ -199,8 +201,8 @@ def _failure(method: str, fault: Exception) -> tuple[str, web.Response | None]:
             return "left", None
         case _:
             log.exception("a request to the scheduler proxy failed", method=method)
-            reported = "Muster failed to answer; its log says why"
-            return "failed", refusal(HTTPStatus.INTERNAL_SERVER_ERROR, reported)
+            message = "Muster failed to answer; its log says why"
+            return "failed", refusal(HTTPStatus.INTERNAL_SERVER_ERROR, message)
 
 
 def _closing(response: web.Response) -> web.Response:
@@ -210,7 +212,7 @@ def _closing(response: web.Response) -> web.Response:
 
 
 def _hang_up(request: web.BaseRequest) -> web.StreamResponse:
-    """End the connection without the end of an answer."""
+    """Close the connection without completing the answer."""
     if request.transport:
         request.transport.abort()
     return web.Response()
@@ -266,9 +268,10 @@ def _refusal(body: bytes) -> str | None:
     """Return the scheduler's message if it has found no node, empty after errors; None: no attempt ended.
 
     The end of an attempt sets PodScheduled and withdraws the nomination (`updatePod` in schedule_one.go).
-    The patch leaves out what its copy of the pod has already: the status of the condition, its reason
-    where Muster has written the same one, or all of it. Other patches come before the devices and volumes
-    of a pod that has its node are bound: they name the node, or the claim made for extended resources.
+    The patch leaves out fields that the scheduler's copy of the pod already has: the status of the
+    condition, its reason if Muster has written the same one, or the whole condition. Other patches are
+    written before the devices and volumes of a pod with a node are bound: they name the node, or the claim
+    made for extended resources.
     """
     try:
         status = _read_patch(body).status
@@ -286,7 +289,7 @@ LIMITS = ConnectionLimits(
     connections=256,
     body=3 * 1024 * 1024,
     unread=64 * 1024 * 1024,
-    patience=Patience(head=10.0, body=NEVER, answer=NEVER),
+    timeouts=Timeouts(head=10.0, body=NEVER, answer=NEVER),
     head=1024 * 1024,
     line=64 * 1024,
     field=16 * 1024,
@@ -294,7 +297,7 @@ LIMITS = ConnectionLimits(
     chunks=True,
 )
 _LAST_ANSWERS = 0.2  # seconds to finish requests when stopping; streams end then
-_STOPPED = 2.0  # seconds until the thread is left alone
+_STOPPED = 2.0  # seconds to wait for the thread's end
 
 
 class ViewServer:
@@ -338,13 +341,13 @@ class ViewServer:
 
     def debug_state(self) -> dict[str, object]:
         """Return the state for the debug page. Safe in any thread."""
-        shown: dict[str, object] = {"listen": str(self.address)}
+        state: dict[str, object] = {"listen": str(self.address)}
         if self._port and self._relay:
-            shown |= {
+            state |= {
                 "connections": len(self._port.connections),
                 "watches": self._relay.watches.debug_state(),
             }
-        return shown
+        return state
 
     def fault(self) -> str | None:
         """Return the fault for /livez; None while it serves."""

@@ -106,14 +106,14 @@ class ViewTarget(NamedTuple):
     def with_parameters(self, **changed: str | None) -> "ViewTarget":
         """Return the target with other parameters; None removes one."""
         parameters = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
-        put = [(name, value) for name, value in changed.items() if value is not None]
-        return self._replace(query=urlencode([*parameters, *put]))
+        added = [(name, value) for name, value in changed.items() if value is not None]
+        return self._replace(query=urlencode([*parameters, *added]))
 
     @property
     def watches(self) -> bool:
-        """Return whether the API server takes it for a watch: there, every value but false means true."""
-        asked = self.parameter("watch")
-        return asked is not None and asked.lower() not in ("0", "false")
+        """Return whether the API server treats the request as a watch: any value but false means true."""
+        watch = self.parameter("watch")
+        return watch is not None and watch.lower() not in ("0", "false")
 
     @property
     def request_class(self) -> RequestClass:
@@ -125,15 +125,15 @@ class ViewTarget(NamedTuple):
         return RequestClass.REPORTING if resource and resource.name == "events" else RequestClass.SCHEDULING
 
 
-def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:
-    """Return the target of a request; None if the first segment is not the secret.
+def read_target(method: str, url: str, secret: str) -> ViewTarget | None:
+    """Return the target of a request; None if the first segment of its path is not the secret.
 
     Raises:
         MalformedTarget: The path or the query is invalid.
     """
-    if absolute := _ABSOLUTE.match(sent):
-        sent = sent[absolute.end() :]
-    path, _, query = sent.partition("?")
+    if host := _ABSOLUTE.match(url):
+        url = url[host.end() :]
+    path, _, query = url.partition("?")
     first, _, rest = path.removeprefix("/").partition("/")
     if not hmac.compare_digest(first.encode(), secret.encode()):
         return None
@@ -142,7 +142,7 @@ def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:
     return ViewTarget(method, f"/{rest}", query)
 
 
-class AskedResource(NamedTuple):
+class PathResource(NamedTuple):
     """Resource in a path."""
 
     group: str  # empty: core
@@ -151,7 +151,7 @@ class AskedResource(NamedTuple):
 
 
 @lru_cache(256)  # Events of one namespace have the same path
-def read_resource(path: str) -> AskedResource | None:
+def read_resource(path: str) -> PathResource | None:
     """Return the resource of a path; None for discovery, health and version."""
     root, *rest = path.strip("/").split("/")
     skipped = {"api": 1, "apis": 2}.get(root, len(rest))  # segments for the version, or for group and version
@@ -161,8 +161,8 @@ def read_resource(path: str) -> AskedResource | None:
     below = rest[skipped:]
     if below[0] == "namespaces" and len(below) > 2 and below[2] not in ("status", "finalize"):
         below = below[2:]
-    name, *more = below
-    return AskedResource(group, "/".join([name, *more[1:]]), more[0] if more else "")
+    name, *below_name = below
+    return PathResource(group, "/".join([name, *below_name[1:]]), below_name[0] if below_name else "")
 
 
 def is_allowed(method: str, path: str) -> bool:
@@ -172,8 +172,8 @@ def is_allowed(method: str, path: str) -> bool:
     if method in _READ:
         kind, _, subresource = resource.name.partition("/")
         return kind not in _NOT_READ and subresource in ("", "status")
-    named = method == "POST" or bool(resource.object)  # writes to whole collections are refused
-    return named and method in WRITES.get(resource.group, {}).get(resource.name, ())
+    is_of_one_object = method == "POST" or bool(resource.object)  # writes to whole collections are refused
+    return is_of_one_object and method in WRITES.get(resource.group, {}).get(resource.name, ())
 
 
 def refusal(code: HTTPStatus, message: str) -> web.Response:
@@ -198,23 +198,23 @@ def in_bytes(answer: web.Response) -> bytes:
     return encode_answer(answer.status, answer.reason, answer.headers.items(), answer.body)
 
 
-def unreachable_response(why: str) -> web.Response:
+def unreachable_response(reason: str) -> web.Response:
     """Return the refusal while the API server does not answer.
 
-    client-go repeats the request, and its reflector keeps its version, while for any other answer but a
-    refused connection it would read everything again (reflector.go).
+    client-go repeats the request, and its reflector keeps its version. For other answers, except for a
+    refused connection, it would read everything again (reflector.go).
     """
-    return refusal(HTTPStatus.TOO_MANY_REQUESTS, f"the API server cannot be reached: {why}")
+    return refusal(HTTPStatus.TOO_MANY_REQUESTS, f"the API server cannot be reached: {reason}")
 
 
-def too_many_response(again: bool) -> web.Response:
+def too_many_response(may_repeat: bool) -> web.Response:
     """Return the refusal of an Event for which there is no connection.
 
     client-go repeats only requests with a Retry-After, and drops the others (`recordEvent` in its
     event_broadcaster.go).
     """
     answer = refusal(HTTPStatus.TOO_MANY_REQUESTS, "more Events than the API server takes at once")
-    if not again:
+    if not may_repeat:
         del answer.headers[hdrs.RETRY_AFTER]
     return answer
 
@@ -239,11 +239,11 @@ _OF_THE_CLIENT = _OF_ONE_HOP | {"host", "authorization", "accept-encoding", "exp
 _IDENTITY_PREFIXES = ("impersonate-", "x-remote-")  # headers by which a client could act as another user
 
 
-def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
-    """Return the headers of a request, with the credentials that Muster has."""
-    dropped = _OF_THE_CLIENT | _named_by(sent)
+def for_upstream(headers: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
+    """Return the headers of a client's request with Muster's credentials instead of the client's."""
+    dropped = _OF_THE_CLIENT | _hop_headers(headers)
     passed = CIMultiDict[str]()
-    for name, value in sent.items():
+    for name, value in headers.items():
         if (lower := name.lower()) not in dropped and not lower.startswith(_IDENTITY_PREFIXES):
             passed.add(name, value)
     if authorization:
@@ -252,14 +252,14 @@ def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict
 
 
 def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    """Return the headers of an answer."""
-    dropped = _OF_ONE_HOP | _named_by(answered)
+    """Return the headers of the API server's answer that the client gets."""
+    dropped = _OF_ONE_HOP | _hop_headers(answered)
     passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
     passed.setdefault(hdrs.SERVER, "muster")  # otherwise aiohttp adds its own name
     return passed
 
 
-def _named_by(headers: CIMultiDictProxy[str]) -> frozenset[str]:
+def _hop_headers(headers: CIMultiDictProxy[str]) -> frozenset[str]:
     """Return the hop-by-hop headers that Connection names."""
-    named = headers.getall(hdrs.CONNECTION, ())
-    return frozenset(name.strip().lower() for line in named for name in line.split(","))
+    lines = headers.getall(hdrs.CONNECTION, ())
+    return frozenset(name.strip().lower() for line in lines for name in line.split(","))

@@ -24,7 +24,7 @@ from yarl import URL
 
 from extender.kube.endpoint import ApiEndpoint, keep_alive
 from extender.ports.newcomer import ShortRequest
-from extender.proxy.lines import ANSWER, DIAL, OLDEST_IDLE, TURN, LinePool, Reply, Unsent
+from extender.proxy.lines import ANSWER, DIAL, OLDEST_IDLE, TURN, Reply, RequestConnections, Unsent
 from extender.proxy.target import RequestClass, ViewTarget, for_client, for_upstream
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
@@ -55,10 +55,10 @@ class UpstreamGone(Exception):
 
 
 class TooManyEvents(Exception):
-    """Error: Events come faster than the API server accepts them. `again`: the client may repeat this one."""
+    """Error: Events come faster than the API server accepts them. `may_repeat`: this one may be repeated."""
 
-    def __init__(self, again: bool) -> None:
-        self.again = again
+    def __init__(self, may_repeat: bool) -> None:
+        self.may_repeat = may_repeat
 
 
 class Unanswered(Exception):
@@ -72,9 +72,9 @@ class Upstream:
         self._endpoint = endpoint
         self._route = _route(endpoint)
         self._gone = False  # whether the last dial failed
-        self._sessions = {asked: _session(asked, limit) for asked, limit in _CONNECTIONS.items()}
-        self._lines = LinePool(endpoint, _LINES)
-        self._under_way = Counter[RequestClass]()
+        self._sessions = {class_: _session(class_, limit) for class_, limit in _CONNECTIONS.items()}
+        self._lines = RequestConnections(endpoint, _LINES)
+        self._in_progress = Counter[RequestClass]()
         self._reported = -math.inf  # time of the last answer to an Event
         self._refreshing = asyncio.create_task(self._stay_current())
 
@@ -90,35 +90,35 @@ class Upstream:
     async def open(
         self, target: ViewTarget, headers: CIMultiDictProxy[str], body: bytes = b""
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Yield the answer to a request with the headers of the client, its body unread.
+        """Send a request with the headers of the client, and yield the answer, its body unread.
 
-        aiohttp repeats an idempotent request once if it met an idle connection that had died. Reading
-        the body raises aiohttp.ClientError.
+        aiohttp repeats an idempotent request once if an idle connection had been closed. Reading the body
+        raises aiohttp.ClientError.
 
         Raises:
             UpstreamGone: The API server does not answer.
             Unanswered: The request may have taken effect, and has no answer.
             TooManyEvents: No connection is free for an Event.
         """
-        asked = target.request_class
+        request_class = target.request_class
 
         async def send() -> aiohttp.ClientResponse:
-            sent = for_upstream(headers, self._endpoint.current)
+            sent_headers = for_upstream(headers, self._endpoint.current)
             if not body:  # the server would wait for an announced body
-                sent.popall(hdrs.CONTENT_LENGTH, None)
-            return await self._sessions[asked].request(
+                sent_headers.popall(hdrs.CONTENT_LENGTH, None)
+            return await self._sessions[request_class].request(
                 target.method,
                 URL(f"{self._endpoint.url}{target.url}", encoded=True),
-                headers=sent,
+                headers=sent_headers,
                 # In pieces, so that other tasks have their turn.
                 data=BytesIO(body) if len(body) > _SMALL else body or None,
                 allow_redirects=False,
                 **self._route,
             )
 
-        with self._counted(asked):
-            async with await self._ask(target, send) as answer:
-                if asked is RequestClass.REPORTING:
+        with self._counted(request_class):
+            async with await self._send(target, send) as answer:
+                if request_class is RequestClass.REPORTING:
                     self._reported = time.monotonic()
                 yield answer
 
@@ -130,29 +130,29 @@ class Upstream:
             head = f"{target.method} {endpoint.prefix}{target.url} HTTP/1.1\r\nHost: {endpoint.netloc}\r\n"
             if authorization:
                 head += f"Authorization: {authorization}\r\n"
-            return await self._lines.ask(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
+            return await self._lines.send(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
 
         with self._counted(RequestClass.REPORTING):
-            reply = await self._ask(target, send)
+            reply = await self._send(target, send)
             self._reported = time.monotonic()
             return reply.answer
 
     @contextmanager
-    def _counted(self, asked: RequestClass) -> Iterator[None]:
-        if asked is RequestClass.REPORTING and self._under_way[asked] == _MOST_REPORTING:
-            raise TooManyEvents(again=time.monotonic() - self._reported < _HANGS)
-        self._under_way[asked] += 1
+    def _counted(self, request_class: RequestClass) -> Iterator[None]:
+        if request_class is RequestClass.REPORTING and self._in_progress[request_class] == _MOST_REPORTING:
+            raise TooManyEvents(may_repeat=time.monotonic() - self._reported < _HANGS)
+        self._in_progress[request_class] += 1
         try:
             yield
         finally:
-            self._under_way[asked] -= 1
+            self._in_progress[request_class] -= 1
 
-    async def _ask(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _send(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call `send`, and call it again if the credentials were too old."""
-        shown = self._endpoint.current
+        authorization = self._endpoint.current
         try:
             answer = await send()
-            if answer.status == 401 and await self._renew(shown):
+            if answer.status == 401 and await self._renew(authorization):
                 if isinstance(answer, aiohttp.ClientResponse):
                     answer.close()
                 answer = await send()
@@ -169,13 +169,13 @@ class Upstream:
         """Return the error that the client gets for a failed request."""
         if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
             self._reroute()
-        why = str(fault) or type(fault).__name__
+        reason = str(fault) or type(fault).__name__
         if isinstance(fault, _UNSENT):
             if not self._gone:
-                log.warning("the scheduler proxy cannot reach the API server", error=why)
+                log.warning("the scheduler proxy cannot reach the API server", error=reason)
             self._gone = True
-            return UpstreamGone(why)
-        return UpstreamGone(why) if target.method in _IDEMPOTENT else Unanswered(why)
+            return UpstreamGone(reason)
+        return UpstreamGone(reason) if target.method in _IDEMPOTENT else Unanswered(reason)
 
     async def _renew(self, refused: str) -> bool:
         """Reload rotated credentials; return whether the token has changed."""
@@ -196,9 +196,11 @@ class Upstream:
             await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 
-def _session(asked: RequestClass, limit: int) -> aiohttp.ClientSession:
-    timeout = aiohttp.ClientTimeout(None, TURN, None if asked is RequestClass.WATCHING else ANSWER, DIAL)
-    connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=OLDEST_IDLE, socket_factory=_dialled)
+def _session(request_class: RequestClass, limit: int) -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(
+        None, TURN, None if request_class is RequestClass.WATCHING else ANSWER, DIAL
+    )
+    connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=OLDEST_IDLE, socket_factory=_new_socket)
     return aiohttp.ClientSession(
         connector=connector,
         timeout=timeout,
@@ -210,12 +212,12 @@ def _session(asked: RequestClass, limit: int) -> aiohttp.ClientSession:
     )
 
 
-def _dialled(address: Any) -> socket.socket:
+def _new_socket(address: Any) -> socket.socket:
     family, kind, protocol, _, _ = address
-    dialled = socket.socket(family, kind, protocol)
-    keep_alive(dialled)
+    sock = socket.socket(family, kind, protocol)
+    keep_alive(sock)
     metrics.view_dials.inc()
-    return dialled
+    return sock
 
 
 def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
@@ -228,7 +230,7 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
 
 
 class CutOff(Exception):
-    """Error: the API server ended an answer that the client has in part: the client must see that."""
+    """Error: the API server ended an answer of which the client has a part; the client must notice that."""
 
 
 async def pass_on(

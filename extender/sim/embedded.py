@@ -68,7 +68,7 @@ class Embedded:
         all_groups = ("--podgroups-for-plain-pods", "always")  # PodGroups are shown
         arguments = ("--volcano-jobs", "on", *all_groups, *serve_arguments)
         self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", arguments)
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self.scheduler: Scheduler | None = None
 
     def __enter__(self) -> "Embedded":
@@ -92,7 +92,7 @@ class Embedded:
         self.controllers.start()
         self.kubelets.start()
         self.muster.start()
-        self.scheduler = Scheduler(self.service, Extender(self.muster.address), self._dice)
+        self.scheduler = Scheduler(self.service, Extender(self.muster.address), self._rng)
         self.scheduler.start()
 
     def make_nodes(self, count: int, cpu: str, memory: str, gpu: int = 0) -> None:
@@ -102,8 +102,8 @@ class Embedded:
     def make_devices(self, name: str, number: int) -> None:
         """Give each node so many devices of a DeviceClass."""
         nodes = [each["metadata"]["name"] for each in self.store.all(NODES)]
-        for kind, made in devices_of(nodes, name, number):
-            self.service.create(kind, "", made)
+        for kind, obj in devices_of(nodes, name, number):
+            self.service.create(kind, "", obj)
 
     def make_racks(self, sizes: Sequence[int], cpu: str, memory: str, gpu: int = 0) -> None:
         """Make nodes in racks, and racks in blocks, with their Topology. `sizes`: from blocks to nodes."""
@@ -120,11 +120,11 @@ class Embedded:
         """Return whether the cluster has settled: no change is pending."""
         if time.monotonic() - self.store.changed_at <= _QUIET:
             return False
-        if self.kubelets.busy or self.controllers.behind or self.scheduler is None or self.scheduler.busy:
+        if self.kubelets.busy or self.controllers.is_behind or self.scheduler is None or self.scheduler.busy:
             return False  # Muster has not yet evaluated a group without a reason
-        return not any(map(self._goes_on, self.store.all(POD_GROUPS)))
+        return not any(map(self._is_changing, self.store.all(POD_GROUPS)))
 
-    def _goes_on(self, group: Json) -> bool:
+    def _is_changing(self, group: Json) -> bool:
         reason, meta = find_stored_condition(group, SCHEDULED).get("reason", ""), group["metadata"]
         if reason == Reason.BACKING_OFF:
             owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
@@ -133,7 +133,7 @@ class Embedded:
 
 
 _PACE = 0.2  # seconds between two looks of a session
-_PATIENCE = 15.0  # seconds without any change after which no reason is expected to come any more
+_REASON_TIMEOUT = 15.0  # seconds without any change after which no reason is expected to come any more
 
 
 class Session:
@@ -148,7 +148,7 @@ class Session:
         self.state: ClusterState | None = None
         self.unasked: list[Unasked] = []
         self._creation = Creation(cluster.service)
-        self._later: list[tuple[float, Manifest]] = []  # objects by the seconds after which they are created
+        self._scheduled: list[tuple[float, Manifest]] = []  # objects with the second of their creation
 
     def create(self, manifests: Sequence[Manifest]) -> None:
         """Create objects, and record those that Muster is not asked to start.
@@ -160,9 +160,9 @@ class Session:
             arrivals = by_arrival(manifests)
         except ValueError as fault:
             raise InvalidManifests(str(fault)) from fault
-        self._later = [each for each in arrivals if each[0] > 0]
+        self._scheduled = [each for each in arrivals if each[0] > 0]
         self._create([manifest for seconds, manifest in arrivals if seconds == 0])
-        self._creation.check(manifest for _, manifest in self._later)
+        self._creation.check(manifest for _, manifest in self._scheduled)
         self._raise_faults()
 
     def _create(self, manifests: Sequence[Manifest]) -> None:
@@ -178,10 +178,10 @@ class Session:
 
     def _create_due(self, second: float) -> None:
         """Create the objects whose time has come. Their time passes as fast as that of pods."""
-        due = [manifest for at, manifest in self._later if at <= second * self._cluster.speed]
+        due = [manifest for at, manifest in self._scheduled if at <= second * self._cluster.speed]
         if due:
             self._create(due)
-            del self._later[: len(due)]
+            del self._scheduled[: len(due)]
 
     def run(self, head: Sequence[str]) -> ClusterState:
         """Run the cluster.
@@ -196,13 +196,14 @@ class Session:
             if not self._cluster.muster.alive():
                 raise ServeFailed(self._cluster.muster.last_lines())
             second = time.monotonic() - began
-            with self._cluster.controllers.turn:  # or both would make the pods of a job
+            with self._cluster.controllers.creation_lock:  # or both would make the pods of a job
                 self._creation.try_again()
                 self._create_due(second)
-            settled = not self._later and self._is_settled()  # asked first: what is shown then is final
-            state = self.state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)
-            new = self.log.observe(state, second)
-            self._view.show(Picture(state, self.log, second, settled), new)
+            settled = not self._scheduled and self._is_settled()  # asked first: what is shown then is final
+            objects = ShownObjects.of(self._cluster.store)
+            state = self.state = observe(objects, self._cluster.muster.debug_page)
+            transitions = self.log.observe(state, second)
+            self._view.show(Picture(state, self.log, second, settled), transitions)
             if settled and not self._stays:
                 return self.state
             self._pause.wait(_PACE)
@@ -210,8 +211,8 @@ class Session:
     def refused(self) -> list[tuple[Json, str]]:
         """Return workloads and pods that quotas refuse, wholly or in part, each with a sentence."""
         of_workloads = ((each.workload, str(each)) for each in self._cluster.controllers.refusals())
-        others = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refused)
-        return [*of_workloads, *others]
+        unowned = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refused)
+        return [*of_workloads, *unowned]
 
     @property
     def everything_started(self) -> bool:
@@ -221,7 +222,7 @@ class Session:
             return False
         if self.refused():
             return False
-        return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.loose)
+        return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.single_pods)
 
     def _is_settled(self) -> bool:
         """Return whether all groups are settled.
@@ -232,11 +233,12 @@ class Session:
         if self.state is None or not self._cluster.settled():
             return False
         undecided = any(
-            pod.state is Verdict.UNKNOWN or pod.why.reason in _UNSETTLED for pod in self.state.loose
+            pod.state is Verdict.UNKNOWN or pod.wait_reason.reason in _UNSETTLED
+            for pod in self.state.single_pods
         )
         jobs = self._cluster.store.all(VOLCANO_JOBS)
         undecided |= not all(value_at(job, ("status", "state", "phase")) for job in jobs)
-        return not undecided or time.monotonic() - self._cluster.store.changed_at > _PATIENCE
+        return not undecided or time.monotonic() - self._cluster.store.changed_at > _REASON_TIMEOUT
 
 
 # ---- `muster serve` as it is, on free ports of loopback, which ends when we do
@@ -267,9 +269,9 @@ class ServeProcess:
         """
         for _ in range(3):  # another process may take a port between our look and the child's
             listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
-            alone = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # no other user exists
+            flags = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # no other user exists
             program = "from extender.cli import main; main(prog_name='muster')"
-            command = [sys.executable, "-c", program, "serve", *listen, *alone, *self._arguments]
+            command = [sys.executable, "-c", program, "serve", *listen, *flags, *self._arguments]
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", str(WATCHDOG), *command],
@@ -311,14 +313,14 @@ class ServeProcess:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def look(self, page: str) -> Any:
+    def debug_page(self, page: str) -> Any:
         """Return the JSON of a page below /debug/; None without an answer within a second."""
         answer = _fetch(self.debug, f"/debug/{page}")
         return json.loads(answer) if answer is not None else None
 
-    def last_lines(self, happened: str = "ended:") -> str:
+    def last_lines(self, event: str = "ended:") -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return "\n".join([f"muster serve {happened}", *lines[-5:]])
+        return "\n".join([f"muster serve {event}", *lines[-5:]])
 
 
 def _fetch(address: str, path: str) -> bytes | None:
@@ -332,6 +334,6 @@ def _fetch(address: str, path: str) -> bytes | None:
 
 def free_ports(count: int) -> list[int]:
     """Return distinct ports of loopback that were just free."""
-    with ExitStack() as opened:
-        sockets = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [each.getsockname()[1] for each in sockets]

@@ -15,14 +15,7 @@ from typing import Any, NamedTuple
 
 from extender.api.keys import GPU
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import (
-    DEVICE_CLASSES,
-    GIT_VERSION,
-    PODS,
-    RESOURCE_SLICES,
-    Json,
-    ResourceKind,
-)
+from extender.apimachinery.kinds import DEVICE_CLASSES, GIT_VERSION, PODS, RESOURCE_SLICES, Json, ResourceKind
 from extender.apimachinery.objects import now, set_condition
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import LONGEST_WAIT, Change, StoreFollower
@@ -47,9 +40,9 @@ class Kubelets(StoreFollower):
     @property
     def busy(self) -> bool:
         """Return whether a pod will end by itself, or some changes have not been handled yet."""
-        return bool(self._end_of) or self.behind
+        return bool(self._end_of) or self.is_behind
 
-    def _begin(self) -> int:
+    def _list_all(self) -> int:
         pods, version = self._store.listing(PODS)
         for uid in self._running.keys() - {pod["metadata"]["uid"] for pod in pods}:
             self._forget(uid)
@@ -61,7 +54,7 @@ class Kubelets(StoreFollower):
         due = self._ends[0][0] - self._clock() if self._ends else LONGEST_WAIT
         return min(max(due, 0.0), LONGEST_WAIT)
 
-    def _take(self, changes: Sequence[Change]) -> None:
+    def _handle_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.kind is PODS and change.type == "DELETED":
                 self._forget(change.object["metadata"]["uid"])
@@ -114,17 +107,17 @@ def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
     runs, fails = _seconds(annotations.get(RUN_SECONDS)), annotations.get(FAIL, "false") not in ("false", "")
     if runs is None:
         runs = 0.0 if fails else run_seconds
-    given = (pod["spec"].get("activeDeadlineSeconds"), annotations.get(DEADLINE))
-    deadline = min((found for each in given if (found := _seconds(each)) is not None), default=None)
+    limits = (pod["spec"].get("activeDeadlineSeconds"), annotations.get(DEADLINE))
+    deadline = min((seconds for each in limits if (seconds := _seconds(each)) is not None), default=None)
     if deadline is not None and (runs is None or runs > deadline):
         return PodEnding(deadline, True, "DeadlineExceeded")
     return None if runs is None else PodEnding(runs, fails)
 
 
-def _seconds(given: Any) -> float | None:
+def _seconds(value: Any) -> float | None:
     """Return the seconds; None also for an invalid number."""
     try:
-        seconds = float(given)
+        seconds = float(value)
     except (TypeError, ValueError):
         return None
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
@@ -144,8 +137,8 @@ def _running(pod: Json) -> Json:
 def _ended(pod: Json) -> Json:
     ending = ending_of(pod)
     failed, reason = (ending.fails, ending.reason) if ending else (False, "")
-    how = {"exitCode": 1, "reason": "Error"} if failed else {"exitCode": 0, "reason": "Completed"}
-    state = {"terminated": {**how, "startedAt": pod["status"].get("startTime"), "finishedAt": now()}}
+    result = {"exitCode": 1, "reason": "Error"} if failed else {"exitCode": 0, "reason": "Completed"}
+    state = {"terminated": {**result, "startedAt": pod["status"].get("startTime"), "finishedAt": now()}}
     status = {**pod["status"], "phase": "Failed" if failed else "Succeeded"}
     status |= {"reason": reason} if reason else {}
     for type_ in ("Ready", "ContainersReady"):
@@ -155,9 +148,9 @@ def _ended(pod: Json) -> Json:
 
 
 def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
-    rest = {"ready": ready, "started": ready, "restartCount": 0, "imageID": ""}
+    fields = {"ready": ready, "started": ready, "restartCount": 0, "imageID": ""}
     return [
-        {"name": container["name"], "image": container.get("image", ""), "state": state, **rest}
+        {"name": container["name"], "image": container.get("image", ""), "state": state, **fields}
         for container in pod["spec"]["containers"]
     ]
 
@@ -167,7 +160,7 @@ def devices_of(nodes: Iterable[str], name: str, number: int) -> Iterator[tuple[R
     driver = f"{name}.example.com"
     selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
     yield DEVICE_CLASSES, {"metadata": {"name": name}, "spec": {"selectors": [selector]}}
-    devices = [{"name": f"{name}-{at}"} for at in range(number)]
+    devices = [{"name": f"{name}-{index}"} for index in range(number)]
     for node in nodes:
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}

@@ -53,7 +53,7 @@ class HistoryFile:
         self.path = path
         self._lock = _locked(path)
         try:
-            with _reported(path):
+            with _history_faults(path):
                 self._sql = sqlite3.connect(
                     path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False
                 )
@@ -82,15 +82,15 @@ class HistoryFile:
             self._sql.close()
         self._lock.close()
 
-    def known(self) -> tuple[list[AnyRecord], float]:
+    def open_records(self) -> tuple[list[AnyRecord], float]:
         """Return the open records, and the time of the last write; 0: none."""
-        with _reported(self.path):
+        with _history_faults(self.path):
             (seen,) = self._sql.execute("SELECT max(last) FROM span").fetchone()
             return list(_read(self._sql, "over IS NULL")), seen or 0.0
 
     def write(self, records: Iterable[AnyRecord], seen: float) -> None:
         """Write all records or none."""
-        with _reported(self.path), _transaction(self._sql):
+        with _history_faults(self.path), _transaction(self._sql):
             for record in records:
                 row = record.key, record.end, msgspec.json.encode(record).decode()
                 self._sql.execute(f"{_PUT}NOTHING" if record.is_final else _CHANGE, row)
@@ -98,25 +98,25 @@ class HistoryFile:
 
     def end_all_but(self, keys: Collection[str]) -> None:
         """End all open records except those of `keys`, at the time of the last write."""
-        records, seen = self.known()
+        records, seen = self.open_records()
         self.write((record.ended(seen) for record in records if record.key not in keys), seen)
 
-    def forget(self, before: float, most: int) -> bool:
+    def forget(self, before: float, maximum: int) -> bool:
         """Delete a batch of records that ended before a time; return whether there may be more.
 
-        While the file has more than `most` bytes, later records are deleted, too, the oldest first.
+        While the file has more than `maximum` bytes, later records are deleted, too, the oldest first.
         """
-        with _reported(self.path):
+        with _history_faults(self.path):
             pages, free, size = (
                 self._sql.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
             )
-            until = before if (pages - free) * size <= most else float("inf")
+            until = before if (pages - free) * size <= maximum else float("inf")
             with _transaction(self._sql):
-                found = f"DELETE FROM record WHERE number IN ({_OLDEST})"
-                gone = self._sql.execute(found, (until, _BATCH)).rowcount
+                delete = f"DELETE FROM record WHERE number IN ({_OLDEST})"
+                deleted = self._sql.execute(delete, (until, _BATCH)).rowcount
             self._sql.execute(f"PRAGMA incremental_vacuum({_BATCH})").fetchall()
-        return gone == _BATCH
+        return deleted == _BATCH
 
 
 class HistoryReader:
@@ -124,12 +124,12 @@ class HistoryReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _reported(path):
+        with _history_faults(path):
             if not path.is_file():
                 raise HistoryFault(f"{path}: there is no such file")
             self._sql = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_LOCK_TIMEOUT)
         try:
-            with _reported(path):
+            with _history_faults(path):
                 _check(path, self._sql)
                 (first,) = self._sql.execute("SELECT min(first) FROM span").fetchone()
         except HistoryFault:
@@ -139,7 +139,7 @@ class HistoryReader:
 
     def records(self, since: float) -> Iterator[AnyRecord]:
         """Yield the open records, and those that ended at a time or later."""
-        with _reported(self.path):
+        with _history_faults(self.path):
             yield from _read(self._sql, "over IS NULL OR over >= ?", since)
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ def _locked(path: Path) -> IO[str]:
 
 
 @contextmanager
-def _reported(path: Path) -> Iterator[None]:
+def _history_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as fault:

@@ -74,8 +74,8 @@ def _message_first(_logger: WrappedLogger, _method: str, line: EventDict) -> Eve
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
     """Return the logger of a module; it may be made before `set_up` has run."""
-    made: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
-    return made
+    bound: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return bound
 
 
 # structlog creates a name's context variable when the name is first bound. Two threads that do so at the same
@@ -86,10 +86,10 @@ reset_contextvars(**bind_contextvars(pod="", group="", queue=""))
 @contextmanager
 def bound_context(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
     """Add the pod, the group and the queue to every line that is logged inside the block."""
-    named = {"pod": pod, "group": group, "queue": queue}
+    names = {"pod": pod, "group": group, "queue": queue}
     # structlog's own bound_contextvars would copy the whole context first, on every call of a verb.
-    before = bind_contextvars(**{kind: name for kind, name in named.items() if name})
+    tokens = bind_contextvars(**{kind: name for kind, name in names.items() if name})
     try:
         yield
     finally:
-        reset_contextvars(**before)
+        reset_contextvars(**tokens)

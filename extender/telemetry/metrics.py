@@ -119,7 +119,7 @@ view_dials = Counter("muster_view_dials_total", "Connections opened to the API s
 
 _MILLI = 1000  # decisions count millicores
 Metric = TypeVar("Metric", Counter, Histogram)
-Part = tuple[Any, tuple[str, ...]]  # a metric, and the labels of one of its numbers
+Child = tuple[Any, tuple[str, ...]]  # a metric, and the labels of one of its numbers
 
 
 class Call:
@@ -173,19 +173,19 @@ def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
     """Set the numbers of groups by (verdict, reason). Pairs without a count are set to zero, not removed."""
     for metric in groups.collect():
         for sample in metric.samples:
-            known = sample.labels["verdict"], sample.labels["reason"]
-            if known not in counts:
-                groups.labels(*known).set(0)
+            labels = sample.labels["verdict"], sample.labels["reason"]
+            if labels not in counts:
+                groups.labels(*labels).set(0)
     for (verdict, reason), count in counts.items():
         groups.labels(verdict, reason).set(count)
 
 
-_counted_of_queues: dict[Part, None] = {}
-_shown_of_queues: dict[str, tuple[QueueDecision, Mapping[Part, float]]] = {}  # shown queues, by name
+_counted_of_queues: dict[Child, None] = {}
+_shown_of_queues: dict[str, tuple[QueueDecision, Mapping[Child, float]]] = {}  # shown queues, by name
 
 
 def labelled_by_queue(metric: Metric, queue: str, *labels: str) -> Metric:
-    """Return the child of a metric for a queue, until that is removed."""
+    """Return the child of a metric for a queue. It is removed together with the queue."""
     _counted_of_queues[metric, (queue, *labels)] = None
     return metric.labels(queue, *labels)
 
@@ -195,23 +195,23 @@ def show_queues(queues: Iterable[QueueDecision]) -> None:
 
     Only differences to the last call are written: a thousand queues have twenty thousand numbers.
     """
-    now = {queue.name: queue for queue in sorted(queues, key=attrgetter("name"))[:MOST_QUEUES]}
-    for name, queue in now.items():
-        known, before = _shown_of_queues.get(name, (None, {}))
-        if queue is known:
+    current = {queue.name: queue for queue in sorted(queues, key=attrgetter("name"))[:MOST_QUEUES]}
+    for name, queue in current.items():
+        last_queue, last_values = _shown_of_queues.get(name, (None, {}))
+        if queue is last_queue:
             continue
-        parts = {(metric, (name, *labels)): value for metric, labels, value in _numbers_of(queue)}
-        for (metric, labels), value in parts.items():
-            if before.get((metric, labels)) != value:
+        values = {(metric, (name, *labels)): value for metric, labels, value in _numbers_of(queue)}
+        for (metric, labels), value in values.items():
+            if last_values.get((metric, labels)) != value:
                 metric.labels(*labels).set(value)
-        _remove(before.keys() - parts.keys())
-        _shown_of_queues[name] = queue, parts
-    for name in _shown_of_queues.keys() - now.keys():
+        _remove(last_values.keys() - values.keys())
+        _shown_of_queues[name] = queue, values
+    for name in _shown_of_queues.keys() - current.keys():
         _remove(_shown_of_queues.pop(name)[1])
-    gone = [part for part in list(_counted_of_queues) if part[1][0] not in now]
-    _remove(gone)
-    for part in gone:
-        _counted_of_queues.pop(part, None)
+    outdated = [child for child in list(_counted_of_queues) if child[1][0] not in current]
+    _remove(outdated)
+    for child in outdated:
+        _counted_of_queues.pop(child, None)
 
 
 def _numbers_of(queue: QueueDecision) -> Iterator[tuple[Gauge, tuple[str, ...], float]]:
@@ -223,6 +223,6 @@ def _numbers_of(queue: QueueDecision) -> Iterator[tuple[Gauge, tuple[str, ...], 
         yield queue_groups, (column,), count
 
 
-def _remove(parts: Iterable[tuple[MetricWrapperBase, tuple[str, ...]]]) -> None:
-    for metric, labels in parts:
+def _remove(children: Iterable[tuple[MetricWrapperBase, tuple[str, ...]]]) -> None:
+    for metric, labels in children:
         metric.remove(*labels)

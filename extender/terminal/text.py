@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.cells import cell_len
 
 
-def many(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     """Return `1 pod`, `2 pods` or `1,200 pods`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
@@ -18,30 +18,31 @@ def many(count: int, noun: str) -> str:
 _LIKENESS = 0.6  # difflib's measure from 0 to 1; `trian` and `train` have 0.8
 
 
-def near_misses(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+def near_misses(name: str, known_names: Iterable[str], maximum: int = 3) -> list[str]:
     """Return the known names that are similar to `name`, the most similar first."""
     from difflib import get_close_matches  # only where something is wrong
 
-    return get_close_matches(name, sorted(set(known)), n=most, cutoff=_LIKENESS)
+    return get_close_matches(name, sorted(set(known_names)), n=maximum, cutoff=_LIKENESS)
 
 
-def near_miss(name: str, known: Iterable[str]) -> str:
+def near_miss(name: str, known_names: Iterable[str]) -> str:
     """Return the most similar known name; empty if none is similar."""
-    return next(iter(near_misses(name, known, 1)), "")
+    return next(iter(near_misses(name, known_names, 1)), "")
 
 
-def did_you_mean(meant: Sequence[str]) -> str:
+def did_you_mean(names: Sequence[str]) -> str:
     """Return `did you mean train or trial?`, or an empty text."""
-    return f"did you mean {' or '.join(meant)}?" if meant else ""
+    return f"did you mean {' or '.join(names)}?" if names else ""
 
 
-def on_one_line(written: object) -> str:
+def on_one_line(value: object) -> str:
     """Return a text on one line, with escapes for characters that end it, hide, or reverse others.
 
     Any user writes names and messages.
     """
-    text = str(written)
-    return text if text.isprintable() else "".join(it if it.isprintable() else ascii(it)[1:-1] for it in text)
+    if (text := str(value)).isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def names_in(namespace: str, keys: Iterable[str]) -> list[str]:
@@ -51,7 +52,7 @@ def names_in(namespace: str, keys: Iterable[str]) -> list[str]:
 
 def pods_that_name(count: int) -> str:
     """Return `2 pods name`, to stand before a name."""
-    return f"{many(count, 'pod')} {'names' if count == 1 else 'name'}"
+    return f"{counted(count, 'pod')} {'names' if count == 1 else 'name'}"
 
 
 # ---- columns and bars
@@ -100,7 +101,7 @@ Advance = Callable[[float], None]  # takes the sum of the finished work
 
 
 @contextmanager
-def progress(what: str, total: float) -> Iterator[Advance]:
+def progress(title: str, total: float) -> Iterator[Advance]:
     """Show a bar on standard error while the block runs, if it is a terminal.
 
     The bar is removed at the end.
@@ -113,12 +114,12 @@ def progress(what: str, total: float) -> Iterator[Advance]:
 
     shape = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*shape, console=Console(stderr=True), transient=True, refresh_per_second=1 / _PACE) as bars:
-        task = bars.add_task(what, total=total)
+        task = bars.add_task(title, total=total)
         yield lambda done: bars.update(task, completed=done)
 
 
 @contextmanager
-def working(what: str) -> Iterator[Callable[[str], None]]:
+def working(title: str) -> Iterator[Callable[[str], None]]:
     """Show a line with a spinner on standard error while the block runs, if it is a terminal.
 
     Call the yielded function with the next text; without a terminal it does nothing.
@@ -129,5 +130,5 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.text import Text
 
-    with Console(stderr=True).status(Text(what)) as status:
+    with Console(stderr=True).status(Text(title)) as status:
         yield lambda text: status.update(Text(text))

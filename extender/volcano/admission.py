@@ -43,11 +43,11 @@ def with_defaults(job: VolcanoJob) -> VolcanoJob:
     for number, task in enumerate(job.spec.tasks):
         name = task.name or f"default{number}"
         tasks.setdefault(name, _with_task_defaults(task, name))
-    needed = job.spec.min_available or sum(task.min_available or 0 for task in tasks.values())
+    min_available = job.spec.min_available or sum(task.min_available or 0 for task in tasks.values())
     spec = replace(
         job.spec,
         tasks=list(tasks.values()),
-        min_available=needed,
+        min_available=min_available,
         queue=job.spec.queue or DEFAULT_QUEUE,
         max_retry=job.spec.max_retry or RETRIES,
     )
@@ -55,12 +55,12 @@ def with_defaults(job: VolcanoJob) -> VolcanoJob:
 
 
 def _with_task_defaults(task: TaskSpec, name: str) -> TaskSpec:
-    replicas, least, policy = max(task.replicas, 0), task.min_available, task.partition_policy
-    if least is None:
-        in_parts = policy.min_partitions * policy.partition_size if policy is not None else 0
-        least = in_parts or replicas
+    replicas, min_available, policy = max(task.replicas, 0), task.min_available, task.partition_policy
+    if min_available is None:
+        of_partitions = policy.min_partitions * policy.partition_size if policy is not None else 0
+        min_available = of_partitions or replicas
     retries = task.max_retry or RETRIES
-    return replace(task, name=name, replicas=replicas, min_available=least, max_retry=retries)
+    return replace(task, name=name, replicas=replicas, min_available=min_available, max_retry=retries)
 
 
 def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
@@ -68,25 +68,25 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
 
     `minAvailable` of a task is not written either, so that its default follows later changes of the replicas.
     """
-    spec, whole = job.spec, with_defaults(job).spec
-    filled = {
+    spec, complete = job.spec, with_defaults(job).spec
+    defaults = {
         "schedulerName": "" if spec.scheduler_name else scheduler,
-        "maxRetry": 0 if spec.max_retry else whole.max_retry,
-        "minAvailable": 0 if spec.min_available else whole.min_available,
+        "maxRetry": 0 if spec.max_retry else complete.max_retry,
+        "minAvailable": 0 if spec.min_available else complete.min_available,
     }
-    patch = [added(("spec", name), value) for name, value in filled.items() if value]
-    for at, (name, task) in enumerate(zip(_names(spec.tasks), spec.tasks, strict=True)):
-        patch += [] if task.name else [added(("spec", "tasks", at, "name"), name)]
-    asked = spec.plugins or {}
-    implied = (plugin.name for plugin in plugins_of(job).plugins if plugin.name not in asked)
+    patch = [added(("spec", name), value) for name, value in defaults.items() if value]
+    for index, (name, task) in enumerate(zip(_names(spec.tasks), spec.tasks, strict=True)):
+        patch += [] if task.name else [added(("spec", "tasks", index, "name"), name)]
+    listed = spec.plugins or {}
+    implied = (plugin.name for plugin in plugins_of(job).plugins if plugin.name not in listed)
     return [*patch, *(added(("spec", "plugins", name), []) for name in implied)]
 
 
 def review_new(job: VolcanoJob) -> list[Fault]:
     if not job.spec.tasks:
         return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "required value: at least one task")]
-    too_much = [Fault(Code.JOB_NOT_VALID, *excess) for excess in _excesses(job)]
-    return too_much[:_MOST] or list(islice(_faults(_with_names(job)), _MOST))
+    excesses = [Fault(Code.JOB_NOT_VALID, *excess) for excess in _excesses(job)]
+    return excesses[:_MOST] or list(islice(_faults(_with_names(job)), _MOST))
 
 
 def is_too_large(job: VolcanoJob) -> bool:
@@ -112,8 +112,9 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
     if before.spec == job.spec:
         return []
     old, new = _immutable_part(_with_names(before).spec), _immutable_part(_with_names(job).spec)
-    if (had := _names(old.tasks)) != (names := _names(new.tasks)):
-        text = f"invalid value {_shown(', '.join(names))}: must stay {_shown(', '.join(had))}"
+    old_names, new_names = _names(old.tasks), _names(new.tasks)
+    if old_names != new_names:
+        text = f"invalid value {_shown(', '.join(new_names))}: must stay {_shown(', '.join(old_names))}"
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
     old_fields, new_fields = msgspec.to_builtins(old), msgspec.to_builtins(new)
     changed = sorted(
@@ -125,11 +126,11 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
 
 
 def job_warnings(job: VolcanoJob) -> list[str]:
-    """Return warnings about what the known plugins will not do for the job."""
-    given = {name: flags for name, flags in (job.spec.plugins or {}).items() if name in PLUGINS}
-    named = _with_names(job)
-    found = plugins_of(replace(named, spec=replace(named.spec, plugins=given)))
-    return [f"spec.plugins: {fault}" for fault in found.faults[:_MOST]]
+    """Return the faults of the flags of known plugins, as warnings; unknown plugins are refused."""
+    known_plugins = {name: flags for name, flags in (job.spec.plugins or {}).items() if name in PLUGINS}
+    with_names = _with_names(job)
+    faults = plugins_of(replace(with_names, spec=replace(with_names.spec, plugins=known_plugins))).faults
+    return [f"spec.plugins: {fault}" for fault in faults[:_MOST]]
 
 
 def _faults(job: VolcanoJob) -> Iterator[Fault]:
@@ -137,8 +138,8 @@ def _faults(job: VolcanoJob) -> Iterator[Fault]:
     yield from _name_faults(job)
     yield from _gang_faults(spec)
     yield from _policy_faults("spec.policies", spec.policies or ())
-    for at, task in enumerate(spec.tasks):
-        yield from _policy_faults(f"spec.tasks[{at}].policies", task.policies or ())
+    for index, task in enumerate(spec.tasks):
+        yield from _policy_faults(f"spec.tasks[{index}].policies", task.policies or ())
     for name in spec.plugins or ():
         if name not in PLUGINS:
             text = f"invalid value {_shown(name)}: must be one of {', '.join(PLUGINS)}"
@@ -153,8 +154,8 @@ def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
         dots = " without dots" if has_hosts else ""
         text = f"invalid value {_shown(name)}: must be at most 63 characters{dots}"
         yield Fault(Code.JOB_NOT_VALID, "metadata.name", text)
-    for at, task in enumerate(job.spec.tasks):
-        field = f"spec.tasks[{at}].name"
+    for index, task in enumerate(job.spec.tasks):
+        field = f"spec.tasks[{index}].name"
         longest = pod_name(name, task.name, max(0, task.replicas - 1))
         if len(task.name) > 63 or _LABEL.fullmatch(task.name) is None:
             text = f"invalid value {_shown(task.name)}: must be at most 63 of a-z, 0-9 and -, not at the ends"
@@ -166,8 +167,8 @@ def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
 
 def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     names = _names(spec.tasks)
-    for at, task in enumerate(spec.tasks):
-        field = f"spec.tasks[{at}]"
+    for index, task in enumerate(spec.tasks):
+        field = f"spec.tasks[{index}]"
         if task.replicas < 0:
             text = f"invalid value {task.replicas}: must be 0 or more"
             yield Fault(Code.NEGATIVE_REPLICAS, f"{field}.replicas", text)
@@ -175,9 +176,9 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
             text = f"invalid value {task.min_available}: must be 0 to {task.replicas}, the replicas"
             yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, f"{field}.minAvailable", text)
         yield from _partition_faults(f"{field}.partitionPolicy", task)
-    for at, name in _duplicates(enumerate(names)):
+    for index, name in _duplicates(enumerate(names)):
         text = f"duplicate value {_shown(name)}: each task must have its own name"
-        yield Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{at}].name", text)
+        yield Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{index}].name", text)
     is_known = all(task.replicas >= 0 for task in spec.tasks)
     if spec.tasks and is_known and not 0 <= (spec.min_available or 0) <= spec.members:
         text = f"invalid value {spec.min_available}: must be at most the {spec.members} replicas of all tasks"
@@ -186,9 +187,10 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
 
 
 def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
-    if (policy := task.partition_policy) is None:
+    policy = task.partition_policy
+    if policy is None:
         return
-    size, least = policy.partition_size, policy.min_partitions * policy.partition_size
+    size, min_pods = policy.partition_size, policy.min_partitions * policy.partition_size
     if task.replicas != policy.total_partitions * size:
         text = f"invalid value {policy.total_partitions} of {size} pods: must make {task.replicas} replicas"
         yield Fault(Code.JOB_NOT_VALID, field, text)
@@ -199,7 +201,7 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
     if topology.get("highestTierAllowed") is not None and topology.get("highestTierName"):
         text = "set only one of highestTierAllowed and highestTierName"
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, f"{field}.networkTopology", text)
-    if least and task.min_available is not None and least != task.min_available:
+    if min_pods and task.min_available is not None and min_pods != task.min_available:
         text = f"invalid value {policy.min_partitions} of {size}: must be {task.min_available}, minAvailable"
         yield Fault(Code.JOB_NOT_VALID, f"{field}.minPartitions", text)
 
@@ -207,25 +209,25 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
 def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
     """Yield the faults of tasks that depend on each other in a cycle."""
     known, needs = {*names}, {}
-    for at, (name, task) in enumerate(zip(names, tasks, strict=True)):
-        field, after = f"spec.tasks[{at}].dependsOn", task.depends_on
-        needs[name] = (after.name if after is not None else None) or []
+    for index, (name, task) in enumerate(zip(names, tasks, strict=True)):
+        field, depends_on = f"spec.tasks[{index}].dependsOn", task.depends_on
+        needs[name] = (depends_on.name if depends_on is not None else None) or []
         if unknown := [needed for needed in needs[name] if needed not in known]:
             text = f"invalid value {_shown(unknown[0])}: must be the name of a task of the job"
             yield Fault(Code.DEPENDS_ON_INVALID, field, text)
-        if after is not None and after.iteration not in _ITERATIONS:
-            text = f"invalid value {_shown(after.iteration)}: must be any or all"
+        if depends_on is not None and depends_on.iteration not in _ITERATIONS:
+            text = f"invalid value {_shown(depends_on.iteration)}: must be any or all"
             yield Fault(Code.DEPENDS_ON_INVALID, f"{field}.iteration", text)
     try:
         TopologicalSorter(needs).prepare()
     except CycleError as fault:
-        circle = _shown(" -> ".join(fault.args[1]))
-        text = f"invalid value {circle}: these tasks wait for one another"
+        cycle = _shown(" -> ".join(fault.args[1]))
+        text = f"invalid value {cycle}: these tasks wait for one another"
         yield Fault(Code.DEPENDS_ON_INVALID, "spec.tasks", text)
 
 
 def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[Fault]:
-    """Yield the faults of policies: an event or an exit code leads to one action, and `*` stands alone."""
+    """Yield the faults of policies: an event or exit code has one policy, and `*` excludes other events."""
     for at, policy in enumerate(policies):
         yield from _own_faults(f"{path}[{at}]", policy)
     events = [(at, event) for at, policy in enumerate(policies) for event in dict.fromkeys(policy.all_events)]
@@ -236,8 +238,8 @@ def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[F
     for at, number in _duplicates(codes):
         text = f"duplicate value {number}: must be one policy for each exit code"
         yield Fault(Code.POLICY_DUPLICATE_EXIT_CODE, f"{path}[{at}].exitCode", text)
-    named = {event for _, event in events}
-    if ANY in named and len(named) > 1:
+    event_names = {event for _, event in events}
+    if ANY in event_names and len(event_names) > 1:
         yield Fault(
             Code.POLICY_ANY_EXCLUSIVE, path, f"invalid value {ANY} with other events: must be {ANY} alone"
         )
@@ -246,8 +248,8 @@ def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[F
 def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
     events, number = policy.all_events, policy.exit_code
     if bool(events) is (number is not None):
-        code, got = (Code.POLICY_BOTH, "both") if events else (Code.POLICY_NEITHER, "neither")
-        yield Fault(code, field, f"{got} given: set an event or an exit code")
+        code, number_set = (Code.POLICY_BOTH, "both") if events else (Code.POLICY_NEITHER, "neither")
+        yield Fault(code, field, f"{number_set} given: set an event or an exit code")
         return
     for event in events:
         if event not in _EVENTS:
@@ -265,21 +267,21 @@ def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
 
 
 def _duplicates(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-    """Yield the values that an earlier one equals."""
-    seen: set[T] = set()
-    for at, value in values:
-        if value in seen:
-            yield at, value
-        seen.add(value)
+    """Yield the values that occurred before, with their positions."""
+    former: set[T] = set()
+    for index, value in values:
+        if value in former:
+            yield index, value
+        former.add(value)
 
 
 def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     volumes = list(enumerate(spec.volumes or ()))
-    for at, path in _duplicates((at, volume.mount_path) for at, volume in volumes):
+    for index, path in _duplicates((index, volume.mount_path) for index, volume in volumes):
         text = f"duplicate value {_shown(path)}: each volume must have its own path"
-        yield Fault(Code.JOB_NOT_VALID, f"spec.volumes[{at}].mountPath", text)
-    for at, volume in volumes:
-        field, name = f"spec.volumes[{at}]", volume.volume_claim_name
+        yield Fault(Code.JOB_NOT_VALID, f"spec.volumes[{index}].mountPath", text)
+    for index, volume in volumes:
+        field, name = f"spec.volumes[{index}]", volume.volume_claim_name
         if not volume.mount_path:
             yield Fault(Code.JOB_NOT_VALID, f"{field}.mountPath", "required value: a path of its own")
         if bool(name) is (volume.volume_claim is not None):
@@ -301,7 +303,7 @@ def _immutable_part(spec: VolcanoJobSpec) -> VolcanoJobSpec:
 
 
 def _names(tasks: Iterable[TaskSpec]) -> list[str]:
-    return [task.name or f"default{at}" for at, task in enumerate(tasks)]
+    return [task.name or f"default{index}" for index, task in enumerate(tasks)]
 
 
 def _with_names(job: VolcanoJob) -> VolcanoJob:

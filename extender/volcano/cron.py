@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import MAY_USE
 from extender.api.objects.volcano import ActiveJob, CronJob, CronJobStatus, Json, VolcanoJob
-from extender.api.units import instant, timestamp_at
+from extender.api.units import timestamp_at, unix_seconds
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.domain.model.queue_of_group import recorded_use, use_record
 from extender.domain.model.reasons import EventReason
@@ -55,29 +55,29 @@ class Schedule:
         if len(fields) != 5:
             raise ValueError(f"schedule {expression!r:.80} is to have five fields, as in 0 3 * * 1")
         # As in Kubernetes: a step restricts the days, and a match of one of two restricted fields is enough.
-        for place, every in ((2, "1-31"), (4, "0-6")):
-            fields[place] = re.sub(r"\*(?=/(?!0*1\b))", every, fields[place])
+        for position, all_values in ((2, "1-31"), (4, "0-6")):  # day of the month, and of the week
+            fields[position] = re.sub(r"\*(?=/(?!0*1\b))", all_values, fields[position])
         self.expression = " ".join(fields)
         try:
             self.zone = ZoneInfo(zone or "UTC")
         except (KeyError, OSError, ValueError) as fault:
             raise ValueError(f"timeZone {zone!r:.80} is not known") from fault
         try:
-            CronSim(self.expression, self.instant(0.0))
+            CronSim(self.expression, self.as_datetime(0.0))
         except (CronSimError, ValueError) as fault:
             raise ValueError(f"schedule {expression!r:.80}: {fault!s:.80}") from fault
 
     def last(self, now: float) -> float | None:
         """Return the newest time that is not after `now`; None if there was none for 50 years."""
-        times = CronSim(self.expression, self.instant(int(now) + 1.0), reverse=True)
+        times = CronSim(self.expression, self.as_datetime(int(now) + 1.0), reverse=True)
         return next((at for at in map(datetime.timestamp, times) if at <= now), None)
 
     def next(self, now: float) -> float | None:
         """Return the first time after `now`; None if there is none for 50 years."""
-        times = CronSim(self.expression, self.instant(now))
+        times = CronSim(self.expression, self.as_datetime(now))
         return next((at for at in map(datetime.timestamp, times) if at > now), None)
 
-    def instant(self, seconds: float) -> datetime:
+    def as_datetime(self, seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC if self.zone.key == "UTC" else self.zone)
 
 
@@ -90,7 +90,7 @@ class CronPlan(NamedTuple):
     status: CronJobStatus
     deletes: tuple[VolcanoJob, ...] = ()
     create: Json | None = None
-    due_at: float | None = None  # when to look again, even if nothing changes
+    due_at: float | None = None  # when to plan again, even if nothing changes
     remarks: tuple[Remark, ...] = ()
 
 
@@ -111,13 +111,13 @@ def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan
             status, deletes, remarks=(Remark("Warning", EventReason.INVALID_SCHEDULE, str(fault)),)
         )
     at, due_at = schedule.last(now), schedule.next(now)
-    has_to_wait = cron.spec.concurrency_policy == "Forbid" and active
-    if at is None or at <= _since(cron, status, now) or has_to_wait:
+    must_wait = cron.spec.concurrency_policy == "Forbid" and active
+    if at is None or at <= _settled_until(cron, status, now) or must_wait:
         return CronPlan(status, deletes, due_at=due_at)
     if cron.spec.concurrency_policy == "Replace":
         deletes = (*deletes, *(job for job in active if job.metadata.deletion_timestamp is None))
     status = replace(status, last_schedule_time=timestamp_at(at))
-    return CronPlan(status, deletes, _job(cron, at, schedule.instant(at).isoformat()), due_at)
+    return CronPlan(status, deletes, _job(cron, at, schedule.as_datetime(at).isoformat()), due_at)
 
 
 def _phase(job: VolcanoJob) -> JobPhase:
@@ -125,40 +125,40 @@ def _phase(job: VolcanoJob) -> JobPhase:
 
 
 def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active: Sequence[VolcanoJob]) -> CronJobStatus:
-    """Return the status that follows from the Jobs: it may lag behind them after a stop of Muster."""
+    """Return the status that follows from the Jobs; the recorded one lags behind if Muster was stopped."""
     before = cron.status
     scheduled = [(job.metadata.annotations or {}).get(SCHEDULED_AT) for job in jobs]
     succeeded = [job.status.state.last_transition_time for job in jobs if _phase(job) is JobPhase.COMPLETED]
-    shown = [
+    references = [
         ActiveJob(JOB_VERSION, "Job", job.metadata.name, job.metadata.namespace, job.metadata.uid)
-        for job in sorted(active, key=_age)
+        for job in sorted(active, key=_creation_order)
     ]
     return CronJobStatus(
-        active=shown or None,
+        active=references or None,
         last_schedule_time=_newest(before.last_schedule_time, *scheduled),
         last_successful_time=_newest(before.last_successful_time, *succeeded),
     )
 
 
 def _too_old(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...]:
-    """Return the Jobs that have ended, except the newest few."""
+    """Return the ended Jobs beyond the history limits, which keep the newest."""
     spec = cron.spec
     limits = (
         ((JobPhase.COMPLETED,), spec.successful_jobs_history_limit, _SUCCEEDED_LIMIT),
         (_FAILED, spec.failed_jobs_history_limit, _FAILED_LIMIT),
     )
-    found: list[VolcanoJob] = []
+    surplus: list[VolcanoJob] = []
     for phases, limit, default in limits:
-        ended = sorted((job for job in jobs if _phase(job) in phases), key=_age)
-        found += ended[: max(len(ended) - (default if limit is None else limit), 0)]
-    return tuple(job for job in found if job.metadata.deletion_timestamp is None)
+        ended_jobs = sorted((job for job in jobs if _phase(job) in phases), key=_creation_order)
+        surplus += ended_jobs[: max(len(ended_jobs) - (default if limit is None else limit), 0)]
+    return tuple(job for job in surplus if job.metadata.deletion_timestamp is None)
 
 
-def _since(cron: CronJob, status: CronJobStatus, now: float) -> float:
-    """Return the time up to which schedule times are settled, or too late."""
-    earliest = instant(status.last_schedule_time or cron.metadata.creation_timestamp)
+def _settled_until(cron: CronJob, status: CronJobStatus, now: float) -> float:
+    """Return the time up to which scheduled times have had their Job, or are too late for one."""
+    settled = unix_seconds(status.last_schedule_time or cron.metadata.creation_timestamp)
     deadline = cron.spec.starting_deadline_seconds
-    return earliest if deadline is None else max(earliest, now - deadline)
+    return settled if deadline is None else max(settled, now - deadline)
 
 
 def _job(cron: CronJob, at: float, scheduled: str) -> Json:
@@ -178,10 +178,10 @@ def _job(cron: CronJob, at: float, scheduled: str) -> Json:
     return {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": template.spec}
 
 
-def _age(job: VolcanoJob) -> tuple[float, str]:
-    return instant(job.metadata.creation_timestamp), job.metadata.name
+def _creation_order(job: VolcanoJob) -> tuple[float, str]:
+    return unix_seconds(job.metadata.creation_timestamp), job.metadata.name
 
 
 def _newest(*timestamps: str | None) -> str | None:
-    at = max(map(instant, timestamps))
+    at = max(map(unix_seconds, timestamps))
     return timestamp_at(at) if at else None

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.api.objects.volcano import JobStatus, Json, TaskSpec, VolcanoJob
-from extender.api.units import instant
+from extender.api.units import unix_seconds
 from extender.domain.model.reasons import EventReason
 from extender.volcano.admission import RETRIES, is_too_large, job_warnings, review_new, with_defaults
-from extender.volcano.plugins import plugins_of, whole_pod
+from extender.volcano.plugins import build_with_plugins, plugins_of
 from extender.volcano.pods import JobPod, claim_names, owned, pod_name
-from extender.volcano.policies import JobRequest, aims_at, policy_requests, target_of
+from extender.volcano.policies import JobRequest, policy_requests, restarts_pod, target_of
 from extender.volcano.states import (
     ACTIVE,
     ENDED,
@@ -53,9 +53,12 @@ class Creations(NamedTuple):
 
 
 def missing_creations(
-    job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], most: int
+    job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], maximum: int
 ) -> Creations:
-    """Return the missing claims, else at most `most` missing pods. Names of `foreign` pods are left out."""
+    """Return the missing claims or, if there are none, up to `maximum` missing pods.
+
+    Pods with names of `foreign` pods, which have other owners, are reported as faults.
+    """
     volumes = dict(zip(claim_names(job), job.spec.volumes or (), strict=True))
     missing = {name: volume for name, volume in volumes.items() if name not in claims}
     new_claims = tuple(
@@ -75,7 +78,7 @@ def missing_creations(
         (EventReason.POD_NAME_TAKEN, f"pod {name} is there, and not its own")
         for name in sorted(foreign)[:MOST_NAMED]
     ]
-    return Creations(pods=tuple(islice(missing_pods, most)), faults=tuple(conflicts))
+    return Creations(pods=tuple(islice(missing_pods, maximum)), faults=tuple(conflicts))
 
 
 def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[PodToCreate]:
@@ -83,18 +86,20 @@ def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[s
 
     If a task is partitioned, the needed pods are whole partitions.
     """
-    taken, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
+    existing, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
     plugins = plugins_of(job).plugins
     tasks = [task for task in job.spec.tasks if _may_begin(task, ready)]
 
-    def missing(task: TaskSpec, indices: range) -> Iterator[PodToCreate]:
-        for index in indices:
-            if (name := pod_name(job.metadata.name, task.name, index)) not in taken:
-                yield PodToCreate(name, partial(whole_pod, job, plugins, task, index))
+    def missing(task: TaskSpec, indexes: range) -> Iterator[PodToCreate]:
+        for index in indexes:
+            name = pod_name(job.metadata.name, task.name, index)
+            if name not in existing:
+                yield PodToCreate(name, partial(build_with_plugins, job, plugins, task, index))
 
-    needed = chain.from_iterable(missing(task, range(min(task.least, task.replicas))) for task in tasks)
-    if (first := next(needed, None)) is not None:
-        return chain([first], needed)
+    minimum_pods = chain.from_iterable(missing(task, range(min(task.least, task.replicas))) for task in tasks)
+    first = next(minimum_pods, None)
+    if first is not None:
+        return chain([first], minimum_pods)
     return chain.from_iterable(missing(task, range(task.least, task.replicas)) for task in tasks)
 
 
@@ -109,10 +114,11 @@ def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:
 
 
 def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
-    needs = task.depends_on
-    if needs is None or not needs.name:
+    depends_on = task.depends_on
+    if depends_on is None or not depends_on.name:
         return True
-    return (any if needs.iteration == "any" else all)(name in ready for name in needs.name)
+    are_ready = [name in ready for name in depends_on.name]
+    return any(are_ready) if depends_on.iteration == "any" else all(are_ready)
 
 
 _MOST = 100  # pods created in one step, and pods deleted
@@ -130,7 +136,7 @@ class JobView(NamedTuple):
     may_have_pods: bool  # whether it may have pods: by keys.STARTED, or started by Volcano
     now: float  # seconds since 1970
     request: JobRequest | None = None
-    foreign: Collection[str] = ()  # wanted names that other owners' pods have
+    foreign: Collection[str] = ()  # names of its pods that pods of other owners have
     claims: Mapping[str, bool] = {}  # existing claims of the job, and whether it owns them
     group_phase: str = ""  # phase of its PodGroup
 
@@ -146,8 +152,8 @@ class Remark(NamedTuple):
 class Plan(NamedTuple):
     """Plan for a job, in this order: a changed status, then the rest.
 
-    If the status is refused, nothing else is done. Of many pods some are created or deleted, the others once
-    the watch shows that.
+    If the status is refused, nothing else is done. Many pods are created or deleted in several steps, each
+    after the watch has shown the one before.
     """
 
     status: JobStatus
@@ -155,53 +161,54 @@ class Plan(NamedTuple):
     creates: tuple[PodToCreate, ...] = ()
     deletes: tuple[JobPod, ...] = ()
     delete_job: bool = False
-    due_at: float | None = None  # when to look again, even if nothing changes
+    due_at: float | None = None  # when to plan again, even if nothing changes
     remarks: tuple[Remark, ...] = ()
 
 
 def plan(view: JobView) -> Plan:
-    given = view.job
-    if given.metadata.deletion_timestamp is not None:  # its pods are deleted with it
-        return Plan(given.status)
-    job = with_defaults(given)
-    view, start = view._replace(job=job), initial_status(job, view.pods, view.now)
-    request, due_at = _request(view, start)
-    requested = _requested_status(view, start, request)
-    doomed = _pods_to_delete(view, requested, request)
-    status = with_counts(requested, job, view.pods, doomed)
-    if phase_of(requested.state.phase) is phase_of(start.state.phase):
-        status = _implied_status(view, status, kills=bool(doomed))
+    stored = view.job
+    if stored.metadata.deletion_timestamp is not None:  # its pods are deleted with it
+        return Plan(stored.status)
+    job = with_defaults(stored)
+    view, initial = view._replace(job=job), initial_status(job, view.pods, view.now)
+    request, due_at = _request(view, initial)
+    requested = _requested_status(view, initial, request)
+    deleted = _pods_to_delete(view, requested, request)
+    status = with_counts(requested, job, view.pods, deleted)
+    if phase_of(requested.state.phase) is phase_of(initial.state.phase):
+        status = _implied_status(view, status, deletes=bool(deleted))
     ends_at = _expiry(job, status)
     missing = _missing(view, status)
     due_times = [at for at in (due_at, ends_at) if at is not None]
-    if status.state.phase != given.status.state.phase:
+    if status.state.phase != stored.status.state.phase:
         due_times.append(view.now)
     return Plan(
         status,
         missing.claims,
         missing.pods,
-        tuple(sorted(doomed, key=lambda pod: (-pod.index, pod.task)))[:_MOST],
+        tuple(sorted(deleted, key=lambda pod: (-pod.index, pod.task)))[:_MOST],
         delete_job=ends_at is not None and ends_at <= view.now,
         due_at=min(due_times, default=None),
         remarks=_join_remarks(
-            (*_remarks(given, request), *(Remark("Warning", *fault) for fault in missing.faults))
+            (*_remarks(stored, request), *(Remark("Warning", *fault) for fault in missing.faults))
         ),
     )
 
 
 def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None]:
     """Return the current request, and when the next one is due. Requests from outside come first."""
-    given, phase = view.request, phase_of(status.state.phase)
-    if given is not None and given.at <= view.now:
-        return (given if given.is_possible else _SYNC), None
-    found = [given] if given is not None else []
+    external, phase = view.request, phase_of(status.state.phase)
+    if external is not None and external.at <= view.now:
+        return (external if external.is_possible else _SYNC), None
+    requests = [external] if external is not None else []
     if phase in ACTIVE and view.may_have_pods:
-        events = policy_requests(view.job, view.pods, view.group_phase)
-        found += [
-            _with_pace(each, status) for each in events if TABLE[phase, each.action].kill is not Kill.NONE
-        ]
-    now = next((each for each in found if each.at <= view.now), _SYNC)
-    return now, min((each.at for each in found if each.at > view.now), default=None)
+        requests += (
+            _with_pace(request, status)
+            for request in policy_requests(view.job, view.pods, view.group_phase)
+            if TABLE[phase, request.action].kill is not Kill.NONE
+        )
+    current = next((request for request in requests if request.at <= view.now), _SYNC)
+    return current, min((request.at for request in requests if request.at > view.now), default=None)
 
 
 def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
@@ -214,18 +221,18 @@ def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
     if extra_retries < 0 or not TABLE[phase_of(status.state.phase), request.action].is_retry:
         return request
     pause = min(2.0 ** min(extra_retries, 9), _LONGEST_PAUSE)
-    return request._replace(at=max(request.at, instant(status.state.last_transition_time) + pause))
+    return request._replace(at=max(request.at, unix_seconds(status.state.last_transition_time) + pause))
 
 
 def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:
-    """Return the status after a request; a job that may have no pods any more waits again."""
+    """Return the status after a request. A job that may no longer have pods waits again."""
     phase = phase_of(status.state.phase)
-    kill, to, is_retry = TABLE[phase, request.action]
+    kill, next_phase, is_retry = TABLE[phase, request.action]
     message = f"{request.target}: {request.message}" if request.target else request.message
-    if to is not None or kill is Kill.ALL:
+    if next_phase is not None or kill is Kill.ALL:
         version = status.version if kill is Kill.TARGET else status.version + 1
         status = replace(status, version=version, retry_count=status.retry_count + is_retry)
-        return in_phase(status, to or phase, view.now, request.action, message)
+        return in_phase(status, next_phase or phase, view.now, request.action, message)
     if phase in ACTIVE and phase is not JobPhase.PENDING and not view.may_have_pods:
         status = replace(status, version=status.version + 1)
         return in_phase(status, JobPhase.PENDING, view.now, _WAITS, "its queue has reclaimed its capacity")
@@ -233,7 +240,7 @@ def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> 
 
 
 def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
-    """Return the pods that must go in this phase, as long as they exist."""
+    """Return the pods that must be deleted in this phase."""
     remaining, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
     unfinished = [pod for pod in remaining if not pod.is_finished]
     if phase not in ACTIVE:
@@ -252,44 +259,46 @@ def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> li
 
 
 def _pods_to_restart(
-    job: VolcanoJob, status: JobStatus, request: JobRequest, there: list[JobPod], unfinished: list[JobPod]
+    job: VolcanoJob, status: JobStatus, request: JobRequest, existing: list[JobPod], unfinished: list[JobPod]
 ) -> list[JobPod]:
-    """Return the pods of a job that restarts. After the last retry ended ones stay, as evidence."""
+    """Return the pods that a restart deletes. After the last retry, finished pods stay, as evidence."""
     if status.retry_count >= job.spec.max_retry:
         return unfinished
     reason, target = status.state.reason, target_of(status.state.message)
     if reason == Action.RESTART:
-        return [pod for pod in there if pod.version < status.version]
-    chosen = [pod for pod in unfinished if pod.version < status.version]
+        return [pod for pod in existing if pod.version < status.version]
+    deleted = [pod for pod in unfinished if pod.version < status.version]
     if reason in TARGETED:
-        chosen += [pod for pod in there if pod.retry < status.retry_count and aims_at(reason, target, pod)]
+        deleted += [
+            pod for pod in existing if pod.retry < status.retry_count and restarts_pod(reason, target, pod)
+        ]
     if request.target:
-        chosen += [pod for pod in there if aims_at(request.action, request.target, pod)]
-    return list({pod.uid: pod for pod in chosen}.values())
+        deleted += [pod for pod in existing if restarts_pod(request.action, request.target, pod)]
+    return list({pod.uid: pod for pod in deleted}.values())
 
 
-def _implied_status(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
-    """Return the status in the phase that its pods imply."""
+def _implied_status(view: JobView, status: JobStatus, deletes: bool) -> JobStatus:
+    """Return the status in the phase that its pods imply. `deletes`: whether the plan deletes pods."""
     phase = phase_of(status.state.phase)
-    to, state = implied_phase(phase, status, view.job.spec), status.state
-    stays = to is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
-    if stays or (phase is JobPhase.RESTARTING and to is JobPhase.PENDING and kills):
-        return status  # also until the watch shows the end of each pod to be restarted
-    if to is JobPhase.FAILED and phase is JobPhase.RESTARTING:
-        text = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
-        return in_phase(status, to, view.now, "MaxRetryReached", text.removeprefix("; "))
-    if to in ENDED and phase is JobPhase.RUNNING:
-        ended = (
+    next_phase, state = implied_phase(phase, status, view.job.spec), status.state
+    is_same = next_phase is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
+    if is_same or (phase is JobPhase.RESTARTING and next_phase is JobPhase.PENDING and deletes):
+        return status  # a restart lasts until the watch has shown the end of each deleted pod
+    if next_phase is JobPhase.FAILED and phase is JobPhase.RESTARTING:
+        message = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
+        return in_phase(status, next_phase, view.now, "MaxRetryReached", message.removeprefix("; "))
+    if next_phase in ENDED and phase is JobPhase.RUNNING:
+        message = (
             f"{status.succeeded} of its {view.job.spec.members} pods have succeeded, {status.failed} failed"
         )
-        return in_phase(status, to, view.now, "PodsEnded", ended)
-    if to is JobPhase.RUNNING and state.reason == _WAITS:
-        return in_phase(status, to, view.now)
-    return in_phase(status, to, view.now, state.reason, state.message)
+        return in_phase(status, next_phase, view.now, "PodsEnded", message)
+    if next_phase is JobPhase.RUNNING and state.reason == _WAITS:
+        return in_phase(status, next_phase, view.now)
+    return in_phase(status, next_phase, view.now, state.reason, state.message)
 
 
 def _missing(view: JobView, status: JobStatus) -> Creations:
-    """Return the missing pods; none during a restart, while old pods are still to go."""
+    """Return the claims and pods to create; none during a restart, until the old pods have ended."""
     if not view.may_have_pods or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         return Creations()
     if is_too_large(view.job):
@@ -298,7 +307,7 @@ def _missing(view: JobView, status: JobStatus) -> Creations:
 
 
 def _expiry(job: VolcanoJob, status: JobStatus) -> float | None:
-    ended, ttl = instant(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
+    ended, ttl = unix_seconds(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
     return ended + ttl if ttl is not None and ended and status.state.phase in ENDED else None
 
 
@@ -306,13 +315,14 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
     if request.action is not Action.SYNC:
         text = f"{request.action}: {request.message or request.reason}"
         yield Remark("Normal", EventReason.ACTION_TAKEN, text)
-    new = () if job.status.state.phase else (*map(str, review_new(job)), *job_warnings(job))  # reported once
-    for fault in new[:_MOST_REPORTED]:
+    is_new = not job.status.state.phase  # faults are reported once
+    faults = (*map(str, review_new(job)), *job_warnings(job)) if is_new else ()
+    for fault in faults[:_MOST_REPORTED]:
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)
 
 
 def _join_remarks(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
-    """Return joined remarks: an Event of a reason has one message, which a second one would replace."""
+    """Return the remarks, joined by reason: a second Event of a reason would replace the first."""
     messages = defaultdict[tuple[str, EventReason], list[str]](list)
     for kind, reason, message in remarks:
         messages[kind, reason].append(message)

@@ -40,21 +40,21 @@ class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
         faults never repeat the text of a value, which may be a key.
         """
         fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         faults, rest = [], iter(arguments)
         for argument in rest:
             flag, has_value, text = argument.partition("=")
             field = fields.get(flag.lstrip("-")) if flag.startswith("-") else None
             if field is None:
-                faults.append(f"unknown flag {flag:.40}: {_listed(fields)}")
+                faults.append(f"unknown flag {flag:.40}: {_allowed_flags(fields)}")
                 continue
             if not has_value:
                 text = "true" if field.type is bool else next(rest, "")
             try:
-                given[field.name] = msgspec.convert(text, field.type, strict=False)
+                values[field.name] = msgspec.convert(text, field.type, strict=False)
             except msgspec.ValidationError:
                 faults.append(f"flag {flag} must be {_EXPECTED[get_origin(field.type) or field.type]}")
-        return cls(**given), faults
+        return cls(**values), faults
 
 
 _EXPECTED: dict[object, str] = {
@@ -64,12 +64,12 @@ _EXPECTED: dict[object, str] = {
 }
 
 
-def _listed(fields: dict[str, Any]) -> str:
+def _allowed_flags(fields: dict[str, Any]) -> str:
     flags = ", ".join(f"--{name}" for name in fields)
     return f"must be one of {flags}" if flags else "the plugin has no flags"
 
 
-def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
+def host_of_pod(job: VolcanoJob, task: TaskSpec, index: int) -> str:
     """Return the DNS name of a pod for other pods of the job.
 
     A hostname in the template applies to all pods of the task.
@@ -78,9 +78,9 @@ def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
     return f"{hostname}.{_domain(job, task)}"
 
 
-def hosts(job: VolcanoJob, task: TaskSpec) -> list[str]:
+def hosts_of_task(job: VolcanoJob, task: TaskSpec) -> list[str]:
     if value_at(task.template, _HOSTNAME):
-        return [host(job, task, 0)] if task.replicas else []
+        return [host_of_pod(job, task, 0)] if task.replicas else []
     name, domain = job.metadata.name, _domain(job, task)  # computed once for thousands of pods
     return [f"{pod_name(name, task.name, index)}.{domain}" for index in range(task.replicas)]
 
@@ -108,13 +108,13 @@ def put_env(container: Json, *variables: Json) -> None:
 
 def open_port(container: Json, port: int, name: str) -> None:
     ports = items_at(container, "ports")
-    if all(given.get("containerPort") != port for given in ports):
+    if all(each.get("containerPort") != port for each in ports):
         container["ports"] = [*ports, {"name": name, "containerPort": port}]
 
 
-def mount(pod: Json, volume: Json, **mounted: str) -> None:
-    """Mount `volume` into every container."""
+def mount(pod: Json, volume: Json, **options: str) -> None:
+    """Mount `volume` into every container. `options`: further fields of each volume mount."""
     pod["spec"]["volumes"] = [*items_at(pod, "spec", "volumes"), volume]
     for container in containers(pod):
-        place = {"name": volume["name"], **mounted}
-        container["volumeMounts"] = [*items_at(container, "volumeMounts"), place]
+        volume_mount = {"name": volume["name"], **options}
+        container["volumeMounts"] = [*items_at(container, "volumeMounts"), volume_mount]

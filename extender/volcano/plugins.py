@@ -22,23 +22,24 @@ from extender.volcano.plugin import (
     Plugin,
     Port,
     containers,
-    host,
-    hosts,
+    host_of_pod,
+    hosts_of_task,
     labels_of,
     mount,
     open_port,
     put_env,
 )
-from extender.volcano.pods import build, owned
+from extender.volcano.pods import build_pod, owned
 
 _MOST_HOSTS = 100_000  # hosts in all containers of a pod: the API server refuses larger pods
 
 
 def _excess_hosts(job: VolcanoJob) -> Iterator[str]:
     """Yield the fault of environment variables that would name too many hosts."""
-    most = max((len(containers(task.template)) for task in job.spec.tasks), default=0)
-    if (hosts := job.spec.members * most) > _MOST_HOSTS:
-        yield f"left out: {hosts} hosts in the containers of a pod: must be at most {_MOST_HOSTS}"
+    most_containers = max((len(containers(task.template)) for task in job.spec.tasks), default=0)
+    count = job.spec.members * most_containers
+    if count > _MOST_HOSTS:
+        yield f"left out: {count} hosts in the containers of a pod: must be at most {_MOST_HOSTS}"
 
 
 class Framework(Plugin, frozen=True):
@@ -47,7 +48,7 @@ class Framework(Plugin, frozen=True):
     implies: ClassVar[tuple[str, ...]] = ("svc",)
 
     def leader(self) -> str:
-        """Return the required task."""
+        """Return the name of the task that the plugin requires."""
         raise NotImplementedError
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
@@ -73,7 +74,7 @@ class PyTorch(Framework, frozen=True):
         master = job.spec.task(self.master)
         if master is None:
             return
-        address = host(job, master, 0)
+        address = host_of_pod(job, master, 0)
         size = sum(task.replicas for task in job.spec.tasks if task.name in (self.master, self.worker))
         variables = {"MASTER_ADDR": address, "MASTER_PORT": str(self.port), "WORLD_SIZE": str(size)}
         if task.name in (self.master, self.worker):
@@ -83,14 +84,14 @@ class PyTorch(Framework, frozen=True):
             open_port(container, self.port, "pytorchjob-port")
             put_env(container, *({"name": name, "value": value} for name, value in variables.items()))
         if self.wait_master_enabled and task.name == self.worker:
-            listens = f"until nc -z {address} {self.port}; do sleep 1; done"
-            command = ["timeout", str(self.wait_master_timeout), "sh", "-c", listens]
-            waiting = {"name": "wait-for-master", "image": self.wait_master_image, "command": command}
-            pod["spec"]["initContainers"] = [*items_at(pod, "spec", "initContainers"), waiting]
+            script = f"until nc -z {address} {self.port}; do sleep 1; done"
+            command = ["timeout", str(self.wait_master_timeout), "sh", "-c", script]
+            container = {"name": "wait-for-master", "image": self.wait_master_image, "command": command}
+            pod["spec"]["initContainers"] = [*items_at(pod, "spec", "initContainers"), container]
 
 
 class TensorFlow(Plugin, frozen=True):
-    """Plugin for TensorFlow: TF_CONFIG, with the processes of each role and the own one."""
+    """Plugin for TensorFlow: TF_CONFIG, with the processes of each role, and the pod's role and index."""
 
     name: ClassVar[str] = "tensorflow"
     implies: ClassVar[tuple[str, ...]] = ("svc",)
@@ -109,7 +110,7 @@ class TensorFlow(Plugin, frozen=True):
             return
         roles = {self.ps: "ps", self.worker: "worker", self.chief: "chief", self.evaluator: "evaluator"}
         cluster = {
-            roles[task.name]: [f"{name}:{self.port}" for name in hosts(job, task)]
+            roles[task.name]: [f"{name}:{self.port}" for name in hosts_of_task(job, task)]
             for task in job.spec.tasks
             if task.name in roles and task.replicas
         }
@@ -139,7 +140,7 @@ class Mpi(Framework, frozen=True):
         workers = job.spec.task(self.worker) if task.name == self.master else None
         names = None
         if workers is not None and not any(_excess_hosts(job)):
-            names = ",".join(hosts(job, workers))
+            names = ",".join(hosts_of_task(job, workers))
         for container in containers(pod):
             open_port(container, self.port, "mpijob-port")
             if names is not None:
@@ -182,8 +183,8 @@ class Ray(Framework, frozen=True, rename="camel"):
                     )
                     container["command"] = ["sh", "-c", start]
                 case (self.worker, self.worker_container) if head is not None:
-                    joined = f"ray start --block --address={host(job, head, 0)}:{self.port}"
-                    container["command"] = ["sh", "-c", joined]
+                    join = f"ray start --block --address={host_of_pod(job, head, 0)}:{self.port}"
+                    container["command"] = ["sh", "-c", join]
 
 
 _MOST_PODS = 20_000  # a larger job gets no list of its hosts: a ConfigMap holds at most a megabyte
@@ -220,13 +221,13 @@ class Svc(Plugin, frozen=True):
         lists = owned(job, "v1", "ConfigMap", f"{name}-svc", data=self._lists(job))
         if self.disable_network_policy:
             return service, lists
-        chosen = {"matchLabels": pods}
-        rule = {
-            "podSelector": chosen,
-            "ingress": [{"from": [{"podSelector": chosen}]}],
+        selector = {"matchLabels": pods}
+        policy = {
+            "podSelector": selector,
+            "ingress": [{"from": [{"podSelector": selector}]}],
             "policyTypes": ["Ingress"],
         }
-        return service, lists, owned(job, "networking.k8s.io/v1", "NetworkPolicy", name, spec=rule)
+        return service, lists, owned(job, "networking.k8s.io/v1", "NetworkPolicy", name, spec=policy)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         spec, config_map = pod["spec"], f"{job.metadata.name}-svc"
@@ -244,9 +245,9 @@ class Svc(Plugin, frozen=True):
         """Return the ConfigMap's data, by task: a file with a host per line, a list with commas, a number."""
         lists = {}
         for task in job.spec.tasks:
-            names, (listed, counted) = hosts(job, task), _variables(task)
+            names, (list_name, count_name) = hosts_of_task(job, task), _variables(task)
             lists[f"{_identifier(task)}.host"] = "\n".join(names)
-            lists |= {listed: ",".join(names), counted: str(len(names))}
+            lists |= {list_name: ",".join(names), count_name: str(len(names))}
         return lists
 
 
@@ -293,7 +294,7 @@ class Ssh(Plugin, frozen=True):
         """Return the SSH configuration, also for short names; host keys of new pods cannot be checked."""
         lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
         for task in job.spec.tasks:
-            for name in hosts(job, task):
+            for name in hosts_of_task(job, task):
                 lines += [f"Host {name.partition('.')[0]}", f"  HostName {name}", f"  Port {self.ssh_port}"]
         return "\n".join(lines) + "\n"
 
@@ -310,46 +311,46 @@ class PluginsOfJob(NamedTuple):
 
 def plugins_of(job: VolcanoJob) -> PluginsOfJob:
     """Return the plugins of a job with those that others imply."""
-    asked = job.spec.plugins or {}
+    listed = job.spec.plugins or {}
     faults = [
         f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}"
-        for name in asked
+        for name in listed
         if name not in PLUGINS
     ]
-    implied = {needed for name in asked if name in PLUGINS for needed in PLUGINS[name].implies}
+    implied = {needed for name in listed if name in PLUGINS for needed in PLUGINS[name].implies}
     is_large = sum(max(task.replicas, 0) for task in job.spec.tasks) > _MOST_PODS
     plugins = []
     for name, kind in PLUGINS.items():
-        if name not in asked and name not in implied:
+        if name not in listed and name not in implied:
             continue
         if is_large and kind is not Env:
             faults.append(f"plugin {name}: left out, as the job has more than {_MOST_PODS} pods")
         else:
-            plugin, misread = kind.read(asked.get(name) or ())
+            plugin, flag_faults = kind.read(listed.get(name) or ())
             plugins.append(plugin)
-            faults += [f"plugin {name}: {fault}" for fault in (*misread, *plugin.faults(job))]
+            faults += [f"plugin {name}: {fault}" for fault in (*flag_faults, *plugin.faults(job))]
     return PluginsOfJob(tuple(plugins), tuple(faults))
 
 
 def objects_of(job: VolcanoJob) -> tuple[Json, ...]:
     """Return the desired Services, ConfigMaps and NetworkPolicies, each owned by the job."""
-    return tuple(found for plugin in plugins_of(job).plugins for found in plugin.objects(job))
+    return tuple(obj for plugin in plugins_of(job).plugins for obj in plugin.objects(job))
 
 
-def whole_pod(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpec, index: int) -> Json:
+def build_with_plugins(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpec, index: int) -> Json:
     """Return the pod with the additions of the job's plugins."""
-    pod = build(job, task, index)
+    pod = build_pod(job, task, index)
     if plugins:
-        pod = deepcopy(pod)  # parts of it are the template's
+        pod = deepcopy(pod)  # it shares parts with the template
     for plugin in plugins:
         plugin.extend(pod, job, task, index)
     return pod
 
 
 def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json | None:
-    """Return the Secret of the plugin ssh, made once: running pods would not see another key.
+    """Return the Secret of the plugin ssh; None without the plugin.
 
-    None without the plugin. `make` makes keys for a job that does not bring its own.
+    It is created once: running pods would not see another key. `make` returns keys for a job without any.
     """
     ssh = next((plugin for plugin in plugins_of(job).plugins if isinstance(plugin, Ssh)), None)
     if ssh is None:
@@ -367,7 +368,7 @@ def status_of(job: VolcanoJob) -> dict[str, str]:
 def secret_name(job: VolcanoJob) -> str:
     """Return the Secret's name from the status; empty if there is no Secret.
 
-    A Secret that Volcano made has the mere name of the plugin.
+    For a Secret that Volcano made, the status has only the name of the plugin.
     """
     recorded = (job.status.controlled_resources or {}).get(SECRET_RECORD, "")
     return f"{job.metadata.name}-ssh" if recorded == Ssh.name else recorded

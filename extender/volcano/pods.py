@@ -9,7 +9,7 @@ import msgspec
 
 from extender.api.keys import GROUP_ANNOTATION, MAX_UNAVAILABLE, MIN_AVAILABLE, PREEMPTABLE, ROLE
 from extender.api.objects.volcano import Json, TaskSpec, VolcanoJob
-from extender.api.units import instant
+from extender.api.units import unix_seconds
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.api.workloads.shape import items_at, value_at
 
@@ -56,7 +56,7 @@ def pod_of(pod: Json) -> JobPod | None:
     if index is None or version is None or not task:
         return None
     statuses = items_at(pod, "status", _CONTAINERS[0])
-    every = [status for name in _CONTAINERS for status in items_at(pod, "status", name)]
+    all_statuses = [status for name in _CONTAINERS for status in items_at(pod, "status", name)]
     ends = [_mapping(status, "state", "terminated") for status in statuses]
     return JobPod(
         name=meta.get("name", ""),
@@ -72,9 +72,9 @@ def pod_of(pod: Json) -> JobPod | None:
         exit_code=ends[0].get("exitCode") if ends else None,
         ran=bool(value_at(pod, ("spec", "nodeName"))),
         ready=all(status.get("ready") for status in statuses),
-        restarts=sum(status.get("restartCount") or 0 for status in every),
-        created=instant(meta.get("creationTimestamp")),
-        ended=max((instant(end.get("finishedAt")) for end in ends), default=0.0),
+        restarts=sum(status.get("restartCount") or 0 for status in all_statuses),
+        created=unix_seconds(meta.get("creationTimestamp")),
+        ended=max((unix_seconds(end.get("finishedAt")) for end in ends), default=0.0),
     )
 
 
@@ -97,10 +97,9 @@ def partition_of(task: TaskSpec, index: int) -> str:
 
 
 def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) -> Json:
-    """Return an object that goes with the job.
+    """Return an object that the job owns, without blockOwnerDeletion.
 
-    With blockOwnerDeletion, clusters with the admission plugin OwnerReferencesPermissionEnforcement would
-    ask for a right on the job's finalizers.
+    With it, the admission plugin OwnerReferencesPermissionEnforcement requires a right on finalizers of jobs.
     """
     owner = dict(zip(("apiVersion", "kind"), VOLCANO_JOB.key, strict=True))
     owner |= {"name": job.metadata.name, "uid": job.metadata.uid}
@@ -109,8 +108,8 @@ def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) 
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 
 
-def build(job: VolcanoJob, task: TaskSpec, index: int) -> Json:
-    """Return a pod to be created, without what plugins add."""
+def build_pod(job: VolcanoJob, task: TaskSpec, index: int) -> Json:
+    """Return a pod to be created, without the additions of plugins."""
     template = task.template
     spec = _with_volumes(job, _mapping(template, "spec"))
     inherited = {"schedulerName": job.spec.scheduler_name, "priorityClassName": job.spec.priority_class_name}
@@ -125,8 +124,8 @@ def build(job: VolcanoJob, task: TaskSpec, index: int) -> Json:
 
 
 def _mapping(obj: Any, *path: str) -> Json:
-    found = value_at(obj, path)
-    return found if isinstance(found, dict) else {}
+    value = value_at(obj, path)
+    return value if isinstance(value, dict) else {}
 
 
 def _labels(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:

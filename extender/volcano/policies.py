@@ -49,7 +49,7 @@ class JobRequest(NamedTuple):
         return self.action not in TARGETED or bool(self.target)
 
 
-def aims_at(action: str, target: str, pod: JobPod) -> bool:
+def restarts_pod(action: str, target: str, pod: JobPod) -> bool:
     """Return whether the restart of a target includes this pod."""
     return {
         Action.RESTART_TASK: pod.task,
@@ -58,8 +58,8 @@ def aims_at(action: str, target: str, pod: JobPod) -> bool:
     }.get(Action(action)) == target
 
 
-class _Happening(NamedTuple):
-    event: str
+class _JobEvent(NamedTuple):
+    type: str
     at: float
     message: str
     task: TaskSpec | None = None
@@ -67,39 +67,39 @@ class _Happening(NamedTuple):
 
 
 def policy_requests(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
-    """Return the requests of a job's policies, by its current pods and PodGroup, the earliest first."""
+    """Return the requests of a job's policies for the events of its pods and PodGroup, the earliest first."""
     of_job = _rules(job.spec.policies)
     of_task = {task.name: (_rules(task.policies), of_job) for task in job.spec.tasks}
     if not (of_job or any(own for own, _ in of_task.values())):
         return []
-    found = (
-        _request(of_task[what.task.name] if what.task is not None else (of_job,), what)
-        for what in _happenings(job, pods, group_phase)
-    )
-    return sorted((request for request in found if request is not None), key=lambda each: (each.at, each.pod))
+    requests = [
+        _request(of_task[event.task.name] if event.task is not None else (of_job,), event)
+        for event in _events(job, pods, group_phase)
+    ]
+    return sorted(filter(None, requests), key=lambda request: (request.at, request.pod))
 
 
-def request_for_lost_pod(job: VolcanoJob, gone: JobPod, at: float) -> JobRequest | None:
+def request_for_lost_pod(job: VolcanoJob, pod: JobPod, at: float) -> JobRequest | None:
     """Return the request about a pod whose object is gone and that Muster has not deleted itself.
 
     Pods that it deleted before a restart are known from the job's status.
     """
-    task, state = job.spec.task(gone.task), job.status.state
+    task, state = job.spec.task(pod.task), job.status.state
     if task is None or phase_of(state.phase) not in ACTIVE:
         return None
-    if gone.index >= task.replicas or gone.version < job.status.version:
+    if pod.index >= task.replicas or pod.version < job.status.version:
         return None
-    is_older = state.reason in TARGETED and gone.retry < job.status.retry_count
-    if is_older and aims_at(state.reason, target_of(state.message), gone):
+    is_older = state.reason in TARGETED and pod.retry < job.status.retry_count
+    if is_older and restarts_pod(state.reason, target_of(state.message), pod):
         return None
     rules = (_rules(task.policies), _rules(job.spec.policies))
-    return _request(rules, _Happening(EVICTED, at, f"pod {gone.name} is gone", task, gone))
+    return _request(rules, _JobEvent(EVICTED, at, f"pod {pod.name} is gone", task, pod))
 
 
-def replaced_in_time(lost: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
-    """Return the requests about lost pods that run again before these requests are due."""
-    runs = {pod.name for pod in pods if pod.phase == "Running" and not pod.deleting}
-    return [each for each in lost if each.at > now and each.pod in runs]
+def replaced_in_time(requests: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
+    """Return the requests about lost pods that run again before the requests are due."""
+    running = {pod.name for pod in pods if pod.phase == "Running" and not pod.deleting}
+    return [request for request in requests if request.at > now and request.pod in running]
 
 
 def target_of(message: str) -> str:
@@ -107,44 +107,44 @@ def target_of(message: str) -> str:
     return message.partition(": ")[0]
 
 
-def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> Iterator[_Happening]:
+def _events(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> Iterator[_JobEvent]:
     by_task: defaultdict[str, list[JobPod]] = defaultdict(list)
     for pod in pods:
         if not pod.deleting:
             by_task[pod.task].append(pod)
     for task in job.spec.tasks:
-        wanted = [pod for pod in by_task[task.name] if pod.index < task.replicas]
-        yield from _task_events(task, wanted, job.status.version)
+        current_pods = [pod for pod in by_task[task.name] if pod.index < task.replicas]
+        yield from _task_events(task, current_pods, job.status.version)
     current = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
     without_node = [pod.created for pod in current if pod.phase == "Pending" and not pod.ran]
     # The phase may still reflect deleted pods while their replacements are being bound.
     if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in current):
         at = max(without_node) + _ON_ITS_WAY
-        yield _Happening(UNKNOWN, at, "some of its pods run while others lack capacity")
+        yield _JobEvent(UNKNOWN, at, "some of its pods run while others lack capacity")
 
 
-def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_Happening]:
-    """Return the event of a task. Pods of an older version of the job raise none."""
+def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_JobEvent]:
+    """Yield the events of a task. Pods of an older version of the job cause none."""
     current = [pod for pod in pods if pod.version >= version]
     for pod in current:
         if pod.phase == "Failed":
             code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
-            yield _Happening(FAILED, pod.ended or pod.created, f"pod {pod.name} failed{code}", task, pod)
+            yield _JobEvent(FAILED, pod.ended or pod.created, f"pod {pod.name} failed{code}", task, pod)
         elif pod.phase == "Pending":
-            yield _Happening(PENDING, pod.created, f"pod {pod.name} is pending", task, pod)
+            yield _JobEvent(PENDING, pod.created, f"pod {pod.name} is pending", task, pod)
     ends = [pod.ended or pod.created for pod in current if pod.phase == "Succeeded"]
     if ends and sum(pod.phase == "Succeeded" for pod in pods) >= task.replicas:
-        yield _Happening(COMPLETED, max(ends), f"all pods of task {task.name} have succeeded", task)
+        yield _JobEvent(COMPLETED, max(ends), f"all pods of task {task.name} have succeeded", task)
     alive = [pod for pod in current if pod.phase in ("Running", "Pending")]
     restarts = sum(pod.restarts for pod in alive)
     if alive and task.max_retry != _UNLIMITED and restarts >= task.max_retry:
         at = max(pod.created for pod in alive)
         text = f"containers of task {task.name} were restarted {restarts} times"
-        yield _Happening(TASK_FAILED, at, text, task)
+        yield _JobEvent(TASK_FAILED, at, text, task)
 
 
 class _Rule(NamedTuple):
-    place: int  # among the policies
+    position: int  # among the policies; the first match counts
     action: str
     delay: float  # seconds
 
@@ -159,38 +159,47 @@ def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
     pod is pending at first.
     """
     rules: dict[str | int, _Rule] = {}
-    for place, policy in enumerate(policies or ()):
+    for position, policy in enumerate(policies or ()):
         try:
             delay = as_seconds(policy.timeout) if policy.timeout else 0.0
         except ValueError:
             continue
-        about = {*policy.all_events, *(() if policy.exit_code is None else (policy.exit_code,))}
-        waits = bool(policy.timeout and about & {ANY, PENDING})
-        for each in about | {PENDING} if waits else about - {PENDING}:
-            rules.setdefault(each, _Rule(place, policy.action, delay))
+        keys = {*policy.all_events, *(() if policy.exit_code is None else (policy.exit_code,))}
+        if policy.timeout and keys & {ANY, PENDING}:
+            keys.add(PENDING)
+        else:
+            keys.discard(PENDING)
+        for key in keys:
+            rules.setdefault(key, _Rule(position, policy.action, delay))
     return rules
 
 
-def _matching_rule(rules: _Rules, what: _Happening) -> _Rule | None:
-    if what.event == PENDING:
+def _matching_rule(rules: _Rules, event: _JobEvent) -> _Rule | None:
+    if event.type == PENDING:
         return rules.get(PENDING)
-    code = what.pod.exit_code if what.event == FAILED and what.pod is not None else None
-    return min((rules[about] for about in (ANY, what.event, code) if about and about in rules), default=None)
+    code = event.pod.exit_code if event.type == FAILED and event.pod is not None else None
+    return min((rules[key] for key in (ANY, event.type, code) if key and key in rules), default=None)
 
 
-def _request(rules: Iterable[_Rules], what: _Happening) -> JobRequest | None:
-    """Return the request of the first matching policy, even without an action."""
-    rule = next((rule for each in rules if (rule := _matching_rule(each, what)) is not None), None)
+def _request(levels: Iterable[_Rules], event: _JobEvent) -> JobRequest | None:
+    """Return the request of the first matching policy, or None if that policy requests no action.
+
+    Args:
+        levels: the rules of the event's task, if it has one, and those of the job.
+        event: the event that policies may match.
+    """
+    matching = (_matching_rule(rules, event) for rules in levels)
+    rule = next((rule for rule in matching if rule is not None), None)
     if rule is None or rule.action not in _REQUESTABLE:
         return None
-    pod = what.pod
+    task, pod = event.task, event.pod
     request = JobRequest(
         Action(rule.action),
-        what.task.name if what.task is not None else "",
-        pod.name if pod is not None else "",
-        pod.partition if pod is not None else "",
-        what.event,
-        what.message,
-        what.at + rule.delay,
+        task=task.name if task is not None else "",
+        pod=pod.name if pod is not None else "",
+        partition=pod.partition if pod is not None else "",
+        reason=event.type,
+        message=event.message,
+        at=event.at + rule.delay,
     )
     return request if request.is_possible else None

@@ -17,7 +17,7 @@ from extender.api.objects.volcano import (
     VolcanoJobSpec,
     VolcanoJobState,
 )
-from extender.api.units import as_duration, instant, timestamp_at
+from extender.api.units import as_duration, timestamp_at, unix_seconds
 from extender.volcano.plugins import status_of
 from extender.volcano.pods import JobPod, claim_names
 
@@ -125,22 +125,22 @@ def implied_phase(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> J
         case JobPhase.RESTARTING:
             if status.retry_count >= spec.max_retry:
                 return JobPhase.FAILED
-            needed = min(spec.min_available or 0, spec.members)  # never more than all members
-            return JobPhase.PENDING if spec.members - status.terminating >= needed else phase
-    alive = status.terminating + status.pending + status.running
-    return phase if alive else _AFTER_CLEAN_UP.get(phase, phase)
+            minimum = min(spec.min_available or 0, spec.members)  # never more than all members
+            return JobPhase.PENDING if spec.members - status.terminating >= minimum else phase
+    existing_pods = status.terminating + status.pending + status.running
+    return phase if existing_pods else _AFTER_CLEAN_UP.get(phase, phase)
 
 
 def _after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
-    total, needed = spec.members, spec.min_available or 0
+    total, minimum = spec.members, spec.min_available or 0
     if total == 0:  # scaled to zero, and may be scaled up again
         return JobPhase.RUNNING
     if spec.min_success is not None and status.succeeded >= spec.min_success:
         return JobPhase.COMPLETED
     if status.succeeded + status.failed >= total:
-        failed = spec.min_success is not None or _lacks_a_task(status, spec) or status.succeeded < needed
+        failed = spec.min_success is not None or _lacks_a_task(status, spec) or status.succeeded < minimum
         return JobPhase.FAILED if failed else JobPhase.COMPLETED
-    return JobPhase.PENDING if status.pending > total - needed else JobPhase.RUNNING
+    return JobPhase.PENDING if status.pending > total - minimum else JobPhase.RUNNING
 
 
 def _lacks_a_task(status: JobStatus, spec: VolcanoJobSpec) -> bool:
@@ -163,19 +163,19 @@ _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded"
 def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
     """Return the status with the fields that follow from the spec; in phase Pending if its phase is unknown.
 
-    Newer pods show that this copy is outdated: then the API server refuses the status, and nothing else is
-    done. If a user has reset the status, it is restored from the pods. Surplus pods do not count.
+    If pods have a newer version, this copy of the job is outdated: then the API server refuses the status.
+    If a user has reset the status, it is restored from the pods. Surplus pods do not count.
     """
     replicas = {task.name: task.replicas for task in job.spec.tasks}
-    wanted = [pod for pod in pods if pod.index < replicas.get(pod.task, 0)]
+    current_pods = [pod for pod in pods if pod.index < replicas.get(pod.task, 0)]
     resources = status_of(job) | (job.status.controlled_resources or {})
     resources |= {f"volume-pvc-{name}": name for name in claim_names(job)}
     status = replace(
         job.status,
         min_available=job.spec.min_available or 0,
         controlled_resources=resources or None,
-        version=max(job.status.version, *(pod.version for pod in wanted), 0),
-        retry_count=max(job.status.retry_count, *(pod.retry for pod in wanted), 0),
+        version=max(job.status.version, *(pod.version for pod in current_pods), 0),
+        retry_count=max(job.status.retry_count, *(pod.retry for pod in current_pods), 0),
     )
     phase = phase_of(status.state.phase)
     return status if phase == status.state.phase else in_phase(status, phase, now)
@@ -184,18 +184,18 @@ def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobSt
 def in_phase(
     status: JobStatus, phase: JobPhase, now: float, reason: str = "", message: str = ""
 ) -> JobStatus:
-    """Return the status in another phase, or in the same with another reason.
+    """Return the status in another phase, or in the same phase with another reason.
 
-    Its conditions are the last time that it entered each phase, the newest at the end.
+    Its conditions have the last time at which the job entered each phase, the newest at the end.
     """
     if status.state.phase == phase:
         return replace(status, state=replace(status.state, reason=reason, message=message))
     at = timestamp_at(now)
     conditions = [each for each in status.conditions or () if each.status != phase]
-    ran_from = next((each for each in conditions if each.status == JobPhase.RUNNING), None)
+    running = next((each for each in conditions if each.status == JobPhase.RUNNING), None)
     duration = status.running_duration
-    if phase in (*ENDED, JobPhase.ABORTED) and ran_from is not None:
-        duration = as_duration(max(instant(at) - instant(ran_from.last_transition_time), 0.0))
+    if phase in (*ENDED, JobPhase.ABORTED) and running is not None:
+        duration = as_duration(max(unix_seconds(at) - unix_seconds(running.last_transition_time), 0.0))
     return replace(
         status,
         state=VolcanoJobState(phase, reason, message, at),
@@ -205,15 +205,17 @@ def in_phase(
 
 
 def with_counts(
-    status: JobStatus, job: VolcanoJob, pods: Sequence[JobPod], doomed: Collection[JobPod]
+    status: JobStatus, job: VolcanoJob, pods: Sequence[JobPod], deleted: Collection[JobPod]
 ) -> JobStatus:
-    """Return the status with pod counts; `doomed` pods count as terminating, surplus pods do not count.
+    """Return the status with pod counts; `deleted` pods count as terminating, surplus pods do not count.
 
     A job that has ended keeps its last counts.
     """
-    if status.state.phase in ENDED and not (doomed or status.pending or status.running or status.terminating):
+    if status.state.phase in ENDED and not (
+        deleted or status.pending or status.running or status.terminating
+    ):
         return status
-    replicas, going = {task.name: task.replicas for task in job.spec.tasks}, {pod.uid for pod in doomed}
+    replicas, going = ({task.name: task.replicas for task in job.spec.tasks}, {pod.uid for pod in deleted})
     totals = dict.fromkeys((*_COUNTED.values(), "unknown", "terminating"), 0)
     by_task: dict[str, dict[str, int]] = {}
     for pod in pods:

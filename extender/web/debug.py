@@ -16,7 +16,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, HTTPException, NotFound
 
 from extender import __version__
-from extender.api.units import texts
+from extender.api.units import texts_by_name
 from extender.ports.connection import as_json, readable
 
 View = Callable[..., object]
@@ -37,11 +37,11 @@ class Endpoint(NamedTuple):
         return "?what-if=" in self.help
 
     @property
-    def limited(self) -> bool:
+    def takes_limit(self) -> bool:
         return "?limit=" in self.help
 
     @property
-    def summed_up(self) -> bool:
+    def takes_period(self) -> bool:
         return "?by=" in self.help
 
 
@@ -71,7 +71,7 @@ config: the configuration in effect
 dump: the output of `muster dump`, compressed; one request at a time
 threads: the stack of each thread; equal stacks are counted together
 """
-ENDPOINTS = tuple(Endpoint(path, help) for path, help in texts(_PAGES).items())
+ENDPOINTS = tuple(Endpoint(path, help) for path, help in texts_by_name(_PAGES).items())
 
 
 def create_debug_app(views: Mapping[str, View]) -> Flask:
@@ -97,17 +97,17 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
     def answer(**names: str) -> Response:
         if view is None:
             raise NotFound("This part of Muster does not run here")
-        limits: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
         if endpoint.takes_what_if:
-            limits["terms"] = request.args.getlist("what-if")
-        if endpoint.limited:
-            given = request.args.get("limit", "100")
-            if re.fullmatch("[1-9][0-9]{0,2}|1000", given) is None:
-                raise BadRequest(f"limit: invalid value {given!r}: must be a whole number from 1 to 1000")
-            limits["limit"] = int(given)
-        if endpoint.summed_up:
-            limits = {name: request.args.get(name, "") for name in ("by", "since", "until")}
-        data = view(**names, **limits)
+            parameters["terms"] = request.args.getlist("what-if")
+        if endpoint.takes_limit:
+            limit = request.args.get("limit", "100")
+            if re.fullmatch("[1-9][0-9]{0,2}|1000", limit) is None:
+                raise BadRequest(f"limit: invalid value {limit!r}: must be a whole number from 1 to 1000")
+            parameters["limit"] = int(limit)
+        if endpoint.takes_period:
+            parameters = {name: request.args.get(name, "") for name in ("by", "since", "until")}
+        data = view(**names, **parameters)
         if data is None:
             raise NotFound(f"Muster knows no {endpoint.view} {'/'.join(names.values())}".rstrip())
         if isinstance(data, bytes):
@@ -126,9 +126,10 @@ def version() -> dict[str, str]:
 
 
 def threads() -> list[dict[str, Any]]:
+    """Return the stacks of all threads; threads with equal stacks are listed together."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    similar: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    by_stack: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for ident, frame in sys._current_frames().items():
-        stack = (f"{at.filename}:{at.lineno} {at.name}" for at in traceback.extract_stack(frame))
-        similar[tuple(stack)].append(names.get(ident, str(ident)))
-    return [{"count": len(who), "threads": sorted(who), "stack": stack} for stack, who in similar.items()]
+        stack = (f"{call.filename}:{call.lineno} {call.name}" for call in traceback.extract_stack(frame))
+        by_stack[tuple(stack)].append(names.get(ident, str(ident)))
+    return [{"count": len(them), "threads": sorted(them), "stack": stack} for stack, them in by_stack.items()]

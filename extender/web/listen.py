@@ -29,14 +29,14 @@ def listen(flag: str, address: Address) -> socket.socket:
     """
     try:
         # Without a host, it listens on all addresses of both families, as in Go.
-        both = not address.host and socket.has_dualstack_ipv6()
-        host = "::" if both else address.host
+        is_dual_stack = not address.host and socket.has_dualstack_ipv6()
+        host = "::" if is_dual_stack else address.host
         family, *_ = socket.getaddrinfo(host or "0.0.0.0", address.port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if is_dual_stack else 1)
             bound.bind((host or "0.0.0.0", address.port))
             # Only a listening socket keeps the port from other processes; early callers wait in its backlog.
             # Their connections inherit its options at once: without this one, each answer to them takes 40 ms
@@ -48,12 +48,12 @@ def listen(flag: str, address: Address) -> socket.socket:
             raise
         return bound
     except OSError as fault:
-        why = {
+        reason = {
             errno.EADDRINUSE: "another process listens there: choose a free port",
             errno.EADDRNOTAVAIL: "this machine has no such address",
             errno.EACCES: "ports below 1024 need a privilege",
         }.get(fault.errno or 0, fault.strerror or str(fault))
-        raise InvalidConfiguration(f"{flag}: invalid value '{address}': {why}") from fault
+        raise InvalidConfiguration(f"{flag}: invalid value '{address}': {reason}") from fault
 
 
 class Ports(NamedTuple):
@@ -99,7 +99,7 @@ class Identity:
         self.context: ssl.SSLContext | None = None
 
     def use_for(self, callers: Path, certificate: bytes, key: bytes) -> None:
-        """Serve only clients with a certificate of one of the CAs in a file.
+        """Serve with this certificate only clients whose own certificate is of one of the CAs in a file.
 
         Raises:
             OSError: A file cannot be read, or the files do not match.
@@ -128,9 +128,9 @@ class Identity:
             file.flush()
             context.load_cert_chain(file.name)
         x509 = import_module("cryptography.x509")  # loaded only where TLS is served
-        read = x509.load_pem_x509_certificate(certificate)
-        self._begins = read.not_valid_before_utc.timestamp()
-        self._ends = read.not_valid_after_utc.timestamp()
+        parsed = x509.load_pem_x509_certificate(certificate)
+        self._begins = parsed.not_valid_before_utc.timestamp()
+        self._ends = parsed.not_valid_after_utc.timestamp()
         metrics.certificate_expiry.labels(self._port).set(self._ends)
         self.context, self._used = context, (certificate, key, callers)
 
@@ -138,6 +138,7 @@ class Identity:
         """Return the fault for /readyz; None without one."""
         if not self.context:
             return "no certificate yet"
-        if (wait := self._begins - self._clock()) > 0:
-            return f"the certificate is not valid before {wait:.0f} s from now: a clock is or was wrong"
+        seconds = self._begins - self._clock()
+        if seconds > 0:
+            return f"the certificate is not valid before {seconds:.0f} s from now: a clock is or was wrong"
         return "the certificate has expired" if self._ends <= self._clock() else None

@@ -39,7 +39,7 @@ from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 from extender.api import protocol
 from extender.api.setting_kinds import Address
 from extender.ports.connection import FAILED, Caller, CallerConnection, encode_answer
-from extender.ports.connections import PATIENCE, ConnectionLimits, Patience
+from extender.ports.connections import TIMEOUTS, ConnectionLimits, Timeouts
 from extender.ports.newcomer import ShortRequest
 from extender.ports.port import Pulse, Secure, ServedPort
 from extender.telemetry import metrics
@@ -146,7 +146,7 @@ def serve(
     window: int,
     pulse: Pulse,
     secure: Secure | None = None,
-    patience: Patience = PATIENCE,
+    timeouts: Timeouts = TIMEOUTS,
 ) -> None:
     """Serve on `listener` until a signal; then this process exits.
 
@@ -154,14 +154,14 @@ def serve(
     when a signal to stop arrives: it has to answer every held call. With `secure`, the port uses TLS.
     """
     # Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     address = Address(*listener.getsockname()[:2])  # the worker has a copy of the listener
-    limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, patience)
+    limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, timeouts)
     ending = _Ending(on_stop)
 
     def post_worker_init(worker: LoopWorker) -> None:
-        worker.serves = partial(ServedPort, "verbs", limits=limits, secure=secure, pulse=pulse)
+        worker.open_port = partial(ServedPort, "verbs", limits=limits, secure=secure, pulse=pulse)
         sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
         ending.prepare(worker)
         on_start()
@@ -171,9 +171,9 @@ def serve(
 
 
 class LoopWorker(Worker):
-    """Worker of gunicorn around a ServedPort; `serves` makes that, and is set beforehand."""
+    """Worker of gunicorn that serves one port. `open_port` is set before the worker starts."""
 
-    serves: Callable[..., ServedPort]
+    open_port: Callable[..., ServedPort]
 
     def init_process(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -194,8 +194,8 @@ class LoopWorker(Worker):
         async def answer(request: web.BaseRequest, connection: CallerConnection) -> web.Response:
             body = await connection.body(request)
             connection.serve()
-            whole = await app(request.method, request.raw_path, body, connection.caller)
-            return web.Response(body=whole, headers=_JSON)
+            answered = await app(request.method, request.raw_path, body, connection.caller)
+            return web.Response(body=answered, headers=_JSON)
 
         async def answer_short(request: ShortRequest, caller: Caller) -> bytes:
             body = await app(request.method, request.target, request.body, caller)
@@ -203,7 +203,7 @@ class LoopWorker(Worker):
 
         [bound] = self.sockets
         listener: socket.socket = cast(Any, bound).sock  # inside a class of gunicorn's
-        port = self.serves(
+        port = self.open_port(
             listener=listener, answer=answer, short=lambda request: partial(answer_short, request)
         )
         if self.alive:
@@ -241,7 +241,7 @@ def _settings(
         "logger_class": _Log,
         "loglevel": "warning",
         "proc_name": "muster",
-        "when_ready": _every_end_is_graceful,
+        "when_ready": _end_gracefully_on_all_signals,
         "post_worker_init": post_worker_init,
         "worker_exit": lambda _arbiter, worker: ending.finish(worker),
     }
@@ -261,7 +261,7 @@ class _Ending:
 
     def __init__(self, on_stop: Hook) -> None:
         self._on_stop = on_stop
-        self._wanted: SimpleQueue[None] = SimpleQueue()  # unlike an Event, safe in a signal handler
+        self._signals: SimpleQueue[None] = SimpleQueue()  # unlike an Event, safe in a signal handler
         self._done = Event()
 
     def prepare(self, worker: LoopWorker) -> None:
@@ -269,26 +269,26 @@ class _Ending:
 
         def end(number: int, frame: FrameType | None) -> None:
             worker.handle_exit(number, frame)
-            self._wanted.put(None)
+            self._signals.put(None)
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, end)
             signal.siginterrupt(number, False)
 
     def finish(self, worker: LoopWorker) -> None:
-        """Exit, even if the signal came before `prepare` and was not noticed."""
+        """Exit, after `on_stop` has run if the worker has started. No signal may have been noticed."""
         if worker.booted:
-            self._wanted.put(None)
+            self._signals.put(None)
             self._done.wait(GRACE)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0 if worker.booted else Arbiter.WORKER_BOOT_ERROR)
 
     def _run(self, worker: LoopWorker) -> None:
-        """Wait for the signal, or for the death of the parent, which then cannot send one."""
+        """Wait for a signal, or for the end of the parent process; then run `on_stop`."""
         while os.getppid() == worker.ppid:
             with suppress(Empty):
-                self._wanted.get(timeout=1)
+                self._signals.get(timeout=1)
                 break
         worker.end()
         try:
@@ -299,7 +299,7 @@ class _Ending:
             self._done.set()
 
 
-def _every_end_is_graceful(arbiter: Arbiter) -> None:
+def _end_gracefully_on_all_signals(arbiter: Arbiter) -> None:
     """Handle Ctrl-C and a closed terminal as SIGTERM in the parent.
 
     gunicorn would cut all calls, or start a second worker; signals that change its workers are ignored.

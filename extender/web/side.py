@@ -94,12 +94,13 @@ class SideServer:
         self._thread.join(2 * _LAST_ANSWERS)
 
     async def _answer(self, request: web.BaseRequest, connection: CallerConnection) -> web.Response:
-        """Answer a request. If its caller hangs up, it keeps its turn until its thread is free again."""
+        """Answer a request. It keeps its turn until its thread is free, even if the caller hangs up."""
         body = await connection.body(request)
-        if (ready := self._known(request)) is not None:
+        known = self._known(request)
+        if known is not None:
             connection.serve()
-            return ready
-        await self._turns.acquire(connection.origin)
+            return known
+        await self._turns.acquire(connection.address)
         connection.serve()
         answer = self._pool.submit(self._app, request, body)
         answer.add_done_callback(lambda _: self._call(self._turns.release))
@@ -108,9 +109,9 @@ class SideServer:
         finally:
             del answer, body  # breaks a reference cycle with the fault's frame
 
-    def _call(self, act: Callable[[], None]) -> None:
+    def _call(self, callback: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(act)
+            self._loop.call_soon_threadsafe(callback)
 
 
 def pages(app: WSGIApplication) -> App:

@@ -37,9 +37,9 @@ CONFIGURATIONS = (
     (MUTATING_WEBHOOKS, CONFIGURATION),
     (MUTATING_WEBHOOKS, f"{CONFIGURATION}-pods"),  # for API servers without mutating admission policies
 )
-_LONGEST_PERIOD = 10.0  # seconds between two looks
-_SOON = 0.05  # seconds, if there is something new to look at
-_LOOKS = 4  # within the time that a change has to settle
+_LONGEST_PERIOD = 10.0  # seconds between two polls
+_SOON = 0.05  # seconds until the next poll after a step
+_POLLS = 4  # within the time that a change has to settle
 Serve = Callable[[bytes, bytes], None]
 Data = dict[str, bytes]
 _RENEW = 1 / 3  # the part of its lifetime that a certificate has left when the next one is made
@@ -58,7 +58,7 @@ class RotationStep(Enum):
 
 
 class StoredCertificate(msgspec.Struct, frozen=True):
-    """Stored certificate, as far as the next step depends on it."""
+    """Fields of the stored certificate on which the next step depends."""
 
     served: Validity
     names: frozenset[str]  # the host names and IP addresses that the served certificate is valid for
@@ -76,7 +76,7 @@ def next_step(
 ) -> RotationStep:
     """Return the step that is due at `now` by the API server's clock.
 
-    `stored`: None if nothing readable is stored. `settled`: whether it has been in force for long enough.
+    `stored`: None if nothing readable is stored. `settled`: whether clients have known it long enough.
     """
     if stored is None or not stored.served.covers(now):
         return RotationStep.MAKE
@@ -106,17 +106,17 @@ class Stored(Wire, frozen=True):
 
     @property
     def certificate(self) -> StoredCertificate:
-        needed = {pair.authority for pair in (self.serving, self.prepared) if pair}
-        served, extra = self.serving.certificate, bool(set(self.trusted) - needed)
+        signers = {pair.authority for pair in (self.serving, self.prepared) if pair}
+        served, extra = self.serving.certificate, bool(set(self.trusted) - signers)
         prepared = validity(self.prepared.certificate) if self.prepared else None
         return StoredCertificate(validity(served), names(served), prepared, extra)
 
     @property
     def data(self) -> Data:
-        found = {"tls.crt": self.serving.certificate, "tls.key": self.serving.key, "ca.crt": self.bundle}
+        data = {"tls.crt": self.serving.certificate, "tls.key": self.serving.key, "ca.crt": self.bundle}
         if self.prepared:
-            found |= {"next.crt": self.prepared.certificate, "next.key": self.prepared.key}
-        return found
+            data |= {"next.crt": self.prepared.certificate, "next.key": self.prepared.key}
+        return data
 
 
 def read_stored(data: Data) -> Stored | None:
@@ -125,11 +125,11 @@ def read_stored(data: Data) -> Stored | None:
         trusted = split(data["ca.crt"])
         serving = _pair(data, "tls", trusted)
         prepared = _pair(data, "next", trusted) if "next.crt" in data else None
-        found = Stored(serving, prepared, trusted)
-        _ = found.certificate  # raises if a needed field cannot be read
+        stored = Stored(serving, prepared, trusted)
+        _ = stored.certificate  # raises if a needed field cannot be read
     except (KeyError, Unreadable):
         return None
-    return found
+    return stored
 
 
 def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
@@ -190,10 +190,10 @@ class CertificateRotation(Poller):
                 log.warning("the webhooks' certificate could not be checked", error=str(fault))
                 return None
 
-        super().__init__("certificate", min(_LONGEST_PERIOD, settle_time(lifetime) / _LOOKS), poll)
+        super().__init__("certificate", min(_LONGEST_PERIOD, settle_time(lifetime) / _POLLS), poll)
 
     def advance(self) -> bool:
-        """Take the step that is due. Return whether there is something new to look at.
+        """Take the step that is due. Return whether this or another replica has taken one.
 
         Raises ApiError, and the errors of `serve`, which never prevent a renewal.
         """
@@ -217,30 +217,30 @@ class CertificateRotation(Poller):
         step = next_step(stored.certificate if stored else None, self._names, self._lifetime, now, settled)
         if step is RotationStep.KEEP:
             return False
-        due = next_certificates(step, stored, self._names, self._lifetime, now)
+        new = next_certificates(step, stored, self._names, self._lifetime, now)
         try:
             if secret is None:
-                self._api.create_secret(*self._secret, due.data)
+                self._api.create_secret(*self._secret, new.data)
             else:
-                self._api.replace_secret(secret, due.data)
+                self._api.replace_secret(secret, new.data)
         except Conflict:
             return True  # another replica has taken the step
         log.info("the webhooks' certificate is rotated", step=step.value, secret=str(self._secret))
         return True
 
     def _publish_bundle(self, bundle: bytes) -> bool:
-        """Write the bundle into all webhook configurations; return whether all have it, and had it before."""
+        """Write the bundle into all webhook configurations; return whether all of them have it."""
         all_have = True
         for resource, name in CONFIGURATIONS:
             try:
-                found = self._api.webhook_configuration(resource, name)
+                configuration = self._api.webhook_configuration(resource, name)
             except NotFound:
                 continue  # this webhook is not installed
-            if all(webhook.client_config.ca_bundle == bundle for webhook in found.webhooks):
+            if all(webhook.client_config.ca_bundle == bundle for webhook in configuration.webhooks):
                 continue
             self._since = self._monotonic()
             try:
-                self._api.trust(resource, found, bundle)
+                self._api.trust(resource, configuration, bundle)
             except Conflict:
                 all_have = False
         return all_have

@@ -64,13 +64,13 @@ class _Authority:
     """CA that exists only as long as this object: its key is not written anywhere."""
 
     def __init__(self, name: str, lifetime: float, now: float) -> None:
-        self._begin, self._end = _instant(now) - _SKEW, _instant(now + lifetime)
+        self._begin, self._end = _as_datetime(now) - _SKEW, _as_datetime(now + lifetime)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(f"{name} {x509.random_serial_number():x}"[:60])
-        own = self._builder(self._name, self._key)
-        own = own.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        own = own.add_extension(_usage(signs=True), critical=True)
-        self._certificate = _pem(own.sign(self._key, hashes.SHA256()))
+        builder = self._builder(self._name, self._key)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_usage(signs=True), critical=True)
+        self._certificate = _pem(builder.sign(self._key, hashes.SHA256()))
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         """Return a builder with the key identifiers of RFC 5280, which Python requires since 3.13."""
@@ -83,7 +83,7 @@ class _Authority:
     def pair(self, name: str, purpose: x509.ObjectIdentifier, names: Iterable[str] = ()) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(_name(name), key)
-        if alternatives := [_alternative(name) for name in names]:
+        if alternatives := [_alternative_name(name) for name in names]:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         builder = builder.add_extension(_usage(signs=False), critical=True)
@@ -93,7 +93,7 @@ class _Authority:
 
 
 def has_signed(authority: bytes, certificate: bytes, key: bytes) -> bool:
-    """Return whether the key belongs to the certificate, and the CA signed that.
+    """Return whether the key belongs to the certificate, and the CA has signed the certificate.
 
     Raises:
         Unreadable: One of them cannot be read.
@@ -108,10 +108,10 @@ def is_key_of(certificate: bytes, key: bytes) -> bool:
         Unreadable: One of them cannot be read.
     """
     try:
-        read = serialization.load_pem_private_key(key, password=None)
+        private_key = serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
         raise Unreadable(str(fault)) from fault
-    return read.public_key() == _read(certificate).public_key()
+    return private_key.public_key() == _read(certificate).public_key()
 
 
 def is_trusted(chain: bytes, bundle: bytes) -> bool:
@@ -120,12 +120,12 @@ def is_trusted(chain: bytes, bundle: bytes) -> bool:
     Raises:
         Unreadable: One of them cannot be read.
     """
-    (current, *between), trusted = _read_all(chain), _read_all(bundle)
-    while not any(current == issuer or _issued(issuer, current) for issuer in trusted):
-        issuer = next((issuer for issuer in between if _issued(issuer, current)), None)
+    (current, *intermediates), trusted = _read_all(chain), _read_all(bundle)
+    while not any(current == root or _issued(root, current) for root in trusted):
+        issuer = next((issuer for issuer in intermediates if _issued(issuer, current)), None)
         if issuer is None:
             return False
-        between.remove(issuer)
+        intermediates.remove(issuer)
         current = issuer
     return True
 
@@ -150,8 +150,8 @@ def expiry(certificate: bytes) -> float:
 
 def validity(certificate: bytes) -> Validity:
     """Return when a certificate is valid. Raises Unreadable."""
-    read = _read(certificate)
-    return Validity(read.not_valid_before_utc.timestamp(), read.not_valid_after_utc.timestamp())
+    parsed = _read(certificate)
+    return Validity(parsed.not_valid_before_utc.timestamp(), parsed.not_valid_after_utc.timestamp())
 
 
 def names(certificate: bytes) -> frozenset[str]:
@@ -162,10 +162,10 @@ def names(certificate: bytes) -> frozenset[str]:
     """
     extensions = _read(certificate).extensions
     try:
-        found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternatives = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return frozenset()
-    return frozenset(str(name.value) for name in found)
+    return frozenset(str(name.value) for name in alternatives)
 
 
 def _read(certificate: bytes) -> x509.Certificate:
@@ -209,7 +209,7 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _alternative(name: str) -> x509.GeneralName:
+def _alternative_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
@@ -220,5 +220,5 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _instant(seconds: float) -> datetime:
+def _as_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)

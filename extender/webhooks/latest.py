@@ -29,7 +29,7 @@ from extender.webhooks.reviews import NotKnown
 BUDGET = 2.5  # seconds for all requests of one review: the API server waits at least 3
 PACE = 0.1  # seconds between two look-ups of one name
 AT_ONCE = 8  # look-ups at the same time
-IN_LANE = 48  # reviews that wait for look-ups at the same time: other threads answer from the ledger
+MOST_WAITING = 48  # reviews that wait for look-ups at the same time: other threads answer from the ledger
 _MOST = 4096  # remembered look-ups, and cached answers about rights
 _REMEMBERED = 5.0  # seconds for which answers about rights are cached
 
@@ -44,11 +44,11 @@ class LookUps(Generic[T]):
     A cached answer would refuse a group whose queue was created just now, so each review gets a
     look-up that began after its request. But a tenant may write thousands of groups for a queue that does
     not exist: reviews share a look-up that has not begun yet, one name is looked up at most ten times a
-    second, and only a few names at the same time. The number of reviews that wait for look-ups is limited
-    (the lane), so that others continue.
+    second, and only a few names at the same time. The number of reviews that wait for look-ups is limited,
+    so that others continue.
 
     Attributes:
-        lane: Limit of waiting reviews, shared by the look-ups of several kinds.
+        waiting: Limit of waiting reviews, shared by the look-ups of several kinds.
         read: Returns one object by name, within seconds; raises ApiError.
     """
 
@@ -57,10 +57,10 @@ class LookUps(Generic[T]):
         read: Callable[[str, float], T],
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
-        lane: BoundedSemaphore | None = None,
+        waiting: BoundedSemaphore | None = None,
     ) -> None:
         self._read = read
-        self._lane = lane or BoundedSemaphore(IN_LANE)
+        self._waiting = waiting or BoundedSemaphore(MOST_WAITING)
         self._clock = clock
         self._pause = pause
         self._due: dict[str, Future[T | None]] = {}  # look-ups that have not begun
@@ -74,28 +74,28 @@ class LookUps(Generic[T]):
         Raises:
             NotKnown: The API server did not answer in time.
         """
-        if not self._lane.acquire(blocking=False):
+        if not self._waiting.acquire(blocking=False):
             raise NotKnown("too many reviews wait for it")
         try:
             return self._find(name, timeout)
         finally:
-            self._lane.release()
+            self._waiting.release()
 
     def _find(self, name: str, timeout: float) -> T | None:
         with self._lock:
             shared = self._due.get(name)
-            look = self._due[name] = shared or Future()
+            result = self._due[name] = shared or Future()
         if shared is None:
-            self._look_up(name, look, self._clock() + timeout)
+            self._look_up(name, result, self._clock() + timeout)
         try:
-            return look.result(timeout)
+            return result.result(timeout)
         except TimeoutError as fault:
             raise NotKnown("it did not answer in time") from fault
 
-    def _look_up(self, name: str, look: Future[T | None], deadline: float) -> None:
+    def _look_up(self, name: str, result: Future[T | None], deadline: float) -> None:
         with self._lock:
-            rest = max(0.0, self._begun.get(name, -PACE) + PACE - self._clock())
-        self._pause(rest)
+            seconds = max(0.0, self._begun.get(name, -PACE) + PACE - self._clock())
+        self._pause(seconds)
         has_slot = self._slots.acquire(timeout=max(0.0, deadline - self._clock()))
         with self._lock:
             del self._due[name]
@@ -103,15 +103,15 @@ class LookUps(Generic[T]):
         try:
             if (timeout := deadline - self._clock()) <= 0:
                 raise NotKnown("too many names are being looked up")
-            look.set_result(self._read(name, timeout))
+            result.set_result(self._read(name, timeout))
         except NotFound:
-            look.set_result(None)
+            result.set_result(None)
         except ApiError as fault:
             unknown = NotKnown(str(fault))
             unknown.__cause__ = fault
-            look.set_exception(unknown)
+            result.set_exception(unknown)
         except Exception as fault:
-            look.set_exception(fault)
+            result.set_exception(fault)
         finally:
             if has_slot:
                 self._slots.release()
@@ -133,54 +133,54 @@ class Latest:
         self._sources = sources
         self._clock = clock
         self._ends = clock() + BUDGET
-        self._found: dict[str, Queue | None] = {}
+        self._queues: dict[str, Queue | None] = {}  # as read for this review
         self.of_namespace = ledger.queues.of_namespace
         self.of_podgroup = ledger.queues.of_podgroup
         self.of_owner = ledger.queues.of_owner
 
     def seconds_left(self) -> float:
         """Return the seconds left for this review."""
-        left = self._ends - self._clock()
-        if left <= 0:
+        remaining = self._ends - self._clock()
+        if remaining <= 0:
             raise NotKnown(f"it took longer than {BUDGET} s")
-        return left
+        return remaining
 
     def info(self, name: str) -> QueueInfo | None:
-        found, known = self._read(name), self._ledger.queues.info(name)
-        if found is None:
+        newest, known = self._read(name), self._ledger.queues.info(name)
+        if newest is None:
             return known
         queues = Queues()
-        queues.put(queue_record(found))
+        queues.put(queue_record(newest))
         return queues.info(name, known.groups if known else 0, known.allocated if known else {}, {})
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
-        """Return the LocalQueue that a label names; read it if the ledger does not have it."""
+        """Return the LocalQueue that a label names, from the API server if the ledger does not have it."""
         known = self._ledger.queues.local_queue_named_by(namespace, label)
         if label is None or (known is not None and known.exists):
             return known
-        found = self._sources.local_queue(f"{namespace}/{label.name}", self.seconds_left())
-        return local_queue_record(found) if found is not None else known
+        newest = self._sources.local_queue(f"{namespace}/{label.name}", self.seconds_left())
+        return local_queue_record(newest) if newest is not None else known
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         info = self.info(queue)
         selector = info.record.namespace_selector if info is not None else None
         if selector is None:
             return True
-        found = self._sources.namespace(namespace, self.seconds_left())
-        return allows_namespace(selector, (found.metadata.labels if found is not None else None) or {})
+        newest = self._sources.namespace(namespace, self.seconds_left())
+        return allows_namespace(selector, (newest.metadata.labels if newest is not None else None) or {})
 
     def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
         """Return the tree with the queues from `parent` upwards as they are now."""
         ancestry: dict[str, QueueRecord] = {}
-        while parent not in ("", ROOT_QUEUE, *ancestry) and (found := self._read(parent)):
-            ancestry[parent] = queue_record(found)
-            parent = found.spec.parent
+        while parent not in ("", ROOT_QUEUE, *ancestry) and (queue := self._read(parent)):
+            ancestry[parent] = queue_record(queue)
+            parent = queue.spec.parent
         return QueueTree({**tree.queues, **ancestry}, self.info) if ancestry else tree
 
     def _read(self, name: str) -> Queue | None:
-        if name not in self._found:
-            self._found[name] = self._sources.queue(name, self.seconds_left())
-        return self._found[name]
+        if name not in self._queues:
+            self._queues[name] = self._sources.queue(name, self.seconds_left())
+        return self._queues[name]
 
 
 def access_reviews(api: AdmissionApi) -> MayUse:

@@ -55,7 +55,7 @@ class Path(NamedTuple):
     rule: Rule
     operations: tuple[str, ...]  # accepted operations
     needs_sync: bool = True  # the rule needs the cluster to have been read
-    optional: bool = False  # before that, objects pass with a warning
+    optional: bool = False  # until the cluster has been read, objects pass with a warning
 
 
 class BadObject(ValueError):
@@ -101,13 +101,13 @@ class Reviewer:
             ("apiVersion", review.api_version, admission.API_VERSION),
             ("kind", review.kind, admission.KIND),
         )
-        wrong = [
-            Fault(Code.NOT_READABLE, field, f"invalid value {got!r}: must be {allowed}")
-            for field, got, allowed in fields
-            if got != allowed
+        faults = [
+            Fault(Code.NOT_READABLE, field, f"invalid value {value!r}: must be {allowed}")
+            for field, value, allowed in fields
+            if value != allowed
         ]
-        if wrong:
-            return ReviewOutcome(wrong)
+        if faults:
+            return ReviewOutcome(faults)
         if request.operation not in path.operations:
             text = f"invalid value {request.operation!r}: must be one of {', '.join(path.operations)}"
             return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", text)])

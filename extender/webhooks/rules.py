@@ -98,7 +98,7 @@ from extender.webhooks.latest import Latest, MayUse
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
 _PROGRAMS = "system:"  # accounts and components of Kubernetes
-_OURS = f"{ACCOUNTS}kube-muster:"  # creates the groups of pods that name none
+_MUSTER = f"{ACCOUNTS}kube-muster:"  # creates groups of pods that do not name one
 _BATCH = "batch"
 _MOST_OF_LEVELS = 8  # warnings
 _POD_GROUP = "PodGroup"
@@ -117,33 +117,35 @@ class EntryRules:
         self._may_use = may_use
 
     def destination(self, find: Callable[[QueueLookup], D]) -> D:
-        """Return what `find` finds in the ledger, or in the API server where a LocalQueue is unknown.
+        """Return the destination that `find` returns for the ledger's queues, or for the latest ones.
 
-        The LocalQueue may lead to a restricted queue.
+        The latest are read if the ledger does not know a LocalQueue, which may lead to a restricted queue.
         """
-        to = find(self._ledger.queues)
-        return find(self.latest) if to is not None and to.leads_nowhere else to
+        target = find(self._ledger.queues)
+        return find(self.latest) if target is not None and target.leads_nowhere else target
 
-    def review(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
+    def review(self, target: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
         """Return why the queue does not accept an object, or why none of `subjects`, if any, may use it."""
-        if entry(to, self._ledger.queues) and (faults := entry(to, self.latest)):
-            return faults
-        return self.review_use(to, *subjects)
+        if entry(target, self._ledger.queues):  # the ledger may lag behind
+            faults = entry(target, self.latest)
+            if faults:
+                return faults
+        return self.review_use(target, *subjects)
 
-    def review_use(self, to: Destination, *subjects: Subject) -> list[Fault]:
+    def review_use(self, target: Destination, *subjects: Subject) -> list[Fault]:
         """Return faults if the queue is restricted and none of the `subjects`, if any, may use it."""
-        if not subjects or not self.is_restricted(to):
+        if not subjects or not self.is_restricted(target):
             return []
         try:
-            may = any(self._may_use(user, to.queue, self.latest.seconds_left()) for user in subjects)
+            may_use = any(self._may_use(user, target.queue, self.latest.seconds_left()) for user in subjects)
         except NotKnown as fault:
-            return [not_known(to, str(fault))]
-        return [] if may else [not_granted(to, subjects)]
+            return [not_known(target, str(fault))]
+        return [] if may_use else [not_granted(target, subjects)]
 
-    def is_restricted(self, to: Destination) -> bool:
-        if to.leads_nowhere:
+    def is_restricted(self, target: Destination) -> bool:
+        if target.leads_nowhere:
             return False
-        info = self._ledger.queues.info(to.queue) or self.latest.info(to.queue)
+        info = self._ledger.queues.info(target.queue) or self.latest.info(target.queue)
         return info is not None and info.record.restricted
 
 
@@ -157,12 +159,12 @@ def with_warnings(review: Rule, ledger: Ledger) -> Rule:
         outcome, meta = review(request), read(request.object, AnyObject).metadata
         pods = read(request.object, Job).pod if request.kind.group == _BATCH else None
         warnings = [*outcome.warnings, *unread_annotations(meta, pods), *_ignored(request)]
-        before = [*review_on_lost_domain(read_if_there(request.old_object, dict[str, Any]) or {})]
-        invalid = review_on_lost_domain(read(request.object, dict[str, Any]))
-        faults = [*outcome.faults, *(fault for fault in invalid if fault not in before)]
-        refused = set(map(str, faults))
-        levels = [warning for warning in _about_levels(request, ledger) if warning not in refused]
-        return outcome._replace(faults=faults, warnings=[*warnings, *levels])
+        former = [*review_on_lost_domain(read_if_there(request.old_object, dict[str, Any]) or {})]
+        current = review_on_lost_domain(read(request.object, dict[str, Any]))
+        faults = [*outcome.faults, *(fault for fault in current if fault not in former)]
+        texts = set(map(str, faults))
+        level_warnings = [warning for warning in _level_warnings(request, ledger) if warning not in texts]
+        return outcome._replace(faults=faults, warnings=[*warnings, *level_warnings])
 
     return reviewed
 
@@ -175,13 +177,13 @@ def _ignored(request: ReviewRequest) -> list[str]:
     return ignored_fields(request.kind.group, request.kind.kind, read(request.object, dict[str, Any]))
 
 
-def _about_levels(request: ReviewRequest, ledger: Ledger) -> list[str]:
+def _level_warnings(request: ReviewRequest, ledger: Ledger) -> list[str]:
     """Return warnings about levels of topologies, for the author of a new object."""
     meta = read(request.object, AnyObject).metadata
     if request.operation != CREATE or controller_of(meta.owner_references):
         return []
-    named = [*named_levels(read(request.object, dict[str, Any]))]
-    return [*map(str, _unknown_levels(named, ledger)), *contradicting_levels(named)][:_MOST_OF_LEVELS]
+    levels = [*named_levels(read(request.object, dict[str, Any]))]
+    return [*map(str, _unknown_levels(levels, ledger)), *contradicting_levels(levels)][:_MOST_OF_LEVELS]
 
 
 def _unknown_levels(named: Sequence[NamedLevel], ledger: Ledger) -> list[Fault]:
@@ -282,13 +284,13 @@ class AdmissionRules:
         local, before = read(request.object, LocalQueue), read_if_there(request.old_object, LocalQueue)
         if before is not None and before.spec.queue == local.spec.queue:
             return ReviewOutcome()
-        to = Destination(local.spec.queue, "spec.queue")
-        return ReviewOutcome(self._entry().review_use(to, subject(request.user_info)))
+        target = Destination(local.spec.queue, "spec.queue")
+        return ReviewOutcome(self._entry().review_use(target, subject(request.user_info)))
 
     def fill_in_group(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, PodGroup)
         namespace = request.namespace or group.metadata.namespace
-        creator = None if _is_ours(request) else _creator(request)
+        creator = None if _is_by_muster(request) else _creator(request)
         return ReviewOutcome(patch=group_defaults(group, namespace, creator, self._ledger.queues))
 
     def review_group(self, request: ReviewRequest) -> ReviewOutcome:
@@ -304,27 +306,27 @@ class AdmissionRules:
         entry = self._entry()
         queue = group.spec.queue
         to = entry.destination(lambda cluster: destination_of_group(meta, namespace, queue, cluster))
-        is_ours = _is_ours(request)  # created for pods and jobs of users, which are reviewed themselves
-        faults = entry.review(to, review_entry, *([] if is_ours else [subject(request.user_info)]))
+        is_by_muster = _is_by_muster(request)  # for pods and jobs of users, which are reviewed themselves
+        faults = entry.review(to, review_entry, *([] if is_by_muster else [subject(request.user_info)]))
         if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
             faults += review_move(to, self._ledger.groups.started_in(GroupKey(f"{namespace}/{meta.name}")))
-        if is_ours:  # with a missing queue, the group waits and says so
+        if is_by_muster:  # with a missing queue, the group waits and says so
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
         elif not faults and not is_update and entry.is_restricted(to):
-            # Pods that wait already were reviewed without this queue.
+            # Pods that already wait were reviewed without this queue.
             members = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
-            if early := sum(pod.waiting and not pod.auto for pod in members):
-                faults = [pods_not_reviewed(to, early)]
+            if not_reviewed := sum(pod.waiting and not pod.auto for pod in members):
+                faults = [pods_not_reviewed(to, not_reviewed)]
         return ReviewOutcome([*faults, *topologies])
 
     def _unknown_levels(self, request: ReviewRequest) -> list[Fault]:
         """Return faults for the new unknown levels of a group that a user makes."""
-        if _is_ours(request) or controller_of(read(request.object, AnyObject).metadata.owner_references):
+        if _is_by_muster(request) or controller_of(read(request.object, AnyObject).metadata.owner_references):
             return []
         before = named_levels(read_if_there(request.old_object, dict[str, Any]) or {})
-        levels = {it.level for it in before}
-        named = [it for it in named_levels(read(request.object, dict[str, Any])) if it.level not in levels]
-        return _unknown_levels(named, self._ledger)
+        known = {named.level for named in before}
+        current = named_levels(read(request.object, dict[str, Any]))
+        return _unknown_levels([named for named in current if named.level not in known], self._ledger)
 
     def review_other_group(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a PodGroup of scheduler-plugins or of Kubernetes: only its queue counts."""
@@ -335,36 +337,37 @@ class AdmissionRules:
             namespace = request.namespace
             return entry.destination(lambda cluster: destination_of_other_group(group, namespace, cluster))
 
-        if (to := destination(request.object)) is None:
+        if (target := destination(request.object)) is None:
             return ReviewOutcome()
         if request.operation == UPDATE:
             before = destination(request.old_object)
-            if before is not None and before.queue == to.queue:
+            if before is not None and before.queue == target.queue:
                 return ReviewOutcome()
         name = request.name or read(request.object, NewOtherGroup).metadata.name
-        moved = review_move(to, self._ledger.groups.started_in(GroupKey(f"{request.namespace}/{name}")))
-        return ReviewOutcome([*entry.review(to, review_entry, subject(request.user_info)), *moved])
+        moved = review_move(target, self._ledger.groups.started_in(GroupKey(f"{request.namespace}/{name}")))
+        return ReviewOutcome([*entry.review(target, review_entry, subject(request.user_info)), *moved])
 
     def review_job(self, request: ReviewRequest) -> ReviewOutcome:
         entry = self._entry()
         if request.kind.group == VOLCANO_JOB.group:
             return self._review_volcano_job(request, entry)
         job, job_entry = read(request.object, Job), self._job_entry()
-        pod, pods_follow = _with_namespace(job.pod, request), not job.spec.suspend  # else it waits itself
-        to = self._destination(pod, "spec.template.", job.metadata if pods_follow else None)
-        if to is None:
+        pod = _with_namespace(job.pod, request)
+        pods_follow = not job.spec.suspend  # else the job itself waits
+        target = self._destination(pod, "spec.template.", job.metadata if pods_follow else None)
+        if target is None:
             return ReviewOutcome()
         if request.operation == UPDATE:
             before = read(request.old_object, Job)
-            if self._was_there(before.pod, to, request, before.metadata if pods_follow else None):
+            if self._had_same_queue(before.pod, target, request, before.metadata if pods_follow else None):
                 return ReviewOutcome()
-        is_ours = _is_ours(request)  # Muster unsuspends the job and names its group
-        is_asked = not (
-            is_ours or self._is_made_for(pod, controller_of(job.metadata.owner_references), to, request)
+        is_ours = _is_by_muster(request)  # Muster unsuspends the job and names its group
+        needs_right = not (
+            is_ours or self._is_made_for(pod, controller_of(job.metadata.owner_references), target, request)
         )
-        users = asked_about_template(pod, request.user_info) if is_asked else ()
+        users = asked_about_template(pod, request.user_info) if needs_right else ()
         own = queue_named_in(job.metadata)
-        faults = entry.review(to, job_entry, *users)
+        faults = entry.review(target, job_entry, *users)
         if own is None or faults:
             return ReviewOutcome(faults)
         own = replace(own, namespace=pod.metadata.namespace)
@@ -373,27 +376,29 @@ class AdmissionRules:
         return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.review(own, job_entry)])
 
     def _review_volcano_job(self, request: ReviewRequest, entry: EntryRules) -> ReviewOutcome:
-        """Review queue and gang of a new job; all else only if Muster runs Volcano Jobs."""
-        job, runs = read(request.object, VolcanoJob), self._runs_volcano_jobs()
+        """Review queue and gang of a new job; if Muster runs Volcano Jobs, all other fields, too."""
+        job, runs_jobs = read(request.object, VolcanoJob), self._runs_volcano_jobs()
         meta, spec, namespace = job.metadata, job.spec, request.namespace or job.metadata.namespace
         if spec.scheduler_name and spec.scheduler_name not in self._schedulers:
             return ReviewOutcome()
         if request.operation == UPDATE:
-            return ReviewOutcome(review_change(read(request.old_object, VolcanoJob), job) if runs else [])
-        to = entry.destination(lambda known: destination_of_group(meta, namespace, spec.queue, known))
-        # Muster itself creates jobs only for CronJobs; these wait if the CronJob has no record of the right.
-        users = [] if _is_ours(request) else [subject(request.user_info)]
-        faults = entry.review(to, self._job_entry(), *users)
-        own = review_new(job) if runs else review_gang(spec)
-        return ReviewOutcome([*own, *faults], warnings=job_warnings(job) if runs else [])
+            former = read(request.old_object, VolcanoJob)
+            return ReviewOutcome(review_change(former, job) if runs_jobs else [])
+        target = entry.destination(lambda known: destination_of_group(meta, namespace, spec.queue, known))
+        # Muster creates jobs only for CronJobs; they wait if the CronJob lacks the record of a right.
+        users = [] if _is_by_muster(request) else [subject(request.user_info)]
+        faults = entry.review(target, self._job_entry(), *users)
+        job_faults = review_new(job) if runs_jobs else review_gang(spec)
+        return ReviewOutcome([*job_faults, *faults], warnings=job_warnings(job) if runs_jobs else [])
 
     def fill_in_job(self, request: ReviewRequest) -> ReviewOutcome:
-        job, names = read(request.object, VolcanoJob), self._schedulers
+        job, schedulers = read(request.object, VolcanoJob), self._schedulers
         if not (job.spec.tasks and self._runs_volcano_jobs()):  # without tasks it will be refused
             return ReviewOutcome()
         namespace = request.namespace or job.metadata.namespace
         queue = job_queue_default(job.metadata, namespace, job.spec.queue, self._ledger.queues)
-        return ReviewOutcome(patch=[*job_defaults(job, VOLCANO if VOLCANO in names else min(names)), *queue])
+        scheduler = VOLCANO if VOLCANO in schedulers else min(schedulers)
+        return ReviewOutcome(patch=[*job_defaults(job, scheduler), *queue])
 
     def review_workload(self, request: ReviewRequest) -> ReviewOutcome:
         """Review an object whose controller makes pods or jobs. Only these may be refused."""
@@ -411,7 +416,7 @@ class AdmissionRules:
         Only pods and groups are refused without the right: jobs that operators make for others are
         not reviewed.
         """
-        if _is_ours(request):
+        if _is_by_muster(request):
             return ReviewOutcome()
         entry, kind = self._entry(), request.kind
         job = read(request.object, AnyJob)
@@ -455,31 +460,31 @@ class AdmissionRules:
         if not (adopts or self._ledger.pods.owns(pod)):
             return ReviewOutcome()
         scheduler = self._schedulers[0] if adopts else ""
-        given = read(request.object, dict[str, Any])
-        return ReviewOutcome(patch=pod_defaults(given, user, scheduler, gated=self._gated, flagged=flagged))
+        obj = read(request.object, dict[str, Any])
+        return ReviewOutcome(patch=pod_defaults(obj, user, scheduler, gated=self._gated, flagged=flagged))
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _with_namespace(read(request.object, NewPod), request)
-        to = self._destination(pod)
+        target = self._destination(pod)
         if request.sub_resource == RESIZE:
-            if not to or not pod.spec.node_name:  # a waiting pod is evaluated when it is to start
+            if not target or not pod.spec.node_name:  # a waiting pod is evaluated when it is to start
                 return ReviewOutcome()
             increase = growth(read(request.old_object, NewPod), pod)
             if not increase:
                 return ReviewOutcome()
-            fits = partial(review_growth, increase, ceilings=tuple(self._ledger.ceilings(to.queue)))
+            fits = partial(review_growth, increase, ceilings=tuple(self._ledger.ceilings(target.queue)))
             users = asked_about_template(pod, request.user_info)
-            return ReviewOutcome(self._entry().review(to, fits, *users))
+            return ReviewOutcome(self._entry().review(target, fits, *users))
         if request.operation == UPDATE:
-            if to is None or self._was_there(read(request.old_object, NewPod), to, request):
+            if target is None or self._had_same_queue(read(request.old_object, NewPod), target, request):
                 return ReviewOutcome()
         elif self._ledger.pods.owns(pod) and (budgets := list(review_budgets(pod))):
             return ReviewOutcome(budgets)
-        if to is None:
+        if target is None:
             return ReviewOutcome()
-        is_asked = not self._is_made_for(pod, pod.controller, to, request)
-        users = asked_about_pod(pod, request.user_info) if is_asked else ()
-        return ReviewOutcome(self._entry().review(to, review_entry, *users))
+        needs_right = not self._is_made_for(pod, pod.controller, target, request)
+        users = asked_about_pod(pod, request.user_info) if needs_right else ()
+        return ReviewOutcome(self._entry().review(target, review_entry, *users))
 
     def _destination(self, pod: NewPod, path: str = "", job: Meta | None = None) -> Destination | None:
         """Return the destination of a pod or the pods of a job; None for a pod of another scheduler."""
@@ -488,26 +493,26 @@ class AdmissionRules:
         return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path, job))
 
     def _is_made_for(
-        self, pod: NewPod, owner: OwnerReference | None, to: Destination, request: ReviewRequest
+        self, pod: NewPod, owner: OwnerReference | None, target: Destination, request: ReviewRequest
     ) -> bool:
         """Return whether an operator creates the pod or job for an owner whose author may use the queue.
 
-        The operator is an account of another namespace, whose own rights do not matter. Operators
-        write true owners, and so does Muster, which makes the pods of Volcano Jobs.
+        The operator is an account of another namespace, whose own rights do not matter. The owners that
+        operators write are trusted, as are those of pods that Muster makes for Volcano Jobs.
         """
         user, namespace = request.user_info, pod.metadata.namespace
-        is_operators = acts_for_owners(user, namespace) and not acts_for_all(user)
-        named = group_name(pod)
-        is_of_job = owner is not None and named == podgroup_name(owner) and to.joined
-        if not is_operators or (to.by_owner and not named):  # the ledger checks the owner's record
-            return is_operators
-        return is_of_job and self._ledger.groups.may_use(GroupKey(f"{namespace}/{named}"), to.queue)
+        is_by_operator = acts_for_owners(user, namespace) and not acts_for_all(user)
+        group = group_name(pod)
+        is_of_job = owner is not None and group == podgroup_name(owner) and target.joined
+        if not is_by_operator or (target.by_owner and not group):  # the ledger checks the owner's record
+            return is_by_operator
+        return is_of_job and self._ledger.groups.may_use(GroupKey(f"{namespace}/{group}"), target.queue)
 
-    def _was_there(
-        self, before: NewPod, to: Destination, request: ReviewRequest, job: Meta | None = None
+    def _had_same_queue(
+        self, before: NewPod, target: Destination, request: ReviewRequest, job: Meta | None = None
     ) -> bool:
         former = self._destination(_with_namespace(before, request), "", job)
-        return former is not None and former.queue == to.queue
+        return former is not None and former.queue == target.queue
 
 
 def _author(request: ReviewRequest) -> Mapping[str, str]:
@@ -537,12 +542,12 @@ def _creator(request: ReviewRequest) -> str:
     namespace = request.namespace or meta.namespace
     has_owner = controller_of(meta.owner_references) is not None
     is_made_for = has_owner and (request.kind.kind == "Pod" or acts_for_owners(user, namespace))
-    return "" if is_made_for or _is_ours(request) else user.username
+    return "" if is_made_for or _is_by_muster(request) else user.username
 
 
-def _is_ours(request: ReviewRequest) -> bool:
+def _is_by_muster(request: ReviewRequest) -> bool:
     """Return whether the request is Muster's own: it creates pods, groups and jobs for users."""
-    return request.user_info.username.startswith(_OURS)
+    return request.user_info.username.startswith(_MUSTER)
 
 
 def _with_namespace(pod: NewPod, request: ReviewRequest) -> NewPod:

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.workloads.gangs import Defaults, MadePods, gang_of, scaled_gang, size_of
+from extender.api.workloads.gangs import Defaults, MadePods, gang_of, gang_of_replicas, gang_size_of
 from extender.api.workloads.pod_sets import pod_sets
 from extender.api.workloads.shape import Json
 from tests.api.job_files import put, row_of, waiting
@@ -28,7 +28,7 @@ def gang(obj: Json) -> MadePods:
 
 
 def members(obj: Json, waits: bool = False) -> int:
-    return size_of(gang(obj), "", Defaults(), waits).members
+    return gang_size_of(gang(obj), "", Defaults(), waits).members
 
 
 @each_of(*WHOLE.items())
@@ -122,7 +122,7 @@ NOTHING = Defaults()
 def test_the_first_object_with_the_annotation_decides(
     given: MadePods | None, template: str, defaults: Defaults, waits: bool, expected: int
 ) -> None:
-    assert size_of(given, template, defaults, waits) == (expected, "")
+    assert gang_size_of(given, template, defaults, waits) == (expected, "")
 
 
 @each_of(
@@ -134,16 +134,16 @@ def test_the_first_object_with_the_annotation_decides(
     ("9", "invalid value 9: it makes 8 at once"),
 )
 def test_an_impossible_gang_is_reported(text: str, words: str) -> None:
-    found = size_of(replace(TRAINING, asked=text), "", NOTHING, waits=False)
+    found = gang_size_of(replace(TRAINING, asked=text), "", NOTHING, waits=False)
     assert found.fault.startswith(f"annotation {keys.MIN_MEMBER}: ")
     assert words in found.fault
     assert found.members == 8
 
 
 def test_the_message_names_the_object_with_the_annotation() -> None:
-    assert "of its namespace: invalid value 'x'" in size_of(EIGHT, "", Defaults("x"), waits=False).fault
-    assert "of its queue: invalid value 'x'" in size_of(EIGHT, "", Defaults("", "x"), waits=False).fault
-    assert "write a number" in size_of(None, "all", NOTHING, waits=False).fault
+    assert "of its namespace: invalid value 'x'" in gang_size_of(EIGHT, "", Defaults("x"), waits=False).fault
+    assert "of its queue: invalid value 'x'" in gang_size_of(EIGHT, "", Defaults("", "x"), waits=False).fault
+    assert "write a number" in gang_size_of(None, "all", NOTHING, waits=False).fault
 
 
 # ---- controllers whose number of pods changes while they run
@@ -168,7 +168,10 @@ OURS, VOLCANOS = keys.MIN_MEMBER, keys.VOLCANO_MIN_MEMBER
 def test_a_number_above_the_replicas_means_all_of_them(
     asked: dict[str, str], template: str, replicas: int | None, members: int
 ) -> None:
-    assert size_of(scaled_gang(asked, replicas, ""), template, NOTHING, waits=False) == (members, "")
+    assert gang_size_of(gang_of_replicas(asked, replicas, ""), template, NOTHING, waits=False) == (
+        members,
+        "",
+    )
 
 
 @each_of(
@@ -182,5 +185,5 @@ def test_a_number_above_the_replicas_means_all_of_them(
 def test_pods_that_are_created_in_turn_cannot_start_together(
     asked: dict[str, str], replicas: int, defaults: Defaults, members: int, is_fault: bool
 ) -> None:
-    found = size_of(scaled_gang(asked, replicas, "OrderedReady"), "", defaults, waits=False)
+    found = gang_size_of(gang_of_replicas(asked, replicas, "OrderedReady"), "", defaults, waits=False)
     assert (found.members, "created one after another" in found.fault) == (members, is_fault)

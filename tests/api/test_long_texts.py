@@ -7,8 +7,8 @@ import pytest
 from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import LeaseSpec, age_of
-from extender.api.units import as_seconds, as_time, at_least, instant
-from extender.api.workloads.gangs import Defaults, MadePods, asked_by, size_of
+from extender.api.units import as_seconds, as_time, rounded_up, unix_seconds
+from extender.api.workloads.gangs import Defaults, MadePods, gang_size_of, requested_sizes
 from extender.api.workloads.pod_sets import pod_sets
 from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of, run_time_of
 from extender.domain.model.selectors import as_number
@@ -37,7 +37,7 @@ def spark(memory: str) -> dict[str, object]:
 @each_of(
     lambda: as_seconds(DURATION),
     lambda: as_time(TIME, 0.0),
-    lambda: at_least(NUMBER),
+    lambda: rounded_up(NUMBER),
     lambda: Schedule(MINUTES, None),
     lambda: Schedule("* * * * *", "./" * MANY + "UTC"),
     lambda: pod_sets(spark(NUMBER + "m")),
@@ -53,12 +53,12 @@ def test_a_text_that_is_too_long_is_refused(read: Callable[[], object]) -> None:
     (lambda: run_time_of(annotated(keys.RUN_TIME, DURATION)), None),
     (lambda: checkpoint_of(annotated(keys.CHECKPOINT, DURATION)), NEVER_SAVED),
     (lambda: checkpoint_of(annotated(keys.CHECKPOINT, TIME)), NEVER_SAVED),
-    (lambda: instant(TIME), 0.0),
+    (lambda: unix_seconds(TIME), 0.0),
     (lambda: clock_time_of(TIME, 0.0), float("inf")),
     (lambda: age_of(LeaseSpec(renew_time=TIME), 0.0), None),
     (lambda: as_number(NUMBER), None),
-    (lambda: asked_by({keys.VOLCANO_MIN_MEMBER: NUMBER}), ("", 1)),
-    (lambda: size_of(MadePods(pods=5, asked=NUMBER), "", Defaults(), waits=False).members, 1),
+    (lambda: requested_sizes({keys.VOLCANO_MIN_MEMBER: NUMBER}), ("", 1)),
+    (lambda: gang_size_of(MadePods(pods=5, asked=NUMBER), "", Defaults(), waits=False).members, 1),
 )
 def test_a_text_that_is_too_long_counts_as_absent(read: Callable[[], object], default: object) -> None:
     assert read() == default

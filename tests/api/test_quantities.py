@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.api.units import BadQuantity, Quantity, at_least, at_most
+from extender.api.units import BadQuantity, Quantity, rounded_down, rounded_up
 from tests.rows import each_of
 
 SUFFIXES = [
@@ -35,8 +35,8 @@ SUFFIXES = [
 
 @each_of(*SUFFIXES)
 def test_a_suffix_multiplies(suffix: str, factor: Fraction) -> None:
-    assert at_least(f"3{suffix}", 10**9) == 3 * factor * 10**9 or 3 * factor * 10**9 > 2**63 - 1
-    assert at_most(f"2{suffix}", 1) == int(2 * factor)
+    assert rounded_up(f"3{suffix}", 10**9) == 3 * factor * 10**9 or 3 * factor * 10**9 > 2**63 - 1
+    assert rounded_down(f"2{suffix}", 1) == int(2 * factor)
 
 
 @each_of(
@@ -56,19 +56,19 @@ def test_a_suffix_multiplies(suffix: str, factor: Fraction) -> None:
     ("007", 7, 7),
 )
 def test_requests_are_rounded_up_and_capacities_down(text: Quantity, up: int, down: int) -> None:
-    assert (at_least(text), at_most(text)) == (up, down)
+    assert (rounded_up(text), rounded_down(text)) == (up, down)
 
 
 def test_cpu_is_counted_in_millicores() -> None:
-    assert at_least("0.1", 1000) == 100
-    assert at_least("100u", 1000) == 1
-    assert at_most("100u", 1000) == 0
+    assert rounded_up("0.1", 1000) == 100
+    assert rounded_up("100u", 1000) == 1
+    assert rounded_down("100u", 1000) == 0
 
 
 @each_of("16E", "9223372036854775808", "1e30", "1e999")
 def test_a_number_too_large_is_the_largest(text: str) -> None:
-    assert at_least(text) == at_most(text) == 2**63 - 1
-    assert at_least(f"-{text}") == -(2**63 - 1)
+    assert rounded_up(text) == rounded_down(text) == 2**63 - 1
+    assert rounded_up(f"-{text}") == -(2**63 - 1)
 
 
 @each_of(
@@ -113,9 +113,9 @@ def test_a_number_too_large_is_the_largest(text: str) -> None:
 )
 def test_a_quantity_that_the_api_server_refuses_is_refused(text: str) -> None:
     with pytest.raises(BadQuantity, match="is not a quantity"):
-        at_least(text)
+        rounded_up(text)
     with pytest.raises(BadQuantity):
-        at_most(text)
+        rounded_down(text)
 
 
 @given(
@@ -125,7 +125,7 @@ def test_a_quantity_that_the_api_server_refuses_is_refused(text: str) -> None:
 )
 def test_rounding_brackets_the_exact_value(number: object, suffix: str, scale: int) -> None:
     exact = Fraction(str(number)) * dict(SUFFIXES)[suffix] * scale
-    up, down = at_least(f"{number}{suffix}", scale), at_most(f"{number}{suffix}", scale)
+    up, down = rounded_up(f"{number}{suffix}", scale), rounded_down(f"{number}{suffix}", scale)
     assert up - down == (exact.denominator != 1) or up == 2**63 - 1
     assert down <= exact
     assert up >= exact or up == 2**63 - 1

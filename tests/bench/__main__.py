@@ -14,12 +14,12 @@ from tests.e2e.build import BuildError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = _parser().parse_args(arguments)
-    sizes = _sizes(asked)
-    report = Report(asked.output)
+    arguments_ = _parser().parse_args(arguments)
+    sizes = _sizes(arguments_)
+    report = Report(arguments_.output)
     report.header({**machine.described(), "sizes": str(sizes)})
     bench = Bench(sizes, Races(sizes))
-    failed = [name for name in asked.cases or CASES if not _run(name, bench, report)]
+    failed = [name for name in arguments_.cases or CASES if not _run(name, bench, report)]
     report.close()
     return 1 if failed else 0
 
@@ -58,22 +58,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _sizes(asked: argparse.Namespace) -> Sizes:
-    unknown = [name for name in asked.cases if name not in CASES]
+def _sizes(arguments: argparse.Namespace) -> Sizes:
+    unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         _parser().error(f"CASE: {', '.join(unknown)}: unknown, allowed: {', '.join(CASES)}")
-    base = QUICK if asked.quick else Sizes()
-    if asked.own_cores:
+    base = QUICK if arguments.quick else Sizes()
+    if arguments.own_cores:
         try:
             slices.find()
         except slices.NoSlices as fault:
             _parser().error(f"--own-cores: {fault}")
-    strange = [name for name in asked.variants or () if name not in VARIANTS]
-    if strange:
-        _parser().error(f"--variants: {', '.join(strange)}: unknown, allowed: {', '.join(VARIANTS)}")
-    given = {"nodes": asked.nodes, "pods": asked.pods, "gangs": asked.gang, "rounds": asked.rounds}
-    given |= {"variants": asked.variants, "bound": asked.bound, "own_cores": asked.own_cores}
-    return base.but(**{key: value for key, value in given.items() if value is not None})
+    unknown_variants = [name for name in arguments.variants or () if name not in VARIANTS]
+    if unknown_variants:
+        _parser().error(f"--variants: {', '.join(unknown_variants)}: unknown, allowed: {', '.join(VARIANTS)}")
+    stated = {
+        "nodes": arguments.nodes,
+        "pods": arguments.pods,
+        "gangs": arguments.gang,
+        "rounds": arguments.rounds,
+    }
+    stated |= {"variants": arguments.variants, "bound": arguments.bound, "own_cores": arguments.own_cores}
+    return base.but(**{key: value for key, value in stated.items() if value is not None})
 
 
 def _list(text: str) -> tuple[str, ...]:

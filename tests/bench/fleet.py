@@ -50,8 +50,8 @@ class Side:
 
     @property
     def processes(self) -> dict[str, Process]:
-        given = {"muster": self.muster.process} if self.muster else {}
-        return {"scheduler": self.scheduler.process, **given}
+        muster = {"muster": self.muster.process} if self.muster else {}
+        return {"scheduler": self.scheduler.process, **muster}
 
 
 class Fleet:
@@ -120,13 +120,13 @@ class Fleet:
         """Create so many foreign small pods, bound to the nodes in turn, and return their namespace."""
         space = self.namespace()
         show(f"{count} bound pods")
-        made = (
+        pods = (
             objects.pod(
                 f"work-{n}", namespace=space, scheduler=STOCK, cpu="0.1", nodeName=f"n{n % self.size}"
             )
             for n in range(count)
         )
-        create(self.access, ((PODS, each) for each in made))
+        create(self.access, ((PODS, each) for each in pods))
         return space
 
     @contextmanager

@@ -84,13 +84,13 @@ def priority_class(of: JobClass) -> dict[str, Any]:
     return head | {"value": of.priority}
 
 
-def arrivals(namespace: str, part: float, sent: Callable[[str], None]) -> Iterator[Wish]:
-    """Yield the jobs, each when it is due; `sent` is called with each name at that time."""
+def arrivals(namespace: str, part: float, report_sent: Callable[[str], None]) -> Iterator[Wish]:
+    """Yield the jobs, each when it is due; `report_sent` is called with each name at that time."""
     started = time.monotonic()
     for due, name, queue in heapq.merge(*map(sorted, _due(part))):
         time.sleep(max(0.0, started + due - time.monotonic()))
         wish = JOBS, suspended_job(name, namespace, queue, class_of(name))
-        sent(name)
+        report_sent(name)
         yield wish
 
 

@@ -30,8 +30,8 @@ _GONE = 410
 
 def create(access: Access, wishes: Iterable[Wish]) -> float:
     """Create all of it in this order, as far as eight clients keep one; returns when the first was sent."""
-    left, failures = _Shared(wishes), list[BaseException]()
-    clients = [threading.Thread(target=_client, args=(access, left, failures)) for _ in range(CLIENTS)]
+    shared, failures = _Shared(wishes), list[BaseException]()
+    clients = [threading.Thread(target=_client, args=(access, shared, failures)) for _ in range(CLIENTS)]
     started = time.monotonic()
     for client in clients:
         client.start()

@@ -24,8 +24,8 @@ def _cores() -> int:
 
 
 def _model() -> str:
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return found.group(1) if found else platform.machine()
+    match = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return match.group(1) if match else platform.machine()
 
 
 def _memory() -> float:

@@ -20,10 +20,10 @@ def family(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for each, fields in _stats():
         children.setdefault(int(fields[1]), []).append(each)
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found
+    pids = [pid]
+    for each in pids:
+        pids += children.get(each, [])
+    return pids
 
 
 def _stats() -> Iterator[tuple[int, list[str]]]:

@@ -60,8 +60,8 @@ class PlayedCluster(EmbeddedControlPlane):
         name = f"new-{number:05}"
         self.service.create(POD_GROUPS, SPACE, self._group(name, number))
         for member in members_of(number):
-            made = objects.pod(member, namespace=SPACE, group=name, cpu="100m")
-            self.service.create(PODS, SPACE, made)
+            pod = objects.pod(member, namespace=SPACE, group=name, cpu="100m")
+            self.service.create(PODS, SPACE, pod)
 
     def drop_gang(self, number: int) -> None:
         for member in members_of(number):
@@ -77,8 +77,8 @@ class PlayedCluster(EmbeddedControlPlane):
         group = self._group(name, number)
         uids = f"uid-queues-{group['spec']['queue']}/{_uid(POD_GROUPS, name)}"
         group["metadata"]["annotations"]["kube-muster.io/queue-uid"] = uids
-        whole = f"all members that it needs ran at the same time: {MEMBERS}/{_uid(POD_GROUPS, name)}"
-        reported = (("Scheduled", "Running", ""), ("StoodWhole", "AllMembersStarted", whole))
+        message = f"all members that it needs ran at the same time: {MEMBERS}/{_uid(POD_GROUPS, name)}"
+        reported = (("Scheduled", "Running", ""), ("StoodWhole", "AllMembersStarted", message))
         conditions = [
             {
                 "type": type_,

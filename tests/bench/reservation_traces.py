@@ -43,63 +43,63 @@ class ReservationTrace(NamedTuple):
 
 
 def heavy(seed: int) -> ReservationTrace:
-    dice = random.Random(f"heavy{seed}")
+    rng = random.Random(f"heavy{seed}")
     queues = [_queue(f"p{p}", p + 1) for p in range(3)]
     leaves = [f"p{p}-{child}" for p in range(3) for child in range(4)]
     queues += [_queue(leaf, 1 + number % 2, leaf[:2]) for number, leaf in enumerate(leaves)]
     zipf = [1.0 / (rank + 1) for rank in range(len(leaves))]
-    dice.shuffle(zipf)
-    jobs = [(dice.choice(_HEAVY_SIZES), _pareto(dice, 60.0, 1.1, 4 * 3600.0)) for _ in range(260)]
+    rng.shuffle(zipf)
+    jobs = [(rng.choice(_HEAVY_SIZES), _pareto(rng, 60.0, 1.1, 4 * 3600.0)) for _ in range(260)]
     span = sum(size * 2 * seconds for size, seconds in jobs) / 128 / _LOAD
-    arrivals = sorted(dice.random() * span for _ in jobs)
+    arrivals = sorted(rng.random() * span for _ in jobs)
     rows: list[Row] = []
     for number, ((size, seconds), at) in enumerate(zip(jobs, arrivals, strict=True)):
-        leaf = dice.choices(leaves, zipf)[0]
-        declared = seconds * dice.choice([1, 1.5, 3]) if dice.random() < 0.6 else None
+        leaf = rng.choices(leaves, zipf)[0]
+        declared = seconds * rng.choice([1, 1.5, 3]) if rng.random() < 0.6 else None
         rows.append(_row(number, at, size, size, seconds, {"cpu": "2"}, leaf, declared=declared))
     return _trace(made_nodes(4, "32", "128Gi"), queues, rows, "cpu")
 
 
 def gpu(seed: int) -> ReservationTrace:
-    dice = random.Random(f"gpu{seed}")
+    rng = random.Random(f"gpu{seed}")
     queues = [_queue(f"t{team}", 1 + team % 3) for team in range(8)]
     jobs: list[tuple[int, int, float]] = []
     for _ in range(220):
-        per, size = dice.choices(list(_GPU_SIZES), list(_GPU_SIZES.values()))[0]
-        jobs.append((per, size, min(dice.lognormvariate(math.log(400.0), 1.7), 6 * 3600.0)))
-    span = sum(per * size * seconds for per, size, seconds in jobs) / 96 / _LOAD
-    arrivals = sorted(dice.random() * span for _ in jobs)
+        gpus, size = rng.choices(list(_GPU_SIZES), list(_GPU_SIZES.values()))[0]
+        jobs.append((gpus, size, min(rng.lognormvariate(math.log(400.0), 1.7), 6 * 3600.0)))
+    span = sum(gpus * size * seconds for gpus, size, seconds in jobs) / 96 / _LOAD
+    arrivals = sorted(rng.random() * span for _ in jobs)
     rows: list[Row] = []
-    for number, ((per, size, seconds), at) in enumerate(zip(jobs, arrivals, strict=True)):
-        team, priority = f"t{min(int(dice.expovariate(0.4)), 7)}", dice.choice([0, 0, 0, 10])
-        requests = {"cpu": str(4 * per), GPU: str(per)}
-        declared = seconds * 2 if dice.random() < 0.5 else None
+    for number, ((gpus, size, seconds), at) in enumerate(zip(jobs, arrivals, strict=True)):
+        team, priority = f"t{min(int(rng.expovariate(0.4)), 7)}", rng.choice([0, 0, 0, 10])
+        requests = {"cpu": str(4 * gpus), GPU: str(gpus)}
+        declared = seconds * 2 if rng.random() < 0.5 else None
         rows.append(_row(number, at, size, size, seconds, requests, team, priority, declared))
     return _trace(made_nodes(12, "64", "512Gi", 8), queues, rows, GPU)
 
 
 def bursts(seed: int) -> ReservationTrace:
-    dice = random.Random(f"bursts{seed}")
+    rng = random.Random(f"bursts{seed}")
     queues = [_queue(f"p{p}") for p in range(2)]
     queues += [_queue(f"p{p}-{child}", 1, f"p{p}") for p in range(2) for child in range(6)]
-    return _trace(made_nodes(6, "16", "64Gi"), queues, list(_burst_rows(dice)), "cpu")
+    return _trace(made_nodes(6, "16", "64Gi"), queues, list(_burst_rows(rng)), "cpu")
 
 
-def _burst_rows(dice: random.Random) -> Iterator[Row]:
+def _burst_rows(rng: random.Random) -> Iterator[Row]:
     number = 0
     for team in range(12):
         for _ in range(3):
-            at = dice.random() * 9000.0
-            for _ in range(dice.randrange(4, 12)):
-                size = dice.choice([1, 2, 4, 8, 16])
-                least = max(size // dice.choice([1, 1, 2]), 1)
-                seconds, cpu = _pareto(dice, 90.0, 1.4, 5400.0), dice.choice(["1", "2", "3"])
-                yield _row(number, at, size, least, seconds, {"cpu": cpu}, f"p{team % 2}-{team // 2}")
+            at = rng.random() * 9000.0
+            for _ in range(rng.randrange(4, 12)):
+                size = rng.choice([1, 2, 4, 8, 16])
+                minimum = max(size // rng.choice([1, 1, 2]), 1)
+                seconds, cpu = _pareto(rng, 90.0, 1.4, 5400.0), rng.choice(["1", "2", "3"])
+                yield _row(number, at, size, minimum, seconds, {"cpu": cpu}, f"p{team % 2}-{team // 2}")
                 number += 1
 
 
-def _pareto(dice: random.Random, least: float, alpha: float, most: float) -> float:
-    return float(min(least * dice.random() ** (-1 / alpha), most))
+def _pareto(rng: random.Random, minimum: float, alpha: float, maximum: float) -> float:
+    return float(min(minimum * rng.random() ** (-1 / alpha), maximum))
 
 
 def _queue(name: str, weight: int = 1, parent: str = "") -> Queue:
@@ -110,7 +110,7 @@ def _row(
     number: int,
     at: float,
     members: int,
-    least: int,
+    minimum: int,
     seconds: float,
     requests: dict[str, str],
     queue: str,
@@ -122,7 +122,7 @@ def _row(
         round(at, 1),
         f"g{number}",
         members,
-        least,
+        minimum,
         round(seconds, 1),
         requests,
         queue,
@@ -133,8 +133,8 @@ def _row(
 
 def _trace(nodes: VirtualWorkload, queues: Sequence[Queue], rows: list[Row], scarce: str) -> ReservationTrace:
     rows.sort(key=lambda row: row.arrival)
-    given = nodes + VirtualWorkload(queues=tuple(queues)) + from_rows(rows, tuple(queues), {})
-    return ReservationTrace(given, rows, scarce)
+    workload = nodes + VirtualWorkload(queues=tuple(queues)) + from_rows(rows, tuple(queues), {})
+    return ReservationTrace(workload, rows, scarce)
 
 
 RESERVATION_TRACES: dict[str, Callable[[int], ReservationTrace]] = {

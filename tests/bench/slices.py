@@ -38,17 +38,17 @@ class Hierarchy(NamedTuple):
 @contextmanager
 def sliced(parts: Mapping[str, Iterable[int]]) -> Iterator[None]:
     """Give each part, processes by id, its `CORES` while it lasts, with all processes that it starts."""
-    hierarchy, made = find(), dict[str, Path]()
+    hierarchy, folders = find(), dict[str, Path]()
     remove_left(hierarchy.root)
     try:
         for part, pids in parts.items():
-            made[part] = folder = hierarchy.root / f"{_NAME}-{os.getpid()}-{part.replace(' ', '-')}"
+            folders[part] = folder = hierarchy.root / f"{_NAME}-{os.getpid()}-{part.replace(' ', '-')}"
             folder.mkdir()
             hierarchy.limit(folder, CORES[part])
             _move(pids, folder)
         yield
     finally:
-        for folder in made.values():
+        for folder in folders.values():
             _move(map(int, (folder / "cgroup.procs").read_text().split()), hierarchy.home)
             folder.rmdir()
 

@@ -65,11 +65,11 @@ def of_services(jobs: int, seed: int) -> Trace:
 
     Half of the members of each may be missing.
     """
-    dice, pods = random.Random(seed), _SERVICES * _PODS_OF_A_SERVICE
+    rng, pods = random.Random(seed), _SERVICES * _PODS_OF_A_SERVICE
     rows = job_rows(jobs, ClusterSize(_NODES, _CPUS - math.ceil(pods / _NODES)), seed)
-    teams = dice.sample([queue.metadata.name for queue in team_queues() if queue.spec.parent], _SERVICES)
+    teams = rng.sample([queue.metadata.name for queue in team_queues() if queue.spec.parent], _SERVICES)
     for number, team in enumerate(teams):
-        at = dice.uniform(0, rows[-1].arrival / 4) // _STEP * _STEP
+        at = rng.uniform(0, rows[-1].arrival / 4) // _STEP * _STEP
         requests, size = {"cpu": "1", "memory": "2Gi"}, _PODS_OF_A_SERVICE
         rows.append(Row(at, f"service-{number}", size, size // 2, None, requests, team))
     return _trace(rows, team_queues())
@@ -77,33 +77,33 @@ def of_services(jobs: int, seed: int) -> Trace:
 
 def of_training(jobs: int, seed: int) -> Trace:
     """Return a trace in which half of the owners declare the run time of their job."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     queues = [
         Queue(Meta(f"vc-{number}"), QueueSpec(weight, placement="Pack"))
         for number, weight in enumerate(_WEIGHTS)
     ]
-    users = [dice.paretovariate(1.2) for _ in queues]  # who asks for most is not who is due most
+    users = [rng.paretovariate(1.2) for _ in queues]  # who asks for most is not who is due most
     rows, failing = [], set[str]()
     for number in range(jobs):
-        gpus = dice.choices(tuple(_SIZES), tuple(_SIZES.values()))[0]
+        gpus = rng.choices(tuple(_SIZES), tuple(_SIZES.values()))[0]
         pods, each = max(gpus // _GPUS, 1), min(gpus, _GPUS)
-        ending = dice.choices(_ENDINGS, [each.jobs for each in _ENDINGS])[0]
+        ending = rng.choices(_ENDINGS, [each.jobs for each in _ENDINGS])[0]
         spread = math.sqrt(2 * math.log(_MEAN / _MEDIAN))
-        seconds = dice.lognormvariate(math.log(_MEDIAN), spread) * ending.of_time / ending.jobs
+        seconds = rng.lognormvariate(math.log(_MEDIAN), spread) * ending.of_time / ending.jobs
         seconds = min(max(seconds, _STEP), _LONGEST) // _STEP * _STEP
-        cpus, memory = each * dice.choice((4, 6, 8)), each * dice.choice((24, 48, 60))
+        cpus, memory = each * rng.choice((4, 6, 8)), each * rng.choice((24, 48, 60))
         requests = {"cpu": str(cpus), "memory": f"{memory}Gi", "nvidia.com/gpu": str(each)}
-        queue, declared = dice.choices(queues, users)[0].metadata.name, dice.choice((None, seconds))
+        queue, declared = rng.choices(queues, users)[0].metadata.name, rng.choice((None, seconds))
         row = Row(0.0, f"job-{number}", pods, pods, seconds, requests, queue, declared=declared)
-        rows.append(row._replace(priority=dice.choice((0, 0, 0, 0, 10))))
+        rows.append(row._replace(priority=rng.choice((0, 0, 0, 0, 10))))
         if ending.fails:
             failing.add(f"default/{row.group}")
     work = sum(row.members * int(row.requests["nvidia.com/gpu"]) * (row.seconds or 0.0) for row in rows)
     span = work / (_GPU_NODES * _GPUS) / _LOAD
-    arrivals = sorted(dice.uniform(0, span) // _STEP * _STEP for _ in rows)
-    made = _trace([row._replace(arrival=at) for row, at in zip(rows, arrivals, strict=True)], queues)
-    members = (each._replace(fails=key_of_group(each.pod) in failing) for each in made.workload.members)
-    return made._replace(workload=replace(made.workload, members=tuple(members)))
+    arrivals = sorted(rng.uniform(0, span) // _STEP * _STEP for _ in rows)
+    trace = _trace([row._replace(arrival=at) for row, at in zip(rows, arrivals, strict=True)], queues)
+    members = (each._replace(fails=key_of_group(each.pod) in failing) for each in trace.workload.members)
+    return trace._replace(workload=replace(trace.workload, members=tuple(members)))
 
 
 def _trace(rows: list[Row], queues: list[Queue]) -> Trace:
@@ -114,8 +114,8 @@ def _trace(rows: list[Row], queues: list[Queue]) -> Trace:
     else:
         nodes = made_nodes(_GPU_NODES, _GPU_NODE_CPUS, "512Gi", _GPUS)
     units = {f"default/{row.group}": row.members * int(row.requests[resource]) for row in jobs}
-    given = nodes + VirtualWorkload(queues=tuple(queues)) + from_rows(rows, queues, {})
-    return Trace(given, units, max(row.arrival for row in jobs))
+    workload = nodes + VirtualWorkload(queues=tuple(queues)) + from_rows(rows, queues, {})
+    return Trace(workload, units, max(row.arrival for row in jobs))
 
 
 TRACES: dict[str, Callable[[int, int], Trace]] = {

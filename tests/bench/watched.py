@@ -75,13 +75,15 @@ class Watched:
 
     def mark(self) -> Mark:
         mark, self._mark = self._mark, Mark(0.0, [], [])
-        threads = (it for it in threading.enumerate() if it.name.startswith("dashboard"))
-        files = (Path(f"/proc/self/task/{it.native_id}/schedstat") for it in threads)
+        threads = (thread for thread in threading.enumerate() if thread.name.startswith("dashboard"))
+        files = (Path(f"/proc/self/task/{thread.native_id}/schedstat") for thread in threads)
         mark.cpu = sum(int(file.read_text().split()[0]) for file in files) / 1e9
         return mark
 
     def _answer(self) -> None:
-        started = (key for key, made in self._decisions.groups.items() if made.verdict is Verdict.STARTING)
+        started = (
+            key for key, decision in self._decisions.groups.items() if decision.verdict is Verdict.STARTING
+        )
         pod, offered = f"{next(started).partition('/')[2]}-0", list(self._world.nodes)
         while True:
             time.sleep(_PAUSE)

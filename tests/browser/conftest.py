@@ -63,8 +63,8 @@ def opened(chromium: Browser) -> Iterator[Open]:
         page = context.new_page()
         page.on("console", record)
         page.on("requestfinished", record_missing)
-        page.on("pageerror", lambda it: complaints.append(str(it)))
-        page.on("dialog", lambda it: complaints.append(f"a dialog: {it.message}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda error: complaints.append(f"a dialog: {error.message}"))
         page.goto(address)
         return page
 
@@ -82,12 +82,12 @@ def served(
     login: Blueprint | None = None,
     port: int = 0,
     supposing: WhatIfTrials | None = None,
-    named: ClusterName = UNNAMED,
+    cluster: ClusterName = UNNAMED,
 ) -> Iterator[str]:
     """Yield the address of a dashboard that shows `source` to `viewer`."""
-    known = viewer or SomeViewer()
-    identify = identify or (lambda _: known)
-    app = create_dashboard_app(source, identify, login, past, supposing=supposing, named=named)
+    used_viewer = viewer or SomeViewer()
+    identify = identify or (lambda _: used_viewer)
+    app = create_dashboard_app(source, identify, login, past, trials=supposing, cluster=cluster)
     listener = listen("--dashboard-listen", Address("127.0.0.1", port))
     server = SideServer("dashboard", listener, pages(app), open_to_pages=True)
     try:

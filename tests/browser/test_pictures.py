@@ -35,7 +35,7 @@ def test_pictures_show_what_there_is(
     opened: Open, name: str, path: str, colours: Literal["light", "dark"], width: int, height: int
 ) -> None:
     source, named = lived(town(time.time()), time.time()), ClusterName("prod-eu", "ann@prod-eu")
-    with served(source, named=named) as address:
+    with served(source, cluster=named) as address:
         page = opened(address + path, width, height, color_scheme=colours)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         picture = page.screenshot()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
 from extender.api.summaries import Overview
-from extender.api.units import rounded
+from extender.api.units import human_duration
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.source import ClusterName
 from extender.dashboard.token_login import TokenLogin
@@ -83,7 +83,7 @@ def too_wide(page: Page) -> list[str]:
 def test_a_first_look_fits_on_a_desk_and_on_a_phone(opened: Open, groups: str) -> None:
     source = CLUSTERS[groups](time.time())
     named = ClusterName("prod-eu-west4-research-platform", "ann@prod-eu-west4-research-platform")
-    with served(source, named=named) as address:
+    with served(source, cluster=named) as address:
         page = opened(f"{address}/")
         job = page.locator(".jobs a.name")
         paths = ["/", "/queues", "/nodes", "/local-queues"]
@@ -172,7 +172,7 @@ def test_an_open_page_counts_how_long_one_waits_without_being_made_again(opened:
             90_000_000,
             900_000_000,
         ]
-        assert page.evaluate("(all) => all.map(rounded)", seconds) == [rounded(it) for it in seconds]
+        assert page.evaluate("(all) => all.map(rounded)", seconds) == [human_duration(it) for it in seconds]
 
 
 def test_an_open_page_says_when_the_server_is_gone_and_when_it_is_back(opened: Open) -> None:

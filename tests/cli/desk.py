@@ -29,7 +29,7 @@ from extender.apimachinery.kinds import (
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
 from extender.cli import main
-from extender.cli.access import Flags, opened
+from extender.cli.access import Flags, open_access
 from extender.cli.kinds import Target, own_kind
 from extender.cli.why.answers import answers
 from extender.cli.why.explanation import Explanation
@@ -64,15 +64,15 @@ class Guarded(Store):
         self._refuse(kind)
         if self.drops_state and kind is QUEUES:
             obj = {**obj, "spec": {key: each for key, each in obj["spec"].items() if key != "state"}}
-        made = super().put(kind, obj)
+        stored = super().put(kind, obj)
         self._keep(kind)
-        return made
+        return stored
 
     def remove(self, kind: ResourceKind, key: tuple[str, str]) -> Json:
         self._refuse(kind)
-        gone = super().remove(kind, key)
+        removed = super().remove(kind, key)
         self._keep(kind)
-        return gone
+        return removed
 
     def _refuse(self, kind: ResourceKind) -> None:
         if kind in self.refusing:
@@ -102,11 +102,11 @@ def _status_of(queue: Json, groups: list[Json]) -> Json:
 
 
 def _read_to_the_end(terminal: int) -> bytes:
-    shown = b""
+    text = b""
     with suppress(OSError):  # how a terminal says that no process writes to it any more
-        while more := os.read(terminal, 65_536):
-            shown += more
-    return shown
+        while piece := os.read(terminal, 65_536):
+            text += piece
+    return text
 
 
 class Desk:
@@ -120,24 +120,24 @@ class Desk:
         self.store.locked |= set(lists)
 
     def muster(self, *arguments: str, **environment: str) -> Result:
-        given = [*arguments, "--kubeconfig", str(self.kubeconfig)]
-        return CliRunner().invoke(main, given, env=environment, catch_exceptions=False)
+        all_arguments = [*arguments, "--kubeconfig", str(self.kubeconfig)]
+        return CliRunner().invoke(main, all_arguments, env=environment, catch_exceptions=False)
 
     def on_a_terminal(self, *arguments: str, **environment: str) -> str:
         """Return the output of a successful command on a terminal of 50 columns."""
-        ours, theirs = pty.openpty()
+        own_end, program_end = pty.openpty()
         settings = {"KUBECONFIG": str(self.kubeconfig), "TERM": "xterm", "COLUMNS": "50", **environment}
         with ThreadPoolExecutor(1) as pool:
-            shown = pool.submit(_read_to_the_end, ours)
+            reading = pool.submit(_read_to_the_end, own_end)
             with (
-                open(theirs, "w", encoding="utf-8") as out,
+                open(program_end, "w", encoding="utf-8") as out,
                 redirect_stdout(out),
                 redirect_stderr(out),
                 patch.dict(os.environ, settings),
             ):
                 assert not main.main([*arguments], "muster", standalone_mode=False)
-            text = shown.result().decode()
-        os.close(ours)
+            text = reading.result().decode()
+        os.close(own_end)
         return text.replace("\r\n", "\n")
 
     def output(self, *arguments: str) -> str:
@@ -152,17 +152,21 @@ class Desk:
     def answers(self, target: str) -> list[Explanation]:
         """Return the records that `muster why` prints."""
         kind, _, name = target.rpartition("/")
-        with opened(Flags(str(self.kubeconfig), None, None)) as place:
+        with open_access(Flags(str(self.kubeconfig), None, None)) as place:
             return answers(place, Target(own_kind(kind) or kind, name))
 
     def answer(self, target: str) -> Explanation:
-        (found,) = self.answers(target)
-        return found
+        (explanation,) = self.answers(target)
+        return explanation
 
     def codes(self, target: str) -> tuple[str, str, list[str]]:
         """Return the verdict and the reason of an answer, and the codes of its sentences."""
-        found = self.answer(target)
-        return str(found.verdict), str(found.reason), [said.code for said in found.sentence]
+        explanation = self.answer(target)
+        return (
+            str(explanation.verdict),
+            str(explanation.reason),
+            [statement.code for statement in explanation.sentence],
+        )
 
     def refuses(self, *arguments: str, status: int = 1) -> str:
         """Return the last line of the error output of a failing command."""
@@ -244,7 +248,7 @@ class Desk:
     ) -> None:
         annotations = {GROUP_ANNOTATION: group} if group else {}
         meta = {"name": name, "namespace": "team", "annotations": annotations, **(metadata or {})}
-        made: Json = {
+        spec_: Json = {
             "schedulerName": scheduler,
             "containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}],
             **({"nodeName": node} if node else {}),
@@ -252,7 +256,7 @@ class Desk:
             **(spec or {}),
         }
         phase = "Running" if node else "Pending"
-        self._put(PODS, meta, {"spec": made, "status": {"phase": phase, **(status or {})}})
+        self._put(PODS, meta, {"spec": spec_, "status": {"phase": phase, **(status or {})}})
 
     def gang(self, name: str, size: int, node: str = "", **group: Any) -> None:
         """Create a group with its pods: on a node, or behind their gates."""
@@ -262,10 +266,10 @@ class Desk:
 
     def event(self, name: str, reason: str, message: str, minutes: float, kind: str = "Pod") -> None:
         """Add an event on a pod, or on another kind, of namespace team, so many minutes ago."""
-        about = {"kind": kind, "name": name, "namespace": "team", "uid": f"uid-{name}"}
+        subject = {"kind": kind, "name": name, "namespace": "team", "uid": f"uid-{name}"}
         event = {"reason": reason, "message": message, "lastTimestamp": ago(minutes=minutes)}
         meta = {"name": f"{name}.{reason}", "namespace": "team"}
-        self._put(EVENTS, meta, {"involvedObject": about, **event})
+        self._put(EVENTS, meta, {"involvedObject": subject, **event})
 
     def namespace(self, name: str, queue: str = "") -> None:
         self._put(NAMESPACES, {"name": name, "annotations": {QUEUE: queue} if queue else {}}, {})

@@ -64,8 +64,8 @@ class Front:
         """Add Muster's Deployment, as a list of all namespaces has it."""
         template = {"spec": {"serviceAccountName": "muster", "containers": [{"name": "muster"}]}}
         meta = {"name": "muster", "namespace": "kube-muster"}
-        found = {"metadata": meta, "spec": {"template": template}}
-        self._collections["/apis/apps/v1/deployments"] = [found]
+        deployment = {"metadata": meta, "spec": {"template": template}}
+        self._collections["/apis/apps/v1/deployments"] = [deployment]
 
     def answer(self, method: str, target: str, body: bytes, kind: str) -> tuple[int, bytes]:
         path = target.partition("?")[0]
@@ -80,9 +80,9 @@ class Front:
         return self._pass_on(method, target, body, kind)
 
     def _review(self, review: Json) -> bytes:
-        asked = review["spec"]["resourceAttributes"]
+        attributes = review["spec"]["resourceAttributes"]
         denied = self.denied_to_muster if "user" in review["spec"] else self.denied
-        allowed = (asked["verb"], asked["resource"]) not in denied
+        allowed = (attributes["verb"], attributes["resource"]) not in denied
         return json.dumps({**review, "status": {"allowed": allowed}}).encode()
 
     def _groups(self) -> bytes:
@@ -96,8 +96,8 @@ class Front:
         if path in self._collections:
             return 200, json.dumps({"metadata": {}, "items": self._collections[path]}).encode()
         collection, _, name = path.rpartition("/")
-        found = [each for each in self._collections.get(collection, ()) if each["metadata"]["name"] == name]
-        return (200, json.dumps(found[0]).encode()) if found else (404, _status(404, "NotFound"))
+        objects = [each for each in self._collections.get(collection, ()) if each["metadata"]["name"] == name]
+        return (200, json.dumps(objects[0]).encode()) if objects else (404, _status(404, "NotFound"))
 
     def _pass_on(self, method: str, target: str, body: bytes, kind: str) -> tuple[int, bytes]:
         headers = {"Content-Type": kind} if body else {}

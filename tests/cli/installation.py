@@ -130,8 +130,8 @@ class Installation:
         if url.path in self.pages:
             return self.pages[url.path]
         if url.path.endswith("/subjectaccessreviews"):
-            asked = body["spec"]["resourceAttributes"]
-            allowed = (asked["verb"], asked["resource"]) not in self.denied
+            attributes = body["spec"]["resourceAttributes"]
+            allowed = (attributes["verb"], attributes["resource"]) not in self.denied
             return 201, json.dumps({**body, "status": {"allowed": allowed}})
         if any(re.search(rf"/{each}(/|$)", url.path) for each in self.forbidden):
             return 403, json.dumps({"kind": "Status", "code": 403, "message": "you may not"})
@@ -141,9 +141,9 @@ class Installation:
         collection, _, name = path.rpartition("/")
         if name in PLURALS or path in self.objects:
             return 200, json.dumps({"metadata": {}, "items": self._selected(path, selector)})
-        found = [each for each in self.objects.get(collection, ()) if each["metadata"]["name"] == name]
+        objects = [each for each in self.objects.get(collection, ()) if each["metadata"]["name"] == name]
         missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": f"no {name}"}
-        return (200, json.dumps(found[0])) if found else (404, json.dumps(missing))
+        return (200, json.dumps(objects[0])) if objects else (404, json.dumps(missing))
 
     def _selected(self, path: str, selector: str) -> list[Json]:
         """Return the selected objects without their kind, as in a list of a real server."""
@@ -156,8 +156,8 @@ class Installation:
 
 def documents(path: Path) -> list[Json]:
     """Return the objects of a file, to be changed in place."""
-    found: list[Json] = json.loads(_as_json(path))
-    return found
+    objects: list[Json] = json.loads(_as_json(path))
+    return objects
 
 
 @cache
@@ -172,28 +172,28 @@ def _has(labels: Json, selector: str) -> bool:
     return not selector or (labels.get(key) == value if equals else key in labels)
 
 
-def _merge(whole: Json, patch: Json) -> None:
+def _merge(target: Json, patch: Json) -> None:
     """Merge a patch as kustomize does, as far as needed.
 
     Items with a key are changed or taken out, the rest is replaced.
     """
     for name, part in patch.items():
         if isinstance(part, dict):
-            _merge(whole[name], part)
+            _merge(target[name], part)
         elif isinstance(part, list) and isinstance(part[0], dict):
-            _merge_lists(whole[name], part)
+            _merge_lists(target[name], part)
         else:
-            whole[name] = part
+            target[name] = part
 
 
-def _merge_lists(there: list[Json], patches: list[Json]) -> None:
+def _merge_lists(targets: list[Json], patches: list[Json]) -> None:
     for patch in patches:
         key = "mountPath" if "mountPath" in patch else "name"
-        (found,) = [each for each in there if each.get(key) == patch[key]]
+        (target,) = [each for each in targets if each.get(key) == patch[key]]
         if patch.get("$patch") == "delete":
-            there.remove(found)
+            targets.remove(target)
         else:
-            _merge(found, patch)
+            _merge(target, patch)
 
 
 def _plural(kind: str) -> str:
@@ -243,9 +243,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 def gated_installation() -> Iterator[Installation]:
     """Yield a healthy sidecar installation whose pods wait behind gates."""
-    with Installation() as made:
-        made.install()
-        made.gates()
-        made.run()
-        made.lease("kube-system", "muster-scheduler", "muster-1_5ec7")
-        yield made
+    with Installation() as installation:
+        installation.install()
+        installation.gates()
+        installation.run()
+        installation.lease("kube-system", "muster-scheduler", "muster-1_5ec7")
+        yield installation

@@ -7,12 +7,12 @@ from string import Formatter
 
 import pytest
 
-from extender.api.units import texts
+from extender.api.units import texts_by_name
 from extender.cli.why import explanation
 from extender.cli.why.explanation import COMMANDS, REMEDIES, SENTENCES, Offer, Statement
 from extender.kube.access import Right
 
-EXPECTED = texts((Path(__file__).parent / "data" / "explanation.txt").read_text())
+EXPECTED = texts_by_name((Path(__file__).parent / "data" / "explanation.txt").read_text())
 WHY = Path(explanation.__file__).parent
 COMPOSED = {  # codes that the diagnosis makes of two parts
     "Group": ("Starting", "Running", "Ended", "Unknown"),

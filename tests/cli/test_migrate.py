@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from extender.api.workloads.shape import value_at
 from extender.cli import main
-from extender.cli.kueue import migrated, written
+from extender.cli.kueue import as_yaml, migrate_objects
 from extender.files.manifests import load
 from tests.cli.desk import Desk
 from tests.rows import each_of
@@ -92,14 +92,14 @@ def test_a_cluster_without_kueue_has_none_of_its_objects(desk: Desk) -> None:
 def test_a_priority_class_keeps_its_name_and_value() -> None:
     meta = {"name": "high", "namespace": "team"}  # which the API server would ignore
     head = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass"}
-    (made,) = migrated([{**head, "metadata": meta, "value": 7}])
+    (made,) = migrate_objects([{**head, "metadata": meta, "value": 7}])
     assert made.object is not None
     assert (made.object["metadata"], made.object["value"]) == ({"name": "high"}, 7)
 
 
 @each_of(*CASES["jobs"])
 def test_jobs_name_muster_their_local_queue_and_their_priority(case: Json) -> None:
-    *_, (comments, made) = migrated([case["given"], *DOOR])
+    *_, (comments, made) = migrate_objects([case["given"], *DOOR])
     assert {path: value_at(made, tuple(path.split("."))) for path in case["made"]} == case["made"]
     assert comments == case.get("comments", [])
 
@@ -109,7 +109,7 @@ def test_jobs_without_a_label_enter_the_local_queue_default_of_their_namespace()
     spec: Json = {"template": {"spec": {"containers": []}}}
     deployments = [{**head, "metadata": {"name": "a", "namespace": name}, "spec": spec} for name in "xy"]
     local = {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": {"name": "default", "namespace": "x"}}
-    *_, first, second = migrated([*deployments, local])
+    *_, first, second = migrate_objects([*deployments, local])
     assert first.object is not None
     assert first.object["metadata"]["labels"] == {"kube-muster.io/local-queue": "default"}
     assert second == ([], deployments[1])
@@ -124,7 +124,7 @@ def test_a_group_of_pods_becomes_a_podgroup() -> None:
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **meta}, "spec": {"containers": []}}
         for name in ("a", "b")
     ]
-    group, *members = (each.object or {} for each in migrated(pods))
+    group, *members = (each.object or {} for each in migrate_objects(pods))
     assert (group["kind"], group["metadata"]["name"], group["spec"]) == ("PodGroup", "pair", {"minMember": 2})
     assert group["metadata"]["labels"] == {"kube-muster.io/local-queue": "door"}
     names = [each["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for each in members]
@@ -134,9 +134,9 @@ def test_a_group_of_pods_becomes_a_podgroup() -> None:
 def test_other_objects_stay_as_they_are_and_come_first() -> None:
     config: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
-    found = [each.object for each in migrated([pod, *DOOR, config])]
+    found = [each.object for each in migrate_objects([pod, *DOOR, config])]
     assert (found[0], found[-1]) == (config, pod)
-    assert list(migrated([pod, config, {}])) == [], "nothing of Kueue in there"
+    assert list(migrate_objects([pod, config, {}])) == [], "nothing of Kueue in there"
 
 
 def test_a_runtime_in_the_files_names_muster() -> None:
@@ -148,21 +148,23 @@ def test_a_runtime_in_the_files_names_muster() -> None:
         {**head, "kind": "ClusterTrainingRuntime", "metadata": {"name": name}, "spec": {"template": template}}
         for name in ("torch", "other")
     ]
-    named, other, made = migrated([*runtimes, job])
+    named, other, made = migrate_objects([*runtimes, job])
     assert value_at(named.object, ("spec", "template", "spec", "schedulerName")) == "muster"
     assert (other, made.comments) == (([], runtimes[1]), [])
 
 
 def test_a_priority_class_of_the_files_stays() -> None:
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
-    mine, lost = migrated([high, {**high, "apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "value": 7}])
+    mine, lost = migrate_objects(
+        [high, {**high, "apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "value": 7}]
+    )
     assert (mine.object, lost.object) == (high, None)
 
 
 def test_what_is_printed_has_no_aliases_and_keeps_lines() -> None:
     shared = {"cpu": "1"}
     assert (
-        written({"a": shared, "b": shared, "c": "x\ny\n"}) == "a:\n  cpu: '1'\nb:\n  cpu: '1'\nc: |\n  x\n  y"
+        as_yaml({"a": shared, "b": shared, "c": "x\ny\n"}) == "a:\n  cpu: '1'\nb:\n  cpu: '1'\nc: |\n  x\n  y"
     )
 
 

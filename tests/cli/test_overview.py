@@ -8,7 +8,7 @@ import pytest
 
 from extender.api.summaries import GroupSummary, Overview
 from extender.apimachinery.kinds import NODES
-from extender.cli.access import Flags, opened
+from extender.cli.access import Flags, open_access
 from extender.cli.overview import ObservedSource
 from extender.sim.kubelets import node
 from tests.cli.desk import Desk
@@ -38,7 +38,7 @@ def town(desk: Desk) -> Desk:
 @pytest.fixture
 def source(town: Desk) -> Iterator[Callable[..., ObservedSource]]:
     made: list[ObservedSource] = []
-    with opened(Flags(str(town.kubeconfig), None, "team")) as place:
+    with open_access(Flags(str(town.kubeconfig), None, "team")) as place:
 
         def start(**more: Any) -> ObservedSource:
             made.append(ObservedSource(place, **more))
@@ -99,13 +99,13 @@ def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(
 
 def test_an_overview_reports_a_silent_api_server(source: Callable[..., ObservedSource]) -> None:
     assert not source().overview().notes
-    [record] = source(patience=0.0).overview().notes
+    [record] = source(max_silence=0.0).overview().notes
     assert record.startswith("No event of the API server came since 20")
 
 
 def test_an_overview_reports_that_muster_never_decided(desk: Desk) -> None:
     desk.group("waits", "", "")
-    with opened(Flags(str(desk.kubeconfig), None, "team")) as place:
+    with open_access(Flags(str(desk.kubeconfig), None, "team")) as place:
         looking = ObservedSource(place)
         seen = looking.overview()
         looking.stop()

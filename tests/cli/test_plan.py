@@ -271,12 +271,12 @@ def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(town: 
 @pytest.mark.parametrize("seed", range(3))
 def test_starts_are_those_of_a_simulation(desk: Desk, write: Any, seed: int) -> None:
     """Start the same gangs at the same times: same nodes, and run times as declared."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     head = {"apiVersion": "v1", "kind": "Node"}
     objects: list[Json] = [{**head, **node(f"n{number}", "4", "64Gi")} for number in range(3)]
     for name in "abcdefghij":
-        seconds = dice.choice([60, 300, 900, 2400])
-        group, *members = pods(name, dice.choice([1, 1, 2, 3, 5]), "default")
+        seconds = rng.choice([60, 300, 900, 2400])
+        group, *members = pods(name, rng.choice([1, 1, 2, 3, 5]), "default")
         objects.append({**group, "metadata": {"name": name, "annotations": {RUN_TIME: f"{seconds}s"}}})
         for member in members:
             member["metadata"]["annotations"] |= {"sim.kube-muster.io/run-seconds": str(seconds)}
@@ -284,7 +284,7 @@ def test_starts_are_those_of_a_simulation(desk: Desk, write: Any, seed: int) -> 
     desk.namespace("default")
     path = write(*objects)
     played = simulate(SimulationOptions(files=(Path(path),)))
-    expected = {line.key: line.started for line in played.measured.timelines.values()}
+    expected = {timeline.key: timeline.started_at for timeline in played.measured.timelines.values()}
     result = desk.muster("plan", path, "-n", "default", "-o", "json")
     found = {each["group"]: each.get("after", 0.0) for each in json.loads(result.stdout)["starts"]}
     assert found == pytest.approx(expected)

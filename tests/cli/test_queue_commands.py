@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from extender.api.units import rounded
+from extender.api.units import human_duration
 from extender.cli import main
 from extender.cli.output import age
 from extender.kube import endpoint
@@ -329,7 +329,7 @@ def test_a_long_list_is_read_in_pages(foreign: tuple[Server, list[str]]) -> None
     *((2 * 86400 + 3600, "2d1h"), (8 * 86400 + 3600, "8d"), (730 * 86400, "2y"), (9 * 365 * 86400, "9y")),
 )
 def test_ages_are_those_of_kubectl(seconds: int, shown: str) -> None:
-    assert rounded(seconds) == shown
+    assert human_duration(seconds) == shown
 
 
 def test_an_unknown_age() -> None:

@@ -8,7 +8,7 @@ import pytest
 from extender.api.keys import GATE
 from extender.api.setting_kinds import Address
 from extender.apimachinery.kinds import DEPLOYMENTS, JOBS, NODES, PODS
-from extender.cli.access import Flags, opened
+from extender.cli.access import Flags, open_access
 from extender.cli.dashboard import served
 from extender.sim.kubelets import node
 from extender.web.listen import listen
@@ -172,7 +172,10 @@ def test_a_user_who_may_not_see_the_installation_gets_the_defaults_and_a_warning
 def test_the_local_dashboard_answers_a_what_if(town: Desk) -> None:
     listener, page_of = listen("--listen", Address("127.0.0.1", 0)), "/groups/team/sweep"
     town.lock(("replicasets", ""))
-    with opened(Flags(str(town.kubeconfig), None, "team")) as place, served(place, listener, print) as url:
+    with (
+        open_access(Flags(str(town.kubeconfig), None, "team")) as place,
+        served(place, listener, print) as url,
+    ):
         client, base = browser(), url.partition("/login")[0]
         client.open(url)
         csrf = re.search(r'name="csrf" value="(\w+)"', client.open(base + page_of).read().decode())

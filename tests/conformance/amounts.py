@@ -24,25 +24,25 @@ def _number(amount: Any) -> float:
     return amount if isinstance(amount, int) else float(amount)
 
 
-def whole(vector: Mapping[str, Any]) -> dict[str, int]:
+def whole_amounts(vector: Mapping[str, Any]) -> dict[str, int]:
     """Return the same vector in whole numbers, as requests and capacities are."""
     return {name: int(amount) for name, amount in amounts(vector).items()}
 
 
-def differing(what: str, expected: Mapping[str, float], got: Mapping[str, float]) -> Iterator[str]:
+def differing(title: str, expected: Mapping[str, float], actual: Mapping[str, float]) -> Iterator[str]:
     """Yield the differences of two vectors beyond the tolerance; an absent value is 0."""
-    for name in sorted(expected.keys() | got.keys()):
-        wanted, there = expected.get(name, 0.0), got.get(name, 0.0)
-        if wanted != there and not abs(wanted - there) <= TOLERANCE:
-            yield f"{what} {name}: expected {wanted:.10g}, got {there:.10g}"
+    for name in sorted(expected.keys() | actual.keys()):
+        expected_amount, actual_amount = expected.get(name, 0.0), actual.get(name, 0.0)
+        if expected_amount != actual_amount and not abs(expected_amount - actual_amount) <= TOLERANCE:
+            yield f"{title} {name}: expected {expected_amount:.10g}, got {actual_amount:.10g}"
 
 
-def unequal(what: str, expected: object, got: object) -> Iterator[str]:
-    if expected != got:
-        yield f"{what}: expected {expected}, got {got}"
+def unequal(title: str, expected: object, actual: object) -> Iterator[str]:
+    if expected != actual:
+        yield f"{title}: expected {expected}, got {actual}"
 
 
-def apart(what: str, expected: float, got: float) -> Iterator[str]:
+def ratio_difference(title: str, expected: float, actual: float) -> Iterator[str]:
     """Yield the difference of two ratios beyond the tolerance."""
-    if abs(expected - got) > 1e-6:
-        yield f"{what}: expected {expected:.6g}, got {got:.6g}"
+    if abs(expected - actual) > 1e-6:
+        yield f"{title}: expected {expected:.6g}, got {actual:.6g}"

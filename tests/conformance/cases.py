@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tests.conformance.left_out import Given, filled
+from tests.conformance.left_out import CaseData, filled
 
 DATA = Path(__file__).parent / "data"
 _SCHEMA = 1
@@ -72,23 +72,23 @@ def _read(file: Path) -> Iterator[Case]:
         raise BadCases(f"{file}: {fault}") from fault
     if content.version != _SCHEMA:
         raise BadCases(f"{file}: schema version {content.version}: must be {_SCHEMA}")
-    for number, given in enumerate(content.cases):
-        yield _case(file, number, given)
+    for number, data in enumerate(content.cases):
+        yield _case(file, number, data)
 
 
-def _case(file: Path, number: int, given: Given) -> Case:
+def _case(file: Path, number: int, data: CaseData) -> Case:
     try:
-        case = msgspec.convert({**_of_kind(given), "file": file.name}, Case)
+        case = msgspec.convert({**_of_kind(data), "file": file.name}, Case)
     except msgspec.ValidationError as fault:
         raise BadCases(f"{file}: case {number}: {fault}") from fault
     return msgspec.structs.replace(case, input=filled(case.kind, case.input))
 
 
-def _of_kind(raw: Given) -> Given:
+def _of_kind(raw: CaseData) -> CaseData:
     """Return the case in the form of volcano.json."""
     if "family" not in raw:
         return raw
-    given = {name: value for name, value in raw.items() if name not in _ABOUT}
+    data = {name: value for name, value in raw.items() if name not in _ABOUT}
     source = raw.get("source")
     origin = source.get("kind", "") if isinstance(source, dict) else ""
-    return {**raw, "kind": raw["family"], "input": given, "origin": origin}
+    return {**raw, "kind": raw["family"], "input": data, "origin": origin}

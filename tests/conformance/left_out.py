@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-Given = dict[str, Any]
+CaseData = dict[str, Any]
 
-_SESSION: Given = {"actions": [], "tiers": [[]], "nodes": [], "queues": [], "podGroups": [], "pods": []}
-_TASKS: Given = {"tasks": [], "minMember": 0, "currentPhase": "Pending", "unschedulableThisCycle": False}
-_KUEUE: Given = {
+_SESSION: CaseData = {"actions": [], "tiers": [[]], "nodes": [], "queues": [], "podGroups": [], "pods": []}
+_TASKS: CaseData = {"tasks": [], "minMember": 0, "currentPhase": "Pending", "unschedulableThisCycle": False}
+_KUEUE: CaseData = {
     **{
         name: []
         for name in ("queues", "cohorts", "flavors", "missing_flavors", "admitted", "pending", "usage")
@@ -15,7 +15,7 @@ _KUEUE: Given = {
     "config": {},
     "namespaces": {},
 }
-_KINDS: Mapping[str, Given] = {
+_KINDS: Mapping[str, CaseData] = {
     "session": _SESSION,
     "session.multi": {"nodes": [], "queues": [], "cycles": []},
     "gang.releasing": _TASKS,
@@ -32,7 +32,7 @@ _KINDS: Mapping[str, Given] = {
     "topology.domains": {"levels": [], "nodes": [], "pods": [], "podSets": [], "nodeLabels": {}},
     "topology.hyperNodes": {**_SESSION, "hyperNodes": []},
 }
-_FAMILIES: Mapping[str, Given] = {
+_FAMILIES: Mapping[str, CaseData] = {
     "admit_cycle": _KUEUE,
     "admit_cycle_fair": _KUEUE,
     "admit_cycle_v01": _KUEUE,
@@ -61,7 +61,7 @@ _FAMILIES: Mapping[str, Given] = {
     "weighted_division_kai": {"total": {}, "queues": []},
 }
 # By the name of the list that an object stands in.
-_OF_EACH: Mapping[str, Given] = {
+_OF_EACH: Mapping[str, CaseData] = {
     "podGroups": {"namespace": "default", "queue": "default", "minMember": 0},
     "pods": {"namespace": "default", "podgroup": ""},
     "nodes": {
@@ -86,7 +86,7 @@ _OF_EACH: Mapping[str, Given] = {
 }
 _LONG_AGO = -1_000_000  # of all that does not say when it was created
 _NOWHERE = "nowhere"  # the queue of what names none that exists
-_OF_EACH_IN_FAMILIES: Mapping[str, Given] = {
+_OF_EACH_IN_FAMILIES: Mapping[str, CaseData] = {
     "pending": {"priority": 0, "created": _LONG_AGO},
     "admitted": {"priority": 0, "created": _LONG_AGO, "reserved_at": 0, "usage": []},
     "workloads": {"priority": 0, "created": _LONG_AGO},
@@ -95,23 +95,25 @@ _OF_EACH_IN_FAMILIES: Mapping[str, Given] = {
 }
 
 
-def filled(kind: str, given: Given) -> Given:
+def filled(kind: str, data: CaseData) -> CaseData:
     """Return a case with the defaults of the fields that its schema lets it leave out."""
-    made: Given = {**_KINDS.get(kind, {}), **_FAMILIES.get(kind, {}), **_without_notes(given)}
+    filled_data: CaseData = {**_KINDS.get(kind, {}), **_FAMILIES.get(kind, {}), **_without_notes(data)}
     for name, of_each in (_OF_EACH_IN_FAMILIES if kind in _FAMILIES else _OF_EACH).items():
-        if isinstance(made.get(name), list):
-            made[name] = [of_each | each if isinstance(each, dict) else each for each in made[name]]
-    if "cohorts" in made:
+        if isinstance(filled_data.get(name), list):
+            filled_data[name] = [
+                of_each | each if isinstance(each, dict) else each for each in filled_data[name]
+            ]
+    if "cohorts" in filled_data:
         for name in ("pending", "admitted", "usage"):
-            made[name] = [{"queue": _NOWHERE, **each} for each in made.get(name, ())]
-    return made
+            filled_data[name] = [{"queue": _NOWHERE, **each} for each in filled_data.get(name, ())]
+    return filled_data
 
 
-def _without_notes(given: Any) -> Any:
+def _without_notes(data: Any) -> Any:
     """Return a case without null values: in the schema their keys are missing."""
-    match given:
+    match data:
         case dict():
-            return {key: _without_notes(value) for key, value in given.items() if value is not None}
+            return {key: _without_notes(value) for key, value in data.items() if value is not None}
         case list():
-            return [_without_notes(each) for each in given]
-    return given
+            return [_without_notes(each) for each in data]
+    return data

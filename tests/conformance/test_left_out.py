@@ -23,14 +23,14 @@ _NEEDED = {"name", "object", "queue", "op", "command", "handler", "cycles", "que
 _BREAKS = ("KeyError", "AttributeError", "TypeError", "IndexError", "ValidationError", "Malformed")
 
 
-def _places(given: Any, above: Place = ()) -> Iterator[Place]:
-    match given:
+def _places(data: Any, above: Place = ()) -> Iterator[Place]:
+    match data:
         case dict():
-            for key, value in given.items():
+            for key, value in data.items():
                 yield (*above, key)
                 yield from _places(value, (*above, key))
         case list():
-            for number, value in enumerate(given):
+            for number, value in enumerate(data):
                 yield from _places(value, (*above, number))
 
 
@@ -66,20 +66,20 @@ def _optional(family: str) -> set[Place]:
 
 def _findings_without(case: Case, place: Place, file: Path) -> tuple[str, ...]:
     """Compare the case without a place to the case with null there, which is not run twice."""
-    given = deepcopy(case.input)
-    at: Any = given
+    data = deepcopy(case.input)
+    at: Any = data
     for step in place[:-1]:
         at = at[step]
     at[place[-1]] = None
-    null = _loaded(case, given, file)
+    null = _loaded(case, data, file)
     del at[place[-1]]
-    left_out = _loaded(case, given, file)
+    left_out = _loaded(case, data, file)
     assert asdict(null) == asdict(left_out)
     return judge(left_out).findings
 
 
-def _loaded(case: Case, given: dict[str, Any], file: Path) -> Case:
-    written = {"id": case.id, "kind": case.kind, "input": given, "expect": case.expect}
+def _loaded(case: Case, data: dict[str, Any], file: Path) -> Case:
+    written = {"id": case.id, "kind": case.kind, "input": data, "expect": case.expect}
     file.write_text(json.dumps({"schemaVersion": 1, "cases": [written]}))
     return load(file)[0]
 
@@ -101,8 +101,8 @@ def test_what_a_case_leaves_out_does_not_break_it(kind: str, *, tmp_path: Path) 
 
 
 def test_a_group_in_a_namespace_without_annotations(tmp_path: Path) -> None:
-    given = {"operation": "CREATE", "object": {"spec": {"queue": "default"}}, "namespaceAnnotations": None}
-    case = {"id": "x", "kind": "admission.podgroup.mutate", "input": given, "expect": {"patch": []}}
+    data = {"operation": "CREATE", "object": {"spec": {"queue": "default"}}, "namespaceAnnotations": None}
+    case = {"id": "x", "kind": "admission.podgroup.mutate", "input": data, "expect": {"patch": []}}
     file = tmp_path / "cases.json"
     file.write_text(json.dumps({"schemaVersion": 1, "cases": [case]}))
     assert judge(load(file)[0]).findings == ()

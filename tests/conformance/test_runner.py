@@ -9,7 +9,7 @@ import pytest
 from tests.conformance import __main__ as runner
 from tests.conformance import skips
 from tests.conformance.__main__ import main
-from tests.conformance.amounts import differing, whole
+from tests.conformance.amounts import differing, whole_amounts
 from tests.conformance.cases import DATA, load
 from tests.conformance.judge import judge
 from tests.conformance.verdicts import Outcome, Result, Skip
@@ -30,12 +30,12 @@ def file_of(folder: Path, *cases: dict[str, Any]) -> str:
 
 def backoff(name: str, expected: float, **more: object) -> dict[str, Any]:
     """Return the input of a backoff case, as in queueing.json."""
-    given = {"initial_s": 1, "max_s": 20, "attempts": 3, **more}
+    data = {"initial_s": 1, "max_s": 20, "attempts": 3, **more}
     return {
         "id": name,
         "family": "backoff",
         "source": {"kind": "code"},
-        **given,
+        **data,
         "expect": {"wait_s": expected},
     }
 
@@ -50,8 +50,8 @@ def test_all_is_well(
 ) -> None:
     """Run some cases of all files; test_cases.py has all of them."""
     for file in DATA.glob("*.json"):
-        given = json.loads(file.read_text())
-        (tmp_path / file.name).write_text(json.dumps(given | {"cases": given["cases"][::20]}))
+        data = json.loads(file.read_text())
+        (tmp_path / file.name).write_text(json.dumps(data | {"cases": data["cases"][::20]}))
     monkeypatch.setattr(runner, "DATA", tmp_path)
     assert main([]) == 0
     output = capsys.readouterr().out.splitlines()
@@ -152,7 +152,7 @@ def test_amounts_of_any_size_stay_exact(tmp_path: Path) -> None:
     beyond = 2**63 + 1
     (case,) = load(Path(families_file(tmp_path / "f.json", backoff("big", 1, amount=beyond))))
     assert case.input["amount"] == beyond
-    assert whole({"cpu": beyond}) == {"cpu": beyond}
+    assert whole_amounts({"cpu": beyond}) == {"cpu": beyond}
     assert list(differing("amount", {"cpu": beyond}, {"cpu": beyond + 2}))
 
 

@@ -114,7 +114,9 @@ class Api(ApiClient):
     def delete_group(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._record("delete group", name, uid)
 
-    def name_group(self, namespace: str, name: str, uid: str, group: str, timeout: float = 10) -> None:
+    def annotate_with_group(
+        self, namespace: str, name: str, uid: str, group: str, timeout: float = 10
+    ) -> None:
         self._record("name group", name, group)
 
     def record_on_group(
@@ -133,7 +135,7 @@ class Api(ApiClient):
     ) -> None:
         self._record("group condition", name, condition)
 
-    def whole_pod(self, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
+    def pod_as_json(self, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
         self._record("whole pod", name)
         return {
             "metadata": {"name": name, "labels": {"app": name}},
@@ -153,7 +155,7 @@ class Api(ApiClient):
         self._record(f"create {kind.plural}", obj["metadata"]["name"], obj)
         return obj
 
-    def warnings(self, namespace: str, fields: str, most: int = 200) -> list[Event]:
+    def warnings(self, namespace: str, fields: str, maximum: int = 200) -> list[Event]:
         self._record("warnings", fields)
         return list(self.events.get(fields, ()))
 

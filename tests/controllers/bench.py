@@ -72,9 +72,9 @@ class Bench(World):
     def flush(self) -> None:
         """Flush twice: the first pass submits due retries, which queue behind it."""
         for _ in range(2):
-            done = Event()
-            self.writers.submit(done, done.set)
-            assert done.wait(PATIENCE)
+            flushed = Event()
+            self.writers.submit(flushed, flushed.set)
+            assert flushed.wait(PATIENCE)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

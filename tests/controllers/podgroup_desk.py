@@ -43,9 +43,9 @@ class Desk(Bench):
     def add(self, *objects: Any) -> "Desk":
         super().add(*objects)
         for each in objects:
-            for thing in each if isinstance(each, list) else [each]:
-                if isinstance(thing, PodGroup):
-                    self.copies[thing.metadata.name] = versioned(thing, 1)
+            for obj in each if isinstance(each, list) else [each]:
+                if isinstance(obj, PodGroup):
+                    self.copies[obj.metadata.name] = versioned(obj, 1)
         return self
 
     def show(self, name: str) -> None:

@@ -167,6 +167,6 @@ def command(
     )
 
 
-def gone(thing: Command | PodGroup) -> Removed:
-    meta = thing.metadata
+def gone(obj: Command | PodGroup) -> Removed:
+    meta = obj.metadata
     return Removed(meta.namespace, meta.name, meta.uid)

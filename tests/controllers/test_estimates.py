@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from extender.api.units import instant
+from extender.api.units import unix_seconds
 from extender.controllers import estimates as module
 from extender.controllers.estimates import Estimates, estimate_of, is_news
 from extender.domain.explain.forecast import ExpectedStart
@@ -106,11 +106,11 @@ def test_an_unknown_estimate_replaces_the_known_one(bench: Desk) -> None:
 
 
 def test_a_changed_wall_clock_moves_the_published_estimates(bench: Desk) -> None:
-    before = instant(reported(bench).at_p50)
+    before = unix_seconds(reported(bench).at_p50)
     bench.wall_steps += 3600
     bench.settle()
     bench.advance(module._STALE)
-    assert instant(reported(bench).at_p50) == pytest.approx(before + 3600, abs=module._LARGE_SECONDS)
+    assert unix_seconds(reported(bench).at_p50) == pytest.approx(before + 3600, abs=module._LARGE_SECONDS)
 
 
 def test_another_process_keeps_the_written_estimate_until_it_has_its_own(bench: Desk) -> None:
@@ -205,8 +205,8 @@ def test_changes_of_an_estimate_that_are_published(now: ExpectedStart, expected:
 
 
 @each_of(3e11, 1e300)
-def test_a_time_beyond_the_calendar_is_no_timestamp(instant: float) -> None:
+def test_a_time_beyond_the_calendar_is_no_timestamp(p99: float) -> None:
     """The API server would refuse the whole status."""
-    reported = estimate_of(ExpectedStart(0.0, 10.0, 20.0, instant), epoch=1.8e9)
+    reported = estimate_of(ExpectedStart(0.0, 10.0, 20.0, p99), epoch=1.8e9)
     assert (reported.at_p50, reported.at_p90) == (None, None)
     assert reported.unknown_because

@@ -26,7 +26,7 @@ from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound, Refused
 from extender.kube.reflector import Removed
 from extender.kube.resources import Resource
-from extender.volcano.plugins import whole_pod
+from extender.volcano.plugins import build_with_plugins
 from tests.controllers.api import Api
 from tests.controllers.bench import Bench
 from tests.domain.builders import SCHEDULER, queue
@@ -333,10 +333,10 @@ def test_a_pod_is_built_only_when_it_is_sent(bench: VolcanoBench, monkeypatch: p
     built: list[Json] = []
 
     def recorded(*which: Any) -> Json:
-        built.append(whole_pod(*which))
+        built.append(build_with_plugins(*which))
         return built[-1]
 
-    monkeypatch.setattr("extender.volcano.plan.whole_pod", recorded)
+    monkeypatch.setattr("extender.volcano.plan.build_with_plugins", recorded)
     bench.api.submit(task("a", 9))
     bench.api.refused = {"job-a-8"}
     bench.work()

@@ -29,11 +29,11 @@ class Authority:
         self._count("token")
         return self.tokens.get(token)
 
-    def grants(self, who: Subject, right: Right) -> bool:
-        self._count((who.user, right.namespace))
-        return (who.user, right.verb, right.namespace) in self.rights
+    def grants(self, user: Subject, right: Right) -> bool:
+        self._count((user.user, right.namespace))
+        return (user.user, right.verb, right.namespace) in self.rights
 
-    def _count(self, what: object) -> None:
+    def _count(self, request: object) -> None:
         if not self.answers:
             raise Unreachable("10.0.0.1: timed out")
-        self.asked[what] += 1
+        self.asked[request] += 1

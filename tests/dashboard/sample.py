@@ -77,13 +77,13 @@ class Town:
         return self.seen
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
-        found = next((it for it in self.seen.groups if it.key == f"{namespace}/{name}"), None)
-        return details_of(found, self.at) if found else None
+        summary = next((group for group in self.seen.groups if group.key == f"{namespace}/{name}"), None)
+        return details_of(summary, self.at) if summary else None
 
     def is_current(self, version: str) -> bool:
         return version == self.seen.version
 
-    def again(self) -> float:
+    def seconds_to_next_change(self) -> float:
         return 1.9
 
     def put(self, **changes: Any) -> None:
@@ -107,7 +107,7 @@ def town(now: float) -> Town:
                     "students", "lab", "students", 1, 1, {GPU: 1.0}, "queue students is Closing"
                 ),
             ],
-            groups=sorted(_groups(now), key=lambda it: it.key),
+            groups=sorted(_groups(now), key=lambda group: group.key),
             nodes=_nodes(60),
             topologies=[_LEVELS],
             reservations=[
@@ -179,7 +179,7 @@ def _groups(now: float) -> Sequence[GroupSummary]:
         namespace: str, name: str, queue: str, verdict: str, needed: int, age: float, **others: Any
     ) -> GroupSummary:
         placed = needed if verdict in ("Running", "Ended") else 0
-        filled: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "placed": placed,
             "members": needed,
             "user": f"{namespace}-bot",
@@ -191,7 +191,7 @@ def _groups(now: float) -> Sequence[GroupSummary]:
             verdict=verdict,
             needed=needed,
             created=timestamp_at(now - age),
-            **(filled | others),
+            **(defaults | others),
         )
 
     holders = [
@@ -233,7 +233,7 @@ _LEVELS = ("topology.kubernetes.io/block", "topology.kubernetes.io/rack")
 
 
 def _nodes(count: int) -> Sequence[NodeSummary]:
-    made = []
+    nodes = []
     flavors = list(_FLAVORS)
     for number in range(count):
         flavor = flavors[min(number * 4 // count, 3)]
@@ -253,7 +253,7 @@ def _nodes(count: int) -> Sequence[NodeSummary]:
         )
         claimed: Amounts = {GPU: float(gpus - used)} if gpus and number % 11 == 3 and used < gpus else {}
         groups = ((group,) if used else ()) + (("research/rlhf-eval",) if claimed else ())
-        made.append(
+        nodes.append(
             NodeSummary(
                 f"{flavor}-{number % max(count // 4, 1):03}", allocatable, usage, claimed, groups=groups, flavors=(flavor,),
                 reserved_for="research/llama-70b" if flavor == "h100" and used < 3 and not claimed else "",
@@ -261,7 +261,7 @@ def _nodes(count: int) -> Sequence[NodeSummary]:
                 taken=number % 23 != 11, health=_HEALTH.get(number % 23, ()),
             )
         )  # fmt: skip
-    return sorted(made, key=lambda it: it.name)
+    return sorted(nodes, key=lambda node: node.name)
 
 
 def details_of(group: GroupSummary, now: float) -> GroupDetails:
@@ -301,7 +301,8 @@ def lived(source: Town, now: float) -> Town:
     for minute in range(60):
         swing = (0.75 + 0.25 * math.sin(minute / (5 + at)) for at in itertools.count())
         shares = {
-            it.name: (it.share or 0.0) * part for it, part in zip(source.seen.queues, swing, strict=False)
+            queue.name: (queue.share or 0.0) * part
+            for queue, part in zip(source.seen.queues, swing, strict=False)
         }
         source.hour.record(shares, now - 3600 + 60 * minute)
         usage = 0.6 + 0.2 * math.sin(minute / 9)
@@ -363,7 +364,7 @@ def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
         )
 
     base.put(
-        groups=sorted((group(at) for at in range(groups)), key=lambda it: it.key),
+        groups=sorted((group(at) for at in range(groups)), key=lambda group_: group_.key),
         nodes=_nodes(nodes),
             topologies=[_LEVELS],
         queues=[
@@ -380,7 +381,7 @@ def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
 def fresh(now: float) -> Town:
     """Return a cluster in which nothing has been submitted yet."""
     base = town(now)
-    nodes = [replace(it, used={}, claimed={}, groups=(), reserved_for="") for it in base.seen.nodes]
+    nodes = [replace(node, used={}, claimed={}, groups=(), reserved_for="") for node in base.seen.nodes]
     share = ShareSummary(GPU, deserved=300.0)
     base.put(groups=(), nodes=nodes, reservations=(), decisions=(), local_queues=(),
              queues=[QueueSummary("root", state="Open", share=0.0, shares=[share])])  # fmt: skip
@@ -388,27 +389,27 @@ def fresh(now: float) -> Town:
 
 
 def long_names(now: float) -> Town:
-    """Return ten groups with names, users, resources and nodes of the lengths that clouds and operators use."""
+    """Return ten groups with names, users, resources and nodes as long as clouds and operators use them."""
     base = town(now)
-    slice_, long = "nvidia.com/mig-3g.40gb", "llama-3-70b-instruct-finetune-2026-11-29-run"
+    slice_, long_name = "nvidia.com/mig-3g.40gb", "llama-3-70b-instruct-finetune-2026-11-29-run"
 
-    def group(at: int, it: GroupSummary) -> GroupSummary:
-        name = f"pytorchjob/{long}-{at:02}"
+    def group(at: int, each: GroupSummary) -> GroupSummary:
+        name = f"pytorchjob/{long_name}-{at:02}"
         user = "system:serviceaccount:research-platform:pipeline-runner"
         return replace(
-            it, name=f"podgroup-{at}", called=name, is_job=True, user=user, asks={slice_: 12.0, GPU: 4.0}
+            each, name=f"podgroup-{at}", called=name, is_job=True, user=user, asks={slice_: 12.0, GPU: 4.0}
         )
 
     nodes = [
         replace(
-            it,
-            name=f"gke-prod-eu-west4-{it.name}-7f3c2b1a-x9kz.c.project.internal",
-            allocatable={**it.allocatable, slice_: 4.0, "ephemeral-storage": 4096 * GIB, "rdma/hca": 8.0},
-            used={**it.used, slice_: 3.0},
+            each,
+            name=f"gke-prod-eu-west4-{each.name}-7f3c2b1a-x9kz.c.project.internal",
+            allocatable={**each.allocatable, slice_: 4.0, "ephemeral-storage": 4096 * GIB, "rdma/hca": 8.0},
+            used={**each.used, slice_: 3.0},
         )
-        for it in base.seen.nodes[:12]
+        for each in base.seen.nodes[:12]
     ]
-    base.put(groups=[group(*it) for it in enumerate(base.seen.groups[:10])], nodes=nodes)
+    base.put(groups=[group(*each) for each in enumerate(base.seen.groups[:10])], nodes=nodes)
     return base
 
 
@@ -438,9 +439,10 @@ def _spoil(value: Any, evil: str) -> Any:
         return value + evil if value else value
     if isinstance(value, Mapping):
         return {
-            key + evil * (key == GPU): it if key in _OURS else _spoil(it, evil) for key, it in value.items()
+            key + evil * (key == GPU): item if key in _OURS else _spoil(item, evil)
+            for key, item in value.items()
         }
-    return [_spoil(it, evil) for it in value] if isinstance(value, list | tuple) else value
+    return [_spoil(item, evil) for item in value] if isinstance(value, list | tuple) else value
 
 
 def main() -> None:

@@ -24,8 +24,10 @@ class SomeViewer:
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return (verb, resource, namespace) not in self.refused
 
-    def where(self, verb: str, group: str, resource: str, namespaces: Collection[str]) -> frozenset[str]:
-        return frozenset(it for it in namespaces if self.may(verb, group, resource, it))
+    def namespaces_with_right(
+        self, verb: str, group: str, resource: str, namespaces: Collection[str]
+    ) -> frozenset[str]:
+        return frozenset(name for name in namespaces if self.may(verb, group, resource, name))
 
     def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
         try:
@@ -52,11 +54,13 @@ class SomeSource:
         return self.seen
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
-        found = next((it for it in self.seen.groups if (it.namespace, it.name) == (namespace, name)), None)
-        return GroupDetails(found) if found else None
+        summary = next(
+            (group for group in self.seen.groups if (group.namespace, group.name) == (namespace, name)), None
+        )
+        return GroupDetails(summary) if summary else None
 
     def is_current(self, version: str) -> bool:
         return version == self.seen.version
 
-    def again(self) -> float:
+    def seconds_to_next_change(self) -> float:
         return 1.5

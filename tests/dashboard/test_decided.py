@@ -202,8 +202,8 @@ def test_all_viewers_share_one_overview_and_are_notified_of_the_next() -> None:
     made.finish("runs-0").settle()
     assert source.overview() is before
     assert source.is_current(before.version)
-    assert source.again() == 0.5
-    now[0] += source.again()
+    assert source.seconds_to_next_change() == 0.5
+    now[0] += source.seconds_to_next_change()
     assert not source.is_current(before.version)
     after = source.overview()
     assert after is not before
@@ -211,7 +211,7 @@ def test_all_viewers_share_one_overview_and_are_notified_of_the_next() -> None:
     assert not source.is_current(before.version)
     now[0] += 7
     assert source.is_current(after.version)
-    assert source.again() == 1.5
+    assert source.seconds_to_next_change() == 1.5
 
 
 def test_an_estimate_is_shown_once_it_is_published() -> None:

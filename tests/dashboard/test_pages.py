@@ -560,11 +560,11 @@ def test_the_page_of_queues_begins_with_the_cluster() -> None:
 
 def test_pages_have_the_name_of_the_cluster_and_of_the_context() -> None:
     named = ClusterName("prod-eu", "ann@prod")
-    client = create_dashboard_app(town(NOW), lambda _: SomeViewer(), named=named).test_client()
+    client = create_dashboard_app(town(NOW), lambda _: SomeViewer(), cluster=named).test_client()
     page = client.get("/queues").text
     assert "<title>Queues · prod-eu · Muster</title>" in page
     assert "Cluster prod-eu context ann@prod" in text(page)
-    stranger = create_dashboard_app(town(NOW), lambda _: None, named=named).test_client()
+    stranger = create_dashboard_app(town(NOW), lambda _: None, cluster=named).test_client()
     assert "prod-eu" not in stranger.get("/queues").text
 
 

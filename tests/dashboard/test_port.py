@@ -96,7 +96,7 @@ def test_an_open_page_is_answered_without_the_application(path: str) -> None:
         answer = connection.getresponse()
         if found := re.search(r'data-state="([^"]+)"', answer.read().decode()):
             etag = f'W/"{found[1]}"'
-        assert float(answer.headers[AGAIN]) == source.again()
+        assert float(answer.headers[AGAIN]) == source.seconds_to_next_change()
         assert "frame-ancestors" in answer.headers["Content-Security-Policy"]
         seen.append((answer.status, asked[0]))
     connection.close()

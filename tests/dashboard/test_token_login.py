@@ -275,15 +275,17 @@ def test_a_page_of_many_namespaces_asks_about_each_once_and_first_about_all() ->
     authority, clock = Authority(rights={("ann", "list", "n7"), ("bob", "list", "")}), Clock()
     rights, names = Grants(authority.grants, clock), [f"n{number}" for number in range(500)]
     for _ in range(3):
-        assert rights.where(ANN, LIST, names) == {"n7"}
-        assert rights.where(BOB, LIST, names) == set(names)
+        assert rights.namespaces_with_right(ANN, LIST, names) == {"n7"}
+        assert rights.namespaces_with_right(BOB, LIST, names) == set(names)
     assert authority.asked.total() == 1 + 500 + 1
     assert authority.asked[("bob", "")] == 1
 
 
 def test_more_than_a_thousand_namespaces_are_not_asked_about() -> None:
     authority = Authority()
-    assert not Grants(authority.grants, Clock()).where(ANN, LIST, [f"n{it}" for it in range(5000)])
+    assert not Grants(authority.grants, Clock()).namespaces_with_right(
+        ANN, LIST, [f"n{it}" for it in range(5000)]
+    )
     assert authority.asked.total() == 1 + 1000
 
 
@@ -299,16 +301,16 @@ def test_a_user_with_many_names_causes_a_bounded_number_of_reviews() -> None:
     for number in range(20):  # as many accounts as a tenant likes
         clock.now += 0.1
         with suppress(RightsUnknown):
-            rights.where(Subject(f"account-{number}"), LIST, names)
+            rights.namespaces_with_right(Subject(f"account-{number}"), LIST, names)
     assert authority.asked.total() <= 3000 + 10 * 500
     clock.now += 60
-    assert not rights.where(BOB, LIST, names)
+    assert not rights.namespaces_with_right(BOB, LIST, names)
 
 
 def test_an_unanswered_access_review_grants_no_right() -> None:
     rights = Grants(Authority(answers=False).grants, Clock())
     with pytest.raises(RightsUnknown, match="timed out"):
-        rights.where(ANN, LIST, ["team"])
+        rights.namespaces_with_right(ANN, LIST, ["team"])
 
 
 def test_threads_share_a_question_and_its_fault() -> None:

@@ -77,14 +77,14 @@ def names(overview: Overview) -> str:
     (NOTHING, ""),
 )
 def test_only_objects_that_the_user_may_list_are_shown(refused: set[tuple[str, ...]], shown: str) -> None:
-    assert names(VisibleOverviews(One()).see(SomeViewer(refused=refused)).overview) == shown
+    assert names(VisibleOverviews(One()).visible_overview(SomeViewer(refused=refused)).overview) == shown
 
 
 def test_viewers_with_equal_rights_share_one_overview() -> None:
     eyes = VisibleOverviews(One())
-    ann, bob = (eyes.see(SomeViewer(name, refused=set(NOT_B))) for name in ("ann", "bob"))
+    ann, bob = (eyes.visible_overview(SomeViewer(name, refused=set(NOT_B))) for name in ("ann", "bob"))
     assert ann.overview is bob.overview
-    assert ann.state("groups") == bob.state("groups") != eyes.see(SomeViewer()).state("groups")
+    assert ann.state("groups") == bob.state("groups") != eyes.visible_overview(SomeViewer()).state("groups")
 
 
 @each_of(
@@ -103,9 +103,9 @@ def test_details_need_the_rights_for_the_group_and_for_its_pods(
 def test_a_part_that_has_not_changed_keeps_its_state() -> None:
     source = One()
     eyes = VisibleOverviews(source)
-    before = eyes.see(SomeViewer())
+    before = eyes.visible_overview(SomeViewer())
     source.all = replace(ALL, version="2", groups=ALL.groups[:1], nodes=[*ALL.nodes])
-    after = eyes.see(SomeViewer())
+    after = eyes.visible_overview(SomeViewer())
     assert before.state("groups") != after.state("groups")
     assert before.state("nodes", "queues") == after.state("nodes", "queues")
 

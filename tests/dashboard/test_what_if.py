@@ -34,7 +34,7 @@ def two_that_wait() -> Stage:
 def client(viewer: SomeViewer) -> FlaskClient:
     stage = two_that_wait()
     source = DecidedSource(lambda: stage.decisions, list)
-    app = create_dashboard_app(source, lambda _: viewer, supposing=what_if_source(stage.ledger))
+    app = create_dashboard_app(source, lambda _: viewer, trials=what_if_source(stage.ledger))
     return app.test_client()
 
 

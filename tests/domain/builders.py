@@ -102,7 +102,12 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     run_limit: int | None = None,
 ) -> Pod:
-    own = {keys.GROUP_ANNOTATION: group, keys.ROLE: role, keys.QUEUE: queue, **(annotations or {})}
+    all_annotations = {
+        keys.GROUP_ANNOTATION: group,
+        keys.ROLE: role,
+        keys.QUEUE: queue,
+        **(annotations or {}),
+    }
     gates = ([Gate(keys.GATE)] if gated and not on else []) + ([Gate(foreign_gate)] if foreign_gate else [])
     container = Container(
         ResourceRequirements({"cpu": cpu, **(more or {})}),
@@ -115,7 +120,7 @@ def pod(
             uid=uid or f"uid-{name}",
             creation_timestamp=created or None,
             labels=dict(labels or {}),
-            annotations={key: value for key, value in own.items() if value},
+            annotations={key: value for key, value in all_annotations.items() if value},
             owner_references=[_replica_set(owner)] if owner else None,
         ),
         PodSpec(
@@ -198,8 +203,8 @@ def owner(
     policy: str = "",
 ) -> Workload:
     """Return a controller of pods. `policy`: spec.podManagementPolicy."""
-    own = {**({keys.VOLCANO_MIN_MEMBER: min_member} if min_member else {}), **(annotations or {})}
-    meta = Meta(name=name, namespace=NAMESPACE, uid=f"uid-{name}", annotations=own)
+    all_annotations = {**({keys.VOLCANO_MIN_MEMBER: min_member} if min_member else {}), **(annotations or {})}
+    meta = Meta(name=name, namespace=NAMESPACE, uid=f"uid-{name}", annotations=all_annotations)
     return Workload(meta, WorkloadSpec(replicas, suspended, pod_management_policy=policy))
 
 

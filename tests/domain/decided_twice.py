@@ -29,5 +29,5 @@ class DecidedTwice(RuleBasedStateMachine):
         registry = self.world.ledger.registry
         queues = {key: registry.routes.queue_of(group) for key, group in registry.groups.items()}
         for name in {*queues.values(), *registry._queued_in}:
-            found = registry._groups_of({name})
-            assert sorted(found) == sorted(key for key, queue in queues.items() if queue == name)
+            keys = registry._groups_of({name})
+            assert sorted(keys) == sorted(key for key, queue in queues.items() if queue == name)

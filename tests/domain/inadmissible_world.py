@@ -30,8 +30,8 @@ def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
     for number in range(WAITING):
         born = timestamp(1000 - ages - number)
         notes = {keys.SUBMITTER: USERS[number % 4]}
-        more: dict[str, Any] = {"cpu": "1", "created": born, "notes": notes}
-        world.add(gang(f"w{number}", 1 + number % 2, queue=QUEUES[number % 3], **more))
+        fields: dict[str, Any] = {"cpu": "1", "created": born, "notes": notes}
+        world.add(gang(f"w{number}", 1 + number % 2, queue=QUEUES[number % 3], **fields))
     for _ in range(20):  # as many reservations are made as there may be, one in a second
         world.settle().advance(1.0)
     return world.settle()
@@ -43,12 +43,12 @@ def full_cluster() -> World:
     A gang is settled, and gangs of one and of two shapes wait.
     """
     world = World([node(name, cpu="4") for name in NODES], queue("q"), queue("r"))
-    then: dict[str, Any] = {"created": timestamp(1000)}
-    world.add([gang("done", 1, queue="q", cpu="100m", **then)]).settle().start("done")
+    created: dict[str, Any] = {"created": timestamp(1000)}
+    world.add([gang("done", 1, queue="q", cpu="100m", **created)]).settle().start("done")
     world.add([foreign_pod(f"old-{name}", on=name, cpu="2900m") for name in NODES])
-    world.add(gang("one", 2, queue="q", cpu="2", **then), gang("same", 2, queue="r", cpu="2", **then))
-    world.add(group("two", 3, queue="r", **then), pod("driver", "two", cpu="500m", **then))
-    world.add([pod(f"worker-{n}", "two", cpu="2500m", **then) for n in range(2)])
+    world.add(gang("one", 2, queue="q", cpu="2", **created), gang("same", 2, queue="r", cpu="2", **created))
+    world.add(group("two", 3, queue="r", **created), pod("driver", "two", cpu="500m", **created))
+    world.add([pod(f"worker-{n}", "two", cpu="2500m", **created) for n in range(2)])
     return world.settle().settle()
 
 

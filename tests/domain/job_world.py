@@ -105,9 +105,9 @@ class JobWorld(World):
         """Decide, do what is to be done about jobs, and let their controller work, until nothing changes."""
         for _ in range(20):
             self.settle()
-            done = [self._step(name) for name in list(self.jobs)]
-            made = [self._control(each) for each in self.jobs.values() if not self.stopped]
-            if not any(done) and not any(made):
+            steps = [self._step(name) for name in list(self.jobs)]
+            creations = [self._control(each) for each in self.jobs.values() if not self.stopped]
+            if not any(steps) and not any(creations):
                 return self
         raise AssertionError(f"does not settle: {self.steps}")
 
@@ -168,7 +168,7 @@ class JobWorld(World):
 
     def _put_group(self, name: str, spec: dict[str, Any], notes: dict[str, str]) -> None:
         before = self.units[name].metadata.annotations if name in self.units else None
-        made = group(
+        podgroup = group(
             self.podgroup_name(name),
             spec["minMember"],
             queue=spec.get("queue", "default"),
@@ -180,8 +180,10 @@ class JobWorld(World):
         )
         owner = OwnerReference(*self.kind, name, self.jobs[name].metadata.uid, controller=True)
         self.units[name] = replace(
-            made,
-            metadata=replace(made.metadata, labels=self.jobs[name].metadata.labels, owner_references=[owner]),
+            podgroup,
+            metadata=replace(
+                podgroup.metadata, labels=self.jobs[name].metadata.labels, owner_references=[owner]
+            ),
         )
         self.add(self.units[name])
 
@@ -205,28 +207,28 @@ class JobWorld(World):
         self.submit(msgspec.convert(json_patched(obj, change(obj)), AnyJob))
 
     def _control(self, each: AnyJob) -> bool:
-        name, there = each.metadata.name, self.pods_of(each.metadata.name)
+        name, pods = each.metadata.name, self.pods_of(each.metadata.name)
         if each.spec["suspend"]:
-            self.delete(*there)
-            return bool(there)
-        missing: int = each.spec["parallelism"] - len(there)
+            self.delete(*pods)
+            return bool(pods)
+        missing: int = each.spec["parallelism"] - len(pods)
         if (completions := each.spec.get("completions")) is not None:
-            ended = [pod for pod in there if self.pods[pod].status.phase == "Succeeded"]
-            missing = min(each.spec["parallelism"], completions - len(ended)) - len(there) + len(ended)
+            succeeded = [pod for pod in pods if self.pods[pod].status.phase == "Succeeded"]
+            missing = min(each.spec["parallelism"], completions - len(succeeded)) - len(pods) + len(succeeded)
         cpu = each.spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
         for number in range(max(missing, 0)):
             if self._is_full():
                 return False
-            self.add(pod_of(each, f"{name}-{len(there) + number}", cpu))
+            self.add(pod_of(each, f"{name}-{len(pods) + number}", cpu))
         return missing > 0
 
     def _is_full(self) -> bool:
-        made = sum(len(self.pods_of(name)) for name in self.jobs)
-        return self.quota is not None and made >= self.quota
+        pod_count = sum(len(self.pods_of(name)) for name in self.jobs)
+        return self.quota is not None and pod_count >= self.quota
 
 
 def pod_of(owner: AnyJob, name: str, cpu: str = "1", on: str = "") -> Any:
-    made = pod(name, cpu=cpu, on=on, gated=False, tolerations=TOLERATED)
+    new = pod(name, cpu=cpu, on=on, gated=False, tolerations=TOLERATED)
     meta = owner.metadata
     controller = OwnerReference("batch/v1", "Job", meta.name, meta.uid, True)
-    return replace(made, metadata=replace(made.metadata, owner_references=[controller]))
+    return replace(new, metadata=replace(new.metadata, owner_references=[controller]))

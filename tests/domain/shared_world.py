@@ -52,9 +52,9 @@ class SharedWorld(World):
 
     def _forget_refused(self, key: GroupKey, reclaim: Reclaim, snapshot: Snapshot) -> None:
         """Forget the reclaim of groups that lost no pod because an eviction was refused."""
-        there = {pod.uid for group in snapshot.groups.values() for pod in group.placed if not pod.deleting}
+        placed = {pod.uid for group in snapshot.groups.values() for pod in group.placed if not pod.deleting}
         if any(victim.uid in snapshot.spared for victim in reclaim.victims):
-            gave = {victim.group for victim in reclaim.victims if victim.uid not in there}
+            gave = {victim.group for victim in reclaim.victims if victim.uid not in placed}
             for victim in {victim.group for victim in reclaim.victims} - gave:
                 self.taken.pop((key, victim), None)
 
@@ -88,8 +88,8 @@ class DecidedStep:
 
         `leaving`: those that are being deleted, too.
         """
-        there = [*group.placed, *(group.departing if leaving else ())]
-        return [*((pod, pod.node) for pod in there if pod.holds_capacity), *self.assumed_pods(group)]
+        members = [*group.placed, *(group.departing if leaving else ())]
+        return [*((pod, pod.node) for pod in members if pod.holds_capacity), *self.assumed_pods(group)]
 
     def new_members(self, group: GroupInfo) -> list[PodRecord]:
         """Return members that are placed in this decision."""
@@ -109,11 +109,11 @@ class DecidedStep:
         return [pod for pod in self.new_members(group) if pod.uid not in group.planned]
 
     def path(self, queue: str) -> list[str]:
-        found = []
+        names = []
         while queue:
-            found.append(queue)
+            names.append(queue)
             queue = self.now.queues[queue].parent
-        return found
+        return names
 
     def subtree(self, queue: str) -> list[GroupInfo]:
         return [group for group in self.snapshot.groups.values() if queue in self.path(group.queue)]
@@ -131,11 +131,11 @@ class DecidedStep:
         return self.now.queues[queue].deserved.get(CPU, 0.0)
 
     def new_reclaims(self) -> dict[GroupKey, Reclaim]:
-        was = {key: each.reclaim for key, each in self.before.groups.items()}
+        former = {key: each.reclaim for key, each in self.before.groups.items()}
         return {
             key: each.reclaim
             for key, each in self.now.groups.items()
-            if each.reclaim is not None and each.reclaim != was.get(key)
+            if each.reclaim is not None and each.reclaim != former.get(key)
         }
 
 
@@ -192,23 +192,28 @@ def check_division(picture: DecidedStep) -> None:
     for parent, names in children.items():
         if not parent:
             continue
-        sum_, due = sum(map(picture.deserved, names)), picture.deserved(parent)
-        assert sum_ <= max(due, sum(_reserved(picture, children, name) for name in names)) + len(names), (
-            parent
-        )
+        deserved_sum, deserved_of_parent = sum(map(picture.deserved, names)), picture.deserved(parent)
+        assert deserved_sum <= max(
+            deserved_of_parent, sum(_reserved(picture, children, name) for name in names)
+        ) + len(names), parent
         if any(group.queue == parent for group in picture.snapshot.groups.values()):
             continue  # its own groups have a share that is not reported
         if all(_is_plain(picture, queue) for queue in picture.now.queues):
-            asked = sum(_asked(picture, children, name) for name in names)
-            assert sum_ >= min(due, asked) - 2 * len(names), (parent, sum_, due, asked)
+            requested = sum(_requested_of(picture, children, name) for name in names)
+            assert deserved_sum >= min(deserved_of_parent, requested) - 2 * len(names), (
+                parent,
+                deserved_sum,
+                deserved_of_parent,
+                requested,
+            )
 
 
 def _reserved(picture: DecidedStep, children: Mapping[str, list[str]], queue: str) -> int:
     record = picture.snapshot.queues[queue].record
-    own = record.guarantee.get(CPU, 0)
+    reserved = record.guarantee.get(CPU, 0)
     if record.lending_limit is not None:
-        own = max(own, (record.deserved or {}).get(CPU, 0))
-    return max(own, sum(_reserved(picture, children, each) for each in children.get(queue, ())))
+        reserved = max(reserved, (record.deserved or {}).get(CPU, 0))
+    return max(reserved, sum(_reserved(picture, children, each) for each in children.get(queue, ())))
 
 
 def _is_plain(picture: DecidedStep, queue: str) -> bool:
@@ -217,21 +222,21 @@ def _is_plain(picture: DecidedStep, queue: str) -> bool:
     return not record.guarantee and record.borrowing_limit is None and record.lending_limit is None
 
 
-def _asked(picture: DecidedStep, children: Mapping[str, list[str]], queue: str) -> float:
+def _requested_of(picture: DecidedStep, children: Mapping[str, list[str]], queue: str) -> float:
     below = children.get(queue, ())
-    own = picture.now.queues[queue].requested.get(CPU, 0) - sum(
+    own_request = picture.now.queues[queue].requested.get(CPU, 0) - sum(
         picture.now.queues[each].requested.get(CPU, 0) for each in below
     )
     capability = (picture.snapshot.queues[queue].record.capability or {}).get(CPU, 10**9)
-    return min(own + sum(_asked(picture, children, each) for each in below), capability)
+    return min(own_request + sum(_requested_of(picture, children, each) for each in below), capability)
 
 
 def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
     """Check that no gang that was never complete is left with some members on nodes."""
-    there = [pod for pod in group.placed if pod.holds_capacity]
-    if there and not group.is_whole and not group.stood_whole:
+    holding = [pod for pod in group.placed if pod.holds_capacity]
+    if holding and not group.is_whole and not group.stood_whole:
         starts = decision.verdict is Verdict.STARTING
-        assert starts or {pod.uid for pod in there} <= {*decision.undo}, f"{group.key} is split: {decision}"
+        assert starts or {pod.uid for pod in holding} <= {*decision.undo}, f"{group.key} is split: {decision}"
     if decision.verdict is Verdict.WAITING:
         assert not decision.plan
         assert decision.reason is not None
@@ -241,12 +246,12 @@ def check_remainders(picture: DecidedStep) -> None:
     """Check that all members of a group are evicted, or what is left is whole."""
     reclaims = [each.reclaim for each in picture.now.groups.values() if each.reclaim]
     victims = [victim for reclaim in reclaims for victim in reclaim.victims]
-    gone = {victim.uid for victim in victims if victim.cause is not EvictionCause.CONSOLIDATE}
+    victim_uids = {victim.uid for victim in victims if victim.cause is not EvictionCause.CONSOLIDATE}
     for group in picture.snapshot.groups.values():
-        left = [pod for pod in group.placed if pod.uid not in gone]
-        if len(left) < len(group.placed) and left and group.is_whole:
-            roles = Counter(pod.role for pod in left)
-            assert whole(group.needs, roles, len(left)), group.key
+        remaining = [pod for pod in group.placed if pod.uid not in victim_uids]
+        if len(remaining) < len(group.placed) and remaining and group.is_whole:
+            roles = Counter(pod.role for pod in remaining)
+            assert whole(group.needs, roles, len(remaining)), group.key
 
 
 def check_victims(picture: DecidedStep) -> None:
@@ -264,10 +269,16 @@ def check_victims(picture: DecidedStep) -> None:
             for queue in picture.path(victim.queue):
                 if queue in gains:
                     break
-                given = [pods[each.uid] for each in reclaim.victims if queue in picture.path(each.queue)]
-                left = picture.held(queue, leaving=False) + picture.promised(queue, key) - cpu(given)
-                due, last = picture.deserved(queue), max(map(cpu, units(picture.snapshot, given)))
-                assert left + last > due - SLACK, f"{key} takes from {queue} within its share: {left} < {due}"
+                surrendered = [
+                    pods[each.uid] for each in reclaim.victims if queue in picture.path(each.queue)
+                ]
+                remaining = (
+                    picture.held(queue, leaving=False) + picture.promised(queue, key) - cpu(surrendered)
+                )
+                due, last = picture.deserved(queue), max(map(cpu, units(picture.snapshot, surrendered)))
+                assert remaining + last > due - SLACK, (
+                    f"{key} takes from {queue} within its share: {remaining} < {due}"
+                )
 
 
 def check_moves(picture: DecidedStep) -> None:
@@ -293,16 +304,16 @@ def check_moves(picture: DecidedStep) -> None:
             assert last is None or snapshot.now >= last.at + LIMITS.reclaim_memory, f"{moved} moves again"
 
 
-def units(snapshot: Snapshot, gone: Iterable[PodRecord]) -> list[list[PodRecord]]:
+def units(snapshot: Snapshot, victims: Iterable[PodRecord]) -> list[list[PodRecord]]:
     """Return victims that are evicted together: one by one while the rest of their group is complete."""
     by_group: dict[GroupKey, list[PodRecord]] = {}
-    for pod in gone:
+    for pod in victims:
         by_group.setdefault(pod.group, []).append(pod)
-    found: list[list[PodRecord]] = []
+    units_: list[list[PodRecord]] = []
     for key, pods in by_group.items():
-        goes_whole = len(pods) == sum(pod.holds_capacity for pod in snapshot.groups[key].placed)
-        found += [pods] if goes_whole else [[pod] for pod in pods]
-    return found
+        is_whole = len(pods) == sum(pod.holds_capacity for pod in snapshot.groups[key].placed)
+        units_ += [pods] if is_whole else [[pod] for pod in pods]
+    return units_
 
 
 def check_outcome(reclaim: Reclaim, decision: GroupDecision | None) -> None:

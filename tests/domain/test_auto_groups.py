@@ -15,7 +15,7 @@ from extender.api.objects.queues import (
     PodGroupSpec,
     SchedulingPolicy,
 )
-from extender.api.workloads.gangs import IN_TURN, Defaults, MadePods, size_of
+from extender.api.workloads.gangs import IN_TURN, Defaults, MadePods, gang_size_of
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
@@ -76,7 +76,7 @@ def test_an_ordered_group_that_ran_fully_grows_pod_by_pod() -> None:
 
 @each_of("", "none", "-1", "1.5", "99999999999")
 def test_an_invalid_number_of_members_is_one(number: str) -> None:
-    assert size_of(owner_record(owner("web", number)).gang, "", Defaults(), waits=False).members == 1
+    assert gang_size_of(owner_record(owner("web", number)).gang, "", Defaults(), waits=False).members == 1
 
 
 def test_an_owner_that_comes_after_its_pods_is_heard() -> None:

@@ -105,12 +105,12 @@ class CyclesMachine(RuleBasedStateMachine):
 
     # ---- what the scheduler does
 
-    @rule(dice=chance)
-    def scheduler_takes(self, dice: Any) -> None:
+    @rule(rng=chance)
+    def scheduler_takes(self, rng: Any) -> None:
         """Take all planned pods by the scheduler, in any order; those whose bindings are posted run."""
         self.world.settle()
         planned = [(member, name) for name in GANGS for member in self.plan(name)]
-        dice.shuffle(planned)
+        rng.shuffle(planned)
         for member, name in planned:
             if isinstance(nodes := self.world.answer(member), list):
                 self.world.hold(member, nodes[0])

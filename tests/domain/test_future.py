@@ -40,22 +40,22 @@ def played(world: World) -> dict[GroupKey, float]:
 
 def crowd(seed: int) -> World:
     """Two queues that lend each other what they do not need, and gangs of which some are kept apart."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     world = World(*nodes("a", "b", "c"), queue("q", weight=3), queue("r", capability={"cpu": "9"}))
-    for number in range(dice.randrange(4, 14)):
-        more: dict[str, Any] = {"cpu": dice.choice(["1", "2", "3"])}
-        if dice.random() < 0.3:
+    for number in range(rng.randrange(4, 14)):
+        more: dict[str, Any] = {"cpu": rng.choice(["1", "2", "3"])}
+        if rng.random() < 0.3:
             more |= {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")}
-        if dice.random() < 0.2:
+        if rng.random() < 0.2:
             more["host_port"] = 80
-        seconds, owner = dice.choice(["60s", "10m", "1h"]), f"rs-{number}"
-        name, size = f"g{number}", dice.choice([1, 1, 2, 3])
-        made = dice.choice(["q", "r"])
-        least = dice.choice([size, 1])
+        seconds, owner = rng.choice(["60s", "10m", "1h"]), f"rs-{number}"
+        name, size = f"g{number}", rng.choice([1, 1, 2, 3])
+        made = rng.choice(["q", "r"])
+        least = rng.choice([size, 1])
         world.add(
             gang(name, size, least, queue=made, run_time=seconds, created="2026-01-01", owner=owner, **more)
         )
-        if dice.random() < 0.3:
+        if rng.random() < 0.3:
             world.settle()
             plan = world.plan(name)
             for pod, node_name in plan.items() if len(plan) == size else ():

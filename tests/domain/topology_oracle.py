@@ -26,12 +26,12 @@ def is_placeable(members: Sequence[Member], free: Mapping[Node, int], levels: Ma
 def fewest_domains(members: Sequence[Member], free: Mapping[Node, int], level: Level) -> int | None:
     """Return the fewest domains of a level that hold all members; None: no nodes with its label do."""
     names = sorted({*level.values()})
-    for most in range(1, len(names) + 1):
+    for maximum in range(1, len(names) + 1):
         for picked in product((False, True), repeat=len(names)):
-            some = {name for name, is_in in zip(names, picked, strict=True) if is_in}
-            nodes = [node for node in free if level.get(node) in some]
-            if len(some) == most and _fits(members, free, [nodes] * len(members)):
-                return most
+            picked_names = {name for name, is_in in zip(names, picked, strict=True) if is_in}
+            nodes = [node for node in free if level.get(node) in picked_names]
+            if len(picked_names) == maximum and _fits(members, free, [nodes] * len(members)):
+                return maximum
     return None
 
 
@@ -50,24 +50,24 @@ def _nodes_for(
 
 def _fits(members: Sequence[Member], free: Mapping[Node, int], nodes: Sequence[Sequence[Node]]) -> bool:
     """Return whether each member fits on one of its nodes, at the same time; the largest are tried first."""
-    left = dict(free)
+    remaining = dict(free)
     order = sorted(range(len(members)), key=lambda at: (-members[at].cpu, len(nodes[at]), nodes[at]))
-    seen: set[tuple[int, tuple[int, ...]]] = set()
+    visited: set[tuple[int, tuple[int, ...]]] = set()
 
     def place(at: int) -> bool:
         if at == len(order):
             return True
-        state = at, tuple(left.values())
-        if state in seen:
+        state = at, tuple(remaining.values())
+        if state in visited:
             return False
-        seen.add(state)
+        visited.add(state)
         member = order[at]
         for node in nodes[member]:
-            if left[node] >= members[member].cpu:
-                left[node] -= members[member].cpu
+            if remaining[node] >= members[member].cpu:
+                remaining[node] -= members[member].cpu
                 if place(at + 1):
                     return True
-                left[node] += members[member].cpu
+                remaining[node] += members[member].cpu
         return False
 
     return place(0)

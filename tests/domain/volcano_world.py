@@ -14,9 +14,9 @@ from tests.domain.builders import NAMESPACE, SCHEDULER, pod
 from tests.domain.job_world import TOLERATED, JobWorld
 
 
-def task(name: str, replicas: int, cpu: str = "1", **more: Any) -> dict[str, Any]:
+def task(name: str, replicas: int, cpu: str = "1", **fields: Any) -> dict[str, Any]:
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
-    return {"name": name, "replicas": replicas, "template": {"spec": {"containers": [container]}}, **more}
+    return {"name": name, "replicas": replicas, "template": {"spec": {"containers": [container]}}, **fields}
 
 
 def volcano_job(name: str, *tasks: dict[str, Any], phase: str = "", **spec: Any) -> AnyJob:
@@ -50,20 +50,20 @@ class VolcanoWorld(JobWorld):
 
     def _control(self, each: AnyJob) -> bool:
         name, phase = each.metadata.name, each.status.get("state", {}).get("phase", "")
-        there, admitted = self.pods_of(name), bool(self.annotation_of(name))
+        pods, admitted = self.pods_of(name), bool(self.annotation_of(name))
         if phase not in ("", "Pending", "Running"):
-            self.delete(*there)
-            return bool(there)
+            self.delete(*pods)
+            return bool(pods)
         if not admitted:
-            self.delete(*there)
-            if there:
+            self.delete(*pods)
+            if pods:
                 self.set_phase(name, "Pending")
-            return bool(there)
-        made = [child for child in children(as_json(self.kind, each)) if child["kind"] == "Pod"]
-        missing = [child for child in made if child["metadata"]["name"] not in there]
+            return bool(pods)
+        child_pods = [child for child in children(as_json(self.kind, each)) if child["kind"] == "Pod"]
+        missing = [child for child in child_pods if child["metadata"]["name"] not in pods]
         for child in missing:
             meta, (container,) = child["metadata"], child["spec"]["containers"]
-            given = pod(
+            new_pod = pod(
                 meta["name"],
                 group=meta["annotations"][keys.GROUP_ANNOTATION],
                 role=meta["annotations"][keys.ROLE],
@@ -71,7 +71,7 @@ class VolcanoWorld(JobWorld):
                 gated=False,
                 tolerations=TOLERATED,
             )
-            self.add(given)
+            self.add(new_pod)
         if missing:
-            self.set_phase(name, "Running", running=len(made))
+            self.set_phase(name, "Running", running=len(child_pods))
         return bool(missing)

@@ -128,18 +128,18 @@ class World:
             self._set(each)
         return self
 
-    def _set(self, thing: Any) -> None:
-        match thing:
+    def _set(self, obj: Any) -> None:
+        match obj:
             case list():
-                self.add(*thing)
+                self.add(*obj)
             case Pod():
-                self.pods[thing.metadata.name] = thing
-                self.ledger.pods.set(thing)
+                self.pods[obj.metadata.name] = obj
+                self.ledger.pods.set(obj)
             case Node():
-                self.nodes[thing.metadata.name] = thing
-                self.ledger.intake.set_node(thing)
+                self.nodes[obj.metadata.name] = obj
+                self.ledger.intake.set_node(obj)
             case _:
-                getattr(self.ledger.intake, _SETTERS[type(thing)])(thing)
+                getattr(self.ledger.intake, _SETTERS[type(obj)])(obj)
 
     def drop_node(self, name: str) -> None:
         del self.nodes[name]
@@ -227,7 +227,7 @@ class World:
         """
         if self.scheduler_asks:
             self.ledger.record_scheduler_call()
-        left = self.cycles
+        remaining = self.cycles
         for _ in range(_MOST_CYCLES):
             before, version = self.decisions, self.ledger.version
             decisions = self.decide()
@@ -236,8 +236,8 @@ class World:
             self._give_up_calls()
             if self.ledger.version == version:
                 return self
-            left = self.cycles if starts_or_evicts(before, decisions) else left - 1
-            if left < 0:
+            remaining = self.cycles if starts_or_evicts(before, decisions) else remaining - 1
+            if remaining < 0:
                 break
         raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
 
@@ -305,9 +305,11 @@ class World:
 
     def shown(self) -> dict[str, Appearance]:
         """Return, by name, how pods of ours that may start look to the scheduler."""
-        looks = self.ledger.shown._releases.shown
+        appearances = self.ledger.shown._releases.shown
         return {
-            name: looks[uid] for name, each in self.pods.items() if (uid := Uid(each.metadata.uid)) in looks
+            name: appearances[uid]
+            for name, each in self.pods.items()
+            if (uid := Uid(each.metadata.uid)) in appearances
         }
 
     def shown_changes(self) -> list[tuple[str, Appearance | None]]:
@@ -407,10 +409,10 @@ def gang(
     Without min_member, all of them are needed. `admitted`: it has the annotation that Muster admitted its
     start, before this process began. `notes`: annotations of the PodGroup.
     """
-    needed = members if min_member is None else min_member
+    minimum = members if min_member is None else min_member
     record = builders.group(
         name,
-        needed,
+        minimum,
         queue,
         roles,
         priority_class,
@@ -434,11 +436,11 @@ def starts_or_evicts(before: Decisions, now: Decisions) -> bool:
     """Return whether a decision starts or evicts pods that the one before it did not."""
     if now.evictions.keys() - before.evictions.keys():
         return True
-    then = ((before.groups.get(key), decision) for key, decision in now.groups.items())
+    pairs = ((before.groups.get(key), decision) for key, decision in now.groups.items())
     return any(
-        decision.plan.keys() - (was.plan.keys() if was is not None else ()) or decision.undo
-        for was, decision in then
-        if was is not decision
+        decision.plan.keys() - (former.plan.keys() if former is not None else ()) or decision.undo
+        for former, decision in pairs
+        if former is not decision
     )
 
 

@@ -49,8 +49,8 @@ def asking(requests: Json | None = None, limits: Json | None = None, name: str =
 
 
 def queue(name: str = "bad", **spec: Any) -> Json:
-    made = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
-    return {**made, "metadata": {"name": name}, "spec": spec}
+    head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+    return {**head, "metadata": {"name": name}, "spec": spec}
 
 
 def meant(obj: Json, **metadata: Any) -> Json:
@@ -63,13 +63,13 @@ def group(name: str = "bad", **spec: Any) -> Json:
 
 def job(name: str, **spec: Any) -> Json:
     template = {"metadata": {"labels": {"a": "1"}}, "spec": {**pod()["spec"], "restartPolicy": "Never"}}
-    made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
-    return {**made, "spec": {"template": template, **spec}}
+    head = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
+    return {**head, "spec": {"template": template, **spec}}
 
 
 def priority(name: str, **fields: Any) -> Json:
-    made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-    return {**made, "metadata": {"name": name}, **fields}
+    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return {**head, "metadata": {"name": name}, **fields}
 
 
 def named(kind: str, name: str, **fields: Any) -> Json:
@@ -77,8 +77,8 @@ def named(kind: str, name: str, **fields: Any) -> Json:
 
 
 def _pods() -> Iterator[Sent]:
-    def bad(what: str, body: Any, query: str = "") -> Sent:
-        return Sent(f"pod {what}", "POST", PODS + query, body)
+    def bad(title: str, body: Any, query: str = "") -> Sent:
+        return Sent(f"pod {title}", "POST", PODS + query, body)
 
     yield bad("with an underscore", pod("x_y"))
     yield bad("in capitals", pod("Train"))
@@ -154,8 +154,8 @@ def _pods() -> Iterator[Sent]:
 
 
 def _other_kinds() -> Iterator[Sent]:
-    def bad(what: str, path: str, body: Json, query: str = "") -> Sent:
-        return Sent(what, "POST", path + query, body)
+    def bad(title: str, path: str, body: Json, query: str = "") -> Sent:
+        return Sent(title, "POST", path + query, body)
 
     yield bad("node in capitals", NODES, named("Node", "N1"))
     capacity = {"capacity": {"cpu": "-1"}, "allocatable": {"cpu": "-1"}}
@@ -218,29 +218,31 @@ def _other_kinds() -> Iterator[Sent]:
 
 
 def _changes() -> Iterator[Sent]:
-    """Yield changes of existing objects: the pod, the queue and the group `there`."""
+    """Yield changes of existing objects: the pod, the queue and the group `existing_pod`."""
 
-    def patch(what: str, path: str, body: Any, form: str = MERGE) -> Sent:
-        return Sent(what, "PATCH", path, body, form)
+    def patch(title: str, path: str, body: Any, form: str = MERGE) -> Sent:
+        return Sent(title, "PATCH", path, body, form)
 
-    there, queue_there = f"{PODS}/there", f"{QUEUES}/there"
-    yield patch("another scheduler", there, {"spec": {"schedulerName": "x"}})
-    yield patch("another node", there, {"spec": {"nodeName": "x"}})
-    yield patch("a gate more", there, {"spec": {"schedulingGates": [{"name": "x"}]}}, STRATEGIC)
-    yield patch("another name", there, {"metadata": {"name": "x"}})
-    yield patch("another namespace", there, {"metadata": {"namespace": "x"}})
-    yield patch("another uid", there, {"metadata": {"uid": "x"}})
-    yield patch("an old version", there, {"metadata": {"resourceVersion": "1"}})
-    yield patch("a bad label", there, {"metadata": {"labels": {"a b": "1"}}})
+    existing_pod, queue_there = f"{PODS}/there", f"{QUEUES}/there"
+    yield patch("another scheduler", existing_pod, {"spec": {"schedulerName": "x"}})
+    yield patch("another node", existing_pod, {"spec": {"nodeName": "x"}})
+    yield patch("a gate more", existing_pod, {"spec": {"schedulingGates": [{"name": "x"}]}}, STRATEGIC)
+    yield patch("another name", existing_pod, {"metadata": {"name": "x"}})
+    yield patch("another namespace", existing_pod, {"metadata": {"namespace": "x"}})
+    yield patch("another uid", existing_pod, {"metadata": {"uid": "x"}})
+    yield patch("an old version", existing_pod, {"metadata": {"resourceVersion": "1"}})
+    yield patch("a bad label", existing_pod, {"metadata": {"labels": {"a b": "1"}}})
     yield patch("nothing there", f"{PODS}/none", {"metadata": {"labels": {"a": "1"}}})
     yield patch("no weight", queue_there, {"spec": {"weight": 0}})
     yield patch("a strategic patch of a CRD", queue_there, {"spec": {"weight": 2}}, STRATEGIC)
-    yield patch("an unknown form", there, {"spec": {}}, "application/else")
-    yield patch("a patch that is a list", there, [])
-    yield patch("a JSON patch that is an object", there, {}, JSON_PATCH)
-    yield patch("a test that fails", there, [{"op": "test", "path": "/spec/x", "value": 1}], JSON_PATCH)
-    yield patch("a JSON patch to nowhere", there, [{"op": "remove", "path": "/spec/none"}], JSON_PATCH)
-    yield patch("force without apply", there + "?force=true", {})
+    yield patch("an unknown form", existing_pod, {"spec": {}}, "application/else")
+    yield patch("a patch that is a list", existing_pod, [])
+    yield patch("a JSON patch that is an object", existing_pod, {}, JSON_PATCH)
+    yield patch(
+        "a test that fails", existing_pod, [{"op": "test", "path": "/spec/x", "value": 1}], JSON_PATCH
+    )
+    yield patch("a JSON patch to nowhere", existing_pod, [{"op": "remove", "path": "/spec/none"}], JSON_PATCH)
+    yield patch("force without apply", existing_pod + "?force=true", {})
     yield patch("a status that is bad", f"{queue_there}/status", {"status": {"state": "Ajar"}})
     yield patch("a negative count", f"{queue_there}/status", {"status": {"pending": -1}})
     yield patch("a status of a kind that has none", f"{GROUPS}/there/status", {"status": {}})
@@ -257,7 +259,7 @@ def _changes() -> Iterator[Sent]:
     yield Sent(
         "a binding without a node",
         "POST",
-        f"{there}/binding",
+        f"{existing_pod}/binding",
         named("Binding", "there", target={"kind": "Node"}),
     )
     yield Sent(
@@ -267,7 +269,7 @@ def _changes() -> Iterator[Sent]:
         named("Binding", "none", target={"kind": "Node", "name": "n"}),
     )
     yield Sent("the deletion of an absent pod", "DELETE", f"{PODS}/none")
-    yield Sent("the deletion of another", "DELETE", there, {"preconditions": {"uid": "x"}})
+    yield Sent("the deletion of another", "DELETE", existing_pod, {"preconditions": {"uid": "x"}})
     yield Sent("a namespace that is not there", "GET", f"{NAMESPACES}/nowhere")
     yield Sent("a kind that is not there", "GET", "/api/v1/things")
     yield Sent("a bad label selector", "GET", f"{PODS}?labelSelector=a%20b")
@@ -282,9 +284,9 @@ def _changes_of_jobs() -> Iterator[Sent]:
     Writes to `held` are dry runs: both have their earlier state afterwards.
     """
 
-    def patch(what: str, name: str, *operations: Json) -> Sent:
+    def patch(title: str, name: str, *operations: Json) -> Sent:
         path = f"{JOBS}/{name}" + ("?dryRun=All" if name == "held" else "")
-        return Sent(f"Job {name}: {what}", "PATCH", path, list(operations), JSON_PATCH)
+        return Sent(f"Job {name}: {title}", "PATCH", path, list(operations), JSON_PATCH)
 
     def put(path: str, value: Any) -> Json:
         return {"op": "add", "path": path, "value": value}
@@ -314,27 +316,29 @@ def _changes_of_jobs() -> Iterator[Sent]:
 
 
 def _applied() -> Iterator[Sent]:
-    def apply(what: str, path: str, body: Any, query: str = "?fieldManager=me") -> Sent:
-        return Sent(f"applied: {what}", "PATCH", path + query, body, APPLY)
+    def apply(title: str, path: str, body: Any, query: str = "?fieldManager=me") -> Sent:
+        return Sent(f"applied: {title}", "PATCH", path + query, body, APPLY)
 
-    there = f"{QUEUES}/there"
-    yield apply("without a manager", there, queue("there"), "")
-    yield apply("by a long manager", there, queue("there"), f"?fieldManager={'x' * 129}")
-    yield apply("another name", there, queue("other"))
-    yield apply("another version", there, {**queue("there"), "apiVersion": "v1"})
-    yield apply("no kind", there, {"apiVersion": "scheduling.volcano.sh/v1beta1"})
-    yield apply("another kind", there, group("there"))
-    yield apply("no YAML", there, b"{a")
+    existing_queue = f"{QUEUES}/there"
+    yield apply("without a manager", existing_queue, queue("there"), "")
+    yield apply("by a long manager", existing_queue, queue("there"), f"?fieldManager={'x' * 129}")
+    yield apply("another name", existing_queue, queue("other"))
+    yield apply("another version", existing_queue, {**queue("there"), "apiVersion": "v1"})
+    yield apply("no kind", existing_queue, {"apiVersion": "scheduling.volcano.sh/v1beta1"})
+    yield apply("another kind", existing_queue, group("there"))
+    yield apply("no YAML", existing_queue, b"{a")
     yield apply(
-        "managed fields", there, {**queue("there"), "metadata": {"name": "there", "managedFields": []}}
+        "managed fields",
+        existing_queue,
+        {**queue("there"), "metadata": {"name": "there", "managedFields": []}},
     )
-    yield apply("another's field", there, queue("there", weight=3))
-    yield apply("two of another's fields", there, queue("there", weight=3, priority=4))
-    yield apply("no weight", there, queue("there", weight=0), "?fieldManager=me&force=true")
-    yield apply("a misspelt field", there, queue("there", wieght=1))
+    yield apply("another's field", existing_queue, queue("there", weight=3))
+    yield apply("two of another's fields", existing_queue, queue("there", weight=3, priority=4))
+    yield apply("no weight", existing_queue, queue("there", weight=0), "?fieldManager=me&force=true")
+    yield apply("a misspelt field", existing_queue, queue("there", wieght=1))
     yield apply(
         "a misspelt field, strictly",
-        there,
+        existing_queue,
         queue("there", wieght=1),
         "?fieldManager=me&fieldValidation=Strict",
     )
@@ -349,9 +353,11 @@ def _applied() -> Iterator[Sent]:
         f"{QUEUES}/none",
         {**queue("none"), "metadata": {"name": "none", "uid": "x"}},
     )
-    yield apply("another uid", there, meant(queue("there"), uid="x"))
+    yield apply("another uid", existing_queue, meant(queue("there"), uid="x"))
     yield apply(
-        "an old version", there, {**queue("there"), "metadata": {"name": "there", "resourceVersion": "1"}}
+        "an old version",
+        existing_queue,
+        {**queue("there"), "metadata": {"name": "there", "resourceVersion": "1"}},
     )
 
 
@@ -384,9 +390,9 @@ def _course() -> Iterator[Sent]:
     """Yield writes of several managers to one queue: the owners of its fields, and the remaining fields."""
     path = f"{QUEUES}/course"
 
-    def apply(manager: str, body: Json, more: str = "", sub: str = "") -> Sent:
-        made = f"{path}{sub}?fieldManager={manager}{more}"
-        return Sent(f"applied by {manager}{more}{sub}", "PATCH", made, body, APPLY)
+    def apply(manager: str, body: Json, options: str = "", sub: str = "") -> Sent:
+        url = f"{path}{sub}?fieldManager={manager}{options}"
+        return Sent(f"applied by {manager}{options}{sub}", "PATCH", url, body, APPLY)
 
     def patch(body: Any, form: str = MERGE, sub: str = "") -> Sent:
         return Sent(f"patched{sub}", "PATCH", f"{path}{sub}?fieldManager=editor", body, form)

@@ -117,10 +117,10 @@ def _release(module: Path) -> str:
 
 
 def _pinned(module: Path, pattern: str) -> str:
-    found = re.search(pattern, (module / "go.mod").read_text(), re.MULTILINE)
-    if found is None:
+    match = re.search(pattern, (module / "go.mod").read_text(), re.MULTILINE)
+    if match is None:
         raise BuildError(f"{module / 'go.mod'}: nothing matches {pattern}")
-    return found.group(1)
+    return match.group(1)
 
 
 def _cache() -> Path:
@@ -151,13 +151,15 @@ def _flags(module: Path) -> list[str]:
 
 
 def _go(module: Path) -> str:
-    wanted = _pinned(module, r"^go (\S+)")
+    required = _pinned(module, r"^go (\S+)")
     go = shutil.which("go")
     if go is None:
-        raise BuildError(f"go: not found on PATH, allowed: Go {wanted} or newer (https://go.dev/dl/)")
-    found = _output([go, "env", "GOVERSION"]).removeprefix("go")
-    if _numbers(found) < _numbers(wanted):
-        raise BuildError(f"go {found} ({go}): too old, allowed: Go {wanted} or newer (https://go.dev/dl/)")
+        raise BuildError(f"go: not found on PATH, allowed: Go {required} or newer (https://go.dev/dl/)")
+    version = _output([go, "env", "GOVERSION"]).removeprefix("go")
+    if _numbers(version) < _numbers(required):
+        raise BuildError(
+            f"go {version} ({go}): too old, allowed: Go {required} or newer (https://go.dev/dl/)"
+        )
     return go
 
 
@@ -182,13 +184,13 @@ def _build(go: str, module: Path, target: Path) -> None:
     """Build aside and rename when complete: an interrupted build leaves nothing that looks finished."""
     show(f"building the control plane {_release(module)} (about 5 minutes on 2 cores the first time)")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as name:
-        made = Path(name) / "made"
-        made.mkdir()
-        _compile(go, module, made)
-        (made / "server").rename(made / "etcd")
+        folder = Path(name) / "made"
+        folder.mkdir()
+        _compile(go, module, folder)
+        (folder / "server").rename(folder / "etcd")
         show("  a certificate for 127.0.0.1")
-        _run([go, "run", _certificate_program(go), *CERTIFICATE], made)
-        made.rename(target)
+        _run([go, "run", _certificate_program(go), *CERTIFICATE], folder)
+        folder.rename(target)
     show(f"built {target}")
 
 
@@ -209,9 +211,9 @@ def _certificate_program(go: str) -> str:
 
 def _run(command: list[str], where: Path) -> None:
     polite = ["nice", "-n", "10"] if shutil.which("nice") else []
-    done = subprocess.run([*polite, *command], cwd=where, stdout=sys.stderr, check=False)
-    if done.returncode:
-        raise BuildError(f"{' '.join(command[:2])} ended with {done.returncode}, its words are above")
+    completed = subprocess.run([*polite, *command], cwd=where, stdout=sys.stderr, check=False)
+    if completed.returncode:
+        raise BuildError(f"{' '.join(command[:2])} ended with {completed.returncode}, its words are above")
 
 
 def show(line: str) -> None:
@@ -231,10 +233,10 @@ def main() -> int:
         action="store_true",
         help="and the programs of other projects: no test waits for a compiler",
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        print(folder(asked.kubernetes))  # noqa: T201
-        for place, packages in TOOLS.items() if asked.tools else ():
+        print(folder(arguments.kubernetes))  # noqa: T201
+        for place, packages in TOOLS.items() if arguments.tools else ():
             for package in packages:
                 tool(Path(__file__).parent / place, package)
     except BuildError as error:

@@ -131,9 +131,9 @@ def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Sta
     deadline = marker.args[0] if marker else GANG_DEADLINE
     try:
         with Observer(cluster.admin, deadline) as observer, Kubelet(cluster.admin) as kubelet:
-            made = Stage(cluster, name, kubelet, observer)
-            with made.started:
-                yield made
+            new_stage = Stage(cluster, name, kubelet, observer)
+            with new_stage.started:
+                yield new_stage
             if request.node.stash.get(PASSED, False):
                 gaps_allowed = request.node.get_closest_marker("gaps_allowed") is not None
                 observer.assert_clean(gaps_allowed=gaps_allowed, namespace=name)
@@ -240,7 +240,7 @@ def editor(stage: Stage) -> Iterator[Client]:
 
 @contextmanager
 def _acting_as(stage: Stage, user: str) -> Iterator[Client]:
-    shown = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
+    sample = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
     with stage.api.acting_as(user) as client:
-        wait_for(lambda: not refusal(lambda: client.dry_run(POD_GROUPS, shown)), what="RBAC in force")
+        wait_for(lambda: not refusal(lambda: client.dry_run(POD_GROUPS, sample)), what="RBAC in force")
         yield client

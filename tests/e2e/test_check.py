@@ -223,7 +223,7 @@ def site(muster_user: User, tmp_path: Path, view: bool) -> Iterator[Site]:
 
 def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
     with ExitStack() as stack:
-        with rights.taken_away(site.api, Right("create", "secrets", "")):
+        with rights.without_right(site.api, Right("create", "secrets", "")):
             muster = site.start_muster(stack)
             wait_for(lambda: muster.live(), what="muster live")
             wait_for(lambda: "[+]pods-synced ok" in muster.readyz(), what="all but the certificate there")
@@ -239,7 +239,7 @@ def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
         site.schedule_one()
         assert site.wait_wrong() == {}
         assert webhooks.in_force(site.api), "through the service, as it is installed"
-        with rights.taken_away(site.api, Right("patch", *CONFIGURATION)):
+        with rights.without_right(site.api, Right("patch", *CONFIGURATION)):
             site.wait_wrong("rights")
             _distrust(site)
             found = site.wait_wrong("rights", "webhooks")

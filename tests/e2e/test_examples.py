@@ -98,7 +98,7 @@ def outcomes(stage: Stage, muster: Muster) -> dict[str, set[str]]:
     found = defaultdict[str, set[str]](set)
     for gang in state.gangs:
         found[gang.group.namespace].add(STARTED if gang.has_started else gang.group.reason)
-    for pod in state.loose:
+    for pod in state.single_pods:
         found[pod.namespace].add("runs without Muster" if pod.has_started else NOT_ASKED)
     return {each.namespace: found[each.namespace] or {NOT_ASKED} for each in EXAMPLES}
 

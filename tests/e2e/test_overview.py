@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from extender.api.summaries import GroupSummary, NodeSummary, Overview, QueueSummary
-from extender.cli.access import Flags, opened
+from extender.cli.access import Flags, open_access
 from extender.cli.overview import ObservedSource
 from tests.e2e.harness.access import ADMIN, SUBMITTER, User
 from tests.e2e.harness.muster import Muster
@@ -23,7 +23,7 @@ MILD = {"withinQueue": "Never", "unmanaged": "Never"}
 @contextmanager
 def seen_by(user: User, stage: Stage) -> Iterator[ObservedSource]:
     kubeconfig = str(stage.cluster.kubeconfig(user))
-    with opened(Flags(kubeconfig, None, stage.namespace)) as place:
+    with open_access(Flags(kubeconfig, None, stage.namespace)) as place:
         source = ObservedSource(place)
         try:
             yield source

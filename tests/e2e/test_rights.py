@@ -171,7 +171,7 @@ def served(cluster: ControlPlane, right: Right) -> None:
 def test_without_a_right_something_is_missing(
     served: None, stage: Stage, life: Callable[[], Life], right: Right
 ) -> None:
-    with rights.taken_away(stage.api, right):
+    with rights.without_right(stage.api, right):
         lived = life()
         wait_for(lambda: lived.misses(right), what=f"the want of the right to {right} noticed")
         missing = MISSING.get(str(right)) or BY_VERB.get(right.verb, lambda _: True)

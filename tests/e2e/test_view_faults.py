@@ -235,7 +235,7 @@ def test_the_watch_is_cut_at_any_byte_while_gangs_come_and_go(
     """Each second every connection between the scheduler and the proxy ends some bytes later."""
     wire, scheduler = _on_a_wire(stage, muster, muster_user)
     stage.nodes(4, cpu="4")
-    process, luck = scheduler.process.pid, random.Random(7)
+    process, rng = scheduler.process.pid, random.Random(7)
     gangs, numbers, end = dict[str, list[str]](), itertools.count(), time.monotonic() + CUTTING
     while time.monotonic() < end:
         while len(gangs) < 6:
@@ -243,7 +243,7 @@ def test_the_watch_is_cut_at_any_byte_while_gangs_come_and_go(
             gangs[name] = stage.gang(name, 4, cpu="1")
         for name in stage.running(gangs)[:2]:
             stage.finish(gangs.pop(name))
-        wire.cut_after(luck.randrange(A_FEW_EVENTS))
+        wire.cut_after(rng.randrange(A_FEW_EVENTS))
         time.sleep(1)
     print(f"\n{len(gangs)} of {next(numbers)} gangs are left")  # noqa: T201
     wait_for(lambda: len(stage.running(gangs)) == 4, what="four of six gangs run")

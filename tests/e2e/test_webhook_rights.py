@@ -92,7 +92,7 @@ def test_each_right_is_needed_and_they_suffice(life: Callable[[], Life]) -> None
 
 @pytest.mark.parametrize("right", GRANTED, ids=str)
 def test_without_a_right_something_is_missing(stage: Stage, life: Callable[[], Life], right: Right) -> None:
-    with rights.taken_away(stage.api, right):
+    with rights.without_right(stage.api, right):
         lived = life()
         wait_for(lambda: lived.misses(right), what=f"the want of the right to {right} noticed")
         wait_for(lambda: MISSING[str(right)](lived), what=f"what {right} is for missing")

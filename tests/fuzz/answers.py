@@ -17,12 +17,12 @@ def statuses(data: bytes, without_body: bool) -> list[int]:
 
     `without_body`: some may be answers to HEAD. Raises Unreadable.
     """
-    found = []
+    codes = []
     while data:
         head = _HEAD.match(data)
         if head is None:
             raise Unreadable(repr(data[:200]))
-        found.append(int(head[1]))
+        codes.append(int(head[1]))
         data = data[head.end() :]
         if _CHUNKED.search(head[0]) and not without_body:
             data = _after_chunks(data)
@@ -35,7 +35,7 @@ def statuses(data: bytes, without_body: bool) -> list[int]:
         if len(data) < int(length[1]):
             raise Unreadable(f"{len(data)} of {int(length[1])} bytes came")
         data = data[int(length[1]) :]
-    return found
+    return codes
 
 
 def _after_chunks(data: bytes) -> bytes:

@@ -36,9 +36,9 @@ class Findings:
         with self.lock:
             self.counts.update(names)
 
-    def violated(self, what: str) -> None:
+    def violated(self, message: str) -> None:
         with self.lock:
-            self.violations.append(what)
+            self.violations.append(message)
 
 
 class Campaign:
@@ -55,8 +55,8 @@ class Campaign:
         They are at most `count`, and begin before `until`, a time of time.monotonic().
         """
         with ThreadPoolExecutor(CALLERS) as callers:
-            made = callers.map(lambda number: self._one(number, until), range(first, first + count))
-            return sum(made)
+            counts = callers.map(lambda number: self._one(number, until), range(first, first + count))
+            return sum(counts)
 
     def hung_up_on(self) -> None:
         """Check that silent callers with half a request have been hung up on by now, or are soon."""
@@ -74,35 +74,35 @@ class Campaign:
     def _one(self, number: int, until: float) -> bool:
         if time.monotonic() > until:
             return False
-        dice = Random(f"{self._seed}/{number}")
-        port = dice.choice(list(self._target.ports))
+        rng = Random(f"{self._seed}/{number}")
+        port = rng.choice(list(self._target.ports))
         kind: Callable[[Random, str], list[int]] = self._raw
-        if port in ("verbs", "webhooks") and dice.random() < 0.7:
+        if port in ("verbs", "webhooks") and rng.random() < 0.7:
             kind = self._structured
-        if port == "view" and dice.random() < 0.8:
+        if port == "view" and rng.random() < 0.8:
             kind = self._relayed
         try:
-            found = kind(dice, port)
+            codes = kind(rng, port)
         except (TimeoutError, Unreadable) as fault:
             self.findings.violated(f"request {number} at {port}: {type(fault).__name__} {fault}")
-            found = []
+            codes = []
         except OSError:
-            found = []  # it was hung up on
-        self.findings.count(f"{port} {kind.__name__.strip('_')}", *(f"status {each}" for each in found))
-        for status in found:
+            codes = []  # it was hung up on
+        self.findings.count(f"{port} {kind.__name__.strip('_')}", *(f"status {each}" for each in codes))
+        for status in codes:
             if status >= 500:
                 self.findings.violated(f"request {number} at {port}: status {status}")
         return True
 
-    def _structured(self, dice: Random, port: str) -> list[int]:
+    def _structured(self, rng: Random, port: str) -> list[int]:
         """Send a whole request and expect a whole answer."""
         if port == "verbs":
-            verb = dice.choice(messages.VERBS)
-            path, body = f"/v1/{verb}", messages.spoilt(dice, messages.verb_body(dice, verb))
+            verb = rng.choice(messages.VERBS)
+            path, body = f"/v1/{verb}", messages.spoilt(rng, messages.verb_body(rng, verb))
         else:
-            reviewed = dice.choice(messages.REVIEWS)
-            path = f"/{reviewed}/{dice.choice(('validate', 'mutate'))}"
-            body = messages.spoilt(dice, messages.review_body(dice, reviewed))
+            reviewed = rng.choice(messages.REVIEWS)
+            path = f"/{reviewed}/{rng.choice(('validate', 'mutate'))}"
+            body = messages.spoilt(rng, messages.review_body(rng, reviewed))
         caller = http.client.HTTPConnection("127.0.0.1", self._target.ports[port], timeout=PATIENCE)
         caller.sock = self._target.connect(port, secure=port == "webhooks")
         try:
@@ -115,53 +115,53 @@ class Campaign:
             caller.close()
         return [answer.status]
 
-    def _relayed(self, dice: Random, port: str) -> list[int]:
+    def _relayed(self, rng: Random, port: str) -> list[int]:
         """Send a request to the proxy, which answers only callers with its secret.
 
         Watches end by themselves, or in the middle when another one of the same program begins.
         """
-        made = through_view.event if dice.random() < _EVENTS else through_view.request
-        sent = made(dice, self._target.secret)
+        new_request = through_view.event if rng.random() < _EVENTS else through_view.request
+        request = new_request(rng, self._target.secret)
         with self._target.connect(port, secure=False) as caller:
-            got = _exchanged(caller, sent, keeps=True)
+            response = _exchanged(caller, request, keeps=True)
         try:
-            found = statuses(got, without_body=sent.startswith(b"HEAD"))
+            codes = statuses(response, without_body=request.startswith(b"HEAD"))
         except Unreadable:
-            if b"watch" not in sent or not got.startswith(_WATCHED):
+            if b"watch" not in request or not response.startswith(_WATCHED):
                 raise
-            found = []
+            codes = []
         # What the API server says itself is its own affair: 500 for some versions that are no numbers.
-        return [each for each in found if each < 500 or _AUDITED not in got.lower()]
+        return [each for each in codes if each < 500 or _AUDITED not in response.lower()]
 
-    def _raw(self, dice: Random, port: str) -> list[int]:
-        secure = port == "webhooks" and dice.random() < 0.8
+    def _raw(self, rng: Random, port: str) -> list[int]:
+        secure = port == "webhooks" and rng.random() < 0.8
         caller = self._target.connect(port, secure=secure)
-        if dice.random() < _SILENT:
-            caller.sendall(raw.half(dice))
+        if rng.random() < _SILENT:
+            caller.sendall(raw.half(rng))
             with self.findings.lock:
                 self.findings.silent.append(caller)
             return []
-        sent = raw.nonsense(dice)
+        request = raw.nonsense(rng)
         with caller:
-            got = _exchanged(caller, sent)
-        alerted = port == "webhooks" and not secure and got.startswith(_ALERT)
-        return [] if alerted else statuses(got, without_body=b"HEAD" in sent)
+            response = _exchanged(caller, request)
+        is_alert = port == "webhooks" and not secure and response.startswith(_ALERT)
+        return [] if is_alert else statuses(response, without_body=b"HEAD" in request)
 
 
-def _exchanged(caller: socket.socket, sent: bytes, keeps: bool = False) -> bytes:
+def _exchanged(caller: socket.socket, request: bytes, keeps: bool = False) -> bytes:
     """Return all bytes of the answer; a caller that is hung up on has the earlier ones.
 
     `keeps`: the caller keeps its sending side open, since one that closes it hears no answer of the proxy.
     """
-    got = b""
+    response = b""
     try:
-        caller.sendall(sent)
+        caller.sendall(request)
         if not keeps:
             socket.socket.shutdown(caller, socket.SHUT_WR)  # below TLS: nothing more comes
         while piece := caller.recv(65536):
-            got += piece
+            response += piece
     except TimeoutError:
         raise
     except (ConnectionError, ssl.SSLError):
         return b""
-    return got
+    return response

@@ -23,10 +23,10 @@ def reviewed(
     began = time.monotonic()
     threads = target.threads()
     warm_up = int(requests * _WARM_UP)
-    made = campaign.run(0, warm_up, began + seconds * _WARM_UP)
+    request_count = campaign.run(0, warm_up, began + seconds * _WARM_UP)
     megabytes = target.megabytes()
-    made += campaign.run(warm_up, requests - warm_up, began + seconds)
-    took = time.monotonic() - began
+    request_count += campaign.run(warm_up, requests - warm_up, began + seconds)
+    duration = time.monotonic() - began
     campaign.hung_up_on()
     violations = campaign.findings.violations
     violations += _afterwards(target, threads, megabytes)
@@ -35,28 +35,28 @@ def reviewed(
     say(
         f"threads {threads} before, {target.threads()} after; {megabytes:.0f} MB, {target.megabytes():.0f} MB"
     )
-    say(f"{made} requests in {took:.0f} s, seed {seed}, {len(violations)} violations")
+    say(f"{request_count} requests in {duration:.0f} s, seed {seed}, {len(violations)} violations")
     return violations
 
 
 def _afterwards(target: Target, threads: int, megabytes: float) -> list[str]:
-    found = []
-    if (got := asked(target)) != ["node-1", "node-2"]:
-        found.append(f"filter answers {got}")
+    violations = []
+    if (nodes := nodes_of_filter(target)) != ["node-1", "node-2"]:
+        violations.append(f"filter answers {nodes}")
     probes = {path: _status(target, path) for path in ("/livez", "/readyz")}
     if (relayed := _relayed(target)) != ["Status", "NodeList", "PodList"]:
-        found.append(f"the proxy answers {relayed}")
-    found += [f"{path} answers {status}" for path, status in probes.items() if status != 200]
+        violations.append(f"the proxy answers {relayed}")
+    violations += [f"{path} answers {status}" for path, status in probes.items() if status != 200]
     try:
         wait_for(lambda: target.threads() <= threads + _SLACK_THREADS, what="threads as before")
     except TimeoutError:
-        found.append(f"{target.threads()} threads, {threads} before")
+        violations.append(f"{target.threads()} threads, {threads} before")
     if (grown := target.megabytes() - megabytes) > _SLACK_MEGABYTES:
-        found.append(f"{grown:.0f} MB more than after the first requests")
-    return found
+        violations.append(f"{grown:.0f} MB more than after the first requests")
+    return violations
 
 
-def asked(target: Target) -> list[str]:
+def nodes_of_filter(target: Target) -> list[str]:
     """Return the nodes in the answer to a filter call for a foreign pod; two are offered."""
     pod = objects.pod("plain", namespace="default", scheduler="another")
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": ["node-1", "node-2"]})

@@ -46,96 +46,96 @@ JUNK: tuple[Json, ...] = (
 )
 
 
-def verb_body(dice: Random, verb: str) -> Json:
+def verb_body(rng: Random, verb: str) -> Json:
     """Return a body of a verb as the scheduler writes it."""
-    names = [f"node-{dice.randrange(1, 8)}" for _ in range(dice.randrange(4))]
-    pod = _pod(dice)
+    names = [f"node-{rng.randrange(1, 8)}" for _ in range(rng.randrange(4))]
+    pod = _pod(rng)
     metadata = pod["metadata"]
     if verb == "bind":
-        whose = {"PodName": metadata["name"], "PodNamespace": NAMESPACE, "PodUID": metadata["uid"]}
-        return {**whose, "Node": dice.choice([*names, "node-1"])}
+        binding = {"PodName": metadata["name"], "PodNamespace": NAMESPACE, "PodUID": metadata["uid"]}
+        return {**binding, "Node": rng.choice([*names, "node-1"])}
     if verb == "preempt":
         victims = {name: {"Pods": [{"UID": metadata["uid"]}], "NumPDBViolations": 0} for name in names}
         return {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}
     return {"Pod": pod, "Nodes": None, "NodeNames": names}
 
 
-def review_body(dice: Random, kind: str) -> Json:
+def review_body(rng: Random, kind: str) -> Json:
     """Return a body of a review as the API server writes it."""
-    made = _reviewed(dice, kind)
-    operation = dice.choice(("CREATE", "UPDATE", "DELETE", "CONNECT"))
+    obj = _reviewed(rng, kind)
+    operation = rng.choice(("CREATE", "UPDATE", "DELETE", "CONNECT"))
     request = {
-        "uid": f"{dice.getrandbits(64):x}",
+        "uid": f"{rng.getrandbits(64):x}",
         "operation": operation,
-        "kind": {"group": "", "version": "v1", "kind": made.get("kind", "")},
-        "name": made["metadata"]["name"],
+        "kind": {"group": "", "version": "v1", "kind": obj.get("kind", "")},
+        "name": obj["metadata"]["name"],
         "namespace": NAMESPACE,
         "userInfo": {"username": "somebody", "groups": ["system:authenticated"]},
-        "object": None if operation == "DELETE" else made,
-        "oldObject": None if operation == "CREATE" else _reviewed(dice, kind),
+        "object": None if operation == "DELETE" else obj,
+        "oldObject": None if operation == "CREATE" else _reviewed(rng, kind),
     }
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-def spoilt(dice: Random, body: Json) -> bytes:
+def spoilt(rng: Random, body: Json) -> bytes:
     """Return the body with up to five changes, as JSON; now and then with a change of the bytes, too."""
     body = copy.deepcopy(body)
-    for _ in range(dice.randrange(6)):
-        _change(dice, body)
-    data = json.dumps(body, ensure_ascii=dice.random() < 0.8).encode(errors="surrogatepass")
-    return _cut(dice, data) if dice.random() < 0.15 else data
+    for _ in range(rng.randrange(6)):
+        _change(rng, body)
+    data = json.dumps(body, ensure_ascii=rng.random() < 0.8).encode(errors="surrogatepass")
+    return _cut(rng, data) if rng.random() < 0.15 else data
 
 
-def _pod(dice: Random) -> Json:
-    group = dice.choice((None, "g", f"g{dice.randrange(1000)}"))
-    scheduler = dice.choice(("muster", "volcano", "default-scheduler"))
-    made = objects.pod(
-        f"p{dice.randrange(1000)}",
+def _pod(rng: Random) -> Json:
+    group = rng.choice((None, "g", f"g{rng.randrange(1000)}"))
+    scheduler = rng.choice(("muster", "volcano", "default-scheduler"))
+    pod = objects.pod(
+        f"p{rng.randrange(1000)}",
         namespace=NAMESPACE,
         group=group,
-        cpu=dice.choice(("1", "100m", "9E")),
+        cpu=rng.choice(("1", "100m", "9E")),
         scheduler=scheduler,
     )
-    made["metadata"]["uid"] = f"{dice.getrandbits(32):x}"
-    return made
+    pod["metadata"]["uid"] = f"{rng.getrandbits(32):x}"
+    return pod
 
 
-def _reviewed(dice: Random, kind: str) -> Json:
-    name = f"a{dice.randrange(100)}"
+def _reviewed(rng: Random, kind: str) -> Json:
+    name = f"a{rng.randrange(100)}"
     if kind == "queues":
-        return objects.queue(name, weight=dice.randrange(1, 9), parent=dice.choice(("root", "default", name)))
+        return objects.queue(name, weight=rng.randrange(1, 9), parent=rng.choice(("root", "default", name)))
     if kind == "podgroups":
-        return objects.pod_group(name, namespace=NAMESPACE, min_member=dice.randrange(1, 9))
+        return objects.pod_group(name, namespace=NAMESPACE, min_member=rng.randrange(1, 9))
     if kind == "jobs":
         spec = {"minAvailable": 1, "queue": "default", "tasks": [{"name": "t", "replicas": 1}]}
         return {"kind": "Job", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
-    pod = _pod(dice)
+    pod = _pod(rng)
     pod["metadata"]["annotations"] = {objects.QUEUE_NAME: "default", objects.GROUP_NAME: name}
     return pod
 
 
-def _change(dice: Random, at: Json) -> None:
+def _change(rng: Random, at: Json) -> None:
     """Change a value at a random place below `at`."""
     while isinstance(at, dict | list) and at:
-        key = dice.choice(list(at)) if isinstance(at, dict) else dice.randrange(len(at))
-        if isinstance(at[key], dict | list) and at[key] and dice.random() < 0.8:
+        key = rng.choice(list(at)) if isinstance(at, dict) else rng.randrange(len(at))
+        if isinstance(at[key], dict | list) and at[key] and rng.random() < 0.8:
             at = at[key]
         else:
-            return _change_one(dice, at, key)
+            return _change_one(rng, at, key)
 
 
-def _change_one(dice: Random, at: Json, key: Any) -> None:
-    how = dice.randrange(5)
-    if how == 0:
+def _change_one(rng: Random, at: Json, key: Any) -> None:
+    choice = rng.randrange(5)
+    if choice == 0:
         del at[key]
-    elif how == 1 and isinstance(at, dict):
-        at[dice.choice((key.swapcase(), key + " ", "x" * 300, ""))] = at.pop(key)
-    elif how == 2:
-        at[key] = _deep(dice.choice((3, 50, 400)), dice.random() < 0.5)
-    elif how == 3 and len(json.dumps(at[key])) < _LARGE:
-        at[key] = [at[key]] * dice.randrange(1000)
+    elif choice == 1 and isinstance(at, dict):
+        at[rng.choice((key.swapcase(), key + " ", "x" * 300, ""))] = at.pop(key)
+    elif choice == 2:
+        at[key] = _deep(rng.choice((3, 50, 400)), rng.random() < 0.5)
+    elif choice == 3 and len(json.dumps(at[key])) < _LARGE:
+        at[key] = [at[key]] * rng.randrange(1000)
     else:
-        at[key] = copy.deepcopy(dice.choice(JUNK))
+        at[key] = copy.deepcopy(rng.choice(JUNK))
 
 
 def _deep(levels: int, lists: bool) -> Json:
@@ -145,13 +145,13 @@ def _deep(levels: int, lists: bool) -> Json:
     return at
 
 
-def _cut(dice: Random, data: bytes) -> bytes:
-    where = dice.randrange(len(data) + 1)
-    how = dice.randrange(4)
-    if how == 0:
-        return data[:where]
-    if how == 1:
-        return data[:where] + dice.randbytes(3) + data[where:]
-    if how == 2:
-        return data[:where] + b"[" * 100_000
-    return data[where:] + data[:where]
+def _cut(rng: Random, data: bytes) -> bytes:
+    offset = rng.randrange(len(data) + 1)
+    choice = rng.randrange(4)
+    if choice == 0:
+        return data[:offset]
+    if choice == 1:
+        return data[:offset] + rng.randbytes(3) + data[offset:]
+    if choice == 2:
+        return data[:offset] + b"[" * 100_000
+    return data[offset:] + data[:offset]

@@ -88,69 +88,69 @@ _WITH_A_HOST = 0.8  # a server of HTTP/1.1 reads little of a request that has no
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
-def nonsense(dice: Random) -> bytes:
+def nonsense(rng: Random) -> bytes:
     """Return all bytes that one connection sends."""
-    return dice.choice(_KINDS)(dice)
+    return rng.choice(_KINDS)(rng)
 
 
-def half(dice: Random) -> bytes:
+def half(rng: Random) -> bytes:
     """Return the beginning of a request, for which a server should wait a while."""
-    whole = b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{        }"
-    return whole[: dice.randrange(1, len(whole))]
+    request = b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{        }"
+    return request[: rng.randrange(1, len(request))]
 
 
-def _head(dice: Random, *more: bytes) -> bytes:
-    if dice.random() < _WITH_A_HOST:
-        more = (_HOST, *more)
-    version = dice.choices((b"HTTP/1.1", b"HTTP/1.0", b"HTTP/9.9", b"HTTP/", b""), (12, 3, 1, 1, 1))[0]
-    fields = [dice.choice(FIELDS) for _ in range(dice.choice((0, 1, 2, 5, 150)))]
-    line = dice.choice((b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r"))
-    first = b" ".join((dice.choice(METHODS), dice.choice(PATHS), version))
-    return line.join((first, *fields, *more)) + line * 2
+def _head(rng: Random, *further_fields: bytes) -> bytes:
+    if rng.random() < _WITH_A_HOST:
+        further_fields = (_HOST, *further_fields)
+    version = rng.choices((b"HTTP/1.1", b"HTTP/1.0", b"HTTP/9.9", b"HTTP/", b""), (12, 3, 1, 1, 1))[0]
+    fields = [rng.choice(FIELDS) for _ in range(rng.choice((0, 1, 2, 5, 150)))]
+    line = rng.choice((b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r"))
+    first = b" ".join((rng.choice(METHODS), rng.choice(PATHS), version))
+    return line.join((first, *fields, *further_fields)) + line * 2
 
 
-def _request(dice: Random) -> bytes:
-    body = dice.randbytes(dice.choice((0, 1, 50, 9000)))
-    length = len(body) + dice.choice((0, 0, 0, 1, -1))
-    return _head(dice, b"Content-Length: %d" % length) + body
+def _request(rng: Random) -> bytes:
+    body = rng.randbytes(rng.choice((0, 1, 50, 9000)))
+    length = len(body) + rng.choice((0, 0, 0, 1, -1))
+    return _head(rng, b"Content-Length: %d" % length) + body
 
 
-def _plain(dice: Random) -> bytes:
-    fields = b"".join(dice.choice(FIELDS) + b"\r\n" for _ in range(dice.randrange(3)))
-    method, path = dice.choice((b"GET", b"HEAD", b"OPTIONS", b"POST")), dice.choice(PATHS)
+def _plain(rng: Random) -> bytes:
+    fields = b"".join(rng.choice(FIELDS) + b"\r\n" for _ in range(rng.randrange(3)))
+    method, path = rng.choice((b"GET", b"HEAD", b"OPTIONS", b"POST")), rng.choice(PATHS)
     return method + b" " + path + b" HTTP/1.1\r\n" + _HOST + b"\r\n" + fields + b"\r\n"
 
 
-def _chunked(dice: Random) -> bytes:
-    return _head(dice, b"Transfer-Encoding: chunked") + dice.choice(CHUNKS)
+def _chunked(rng: Random) -> bytes:
+    return _head(rng, b"Transfer-Encoding: chunked") + rng.choice(CHUNKS)
 
 
-def _pipelined(dice: Random) -> bytes:
-    return b"".join(_plain(dice) for _ in range(dice.randrange(2, 30)))
+def _pipelined(rng: Random) -> bytes:
+    return b"".join(_plain(rng) for _ in range(rng.randrange(2, 30)))
 
 
-def _unfinished(dice: Random) -> bytes:
-    whole = _request(dice)
-    return whole[: dice.randrange(len(whole) + 1)]
+def _unfinished(rng: Random) -> bytes:
+    request = _request(rng)
+    return request[: rng.randrange(len(request) + 1)]
 
 
-def _flipped(dice: Random) -> bytes:
-    whole = bytearray(_request(dice))
-    for _ in range(dice.randrange(1, 10)):
-        whole[dice.randrange(len(whole))] = dice.randrange(256)
-    return bytes(whole)
+def _flipped(rng: Random) -> bytes:
+    request = bytearray(_request(rng))
+    for _ in range(rng.randrange(1, 10)):
+        request[rng.randrange(len(request))] = rng.randrange(256)
+    return bytes(request)
 
 
-def _noise(dice: Random) -> bytes:
-    return dice.randbytes(dice.choice((0, 1, 10, 1000, 100_000)))
+def _noise(rng: Random) -> bytes:
+    return rng.randbytes(rng.choice((0, 1, 10, 1000, 100_000)))
 
 
-def _fixed(dice: Random) -> bytes:
+def _fixed(rng: Random) -> bytes:
     large = (
         b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 17000000\r\n\r\n" + b" " * 200_000
     )
-    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + dice.randbytes(500)
-    return dice.choice(
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(500)
+    return rng.choice(
         (PREFACE, large, hello, b"\r\n" * 500, b"\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 9000)
     )
 

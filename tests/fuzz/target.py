@@ -48,8 +48,8 @@ class Target:
         return sum(pages) * PAGE / 2**20
 
     def _processes(self) -> list[int]:
-        found = [self.pid]
-        for pid in found:
+        pids = [self.pid]
+        for pid in pids:
             children = Path(f"/proc/{pid}/task").glob("*/children")
-            found += [int(child) for each in children for child in each.read_text().split()]
-        return found
+            pids += [int(child) for each in children for child in each.read_text().split()]
+        return pids

@@ -121,68 +121,77 @@ _EVENT_PATHS = (
 _LENGTHS = (b"%d", b"%d", b"%d", b"%d", b"0%d", b"+%d", b"-%d", b"%d0000", b"\xb2%d")
 
 
-def request(dice: Random, secret: str) -> bytes:
+def request(rng: Random, secret: str) -> bytes:
     """Return all bytes that one connection sends."""
-    method = dice.choices(_METHODS, _OFTEN)[0]
-    target = b"/" + _first(dice, secret.encode()) + dice.choice(_PATHS) + _query(dice)
-    if dice.random() < 0.1:
-        target = dice.choice((b"http://kube-apiserver.muster", b"https://", b"*", b"//")) + target
-    fields = [b"Connection: close", *(dice.choice(_FIELDS) for _ in range(dice.choice((0, 1, 1, 2, 90))))]
+    method = rng.choices(_METHODS, _OFTEN)[0]
+    target = b"/" + _first(rng, secret.encode()) + rng.choice(_PATHS) + _query(rng)
+    if rng.random() < 0.1:
+        target = rng.choice((b"http://kube-apiserver.muster", b"https://", b"*", b"//")) + target
+    fields = [b"Connection: close", *(rng.choice(_FIELDS) for _ in range(rng.choice((0, 1, 1, 2, 90))))]
     if not any(field.startswith(b"Host:") for field in fields):
         fields.append(b"Host: kube-apiserver.muster")
-    return b"\r\n".join((method + b" " + target + b" HTTP/1.1", *fields)) + b"\r\n" + _end(dice)
+    return b"\r\n".join((method + b" " + target + b" HTTP/1.1", *fields)) + b"\r\n" + _end(rng)
 
 
-def event(dice: Random, secret: str) -> bytes:
+def event(rng: Random, secret: str) -> bytes:
     """Return an event as a scheduler writes it for each pod, or nearly.
 
     Then a request that ends the connection.
     """
-    body = dice.choice(_BODIES[:6])
+    body = rng.choice(_BODIES[:6])
     fields = [
         b"Host: kube-apiserver.muster",
         b"User-Agent: kube-scheduler/v1.37.2",
-        b"Content-Length: " + dice.choice(_LENGTHS) % len(body),
+        b"Content-Length: " + rng.choice(_LENGTHS) % len(body),
         b"Accept: application/json",
         b"Content-Type: application/json",
         b"Accept-Encoding: gzip",
     ]
-    if dice.random() < 0.3:
-        fields.insert(dice.randrange(len(fields)), dice.choice(_FIELDS))
-    if dice.random() < 0.2:
-        fields.pop(dice.randrange(len(fields)))
-    target = b"http://kube-apiserver.muster/" + _first(dice, secret.encode()) + dice.choice(_EVENT_PATHS)
-    first = dice.choice((b"POST", b"POST", b"POST", b"PUT", b"PATCH")) + b" " + target + _query(dice)
+    if rng.random() < 0.3:
+        fields.insert(rng.randrange(len(fields)), rng.choice(_FIELDS))
+    if rng.random() < 0.2:
+        fields.pop(rng.randrange(len(fields)))
+    target = b"http://kube-apiserver.muster/" + _first(rng, secret.encode()) + rng.choice(_EVENT_PATHS)
+    first = rng.choice((b"POST", b"POST", b"POST", b"PUT", b"PATCH")) + b" " + target + _query(rng)
     end = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     return b"\r\n".join((first + b" HTTP/1.1", *fields)) + b"\r\n\r\n" + body + end
 
 
-def _first(dice: Random, secret: bytes) -> bytes:
+def _first(rng: Random, secret: bytes) -> bytes:
     """Return the secret, or nearly."""
-    wrong = (b"", b"x", secret[:-1], secret + b"x", secret.swapcase(), secret + b"%00", b"..", b"\xff" * 43)
-    chosen = dice.choice(wrong)
-    return secret if dice.random() < 0.85 else chosen
+    wrong_secrets = (
+        b"",
+        b"x",
+        secret[:-1],
+        secret + b"x",
+        secret.swapcase(),
+        secret + b"%00",
+        b"..",
+        b"\xff" * 43,
+    )
+    chosen = rng.choice(wrong_secrets)
+    return secret if rng.random() < 0.85 else chosen
 
 
-def _query(dice: Random) -> bytes:
-    chosen = [dice.choice(_SELECTORS) for _ in range(dice.choice((0, 0, 1, 2, 3)))]
-    if dice.random() < 0.03:
-        chosen += [dice.choice(_WATCHES), _ENDS]
-    dice.shuffle(chosen)
+def _query(rng: Random) -> bytes:
+    chosen = [rng.choice(_SELECTORS) for _ in range(rng.choice((0, 0, 1, 2, 3)))]
+    if rng.random() < 0.03:
+        chosen += [rng.choice(_WATCHES), _ENDS]
+    rng.shuffle(chosen)
     return b"?" + b"&".join(chosen) if chosen else b""
 
 
-def _end(dice: Random) -> bytes:
+def _end(rng: Random) -> bytes:
     """Return the end of the head, and the body."""
-    how = dice.random()
-    if how < 0.5:
+    chance = rng.random()
+    if chance < 0.5:
         return b"\r\n"
-    body = dice.choice(_BODIES)
-    if how < 0.8:
+    body = rng.choice(_BODIES)
+    if chance < 0.8:
         return b"Content-Length: %d\r\n\r\n" % len(body) + body
-    if how < 0.95:
+    if chance < 0.95:
         return b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-    return dice.choice(
+    return rng.choice(
         (
             b"Content-Length: 17000000\r\n\r\n" + b" " * 200_000,
             b"Content-Length: -5\r\n\r\n",

@@ -73,7 +73,7 @@ def api() -> Iterator[ApiServer]:
 @pytest.fixture
 def station(api: ApiServer, tmp_path: Path) -> Iterator[Station]:
     connection = Connection.load(str(write_kubeconfig(tmp_path, api.url)))
-    made = Station(api, connection)
-    yield made
-    made.feed.stop()
+    new_station = Station(api, connection)
+    yield new_station
+    new_station.feed.stop()
     connection.close()

@@ -48,8 +48,8 @@ class ApiServer:
         self._thread.join()
         self._http.server_close()
 
-    def send(self, plural: str, kind: str, thing: Any) -> None:
-        event = {"type": kind, "object": _versioned(thing, "2")}
+    def send(self, plural: str, kind: str, obj: Any) -> None:
+        event = {"type": kind, "object": _versioned(obj, "2")}
         self._watches[plural].put(json.dumps(event).encode() + b"\n")
 
     def record(self, plural: str) -> None:
@@ -74,8 +74,8 @@ class ApiServer:
         return watch
 
 
-def _versioned(thing: Any, version: str) -> Any:
-    plain = msgspec.to_builtins(thing)
+def _versioned(obj: Any, version: str) -> Any:
+    plain = msgspec.to_builtins(obj)
     return {**plain, "metadata": {**plain["metadata"], "resourceVersion": version}}
 
 

@@ -14,7 +14,7 @@ import yaml
 from kubernetes.config import incluster_config
 
 from extender.kube.connection import Connection
-from extender.kube.endpoint import find
+from extender.kube.endpoint import find_endpoint
 from extender.kube.errors import (
     Ambiguous,
     Conflict,
@@ -132,7 +132,9 @@ def test_the_servers_clock_is_that_of_its_last_answer(
 ) -> None:
     monkeypatch.setattr("extender.kube.connection.time.time", lambda: 5.0)
     elapsed = 0.0
-    connection = Connection(find(str(write_kubeconfig(tmp_path, server.url)), None), clock=lambda: elapsed)
+    connection = Connection(
+        find_endpoint(str(write_kubeconfig(tmp_path, server.url)), None), clock=lambda: elapsed
+    )
     assert connection.server_time() == 5.0
     raw = f"HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 2\r\n\r\n{{}}"
     server.script.append(Reply(raw=raw.encode()))
@@ -174,7 +176,9 @@ def test_writes_that_are_not_stored_fail_the_health_check_while_they_are_retried
     server: Server, tmp_path: Path, steps: list[tuple[float, str, Reply]], fails: bool
 ) -> None:
     now = 0.0
-    connection = Connection(find(str(write_kubeconfig(tmp_path, server.url)), None), clock=lambda: now)
+    connection = Connection(
+        find_endpoint(str(write_kubeconfig(tmp_path, server.url)), None), clock=lambda: now
+    )
     for at, path, reply in steps:
         now = at
         server.script.append(reply)
@@ -281,13 +285,13 @@ def test_a_plugin_is_run_again_after_401(server: Server, tmp_path: Path) -> None
 def test_a_plugin_without_credentials_is_an_error(command: str, said: str, *, tmp_path: Path) -> None:
     exec_ = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": []}
     with pytest.raises(NoConfiguration, match=f"no credentials from the exec plugin: .*{said}"):
-        find(str(write_kubeconfig(tmp_path, "http://one:1", {"exec": exec_})), None)
+        find_endpoint(str(write_kubeconfig(tmp_path, "http://one:1", {"exec": exec_})), None)
 
 
 @each_of(5, ["a"], "https://", "host:6443", "ftp://host", "https://host:99999", "http://a\0b")
 def test_a_server_that_is_no_url_is_an_error(server: Any, *, tmp_path: Path) -> None:
     with pytest.raises(NoConfiguration, match=r"server: invalid value .*: must be https://HOST or"):
-        find(str(write_kubeconfig(tmp_path, server)), None)
+        find_endpoint(str(write_kubeconfig(tmp_path, server)), None)
 
 
 @each_of(
@@ -300,7 +304,7 @@ def test_fields_of_another_type_are_an_error(change: dict[str, Any], *, tmp_path
     file = write_kubeconfig(tmp_path, "http://one:1")
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **change}))
     with pytest.raises(NoConfiguration, match=f"^{file}: "):
-        find(str(file), None)
+        find_endpoint(str(file), None)
 
 
 @pytest.fixture(params=["kubeconfig", "named file", "pod"])
@@ -348,7 +352,7 @@ def test_a_changed_file_is_read_before_the_old_token_is_refused(
     monkeypatch.setattr("extender.kube.endpoint._REFRESH", 0.0)
     with Server(*_self_signed(tmp_path)) as server:
         rotate(server, "old")
-        endpoint = find(None, None)
+        endpoint = find_endpoint(None, None)
         rotate(server, "another")
         assert endpoint.authorization.endswith("earer another")
 
@@ -357,7 +361,7 @@ def test_another_api_server_is_not_used_before_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("extender.kube.endpoint._REFRESH", 0.0)
-    endpoint = find(str(write_kubeconfig(tmp_path, "http://one:1")), None)
+    endpoint = find_endpoint(str(write_kubeconfig(tmp_path, "http://one:1")), None)
     write_kubeconfig(tmp_path, "http://another:1", {"token": "of-another"})
     assert (endpoint.url, endpoint.authorization) == ("http://one:1", "Bearer secret")
 
@@ -405,10 +409,10 @@ def test_a_pod_finds_its_cluster_and_its_token(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    endpoint = find(None, None)
+    endpoint = find_endpoint(None, None)
     assert (endpoint.netloc, endpoint.authorization) == ("10.0.0.1:443", "bearer of-the-account")
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, "http://named:1")))
-    assert find(None, None).netloc == "named:1"
+    assert find_endpoint(None, None).netloc == "named:1"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -454,7 +458,7 @@ def test_certificates_are_read_again_once_their_file_has_changed(tmp_path: Path)
     other, _ = _self_signed(new)
     with Server(certificate, key) as server:
         server.script.append(Reply())
-        endpoint = find(str(write_kubeconfig(tmp_path, server.url, authority=certificate)), None)
+        endpoint = find_endpoint(str(write_kubeconfig(tmp_path, server.url, authority=certificate)), None)
         before = endpoint.tls()
         assert endpoint.tls() is before
         with closing(Connection(endpoint)) as connection:

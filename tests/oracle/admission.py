@@ -18,7 +18,7 @@ from extender.domain.model.resources import PODS
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.world import key
-from tests.oracle.placement import Amounts, FreeCapacity, Pod, in_sum, left, some_fit
+from tests.oracle.placement import Amounts, FreeCapacity, Pod, free_capacity, in_sum, some_fit
 from tests.oracle.shares import ROOT, ZERO, Part, Queues
 from tests.oracle.states import GONE, Group, State
 
@@ -32,7 +32,7 @@ class Shares:
         self.total = state.offers
         self.queues = Queues(state.demands())
         self.parts: Mapping[str, Mapping[str, Part]] = {
-            it: self.queues.divide(it, n) for it, n in self.total.items()
+            resource: self.queues.divide(resource, n) for resource, n in self.total.items()
         }
         self.held: dict[str, Counter[str]] = {}
         self.reserved = Counter[tuple[str, str]]()  # by node of the tree and resource
@@ -40,80 +40,85 @@ class Shares:
             if group.nodes:
                 self.take(group.queue, group.holds)
 
-    def take(self, queue: str, asks: Amounts) -> None:
-        self.held.setdefault(self.queues.own(queue), Counter()).update(asks)
+    def take(self, queue: str, requests: Amounts) -> None:
+        self.held.setdefault(self.queues.own(queue), Counter()).update(requests)
 
-    def there(self, asks: Amounts) -> Amounts:
-        return {it: n for it, n in asks.items() if n and it in self.total}
+    def there(self, requests: Amounts) -> Amounts:
+        return {resource: n for resource, n in requests.items() if n and resource in self.total}
 
-    def held_at(self, name: str, it: str) -> int:
+    def held_at(self, name: str, resource: str) -> int:
         children = self.queues.children(name)
         if children:
-            return sum(self.held_at(child, it) for child in children)
-        return self.held.get(name, Counter())[it]
+            return sum(self.held_at(child, resource) for child in children)
+        return self.held.get(name, Counter())[resource]
 
-    def filled_at(self, name: str, it: str) -> Fraction:
+    def filled_at(self, name: str, resource: str) -> Fraction:
         """Return the held amount, and that reserved for queues below it, whether they hold it or not."""
         children = self.queues.children(name)
         if not children:
-            return Fraction(self.held_at(name, it))
-        return sum((max(self.filled_at(c, it), self.queues.reserved(c, it)) for c in children), ZERO)
+            return Fraction(self.held_at(name, resource))
+        return sum(
+            (max(self.filled_at(c, resource), self.queues.reserved(c, resource)) for c in children), ZERO
+        )
 
     def of(self, name: str) -> Fraction:
         """Return a queue's share: the held part of its deserved amount, the largest of all resources."""
-        due = {it: parts[name].deserved for it, parts in self.parts.items()}
-        ratios = [self.held_at(name, it) / n for it, n in due.items() if n >= SLACK]
-        holds_any = any(self.held_at(name, it) for it in self.total)
+        due = {resource: parts[name].deserved for resource, parts in self.parts.items()}
+        ratios = [self.held_at(name, resource) / n for resource, n in due.items() if n >= SLACK]
+        holds_any = any(self.held_at(name, resource) for resource in self.total)
         return max(ratios, default=Fraction(holds_any))
 
-    def is_above_share(self, queue: str, asks: Amounts) -> bool:
-        own = self.queues.own(queue)
+    def is_above_share(self, queue: str, requests: Amounts) -> bool:
+        own_queue = self.queues.own(queue)
         return any(
-            self.held_at(own, it) + n > self.parts[it][own].deserved + SLACK
-            for it, n in self.there(asks).items()
-            if it != PODS
+            self.held_at(own_queue, resource) + n > self.parts[resource][own_queue].deserved + SLACK
+            for resource, n in self.there(requests).items()
+            if resource != PODS
         )
 
-    def limit(self, name: str, it: str) -> Fraction | float:
+    def limit(self, name: str, resource: str) -> Fraction | float:
         """Return the ceiling of a queue.
 
         Where that is the whole capacity, it is the queue's own limit: the rest depends on free capacity.
         """
         if name == ROOT:
-            is_any_kept = self.filled_at(ROOT, it) > self.held_at(ROOT, it)
-            return Fraction(self.total[it]) if is_any_kept else self.queues.limit(ROOT, it)
-        ceiling = self.parts[it][name].ceiling
-        return ceiling if ceiling < self.total[it] else self.queues.limit(name, it)
+            is_any_kept = self.filled_at(ROOT, resource) > self.held_at(ROOT, resource)
+            return Fraction(self.total[resource]) if is_any_kept else self.queues.limit(ROOT, resource)
+        ceiling = self.parts[resource][name].ceiling
+        return ceiling if ceiling < self.total[resource] else self.queues.limit(name, resource)
 
-    def added(self, queue: str, asks: Amounts) -> Iterator[tuple[str, str, Fraction]]:
+    def added(self, queue: str, requests: Amounts) -> Iterator[tuple[str, str, Fraction]]:
         """Yield, on the way up to root, the increase of each queue by these requests."""
-        for it, n in self.there(asks).items():
-            more = Fraction(n)
+        for resource, n in self.there(requests).items():
+            increase = Fraction(n)
             for name in self.queues.path(queue):
-                yield name, it, more
-                filled, reserved = self.filled_at(name, it), self.queues.reserved(name, it)
-                more = max(filled + more, reserved) - max(filled, reserved)
+                yield name, resource, increase
+                filled, reserved = self.filled_at(name, resource), self.queues.reserved(name, resource)
+                increase = max(filled + increase, reserved) - max(filled, reserved)
 
-    def is_above_ceiling(self, queue: str, asks: Amounts) -> bool:
-        for name, it, more in self.added(queue, asks):
-            limit = self.limit(name, it) + SLACK
-            if more and self.filled_at(name, it) + self.reserved[name, it] + more > limit:
+    def is_above_ceiling(self, queue: str, requests: Amounts) -> bool:
+        for name, resource, increase in self.added(queue, requests):
+            limit = self.limit(name, resource) + SLACK
+            if increase and self.filled_at(name, resource) + self.reserved[name, resource] + increase > limit:
                 return True
-            if name != ROOT and self.held_at(name, it) + asks[it] > limit:
+            if name != ROOT and self.held_at(name, resource) + requests[resource] > limit:
                 return True  # others hold what is kept for it
         return False
 
-    def is_never_below_ceiling(self, queue: str, asks: Amounts) -> bool:
-        own = self.queues.own(queue)
-        return any(n > self.parts[it][own].potential + SLACK for it, n in self.there(asks).items())
+    def is_never_below_ceiling(self, queue: str, requests: Amounts) -> bool:
+        own_queue = self.queues.own(queue)
+        return any(
+            n > self.parts[resource][own_queue].potential + SLACK
+            for resource, n in self.there(requests).items()
+        )
 
-    def keep(self, queue: str, asks: Amounts) -> None:
+    def keep(self, queue: str, requests: Amounts) -> None:
         """Reserve for a group the part of its requests that ceilings on the way up to root leave."""
-        for name, it, more in list(self.added(queue, asks)):
-            limit = self.limit(name, it)
+        for name, resource, increase in list(self.added(queue, requests)):
+            limit = self.limit(name, resource)
             if name != ROOT and limit < inf:
-                rest = int(limit - self.filled_at(name, it) - self.reserved[name, it])
-                self.reserved[name, it] += min(int(more), max(rest, 0))
+                rest = int(limit - self.filled_at(name, resource) - self.reserved[name, resource])
+                self.reserved[name, resource] += min(int(increase), max(rest, 0))
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ class Turn:
 
     @cached_property
     def fits_empty_cluster(self) -> bool:
-        return some_fit(self.pods, self.group.needed, left(self.state.nodes, ()))
+        return some_fit(self.pods, self.group.needed, free_capacity(self.state.nodes, ()))
 
     @cached_property
     def can_never_start(self) -> bool:
@@ -195,26 +200,26 @@ class Turn:
 def obstacle(state: State, group: Group) -> frozenset[Reason]:
     """Return all reasons that keep a group from having a turn at all; each of them is true."""
     queue = state.queue(group.queue)
-    found = set[Reason]()
+    reasons = set[Reason]()
     if not group.exists:
-        found.add(Reason.GROUP_NOT_FOUND)
+        reasons.add(Reason.GROUP_NOT_FOUND)
     if group.queue == GONE:
-        found.add(Reason.QUEUE_NOT_FOUND)
+        reasons.add(Reason.QUEUE_NOT_FOUND)
     if queue is not None and queue.is_closed:
-        found.add(Reason.QUEUE_NOT_OPEN)
+        reasons.add(Reason.QUEUE_NOT_OPEN)
     if queue is not None and queue.is_for_others:
-        found.add(Reason.NAMESPACE_NOT_ALLOWED)
+        reasons.add(Reason.NAMESPACE_NOT_ALLOWED)
     if queue is not None and queue.is_restricted:
-        found.add(Reason.QUEUE_NOT_ALLOWED)
+        reasons.add(Reason.QUEUE_NOT_ALLOWED)
     if group.timeouts >= Limits().start_timeouts:
-        found.add(Reason.START_TIMED_OUT)
+        reasons.add(Reason.START_TIMED_OUT)
     if queue is not None and queue.is_stopped:
-        found.add(Reason.QUEUE_STOPPED)
+        reasons.add(Reason.QUEUE_STOPPED)
     if group.is_held:
-        found.add(Reason.HELD)
+        reasons.add(Reason.HELD)
     if len(group.pods) < group.needed:
-        found.add(Reason.NOT_ENOUGH_MEMBERS)
-    return frozenset(found)
+        reasons.add(Reason.NOT_ENOUGH_MEMBERS)
+    return frozenset(reasons)
 
 
 class Replay:
@@ -244,7 +249,7 @@ class Replay:
 
     def _pass(self, groups: list[Group], deferred: list[Group] | None) -> Iterator[Turn]:
         lines: dict[str, list[Group]] = {}
-        for group in sorted(groups, key=lambda it: it.order):
+        for group in sorted(groups, key=lambda group_: group_.order):
             lines.setdefault(group.queue, []).append(group)
         while (queue := self.next_queue(lines)) is not None:
             line = lines[queue]
@@ -264,8 +269,8 @@ class Replay:
 
     def _lets_none_pass(self, turn: Turn) -> bool:
         """Return whether the queue is first in, first out; groups that can never start block no other."""
-        said = self.state.queue(turn.group.queue)
-        return said is not None and said.strategy == "fifo" and not turn.can_never_start
+        queue = self.state.queue(turn.group.queue)
+        return queue is not None and queue.strategy == "fifo" and not turn.can_never_start
 
     def _turn(self, group: Group, lends: bool) -> Turn:
         kept_below = False
@@ -278,7 +283,7 @@ class Replay:
             self.decision(group),
             self.state,
             self.shares,
-            left(self.state.nodes, self.state.standing),
+            free_capacity(self.state.nodes, self.state.standing),
             lends,
             sum(self.started.values()),
             self._places_of_gang(group.queue),
@@ -321,21 +326,23 @@ class Replay:
         self, name: str, waiting: Collection[str], lines: Mapping[str, list[Any]]
     ) -> tuple[str, float]:
         """Return the next queue at or below a node, and the age of its first group."""
-        found = list[tuple[tuple[Any, ...], tuple[str, float]]]()
+        candidates = list[tuple[tuple[Any, ...], tuple[str, float]]]()
         for child in self.shares.queues.children(name):
             if child in waiting:
                 following = self._next_below(child, waiting, lines)
-                found.append((self._rank(child, following[1]), following))
-        if found:
-            return min(found)[1]
+                candidates.append((self._rank(child, following[1]), following))
+        if candidates:
+            return min(candidates)[1]
         line = [getattr(each, "group", each) for each in lines[name.removesuffix("/")]]
-        said = self.state.queue(name.removesuffix("/"))
-        is_strict = said is not None and said.strategy == "fifo"  # then those that back off are in line, too
-        return name, next((it for it in line if is_strict or not it.retry_in), line[0]).age
+        queue = self.state.queue(name.removesuffix("/"))
+        is_strict = (
+            queue is not None and queue.strategy == "fifo"
+        )  # then those that back off are in line, too
+        return name, next((group for group in line if is_strict or not group.retry_in), line[0]).age
 
     def _rank(self, name: str, age: float) -> tuple[int, Fraction, Fraction, float, str]:
-        said, share = self.state.queue(name), self.shares.of(name)
-        priority = -said.priority if said else 0
+        queue, share = self.state.queue(name), self.shares.of(name)
+        priority = -queue.priority if queue else 0
         return priority, max(share, Fraction(1)), share, -age, name.removesuffix("/")
 
     # ---- the window
@@ -347,13 +354,13 @@ class Replay:
 
     def places(self, queue: str) -> int:
         """Return the rest of the queue's part, and of the places that belong to no queue."""
-        size, taken = self.state.window, sum(self.started.values())
+        size, used = self.state.window, sum(self.started.values())
         if queue in self.held_up:
             return 0
         beyond = sum(max(n - self._part(name), 0) for name, n in self.started.items())
         parts = sum(map(self._part, self.shares.queues.demands))
-        own = max(self._part(queue) - self.started.get(queue, 0), 0)
-        return max(min(own + max(size - parts - beyond, 0), size - taken), 0)
+        own_rest = max(self._part(queue) - self.started.get(queue, 0), 0)
+        return max(min(own_rest + max(size - parts - beyond, 0), size - used), 0)
 
     def _part(self, queue: str) -> int:
         """Return a queue's part of half of the window, divided by weight from root down."""
@@ -364,5 +371,5 @@ class Replay:
         return int(part)
 
     def _weight(self, name: str) -> int:
-        said = self.state.queue(name)
-        return said.weight if said else int(name != f"{ROOT}/")  # `default`, and the own groups of a queue
+        queue = self.state.queue(name)
+        return queue.weight if queue else int(name != f"{ROOT}/")  # `default`, and the own groups of a queue

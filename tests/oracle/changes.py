@@ -28,24 +28,24 @@ _NUMBERED: tuple[tuple[str, Callable[[State, Group, int, str], State]], ...] = (
 )
 
 
-def made(state: State, group: Group, change: StartChange, reclaim: Reclaim | None) -> Change | None:
+def changed_state(state: State, group: Group, change: StartChange, reclaim: Reclaim | None) -> Change | None:
     """Return the state after a change; None for a change of which no amount is given."""
     queue = state.queue(group.queue)
     if change.ends:
         ends = [name_of(each) for each in change.ends]
-        spared = (state.without(it for it in ends if it != one) for one in ends)
+        spared = (state.without(member for member in ends if member != spared_name) for spared_name in ends)
         return Change(state.without(ends), tuple(spared))
     if change.capability:
         return _capability(state, change)
     for pattern, after in _NUMBERED:
-        if found := re.match(pattern, change.text):
-            n = int(found[1])
-            less = (after(state, group, n - 1, found[2]),) if n > 1 else ()
-            return Change(after(state, group, n, found[2]), less)
+        if match := re.match(pattern, change.text):
+            n = int(match[1])
+            smaller = (after(state, group, n - 1, match[2]),) if n > 1 else ()
+            return Change(after(state, group, n, match[2]), smaller)
     if change.text.startswith("with requests of at most"):
         return _requests(state, group, change.text)
     if change.text.startswith("once the pods") and reclaim is not None:
-        return Change(state.without(name_of(it.group or it.name) for it in reclaim.victims), ())
+        return Change(state.without(name_of(member.group or member.name) for member in reclaim.victims), ())
     if keys.HOLD in change.text:
         return Change(state.with_group(group._replace(is_held=False)), ())
     if keys.START_TIMEOUTS in change.text:
@@ -63,8 +63,11 @@ def _capability(state: State, change: StartChange) -> Change:
     def with_amounts(amounts: dict[str, int]) -> State:
         return state.with_queue(queue._replace(capability=tuple((before | amounts).items())))
 
-    more = dict(change.capability)
-    return Change(with_amounts(more), tuple(with_amounts(more | {it: n - 1}) for it, n in more.items()))
+    raised = dict(change.capability)
+    return Change(
+        with_amounts(raised),
+        tuple(with_amounts(raised | {resource: n - 1}) for resource, n in raised.items()),
+    )
 
 
 _AMOUNT = re.compile(r"(\S+) ([\d.]+)(m|Gi)? per member instead of ([\d.]+)(m|Gi)?")
@@ -74,14 +77,16 @@ _UNITS = {"": 1, "m": 1, "Gi": 2**30}
 def _requests(state: State, group: Group, text: str) -> Change:
     """Return the change to members that ask for less; one unit more would not do."""
 
-    def asking(more: int) -> State:
+    def asking(surplus: int) -> State:
         pods = list(group.pods)
         for name, new, unit, old, old_unit in _AMOUNT.findall(text):
             now, before = _read(name, new, unit), _read(name, old, old_unit)
             for n, pod in enumerate(pods):
                 if dict(group.pods[n].asks).get(name) == before:
-                    asks = {**dict(pod.asks), name: now + more}
-                    pods[n] = pod._replace(asks=tuple(sorted((it, n) for it, n in asks.items() if n)))
+                    requests = {**dict(pod.asks), name: now + surplus}
+                    pods[n] = pod._replace(
+                        asks=tuple(sorted((resource, n) for resource, n in requests.items() if n))
+                    )
         return state.with_group(group._replace(pods=tuple(pods)))
 
     return Change(asking(0), (asking(1),))
@@ -101,6 +106,6 @@ def with_members(state: State, group: Group, number: int) -> State:
 
 
 def limited(state: State, queue: str, groups: int) -> State:
-    found = state.queue(queue)
-    assert found is not None
-    return state.with_queue(found._replace(groups=groups))
+    record = state.queue(queue)
+    assert record is not None
+    return state.with_queue(record._replace(groups=groups))

@@ -10,7 +10,7 @@ from extender.domain.model.evictions import EvictionCause, Reclaim
 from extender.domain.snapshot.decisions import Decisions
 from tests.domain.world import key
 from tests.oracle.admission import Replay, Shares
-from tests.oracle.placement import Pod, fit, left
+from tests.oracle.placement import Pod, fit, free_capacity
 from tests.oracle.states import Group, State
 
 
@@ -36,33 +36,34 @@ def name_of(victim: str) -> str:
 
 
 def allocations(state: State, decisions: Decisions) -> list[Pick]:
-    found = list[Pick]()
+    picks = list[Pick]()
     for group in state.groups:
         if (reclaim := decisions.groups[key(group.name)].reclaim) is not None:
             victims = dict.fromkeys(name_of(victim.group or victim.name) for victim in reclaim.victims)
-            found.append(Pick(group, reclaim, tuple(victims)))
-    return found
+            picks.append(Pick(group, reclaim, tuple(victims)))
+    return picks
 
 
 def untrue(replay: Replay, decisions: Decisions) -> Iterator[str]:
     """Yield the false statements about the reclaimed capacity, once all turns are over."""
-    state, shares, found = replay.state, replay.shares, allocations(replay.state, decisions)
-    gone = state.without(victim for allocation in found for victim in allocation.victims)
-    capacity = left(
-        state.nodes, [*gone.standing, *(place for allocation in found for place in allocation.plan)]
+    state, shares, picks = replay.state, replay.shares, allocations(replay.state, decisions)
+    without_victims = state.without(victim for allocation in picks for victim in allocation.victims)
+    capacity = free_capacity(
+        state.nodes,
+        [*without_victims.standing, *(place for allocation in picks for place in allocation.plan)],
     )
-    if found and any(n < 0 for amounts in capacity.values() for n in amounts.values()):
+    if picks and any(n < 0 for amounts in capacity.values() for n in amounts.values()):
         yield "the whole group fits with its victims gone"
-    for allocation in found:
+    for allocation in picks:
         pods = {victim.uid for victim in allocation.reclaim.victims}
         for victim in allocation.victims:
-            group = next((it for it in state.groups if it.name == victim), None)
+            group = next((group_ for group_ in state.groups if group_.name == victim), None)
             if group is not None and any(f"uid-{victim}-{n}" not in pods for n in range(len(group.pods))):
                 yield f"a gang goes whole: {victim}"
             if not may_go(state, shares, allocation, group, allocation.causes[victim]):
                 yield f"{victim} may be evicted for {allocation.group.name}"
-    if len(found) == 1 and set(replay.claimants) <= {found[0].group}:  # no capacity is reserved for others
-        yield from _needless(state, shares, found[0])
+    if len(picks) == 1 and set(replay.claimants) <= {picks[0].group}:  # no capacity is reserved for others
+        yield from _needless(state, shares, picks[0])
 
 
 def may_go(state: State, shares: Shares, allocation: Pick, group: Group | None, cause: EvictionCause) -> bool:
@@ -75,8 +76,8 @@ def may_go(state: State, shares: Shares, allocation: Pick, group: Group | None, 
     for name in shares.queues.path(group.queue):
         if name in above:
             return True
-        due = {it: parts[name].deserved for it, parts in shares.parts.items()}
-        if not any(shares.held_at(name, it) > due[it] for it in shares.there(group.asks)):
+        due = {resource: parts[name].deserved for resource, parts in shares.parts.items()}
+        if not any(shares.held_at(name, resource) > due[resource] for resource in shares.there(group.asks)):
             return False
     return True
 
@@ -85,16 +86,20 @@ def _needless(state: State, shares: Shares, allocation: Pick) -> Iterator[str]:
     """Yield each victim without which the reclaim would suffice."""
     from_others = any(cause is EvictionCause.RECLAIM for cause in allocation.causes.values())
     for spared in allocation.victims:
-        gone = [state.group(it) for it in allocation.victims if it != spared and not it.startswith("other-")]
-        for group in gone:
-            shares.take(group.queue, {it: -n for it, n in group.asks.items()})
-        queue, asks = allocation.group.queue, allocation.group.asks
-        is_open = not shares.is_above_ceiling(queue, asks)
-        is_open = is_open and not (from_others and shares.is_above_share(queue, asks))
-        for group in gone:
+        victims = [
+            state.group(name)
+            for name in allocation.victims
+            if name != spared and not name.startswith("other-")
+        ]
+        for group in victims:
+            shares.take(group.queue, {name: -n for name, n in group.asks.items()})
+        queue, requests = allocation.group.queue, allocation.group.asks
+        is_open = not shares.is_above_ceiling(queue, requests)
+        is_open = is_open and not (from_others and shares.is_above_share(queue, requests))
+        for group in victims:
             shares.take(group.queue, group.asks)
-        rest = state.without(it for it in allocation.victims if it != spared)
+        rest = state.without(name for name in allocation.victims if name != spared)
         if is_open and fit(
-            allocation.group.pods[: allocation.group.needed], left(state.nodes, rest.standing)
+            allocation.group.pods[: allocation.group.needed], free_capacity(state.nodes, rest.standing)
         ):
             yield f"no unneeded victim is evicted for {allocation.group.name}: {spared}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from extender.domain.model.reasons import Reason
 from tests.oracle.admission import Replay, obstacle
-from tests.oracle.placement import FreeCapacity, Pod, fit, left, most_that_fit, total
+from tests.oracle.placement import FreeCapacity, Pod, fit, free_capacity, most_that_fit, total
 from tests.oracle.states import Group, State
 
 
@@ -55,7 +55,7 @@ class Growth:
         plan = self.replay.decision(group).plan
         by_uid = {f"uid-{group.name}-{n}": pod for n, pod in enumerate(group.pods) if n >= len(group.nodes)}
         for pod in dict.fromkeys(by_uid.values()):
-            similar = [uid for uid, it in by_uid.items() if it == pod]
+            similar = [uid for uid, member in by_uid.items() if member == pod]
             yield Line(group, pod, len(similar), [node for uid, node in plan.items() if uid in similar])
 
     def _pass(self, hungry: list[Line], lends: bool) -> Iterator[str]:
@@ -75,14 +75,14 @@ class Growth:
 
     def _is_open(self, queue: str, pod: Pod, lends: bool) -> bool:
         """Return whether the queue lets one more pod start."""
-        asks = total([pod])
-        if self.shares.is_above_ceiling(queue, asks) or not self.replay.places(queue):
+        requests = total([pod])
+        if self.shares.is_above_ceiling(queue, requests) or not self.replay.places(queue):
             return False
-        return lends or not self.shares.is_above_share(queue, asks)
+        return lends or not self.shares.is_above_share(queue, requests)
 
     def _start(self, line: Line, lends: bool) -> Iterator[str]:
         name, capacity = line.nodes.pop(0), self.capacity
-        if not fit([line.pod], {node: there for node, there in capacity.items() if node.name == name}):
+        if not fit([line.pod], {node: amounts for node, amounts in capacity.items() if node.name == name}):
             yield f"a member of {line.group.name} fits on {name}"
         queue, line.missing = line.group.queue, line.missing - 1
         self.grown.append((line.pod, name))
@@ -94,7 +94,7 @@ class Growth:
 
     @property
     def capacity(self) -> FreeCapacity:
-        return left(self.replay.state.nodes, [*self.replay.state.standing, *self.grown])
+        return free_capacity(self.replay.state.nodes, [*self.replay.state.standing, *self.grown])
 
     def _stops(self, line: Line) -> Iterator[Reason]:
         if self.shares.is_above_ceiling(line.group.queue, total([line.pod])):

@@ -29,7 +29,7 @@ class Pod(NamedTuple):
 FreeCapacity = Mapping[Node, Amounts]
 
 
-def left(nodes: Iterable[Node], standing: Iterable[tuple[Pod, str]]) -> dict[Node, dict[str, int]]:
+def free_capacity(nodes: Iterable[Node], standing: Iterable[tuple[Pod, str]]) -> dict[Node, dict[str, int]]:
     """Return the rest of the nodes next to pods that are placed by name."""
     capacity = {node: dict(node.offers) for node in nodes}
     by_name = {node.name: node for node in capacity}
@@ -63,26 +63,26 @@ def fit(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
         if state in failed:
             return False
         pod, tried = ordered[number], set[Hashable]()
-        asked = tuple(dict(pod.asks).get(name, 0) for name in names)
+        requested = tuple(dict(pod.asks).get(name, 0) for name in names)
         for at, (node, amounts) in enumerate(rows):
             kind = (*node[2:], amounts)
-            has_capacity = all(n <= there for n, there in zip(asked, amounts, strict=True) if n)
+            has_capacity = all(n <= free for n, free in zip(requested, amounts, strict=True) if n)
             if kind in tried or not has_capacity or not pod.suits(node):
                 continue
             tried.add(kind)
-            less = tuple(there - n for n, there in zip(asked, amounts, strict=True))
+            less = tuple(free - n for n, free in zip(requested, amounts, strict=True))
             if search(number + 1, [*rows[:at], (node, less), *rows[at + 1 :]]):
                 return True
         failed.add(state)
         return False
 
-    rows = [(node, tuple(there.get(name, 0) for name in names)) for node, there in capacity.items()]
+    rows = [(node, tuple(free.get(name, 0) for name in names)) for node, free in capacity.items()]
     return search(0, rows)
 
 
 def some_fit(pods: Sequence[Pod], number: int, capacity: FreeCapacity) -> bool:
     """Return whether any `number` of the pods find nodes."""
-    return any(fit(some, capacity) for some in sorted(set(combinations(sorted(pods), number))))
+    return any(fit(chosen, capacity) for chosen in sorted(set(combinations(sorted(pods), number))))
 
 
 def most_that_fit(pods: Sequence[Pod], capacity: FreeCapacity) -> int:
@@ -97,10 +97,10 @@ def in_sum(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
     """
     parts = [[pod] * n for pod, n in Counter(pods).items()]
     for part in (*parts, list(pods)):
-        there = Counter[str]()
+        sums = Counter[str]()
         for node, amounts in capacity.items():
             if any(pod.suits(node) for pod in part):
-                there.update({name: max(n, 0) for name, n in amounts.items()})
-        if any(there[name] < n for name, n in total(part).items()):
+                sums.update({name: max(n, 0) for name, n in amounts.items()})
+        if any(sums[name] < n for name, n in total(part).items()):
             return False
     return True

@@ -29,7 +29,8 @@ def levelled(capacity: Fraction, children: Sequence[Bounds]) -> list[Fraction]:
 
     def at(level: Fraction) -> list[Fraction]:
         return [
-            min(max(start + level * speed, least), max(most, least)) for start, speed, least, most in children
+            min(max(start + level * speed, minimum), max(maximum, minimum))
+            for start, speed, minimum, maximum in children
         ]
 
     bends = {(bound - start) / speed for start, speed, *bounds in children for bound in bounds if speed}
@@ -81,39 +82,42 @@ class Queues:
 
     def demand(self, name: str) -> QueueDemand:
         if name.endswith("/"):
-            whose = self.demands.get(name[:-1], QueueDemand(name, 1, {}, groups=False))
-            return QueueDemand(name, 1, whose.request, groups=whose.groups)
+            parent = self.demands.get(name[:-1], QueueDemand(name, 1, {}, groups=False))
+            return QueueDemand(name, 1, parent.request, groups=parent.groups)
         return self.demands.get(name, QueueDemand(name, 1, {}, groups=False))
 
-    def _limit(self, name: str, it: str) -> Amount:
+    def _limit(self, name: str, resource: str) -> Amount:
         """Return the limit by the queue's own settings alone.
 
         These are its capability (of cpu and memory, zero is none), and its nominal amount with its
         borrowing limit.
         """
         demand = self.demand(name)
-        most: Amount = inf
-        if it in (demand.capability or {}):
-            said = (demand.capability or {})[it]
-            most = inf if it in ("cpu", "memory") and said <= 0 else Fraction(said)
-        if it in (demand.borrowing_limit or {}) and it in (demand.deserved or {}):
-            borrowed = Fraction((demand.deserved or {})[it] + (demand.borrowing_limit or {})[it])
-            most = min(most, borrowed)
-        return most
+        maximum: Amount = inf
+        if resource in (demand.capability or {}):
+            stated = (demand.capability or {})[resource]
+            maximum = inf if resource in ("cpu", "memory") and stated <= 0 else Fraction(stated)
+        if resource in (demand.borrowing_limit or {}) and resource in (demand.deserved or {}):
+            borrowed = Fraction((demand.deserved or {})[resource] + (demand.borrowing_limit or {})[resource])
+            maximum = min(maximum, borrowed)
+        return maximum
 
-    def _reserved(self, name: str, it: str) -> Fraction:
+    def _reserved(self, name: str, resource: str) -> Fraction:
         """Return the amount that no other queue may hold.
 
         It is guaranteed, or nominal and not borrowed, to this queue or those below.
         """
         demand, below = (
             self.demand(name),
-            sum((self.reserved(child, it) for child in self.children(name)), ZERO),
+            sum((self.reserved(child, resource) for child in self.children(name)), ZERO),
         )
-        own = Fraction(demand.guarantee.get(it, 0))
-        if it in (demand.lending_limit or {}):
-            own = max(own, Fraction((demand.deserved or {}).get(it, 0) - (demand.lending_limit or {})[it]))
-        return max(own, below)
+        own_reserve = Fraction(demand.guarantee.get(resource, 0))
+        if resource in (demand.lending_limit or {}):
+            own_reserve = max(
+                own_reserve,
+                Fraction((demand.deserved or {}).get(resource, 0) - (demand.lending_limit or {})[resource]),
+            )
+        return max(own_reserve, below)
 
     def children(self, name: str) -> list[str]:
         return self.below.get(name, [])
@@ -122,60 +126,65 @@ class Queues:
         children = self.children(name)
         return any(map(self.takes_part, children)) if children else self.demand(name).groups
 
-    def asked(self, name: str, it: str) -> Fraction:
+    def asked(self, name: str, resource: str) -> Fraction:
         """Return the request with the reserved amount, and no more than it may hold."""
         if not self.takes_part(name):
-            return self.reserved(name, it)
-        return max(Fraction(min(self.wanted(name, it), self.limit(name, it))), self.reserved(name, it))
+            return self.reserved(name, resource)
+        return max(
+            Fraction(min(self.wanted(name, resource), self.limit(name, resource))),
+            self.reserved(name, resource),
+        )
 
-    def _wanted(self, name: str, it: str) -> Fraction:
+    def _wanted(self, name: str, resource: str) -> Fraction:
         """Return the amounts held and waited for, with those below."""
         children = self.children(name)
         if children:
-            return sum((self.asked(child, it) for child in children), ZERO)
-        return Fraction(self.demand(name).request.get(it, 0))
+            return sum((self.asked(child, resource) for child in children), ZERO)
+        return Fraction(self.demand(name).request.get(resource, 0))
 
     # ---- the division
 
-    def divide(self, it: str, total: int) -> dict[str, Part]:
-        most = min(Fraction(total), self.limit(ROOT, it))
-        due = max(min(self.wanted(ROOT, it), most), self.reserved(ROOT, it))
-        parts = {ROOT: Part(Fraction(due), most, most)}
-        self._divide_below(ROOT, it, Fraction(most), parts)
+    def divide(self, resource: str, total: int) -> dict[str, Part]:
+        maximum = min(Fraction(total), self.limit(ROOT, resource))
+        due = max(min(self.wanted(ROOT, resource), maximum), self.reserved(ROOT, resource))
+        parts = {ROOT: Part(Fraction(due), maximum, maximum)}
+        self._divide_below(ROOT, resource, Fraction(maximum), parts)
         return parts
 
-    def _divide_below(self, name: str, it: str, capacity: Fraction, parts: dict[str, Part]) -> None:
+    def _divide_below(self, name: str, resource: str, capacity: Fraction, parts: dict[str, Part]) -> None:
         children = self.children(name)
-        reserved = {child: self.reserved(child, it) for child in children}
-        may_hold = {child: self._below(parts[name].ceiling, child, reserved, it) for child in children}
+        reserved = {child: self.reserved(child, resource) for child in children}
+        may_hold = {child: self._below(parts[name].ceiling, child, reserved, resource) for child in children}
         allocation = [child for child in children if self.takes_part(child)]
         capacity = max(
             capacity - sum((reserved[child] for child in children if child not in allocation), ZERO), ZERO
         )
-        most = {
-            child: Fraction(min(may_hold[child], self.limit(child, it), self.wanted(child, it)))
+        maximum = {
+            child: Fraction(min(may_hold[child], self.limit(child, resource), self.wanted(child, resource)))
             for child in allocation
         }
-        given: list[Bounds] = []
+        bounds: list[Bounds] = []
         for child in allocation:
-            named = Fraction((self.demand(child).deserved or {}).get(it, 0))
-            named = min(named, self.wanted(child, it))
-            given.append((ZERO, named, reserved[child], min(named, most[child])))
-        first = levelled(capacity, given)
+            nominal = Fraction((self.demand(child).deserved or {}).get(resource, 0))
+            nominal = min(nominal, self.wanted(child, resource))
+            bounds.append((ZERO, nominal, reserved[child], min(nominal, maximum[child])))
+        first = levelled(capacity, bounds)
         by_weight: list[Bounds] = []
-        for child, least, (_, _, _, named) in zip(allocation, first, given, strict=True):
-            by_weight.append((min(least, named), Fraction(self.demand(child).weight), least, most[child]))
+        for child, minimum, (_, _, _, nominal) in zip(allocation, first, bounds, strict=True):
+            by_weight.append(
+                (min(minimum, nominal), Fraction(self.demand(child).weight), minimum, maximum[child])
+            )
         shares = dict(zip(allocation, levelled(capacity, by_weight), strict=True))
         for child in children:
             demand, share = self.demand(child), shares.get(child, ZERO)
             ceiling = may_hold[child]
-            if it in (demand.borrowing_limit or {}) and it not in (demand.deserved or {}):
-                ceiling = min(ceiling, share + (demand.borrowing_limit or {})[it])
-            potential = self._below(parts[name].potential, child, reserved, it)
+            if resource in (demand.borrowing_limit or {}) and resource not in (demand.deserved or {}):
+                ceiling = min(ceiling, share + (demand.borrowing_limit or {})[resource])
+            potential = self._below(parts[name].potential, child, reserved, resource)
             parts[child] = Part(share, ceiling, potential)
-            self._divide_below(child, it, share, parts)
+            self._divide_below(child, resource, share, parts)
 
-    def _below(self, most: Amount, child: str, reserved: Mapping[str, Fraction], it: str) -> Amount:
+    def _below(self, maximum: Amount, child: str, reserved: Mapping[str, Fraction], resource: str) -> Amount:
         """Return the part of the parent's limit that a child may hold, without that reserved for others."""
-        unclaimed = max(most - sum(reserved.values(), ZERO), ZERO)
-        return min(unclaimed + reserved[child], self.limit(child, it))
+        unclaimed = max(maximum - sum(reserved.values(), ZERO), ZERO)
+        return min(unclaimed + reserved[child], self.limit(child, resource))

@@ -96,17 +96,17 @@ class State(NamedTuple):
         return total(Pod(node.offers) for node in self.nodes)
 
     def with_queue(self, queue: Queue) -> "State":
-        return self._replace(queues=tuple(queue if it.name == queue.name else it for it in self.queues))
+        return self._replace(queues=tuple(queue if each.name == queue.name else each for each in self.queues))
 
     def with_group(self, group: Group) -> "State":
-        return self._replace(groups=tuple(group if it.name == group.name else it for it in self.groups))
+        return self._replace(groups=tuple(group if each.name == group.name else each for each in self.groups))
 
     def without(self, names: Iterable[str]) -> "State":
         """Return the state without these groups and foreign pods, which have ended."""
-        gone = set(names)
-        others = (place for n, place in enumerate(self.others) if f"other-{n}" not in gone)
+        ended = set(names)
+        others = (place for n, place in enumerate(self.others) if f"other-{n}" not in ended)
         return self._replace(
-            groups=tuple(group for group in self.groups if group.name not in gone),
+            groups=tuple(group for group in self.groups if group.name not in ended),
             others=tuple(place for place in others),
         )
 
@@ -177,18 +177,18 @@ def _node(node: Node) -> Any:
 
 
 def _asks(pod: Pod) -> dict[str, Any]:
-    asks = _written(pod.asks)
-    asks.pop(PODS)
+    requests = _written(pod.asks)
+    requests.pop(PODS)
     return {
-        "cpu": asks.pop(CPU, "0"),
-        "more": asks,
+        "cpu": requests.pop(CPU, "0"),
+        "more": requests,
         "selector": {KIND: pod.kind} if pod.kind else None,
         "tolerations": [Toleration(operator="Exists")] if pod.tolerates else [],
     }
 
 
 def _queue(queue: Queue) -> Any:
-    more: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "deserved": _written(queue.deserved) or None,
         "borrowing_limit": _written(queue.borrowing) or None,
         "lending_limit": _written(queue.lending) or None,
@@ -207,7 +207,7 @@ def _queue(queue: Queue) -> Any:
         spec_state="Closed" if queue.is_closed else "",
         parent=queue.parent,
         preemption=builders.AT_ONCE if queue.takes_back else None,
-        **more,
+        **fields,
     )
 
 
@@ -215,9 +215,9 @@ def _group(group: Group) -> list[Any]:
     created = timestamp(NOW - group.age)
     notes = {keys.HOLD: "true"} if group.is_held else {}
     notes |= {keys.START_TIMEOUTS: str(group.timeouts)} if group.timeouts else {}
-    whole = bool(group.nodes)
+    is_whole = bool(group.nodes)
     record = builders.group(
-        group.name, group.needed, group.queue, created=created, stood_whole=whole, annotations=notes
+        group.name, group.needed, group.queue, created=created, stood_whole=is_whole, annotations=notes
     )
     pods = [
         builders.pod(

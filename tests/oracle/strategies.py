@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from hypothesis import strategies as st
 
 from extender.domain.model.resources import CPU, MEMORY, PODS
-from tests.oracle.placement import Amounts, Node, Pod, fit, left
+from tests.oracle.placement import Amounts, Node, Pod, fit, free_capacity
 from tests.oracle.states import GONE, GPU, Group, Queue, State
 
 GIB = 2**30
@@ -25,13 +25,13 @@ def _rarely(draw: st.DrawFn, times: int) -> bool:
 
 @st.composite
 def pods(draw: st.DrawFn) -> Pod:
-    asks = {
+    requests = {
         CPU: draw(st.sampled_from(_CPUS)),
         MEMORY: draw(st.sampled_from(_GIBS)) * GIB,
         GPU: draw(st.sampled_from(_GPUS)),
         PODS: 1,
     }
-    return Pod(_amounts(asks), draw(st.sampled_from(_KINDS)), _rarely(draw, 4))
+    return Pod(_amounts(requests), draw(st.sampled_from(_KINDS)), _rarely(draw, 4))
 
 
 @st.composite
@@ -52,15 +52,21 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) ->
     Together they are guaranteed no more than there is.
     """
 
-    def some(most: Amounts, times: int, least: int = 0) -> Said:
-        names = [it for it in _UNITS if it in part and _rarely(draw, times)]
-        counts = {it: draw(st.integers(least, max(most[it] // _UNITS[it], least))) for it in names}
-        return tuple((it, n * _UNITS[it]) for it, n in counts.items())
+    def some(maximum: Amounts, times: int, minimum: int = 0) -> Said:
+        names = [resource for resource in _UNITS if resource in part and _rarely(draw, times)]
+        counts = {
+            resource: draw(st.integers(minimum, max(maximum[resource] // _UNITS[resource], minimum)))
+            for resource in names
+        }
+        return tuple((resource, n * _UNITS[resource]) for resource, n in counts.items())
 
     if draw(st.booleans()):
         return draw(plain_queues(name, parents))
-    capability, deserved = some({it: 3 * n for it, n in part.items()}, 4, least=2), some(part, 4)
-    given = dict(deserved)
+    capability, deserved = (
+        some({resource: 3 * n for resource, n in part.items()}, 4, minimum=2),
+        some(part, 4),
+    )
+    nominal = dict(deserved)
     return Queue(
         name,
         draw(st.integers(1, 4)),
@@ -68,10 +74,10 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) ->
         draw(st.sampled_from((0, 0, 0, 1))),
         draw(st.sampled_from(("", "", "fifo"))),
         capability,
-        tuple((it, min(n, dict(capability).get(it, n))) for it, n in some(part, 6)),
+        tuple((resource, min(n, dict(capability).get(resource, n))) for resource, n in some(part, 6)),
         deserved,
         some({CPU: 1000, GPU: 1}, 6),
-        tuple((it, n) for it, n in some({CPU: 0, GPU: 0} | given, 4) if it in given),
+        tuple((resource, n) for resource, n in some({CPU: 0, GPU: 0} | nominal, 4) if resource in nominal),
         is_stopped=_rarely(draw, 16),
         is_restricted=_rarely(draw, 16),
         is_for_others=_rarely(draw, 16),
@@ -92,11 +98,11 @@ def groups(draw: st.DrawFn, name: str, queues: Sequence[str], shapes: Sequence[P
     """Draw a group with members of two shapes at most; more than it needs only of one."""
     kinds = draw(st.lists(st.sampled_from(shapes), min_size=1, max_size=2))
     members = tuple(sorted(draw(st.sampled_from(kinds)) for _ in range(draw(st.integers(1, 4)))))
-    more = draw(st.sampled_from((0, 0, 0, 0, -1, 1))) if len(set(members)) == 1 else 0
+    surplus = draw(st.sampled_from((0, 0, 0, 0, -1, 1))) if len(set(members)) == 1 else 0
     return Group(
         name,
         draw(st.sampled_from(queues)),
-        max(len(members) + more, 1),
+        max(len(members) + surplus, 1),
         members,
         age=float(draw(st.integers(1, 500))),
         priority=draw(st.sampled_from((0, 0, 0, 5))),
@@ -109,24 +115,26 @@ def mixed(draw: st.DrawFn) -> State:
 
     A few gangs of up to four members wait; most could start alone.
     """
-    there = tuple(draw(nodes(f"n{n}")) for n in range(draw(st.integers(1, 4))))
-    state = State(there, (), (), window=draw(st.sampled_from((1000, 1000, 1000, 3, 6))))
+    cluster_nodes = tuple(draw(nodes(f"n{n}")) for n in range(draw(st.integers(1, 4))))
+    state = State(cluster_nodes, (), (), window=draw(st.sampled_from((1000, 1000, 1000, 3, 6))))
     names, number = [""], draw(st.integers(1, 4))
     for n in range(number):
-        queue = draw(queues(f"q{n}", names, {it: all_ // number for it, all_ in state.offers.items()}))
+        queue = draw(
+            queues(f"q{n}", names, {resource: all_ // number for resource, all_ in state.offers.items()})
+        )
         state = state._replace(queues=(*state.queues, queue))
         names.append(queue.name)
     for queue in state.queues:
-        if queue.name not in {it.parent for it in state.queues} and _rarely(draw, 10):
+        if queue.name not in {resource.parent for resource in state.queues} and _rarely(draw, 10):
             state = state.with_queue(queue._replace(is_closed=True))
     others = list[tuple[Pod, str]]()
     for _ in range(draw(st.integers(0, 2))):
-        pod, node = draw(pods()), draw(st.sampled_from(there))
-        if fit([pod], {node: left(there, others)[node]}):
+        pod, node = draw(pods()), draw(st.sampled_from(cluster_nodes))
+        if fit([pod], {node: free_capacity(cluster_nodes, others)[node]}):
             others.append((pod, node.name))
-    empty = left(there, ())
+    empty = free_capacity(cluster_nodes, ())
     shapes = [pod for pod in draw(st.lists(pods(), min_size=4, max_size=4)) if fit([pod], empty)]
-    found = list[Group]()
+    groups_ = list[Group]()
     for n in range(draw(st.integers(2, 9))):
         group = draw(groups(f"g{n}", [*names[1:] * 12, GONE], shapes or [draw(pods())]))
         if not fit(group.pods, empty) and draw(st.integers(0, 4)):
@@ -135,16 +143,16 @@ def mixed(draw: st.DrawFn) -> State:
         group = group._replace(timeouts=draw(st.sampled_from((0,) * 12 + (2, 3))))
         group = group._replace(retry_in=draw(st.sampled_from((0.0,) * 12 + (3.0,))))
         if n < 5 and draw(st.booleans()) and group.queue != GONE and group.exists:
-            group = _placed(draw, group, there, [*others, *_places(found)])
-        found.append(group)
-    return state._replace(groups=tuple(found), others=tuple(others))
+            group = _placed(draw, group, cluster_nodes, [*others, *_places(groups_)])
+        groups_.append(group)
+    return state._replace(groups=tuple(groups_), others=tuple(others))
 
 
 @st.composite
 def crowded(draw: st.DrawFn) -> State:
     """Draw a state of cpus alone, with more groups than capacity."""
     sizes = draw(st.lists(st.sampled_from((2000, 3000, 4000, 5000)), min_size=2, max_size=4))
-    there = tuple(
+    cluster_nodes = tuple(
         Node(f"n{n}", _amounts({CPU: size, MEMORY: GIB, PODS: 110})) for n, size in enumerate(sizes)
     )
     names = [""]
@@ -153,13 +161,13 @@ def crowded(draw: st.DrawFn) -> State:
         reserved.append(draw(plain_queues(f"q{n}", names if _rarely(draw, 4) else [""])))
         names.append(f"q{n}")
     shapes = [Pod(_amounts({CPU: size, PODS: 1})) for size in (1000, 1500, 2000, 3000)]
-    found = list[Group]()
+    groups_ = list[Group]()
     for n in range(draw(st.integers(3, 8))):
         group = draw(groups(f"g{n}", names[1:], shapes))
         if n < 3 and draw(st.booleans()):
-            group = _placed(draw, group, there, _places(found))
-        found.append(group)
-    return State(there, tuple(reserved), tuple(found))
+            group = _placed(draw, group, cluster_nodes, _places(groups_))
+        groups_.append(group)
+    return State(cluster_nodes, tuple(reserved), tuple(groups_))
 
 
 @st.composite
@@ -170,10 +178,12 @@ def growing(draw: st.DrawFn) -> State:
         state = state.with_queue(queue._replace(takes_back=False, is_closed=False))
     for group in state.groups:
         if group.nodes:
-            there = draw(st.integers(1, len(group.nodes)))
-            more = tuple(draw(st.sampled_from(group.pods)) for _ in range(draw(st.integers(0, 3))))
-            nodes, needed = group.nodes[:there], draw(st.integers(1, there))
-            state = state.with_group(group._replace(nodes=nodes, needed=needed, pods=(*group.pods, *more)))
+            count = draw(st.integers(1, len(group.nodes)))
+            further_pods = tuple(draw(st.sampled_from(group.pods)) for _ in range(draw(st.integers(0, 3))))
+            nodes, minimum = group.nodes[:count], draw(st.integers(1, count))
+            state = state.with_group(
+                group._replace(nodes=nodes, needed=minimum, pods=(*group.pods, *further_pods))
+            )
     return state
 
 
@@ -181,19 +191,19 @@ def states() -> st.SearchStrategy[State]:
     return mixed() | crowded()
 
 
-def _places(there: Iterable[Group]) -> list[tuple[Pod, str]]:
-    return [place for group in there for place in zip(group.pods, group.nodes, strict=False)]
+def _places(groups_: Iterable[Group]) -> list[tuple[Pod, str]]:
+    return [place for group in groups_ for place in zip(group.pods, group.nodes, strict=False)]
 
 
 def _placed(
-    draw: st.DrawFn, group: Group, there: Sequence[Node], standing: Sequence[tuple[Pod, str]]
+    draw: st.DrawFn, group: Group, cluster_nodes: Sequence[Node], standing: Sequence[tuple[Pod, str]]
 ) -> Group:
     """Return the group placed on nodes, if all its members fit on the drawn ones."""
-    where = list[str]()
+    names = list[str]()
     for pod in group.pods:
-        capacity = left(there, [*standing, *zip(group.pods, where, strict=False)])
-        suit = [node.name for node in there if fit([pod], {node: capacity[node]})]
+        capacity = free_capacity(cluster_nodes, [*standing, *zip(group.pods, names, strict=False)])
+        suit = [node.name for node in cluster_nodes if fit([pod], {node: capacity[node]})]
         if not suit:
             return group
-        where.append(draw(st.sampled_from(suit)))
-    return group._replace(nodes=tuple(where), needed=len(group.pods), retry_in=0.0)
+        names.append(draw(st.sampled_from(suit)))
+    return group._replace(nodes=tuple(names), needed=len(group.pods), retry_in=0.0)

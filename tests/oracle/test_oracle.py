@@ -19,7 +19,7 @@ from tests.domain.world import key
 from tests.oracle import changes, evictions
 from tests.oracle.admission import Replay, Shares, Turn, obstacle
 from tests.oracle.growth import Growth
-from tests.oracle.placement import Node, Pod, fit, left, most_that_fit
+from tests.oracle.placement import Node, Pod, fit, free_capacity, most_that_fit
 from tests.oracle.reasons import CLAIMS
 from tests.oracle.states import Group, State
 from tests.oracle.strategies import growing, nodes, pods, states
@@ -98,7 +98,7 @@ def _of_turn(turn: Turn, known: Known) -> Iterator[str]:
 def _of_plan(turn: Turn) -> Iterator[str]:
     group, by_name = turn.group, {node.name: node for node in turn.state.nodes}
     plan = [(group.pods[int(uid.rpartition("-")[2])], node) for uid, node in turn.decision.plan.items()]
-    capacity = left(turn.state.nodes, [*turn.state.standing, *plan])
+    capacity = free_capacity(turn.state.nodes, [*turn.state.standing, *plan])
     if len(plan) != group.needed:
         yield f"{group.name} starts whole"
     if any(capacity[by_name[node]][name] < 0 for pod, node in plan for name, _ in pod.asks):
@@ -129,7 +129,7 @@ def test_the_smallest_change_starts_a_group_and_less_does_not(state: State) -> N
     for group in state.groups:
         why, decision = explain_group(decisions, key(group.name)), decisions.groups[key(group.name)]
         change = None if why is None else why.change
-        if change is None or (made := changes.made(state, group, change, decision.reclaim)) is None:
+        if change is None or (made := changes.changed_state(state, group, change, decision.reclaim)) is None:
             continue
         then = decide(made.then.world().ledger.snapshot()).groups[key(group.name)]
         outcome = "" if then.verdict is Verdict.STARTING else str(then.reason)
@@ -148,4 +148,4 @@ def test_two_shapes_are_placed_if_any_placement_exists(
     named = tuple(node._replace(name=f"n{n}") for n, node in enumerate(there))
     state = State(named, (), (Group("g", DEFAULT_QUEUE, len(members), members),))
     decision = decide(state.world().ledger.snapshot()).groups[key("g")]
-    assert (decision.verdict is Verdict.STARTING) == fit(members, left(named, ()))
+    assert (decision.verdict is Verdict.STARTING) == fit(members, free_capacity(named, ()))

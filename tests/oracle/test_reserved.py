@@ -15,7 +15,7 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import Reservation
 from tests.domain import builders
 from tests.domain.world import World, gang, key, timestamp
-from tests.oracle.placement import FreeCapacity, Node, Pod, fit, left
+from tests.oracle.placement import FreeCapacity, Node, Pod, fit, free_capacity
 from tests.property_examples import examples
 
 
@@ -70,8 +70,8 @@ def untrue(busy: Busy, holder: str, reserved: Reservation, decisions: Decisions)
     assert passable is not None
     needed = [(pod, node) for pod, node in zip(busy.pods(holder), reserved.nodes.values(), strict=True)]
     for name in ("", *busy.jobs):
-        capacity = left(busy.hosts, busy.standing(now, decisions, name))
-        then = left(busy.hosts, [*busy.standing(instant, decisions, name), *needed])
+        capacity = free_capacity(busy.hosts, busy.standing(now, decisions, name))
+        then = free_capacity(busy.hosts, [*busy.standing(instant, decisions, name), *needed])
         if any(then[host]["cpu"] < 0 for host in busy.hosts if host.name in reserved.node_names):
             yield f"{holder} finds its nodes free at {instant}"
         spare: FreeCapacity = {

@@ -52,21 +52,21 @@ def steps(page: Path) -> Iterator[Command | File]:
 
 
 def fences(page: Path) -> Iterator[tuple[str, str]]:
-    found = re.findall(r"^( *)```(\w+)\n(.*?)^\1```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    for indent, language, text in found:
+    matches = re.findall(r"^( *)```(\w+)\n(.*?)^\1```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    for indent, language, text in matches:
         yield language, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
 
 
 def _whole(text: str) -> Iterator[str]:
     """Yield lines, those of one command together, without comments."""
-    begun: list[str] = []
+    lines: list[str] = []
     for line in text.splitlines():
-        if begun or (line.strip() and not line.startswith("#")):
-            begun.append(line)
-        if begun and _complete("\n".join(begun)):
-            yield "\n".join(begun)
-            begun = []
-    assert not begun, f"a command that does not end: {begun}"
+        if lines or (line.strip() and not line.startswith("#")):
+            lines.append(line)
+        if lines and _complete("\n".join(lines)):
+            yield "\n".join(lines)
+            lines = []
+    assert not lines, f"a command that does not end: {lines}"
 
 
 def _complete(text: str) -> bool:

@@ -95,10 +95,10 @@ def report() -> str:
     return terminal("How long gangs waited, and what the queues held.", [(command, result.stdout)])
 
 
-def terminal(title: str, shown: list[tuple[str, str]]) -> str:
+def terminal(title: str, commands: list[tuple[str, str]]) -> str:
     """Return a terminal in which each command was typed and printed its output."""
     lines: list[Text] = []
-    for command, printed in shown:
+    for command, printed in commands:
         lines += [Text("")] if lines else []
         lines += [Text("$ ").append(command, Style(color="blue")), *map(Text.from_ansi, printed.splitlines())]
     while not lines[-1].plain.strip():

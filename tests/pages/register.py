@@ -33,8 +33,8 @@ class Entry(NamedTuple):
     page: str = ""
 
     def is_for(self, command: Command) -> bool:
-        here = self.page in ("", command.page)
-        return here and re.fullmatch(self.pattern, command.text, re.DOTALL) is not None
+        is_on_page = self.page in ("", command.page)
+        return is_on_page and re.fullmatch(self.pattern, command.text, re.DOTALL) is not None
 
 
 TUTORIAL = "docs/tutorials/first-steps.md"

@@ -37,9 +37,9 @@ class Row(NamedTuple):
 
     def drawn(self, world: World, top: int, turns: Mapping[str, list[int]]) -> Iterator[str]:
         name = self.queue.metadata.name
-        found = world.queue(name)
+        queue = world.queue(name)
         is_parent = any(other.parent == name for other in world.decisions.queues.values())
-        held, deserved = found.allocated.get("cpu", 0) // 1000, found.deserved.get("cpu", 0.0) / 1000
+        held, deserved = queue.allocated.get("cpu", 0) // 1000, queue.deserved.get("cpu", 0.0) / 1000
         kinds = ["held" if number < deserved else "lent" for number in range(held)]
         kinds += ["kept"] * (self.reserved - held) + ["waits"] * (
             0 if is_parent else self.asks + self.gang - held
@@ -53,7 +53,7 @@ class Row(NamedTuple):
             x = LEFT + number * CELL + CELL // 2
             yield f'<text class="turn" x="{x}" y="{top + 17}" text-anchor="middle">{turn}</text>'
         if deserved:
-            due, text = f"{LEFT + deserved * CELL:g}", f"share {found.share:.0%} of {deserved:g}"
+            due, text = f"{LEFT + deserved * CELL:g}", f"share {queue.share:.0%} of {deserved:g}"
             yield f'<path class="mark" d="M{due} {top - 3}V{top + 28}"/>'
             yield f'<text class="small" x="{due}" y="{top + 41}" text-anchor="middle">{text}</text>'
 
@@ -72,8 +72,8 @@ def shares(title: str, cpus: int, *rows: Row, one_by_one: bool = False) -> Calla
         for turn in range(1, cpus + 1) if one_by_one else (cpus,):
             for name in _start(world.add(node("n", cpu=str(turn)))):
                 turns.setdefault(name, []).append(turn)
-        shown = turns if one_by_one else {}
-        return _picture(title, cpus, rows, [row.drawn(world, top, shown) for top, row in _tops(rows)])
+        shown_turns = turns if one_by_one else {}
+        return _picture(title, cpus, rows, [row.drawn(world, top, shown_turns) for top, row in _tops(rows)])
 
     return draw
 
@@ -110,9 +110,9 @@ def _come(world: World, row: Row) -> None:
 def _start(world: World) -> list[str]:
     """Start all groups that may start, and return their queues."""
     decided = world.settle().decisions.groups.values()
-    started = [it for it in decided if it.verdict is Verdict.STARTING]
-    world.start(*(it.key.partition("/")[2] for it in started))
-    return [it.queue for it in started]
+    started = [decision for decision in decided if decision.verdict is Verdict.STARTING]
+    world.start(*(decision.key.partition("/")[2] for decision in started))
+    return [decision.queue for decision in started]
 
 
 def _tops(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
@@ -120,8 +120,8 @@ def _tops(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
 
 
 def _picture(title: str, cpus: int, rows: Sequence[Row], drawn: Iterable[Iterable[str]]) -> str:
-    most = max(cpus, *(row.asks + row.gang for row in rows))
-    wide, high, end = LEFT + most * CELL + 60, len(rows) * ROW + EDGE, LEFT + cpus * CELL
+    maximum = max(cpus, *(row.asks + row.gang for row in rows))
+    wide, high, end = LEFT + maximum * CELL + 60, len(rows) * ROW + EDGE, LEFT + cpus * CELL
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}"'

@@ -18,7 +18,7 @@ from werkzeug.exceptions import NotFound
 
 from extender.api.setting_kinds import Address
 from extender.ports.connection import Caller, CallerConnection, encode_answer
-from extender.ports.connections import LARGEST_HEAD, ConnectionLimits, Patience
+from extender.ports.connections import LARGEST_HEAD, ConnectionLimits, Timeouts
 from extender.ports.newcomer import ShortRequest
 from extender.ports.port import ServedPort
 from extender.web.listen import listen
@@ -27,9 +27,9 @@ from tests.fuzz.answers import statuses
 from tests.ports.clock import Clock
 from tests.rows import each_of
 
-PATIENCE = Patience(handshake=5, idle=100, head=5, body=10, answer=30, discard=2)
+PATIENCE = Timeouts(handshake=5, idle=100, head=5, body=10, answer=30, discard=2)
 LARGEST = 1000
-LIMITS = ConnectionLimits(connections=100, body=LARGEST, unread=100_000, patience=PATIENCE)
+LIMITS = ConnectionLimits(connections=100, body=LARGEST, unread=100_000, timeouts=PATIENCE)
 LONG_ANSWER = b"x" * 10_000_000
 FIELDS = rb"(?:\r\n[^\r\n]+)"
 ANSWER_HEAD = re.compile(rb"HTTP/1\.1 200 OK%b*?\r\nContent-Length: ([0-9]+)%b*\r\n\r\n" % (FIELDS, FIELDS))
@@ -140,7 +140,7 @@ def echo() -> Iterator[SideServer]:
     def answer(_: web.BaseRequest, body: bytes) -> web.Response:
         return web.Response(body=body)
 
-    limits = LIMITS._replace(patience=PATIENCE._replace(discard=0.2))
+    limits = LIMITS._replace(timeouts=PATIENCE._replace(discard=0.2))
     side = SideServer("echo", listen("--listen", Address("127.0.0.1", 0)), answer, limits)
     yield side
     side.stop()

@@ -11,9 +11,9 @@ class Fake:
     """A connection that waits for a request."""
 
     def __init__(
-        self, among: Connections, answered: int = 0, deadline: float = 100.0, origin: str = ""
+        self, among: Connections, answered: int = 0, deadline: float = 100.0, address: str = ""
     ) -> None:
-        self.state, self.origin = "head", origin
+        self.state, self.address = "head", address
         self.deadline = deadline
         self.answered = answered
         self.size = 0
@@ -44,10 +44,10 @@ def test_the_connection_that_waited_longest_without_an_answer_is_dropped_first()
 
 def test_an_address_above_its_limit_loses_its_own_connection() -> None:
     all_of_them = Connections(PORT, ConnectionLimits(connections=9, body=0, unread=1000, per_address=2))
-    regular, first, second = Fake(all_of_them), Fake(all_of_them, origin="a"), Fake(all_of_them, origin="a")
+    regular, first, second = Fake(all_of_them), Fake(all_of_them, address="a"), Fake(all_of_them, address="a")
     assert all_of_them.admit("a")
     assert closed(regular, first, second) == [False, True, False]
-    third = Fake(all_of_them, origin="a")
+    third = Fake(all_of_them, address="a")
     for each in (second, third):
         all_of_them.serve(each)
     assert not all_of_them.admit("a")

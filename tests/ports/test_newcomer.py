@@ -6,13 +6,13 @@ from contextlib import closing
 
 import pytest
 
-from extender.ports.connections import NEVER, ConnectionLimits, Connections, Patience
+from extender.ports.connections import NEVER, ConnectionLimits, Connections, Timeouts
 from extender.ports.newcomer import Newcomer
 from tests.e2e.harness.waiting import wait_for
 from tests.rows import each_of
 
 LIMITS = ConnectionLimits(connections=10, body=100, unread=1000)
-STREAMS = LIMITS._replace(patience=Patience(answer=NEVER))
+STREAMS = LIMITS._replace(timeouts=Timeouts(answer=NEVER))
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\ncontent-length: %d\r\n\r\n"
 BEGUN, ENDED = "begun", "ended"
 

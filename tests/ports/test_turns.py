@@ -14,13 +14,13 @@ class Line:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def join(self, *origins: str) -> None:
-        for origin in origins:
-            self.tasks.append(asyncio.create_task(self._wait(origin)))
+        for address in origins:
+            self.tasks.append(asyncio.create_task(self._wait(address)))
         await asyncio.sleep(0)
 
-    async def _wait(self, origin: str) -> None:
-        await self.turns.acquire(origin)
-        self.served.append(origin)
+    async def _wait(self, address: str) -> None:
+        await self.turns.acquire(address)
+        self.served.append(address)
 
     async def next(self, count: int = 1) -> None:
         for _ in range(count):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from extender.api.setting_kinds import Address
-from extender.kube.endpoint import find
+from extender.kube.endpoint import find_endpoint
 from extender.ports.connections import ConnectionLimits
 from extender.proxy.server import LIMITS, Handlers, ViewServer
 from extender.proxy.upstream import Upstream
@@ -29,9 +29,9 @@ def no_handlers(upstream: Upstream) -> Handlers:
 
 def status_and_reason(answer: HTTPResponse) -> tuple[int, str]:
     """Return the status and the reason of a Status object."""
-    found = json.loads(answer.read())
-    assert (found["kind"], found["code"]) == ("Status", answer.status)
-    return answer.status, found["reason"]
+    status_object = json.loads(answer.read())
+    assert (status_object["kind"], status_object["code"]) == ("Status", answer.status)
+    return answer.status, status_object["reason"]
 
 
 class Front:
@@ -41,7 +41,7 @@ class Front:
         self._stack = stack
         self.listener = listen("--view-listen", ANYWHERE)
         kubeconfig = write_kubeconfig(folder, url, **options)  # type: ignore[arg-type]
-        self.endpoint = find(str(kubeconfig), None)
+        self.endpoint = find_endpoint(str(kubeconfig), None)
         self.port: int = self.listener.getsockname()[1]
 
     def start(self, limits: ConnectionLimits = LIMITS, handlers: MakeHandlers = no_handlers) -> None:
@@ -60,7 +60,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Yield a function that starts a proxy before an API server: `start(url)`."""
     with ExitStack() as stack:
 
-        def started(
+        def start_front(
             url: str,
             limits: ConnectionLimits = LIMITS,
             handlers: MakeHandlers = no_handlers,
@@ -71,7 +71,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             front.start(limits, handlers)
             return front
 
-        yield started
+        yield start_front
 
 
 @pytest.fixture

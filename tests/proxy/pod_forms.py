@@ -70,8 +70,8 @@ class ProtobufForm(NamedTuple):
 
 
 def _unknown(kind: str, raw: bytes) -> bytes:
-    named = {"typeMeta": {"apiVersion": "v1", "kind": kind}, "raw": raw}
-    return b"k8s\0" + messages.encoded(named, messages.UNKNOWN)
+    envelope = {"typeMeta": {"apiVersion": "v1", "kind": kind}, "raw": raw}
+    return b"k8s\0" + messages.encoded(envelope, messages.UNKNOWN)
 
 
 def _known(obj: bytes) -> tuple[Json, bytes]:

@@ -58,22 +58,22 @@ def encoded(obj: Json, table: Table) -> bytes:
 
 def decoded(data: bytes, table: Table) -> Json:
     """Decode a message as Go does: messages are merged, lists are joined, of texts the last one counts."""
-    found: Json = {}
+    result: Json = {}
     for number, value in fields(data):
         if number not in table:
             continue
         name, form = table[number]
         if form is str or form is bytes:
-            found[name] = value.decode() if form is str else value
+            result[name] = value.decode() if form is str else value
         elif form is dict or form is QUANTITIES:
             entry = {"key": "", "value": "", **decoded(value, TEXTS if form is dict else QUANTITIES)}
             held = entry["value"] if form is dict else entry["value"]["string"]
-            found.setdefault(name, {})[entry["key"]] = held
+            result.setdefault(name, {})[entry["key"]] = held
         elif isinstance(form, list):
-            found.setdefault(name, []).append(decoded(value, form[0]))
+            result.setdefault(name, []).append(decoded(value, form[0]))
         else:
-            found[name] = _merged(found.get(name, {}), decoded(value, form))
-    return found
+            result[name] = _merged(result.get(name, {}), decoded(value, form))
+    return result
 
 
 def _merged(old: Json, new: Json) -> Json:
@@ -115,12 +115,12 @@ def field(number: int, payload: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    written = bytearray()
+    encoded_bytes = bytearray()
     while value > 0x7F:
-        written.append(value & 0x7F | 0x80)
+        encoded_bytes.append(value & 0x7F | 0x80)
         value >>= 7
-    written.append(value)
-    return bytes(written)
+    encoded_bytes.append(value)
+    return bytes(encoded_bytes)
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

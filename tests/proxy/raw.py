@@ -22,9 +22,9 @@ class RawConnection:
 
     def read_until(self, end: bytes) -> bytes:
         """Read up to and with `end`; raise EOFError if the other side closes before."""
-        looked = 0
-        while (at := self._read.find(end, looked)) < 0:
-            looked = max(len(self._read) - len(end), 0)
+        position = 0
+        while (at := self._read.find(end, position)) < 0:
+            position = max(len(self._read) - len(end), 0)
             self._receive()
         return self._take(at + len(end))
 
@@ -51,9 +51,9 @@ class RawConnection:
         self._read += data
 
     def _take(self, size: int) -> bytes:
-        found = bytes(self._read[:size])
+        data = bytes(self._read[:size])
         del self._read[:size]
-        return found
+        return data
 
 
 class RawServer:

@@ -45,8 +45,8 @@ class DrivenAppearances(Appearances):
 
     def take_changes(self) -> Sequence[Change]:
         with self._lock:
-            taken, self._changes = self._changes, []
-            return taken
+            changes, self._changes = self._changes, []
+            return changes
 
     def record_left(self, node: str) -> None: ...
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.proxy.target import AskedResource, ViewTarget, is_allowed, read_resource
+from extender.proxy.target import PathResource, ViewTarget, is_allowed, read_resource
 from tests.rows import each_of
 
 _NS = "/api/v1/namespaces/a"
@@ -104,15 +104,15 @@ def test_requests_that_no_client_may_send(method: str, path: str) -> None:
 
 
 @each_of(
-    ("/api/v1/pods", AskedResource("", "pods", "")),
-    ("/api/v1/namespaces/a/pods/p/status", AskedResource("", "pods/status", "p")),
-    ("/api/v1/namespaces/a/status", AskedResource("", "namespaces/status", "a")),
-    ("/apis/apps/v1/namespaces/a/replicasets", AskedResource("apps", "replicasets", "")),
+    ("/api/v1/pods", PathResource("", "pods", "")),
+    ("/api/v1/namespaces/a/pods/p/status", PathResource("", "pods/status", "p")),
+    ("/api/v1/namespaces/a/status", PathResource("", "namespaces/status", "a")),
+    ("/apis/apps/v1/namespaces/a/replicasets", PathResource("apps", "replicasets", "")),
     ("/apis/apps/v1", None),
     ("/api/v1", None),
     ("/version", None),
 )
-def test_a_path_is_read_as_the_api_server_reads_it(path: str, resource: AskedResource | None) -> None:
+def test_a_path_is_read_as_the_api_server_reads_it(path: str, resource: PathResource | None) -> None:
     assert read_resource(path) == resource
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from extender.proxy import upstream
 from extender.proxy.server import LIMITS
-from extender.proxy.upstream import _dialled
+from extender.proxy.upstream import _new_socket
 from extender.telemetry import metrics
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness.waiting import wait_for
@@ -49,7 +49,7 @@ def test_events_posted_in_parallel_share_the_pool(server: Server, front: Front) 
 
 def test_a_dead_api_server_is_noticed_by_tcp() -> None:
     """The pings of HTTP/2, with which client-go would notice it, reach no further than the proxy."""
-    with closing(_dialled((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))) as sock:
+    with closing(_new_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))) as sock:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 45_000
 
@@ -174,14 +174,14 @@ def test_a_watch_without_a_reader_keeps_its_place(server: Server, start: Start) 
 
 @pytest.mark.parametrize("begun", [b"G", b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nA: b\r\n"])
 def test_a_missing_request_head_ends_the_connection(server: Server, start: Start, begun: bytes) -> None:
-    front = start(server.url, LIMITS._replace(patience=LIMITS.patience._replace(head=0.05)))
+    front = start(server.url, LIMITS._replace(timeouts=LIMITS.timeouts._replace(head=0.05)))
     with closing(dial(front.port)) as client:
         client.send(begun)
         assert client.read_to_end() == b""
 
 
 def test_a_watch_outlives_the_time_for_a_head(raw: RawServer, start: Start) -> None:
-    front = start(raw.url, LIMITS._replace(patience=LIMITS.patience._replace(head=0.01)))
+    front = start(raw.url, LIMITS._replace(timeouts=LIMITS.timeouts._replace(head=0.01)))
     with closing(dial(front.port)) as client, closing(dial(front.port)) as late:
         client.send(WATCH)
         upstream = raw.accept()

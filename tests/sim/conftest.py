@@ -82,8 +82,8 @@ class SharedCluster(NamedTuple):
         for kind, key in objects_of(self.cluster.store) - self.first:
             with suppress(KeyError):  # a controller was faster
                 self.cluster.store.remove(kind, key)
-        idle = not (self.cluster.controllers.behind or self.cluster.kubelets.busy)
-        return idle and not any(map(self.cluster.muster.look, ("podgroups", "nodes")))
+        idle = not (self.cluster.controllers.is_behind or self.cluster.kubelets.busy)
+        return idle and not any(map(self.cluster.muster.debug_page, ("podgroups", "nodes")))
 
 
 def objects_of(store: Store) -> set[tuple[ResourceKind, Key]]:

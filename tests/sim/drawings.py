@@ -61,7 +61,7 @@ def drawn(drawing: Drawing) -> str:
     return _on_terminal(Picture(state, log, 72.5), canvas, colours=drawing.form == "coloured")
 
 
-def _on_terminal(instant: Picture, canvas: Canvas, colours: bool) -> str:
+def _on_terminal(picture: Picture, canvas: Canvas, colours: bool) -> str:
     file = io.StringIO()
     console = Console(
         file=file,
@@ -72,16 +72,16 @@ def _on_terminal(instant: Picture, canvas: Canvas, colours: bool) -> str:
         legacy_windows=False,
         _environ={},
     )
-    console.print(Group(*frame(instant, HEAD, canvas)))
+    console.print(Group(*frame(picture, HEAD, canvas)))
     return file.getvalue()
 
 
-def _piped(instant: Picture, canvas: Canvas) -> Iterator[str]:
-    for transition in instant.log.transitions:
+def _piped(picture: Picture, canvas: Canvas) -> Iterator[str]:
+    for transition in picture.log.transitions:
         yield from transition_text(transition, canvas)
     yield ""
     yield from closing_summary(
-        instant.cluster, instant.log, Rerun("muster", ["some.yaml"], own_nodes=False), canvas
+        picture.cluster, picture.log, Rerun("muster", ["some.yaml"], own_nodes=False), canvas
     )
 
 

@@ -15,15 +15,15 @@ class Kubectl:
         self._start = [str(BUILT[-1]), "--kubeconfig", str(kubeconfig), "--cache-dir", str(cache)]
 
     def __call__(self, *arguments: str) -> str:
-        done = self._run(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        completed = self._run(*arguments)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
     def refused(self, *arguments: str) -> str:
         """Return the error output of a failing kubectl command."""
-        done = self._run(*arguments)
-        assert done.returncode == 1, done.stdout
-        return done.stderr
+        completed = self._run(*arguments)
+        assert completed.returncode == 1, completed.stdout
+        return completed.stderr
 
     def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(

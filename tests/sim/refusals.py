@@ -25,21 +25,21 @@ class Refusal(NamedTuple):
     fields: frozenset[str]
 
     def path(self, namespace: str) -> str:
-        where = f"/namespaces/{namespace}" if self.kind.namespaced else ""
-        return f"{self.kind.root}{where}/{self.kind.plural}"
+        namespace_part = f"/namespaces/{namespace}" if self.kind.namespaced else ""
+        return f"{self.kind.root}{namespace_part}/{self.kind.plural}"
 
 
 def refusals() -> list[Refusal]:
     table = yaml.load(Path(__file__).with_name("refusals.yaml").read_text(), yaml.CSafeLoader)
-    found = []
-    for base, what, changes, fields in table["refused"]:
-        given = table["objects"][base]
-        body = deepcopy(given)
+    refusals_ = []
+    for base, title, changes, fields in table["refused"]:
+        obj = table["objects"][base]
+        body = deepcopy(obj)
         for path, value in changes.items():
             _put(body, path.split("."), value)
         kind = BY_NAME[body["apiVersion"], body["kind"]]
-        found.append(Refusal(f"{base}: {what}", kind, given, body, frozenset(fields)))
-    return found
+        refusals_.append(Refusal(f"{base}: {title}", kind, obj, body, frozenset(fields)))
+    return refusals_
 
 
 def named_in(status: Json) -> frozenset[str]:

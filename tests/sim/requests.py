@@ -25,8 +25,8 @@ def ask(connection: Connection, method: str, path: str, body: Any = None, **opti
 
     `options` as Connection.request takes them: query, content_type.
     """
-    sent = None if body is None else json.dumps(body).encode()
-    return json.loads(connection.request(method, path, body=sent, **options))
+    data = None if body is None else json.dumps(body).encode()
+    return json.loads(connection.request(method, path, body=data, **options))
 
 
 def get(connection: Connection, path: str, **query: str | int) -> Any:
@@ -34,8 +34,8 @@ def get(connection: Connection, path: str, **query: str | int) -> Any:
 
 
 def create(connection: Connection, path: str, body: Json) -> Json:
-    made: Json = ask(connection, "POST", path, body)
-    return made
+    created: Json = ask(connection, "POST", path, body)
+    return created
 
 
 def patch(connection: Connection, path: str, body: Any, form: str = MERGE) -> Json:

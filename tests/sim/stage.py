@@ -64,8 +64,8 @@ def gang(
 
 def pod(service: Service, name: str, group: str, phase: str = "Pending", on: str = "", **spec: Any) -> None:
     placed: Json = {"nodeName": on} if on else {}
-    made = objects.pod(name, namespace="default", group=group, cpu="2", **placed)
-    service.create(PODS, "", {**made, "spec": {**made["spec"], **spec}})
+    body = objects.pod(name, namespace="default", group=group, cpu="2", **placed)
+    service.create(PODS, "", {**body, "spec": {**body["spec"], **spec}})
     if on:
         turn(service, name, phase)
 
@@ -73,8 +73,8 @@ def pod(service: Service, name: str, group: str, phase: str = "Pending", on: str
 def turn(service: Service, name: str, phase: str) -> None:
     """Change the phase of a pod."""
 
-    def changed(found: Json) -> Json:
-        return {**found, "status": {**found["status"], "phase": phase}}
+    def changed(obj: Json) -> Json:
+        return {**obj, "status": {**obj["status"], "phase": phase}}
 
     service.amend(PODS, "default", name, changed, "status")
 

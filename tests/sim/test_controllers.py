@@ -34,7 +34,7 @@ def create(service: Service, obj: Json) -> Json:
 
 def settled(controllers: WorkloadControllers, service: Service, kind: ResourceKind = PODS) -> list[Json]:
     """Return the objects of a kind once the controllers have looked at everything."""
-    wait_for(lambda: not controllers.behind)
+    wait_for(lambda: not controllers.is_behind)
     return service.store.all(kind)
 
 
@@ -68,7 +68,7 @@ def test_pods_that_are_created_with_their_job_are_not_made_twice(
     controllers: WorkloadControllers, service: Service
 ) -> None:
     """`muster run` creates both at the time at which they arrive."""
-    with controllers.turn:
+    with controllers.creation_lock:
         job = create(service, workload("Job", api_version="batch/v1", parallelism=2, completions=2))
         time.sleep(0.05)  # enough for the controllers to make pods
         for child in children_of(job, in_store(service.store)):

@@ -49,9 +49,9 @@ def test_each_has_its_outcome_in_run(tmp_path: Path) -> None:
         found[left.object["metadata"]["namespace"]].add(NOT_ASKED)
     for gang in state.gangs:
         found[gang.group.namespace].add(gang.group.reason or STARTED)
-    for pod in state.loose:
+    for pod in state.single_pods:
         if not found[pod.namespace]:
-            found[pod.namespace].add(pod.why.reason or STARTED)
+            found[pod.namespace].add(pod.wait_reason.reason or STARTED)
     assert found == {example.namespace: {example.outcome} for example in EXAMPLES}
 
 

@@ -37,11 +37,11 @@ def pod(name: str, **options: Any) -> Json:
 
 
 def fit(nodes: Nodes, wanted: Json) -> list[str]:
-    return feasible(nodes, nodes.standing(wanted), nodes.names())[0]
+    return feasible(nodes, nodes.pod_info(wanted), nodes.names())[0]
 
 
 def rejections(nodes: Nodes, wanted: Json) -> set[str]:
-    found = feasible(nodes, nodes.standing(wanted), nodes.names())[1].values()
+    found = feasible(nodes, nodes.pod_info(wanted), nodes.names())[1].values()
     return {reason for fault in found for reason in fault.reasons}
 
 
@@ -53,7 +53,7 @@ def company(kind: str, key: str = "zone") -> Json:
 def test_a_node_that_was_deleted_meanwhile_fits_no_pod(nodes: Nodes) -> None:
     names = nodes.names()
     nodes.drop_node("n1")
-    assert feasible(nodes, nodes.standing(pod("a")), names) == (["n0", "n2"], {})
+    assert feasible(nodes, nodes.pod_info(pod("a")), names) == (["n0", "n2"], {})
 
 
 def test_free_capacity_is_what_bound_and_assumed_pods_leave(nodes: Nodes) -> None:

@@ -50,7 +50,7 @@ class Jobs:
         return [pod for pod in self.pods() if pod["status"]["phase"] in ("Pending", "Running")]
 
     def status(self) -> Json:
-        wait_for(lambda: not self._controllers.behind)
+        wait_for(lambda: not self._controllers.is_behind)
         return dict(self._service.get(JOBS, "default", "work").get("status") or {})
 
     def conditions(self) -> dict[str, str]:

@@ -40,7 +40,7 @@ class OperatorJob:
         self.name: str = service.create(self.kind, "", given)["metadata"]["name"]
 
     def object(self) -> Json:
-        wait_for(lambda: not self._controllers.behind)
+        wait_for(lambda: not self._controllers.is_behind)
         return self._service.get(self.kind, "default", self.name)
 
     def suspend(self, value: bool) -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from extender.apimachinery.field_schemas import FieldSchema, schema_of
 from extender.apimachinery.kinds import QUEUES, Json
 from extender.apimachinery.managed_fields import APPLY, UPDATE, Manager, Path, entries_of, parts
-from extender.apimachinery.managed_fields import read as read_fields
-from extender.apimachinery.managed_fields import written as written_fields
+from extender.apimachinery.managed_fields import as_fields as written_fields
+from extender.apimachinery.managed_fields import read_paths as read_fields
 from extender.apimachinery.service import Service, WriteOptions
 from extender.apimachinery.store import Store
 from tests.property_examples import examples

@@ -54,7 +54,7 @@ def cluster(**standing: list[Json]) -> Nodes:
 
 def chosen(known: Nodes, wanted: Json) -> tuple[str | None, list[str], str]:
     """Return the node to clear, the victims, and why there are none."""
-    standing = known.standing(wanted)
+    standing = known.pod_info(wanted)
     rejections = feasible(known, standing, known.names())[1]
     if why := ineligible(known, wanted, standing, rejections):
         return None, [], why
@@ -67,7 +67,7 @@ def test_the_fewest_and_least_important_pods_are_preempted() -> None:
     known = cluster(n0=[placed("low", "1", 1), placed("mid", "2", 2), placed("high", "1", 9)])
     assert chosen(known, placed("new", "1", 5))[:2] == ("n0", ["low"])
     assert chosen(known, placed("new", "3", 5))[:2] == ("n0", ["mid", "low"])
-    assert {each.uid for each in known.on("n0")} == {"low", "mid", "high"}, "nothing has happened yet"
+    assert {each.uid for each in known.pods_on("n0")} == {"low", "mid", "high"}, "nothing has happened yet"
 
 
 @each_of(
@@ -114,8 +114,8 @@ def test_pods_that_never_preempt_or_wait_for_victims_already() -> None:
 
 def test_a_lasting_fault_is_one_that_others_cannot_cure() -> None:
     known = cluster(n0=[placed("low", "2", 1)])
-    assert feasible(known, known.standing(placed("a", "5", 5)), ["n0"])[1]["n0"].lasting
-    assert feasible(known, known.standing(placed("b", "3", 5)), ["n0"])[1]["n0"] == Rejection(
+    assert feasible(known, known.pod_info(placed("a", "5", 5)), ["n0"])[1]["n0"].lasting
+    assert feasible(known, known.pod_info(placed("b", "3", 5)), ["n0"])[1]["n0"] == Rejection(
         ("Insufficient cpu",)
     )
 

@@ -25,7 +25,7 @@ from extender.apimachinery.service import Service, WriteOptions
 from extender.domain.model.reasons import Verdict
 from extender.files.creation import Creation
 from extender.files.manifests import load
-from extender.files.offspring import hand_down
+from extender.files.offspring import with_times_on_pods
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
 from extender.sim.show.cluster_state import ShownObjects, observe
@@ -49,7 +49,7 @@ def submit(cluster: Embedded, name: str, pods: int, **annotations: str) -> None:
 
 def create(cluster: Embedded, file: Path) -> None:
     """Create the objects of a file with their pods, while no controller makes the same pods."""
-    with cluster.controllers.turn:
+    with cluster.controllers.creation_lock:
         Creation(cluster.service).create(load([file]).objects)
 
 
@@ -154,7 +154,7 @@ def volcano_job(cluster: Embedded, name: str, pods: int, seconds: str) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     meta = {"name": name, "namespace": "default", "annotations": {RUN_SECONDS: seconds}}
     spec = {"schedulerName": "muster", "tasks": [{"name": "a", "replicas": pods, "template": template}]}
-    cluster.service.create(VOLCANO_JOBS, "", hand_down({"metadata": meta, "spec": spec}))
+    cluster.service.create(VOLCANO_JOBS, "", with_times_on_pods({"metadata": meta, "spec": spec}))
 
 
 def phase(cluster: Embedded, name: str) -> str:
@@ -201,7 +201,7 @@ def test_a_volcano_job_whose_pods_a_quota_refuses_goes_back_until_they_are_taken
 def test_a_job_that_waits_is_shown_with_the_pods_that_it_will_have(cluster: Embedded) -> None:
     submit(cluster, "large", 5)
     wait_for(lambda: reason(cluster, "large") in ("NoRoom", "NeverFits"))
-    (gang,) = observe(ShownObjects.of(cluster.store), cluster.muster.look).gangs
+    (gang,) = observe(ShownObjects.of(cluster.store), cluster.muster.debug_page).gangs
     assert (gang.title, gang.state, gang.size) == ("default/job/large", Verdict.WAITING, 5)
     assert not gang.pods
 

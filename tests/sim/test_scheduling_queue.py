@@ -32,19 +32,19 @@ def is_idle(queue: SchedulingQueue) -> bool:
 def test_priority_first_then_age(queue: SchedulingQueue, clock: Clock) -> None:
     for name, priority in (("old", 0), ("young", 0), ("important", 5)):
         clock.now += 1
-        queue.see(named(name, priority=priority))
+        queue.update(named(name, priority=priority))
     assert [popped(queue).uid for _ in range(3)] == ["important", "old", "young"]
 
 
 def test_a_gated_pod_waits_until_its_last_gate_is_gone(queue: SchedulingQueue) -> None:
-    queue.see(named("a", schedulingGates=[{"name": "x"}]))
+    queue.update(named("a", schedulingGates=[{"name": "x"}]))
     assert is_idle(queue)
-    queue.see(named("a"))
+    queue.update(named("a"))
     assert popped(queue).uid == "a"
 
 
 def test_a_refused_pod_is_parked_until_an_event_concerns_it(queue: SchedulingQueue) -> None:
-    queue.see(named("a"))
+    queue.update(named("a"))
     item = popped(queue)
     queue.add_unschedulable(item, by_extender=False)
     queue.requeue(concerns_all=False)
@@ -54,7 +54,7 @@ def test_a_refused_pod_is_parked_until_an_event_concerns_it(queue: SchedulingQue
 
 
 def test_an_event_during_an_attempt_requeues_its_pod(queue: SchedulingQueue) -> None:
-    queue.see(named("a"))
+    queue.update(named("a"))
     item = popped(queue)
     queue.requeue()
     queue.add_unschedulable(item, by_extender=True)
@@ -64,7 +64,7 @@ def test_an_event_during_an_attempt_requeues_its_pod(queue: SchedulingQueue) -> 
 def test_an_event_during_an_attempt_requeues_only_pods_that_it_concerns(queue: SchedulingQueue) -> None:
     """Count the event for all of them: the plugin that refuses a pod is known only when its try is over."""
     for name, by_extender in (("a", True), ("b", False)):
-        queue.see(named(name))
+        queue.update(named(name))
         item = popped(queue)
         queue.requeue(concerns_all=False)
         queue.add_unschedulable(item, by_extender=by_extender)
@@ -74,16 +74,16 @@ def test_an_event_during_an_attempt_requeues_only_pods_that_it_concerns(queue: S
 
 def test_a_change_of_status_requeues_only_pods_that_the_extender_refused(queue: SchedulingQueue) -> None:
     for name, by_extender in (("a", True), ("b", False)):
-        queue.see(named(name))
+        queue.update(named(name))
         queue.add_unschedulable(popped(queue), by_extender=by_extender)
-        queue.see(named(name), concerns_all=False)
+        queue.update(named(name), concerns_all=False)
         assert is_idle(queue) is not by_extender
         queue.forget(name)
 
 
 def test_a_backoff_is_cut_short_when_no_other_pod_waits(queue: SchedulingQueue) -> None:
     for name in ("a", "b"):
-        queue.see(named(name))
+        queue.update(named(name))
     refused = popped(queue)
     queue.add_unschedulable(refused, by_extender=True)
     queue.requeue()
@@ -92,28 +92,28 @@ def test_a_backoff_is_cut_short_when_no_other_pod_waits(queue: SchedulingQueue) 
 
 
 def test_a_pods_own_change_requeues_it(queue: SchedulingQueue) -> None:
-    queue.see(named("a"))
+    queue.update(named("a"))
     queue.add_unschedulable(popped(queue), by_extender=True)
-    queue.see(named("a", nodeSelector={"zone": "b"}))
+    queue.update(named("a", nodeSelector={"zone": "b"}))
     assert popped(queue).pod["spec"]["nodeSelector"] == {"zone": "b"}
 
 
 def test_nothing_shortens_the_backoff_after_an_error(queue: SchedulingQueue, clock: Clock) -> None:
     """1, 2, 4, 8, 10, 10 seconds, each to the end of its second."""
-    queue.see(named("a"))
+    queue.update(named("a"))
     ends = []
     for _ in range(6):
         item = popped(queue)
         queue.add_failed(item)
         queue.requeue()
-        queue.see(named("a"))
+        queue.update(named("a"))
         ends.append(item.ready_at)
         clock.now = item.ready_at
     assert ends == [2.0, 5.0, 10.0, 19.0, 30.0, 41.0]
 
 
 def test_errors_are_forgotten_with_the_first_refusal(queue: SchedulingQueue, clock: Clock) -> None:
-    queue.see(named("a"))
+    queue.update(named("a"))
     item = popped(queue)
     queue.add_failed(item)
     clock.now = item.ready_at
@@ -122,8 +122,8 @@ def test_errors_are_forgotten_with_the_first_refusal(queue: SchedulingQueue, clo
 
 
 def test_a_deleted_pod_is_not_tried(queue: SchedulingQueue) -> None:
-    queue.see(named("a"))
-    queue.see(named("b"))
+    queue.update(named("a"))
+    queue.update(named("b"))
     queue.forget("a")
     tried = popped(queue)
     assert tried.uid == "b"

@@ -22,21 +22,21 @@ SCHEDULERS = frozenset({"muster"})
 class Watchman(Measurements):
     """Checks at every step that no node is over its capacity and no gang is partial."""
 
-    def __init__(self, given: VirtualWorkload) -> None:
-        super().__init__(given)
+    def __init__(self, workload: VirtualWorkload) -> None:
+        super().__init__(workload)
         self.cluster: Simulation | None = None
         self.instants = 0
-        groups = (group for _, group in given.groups)
+        groups = (group for _, group in workload.groups)
         self._members = {f"{g.metadata.namespace}/{g.metadata.name}": g.spec.min_member for g in groups}
         self._ran: Counter[str] = Counter()
 
-    def bound(self, pod: PodRecord, now: float) -> None:
-        super().bound(pod, now)
+    def pod_bound(self, pod: PodRecord, now: float) -> None:
+        super().pod_bound(pod, now)
         if not pod.node:  # else it came with its node, from before
             self._ran[pod.group] += 1
 
-    def settled(self, decisions: Decisions, now: float) -> None:
-        super().settled(decisions, now)
+    def decided(self, decisions: Decisions, now: float) -> None:
+        super().decided(decisions, now)
         assert self.cluster is not None
         self.instants += 1
         for name, _, idle, _ in self.cluster.ledger.nodes():
@@ -61,15 +61,17 @@ def row(
     return Row(arrival, group, members, needed or members, seconds, {"cpu": cpu}, **more)  # type: ignore[arg-type]
 
 
-def run(given: VirtualWorkload, limits: Limits | None = None) -> Result:
+def run(workload: VirtualWorkload, limits: Limits | None = None) -> Result:
     """Run the simulation, watched and measured."""
-    measured = Watchman(given)
-    simulation = Simulation(given, limits or Limits(), SCHEDULERS, measured)
-    measured.cluster = simulation
+    measurements = Watchman(workload)
+    simulation = Simulation(workload, limits or Limits(), SCHEDULERS, measurements)
+    measurements.cluster = simulation
     end = simulation.run()
-    measured.closed(end)
+    measurements.closed(end)
     return Result(
-        report(measured, len(given.nodes), simulation.cycles, end, refused=simulation.refused), measured, end
+        report(measurements, len(workload.nodes), simulation.cycles, end, refused=simulation.refused),
+        measurements,
+        end,
     )
 
 
@@ -94,6 +96,7 @@ def run_trace(folder: Path, text: str) -> SimulationReport:
 def starts(result: Result) -> dict[str, float | None]:
     """Return the time at which each group was complete."""
     timelines: Iterable[tuple[str, float | None]] = (
-        (timeline.name.partition("/")[2], timeline.started) for timeline in result.measured.timelines.values()
+        (timeline.name.partition("/")[2], timeline.started_at)
+        for timeline in result.measured.timelines.values()
     )
     return dict(timelines)

@@ -28,17 +28,17 @@ class Changes(Observer):
         self.running: dict[str, set[str]] = {}
         self.least: dict[str, int] = {}
 
-    def bound(self, pod: PodRecord, now: float) -> None:
+    def pod_bound(self, pod: PodRecord, now: float) -> None:
         self.started.append(now)
         self.running.setdefault(pod.group.partition("/")[2], set()).add(pod.uid)
 
-    def ended(self, pod: PodRecord, now: float) -> None:
+    def pod_ended(self, pod: PodRecord, now: float) -> None:
         self.running[pod.group.partition("/")[2]].discard(pod.uid)
 
-    def reclaimed(self, pod: PodRecord, now: float) -> None:
+    def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         group = pod.group.partition("/")[2]
         self.evicted.append((now, group))
-        self.ended(pod, now)
+        self.pod_ended(pod, now)
         self.least[group] = min(len(self.running[group]), self.least.get(group, len(self.running[group])))
 
 

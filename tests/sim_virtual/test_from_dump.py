@@ -34,7 +34,7 @@ class Watched(Observer):
     def __init__(self) -> None:
         self.decisions: dict[float, Decisions] = {}
 
-    def settled(self, decisions: Decisions, now: float) -> None:
+    def decided(self, decisions: Decisions, now: float) -> None:
         self.decisions.setdefault(now, decisions)
 
 

@@ -353,7 +353,7 @@ def test_pods_run_for_their_declared_time_or_the_flags_up_to_a_deadline(
     path = tmp_path / "objects.yaml"
     late = SUSPENDED_JOB.replace("  suspend: true", "  activeDeadlineSeconds: 3")
     path.write_text("---\n".join([pod("a"), pod("b", run="9"), late]))
-    given = from_manifests(load([path]), seed=0, run_seconds=7.0)
+    given = from_manifests(load([path]), seed=0, seconds=7.0)
     found = {member.pod.metadata.name[:5]: (member.runs, member.fails) for member in given.members}
     assert found == {"a": (7.0, False), "b": (9.0, False), "train": (3.0, True)}
 
@@ -477,7 +477,7 @@ def test_pods_beyond_a_quota_come_when_earlier_ones_have_ended(tmp_path: Path) -
     """The nodes fit all pods at once."""
     pods = [pod(name, cpu="1", run="20") for name in "abcd"]
     result = run(loaded(tmp_path, quota(requests_cpu="2"), *pods))
-    assert sorted(timeline.started or 0.0 for timeline in result.measured.timelines.values()) == [
+    assert sorted(timeline.started_at or 0.0 for timeline in result.measured.timelines.values()) == [
         0,
         0,
         20,

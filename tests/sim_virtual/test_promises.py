@@ -63,13 +63,13 @@ class Watch(Observer):
         self.late: dict[GroupKey, tuple[float, float]] = {}
         self.reserved = 0
 
-    def bound(self, pod: PodRecord, now: float) -> None:
+    def pod_bound(self, pod: PodRecord, now: float) -> None:
         if (promise := self.open.pop(pod.group, None)) is not None:
             self.reserved += 1
             if now > promise:
                 self.late[pod.group] = promise, now
 
-    def settled(self, decisions: Decisions, now: float) -> None:
+    def decided(self, decisions: Decisions, now: float) -> None:
         for key, decision in decisions.groups.items():
             reservation = decision.reservation
             if reservation is not None and "to start about" in reservation.text:

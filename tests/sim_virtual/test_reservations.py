@@ -43,12 +43,12 @@ class Watch(Observer):
         self.began: float | None = None
         self.promised: list[float] = []
 
-    def bound(self, pod: PodRecord, now: float) -> None:
+    def pod_bound(self, pod: PodRecord, now: float) -> None:
         if pod.group == BIG:
             self.began = now
             raise Started
 
-    def settled(self, decisions: Decisions, now: float) -> None:
+    def decided(self, decisions: Decisions, now: float) -> None:
         decision = decisions.groups.get(BIG)
         reservation = decision.reservation if decision is not None else None
         if reservation is not None and reservation.starts_at is not None:
@@ -152,7 +152,7 @@ class Starts(Observer):
     def __init__(self) -> None:
         self.at: dict[str, float] = {}
 
-    def bound(self, pod: PodRecord, now: float) -> None:
+    def pod_bound(self, pod: PodRecord, now: float) -> None:
         self.at.setdefault(pod.group.partition("/")[2], now)
 
 

@@ -26,15 +26,15 @@ def test_each_gets_its_part_of_half_an_hour(cluster: Turns) -> None:
 class Evictions(NodeTime):
     evicted = 0
 
-    def reclaimed(self, pod: PodRecord, now: float) -> None:
-        self.ended(pod, now)
+    def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
+        self.pod_ended(pod, now)
         self.evicted += 1
 
 
 def test_a_gang_larger_than_its_share_starts_next_to_a_backlog_and_is_left_alone() -> None:
     """It asks for 5 of 8 cpus, and its queue deserves 4. Then the other queue has its turn."""
-    dice, queues = random.Random(0), tuple(Queue(Meta(name, uid=name), QueueSpec()) for name in "ab")
-    rows = [Row(0.0, f"s{n}", 1, 1, dice.uniform(40, 80), {"cpu": "1"}, "b") for n in range(100)]
+    rng, queues = random.Random(0), tuple(Queue(Meta(name, uid=name), QueueSpec()) for name in "ab")
+    rows = [Row(0.0, f"s{n}", 1, 1, rng.uniform(40, 80), {"cpu": "1"}, "b") for n in range(100)]
     rows += [Row(300.0 + n, f"gang{n}", 5, 5, 300.0, {"cpu": "1"}, "a") for n in range(2)]
     given = made_nodes(1, "8", "64Gi") + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
     measured = Evictions({GroupKey(f"default/{row.group}"): row.queue for row in rows})

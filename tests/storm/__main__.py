@@ -25,34 +25,36 @@ from tests.storm.table import table_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = _parser().parse_args(arguments)
-    if asked.campaign and not asked.mix:
-        return _series(Series.read(asked.campaign), asked)
-    mix = Series.read(asked.campaign).mix(asked.mix) if asked.mix else Mix(view=asked.view)
-    if asked.plan:
-        for step in plan(asked.seed, asked.seconds, mix):
+    arguments_ = _parser().parse_args(arguments)
+    if arguments_.campaign and not arguments_.mix:
+        return _series(Series.read(arguments_.campaign), arguments_)
+    mix = (
+        Series.read(arguments_.campaign).mix(arguments_.mix) if arguments_.mix else Mix(view=arguments_.view)
+    )
+    if arguments_.plan:
+        for step in plan(arguments_.seed, arguments_.seconds, mix):
             _show(f"{step.at:8.1f} s  {step.kind:24} {step.wish or f'for {step.lasting:.1f} s'}")
         return 0
     if mix.ipv6:
         os.environ[loopback.SETTING] = "::1"
-    progress = Progress(asked.seconds)
-    with arena(asked.kubernetes, mix) as made:
-        outcome = Campaign(made, asked.seed, asked.seconds, mix, progress).run()
+    progress = Progress(arguments_.seconds)
+    with arena(arguments_.kubernetes, mix) as new_arena:
+        outcome = Campaign(new_arena, arguments_.seed, arguments_.seconds, mix, progress).run()
     progress.close()
     shutil.rmtree(outcome.folder / "etcd", ignore_errors=True)
     _show(report_of(outcome))
-    if asked.record:
-        asked.record.write_text(json.dumps(outcome.record()))
+    if arguments_.record:
+        arguments_.record.write_text(json.dumps(outcome.record()))
     return 1 if outcome.violations else 0
 
 
-def _series(series: Series, asked: argparse.Namespace) -> int:
+def _series(series: Series, arguments: argparse.Namespace) -> int:
     """Run the storms of a series; earlier ones are in the results, and are not run again."""
-    results: Path = asked.results or Path("build/soak") / f"{series.file.stem}.jsonl"
+    results: Path = arguments.results or Path("build/soak") / f"{series.file.stem}.jsonl"
     results.parent.mkdir(parents=True, exist_ok=True)
     for storm in series.left(records_of(results)):
         _show(f"storm {storm}")
-        record = run(storm, series.file, ["--kubernetes", asked.kubernetes])
+        record = run(storm, series.file, ["--kubernetes", arguments.kubernetes])
         with results.open("a") as file:
             file.write(json.dumps(record) + "\n")
     records = records_of(results)

@@ -19,14 +19,14 @@ class Agenda:
         self._numbers = count()
 
     def __repr__(self) -> str:
-        return f"{[what for _, _, what, _ in self._entries]}"
+        return f"{[title for _, _, title, _ in self._entries]}"
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def mend(self, seconds: float, what: str, action: Action) -> None:
+    def mend(self, seconds: float, title: str, action: Action) -> None:
         """Add a repair that must happen, at the latest when the storm ends."""
-        self._push(time.monotonic() + seconds, what, action)
+        self._push(time.monotonic() + seconds, title, action)
 
     def strike(self, seconds: float, action: Action) -> None:
         """Add a fault that is dropped when the storm ends before."""
@@ -35,19 +35,19 @@ class Agenda:
     def run(self, now: float) -> None:
         """Run everything that is due."""
         while self._entries and self._entries[0][0] <= now:
-            _, _, what, action = heapq.heappop(self._entries)
+            _, _, title, action = heapq.heappop(self._entries)
             if not self._succeeds(action):
-                self._push(now + AGAIN, what, action)
-            elif what:
-                self._report(what)
+                self._push(now + AGAIN, title, action)
+            elif title:
+                self._report(title)
 
     def hurry(self) -> None:
         """Make all repairs due now, and drop the faults."""
-        self._entries = [(0.0, number, what, action) for _, number, what, action in self._entries if what]
+        self._entries = [(0.0, number, title, action) for _, number, title, action in self._entries if title]
         heapq.heapify(self._entries)
 
-    def _push(self, at: float, what: str, action: Action) -> None:
-        heapq.heappush(self._entries, (at, next(self._numbers), what, action))
+    def _push(self, at: float, title: str, action: Action) -> None:
+        heapq.heappush(self._entries, (at, next(self._numbers), title, action))
 
     def _succeeds(self, action: Action) -> bool:
         try:

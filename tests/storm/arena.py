@@ -133,10 +133,10 @@ class Arena:
     def tidy(self) -> None:
         """Restore nodes and queues, also where it is not known whether a change came through."""
         for number in range(NODE_COUNT):
-            made = the_node(number)
-            name, status = made["metadata"]["name"], made["status"]
+            node = the_node(number)
+            name, status = node["metadata"]["name"], node["status"]
             if self.api.find(NODES, name) is None:
-                self.api.create(NODES, made)
+                self.api.create(NODES, node)
             self.api.patch(NODES, name, {"spec": {"unschedulable": None, "taints": None}})
             self.api.patch(NODES, name, {"status": {"allocatable": status["allocatable"]}}, sub="status")
         for name in self.queues:
@@ -167,7 +167,7 @@ def arena(kubernetes: str, mix: Mix) -> Iterator[Arena]:
         watching = Client(cluster.access(ADMIN))
         with (
             Observer(watching, DEADLINE, sight=SIGHT, calm=calm, restarts=restarts) as observer,
-            View(watching) as seen,
+            View(watching) as view,
             Witness(watching) as witness,
             Kubelet(Client(cluster.access(ADMIN))) as kubelet,
         ):
@@ -175,7 +175,7 @@ def arena(kubernetes: str, mix: Mix) -> Iterator[Arena]:
             stage = Stage(cluster, NAMESPACE, kubelet, observer)
             with stage.started:
                 _furnish(stage, mix.queues)
-                yield Arena(stage, seen, witness, calm, restarts, mix)
+                yield Arena(stage, view, witness, calm, restarts, mix)
 
 
 def _furnish(stage: Stage, queues: Mapping[str, Json]) -> None:

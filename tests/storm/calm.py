@@ -32,13 +32,13 @@ class Calm:
 
     def __call__(self, at: float) -> float:
         with self._lock:
-            open_, outages, lost = dict(self._open), self._outages, self._lost
+            open_, outages, lost_sums = dict(self._open), self._outages, self._lost
         if open_:
             outages = _merged([*outages, *((began, max(at, began)) for began in open_.values())])
-            lost = _sums(outages)
+            lost_sums = _sums(outages)
         passed = bisect_right(outages, (at, at))
         late = max(0.0, outages[passed - 1][1] - at) if passed else 0.0
-        return at - lost[passed] + late
+        return at - lost_sums[passed] + late
 
     def _add(self, began: float, ended: float) -> None:
         self._outages = _merged([*self._outages, (began, ended)])

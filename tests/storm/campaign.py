@@ -87,16 +87,16 @@ class Campaign:
             self._agenda.run(time.monotonic())
             self._strike()
             self._tend()
-            if (left := instant - time.monotonic()) <= 0:
+            if (remaining := instant - time.monotonic()) <= 0:
                 return
-            time.sleep(min(left, PAUSE))
+            time.sleep(min(remaining, PAUSE))
 
     def _arrive(self, step: Step) -> None:
         wish = step.wish
         assert wish is not None
-        came = self._crowd.arrive(wish)
-        self._journal.record("arrives" if came else "turned away", f"{wish.name} {asdict(wish)}")
-        if came and wish.lingers:
+        is_accepted = self._crowd.arrive(wish)
+        self._journal.record("arrives" if is_accepted else "turned away", f"{wish.name} {asdict(wish)}")
+        if is_accepted and wish.lingers:
             still = Standstill(wish.name, wish.lingers, step.lasting)
             self._arena.proxy.inject(still.fault)
             self._still.append((still, step))
@@ -118,7 +118,7 @@ class Campaign:
         down = set(self._arena.down)
         try:
             broken = FAULTS[step.kind](
-                Field(self._arena, self._crowd, Random(step.luck), step.lasting, target)
+                Field(self._arena, self._crowd, Random(step.rng), step.lasting, target)
             )
         except (NoVictim, *AWAY) as why:
             self._arena.give_back(self._arena.down - down)
@@ -130,7 +130,7 @@ class Campaign:
         breakage = self._recovery.begin(step.kind, outage=step.kind in OUTAGES)
         if broken.mend is None:
             return breakage.end()
-        mend = partial(_mend, breakage, broken.mend, own=step.kind in OWN_START)
+        mend = partial(_mend, breakage, broken.mend, is_own=step.kind in OWN_START)
         self._agenda.mend(step.lasting, broken.what, mend)
 
     def _tend(self) -> None:
@@ -141,8 +141,10 @@ class Campaign:
         self._tended = time.monotonic()
         for part, process in self._arena.processes().items():
             if part not in self._arena.down and not process.alive():
-                if found := [reported for words, reported in GIVES_UP.items() if words in process.tail()]:
-                    self.outcome.counts[found[0]] += 1
+                if reported_reasons := [
+                    reported for words, reported in GIVES_UP.items() if words in process.tail()
+                ]:
+                    self.outcome.counts[reported_reasons[0]] += 1
                 else:
                     self._violate(time.monotonic(), part, f"{part} ended by itself, see {process.log}")
                 process.start()
@@ -185,13 +187,13 @@ class Campaign:
 
     def _settle(self, instant: str) -> None:
         began = time.monotonic()
-        wrong = settle(self._arena, self._tend)
+        complaints = settle(self._arena, self._tend)
         self._journal.record(
-            "settled", f"{instant}, {time.monotonic() - began:.0f} s, {len(wrong)} complaints"
+            "settled", f"{instant}, {time.monotonic() - began:.0f} s, {len(complaints)} complaints"
         )
-        for each in wrong:
+        for each in complaints:
             self._violate(time.monotonic(), _subject(each), f"{instant}: {each}")
-        if wrong:
+        if complaints:
             self._dump(instant.replace(" ", "-"))
 
     def _ebb(self) -> None:
@@ -211,32 +213,32 @@ class Campaign:
         (self.outcome.folder / f"{name}.json").write_text(json.dumps(everything, indent=1))
 
     def _judge_all(self) -> None:
-        for at, what in self._watcher.pulse.found:
-            self._violate(at, "muster", what)
+        for at, message in self._watcher.pulse.found:
+            self._violate(at, "muster", message)
         evictions = [] if self._mix.tree else self._arena.view.evictions  # in a tree, some are paid for
         first = [*undone(evictions, self._crowd.settled)]
         first += [(each.at, each.key, each.what) for each in self._arena.stage.observer.found()]
         witness = self._arena.witness.reviewed(DEADLINE, SIGHT, self._arena.calm)
         second = [(each.at, each.about, f"the second judge: {each.what}") for each in witness.accusations]
-        for at, about, what in [*first, *second]:
-            self._violate(at, about, what)
+        for at, subject, message in [*first, *second]:
+            self._violate(at, subject, message)
         self.outcome.judges_agree = bool(first) == bool(second)
         self.outcome.evictions += witness.leaves
         self.outcome.counts += self._crowd.counts + self._arena.view.counts
         self.outcome.recoveries = self._recovery.times(self._arena.view.bindings)
 
-    def _violate(self, at: float, key: str, what: str) -> None:
-        self.outcome.violate(self._journal, at, key, what)
+    def _violate(self, at: float, key: str, message: str) -> None:
+        self.outcome.violate(self._journal, at, key, message)
 
 
-def _mend(breakage: Breakage, mend: Callable[[], object], own: bool) -> object:
+def _mend(breakage: Breakage, mend: Callable[[], object], is_own: bool) -> object:
     """End a fault: of Muster's own process when that is started, others when they are mended."""
-    if own:
+    if is_own:
         breakage.end()
-    done = mend()
-    if done is not False:
+    result = mend()
+    if result is not False:
         breakage.end()
-    return done
+    return result
 
 
 def _subject(complaint: str) -> str:

@@ -21,8 +21,8 @@ class Clock:
         self.step(0)
         compiler = shutil.which("cc")
         if compiler is not None:
-            made = [compiler, "-shared", "-fPIC", "-O2", "-o", str(self._library), str(SOURCE), "-ldl"]
-            subprocess.run(made, check=True)
+            command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(self._library), str(SOURCE), "-ldl"]
+            subprocess.run(command, check=True)
         self.can_step = compiler is not None
 
     def step(self, seconds: float) -> None:

@@ -38,38 +38,38 @@ PRIORITIES = {"storm-low": 10, "storm-high": 1000, "": 0}
 class Inspector(Watchman):
     """Watchman that checks capability: of a queue and those above it, when a pod of its starts."""
 
-    def __init__(self, given: VirtualWorkload) -> None:
-        super().__init__(given)
-        self.queues = {queue.metadata.name: queue for queue in given.queues}
+    def __init__(self, workload: VirtualWorkload) -> None:
+        super().__init__(workload)
+        self.queues = {queue.metadata.name: queue for queue in workload.queues}
         self.counts: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
         self._came: set[str] = set()
-        self._queue_of = {each.key: each.group.spec.queue for each in given.groups}
+        self._queue_of = {each.key: each.group.spec.queue for each in workload.groups}
 
-    def bound(self, pod: PodRecord, now: float) -> None:
-        super().bound(pod, now)
+    def pod_bound(self, pod: PodRecord, now: float) -> None:
+        super().pod_bound(pod, now)
         self.counts["bound"] += 1
         for name in self._line(pod):
             self._held[name] += pod.shape.requests.get(CPU, 0)
             self._came.add(name)
 
-    def ended(self, pod: PodRecord, now: float) -> None:
-        super().ended(pod, now)
+    def pod_ended(self, pod: PodRecord, now: float) -> None:
+        super().pod_ended(pod, now)
         self.counts["finished"] += 1
         self._gone(pod)
 
-    def reclaimed(self, pod: PodRecord, now: float) -> None:
-        super().reclaimed(pod, now)
+    def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
+        super().pod_reclaimed(pod, now)
         self.counts["evicted"] += 1
         self._gone(pod)
 
-    def settled(self, decisions: Decisions, now: float) -> None:
+    def decided(self, decisions: Decisions, now: float) -> None:
         """Check a settled decision; at one time, starts are reported before their victims."""
-        super().settled(decisions, now)
+        super().decided(decisions, now)
         self.counts["instants"] += 1
         for name in self._came:
-            held, most = self._held[name], offered(self.queues[name].spec.capability or {}).get(CPU)
-            assert most is None or held <= most, f"queue {name} has {held} of {most} cpu at {now}"
+            held, maximum = self._held[name], offered(self.queues[name].spec.capability or {}).get(CPU)
+            assert maximum is None or held <= maximum, f"queue {name} has {held} of {maximum} cpu at {now}"
         self._came.clear()
 
     def _gone(self, pod: PodRecord) -> None:
@@ -87,15 +87,15 @@ class Day:
     """`Day(seed, seconds).run()` is a record as a storm leaves one."""
 
     def __init__(self, seed: int, seconds: float) -> None:
-        self._seed, self._seconds, self._luck = seed, seconds, Random(f"{seed} day")
+        self._seed, self._seconds, self._rng = seed, seconds, Random(f"{seed} day")
         self._queues = {name: self._queue(name) for name in TREE}
         cluster, rows = made_nodes(NODES, "6", "64Gi"), self._rows()
         queues = tuple(self._queues.values())
-        given = cluster + replace(from_rows(rows, queues, {}), queues=queues)
-        self._inspector = Inspector(given)
-        self._simulation = Simulation(given, Limits(), frozenset({"muster"}), self._inspector)
+        workload = cluster + replace(from_rows(rows, queues, {}), queues=queues)
+        self._inspector = Inspector(workload)
+        self._simulation = Simulation(workload, Limits(), frozenset({"muster"}), self._inspector)
         self._inspector.cluster = self._simulation
-        self._nodes = given.nodes
+        self._nodes = workload.nodes
         self.faults: Counter[str] = Counter()
         self._plan_faults()
 
@@ -122,10 +122,10 @@ class Day:
     def _rows(self) -> list[Row]:
         rows, at = list[Row](), 0.0
         for number in count():
-            at += self._luck.expovariate(1 / GANGS)
+            at += self._rng.expovariate(1 / GANGS)
             if at > self._seconds:
                 return rows
-            wish = draw(self._luck, number, TREE)
+            wish = draw(self._rng, number, TREE)
             rows.append(
                 Row(
                     *(at, wish.name, wish.size, wish.min_member, wish.runtime * LONGER, {CPU: wish.cpu}),
@@ -138,20 +138,20 @@ class Day:
     # ---- what befalls nodes and queues
 
     def _plan_faults(self) -> None:
-        at = self._luck.expovariate(1 / FAULTS)
+        at = self._rng.expovariate(1 / FAULTS)
         while at < self._seconds:
-            kind = self._luck.choice(
+            kind = self._rng.choice(
                 ("cordon-node", "taint-node", "cap-queue", "close-queue", "reweigh-queue")
             )
-            ends = at + self._luck.uniform(*LASTING)
+            ends = at + self._rng.uniform(*LASTING)
             if kind.endswith("node"):
-                self._strike_node(kind, at, ends, self._luck.choice(self._nodes))
+                self._strike_node(kind, at, ends, self._rng.choice(self._nodes))
             else:
                 self._strike_queue(
-                    kind, at, ends, self._luck.choice([name for name in TREE if name != "default"])
+                    kind, at, ends, self._rng.choice([name for name in TREE if name != "default"])
                 )
             self.faults[kind] += 1
-            at += self._luck.expovariate(1 / FAULTS)
+            at += self._rng.expovariate(1 / FAULTS)
 
     def _strike_node(self, kind: str, at: float, ends: float, node: Node) -> None:
         """Break a node; the end of one fault is the end of all on the same node."""

@@ -34,8 +34,8 @@ class Journal:
     def before(self, at: float, key: str, count: int = 12) -> list[str]:
         """Return the last lines up to this time that name the object, or that concern all objects."""
         name = key.rpartition("/")[2]
-        found = [line for line in self._lines if line.at <= at and _about(line, name)]
-        return [self.written(each) for each in found[-count:]]
+        lines = [line for line in self._lines if line.at <= at and _about(line, name)]
+        return [self.written(each) for each in lines[-count:]]
 
     def close(self) -> None:
         self._file.close()

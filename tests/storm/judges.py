@@ -63,11 +63,11 @@ class Picture:
 
     def members(self) -> dict[str, list[Json]]:
         """Return the pods by the name of their group."""
-        found = defaultdict[str, list[Json]](list)
+        by_group = defaultdict[str, list[Json]](list)
         for pod in self.ours():
             if name := pod["metadata"].get("annotations", {}).get(GROUP_NAME):
-                found[name].append(pod)
-        return found
+                by_group[name].append(pod)
+        return by_group
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ def idle_capacity(picture: Picture) -> Iterator[str]:
         if claimed - {waiter.queue} and not _within_share(waiter, picture):
             continue  # it would borrow capacity that is reserved for a group within its share
         for inside in _domains(waiter, picture, space):
-            found = [place(waiter.pods, capacities) for capacities in _spaces(waiter, picture, inside)]
-            if (placed := found[0]) is not None and None not in found:
-                where = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
-                yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {where}"
+            placements = [place(waiter.pods, capacities) for capacities in _spaces(waiter, picture, inside)]
+            if (placed := placements[0]) is not None and None not in placements:
+                places = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
+                yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {places}"
                 break
 
 
@@ -113,14 +113,14 @@ def _domains(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> lis
     notes = waiter.pods[0]["metadata"].get("annotations", {})
     if not (level := notes.get(REQUIRED_TOPOLOGY)):
         return [space]
-    labels = {it["metadata"]["name"]: it["metadata"].get("labels", {}) for it in picture.nodes}
+    labels = {each["metadata"]["name"]: each["metadata"].get("labels", {}) for each in picture.nodes}
     members = picture.members().get(notes.get(GROUP_NAME, ""), [])
     stay = [pod for pod in members if holds(pod) and not going(pod)]
-    there = {labels.get(pod["spec"]["nodeName"], {}).get(level) for pod in stay}
-    if there:
-        return [[capacity for capacity in space if capacity.labels.get(level) in there - {None}]]
+    domains = {labels.get(pod["spec"]["nodeName"], {}).get(level) for pod in stay}
+    if domains:
+        return [[capacity for capacity in space if capacity.labels.get(level) in domains - {None}]]
     names = {capacity.labels[level] for capacity in space if level in capacity.labels}
-    return [[it for it in space if it.labels.get(level) == name] for name in sorted(names)]
+    return [[each for each in space if each.labels.get(level) == name] for name in sorted(names)]
 
 
 def _spaces(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> list[list[FreeCapacity]]:
@@ -130,7 +130,10 @@ def _spaces(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> list
     """
     flavors = picture.queue(waiter.queue)["spec"].get("flavors") or [{"nodeLabels": {}}]
     labels = [flavor["nodeLabels"].items() for flavor in flavors]
-    return [[capacity for capacity in space if wanted <= capacity.labels.items()] for wanted in labels]
+    return [
+        [capacity for capacity in space if flavor_labels <= capacity.labels.items()]
+        for flavor_labels in labels
+    ]
 
 
 def waiters(picture: Picture) -> Iterator[Waiter]:
@@ -138,8 +141,8 @@ def waiters(picture: Picture) -> Iterator[Waiter]:
     for group in picture.groups:
         name, spec = group["metadata"]["name"], group["spec"]
         pods = members.get(name, [])
-        if pods and (needed := _needed(spec, pods)):
-            yield Waiter(f"group {name}", spec.get("queue", "default"), needed)
+        if pods and (needed_pods := _needed(spec, pods)):
+            yield Waiter(f"group {name}", spec.get("queue", "default"), needed_pods)
     grouped = {pod["metadata"]["uid"] for pods in members.values() for pod in pods}
     for pod in picture.ours():
         if unbound(pod) and pod["metadata"]["uid"] not in grouped:
@@ -153,23 +156,23 @@ def _needed(spec: Json, pods: list[Json]) -> list[Json]:
     Of a complete group one more, none if impossible.
     """
     waiting = sorted(filter(unbound, pods), key=size, reverse=True)
-    there = [pod for pod in pods if stands(pod)]
-    if _whole(spec, there):
+    standing = [pod for pod in pods if stands(pod)]
+    if _whole(spec, standing):
         return waiting[:1]
-    needed = list[Json]()
-    for task, least in spec.get("minTaskMember", {}).items():
-        missing = least - sum(_task(pod) == task for pod in there)
-        needed += [pod for pod in waiting if _task(pod) == task][: max(missing, 0)]
-    others = [pod for pod in waiting if pod not in needed]
-    needed += others[: max(spec.get("minMember", 1) - len(there) - len(needed), 0)]
-    return needed if _whole(spec, [*there, *needed]) else []
+    chosen = list[Json]()
+    for task, minimum in spec.get("minTaskMember", {}).items():
+        missing = minimum - sum(_task(pod) == task for pod in standing)
+        chosen += [pod for pod in waiting if _task(pod) == task][: max(missing, 0)]
+    others = [pod for pod in waiting if pod not in chosen]
+    chosen += others[: max(spec.get("minMember", 1) - len(standing) - len(chosen), 0)]
+    return chosen if _whole(spec, [*standing, *chosen]) else []
 
 
 def _whole(spec: Json, pods: list[Json]) -> bool:
     tasks = Counter(map(_task, pods))
     roles = spec.get("minTaskMember", {})
     return len(pods) >= spec.get("minMember", 1) and all(
-        tasks[task] >= least for task, least in roles.items()
+        tasks[task] >= minimum for task, minimum in roles.items()
     )
 
 
@@ -187,7 +190,7 @@ def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
             _held_with(waiter, picture, above),
             amounts(picture.queue(above)["spec"].get("capability")),
         )
-        if any(held[name] > most for name, most in ceiling.items()):
+        if any(held[name] > maximum for name, maximum in ceiling.items()):
             return False
     return True
 
@@ -206,17 +209,17 @@ def _has_claim(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> b
     """Return whether it is within its share, has no capacity now, and would start if it were alone."""
     if not (_below_ceiling(waiter, picture) and _within_share(waiter, picture)):
         return False
-    now, alone = (_spaces(waiter, picture, each) for each in (space, capacities(picture.nodes, [])))
+    now, when_alone = (_spaces(waiter, picture, each) for each in (space, capacities(picture.nodes, [])))
     fits_now = any(place(waiter.pods, each) is not None for each in now)
-    return not fits_now and any(place(waiter.pods, each) is not None for each in alone)
+    return not fits_now and any(place(waiter.pods, each) is not None for each in when_alone)
 
 
 def _held_with(waiter: Waiter, picture: Picture, queue: str) -> Amounts:
     """Return the amount that this queue, its own or one above it, would hold with it."""
     held = Amounts()
     for pod in picture.ours():
-        named = pod["metadata"].get("labels", {}).get(QUEUE)
-        if holds(pod) and named is not None and queue in picture.line(named):
+        queue_name = pod["metadata"].get("labels", {}).get(QUEUE)
+        if holds(pod) and queue_name is not None and queue in picture.line(queue_name):
             held += requests(pod)
     for pod in waiter.pods:
         held += requests(pod)
@@ -234,8 +237,8 @@ def ownerless(picture: Picture) -> Iterator[str]:
     pods = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod for pod in picture.pods}
     for node in picture.claimed:
         for claim in node["claims"]:
-            if wrong := _wrong_claim(claim, pods.get(claim["pod"])):
-                yield f"claim {claim['stage']} of {claim['pod']} on {claim['node']}: {wrong}"
+            if fault := _wrong_claim(claim, pods.get(claim["pod"])):
+                yield f"claim {claim['stage']} of {claim['pod']} on {claim['node']}: {fault}"
 
 
 def _wrong_claim(claim: Json, pod: Json | None) -> str:
@@ -258,12 +261,12 @@ def wrong_sums(picture: Picture) -> Iterator[str]:
         if holds(pod) and pod["spec"]["nodeName"] in truth:
             truth[pod["spec"]["nodeName"]].subtract(requests(pod))
     claimed = {each["name"]: each["idle"] for each in picture.claimed}
-    for name, left in truth.items() if picture.claimed else ():
+    for name, remaining in truth.items() if picture.claimed else ():
         if (idle := claimed.get(name)) is None:
             yield f"node {name}: Muster does not know it"
             continue
         for resource in COUNTED:
-            right = max(left[resource] // (1 if resource == "cpu" else MILLI), 0)
+            right = max(remaining[resource] // (1 if resource == "cpu" else MILLI), 0)
             if max(idle.get(resource, 0), 0) != right:
                 yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {right}"
 
@@ -276,9 +279,10 @@ def stale(picture: Picture) -> Iterator[str]:
     for decision in picture.decided:
         group = picture.group(decision["podGroup"])
         if group is not None and decision["verdict"] == "Waiting":
-            written, meant = _reason(group), decision["reason"]
-            if written != meant:
-                yield f"group {group['metadata']['name']} says {written or 'nothing'}, Muster decided {meant}"
+            reported, decided = _reason(group), decision["reason"]
+            if reported != decided:
+                name = group["metadata"]["name"]
+                yield f"group {name} says {reported or 'nothing'}, Muster decided {decided}"
 
 
 def _reason(group: Json) -> str:

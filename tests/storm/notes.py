@@ -57,10 +57,10 @@ class Limit:
 
     def most(self, name: str, since: float) -> int | None:
         """Return the largest value since then; None: there was no limit to it at some time."""
-        seen = [self.now, *(amount for until, amount in self.before if until >= since)]
-        if any(amount is None or (name not in amount and not self.of_node) for amount in seen):
+        amounts = [self.now, *(amount for until, amount in self.before if until >= since)]
+        if any(amount is None or (name not in amount and not self.of_node) for amount in amounts):
             return None
-        return max(amount.get(name, 0) for amount in seen if amount is not None)
+        return max(amount.get(name, 0) for amount in amounts if amount is not None)
 
 
 @dataclass
@@ -77,8 +77,8 @@ class NodeLabels:
 
     def values(self, name: str, since: float) -> set[str]:
         """Return the values that a label had since then."""
-        seen = [self.now, *(labels for until, labels in self.before if until >= since)]
-        return {labels[name] for labels in seen if name in labels}
+        labels_ = [self.now, *(labels for until, labels in self.before if until >= since)]
+        return {labels[name] for labels in labels_ if name in labels}
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Gang:
         return (
             record is not None
             and len(standing) >= record.least
-            and all(tasks[task] >= least for task, least in record.tasks.items())
+            and all(tasks[task] >= minimum for task, minimum in record.tasks.items())
         )
 
 

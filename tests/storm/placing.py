@@ -19,15 +19,15 @@ class FreeCapacity:
     left: Amounts
 
     def takes(self, pod: Json) -> bool:
-        wanted = pod["spec"].get("nodeSelector", {}).items()
-        return wanted <= self.labels.items() and all(
-            asked <= self.left[name] for name, asked in requests(pod).items() if asked
+        node_selector = pod["spec"].get("nodeSelector", {}).items()
+        return node_selector <= self.labels.items() and all(
+            requested <= self.left[name] for name, requested in requests(pod).items() if requested
         )
 
 
 def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[FreeCapacity]:
     """Return the free capacity of nodes without taints that are not cordoned."""
-    found = {
+    by_node = {
         node["metadata"]["name"]: FreeCapacity(
             node["metadata"]["name"],
             node["metadata"].get("labels", {}),
@@ -37,9 +37,9 @@ def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[FreeCapacity
         if not node["spec"].get("unschedulable") and not node["spec"].get("taints")
     }
     for pod in pods:
-        if holds(pod) and (capacity := found.get(pod["spec"]["nodeName"])) is not None:
+        if holds(pod) and (capacity := by_node.get(pod["spec"]["nodeName"])) is not None:
             capacity.left.subtract(requests(pod))
-    return list(found.values())
+    return list(by_node.values())
 
 
 def place(members: Iterable[Json], into: Iterable[FreeCapacity]) -> dict[str, str] | None:
@@ -47,10 +47,10 @@ def place(members: Iterable[Json], into: Iterable[FreeCapacity]) -> dict[str, st
 
     The largest first, each on the first node that takes it.
     """
-    left = [FreeCapacity(each.node, each.labels, Amounts(each.left)) for each in into]
+    remaining = [FreeCapacity(each.node, each.labels, Amounts(each.left)) for each in into]
     placed = dict[str, str]()
     for pod in sorted(members, key=size, reverse=True):
-        capacity = next((each for each in left if each.takes(pod)), None)
+        capacity = next((each for each in remaining if each.takes(pod)), None)
         if capacity is None:
             return None
         capacity.left.subtract(requests(pod))

@@ -1,7 +1,6 @@
-"""The plan of a campaign: what comes and what breaks, when, and with what luck. The seed makes all of it.
+"""The plan of a campaign: what comes and what breaks, when, and the seed of each step, from one seed.
 
-What an action meets on a live cluster does not: it draws its victims, by the luck that its step carries, from
-the objects at that time.
+An action draws its victims from the objects at its time, by the random numbers of its step's seed.
 """
 
 from collections.abc import Mapping
@@ -118,7 +117,7 @@ class Step:
 
     at: float
     kind: str  # "arrive", or a kind of fault
-    luck: int  # the seed of what it draws on the spot
+    rng: int  # the seed of what it draws on the spot
     lasting: float  # seconds until a fault is mended, or a gang that lingers may go on
     wish: Wish | None = None
 
@@ -149,28 +148,28 @@ def _ungated(wish: Wish | None) -> Wish | None:
 
 def _halved(step: Step, fates: Mapping[str, float]) -> Wish | None:
     """Return the wish; two of three gangs are incomplete for a while, when a fault comes."""
-    luck, wish = Random(step.luck), step.wish
-    if wish is None or wish.kind != "gang" or wish.min_member < 2 or luck.random() > 0.67:
+    rng, wish = Random(step.rng), step.wish
+    if wish is None or wish.kind != "gang" or wish.min_member < 2 or rng.random() > 0.67:
         return wish
-    return replace(wish, lingers="half", fate=luck.choices(list(fates), list(fates.values()))[0])
+    return replace(wish, lingers="half", fate=rng.choices(list(fates), list(fates.values()))[0])
 
 
-def _arrivals(luck: Random, seconds: float, mix: Mix) -> list[Step]:
+def _arrivals(rng: Random, seconds: float, mix: Mix) -> list[Step]:
     steps, at = list[Step](), 0.0
     while at < seconds:
-        steps.append(Step(at, "arrive", _seed(luck), luck.uniform(2, 10), draw(luck, len(steps), mix.queues)))
-        at += luck.expovariate(1 / mix.arrivals)
+        steps.append(Step(at, "arrive", _seed(rng), rng.uniform(2, 10), draw(rng, len(steps), mix.queues)))
+        at += rng.expovariate(1 / mix.arrivals)
     return steps
 
 
-def _faults(luck: Random, seconds: float, mix: Mix) -> list[Step]:
+def _faults(rng: Random, seconds: float, mix: Mix) -> list[Step]:
     """Return the steps with faults; the first one comes when there is something to break."""
     steps, at = list[Step](), 5.0
     while at < seconds:
         weights = mix.weights(at)
-        kind = luck.choices(list(weights), list(weights.values()))[0]
-        steps.append(Step(at, kind, _seed(luck), lasting=luck.uniform(1, 6)))
-        at += luck.expovariate(1 / mix.faults)
+        kind = rng.choices(list(weights), list(weights.values()))[0]
+        steps.append(Step(at, kind, _seed(rng), lasting=rng.uniform(1, 6)))
+        at += rng.expovariate(1 / mix.faults)
     return steps
 
 
@@ -179,5 +178,5 @@ def rough(at: float) -> bool:
     return at % MINUTE < ROUGH
 
 
-def _seed(luck: Random) -> int:
-    return luck.getrandbits(32)
+def _seed(rng: Random) -> int:
+    return rng.getrandbits(32)

@@ -11,10 +11,10 @@ EVERY = {True: 0.5, False: 15.0}  # seconds, on a terminal and elsewhere
 class Progress:
     """`Progress(600).show({"faults": 3})`."""
 
-    def __init__(self, seconds: float, to: TextIO = sys.stderr) -> None:
+    def __init__(self, seconds: float, stream: TextIO = sys.stderr) -> None:
         self._seconds = seconds
-        self._to = to
-        self._live = to.isatty()
+        self._to = stream
+        self._live = stream.isatty()
         self._began = time.monotonic()
         self._shown = 0.0
 

@@ -49,12 +49,12 @@ class Recovery:
         return {ANSWERS: self._until(self._answers), BINDS: self._until(bindings)}
 
     def _until(self, instants: Sequence[float]) -> dict[str, list[float]]:
-        found = defaultdict[str, list[float]](list)
+        by_kind = defaultdict[str, list[float]](list)
         for each in self._breakages:
             place = bisect_left(instants, each.ended)
             if place < len(instants) and not self._overtaken(each, instants[place]):
-                found[each.kind].append(round(instants[place] - each.ended, 2))
-        return dict(found)
+                by_kind[each.kind].append(round(instants[place] - each.ended, 2))
+        return dict(by_kind)
 
     def _overtaken(self, one: Breakage, until: float) -> bool:
         """Return whether another outage began before this one's end, when Muster answers again."""

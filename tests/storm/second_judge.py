@@ -138,10 +138,10 @@ class SecondJudge:
             if pod.holds and (pod.ours or self._came[pod.uid] < since):
                 held = more(held, pod.asks)
         for name, asked in fact.asks.items():
-            most = limit.most(name, since)
-            if asked and most is not None and held[name] > most:
+            maximum = limit.most(name, since)
+            if asked and maximum is not None and held[name] > maximum:
                 wrong = Wrong.NODE_OVER if limit.of_node else Wrong.QUEUE_OVER
-                facts = f"{about} with {fact.name}: {name} {held[name] / ONE:g} of {most / ONE:g}"
+                facts = f"{about} with {fact.name}: {name} {held[name] / ONE:g} of {maximum / ONE:g}"
                 self._accuse(fact.at, about, wrong, facts)
 
     def _queue(self, pod: PodFact) -> str:

@@ -50,11 +50,11 @@ class Series:
     def read(cls, file: Path) -> "Series":
         """Read a file. Raises BadSeries with the words that are wrong."""
         try:
-            written = tomllib.loads(file.read_text())
-            mixes = {name: Mix(name=name, **spec) for name, spec in written["mixes"].items()}
+            document = tomllib.loads(file.read_text())
+            mixes = {name: Mix(name=name, **spec) for name, spec in document["mixes"].items()}
             storms = [
                 Storm(each["mix"], seed, each["seconds"])
-                for each in written["storms"]
+                for each in document["storms"]
                 for seed in each["seeds"]
             ]
         except (OSError, tomllib.TOMLDecodeError, TypeError, KeyError) as fault:
@@ -73,32 +73,49 @@ class Series:
 
     def left(self, records: Iterable[Json]) -> list[Storm]:
         """Return the storms that are not complete yet."""
-        done = [record for record in records if "failed" not in record]
-        return [storm for storm in self.storms if not any(map(storm.is_that_of, done))]
+        completed = [record for record in records if "failed" not in record]
+        return [storm for storm in self.storms if not any(map(storm.is_that_of, completed))]
 
 
 def records_of(results: Path) -> list[Json]:
     """Return one record for each storm that was run; of repeated storms the last one."""
     lines = results.read_text().splitlines() if results.exists() else []
-    known = {(each["mix"], each["seed"], each["seconds"]): each for each in map(json.loads, lines)}
-    return list(known.values())
+    latest = {(each["mix"], each["seed"], each["seconds"]): each for each in map(json.loads, lines)}
+    return list(latest.values())
 
 
-def run(storm: Storm, file: Path, more: Sequence[str]) -> Json:
+def run(storm: Storm, file: Path, further_arguments: Sequence[str]) -> Json:
     """Run a storm and return its record; one with `failed` where there was no verdict."""
     if storm.mix == VIRTUAL:
         return {**vars(storm), **Day(storm.seed, storm.seconds).run()}
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.json"
-        asked = ["--campaign", file, "--mix", storm.mix, "--seed", storm.seed, "--seconds", storm.seconds]
-        command = [sys.executable, "-m", "tests.storm", *map(str, asked), "--record", str(record), *more]
+        arguments_ = [
+            "--campaign",
+            file,
+            "--mix",
+            storm.mix,
+            "--seed",
+            storm.seed,
+            "--seconds",
+            storm.seconds,
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.storm",
+            *map(str, arguments_),
+            "--record",
+            str(record),
+            *further_arguments,
+        ]
         failed = ""
         try:
-            ended = subprocess.run(command, timeout=storm.seconds + LONGEST_END)
-            failed = f"it ended with {ended.returncode}, and said nothing"
+            completed = subprocess.run(command, timeout=storm.seconds + LONGEST_END)
+            failed = f"it ended with {completed.returncode}, and said nothing"
         except subprocess.TimeoutExpired:
             failed = f"it did not end within {storm.seconds + LONGEST_END:g} s"
         if record.exists():
-            found: Json = json.loads(record.read_text())
-            return found
+            report: Json = json.loads(record.read_text())
+            return report
     return {**vars(storm), "failed": failed}

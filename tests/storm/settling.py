@@ -18,11 +18,11 @@ IN_A_ROW = 4
 
 def picture(arena: Arena) -> Picture:
     """Return a picture with Muster's pages last: Muster has had time to learn of the older objects."""
-    api, here = arena.api, arena.namespace
+    api, namespace = arena.api, arena.namespace
     return Picture(
         list(api.items(NODES)),
-        list(api.items(PODS, here)),
-        list(api.items(POD_GROUPS, here)),
+        list(api.items(PODS, namespace)),
+        list(api.items(POD_GROUPS, namespace)),
         list(api.items(QUEUES)),
         arena.muster.debug("/debug/nodes"),
         arena.muster.debug("/debug/podgroups"),
@@ -38,10 +38,10 @@ def settle(arena: Arena, tend: Callable[[], None], longest: float = LONGEST) -> 
     recent = deque[list[str]](maxlen=IN_A_ROW)
     while True:
         tend()
-        found = picture(arena)
-        believed = arena.scheduler.dump().complaints(found.pods)
-        recent.append([*complaints(found), *believed, *arena.stage.observer.in_pieces()])
-        now, state = time.monotonic(), _state(found)
+        current = picture(arena)
+        believed = arena.scheduler.dump().complaints(current.pods)
+        recent.append([*complaints(current), *believed, *arena.stage.observer.in_pieces()])
+        now, state = time.monotonic(), _state(current)
         if state != before or recent[-1]:
             before, since = state, now
         if now - since > QUIET:
@@ -56,9 +56,9 @@ def _lasting(recent: Iterable[list[str]]) -> list[str]:
     return [each for each in first if all(each in other for other in others)]
 
 
-def _state(found: Picture) -> str:
+def _state(current: Picture) -> str:
     """Return the state that changes while anything moves."""
-    return repr(sorted(map(_where, found.pods), key=str))
+    return repr(sorted(map(_where, current.pods), key=str))
 
 
 def _where(pod: Json) -> tuple[str, str | None, str | None]:

@@ -20,27 +20,31 @@ def table_of(records: Sequence[Json]) -> str:
     reviewed = [each for each in records if "failed" not in each and each["mix"] != VIRTUAL]
     days = [each for each in records if "failed" not in each and each["mix"] == VIRTUAL]
     faults, missed = _sum(reviewed, "faults"), _sum(reviewed, "missed")
-    times = {what: _times(reviewed, what) for what in (ANSWERS, BINDS)}
+    times = {kind_: _times(reviewed, kind_) for kind_ in (ANSWERS, BINDS)}
     lines = [COLUMNS.format(*HEAD)]
     for kind in sorted(faults.keys() | missed.keys()):
-        recovered = [cell for what in times for cell in _cells(times[what].get(kind, []))]
+        recovered = [cell for kind_ in times for cell in _cells(times[kind_].get(kind, []))]
         lines.append(COLUMNS.format(kind, faults[kind], missed[kind], *recovered))
-    every = [
-        cell for what in times for cell in _cells([each for those in times[what].values() for each in those])
+    all_cells = [
+        cell
+        for kind_ in times
+        for cell in _cells([each for those in times[kind_].values() for each in those])
     ]
-    lines.append(COLUMNS.format("all", faults.total(), missed.total(), *every))
+    lines.append(COLUMNS.format("all", faults.total(), missed.total(), *all_cells))
     lines += _reported("gangs and pods", _sum(reviewed, "counts"))
     lines += _reported("evictions, by what they were for", _sum(reviewed, "evictions"))
     calm = sum(record["calm"] for record in reviewed)
     seconds = sum(record["seconds"] for record in reviewed)
-    wrong = list(_wrong(records))
-    lines += [f"{len(reviewed)} storms of {seconds:g} s ({calm:.0f} s of them calm), {len(wrong)} violations"]
+    violations = list(_wrong(records))
+    lines += [
+        f"{len(reviewed)} storms of {seconds:g} s ({calm:.0f} s of them calm), {len(violations)} violations"
+    ]
     if days:
         hours = sum(day["seconds"] for day in days) / 3600
         reported = ", ".join(f"{count} {name}" for name, count in sorted(_sum(days, "counts").items()))
         lines += [f"{hours:g} h of virtual time: {_sum(days, 'faults').total()} faults, {reported}"]
     lines += [f"the two judges agree on {sum(record['judges_agree'] for record in reviewed)} of them"]
-    return "\n".join([*lines, *wrong])
+    return "\n".join([*lines, *violations])
 
 
 def _sum(records: Iterable[Json], name: str) -> Counter[str]:
@@ -50,12 +54,12 @@ def _sum(records: Iterable[Json], name: str) -> Counter[str]:
     return total
 
 
-def _times(records: Iterable[Json], what: str) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+def _times(records: Iterable[Json], measure: str) -> dict[str, list[float]]:
+    by_kind: dict[str, list[float]] = {}
     for record in records:
-        for kind, seconds in record["recoveries"].get(what, {}).items():
-            found.setdefault(kind, []).extend(seconds)
-    return found
+        for kind, seconds in record["recoveries"].get(measure, {}).items():
+            by_kind.setdefault(kind, []).extend(seconds)
+    return by_kind
 
 
 def _cells(times: Sequence[float]) -> tuple[str, str]:

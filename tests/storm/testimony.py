@@ -83,38 +83,38 @@ class QueueFact(Fact):
 
 def amount(text: Any) -> int:
     """Return a quantity of Kubernetes."""
-    written = str(text)
-    if written.endswith("i"):
-        return _billionths(written[:-2], 0) << 10 * ("KMGTPE".index(written[-2]) + 1)
-    if written[-1:] in UNITS:
-        return _billionths(written[:-1], UNITS[written[-1]])
-    return _billionths(written, 0)
+    string = str(text)
+    if string.endswith("i"):
+        return _billionths(string[:-2], 0) << 10 * ("KMGTPE".index(string[-2]) + 1)
+    if string[-1:] in UNITS:
+        return _billionths(string[:-1], UNITS[string[-1]])
+    return _billionths(string, 0)
 
 
 def _billionths(number: str, power: int) -> int:
     return int(Decimal(number).scaleb(power + 9))
 
 
-def load(written: Json | None) -> Load:
-    return {name: amount(value) for name, value in (written or {}).items()}
+def load(amounts: Json | None) -> Load:
+    return {name: amount(value) for name, value in (amounts or {}).items()}
 
 
-def more(one: Load, other: Load) -> Load:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
+def more(first: Load, second: Load) -> Load:
+    return {name: first.get(name, 0) + second.get(name, 0) for name in first | second}
 
 
-def pod_fact(item: Json, gone: bool, version: int, at: float) -> PodFact:
+def pod_fact(item: Json, is_deleted: bool, version: int, at: float) -> PodFact:
     """Return the fact of a pod; pods of storms have containers only: neither sidecars nor an overhead."""
     meta, spec, status = item["metadata"], item["spec"], item.get("status", {})
     notes = meta.get("annotations") or {}
-    asks: Load = {"pods": ONE}
+    requests: Load = {"pods": ONE}
     for container in spec["containers"]:
-        asks = more(asks, load(container.get("resources", {}).get("requests")))
+        requests = more(requests, load(container.get("resources", {}).get("requests")))
     return PodFact(
         version,
         at,
         f"{meta['namespace']}/{meta['name']}",
-        gone,
+        is_deleted,
         uid=meta["uid"],
         scheduler=spec.get("schedulerName", ""),
         group=f"{meta['namespace']}/{notes[NAMES_GROUP]}" if notes.get(NAMES_GROUP) else "",
@@ -122,7 +122,7 @@ def pod_fact(item: Json, gone: bool, version: int, at: float) -> PodFact:
         task=notes.get(NAMES_TASK, ""),
         node=spec.get("nodeName", ""),
         phase=status.get("phase", ""),
-        asks=asks,
+        asks=requests,
         evicted=any(
             each["type"] == "DisruptionTarget" and each["status"] == "True"
             for each in status.get("conditions") or ()
@@ -132,22 +132,26 @@ def pod_fact(item: Json, gone: bool, version: int, at: float) -> PodFact:
     )
 
 
-def node_fact(item: Json, gone: bool, version: int, at: float) -> NodeFact:
+def node_fact(item: Json, is_deleted: bool, version: int, at: float) -> NodeFact:
     has = load(item.get("status", {}).get("allocatable"))
     meta = item["metadata"]
-    return NodeFact(version, at, meta["name"], gone, has, meta.get("labels") or {})
+    return NodeFact(version, at, meta["name"], is_deleted, has, meta.get("labels") or {})
 
 
-def group_fact(item: Json, gone: bool, version: int, at: float) -> GroupFact:
+def group_fact(item: Json, is_deleted: bool, version: int, at: float) -> GroupFact:
     meta, spec = item["metadata"], item.get("spec", {})
     name = f"{meta['namespace']}/{meta['name']}"
     tasks = spec.get("minTaskMember") or {}
-    return GroupFact(version, at, name, gone, spec.get("minMember", 1), tasks, spec.get("queue") or "default")
+    return GroupFact(
+        version, at, name, is_deleted, spec.get("minMember", 1), tasks, spec.get("queue") or "default"
+    )
 
 
-def queue_fact(item: Json, gone: bool, version: int, at: float) -> QueueFact:
+def queue_fact(item: Json, is_deleted: bool, version: int, at: float) -> QueueFact:
     spec = item.get("spec", {})
-    most = load(spec["capability"]) if spec.get("capability") else None
+    maximum = load(spec["capability"]) if spec.get("capability") else None
     within = spec.get("preemption", {}).get("withinQueue")
     gives = spec.get("reclaimable", True) or within != "Never"
-    return QueueFact(version, at, item["metadata"]["name"], gone, spec.get("parent", ""), most, gives)
+    return QueueFact(
+        version, at, item["metadata"]["name"], is_deleted, spec.get("parent", ""), maximum, gives
+    )

@@ -29,11 +29,11 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
     judges_agree: bool = True  # on whether a promise to gangs, nodes and queues was broken
 
-    def violate(self, journal: Journal, at: float, key: str, what: str) -> None:
+    def violate(self, journal: Journal, at: float, key: str, message: str) -> None:
         """Record a violation; `key` is its object: journal lines about that are added."""
         before = "".join(f"\n      {line}" for line in journal.before(at, key))
-        self.violations.append(f"{at - journal.began:.1f} s: {what}{before}")
-        journal.record("VIOLATION", what)
+        self.violations.append(f"{at - journal.began:.1f} s: {message}{before}")
+        journal.record("VIOLATION", message)
 
     def summary(self, counts: Mapping[str, int], alive: int) -> dict[str, int]:
         """Return the counts for the line of progress."""

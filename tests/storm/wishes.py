@@ -95,13 +95,13 @@ class Wish:
 
     def _pod(self, number: int) -> Json:
         roles = sorted(self.roles)
-        named = {"queue": self.queue} if self.kind == "pods" else {"group": self.name}
-        more: Json = {"priorityClassName": self.priority} if self.priority else {}
+        membership = {"queue": self.queue} if self.kind == "pods" else {"group": self.name}
+        further_fields: Json = {"priorityClassName": self.priority} if self.priority else {}
         if self.selector:
-            more["nodeSelector"] = self.selector
+            further_fields["nodeSelector"] = self.selector
         return {
-            **named,
-            **more,
+            **membership,
+            **further_fields,
             "cpu": self.cpu,
             "gated": self.gated,
             "task": roles[number % len(roles)] if roles else None,
@@ -118,9 +118,9 @@ class Wish:
 
     def _volcano_job(self, namespace: str) -> Json:
         """Return a Volcano Job: Muster creates its PodGroup, and its pods once that may start."""
-        shown = self.pod(self.refused, namespace)
-        template = {"metadata": {"labels": shown["metadata"]["labels"]}}
-        task = {"replicas": self.size, "template": {**template, "spec": shown["spec"]}}
+        sample_pod = self.pod(self.refused, namespace)
+        template = {"metadata": {"labels": sample_pod["metadata"]["labels"]}}
+        task = {"replicas": self.size, "template": {**template, "spec": sample_pod["spec"]}}
         return {
             "apiVersion": "batch.volcano.sh/v1alpha1",
             "kind": "Job",
@@ -135,9 +135,9 @@ class Wish:
         }
 
     def _job(self, namespace: str) -> Json:
-        shown = self.pod(self.refused, namespace)
-        template = {"metadata": {key: shown["metadata"][key] for key in ("labels", "annotations")}}
-        spec = {**shown["spec"], "restartPolicy": "Never"}
+        sample_pod = self.pod(self.refused, namespace)
+        template = {"metadata": {key: sample_pod["metadata"][key] for key in ("labels", "annotations")}}
+        spec = {**sample_pod["spec"], "restartPolicy": "Never"}
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -177,51 +177,51 @@ def leaves(queues: Mapping[str, Json]) -> list[str]:
     return [name for name in queues if name not in parents]
 
 
-def draw(luck: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> Wish:
+def draw(rng: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> Wish:
     """Draw any gang that users have: most are small, few are large, some are odd."""
-    size = _size(luck)
-    kind = luck.choices(("gang", "pods", "job", "volcano"), (0.65, 0.15, 0.1, 0.1))[0]
-    roles = _roles(luck, size) if kind == "gang" and size >= 4 and luck.random() < 0.25 else {}
-    least = sum(roles.values()) if roles else size
+    size = _size(rng)
+    kind = rng.choices(("gang", "pods", "job", "volcano"), (0.65, 0.15, 0.1, 0.1))[0]
+    roles = _roles(rng, size) if kind == "gang" and size >= 4 and rng.random() < 0.25 else {}
+    minimum = sum(roles.values()) if roles else size
     return Wish(
         name=f"g{number}",
         kind=kind,
         size=min(size, 4) if kind == "pods" else size,
-        min_member=1 if kind == "pods" else least if roles else _least(luck, size),
-        queue=luck.choice(leaves(queues)),
-        cpu=luck.choice(CPUS),
-        runtime=luck.uniform(8, 40),
-        patience=luck.uniform(60, 150),
+        min_member=1 if kind == "pods" else minimum if roles else _least(rng, size),
+        queue=rng.choice(leaves(queues)),
+        cpu=rng.choice(CPUS),
+        runtime=rng.uniform(8, 40),
+        patience=rng.uniform(60, 150),
         roles=roles,
-        selector={"zone": luck.choice(ZONES)} if luck.random() < 0.15 else {},
-        gpus=1 if size <= 4 and luck.random() < 0.1 else 0,
-        in_a_rack=kind in ("gang", "job") and not roles and size <= MOST_IN_A_RACK and luck.random() < 0.4,
-        gated=luck.random() < 0.8,
-        priority=luck.choice(tuple(PRIORITIES)) if luck.random() < 0.2 else "",
-        fails=luck.random() < 0.15,
-        replaced=luck.random() < 0.8,
-        refused=luck.randint(1, min(size, 3)) if luck.random() < 0.1 else 0,
-        **_standstill(luck, kind),
+        selector={"zone": rng.choice(ZONES)} if rng.random() < 0.15 else {},
+        gpus=1 if size <= 4 and rng.random() < 0.1 else 0,
+        in_a_rack=kind in ("gang", "job") and not roles and size <= MOST_IN_A_RACK and rng.random() < 0.4,
+        gated=rng.random() < 0.8,
+        priority=rng.choice(tuple(PRIORITIES)) if rng.random() < 0.2 else "",
+        fails=rng.random() < 0.15,
+        replaced=rng.random() < 0.8,
+        refused=rng.randint(1, min(size, 3)) if rng.random() < 0.1 else 0,
+        **_standstill(rng, kind),
     )
 
 
-def _standstill(luck: Random, kind: str) -> dict[str, str]:
-    if kind != "gang" or luck.random() > 0.4:
+def _standstill(rng: Random, kind: str) -> dict[str, str]:
+    if kind != "gang" or rng.random() > 0.4:
         return {}
-    fate = luck.choices(list(FATES), list(FATES.values()))[0]
-    return {"lingers": luck.choice(("gate", "binding")), "fate": fate}
+    fate = rng.choices(list(FATES), list(FATES.values()))[0]
+    return {"lingers": rng.choice(("gate", "binding")), "fate": fate}
 
 
-def _size(luck: Random) -> int:
-    least, most, _ = luck.choices(SIZES, [often for _, _, often in SIZES])[0]
-    return luck.randint(least, most)
+def _size(rng: Random) -> int:
+    minimum, maximum, _ = rng.choices(SIZES, [often for _, _, often in SIZES])[0]
+    return rng.randint(minimum, maximum)
 
 
-def _least(luck: Random, size: int) -> int:
+def _least(rng: Random, size: int) -> int:
     """Draw the least number: all, as most ask for; else fewer, and the rest is elastic."""
-    return size if luck.random() < 0.7 else luck.randint(1, size)
+    return size if rng.random() < 0.7 else rng.randint(1, size)
 
 
-def _roles(luck: Random, size: int) -> dict[str, int]:
+def _roles(rng: Random, size: int) -> dict[str, int]:
     """Draw the roles: members take two in turn, so each has at least half of them, rounded down."""
-    return {"lead": 1, "work": luck.randint(1, size // 2)}
+    return {"lead": 1, "work": rng.randint(1, size // 2)}

@@ -51,10 +51,10 @@ class Witness(Following):
 
     def _keep(self, uid: str, fact: Fact) -> None:
         """Keep a fact, unless it changes nothing that is checked, as a heartbeat does."""
-        said = {**vars(fact), "version": 0, "at": 0}
+        comparable = {**vars(fact), "version": 0, "at": 0}
         with self._lock:
-            if self._last.get(uid) != said:
-                self._last[uid] = said
+            if self._last.get(uid) != comparable:
+                self._last[uid] = comparable
                 self._facts.append(fact)
             if fact.gone:
                 self._last.pop(uid, None)

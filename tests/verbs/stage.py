@@ -129,8 +129,8 @@ class Stage(World):
         return names
 
     def filter(self, pod: Pod, offered: Sequence[str] | None = None) -> FilterResult:
-        given = raw(list(self.nodes) if offered is None else offered)
-        return self.verbs.filter(ExtenderArgs(pod, node_names=given))
+        node_names = raw(list(self.nodes) if offered is None else offered)
+        return self.verbs.filter(ExtenderArgs(pod, node_names=node_names))
 
     def uid(self, name: str) -> Uid:
         return Uid(self.pods[name].metadata.uid)

@@ -66,46 +66,46 @@ class Cluster:
         """
         self._seen = max(len(self._shown) - 1 - lag, self._seen)
         self._job_seen = max(len(self._jobs) - 1 - job_lag, self._job_seen)
-        pods, given = self._shown[self._seen], self._jobs[self._job_seen]
+        pods, job = self._shown[self._seen], self._jobs[self._job_seen]
         request = self.command or next((each for each in self.lost if each.at <= self.now), None)
-        view = JobView(given, pods, self.admitted, self.now, request, self.foreign, {}, self.group_phase)
-        found = plan(view)
-        if found.status != given.status and given is self.job and writes > 0:
+        view = JobView(job, pods, self.admitted, self.now, request, self.foreign, {}, self.group_phase)
+        planned = plan(view)
+        if planned.status != job.status and job is self.job and writes > 0:
             writes -= 1
-            self._check_phase(found)
-            if found.status.state.phase != self.job.status.state.phase:
-                self.phases.append(phase_of(found.status.state.phase))
-            self._put(replace(self.job, status=found.status))
-        elif _of_turn(found.status) != _of_turn(given.status):
+            self._check_phase(planned)
+            if planned.status.state.phase != self.job.status.state.phase:
+                self.phases.append(phase_of(planned.status.state.phase))
+            self._put(replace(self.job, status=planned.status))
+        elif _of_turn(planned.status) != _of_turn(job.status):
             self._forget(writes)
-            return found
+            return planned
         if request is not None and request is self.command:
             self.command = None
         elif request is not None:
             self.lost.remove(request)
-        for pod in found.deletes[: max(writes, 0)]:
+        for pod in planned.deletes[: max(writes, 0)]:
             self._delete(pod, request)
-        for made in found.creates[: max(writes - len(found.deletes), 0)]:
-            self._create(made.build())
-        self._forget(writes - len(found.deletes) - len(found.creates))
-        return found
+        for creation in planned.creates[: max(writes - len(planned.deletes), 0)]:
+            self._create(creation.build())
+        self._forget(writes - len(planned.deletes) - len(planned.creates))
+        return planned
 
     def _forget(self, writes: int) -> None:
         if writes < 0:
             self.lost.clear()
             self.deleted.clear()
 
-    def _check_phase(self, found: Plan) -> None:
-        before, after = self.job.status, found.status
-        was, became = phase_of(before.state.phase), phase_of(after.state.phase)
-        assert was is became or (was, became) in ALLOWED, (was, became)
-        assert was is became or was not in ENDED
+    def _check_phase(self, planned: Plan) -> None:
+        before, after = self.job.status, planned.status
+        former, current = phase_of(before.state.phase), phase_of(after.state.phase)
+        assert former is current or (former, current) in ALLOWED, (former, current)
+        assert former is current or former not in ENDED
         assert before.version <= after.version <= before.version + 1
         assert before.retry_count <= after.retry_count <= before.retry_count + 1
 
     def _delete(self, pod: JobPod, request: JobRequest | None) -> None:
-        there = self.pods.get(pod.name)
-        if there is None or there.uid != pod.uid:
+        existing = self.pods.get(pod.name)
+        if existing is None or existing.uid != pod.uid:
             return
         status, replicas = self.job.status, {task.name: task.replicas for task in self.job.spec.tasks}
         phase, is_part = phase_of(status.state.phase), {status.state.reason, request and request.action}
@@ -118,10 +118,10 @@ class Cluster:
             or (phase is JobPhase.RESTARTING and status.retry_count >= self.job.spec.max_retry)
         ), (pod, status)
         self.deleted.add(pod.uid)
-        self._change(replace(there, deleting=True))
+        self._change(replace(existing, deleting=True))
 
-    def _create(self, made: dict[str, object]) -> None:
-        pod = pod_of(made)
+    def _create(self, obj: dict[str, object]) -> None:
+        pod = pod_of(obj)
         assert pod is not None
         assert pod.name not in self.foreign
         if pod.name in self.pods:  # the API server says so
@@ -140,8 +140,8 @@ class Cluster:
         self._shown.append(tuple(self.pods.values()))
 
     def choose(self, number: int, phases: Sequence[str]) -> JobPod | None:
-        found = [pod for pod in self.pods.values() if pod.phase in phases and not pod.deleting]
-        return found[number % len(found)] if found else None
+        pods = [pod for pod in self.pods.values() if pod.phase in phases and not pod.deleting]
+        return pods[number % len(pods)] if pods else None
 
     def run(self, number: int) -> None:
         if pod := self.choose(number, ["Pending"]):
@@ -194,17 +194,17 @@ class Cluster:
                 self.run(0)
         self.look()
 
-    def rest(self, most: int = 400) -> int:
+    def rest(self, maximum: int = 400) -> int:
         """Let pods run and succeed, and deletions end, until nothing changes; return the number of looks."""
-        for looks in range(most):
+        for looks in range(maximum):
             before = self.job, dict(self.pods)
-            found = self.look()
+            planned = self.look()
             for number in range(len(self.pods)):
                 self.run(0)
                 self.end(number, 0)
                 self.remove(0)
-            self.now = max(self.now + 1.0, found.due_at or 0.0)
-            idle = not (found.creates or found.deletes or self.lost or self.command)
+            self.now = max(self.now + 1.0, planned.due_at or 0.0)
+            idle = not (planned.creates or planned.deletes or self.lost or self.command)
             if idle and before == (self.job, self.pods):
                 return looks
         raise AssertionError(f"it never rests: {self.job.status}")

@@ -55,10 +55,10 @@ def policy(action: str, *events: str, exit_code: int | None = None, timeout: str
     return LifecyclePolicy(action, events=list(events) or None, exit_code=exit_code, timeout=timeout)
 
 
-def look(given: VolcanoJob, *pods: JobPod, admitted: bool = True, now: float = NOW, **more: Any) -> Plan:
-    return plan(JobView(given, pods, admitted, now, **more))
+def look(job: VolcanoJob, *pods: JobPod, admitted: bool = True, now: float = NOW, **fields: Any) -> Plan:
+    return plan(JobView(job, pods, admitted, now, **fields))
 
 
-def after(given: VolcanoJob, found: Plan) -> VolcanoJob:
+def after(job: VolcanoJob, planned: Plan) -> VolcanoJob:
     """Return the job once its status is written."""
-    return replace(with_defaults(given), status=found.status)
+    return replace(with_defaults(job), status=planned.status)

@@ -17,11 +17,11 @@ from extender.api.objects.volcano import JobStatus, Json, TaskSpec, VolcanoJob, 
 from extender.volcano.plugins import (
     PLUGINS,
     SshKeys,
+    build_with_plugins,
     objects_of,
     plugins_of,
     ssh_secret,
     status_of,
-    whole_pod,
 )
 from tests.rows import each_of
 
@@ -40,7 +40,7 @@ def job(plugins: dict[str, list[str] | None] | None, tasks: dict[str, int], **te
 def pod(of: VolcanoJob, task: str, index: int) -> Json:
     """Return a pod as the job's controller builds it, with the additions of its plugins."""
     found = next(each for each in of.spec.tasks if each.name == task)
-    return whole_pod(of, plugins_of(of).plugins, found, index)
+    return build_with_plugins(of, plugins_of(of).plugins, found, index)
 
 
 def env(of: VolcanoJob, task: str, index: int, container: int = 0) -> dict[str, str]:

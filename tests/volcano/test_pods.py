@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from extender.api.objects.base import Meta
 from extender.api.objects.volcano import JobStatus, PartitionPolicy, TaskSpec, VolumeSpec
 from extender.volcano.admission import with_defaults
-from extender.volcano.pods import JobPod, build, partition_of, pod_of
+from extender.volcano.pods import JobPod, build_pod, partition_of, pod_of
 from tests.rows import each_of
 from tests.volcano.jobs import TEMPLATE, job, task
 
@@ -16,7 +16,7 @@ from tests.volcano.jobs import TEMPLATE, job, task
 def built(index: int = 1, meta: dict[str, Any] | None = None, of: TaskSpec | None = None, **spec: Any) -> Any:
     given = job(of or task("w", 2), status=JobStatus(version=2, retry_count=1), **spec)
     given = with_defaults(replace(given, metadata=Meta(name="j", namespace="n", uid="u", **(meta or {}))))
-    return build(given, given.spec.tasks[0], index)
+    return build_pod(given, given.spec.tasks[0], index)
 
 
 def test_a_pod_has_volcanos_labels_and_annotations() -> None:

@@ -24,7 +24,7 @@ from extender.api.protocol import (
 from extender.api.setting_kinds import Address
 from extender.host.certificate_files import MutualTls
 from extender.ports.connection import Caller
-from extender.ports.connections import PATIENCE, Patience
+from extender.ports.connections import TIMEOUTS, Timeouts
 from extender.ports.port import Pulse
 from extender.telemetry import logs
 from extender.verbs.barrier import Signal
@@ -39,7 +39,7 @@ from extender.webhooks.reviews import Path, Reviewer, ReviewOutcome
 WINDOW = 100
 LONG = 1000.0  # seconds
 STOPPED = "Muster stops"
-IMPATIENT = Patience(handshake=0.3, head=0.2, body=0.4, answer=1.0, discard=0.1)
+IMPATIENT = Timeouts(handshake=0.3, head=0.2, body=0.4, answer=1.0, discard=0.1)
 
 
 class Holding(SchedulerVerbs):
@@ -106,9 +106,9 @@ class Echo(Reviewer):
 
 
 def identity() -> Identity:
-    made, pair = Identity("webhooks"), make_pair(["127.0.0.1"], 3600, time.time())
-    made.use(pair.certificate, pair.key)
-    return made
+    new_identity, pair = Identity("webhooks"), make_pair(["127.0.0.1"], 3600, time.time())
+    new_identity.use(pair.certificate, pair.key)
+    return new_identity
 
 
 def main() -> None:
@@ -117,8 +117,8 @@ def main() -> None:
     print(*(port.getsockname()[1] for port in ports), flush=True)  # noqa: T201
     verbs, debug, health, webhooks = ports
     impatient = "--impatient" in sys.argv
-    patience = IMPATIENT if impatient else PATIENCE
-    holding, pulse = Holding(), Pulse(patience=0.5 if impatient else 3.0)
+    timeouts = IMPATIENT if impatient else TIMEOUTS
+    holding, pulse = Holding(), Pulse(timeout=0.5 if impatient else 3.0)
     tls = MutualTls(sys.argv[sys.argv.index("--tls") + 1] if "--tls" in sys.argv else "")
 
     def start() -> None:
@@ -126,10 +126,10 @@ def main() -> None:
         if "--broken" in sys.argv:
             Thread(target=Event().wait).start()  # not a daemon: it would keep the process
             raise RuntimeError("cannot start")
-        limits = LIMITS._replace(patience=patience)
+        limits = LIMITS._replace(timeouts=timeouts)
         SideServer("debug", debug, pages(create_debug_app({"pod": holding.look})), limits)
         SideServer("health", health, HealthApp({"verbs": pulse.fault}, {}), limits)
-        WebhookServer(webhooks, Echo(), identity(), REVIEW_LIMITS._replace(patience=patience))
+        WebhookServer(webhooks, Echo(), identity(), REVIEW_LIMITS._replace(timeouts=timeouts))
 
     serve(
         verbs,
@@ -139,7 +139,7 @@ def main() -> None:
         window=WINDOW,
         pulse=pulse,
         secure=tls.context if tls.wanted else None,
-        patience=patience,
+        timeouts=timeouts,
     )
 
 

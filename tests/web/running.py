@@ -61,8 +61,8 @@ class Server:
             call.close()
         self.look("held/0")
 
-    def look(self, what: str) -> Any:
-        return self.get(self.debug_port, f"/debug/pods/{what}")
+    def look(self, page: str) -> Any:
+        return self.get(self.debug_port, f"/debug/pods/{page}")
 
     def get(self, port: int, path: str) -> Any:
         """Return the JSON of a page."""

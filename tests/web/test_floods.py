@@ -9,7 +9,7 @@ from http.client import HTTPConnection, HTTPSConnection
 import msgspec
 import pytest
 
-from extender.ports.connections import PATIENCE as GIVEN
+from extender.ports.connections import TIMEOUTS
 from extender.web import server
 from extender.web.side import LIMITS
 from tests.e2e.harness.waiting import wait_for
@@ -182,7 +182,7 @@ def test_unfinished_bodies_do_not_fill_the_memory(lasting_program: Server) -> No
 
 def test_the_limits_are_the_documented_ones() -> None:
     """docs/explanation/failures.md names them."""
-    assert (GIVEN.head, GIVEN.body, GIVEN.handshake) == (5, 10, 5)
+    assert (TIMEOUTS.head, TIMEOUTS.body, TIMEOUTS.handshake) == (5, 10, 5)
     assert server.SPARE == 64
 
 

@@ -32,11 +32,11 @@ class Roles:
         self.granted: set[tuple[str, str]] | None = set()
         self.asked: list[str] = []
 
-    def may_use(self, who: Subject, queue: str, timeout: float) -> bool:
-        self.asked.append(who.user)
+    def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
+        self.asked.append(subject.user)
         if self.granted is None:
             raise NotKnown("the API server is away")
-        return (who.user, queue) in self.granted
+        return (subject.user, queue) in self.granted
 
 
 class Desk:
@@ -79,15 +79,15 @@ class Desk:
         self.looked_up.append(name)
         return self.newest_namespaces.get(name)
 
-    def ask(self, path: str, thing: Json | None, operation: str = "CREATE", **more: Any) -> Json:
+    def ask(self, path: str, obj: Json | None, operation: str = "CREATE", **fields: Any) -> Json:
         """Return the response; keywords go into the request."""
         request = {
             "uid": "1",
             "operation": operation,
             "namespace": NAMESPACE,
-            "object": thing,
+            "object": obj,
             "userInfo": ALICE,
-            **more,
+            **fields,
         }
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
         return self.send(path, review)
@@ -96,23 +96,23 @@ class Desk:
         response: Json = json.loads(self.reviewer.answer(path, json.dumps(review).encode()))["response"]
         return response
 
-    def faults(self, path: str, thing: Json | None, operation: str = "CREATE", **more: Any) -> list[str]:
+    def faults(self, path: str, obj: Json | None, operation: str = "CREATE", **fields: Any) -> list[str]:
         """Return the codes of a refusal; none if it is admitted."""
-        answer = self.ask(path, thing, operation, **more)
+        answer = self.ask(path, obj, operation, **fields)
         causes = answer.get("status", {}).get("details", {}).get("causes", [])
         assert answer["allowed"] is not bool(causes)
         return [cause["reason"] for cause in causes]
 
-    def patch(self, path: str, thing: Json) -> list[Json]:
-        answer = self.ask(path, thing)
+    def patch(self, path: str, obj: Json) -> list[Json]:
+        answer = self.ask(path, obj)
         assert answer["allowed"]
         return self.decoded(answer)
 
     @staticmethod
     def decoded(answer: Json) -> list[Json]:
         """Return the patch of an answer; empty without one."""
-        found: list[Json] = json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
-        return found
+        operations: list[Json] = json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
+        return operations
 
 
 def pod(queue: str = "", group: str = "", scheduler: str = SCHEDULER, **spec: Any) -> Json:
@@ -125,10 +125,10 @@ def pod(queue: str = "", group: str = "", scheduler: str = SCHEDULER, **spec: An
     }
 
 
-def owned(thing: Json, kind: str, uid: str) -> Json:
+def owned(obj: Json, kind: str, uid: str) -> Json:
     api = "batch/v1" if kind == "Job" else "apps/v1"
     owner = {"apiVersion": api, "kind": kind, "uid": uid, "controller": True}
-    return {**thing, "metadata": {**thing["metadata"], "ownerReferences": [owner]}}
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [owner]}}
 
 
 def job(queue: str = "", group: str = "") -> Json:

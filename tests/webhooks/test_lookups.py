@@ -126,9 +126,9 @@ def test_a_failed_look_up_does_not_count_as_missing(desk: Desk) -> None:
 
 
 def test_reviews_that_wait_for_look_ups_leave_threads_for_others() -> None:
-    """Answer the third kind at once while two kinds share a lane for two."""
-    api, lane = Api(), BoundedSemaphore(2)
-    queues, others = (LookUps(api.queue, lane=lane) for _ in range(2))
+    """Answer the third kind at once while two kinds share a limit of two."""
+    api, waiting = Api(), BoundedSemaphore(2)
+    queues, others = (LookUps(api.queue, waiting=waiting) for _ in range(2))
     api.answers.clear()
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.submit(queues.find, "a", PATIENCE), threads.submit(others.find, "b", PATIENCE)

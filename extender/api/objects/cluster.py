@@ -161,8 +161,8 @@ class Event(Wire, frozen=True):
     @property
     def at(self) -> str:
         """Return the time of the last occurrence."""
-        seen = self.series and self.series.last_observed_time
-        return seen or self.last_timestamp or self.event_time or ""
+        series_time = self.series and self.series.last_observed_time
+        return series_time or self.last_timestamp or self.event_time or ""
 
     @property
     def times(self) -> int:

@@ -38,15 +38,15 @@ def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
     if not offspring.each:
         yield WorkloadPart("", obj)
         return
-    found = value_at(obj, offspring.each) or {}
-    if isinstance(found, dict):
-        named = [(name, name, body) for name, body in found.items()]
+    items = value_at(obj, offspring.each) or {}
+    if isinstance(items, dict):
+        parts = [(name, name, body) for name, body in items.items()]
     else:
-        named = [
+        parts = [
             (str(body.get("name") or body.get("groupName") or number), str(number), body)
-            for number, body in enumerate(found)
+            for number, body in enumerate(items)
         ]
-    for name, key, body in named:
+    for name, key, body in parts:
         if isinstance(body, dict) and (not offspring.roles or name.lower() in offspring.roles):
             yield WorkloadPart(name.lower(), body, (*offspring.each, key))
 
@@ -57,36 +57,43 @@ def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart
         return
     parts = [(part, offspring.count.read_from(part.body)) for part in parts_of(obj, offspring)]
     meta, place, total = obj.get("metadata") or {}, 0, sum(count for _, count in parts)
-    named = {"owner": meta.get("name") or "", "uid": meta.get("uid") or _NO_UID, "total": total}
+    fields_of_owner = {"owner": meta.get("name") or "", "uid": meta.get("uid") or _NO_UID, "total": total}
     index = (value_at(obj, offspring.first) if offspring.first else 0) or 0
     for part, count in parts:
         if count:
             numbers = {"index": index, "number": 1, "place": place, "count": count}
-            yield part, {**named, "role": part.role, **numbers}
+            yield part, {**fields_of_owner, "role": part.role, **numbers}
             place += count
 
 
-def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
-    """Return a child as the controller of `obj` creates it. An owner other than `obj` has no UID yet."""
-    given, meta_of_obj = body_of(part.body, offspring), obj.get("metadata") or {}
-    values = values | {"hash": _hash(value_at(given, ("spec", "template")) or given)}
+def child_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
+    """Return a child as the controller of `obj` creates it. An owner other than `obj` has no UID yet.
+
+    Args:
+        obj: the parent.
+        offspring: the kind of the child.
+        part: the part of the parent from which the child is made.
+        values: the values of placeholders in the patterns of `offspring`.
+    """
+    body, parent_meta = body_of(part.body, offspring), obj.get("metadata") or {}
+    values = values | {"hash": _hash(value_at(body, ("spec", "template")) or body)}
     labels = {name: text.format_map(values) for name, text in offspring.labels.items()}
     annotations = {name: text.format_map(values) for name, text in offspring.annotations.items()}
-    inherited = (meta_of_obj.get("annotations") or {}) if offspring.inherits else {}
+    inherited = (parent_meta.get("annotations") or {}) if offspring.inherits else {}
     retained = {
         name: text for name, text in inherited.items() if not name.startswith("kubectl.kubernetes.io/")
     }
-    child = deepcopy(given)
-    _put_on(child, labels, retained | annotations)
+    child = deepcopy(body)
+    _add_labels_and_annotations(child, labels, retained | annotations)
     if offspring.on_pods and isinstance(template := value_at(child, ("spec", "template")), dict):
-        _put_on(template, labels, annotations)
+        _add_labels_and_annotations(template, labels, annotations)
     meta = child["metadata"]
     meta.pop("name", None)
     name = offspring.name.format_map(values)
     meta["generateName" if name.endswith("-") else "name"] = name
     if offspring.prefix:
         meta["generateName"] = offspring.prefix.format_map(values)
-    if namespace := meta_of_obj.get("namespace"):
+    if namespace := parent_meta.get("namespace"):
         meta["namespace"] = namespace
     if offspring.owner is None:
         owner, owner_name, uid = (obj["apiVersion"], obj["kind"]), values["owner"], values["uid"]
@@ -104,18 +111,18 @@ def body_of(part: Json, offspring: Offspring) -> Json:
         template = value_at(part, offspring.template) or {}
         return {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
     if isinstance(offspring.spec, Mapping):
-        found = ((name, value_at(part, path)) for name, path in offspring.spec.items())
-        spec = {name: value for name, value in found if value is not None}
+        fields = ((name, value_at(part, path)) for name, path in offspring.spec.items())
+        spec = {name: value for name, value in fields if value is not None}
         labels = value_at(spec, ("template", "metadata", "labels")) or {}
         return {"metadata": {"labels": labels}, "spec": spec}
     return {"metadata": {}, "spec": value_at(part, offspring.spec) or {}}
 
 
-def _put_on(obj: Json, labels: dict[str, str], annotations: dict[str, str]) -> None:
+def _add_labels_and_annotations(obj: Json, labels: dict[str, str], annotations: dict[str, str]) -> None:
     meta = obj["metadata"] = {**(obj.get("metadata") or {})}
-    for field, more in (("labels", labels), ("annotations", annotations)):
-        if more:
-            meta[field] = {**(meta.get(field) or {}), **more}
+    for field, added in (("labels", labels), ("annotations", annotations)):
+        if added:
+            meta[field] = {**(meta.get(field) or {}), **added}
 
 
 def _hash(template: Json) -> str:
@@ -139,7 +146,7 @@ def suspended(obj: Json) -> bool:
 
 
 def count_pods(obj: Json) -> int:
-    """Return the future number of pods without making each: all pods of a part are equal.
+    """Return the number of pods that will be made of an object. Equal pods are counted, not made.
 
     Raises:
         MALFORMED: The object cannot be read.
@@ -149,14 +156,14 @@ def count_pods(obj: Json) -> int:
         return 1 if (obj.get("apiVersion"), obj.get("kind")) == POD else 0
     if suspended(obj):
         return 0
-    complete, counted = kind.complete(obj), 0
+    complete, total = kind.complete(obj), 0
     for offspring in kind.offspring:
-        pods_of_part: dict[int, int] = {}  # number of pods of one child, by the identity of its part
+        pods_of_child: dict[int, int] = {}  # number of pods of one child, by the identity of its part
         for part, values in placed_parts(complete, offspring):
-            if id(part.body) not in pods_of_part:
-                pods_of_part[id(part.body)] = count_pods(made_of(complete, offspring, part, values))
-            counted += int(values["count"]) * pods_of_part[id(part.body)]
-    return counted
+            if id(part.body) not in pods_of_child:
+                pods_of_child[id(part.body)] = count_pods(child_of(complete, offspring, part, values))
+            total += int(values["count"]) * pods_of_child[id(part.body)]
+    return total
 
 
 def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
@@ -169,11 +176,11 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
     if kind is None or suspended(obj):
         return
     complete = kind.complete(obj)
-    for offspring in kind.offspring if with_pods else (it for it in kind.offspring if it.made != POD):
-        for part, first in placed_parts(complete, offspring):
+    for offspring in kind.offspring:
+        for part, first in placed_parts(complete, offspring) if with_pods or offspring.made != POD else ():
             for nth in range(first["count"]):
                 numbers = {name: first[name] + nth for name in ("index", "number", "place")}
-                yield made_of(complete, offspring, part, first | numbers)
+                yield child_of(complete, offspring, part, first | numbers)
 
 
 def controllers(obj: Json) -> Iterator[Json]:
@@ -199,4 +206,4 @@ def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
         for part, values in placed_parts(complete, offspring):
             for index in indexes:
                 numbers = {"index": index, "number": index + 1, "place": index}
-                yield made_of(complete, offspring, part, values | numbers)
+                yield child_of(complete, offspring, part, values | numbers)

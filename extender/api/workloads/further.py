@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from extender.api.units import nearest
+from extender.api.units import name_hint
 from extender.api.workloads.shape import MOST, POD, Count, Json, Kinds, Offspring, Path, Sign, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 
@@ -40,9 +40,9 @@ class Written(NamedTuple):
     faults: list[str]
 
     def refused(self, allowed: str) -> None:
-        shown = repr(self.value)
-        got = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
-        self.faults.append(f"{self.where}: invalid value {got}: must be {allowed}")
+        text = repr(self.value)
+        shortened = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        self.faults.append(f"{self.where}: invalid value {shortened}: must be {allowed}")
 
     def read(self, reader: Callable[[str], T], instead: T, allowed: str) -> T:
         """Return the result of `reader` for a text; it raises ValueError for one that is not allowed."""
@@ -79,21 +79,21 @@ class Written(NamedTuple):
 
     def fields(self, optional: tuple[str, ...] = (), **needed: str) -> "dict[str, Written]":
         """Return by name the required fields, with their allowed values, and the optional ones that exist."""
-        given = self.value if isinstance(self.value, dict) else {}
+        mapping = self.value if isinstance(self.value, dict) else {}
         known = (*needed, *optional)
-        if given is not self.value and self.value is not None:
+        if mapping is not self.value and self.value is not None:
             self.refused(f"fields: {', '.join(known)}")
         elif self.value is not None:
-            for name in given:
+            for name in mapping:
                 if name not in known:
-                    self.faults.append(f"{self.where}.{name}: unknown field: {nearest(name, list(known))}")
+                    self.faults.append(f"{self.where}.{name}: unknown field: {name_hint(name, list(known))}")
             for name, allowed in needed.items():
-                if given.get(name) is None:
+                if mapping.get(name) is None:
                     self.faults.append(f"{self.where}.{name}: required value: {allowed}")
         return {
-            name: Written(f"{self.where}.{name}", given.get(name), self.faults)
+            name: Written(f"{self.where}.{name}", mapping.get(name), self.faults)
             for name in known
-            if name in needed or name in given
+            if name in needed or name in mapping
         }
 
 
@@ -110,13 +110,13 @@ class FieldPath(NamedTuple):
 
 def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
     """Return the path of a field below `root`; [*] is allowed if `many`. Raises ValueError."""
-    found = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST_PATH else None
-    if found is None or (found["inside"] and not many):
+    match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST_PATH else None
+    if match is None or (match["inside"] and not many):
         raise ValueError(text)
-    first = tuple(found["first"].split("."))
+    first = tuple(match["first"].split("."))
     if first[0] != root or len(first) == 1:
         raise ValueError(text)
-    inside = found["inside"]
+    inside = match["inside"]
     return FieldPath(first, tuple(inside.split("."))) if inside else FieldPath((), first)
 
 
@@ -132,20 +132,20 @@ def with_further(kinds: Sequence[FurtherKind]) -> Kinds:
 
 def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list[str]]:
     """Return the kinds in a list of a file, and its faults. Numbers in the list are texts."""
-    given = Written(where, value, [])
-    rows = [(_row(entry), entry.value) for entry in given.items("a list of kinds")]
+    kinds = Written(where, value, [])
+    rows = [(_row(entry), entry.value) for entry in kinds.items("a list of kinds")]
     known = {*WORKLOADS}
     for number, (row, _) in enumerate(rows):
         if all(row.key) and row.key in known:
             name = " ".join(row.key)
-            given.faults.append(f"{where}[{number}]: invalid value {name}: must be a new kind, listed once")
+            kinds.faults.append(f"{where}[{number}]: invalid value {name}: must be a new kind, listed once")
         known.add(row.key)
-    return tuple(FurtherKind(*row) for row in rows), given.faults
+    return tuple(FurtherKind(*row) for row in rows), kinds.faults
 
 
-def _row(given: Written) -> WorkloadRow:
-    """Return the row; unusable if there are faults."""
-    fields = given.fields(
+def _row(entry: Written) -> WorkloadRow:
+    """Return the row of a kind. It is unusable if its entry has faults."""
+    fields = entry.fields(
         apiVersion=_VERSION_FORM,
         kind=_KIND_FORM,
         plural=_NAME_FORM,
@@ -166,21 +166,21 @@ def _row(given: Written) -> WorkloadRow:
     )
 
 
-def _pod_sets(given: Written) -> tuple[Offspring, ...]:
+def _pod_sets(entry: Written) -> tuple[Offspring, ...]:
     """Return the pod sets. Those without [*] need distinct roles; others have the names of their items."""
-    found = tuple(map(_pod_set, given.items(_SETS_FORM)))
-    roles = Counter(pod_set.role for pod_set in found if not pod_set.each)
+    pod_sets = tuple(map(_pod_set, entry.items(_SETS_FORM)))
+    roles = Counter(pod_set.role for pod_set in pod_sets if not pod_set.each)
     if twice := [role for role, number in roles.items() if number > 1]:
-        given.faults.append(f"{given.where}: duplicate role {twice[0]!r}: roles must differ")
-    return found
+        entry.faults.append(f"{entry.where}: duplicate role {twice[0]!r}: roles must differ")
+    return pod_sets
 
 
-def _path(given: Written, root: str, allowed: str) -> Path:
-    return given.read(lambda text: as_field_path(text, root), FieldPath((), ()), allowed).path
+def _path(entry: Written, root: str, allowed: str) -> Path:
+    return entry.read(lambda text: as_field_path(text, root), FieldPath((), ()), allowed).path
 
 
-def _pod_set(given: Written) -> Offspring:
-    fields = given.fields(template=_TEMPLATE_FORM, optional=("count", "role"))
+def _pod_set(entry: Written) -> Offspring:
+    fields = entry.fields(template=_TEMPLATE_FORM, optional=("count", "role"))
     template = fields["template"].read(
         lambda text: as_field_path(text, "spec", many=True), FieldPath((), ()), _TEMPLATE_FORM
     )
@@ -201,7 +201,7 @@ def _pod_set(given: Written) -> Offspring:
     )
 
 
-def _count(given: Written, each: Path) -> Count:
+def _count(entry: Written, each: Path) -> Count:
     def read(text: str) -> Count:
         if re.fullmatch("[0-9]{1,10}", text):
             if not 1 <= int(text) <= MOST:
@@ -212,19 +212,19 @@ def _count(given: Written, each: Path) -> Count:
             raise ValueError(text)
         return Count(path=path.path)
 
-    return given.read(read, Count(), _COUNT_FORM)
+    return entry.read(read, Count(), _COUNT_FORM)
 
 
-def _signs(given: Written) -> Iterator[Sign]:
-    if given.value in (None, NEVER):
+def _signs(entry: Written) -> Iterator[Sign]:
+    if entry.value in (None, NEVER):
         return
-    if isinstance(given.value, dict) and "conditions" in given.value:
-        found = given.fields(conditions=_TEXTS_FORM)["conditions"].texts(_TEXTS_FORM)
-        yield from (Sign(condition=condition) for condition in found)
+    if isinstance(entry.value, dict) and "conditions" in entry.value:
+        conditions = entry.fields(conditions=_TEXTS_FORM)["conditions"].texts(_TEXTS_FORM)
+        yield from (Sign(condition=condition) for condition in conditions)
         return
-    if not isinstance(given.value, dict):
-        given.refused(_SIGN_FORM)
+    if not isinstance(entry.value, dict):
+        entry.refused(_SIGN_FORM)
         return
-    fields = given.fields(field=_STATUS_FORM, values=_TEXTS_FORM)
+    fields = entry.fields(field=_STATUS_FORM, values=_TEXTS_FORM)
     path = _path(fields["field"], "status", _STATUS_FORM)
     yield Sign(fields={path: tuple(fields["values"].texts(_TEXTS_FORM))})

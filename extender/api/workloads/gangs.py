@@ -52,16 +52,17 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
     Raises:
         MALFORMED: The object cannot be read.
     """
-    pods, (asked, volcano) = sum(counts.values()), asked_by(value_at(obj, ("metadata", "annotations")) or {})
+    pods = sum(counts.values())
+    requested, volcano = requested_sizes(value_at(obj, ("metadata", "annotations")) or {})
     if row is None:
-        return MadePods(pods, len(counts), at_once=pods, asked=asked, volcano=volcano)
+        return MadePods(pods, len(counts), at_once=pods, asked=requested, volcano=volcano)
     waiting = row.dependent(obj, counts)
     first = sum(count for role, count in counts.items() if role not in waiting)
     at_once, together = row.at_once(obj, counts) if row.at_once else first, row.together(obj)
-    return MadePods(pods, len(counts), at_once, together, asked, volcano)
+    return MadePods(pods, len(counts), at_once, together, requested, volcano)
 
 
-def scaled_gang(annotations: Mapping[str, str], replicas: int | None, policy: str) -> MadePods:
+def gang_of_replicas(annotations: Mapping[str, str], replicas: int | None, policy: str) -> MadePods:
     """Return the pods of a ReplicaSet or StatefulSet.
 
     Args:
@@ -69,20 +70,21 @@ def scaled_gang(annotations: Mapping[str, str], replicas: int | None, policy: st
         replicas: None for other kinds, which have counts of their own.
         policy: spec.podManagementPolicy.
     """
-    pods, (asked, volcano) = 1 if replicas is None else replicas, asked_by(annotations)
+    requested, volcano = requested_sizes(annotations)
+    pods = 1 if replicas is None else replicas
     at_once = min(pods, 1) if policy == ORDERED_READY else pods
-    return MadePods(pods, at_once=at_once, asked=asked, volcano=volcano, scales=replicas is not None)
+    return MadePods(pods, at_once=at_once, asked=requested, volcano=volcano, scales=replicas is not None)
 
 
-def asked_by(annotations: Mapping[str, str]) -> tuple[str, int | None]:
-    """Return the numbers of the two annotations: the fields `asked` and `volcano` of MadePods."""
-    asked, text = annotations.get(keys.MIN_MEMBER, ""), annotations.get(keys.VOLCANO_MIN_MEMBER)
+def requested_sizes(annotations: Mapping[str, str]) -> tuple[str, int | None]:
+    """Return the numbers of the two annotations: the fields `requested` and `volcano` of MadePods."""
+    requested, text = annotations.get(keys.MIN_MEMBER, ""), annotations.get(keys.VOLCANO_MIN_MEMBER)
     if text is None:
-        return asked, None
-    return asked, int(text) if is_count(text) else 1
+        return requested, None
+    return requested, int(text) if is_count(text) else 1
 
 
-def size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: bool) -> GangSize:
+def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: bool) -> GangSize:
     """Return how many pods start together.
 
     Args:
@@ -91,46 +93,50 @@ def size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: boo
         defaults: The defaults of the namespace and the queue.
         waits: The job waits suspended, for the capacity of all its pods, in any order.
     """
-    most = None if gang is None else gang.pods if waits else gang.at_once
-    usual = most if gang and most and (waits or gang.together) else 1
-    asked = (gang.asked if gang else "") or template
-    if asked:
-        return _read(asked, gang, most, usual)
+    maximum = None if gang is None else gang.pods if waits else gang.at_once
+    default = maximum if gang and maximum and (waits or gang.together) else 1
+    annotation = (gang.asked if gang else "") or template
+    if annotation:
+        return _read(annotation, gang, maximum, default)
     if gang and gang.volcano is not None and not waits:
         where = f"annotation {keys.VOLCANO_MIN_MEMBER}"
         return _scaled(gang.volcano, gang, where) if gang.scales else GangSize(gang.volcano)
-    for text, whose in ((defaults.namespace, "of its namespace"), (defaults.queue, "of its queue")):
-        if text and most is not None:
-            found = _read(text, None, most, usual, whose)
-            return found._replace(members=min(found.members, max(most, 1)))
-    return GangSize(usual)
+    for text, source in ((defaults.namespace, "of its namespace"), (defaults.queue, "of its queue")):
+        if text and maximum is not None:
+            size = _read(text, None, maximum, default, source)
+            return size._replace(members=min(size.members, max(maximum, 1)))
+    return GangSize(default)
 
 
-def _read(text: str, gang: MadePods | None, most: int | None, usual: int, whose: str = "") -> GangSize:
-    where = " ".join(filter(None, (f"annotation {keys.MIN_MEMBER}", whose)))
+def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, source: str = "") -> GangSize:
+    """Return the size in an annotation's text. `source`: the object with the annotation, if not the job."""
+    where = " ".join(filter(None, (f"annotation {keys.MIN_MEMBER}", source)))
     scaled = gang if gang is not None and gang.scales else None
     if text == ALL and scaled is not None:
         return _scaled(scaled.pods, scaled, where)
-    if text == ALL and most is not None:
-        return GangSize(max(most, 1))
+    if text == ALL and maximum is not None:
+        return GangSize(max(maximum, 1))
     if text == ALL:
         return GangSize(
-            usual, f"{where}: invalid value {ALL!r}: how many pods that is, is not known: write a number"
+            default, f"{where}: invalid value {ALL!r}: how many pods that is, is not known: write a number"
         )
     if not (is_count(text) and 0 < int(text) <= MOST):
         return GangSize(
-            usual, f"{where}: invalid value {text!r:.50}: must be {ALL}, or a whole number from 1"
+            default, f"{where}: invalid value {text!r:.50}: must be {ALL}, or a whole number from 1"
         )
     number = int(text)
     if scaled is not None:
         return _scaled(number, scaled, where)
     if gang is not None and 0 < gang.pods < number:
-        return GangSize(usual, f"{where}: invalid value {number}: it makes {gang.pods} at once")
-    return GangSize(number if most is None else max(min(number, most), 1))
+        return GangSize(default, f"{where}: invalid value {number}: it makes {gang.pods} at once")
+    return GangSize(number if maximum is None else max(min(number, maximum), 1))
 
 
 def _scaled(number: int, gang: MadePods, where: str) -> GangSize:
-    """Return the size, limited to the existing pods: a rolling update begins with one new pod."""
+    """Return the size of a gang whose number of pods changes, limited to the existing pods.
+
+    A rolling update begins with one new pod.
+    """
     members = max(min(number, gang.pods), 1)
     if members > max(gang.at_once, 1):
         return GangSize(1, f"{where}: {members} pods cannot start together: {IN_TURN}; {_TOGETHER}")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.workloads import shape
-from extender.api.workloads.sets import JOB_SET, dependent_jobs, numbers_succeeded
+from extender.api.workloads.sets import JOB_SET, dependent_jobs, succeeded_by_name
 from extender.api.workloads.shape import (
     JOB,
     POD,
@@ -42,11 +42,11 @@ _LABEL = "training.kubeflow.org"
 _REPLICAS = Count(path=("replicas",))
 
 
-def _labels(operator: str, **more: str) -> dict[str, str]:
+def _labels(operator: str, **further_labels: str) -> dict[str, str]:
     return {
         f"{_LABEL}/job-name": "{owner}",
         f"{_LABEL}/operator-name": operator,
-        **{f"{_LABEL}/{name.replace('_', '-')}": value for name, value in more.items()},
+        **{f"{_LABEL}/{name.replace('_', '-')}": value for name, value in further_labels.items()},
     }
 
 
@@ -71,7 +71,7 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
 
 
 def _dependent(job: Json, _: Counts) -> tuple[str, ...]:
-    """Return the launcher of an MPIJob if it starts after the workers."""
+    """Return the roles that start after others: the launcher of an MPIJob, if it waits for the workers."""
     waits = value_at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
     return ("launcher",) if waits else ()
 
@@ -155,10 +155,10 @@ def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
     patches = shape.items_at(train_job, "spec", "runtimePatches")
     patches = [patch for patch in patches if patch.get("manager") != _MANAGER]
     on_jobs = [_job_patch(name, meta) for name in jobs]
-    own = {"template": {"spec": {"replicatedJobs": on_jobs}}}
+    patch_spec = {"template": {"spec": {"replicatedJobs": on_jobs}}}
     return {
         "podTemplateOverrides": [*others, {"targetJobs": [{"name": name} for name in jobs], **meta}],
-        "runtimePatches": [*patches, {"manager": _MANAGER, "trainingRuntimeSpec": own}],
+        "runtimePatches": [*patches, {"manager": _MANAGER, "trainingRuntimeSpec": patch_spec}],
     }
 
 
@@ -181,8 +181,8 @@ def _without_targets(override: Json) -> Json:
     return {field: value for field, value in override.items() if field != "targetJobs"}
 
 
-def _is_named(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(item, dict) and "name" in item for item in found)
+def _is_named(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) and "name" in item for item in value)
 
 
 def with_job_set(train_job: Json) -> Json:
@@ -197,26 +197,26 @@ def with_job_set(train_job: Json) -> Json:
     policy, grouping = value_at(runtime, ("mlPolicy",)) or {}, value_at(runtime, ("podGroupPolicy",)) or {}
     # With a policy for PodGroups, the Trainer creates one with the TrainJob's name.
     name = value_at(train_job, ("metadata", "name")) or ""
-    found = (where for plugin, where in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
-    group = {"metadata": {field: {key: name} for field, key in found}}
-    whole = [_for_train_job(job, train_job, policy, group) for job in jobs]
-    return shape.with_spec(train_job, jobSet={**given, "replicatedJobs": whole})
+    keys = (where for plugin, where in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
+    group = {"metadata": {field: {key: name} for field, key in keys}}
+    complete = [_for_train_job(job, train_job, policy, group) for job in jobs]
+    return shape.with_spec(train_job, jobSet={**given, "replicatedJobs": complete})
 
 
-def job_set_left(train_job: Json) -> Json:
-    """Return a JobSet without the Jobs that have succeeded: a resumed job does not create them again."""
-    whole = with_job_set(train_job)
-    ended = numbers_succeeded(shape.items_at(train_job, "status", "jobsStatus"))
-    job_set = whole["spec"]["jobSet"]
+def with_unfinished_jobs(train_job: Json) -> Json:
+    """Return a TrainJob without the Jobs that have succeeded: if it resumes, they are not created again."""
+    complete = with_job_set(train_job)
+    succeeded = succeeded_by_name(shape.items_at(train_job, "status", "jobsStatus"))
+    job_set = complete["spec"]["jobSet"]
     jobs = [
-        {**job, "replicas": max(_REPLICAS.read_from(job) - ended.get(str(job.get("name")), 0), 0)}
+        {**job, "replicas": max(_REPLICAS.read_from(job) - succeeded.get(str(job.get("name")), 0), 0)}
         for job in job_set["replicatedJobs"]
     ]
-    return shape.with_spec(whole, jobSet={**job_set, "replicatedJobs": jobs})
+    return shape.with_spec(complete, jobSet={**job_set, "replicatedJobs": jobs})
 
 
 def annotated(train_job: Json, name: str, text: str) -> Json:
-    """Return the spec fields that give all its pods this annotation; none if they have it."""
+    """Return the spec fields that give all pods of a TrainJob this annotation; none if they have it."""
     jobs = with_job_set(train_job)["spec"]["jobSet"]["replicatedJobs"]
     path = (*_POD, "metadata", "annotations", name)
     if all(value_at(job, path) == text for job in jobs):
@@ -240,7 +240,7 @@ def _step(job: Json) -> str:
 
 def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Json:
     """Return a replicated Job with its number of pods, the resources of its nodes, and its group."""
-    nodes = _pods(job, train_job, policy)
+    nodes = _count_pods(job, train_job, policy)
     numbers = {"parallelism": nodes, "completions": nodes}
     once = {"replicas": 1} if _step(job) in (_TRAINER, *_INITIALIZERS) else {}
     pods, resources = value_at(job, _POD) or {}, value_at(train_job, _RESOURCES)
@@ -254,7 +254,7 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
     return {**job, **once, "template": {**job["template"], "spec": spec}}
 
 
-def _pods(job: Json, train_job: Json, policy: Json) -> int:
+def _count_pods(job: Json, train_job: Json, policy: Json) -> int:
     """Return the number of pods of a replicated Job. In MPI, the launcher may count as one of the nodes."""
     counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
     if counted and value_at(train_job, _NODES) is not None:
@@ -289,7 +289,7 @@ TRAIN_JOB = WorkloadRow(
     succeeded=(Sign(condition="Complete"),),
     failed=(Sign(condition="Failed"),),
     complete=with_job_set,
-    counted=job_set_left,
+    counted=with_unfinished_jobs,
     remark=lambda job: (
         ""
         if "runtime" in job["spec"]

@@ -42,13 +42,14 @@ def group_of_operator(name: str) -> Offspring:
     return Offspring(made=POD_GROUP, name=name, each=("spec", "gangs"), spec=spec)
 
 
-def member_of(template: Json | None, group: str, labels: dict[str, Any]) -> Json:
-    given = template or {}
-    meta = given.get("metadata") or {}
-    named = {**(meta.get("annotations") or {}), _GROUP: group}
-    labelled = {**(meta.get("labels") or {}), **labels}
-    spec = {**(given.get("spec") or {}), "schedulerName": VOLCANO}
-    return {**given, "metadata": {**meta, "annotations": named, "labels": labelled}, "spec": spec}
+def as_group_member(template: Json | None, group: str, labels: dict[str, Any]) -> Json:
+    """Return a pod template whose pods are members of a PodGroup and scheduled by Volcano."""
+    template = template or {}
+    meta = template.get("metadata") or {}
+    annotations = {**(meta.get("annotations") or {}), _GROUP: group}
+    labels = {**(meta.get("labels") or {}), **labels}
+    spec = {**(template.get("spec") or {}), "schedulerName": VOLCANO}
+    return {**template, "metadata": {**meta, "annotations": annotations, "labels": labels}, "spec": spec}
 
 
 _MOST_TASKS, _MOST_VOLUMES, _MOST_POLICIES, _MOST_CONTAINERS = 256, 256, 1024, 64
@@ -57,7 +58,7 @@ _MOST_TASKS, _MOST_VOLUMES, _MOST_POLICIES, _MOST_CONTAINERS = 256, 256, 1024, 6
 def excess_fields(
     templates: Sequence[Any], volumes: Sequence[Any], policies: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield the fields of which a Volcano Job has too many, and how many.
+    """Yield the fields with too many items in a Volcano Job, and their faults.
 
     Each reconciliation of the job reads its tasks and all `policies`; each container of
     its pods gets all volumes and, from plugins, variables for each task.
@@ -67,10 +68,10 @@ def excess_fields(
         ("spec.volumes", len(volumes), _MOST_VOLUMES),
         ("spec.policies, with those of tasks", policies, _MOST_POLICIES),
     ]
-    for place, template in enumerate(templates[:_MOST_TASKS]):
+    for index, template in enumerate(templates[:_MOST_TASKS]):
         kinds = ("containers", "initContainers")
         containers = sum(len(shape.items_at(template, "spec", kind)) for kind in kinds)
-        counts.append((f"spec.tasks[{place}].template.spec.containers", containers, _MOST_CONTAINERS))
+        counts.append((f"spec.tasks[{index}].template.spec.containers", containers, _MOST_CONTAINERS))
     return ((field, f"invalid value {n}: must be at most {most}") for field, n, most in counts if n > most)
 
 
@@ -82,7 +83,7 @@ def volcano_tasks(job: Json) -> Json:
     """
     spec, tasks = job.get("spec") or {}, []
     as_written = shape.items_at(job, "spec", "tasks")
-    policies = sum(len(shape.items_at(each, "policies")) for each in (spec, *as_written))
+    policies = sum(len(shape.items_at(owner, "policies")) for owner in (spec, *as_written))
     templates = [task.get("template") for task in as_written]
     for field, excess in excess_fields(templates, shape.items_at(job, "spec", "volumes"), policies):
         raise ValueError(f"{field}: {excess}")
@@ -90,18 +91,18 @@ def volcano_tasks(job: Json) -> Json:
     if spec.get("priorityClassName"):
         inherited["priorityClassName"] = spec["priorityClassName"]
     for number, task in enumerate(as_written):
-        given = task.get("template") or {}
-        template = {**given, "spec": {**inherited, **(given.get("spec") or {})}}
+        template = task.get("template") or {}
+        template = {**template, "spec": {**inherited, **(template.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
     # Minimum by task: of all tasks if one has minPartitions, else of tasks with minAvailable. Tasks that
     # start later have none.
-    in_parts = [task for task in tasks if task.get("partitionPolicy")]
-    has_min_partitions = any(map(_MIN_PARTITIONS.read_from, in_parts))
-    counted = (task for task in tasks if has_min_partitions or task.get("minAvailable") is not None)
-    least = {task["name"]: _min_available(task) for task in counted if not _depends(task)}
-    needed = spec.get("minAvailable") or sum(map(_min_available, tasks))
-    gang = {"minAvailable": needed, "minTaskMember": least or None}
-    return shape.with_spec(job, tasks=tasks, **gang, subGroupPolicy=[*map(_sub_group, in_parts)] or None)
+    partitioned = [task for task in tasks if task.get("partitionPolicy")]
+    has_min_partitions = any(map(_MIN_PARTITIONS.read_from, partitioned))
+    with_minimum = (task for task in tasks if has_min_partitions or task.get("minAvailable") is not None)
+    min_by_task = {task["name"]: _min_available(task) for task in with_minimum if not _starts_later(task)}
+    min_available = spec.get("minAvailable") or sum(map(_min_available, tasks))
+    gang = {"minAvailable": min_available, "minTaskMember": min_by_task or None}
+    return shape.with_spec(job, tasks=tasks, **gang, subGroupPolicy=[*map(_sub_group, partitioned)] or None)
 
 
 def _min_available(task: Json) -> int:
@@ -111,7 +112,7 @@ def _min_available(task: Json) -> int:
 
 
 def _sub_group(task: Json) -> Json:
-    """Return a task in parts, as Volcano's controller writes it into the PodGroup."""
+    """Return the subGroupPolicy of a partitioned task, as Volcano's controller writes it."""
     topology = value_at(task, ("partitionPolicy", "networkTopology"))
     return {
         "name": task["name"],
@@ -123,7 +124,7 @@ def _sub_group(task: Json) -> Json:
     }
 
 
-def _depends(task: Json) -> bool:
+def _starts_later(task: Json) -> bool:
     """Return whether the pods of a task are created once those of other tasks run."""
     return bool(value_at(task, ("dependsOn", "name")))
 
@@ -134,26 +135,26 @@ _COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown
 
 
 def _waits(job: Json) -> bool:
-    """Return whether the job waits, by the annotation that says when Muster admitted it.
+    """Return whether a Volcano Job waits for its admission, which an annotation with a timestamp records.
 
     An empty annotation means that the admission was withdrawn, even if the job still has pods.
     """
-    record, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
-    if record is not None:
-        return not record and phase not in (*_SUCCEEDED, *_FAILED)
+    started, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
+    if started is not None:
+        return not started and phase not in (*_SUCCEEDED, *_FAILED)
     return phase in (None, "", "Pending") and not any(value_at(job, ("status", name)) for name in _COUNTED)
 
 
 def _podgroup(job: Json) -> Json:
     """Return the PodGroup spec as Volcano's controller makes it."""
     spec = volcano_tasks(job)["spec"]
-    needed, total = _MIN_AVAILABLE.read_from(spec), sum(map(_REPLICAS.read_from, spec["tasks"]))
-    if needed > total:
-        raise ValueError(f"spec.minAvailable: invalid value {needed}: its tasks make {total} pods")
+    minimum, total = _MIN_AVAILABLE.read_from(spec), sum(map(_REPLICAS.read_from, spec["tasks"]))
+    if minimum > total:
+        raise ValueError(f"spec.minAvailable: invalid value {minimum}: its tasks make {total} pods")
     queue = spec.get("queue") or DEFAULT_QUEUE
     by_task = {name: count for name, count in (spec["minTaskMember"] or {}).items() if count}
     parts = {"subGroupPolicy": spec["subGroupPolicy"]} if spec["subGroupPolicy"] else {}
-    return {"minMember": needed, "minTaskMember": by_task, "queue": queue, **parts}
+    return {"minMember": minimum, "minTaskMember": by_task, "queue": queue, **parts}
 
 
 _TASK = {
@@ -194,7 +195,7 @@ VOLCANO_JOB = WorkloadRow(
     ),
     counts=(("spec", "minAvailable"),),
     dependent=lambda job, _: {
-        str(task["name"]).lower() for task in volcano_tasks(job)["spec"]["tasks"] if _depends(task)
+        str(task["name"]).lower() for task in volcano_tasks(job)["spec"]["tasks"] if _starts_later(task)
     },
     suspend=(),
     commanded=VOLCANO_COMMANDED,
@@ -214,7 +215,7 @@ _NEEDED_WORKERS = Count(path=("minReplicas",), default=0, times=("numOfHosts",))
 
 
 def with_ray_group(cluster: Json) -> Json:
-    """Return the head and the desired workers; with the autoscaler, its minimum of workers."""
+    """Return a RayCluster with a PodGroup of its head and workers, if its labels ask for Volcano."""
     meta, spec = cluster.get("metadata") or {}, cluster.get("spec") or {}
     labels = meta.get("labels") or {}
     if labels.get("ray.io/scheduler-name") != VOLCANO:
@@ -225,10 +226,10 @@ def with_ray_group(cluster: Json) -> Json:
         "queue": labels.get(_QUEUE),
         "priorityClassName": labels.get("ray.io/priority-class-name"),
     }
-    queue = {_QUEUE: labels[_QUEUE]} if _QUEUE in labels else {}
+    queue_label = {_QUEUE: labels[_QUEUE]} if _QUEUE in labels else {}
     name = f"ray-{meta.get('name')}-pg"
     head, *workers = (
-        {**part, "template": member_of(part.get("template"), name, queue)}
+        {**part, "template": as_group_member(part.get("template"), name, queue_label)}
         for part in (spec.get("headGroupSpec") or {}, *groups)
     )
     return shape.with_spec(cluster, headGroupSpec=head, workerGroupSpecs=workers, gangs=[gang])
@@ -238,7 +239,7 @@ _RAY_GROUPS = ("spec", "workerGroupSpecs")
 
 
 def _needed_pods(cluster: Json, _: Counts | None = None) -> int:
-    """Return the head and its workers; with the autoscaler, only the workers that always exist."""
+    """Return the number of a RayCluster's pods; with its autoscaler, of those that always exist."""
     spec = cluster.get("spec") or {}
     counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
     return 1 + sum(counted.read_from(group) for group in spec.get("workerGroupSpecs") or [])
@@ -294,10 +295,9 @@ def _cluster_of(version: str, kind: str, spec: Path) -> Offspring:
 def _ray_job(version: str) -> WorkloadRow:
     """Return the row of RayJobs.
 
-    Complete is also the state of a job that failed or was stopped in the cluster without a failure of the
-    RayJob.
+    A RayJob is also Complete if its job failed or was stopped in the cluster.
     """
-    ended, result = ("status", "jobDeploymentStatus"), ("status", "jobStatus")
+    deployment, result = ("status", "jobDeploymentStatus"), ("status", "jobStatus")
     return WorkloadRow(
         api_version=f"ray.io/{version}",
         kind="RayJob",
@@ -305,10 +305,10 @@ def _ray_job(version: str) -> WorkloadRow:
         together=lambda _: True,
         at_once=lambda job, _: _needed_pods({"spec": value_at(job, ("spec", "rayClusterSpec"))}),
         manageable=version == _MANAGED,
-        succeeded=(Sign(fields={ended: ("Complete",)}),),
+        succeeded=(Sign(fields={deployment: ("Complete",)}),),
         failed=(
-            Sign(fields={ended: ("Failed",)}),
-            Sign(fields={ended: ("Complete",), result: ("FAILED", "STOPPED")}),
+            Sign(fields={deployment: ("Failed",)}),
+            Sign(fields={deployment: ("Complete",), result: ("FAILED", "STOPPED")}),
         ),
         remark=lambda _: (
             "the pods of its cluster are made; the submitter, which comes when they are ready, is not"
@@ -336,56 +336,59 @@ _IN_POD = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priority
 
 
 def with_templates(app: Json) -> Json:
-    """Return the driver alone: it starts first and asks for the executors."""
+    """Return a SparkApplication with the pod templates of its roles, and the PodGroup that Volcano needs.
+
+    The group needs the driver alone, which starts first and creates the executors.
+    """
     spec = app.get("spec") or {}
     roles = {role: spec.get(role) or {} for role in ("driver", "executor")}
-    templated = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
+    templated = {name: {**role, "template": _template(spec, role, name)} for name, role in roles.items()}
     if spec.get("batchScheduler") != VOLCANO:
         return shape.with_spec(app, **templated)
     options, name = spec.get("batchSchedulerOptions") or {}, f"spark-{value_at(app, ('metadata', 'name'))}-pg"
     gang = {"minMember": 1, **{field: options.get(field) for field in ("queue", "priorityClassName")}}
     for part in templated.values():
-        part["template"] = member_of(part["template"], name, {})
+        part["template"] = as_group_member(part["template"], name, {})
     return shape.with_spec(app, **templated, gangs=[gang])
 
 
-def _template(spec: Json, given: Json, role: str) -> Json:
-    """Return the role's settings on top of its optional template."""
-    template = given.get("template") or {}
+def _template(spec: Json, role: Json, name: str) -> Json:
+    """Return the pod template of a role: its settings, on top of its optional template."""
+    template = role.get("template") or {}
     meta, base = template.get("metadata") or {}, template.get("spec") or {}
-    labels = {**(meta.get("labels") or {}), **(given.get("labels") or {})}
-    annotations = {**(meta.get("annotations") or {}), **(given.get("annotations") or {})}
+    labels = {**(meta.get("labels") or {}), **(role.get("labels") or {})}
+    annotations = {**(meta.get("annotations") or {}), **(role.get("annotations") or {})}
     first, *others = base.get("containers") or [{}]
-    container = {"name": f"spark-kubernetes-{role}", "image": spec.get("image") or "spark", **first}
-    cores = str(given.get("coreRequest") or given.get("cores") or 1)
-    memory = f"{_memory(spec, given)}Mi"
-    limits = {"memory": memory} | ({"cpu": str(given["coreLimit"])} if given.get("coreLimit") else {})
-    if gpu := given.get("gpu"):
+    container = {"name": f"spark-kubernetes-{name}", "image": spec.get("image") or "spark", **first}
+    cores = str(role.get("coreRequest") or role.get("cores") or 1)
+    memory = f"{_memory(spec, role)}Mi"
+    limits = {"memory": memory} | ({"cpu": str(role["coreLimit"])} if role.get("coreLimit") else {})
+    if gpu := role.get("gpu"):
         limits[str(gpu.get("name"))] = str(gpu.get("quantity"))
     container["resources"] = {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
-    in_pod = {name: given[name] for name in _IN_POD if given.get(name)}
+    in_pod = {field: role[field] for field in _IN_POD if role.get(field)}
     return {
         "metadata": {**meta, "labels": labels, "annotations": annotations},
         "spec": {"restartPolicy": "Never", **base, **in_pod, "containers": [container, *others]},
     }
 
 
-def _memory(spec: Json, given: Json) -> int:
+def _memory(spec: Json, role: Json) -> int:
     """Return the memory that a Spark role requests, in MiB."""
-    memory = _mebibytes(given.get("memory") or "1g")
-    if given.get("memoryOverhead"):
-        return memory + _mebibytes(given["memoryOverhead"])
-    usual = 0.4 if spec.get("type") in ("Python", "R") else 0.1
-    factor = float(spec.get("memoryOverheadFactor") or usual)
+    memory = _mebibytes(role.get("memory") or "1g")
+    if role.get("memoryOverhead"):
+        return memory + _mebibytes(role["memoryOverhead"])
+    default_factor = 0.4 if spec.get("type") in ("Python", "R") else 0.1
+    factor = float(spec.get("memoryOverheadFactor") or default_factor)
     return memory + max(int(memory * factor), _LEAST_OVERHEAD)
 
 
 def _mebibytes(text: Any) -> int:
     """Return the MiB of an amount in Java's notation: 512m, 2g, or a plain number. Raises ValueError."""
-    found = re.fullmatch(r"([0-9]{1,15})([kmgt]?)(?:i?b)?", str(text).lower())
-    if not found:
+    match = re.fullmatch(r"([0-9]{1,15})([kmgt]?)(?:i?b)?", str(text).lower())
+    if not match:
         raise ValueError(f"invalid value {text!r:.50}: must be an amount of memory such as 512m or 2g")
-    return int(int(found[1]) * _UNITS[found[2] or "m"])
+    return int(int(match[1]) * _UNITS[match[2] or "m"])
 
 
 def _spark_labels(role: str) -> dict[str, str]:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.pods import Pod
-from extender.api.units import at_least, is_count
-from extender.api.workloads.children import body_of, kind_of, made_of, parts_of, placed_parts
+from extender.api.units import is_count, rounded_up
+from extender.api.workloads.children import body_of, child_of, kind_of, parts_of, placed_parts
 from extender.api.workloads.shape import MOST, POD, Json, Kinds, Path, WorkloadRow, value_at
 from extender.api.workloads.table import WORKLOADS
 
@@ -37,27 +37,28 @@ def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
         MALFORMED: Counts, templates or amounts cannot be read, or two sets have one role.
     """
     try:
-        found = list(_sets(obj, JobPodSet("", 1, {}), kinds))
+        sets = list(_sets(obj, JobPodSet("", 1, {}), kinds))
     except RecursionError as fault:
         raise ValueError("its templates are nested too deeply") from fault
-    if twice := [role for role, number in Counter(pod_set.role for pod_set in found).items() if number > 1]:
-        raise ValueError(f"several sets of pods are called {twice[0]!r:.80}")
-    return found
+    roles = Counter(pod_set.role for pod_set in sets)
+    if duplicates := [role for role, number in roles.items() if number > 1]:
+        raise ValueError(f"several sets of pods are called {duplicates[0]!r:.80}")
+    return sets
 
 
 def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
-    """Yield the pod sets of an object; `within`: the pod set of the copies of this object."""
+    """Yield the pod sets of an object. `within`: the number of such objects, and their role."""
     kind = kind_of(obj, kinds)
     if kind is None:
         if (obj.get("apiVersion"), obj.get("kind")) == POD:
             yield replace(within, template=_template(obj, within.role))
         return
-    whole = (kind.counted or kind.complete)(obj)
+    complete = (kind.counted or kind.complete)(obj)
     for offspring in kind.offspring:
-        for part, values in placed_parts(whole, offspring):
+        for part, values in placed_parts(complete, offspring):
             count, role = within.count * values["count"], offspring.role or part.role or within.role
             later = bool(offspring.later) and value_at(part.body, offspring.later) is True
-            child = made_of(whole, offspring, part, values)
+            child = child_of(complete, offspring, part, values)
             yield from _sets(child, JobPodSet(role, count, {}, later or within.later), kinds)
 
 
@@ -67,39 +68,40 @@ def _template(pod: Json, role: str) -> Json:
     Raises:
         ValueError: The API server would refuse it, or its amounts cannot be read.
     """
-    given = pod["metadata"]
-    retained = {field: given[field] for field in ("labels", "annotations") if given.get(field)}
+    meta = pod["metadata"]
+    retained = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
     template = {"metadata": retained, "spec": pod["spec"]}
     where = f"the pod template of {role!r:.80}" if role else "the pod template"
     try:
-        read = msgspec.json.decode(msgspec.json.encode(template), type=Pod)
-        spec, pod_level = read.spec, read.spec.resources
+        spec = msgspec.json.decode(msgspec.json.encode(template), type=Pod).spec
+        pod_level = spec.resources
         containers = (*spec.containers, *(spec.init_containers or ()))
         requests = (container.resources.requests for container in containers)
         for amounts in (*requests, pod_level and pod_level.requests, spec.overhead):
             for amount in (amounts or {}).values():
-                at_least(amount)
+                rounded_up(amount)
     except ValueError as fault:
         raise ValueError(f"{where}: {fault}") from fault
-    if not read.spec.containers:
+    if not spec.containers:
         raise ValueError(f"{where} has no containers")
     return template
 
 
-# Partial starts, by a job's annotations: asked ──a start with fewer──► given, recorded ──suspended──► asked
+# Partial starts, by a job's annotations:
+# requested ──a start with fewer──► started, recorded ──suspended──► requested
 
 
 class PartialStart(NamedTuple):
     """Partial start of a job: its number of pods, and the number that its author asks for."""
 
-    given: int
-    asked: int
+    started: int
+    requested: int
 
     def __str__(self) -> str:
-        return f"{self.given}/{self.asked}"
+        return f"{self.started}/{self.requested}"
 
 
-def least_of(row: WorkloadRow, obj: Json) -> int:
+def min_parallelism_of(row: WorkloadRow, obj: Json) -> int:
     """Return the minimum number of pods of a partial start; 0 without an annotation.
 
     Raises:
@@ -117,19 +119,19 @@ def least_of(row: WorkloadRow, obj: Json) -> int:
 
 def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
     """Return the partial start of an object; None if it is whole, or its number was changed since."""
-    given, _, asked = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
-    if not (row.parallelism and _is_count(given) and _is_count(asked)):
+    started, _, asked = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
+    if not (row.parallelism and _is_count(started) and _is_count(asked)):
         return None
-    return PartialStart(int(given), int(asked)) if value_at(obj, row.parallelism) == int(given) else None
+    return PartialStart(int(started), int(asked)) if value_at(obj, row.parallelism) == int(started) else None
 
 
-def as_asked(row: WorkloadRow, obj: Json) -> Json:
+def with_requested_count(row: WorkloadRow, obj: Json) -> Json:
     """Return the object with the number of pods that its author asked for."""
     recorded = partial_start(row, obj)
-    return obj if recorded is None else _put(obj, row.parallelism, recorded.asked)
+    return obj if recorded is None else _put(obj, row.parallelism, recorded.requested)
 
 
-def changes_its_count(row: WorkloadRow, obj: Json) -> bool:
+def may_change_count(row: WorkloadRow, obj: Json) -> bool:
     """Return whether the next start of a job may change its number of pods."""
     markers = {*_MINIMUM_KEYS, keys.PARTIAL_START}
     return bool(row.parallelism) and not markers.isdisjoint(_annotations(obj))
@@ -156,8 +158,8 @@ def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> l
     Raises:
         MALFORMED: The object cannot be read.
     """
-    own = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(value_at(obj, path), dict)]
-    return list(dict.fromkeys([*_annotation_paths(row, obj, kinds), *own]))
+    own_paths = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(value_at(obj, path), dict)]
+    return list(dict.fromkeys([*_annotation_paths(row, obj, kinds), *own_paths]))
 
 
 def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Path]:

@@ -23,27 +23,27 @@ def indexed_jobs(job_set: Json) -> Json:
     return shape.with_spec(job_set, replicatedJobs=jobs)
 
 
-def jobs_left(job_set: Json) -> Json:
-    """Return a JobSet without the Jobs that have succeeded; Jobs that wait for others are marked."""
-    whole, jobs = indexed_jobs(job_set), []
-    succeeded = numbers_succeeded(shape.items_at(job_set, "status", "replicatedJobsStatus"))
-    ended, later = set[Any](), set[Any]()
-    for job in whole["spec"]["replicatedJobs"]:
+def unfinished_jobs(job_set: Json) -> Json:
+    """Return a JobSet without the Jobs that have succeeded; `later` is true in Jobs that wait for others."""
+    job_set = indexed_jobs(job_set)
+    succeeded = succeeded_by_name(shape.items_at(job_set, "status", "replicatedJobsStatus"))
+    jobs, ended_names, later = list[Json](), set[Any](), set[Any]()
+    for job in job_set["spec"]["replicatedJobs"]:
         name = job.get("name")
         count = max(_REPLICAS.read_from(job) - succeeded.get(str(name), 0), 0)
         if count == 0:
-            ended.add(name)
+            ended_names.add(name)
         elif any(
-            it.get("status") == "Complete" or it.get("name") in later
-            for it in job.get("dependsOn") or ()
-            if it.get("name") not in ended
+            dependency.get("status") == "Complete" or dependency.get("name") in later
+            for dependency in job.get("dependsOn") or ()
+            if dependency.get("name") not in ended_names
         ):
             later.add(name)
         jobs.append({**job, "replicas": count, "later": name in later})
-    return shape.with_spec(whole, replicatedJobs=jobs)
+    return shape.with_spec(job_set, replicatedJobs=jobs)
 
 
-def numbers_succeeded(statuses: list[Json]) -> dict[str, int]:
+def succeeded_by_name(statuses: list[Json]) -> dict[str, int]:
     """Return the number of succeeded Jobs by replicated Job, from the status."""
     return {str(job.get("name")): Count(path=("succeeded",), default=0).read_from(job) for job in statuses}
 
@@ -57,37 +57,37 @@ def dependent_jobs(job_set: Json, counts: Counts) -> set[str]:
     return {str(job.get("name")).lower() for job in jobs if job.get("dependsOn")}
 
 
-def why_in_order(job_set: Json) -> str:
+def order_remark(job_set: Json) -> str:
     """Return the remark about Jobs that a real cluster makes one after the other; empty if it does not."""
-    ordered = value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
-    waiting = any(job.get("dependsOn") for job in shape.items_at(job_set, "spec", "replicatedJobs"))
-    return "all its Jobs are made at once, whatever they depend on" if ordered or waiting else ""
+    is_ordered = value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
+    has_waiting = any(job.get("dependsOn") for job in shape.items_at(job_set, "spec", "replicatedJobs"))
+    return "all its Jobs are made at once, whatever they depend on" if is_ordered or has_waiting else ""
 
 
 def workers_of_each_leader(lws: Json) -> Json:
-    """Return a part for each leader, by its index: all pods of its group but itself.
+    """Return a LeaderWorkerSet that lists the workers of each leader, by the leader's index.
 
-    Leaders default to workers.
+    The template of leaders defaults to that of workers.
     """
-    given = value_at(lws, ("spec", "leaderWorkerTemplate")) or {}
-    workers = {"template": given.get("workerTemplate"), "replicas": max(_SIZE.read_from(given) - 1, 0)}
+    template = value_at(lws, ("spec", "leaderWorkerTemplate")) or {}
+    workers = {"template": template.get("workerTemplate"), "replicas": max(_SIZE.read_from(template) - 1, 0)}
     groups = range(min(_LEADERS.read_from(lws), _MOST_LEADERS))
-    template = {"leaderTemplate": given.get("workerTemplate"), **given}
+    template = {"leaderTemplate": template.get("workerTemplate"), **template}
     by_leader = {str(group): workers for group in groups}
     return shape.with_spec(lws, leaderWorkerTemplate=template, workers=by_leader)
 
 
 def workers_of_all_leaders(lws: Json) -> Json:
-    """Return a LeaderWorkerSet with its workers as one part, labelled as the first group."""
-    first = workers_of_each_leader(shape.with_spec(lws, replicas=1))
-    workers = {**first["spec"]["workers"]["0"], "groups": _LEADERS.read_from(lws)}
-    return shape.with_spec(first, replicas=_LEADERS.read_from(lws), workers={"0": workers})
+    """Return a LeaderWorkerSet with the workers of all leaders once, and the labels of the first group."""
+    one_leader = workers_of_each_leader(shape.with_spec(lws, replicas=1))
+    workers = {**one_leader["spec"]["workers"]["0"], "groups": _LEADERS.read_from(lws)}
+    return shape.with_spec(one_leader, replicas=_LEADERS.read_from(lws), workers={"0": workers})
 
 
-def one_group(lws: Json, _: Counts) -> int:
-    """Return the size of a group: a leader and its workers, which may come once it is ready."""
-    waits = value_at(lws, ("spec", "startupPolicy")) == "LeaderReady"
-    return 1 if waits else _SIZE.read_from(value_at(lws, ("spec", "leaderWorkerTemplate")) or {})
+def pods_of_one_group(lws: Json, _: Counts) -> int:
+    """Return the number of a group's pods that come at the same time: all, or only the leader."""
+    workers_wait = value_at(lws, ("spec", "startupPolicy")) == "LeaderReady"
+    return 1 if workers_wait else _SIZE.read_from(value_at(lws, ("spec", "leaderWorkerTemplate")) or {})
 
 
 _JOBSET = "jobset.sigs.k8s.io"
@@ -123,8 +123,8 @@ JOB_SET = WorkloadRow(
     succeeded=(Sign(condition="Completed"),),
     failed=(Sign(condition="Failed"),),
     complete=indexed_jobs,
-    counted=jobs_left,
-    remark=why_in_order,
+    counted=unfinished_jobs,
+    remark=order_remark,
 )
 
 _LWS = "leaderworkerset.sigs.k8s.io"
@@ -173,7 +173,7 @@ LEADER_WORKER_SET = WorkloadRow(
     templates=(("spec", "leaderWorkerTemplate", "workerTemplate"),),
     counts=(("spec", "leaderWorkerTemplate", "size"),),
     together=lambda _: True,
-    at_once=one_group,
+    at_once=pods_of_one_group,
     suspend=(),
     complete=workers_of_each_leader,
     counted=workers_of_all_leaders,

@@ -49,14 +49,14 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def _at(part: Json, path: Path, default: int) -> int:
-        found = value_at(part, path) if path else None
-        if found is None:
+        number = value_at(part, path) if path else None
+        if number is None:
             return default
-        if type(found) is not int or abs(found) > MOST:
+        if type(number) is not int or abs(number) > MOST:
             raise ValueError(
-                f"{'.'.join(path)}: invalid value {found!r:.50}: must be a whole number up to {MOST}"
+                f"{'.'.join(path)}: invalid value {number!r:.50}: must be a whole number up to {MOST}"
             )
-        return found
+        return number
 
 
 class Offspring(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,9 +201,9 @@ def with_spec(obj: Json, **fields: Any) -> Json:
 
 
 def items_at(obj: Any, *path: str) -> list[Json]:
-    """Return the mappings in a list."""
-    found = value_at(obj, path)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    """Return the mappings in the list at a path; empty if there is no list."""
+    items = value_at(obj, path)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 class JobOutcome(Enum):
@@ -229,13 +229,13 @@ def is_stopped(row: WorkloadRow, obj: Json) -> bool:
 
 
 def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
-    """Return the outcome; None while it is not finished, whatever its status looks like."""
+    """Return the outcome of a job; None while it is not finished."""
     conditions = items_at(obj, "status", "conditions")
-    holding = [given.get("type") for given in conditions if given.get("status") == "True"]
+    true_conditions = [condition.get("type") for condition in conditions if condition.get("status") == "True"]
     for signs, outcome in ((row.failed, JobOutcome.FAILED), (row.succeeded, JobOutcome.SUCCEEDED)):
         for sign in signs:
-            shown = all(value_at(obj, path) in values for path, values in sign.fields.items())
-            if sign.condition in holding if sign.condition else shown:
+            in_fields = all(value_at(obj, path) in values for path, values in sign.fields.items())
+            if sign.condition in true_conditions if sign.condition else in_fields:
                 return outcome
     return None
 
@@ -266,7 +266,7 @@ def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
         return None
     kind = str(value_at(obj, reference.kind) or reference.kinds[0].kind)
     group = str(value_at(obj, reference.group) or reference.kinds[0].group)
-    known = next((listed for listed in reference.kinds if (listed.kind, listed.group) == (kind, group)), None)
+    known = next((each for each in reference.kinds if (each.kind, each.group) == (kind, group)), None)
     namespace = (obj.get("metadata") or {}).get("namespace") or "" if known and known.namespaced else ""
     name = str(value_at(obj, reference.name) or "")
     return RuntimeName(kind if known else f"{kind}.{group}", str(namespace), name)
@@ -288,7 +288,7 @@ def with_runtime(obj: Json, spec: Json | None) -> Json:
     return with_spec(obj, **{_RUNTIME: spec})
 
 
-def is_whole(row: WorkloadRow, obj: Json) -> bool:
+def has_templates(row: WorkloadRow, obj: Json) -> bool:
     """Return whether an object has its templates, or its runtime was looked for."""
     return row.runtime is None or _RUNTIME in (obj.get("spec") or {})
 
@@ -301,7 +301,7 @@ def runtime_in(row: WorkloadRow, obj: Json) -> Json | None:
     """
     spec = obj.get("spec") or {}
     if _RUNTIME in spec and spec[_RUNTIME] is None:
-        named = runtime_named_by(row, obj)
-        raise ValueError(f"there is no {named.spoken_name if named else 'such runtime'}")
-    found = spec.get(_RUNTIME)
-    return dict(found) if found is not None else None
+        runtime_name = runtime_named_by(row, obj)
+        raise ValueError(f"there is no {runtime_name.spoken_name if runtime_name else 'such runtime'}")
+    runtime = spec.get(_RUNTIME)
+    return dict(runtime) if runtime is not None else None

@@ -34,28 +34,28 @@ _IN_POD = ("affinity", "nodeSelector", "priorityClassName", "schedulerName", "to
 
 
 def _with_claimed_volumes(stateful_set: Json) -> Json:
-    """Return a copy with an empty volume for each claim template, since no claims are made here."""
+    """Return a StatefulSet with an empty volume for each claim template; Muster makes no claims."""
     claims = value_at(stateful_set, ("spec", "volumeClaimTemplates")) or []
     template = value_at(stateful_set, TEMPLATE)
     if not claims or not isinstance(template, dict):
         return stateful_set
     names = [claim["metadata"]["name"] for claim in claims]
-    given = template.get("spec") or {}
-    retained = [volume for volume in given.get("volumes") or [] if volume.get("name") not in names]
-    spec = {**given, "volumes": [*retained, *({"name": name, "emptyDir": {}} for name in names)]}
+    pod_spec = template.get("spec") or {}
+    retained = [volume for volume in pod_spec.get("volumes") or [] if volume.get("name") not in names]
+    spec = {**pod_spec, "volumes": [*retained, *({"name": name, "emptyDir": {}} for name in names)]}
     return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
 
 
-def _suspended_job_rest(job: Json) -> Json:
-    """Return the rest of a Job that was suspended after a run: ended pods, or indexes, are not made again."""
+def _without_finished_pods(job: Json) -> Json:
+    """Return a Job without the completions that ended before it was suspended."""
     completions, status = value_at(job, ("spec", "completions")), job.get("status")
     if completions is None or not isinstance(status, dict):
         return job
-    ended = Count(path=("succeeded",), default=0).read_from(status)
+    ended_count = Count(path=("succeeded",), default=0).read_from(status)
     for indexes in filter(None, (status.get("failedIndexes") or "").split(",")):  # "1,3-5,7" has five indexes
         bounds = indexes.split("-")
-        ended += int(bounds[-1]) - int(bounds[0]) + 1
-    return {**job, "spec": {**job["spec"], "completions": max(completions - ended, 0)}}
+        ended_count += int(bounds[-1]) - int(bounds[0]) + 1
+    return {**job, "spec": {**job["spec"], "completions": max(completions - ended_count, 0)}}
 
 
 def _is_indexed_and_parallel(job: Json) -> bool:
@@ -66,8 +66,8 @@ def _is_indexed_and_parallel(job: Json) -> bool:
     return indexed and completions == (1 if parallelism is None else parallelism)
 
 
-def _why_in_order(stateful_set: Json) -> str:
-    """Return the remark about pods that a real cluster makes in order: a gang of them never completes."""
+def _order_remark(stateful_set: Json) -> str:
+    """Return the remark about ordered pods of a StatefulSet: in a cluster, their gang never completes."""
     ordered = value_at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
     if not ordered or _REPLICAS.read_from(stateful_set) < 2:
         return ""
@@ -81,15 +81,17 @@ def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
 
 
 def with_first_pods(workflow: Json) -> Json:
-    """Return a Workflow with its first pods: of its entrypoint, its first steps, or its first tasks."""
+    """Return a Workflow whose `spec.first` lists the pods of its entrypoint, first steps or first tasks."""
     spec = workflow.get("spec") or {}
     templates = {
         str(template.get("name")): template
         for template in spec.get("templates") or ()
         if isinstance(template, dict)
     }
-    found = list(_first(templates, spec.get("entrypoint"), _MOST_NESTED))
-    parts = [{"name": name, "replicas": count, "template": _pod(spec, each)} for name, each, count in found]
+    parts = [
+        {"name": name, "replicas": count, "template": _pod(spec, template)}
+        for name, template, count in _first_pods(templates, spec.get("entrypoint"), _MOST_NESTED)
+    ]
     return {**workflow, "spec": {**spec, "first": parts}}
 
 
@@ -101,8 +103,8 @@ def remark(workflow: Json) -> str:
     return "only the pods that it begins with are made" if later else ""
 
 
-def _first(templates: dict[str, Json], name: str | None, depth: int) -> Iterator[tuple[str, Json, int]]:
-    """Yield the name, the template and the number of pods."""
+def _first_pods(templates: dict[str, Json], name: str | None, depth: int) -> Iterator[tuple[str, Json, int]]:
+    """Yield name, template and number of the first pods of a template. `depth`: most nested templates."""
     template = templates.get(name or "")
     if template is None or depth == 0:
         return
@@ -112,8 +114,8 @@ def _first(templates: dict[str, Json], name: str | None, depth: int) -> Iterator
         if not (task.get("dependencies") or task.get("depends"))
     ]
     for step in steps:
-        for inner, found, count in _first(templates, step.get("template"), depth - 1):
-            yield inner, found, count * _repeats(step)
+        for inner_name, inner, count in _first_pods(templates, step.get("template"), depth - 1):
+            yield inner_name, inner, count * _repeats(step)
     if template.get("container") or template.get("script"):
         yield str(name), template, 1
 
@@ -126,17 +128,17 @@ def _repeats(step: Json) -> int:
 
 
 def _pod(spec: Json, template: Json) -> Json:
-    """Return a pod of a template, with the workflow's settings below those of the template."""
-    parts = [spec.get("podMetadata") or {}, template.get("metadata") or {}]
+    """Return a pod of a template. Settings of the template override those of the workflow."""
+    sources = [spec.get("podMetadata") or {}, template.get("metadata") or {}]
     meta = {
-        field: {key: text for part in parts for key, text in (part.get(field) or {}).items()}
+        field: {key: text for source in sources for key, text in (source.get(field) or {}).items()}
         for field in ("labels", "annotations")
     }
-    in_pod = {name: part[name] for part in (spec, template) for name in _IN_POD if part.get(name)}
+    in_pod = {name: source[name] for source in (spec, template) for name in _IN_POD if source.get(name)}
     container = {"name": "main", **(template.get("container") or template.get("script") or {})}
     container.pop("source", None)
-    sides = [*(template.get("sidecars") or [])]
-    return {"metadata": meta, "spec": {"restartPolicy": "Never", **in_pod, "containers": [container, *sides]}}
+    containers = [container, *(template.get("sidecars") or [])]
+    return {"metadata": meta, "spec": {"restartPolicy": "Never", **in_pod, "containers": containers}}
 
 
 _CORE = (
@@ -168,7 +170,7 @@ _CORE = (
         completions=("spec", "completions"),
         succeeded=(Sign(condition="Complete"),),
         failed=(Sign(condition="Failed"),),
-        counted=_suspended_job_rest,
+        counted=_without_finished_pods,
     ),
     WorkloadRow(
         api_version="batch/v1",
@@ -216,7 +218,7 @@ _CORE = (
         ),
         suspend=(),
         complete=_with_claimed_volumes,
-        remark=_why_in_order,
+        remark=_order_remark,
     ),
 )
 WORKFLOW = WorkloadRow(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from extender.apimachinery.errors import FieldError, FieldErrors, required, too_long, wrong
+from extender.apimachinery.errors import FieldError, FieldErrors, bad_value, required, too_long
 from extender.apimachinery.kinds import EVENTS, NAMESPACES, Json, ResourceKind
 
 NameRule = Callable[[str], list[str]]
@@ -27,19 +27,19 @@ _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 def subdomain(name: str) -> list[str]:
     """Return the errors of a name that must be an RFC 1123 subdomain, as most names must."""
     rule = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
-    wrong = _unlike(name, _SUBDOMAIN, rule, "example.com")
-    return [*_too_long(name, _LONGEST_SUBDOMAIN, "characters"), *wrong]
+    mismatch = _mismatch(name, _SUBDOMAIN, rule, "example.com")
+    return [*_too_long(name, _LONGEST_SUBDOMAIN, "characters"), *mismatch]
 
 
 def dns_label(name: str) -> list[str]:
     """Return the errors of a name that must be an RFC 1123 label: of containers and namespaces."""
-    wrong = _too_long(name, _LONGEST_LABEL, "characters")
+    messages = _too_long(name, _LONGEST_LABEL, "characters")
     if re.fullmatch(_LABEL, name):
-        return wrong
+        return messages
     if re.fullmatch(_SUBDOMAIN, name):
-        return [*wrong, "must not contain dots"]
+        return [*messages, "must not contain dots"]
     rule = f"a lowercase RFC 1123 label {_LOWER} or '-', {_ENDS}"
-    return [*wrong, *_unlike(name, _LABEL, rule, "my-name", "123-abc")]
+    return [*messages, *_mismatch(name, _LABEL, rule, "my-name", "123-abc")]
 
 
 def path_segment(name: str) -> list[str]:
@@ -55,33 +55,33 @@ def label_key(key: str) -> list[str]:
     Resources and gates have the same form.
     """
     prefix, slash, name = key.rpartition("/")
-    errors = _unlike(name, _KEY, _KEY_RULE, "MyName", "my.name", "123-abc")
+    errors = _mismatch(name, _KEY, _KEY_RULE, "MyName", "my.name", "123-abc")
     if "/" in prefix:
-        errors = _unlike("", _KEY, f"a valid label key {_KEY_RULE}", "MyName", "my.name", "123-abc")
+        errors = _mismatch("", _KEY, f"a valid label key {_KEY_RULE}", "MyName", "my.name", "123-abc")
         return [f"{errors[0]} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
-    wrong = [f"prefix part {message}" for message in subdomain(prefix)] if prefix else []
+    messages = [f"prefix part {message}" for message in subdomain(prefix)] if prefix else []
     if slash and not prefix:
-        wrong.append("prefix part must be non-empty")
+        messages.append("prefix part must be non-empty")
     if not name:
-        wrong.append("name part must be non-empty")
-    return [*wrong, *(f"name part {message}" for message in [*_too_long(name, _LONGEST_LABEL), *errors])]
+        messages.append("name part must be non-empty")
+    return [*messages, *(f"name part {message}" for message in [*_too_long(name, _LONGEST_LABEL), *errors])]
 
 
 def label_value(value: str) -> list[str]:
     rule = f"a valid label must be an empty string or {_KEY_CHARACTERS}"
-    wrong = _unlike(value, _VALUE, rule, "MyValue", "my_value", "12345")
-    return [*_too_long(value, _LONGEST_LABEL), *wrong]
+    messages = _mismatch(value, _VALUE, rule, "MyValue", "my_value", "12345")
+    return [*_too_long(value, _LONGEST_LABEL), *messages]
 
 
 def _too_long(text: str, longest: int, scale: str = "bytes") -> list[str]:
     return [f"must be no more than {longest} {scale}"] if len(text.encode()) > longest else []
 
 
-def _unlike(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
+def _mismatch(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
     if re.fullmatch(pattern, text):
         return []
-    shown = " or ".join(f"'{example}', " for example in examples)
-    return [f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"]
+    examples_text = " or ".join(f"'{example}', " for example in examples)
+    return [f"{rule} (e.g. {examples_text}regex used for validation is '{pattern}')"]
 
 
 _LARGEST_ANNOTATIONS = 256 * 1024
@@ -90,34 +90,34 @@ _LARGEST_ANNOTATIONS = 256 * 1024
 def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
     rule: NameRule = {NAMESPACES: dns_label, EVENTS: path_segment}.get(kind, subdomain)
     prefix, name = metadata.get("generateName") or "", metadata.get("name") or ""
-    if prefix:  # a dash at its end is not the end of a name
-        begun = f"{prefix[:-2]}a" if prefix.endswith("-") and len(prefix) > 1 else prefix
-        yield from _wrongs("metadata.generateName", prefix, rule(begun))
+    if prefix:  # a name may not end with a dash, but its prefix may
+        start_of_name = f"{prefix[:-2]}a" if prefix.endswith("-") and len(prefix) > 1 else prefix
+        yield from _invalid_values("metadata.generateName", prefix, rule(start_of_name))
     if name:
-        yield from _wrongs("metadata.name", name, rule(name))
+        yield from _invalid_values("metadata.name", name, rule(name))
     else:
         yield required("metadata.name", "name or generateName is required")
     yield from labels_errors("metadata.labels", metadata.get("labels"))
     annotations = metadata.get("annotations") or {}
     for key in annotations:
-        yield from _wrongs("metadata.annotations", key, label_key(key.lower()))
+        yield from _invalid_values("metadata.annotations", key, label_key(key.lower()))
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > _LARGEST_ANNOTATIONS:
         yield too_long("metadata.annotations", _LARGEST_ANNOTATIONS)
-    for place, owner in enumerate(metadata.get("ownerReferences") or ()):
+    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
-                yield required(f"metadata.ownerReferences[{place}].{field}", "must not be empty")
+                yield required(f"metadata.ownerReferences[{index}].{field}", "must not be empty")
     for finalizer in metadata.get("finalizers") or ():
-        yield from _wrongs("metadata.finalizers", finalizer, label_key(finalizer))
+        yield from _invalid_values("metadata.finalizers", finalizer, label_key(finalizer))
 
 
 def labels_errors(field: str, labels: Json | None) -> FieldErrors:
     """Yield the faults of labels, and of a selector that is written like them."""
     for key, value in (labels or {}).items():
-        yield from _wrongs(field, key, label_key(key))
-        yield from _wrongs(field, value, label_value(value))
+        yield from _invalid_values(field, key, label_key(key))
+        yield from _invalid_values(field, value, label_value(value))
 
 
-def _wrongs(field: str, value: Any, messages: list[str]) -> list[FieldError]:
-    return [wrong(field, value, message) for message in messages]
+def _invalid_values(field: str, value: Any, messages: list[str]) -> list[FieldError]:
+    return [bad_value(field, value, message) for message in messages]

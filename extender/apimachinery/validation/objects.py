@@ -12,11 +12,11 @@ from extender.apimachinery import kinds
 from extender.apimachinery.errors import (
     FieldError,
     FieldErrors,
+    bad_value,
     forbidden_field,
+    invalid_whole_value,
     not_supported,
     required,
-    wrong,
-    wrong_as_stated,
 )
 from extender.apimachinery.field_schemas import schema_of
 from extender.apimachinery.objects import UNREADABLE, find_stored_condition, typed
@@ -26,8 +26,8 @@ from extender.apimachinery.validation.rules import rule_errors
 from extender.apimachinery.validation.schemas import queue_errors, schema_errors
 from extender.volcano.admission import review_change, review_new
 
-_FREE = ("nodeSelector", "tolerations", "schedulingGates")  # mutable in the template of an inactive Job
-_FIXED = (
+_MUTABLE = ("nodeSelector", "tolerations", "schedulingGates")  # mutable in the template of an inactive Job
+_ALWAYS_IMMUTABLE = (
     *("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"),
     "successPolicy",
 )
@@ -37,26 +37,26 @@ _IMMUTABLE, _UNSELECTED = "field is immutable", "`selector` does not match templ
 def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     old, new = before.get("spec") or {}, job.get("spec") or {}
     given = new.get("completions")
-    if given != old.get("completions"):  # those of an indexed Job may change together with its parallelism
+    if given != old.get("completions"):  # an indexed Job may change them together with parallelism
         if new.get("completionMode") != "Indexed":
-            yield wrong("spec.completions", given, _IMMUTABLE)
+            yield bad_value("spec.completions", given, _IMMUTABLE)
         elif given is not None and given != new.get("parallelism"):
-            yield wrong("spec.completions", given, "can only be modified in tandem with spec.parallelism")
-    for name in _FIXED:
+            yield bad_value("spec.completions", given, "can only be modified in tandem with spec.parallelism")
+    for name in _ALWAYS_IMMUTABLE:
         if old.get(name) != new.get(name):
-            yield wrong(f"spec.{name}", new.get(name), _IMMUTABLE)
-    current, wanted = old.get("template") or {}, new.get("template") or {}
-    status, reported = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
-    at_rest = reported == "True" or "startTime" not in status  # suspended by its controller, or never started
-    if old.get("suspend") and at_rest and not status.get("active"):
-        current, wanted = _without_free_parts(current), _without_free_parts(wanted)
-    if current != wanted:
-        yield wrong("spec.template", new.get("template"), _IMMUTABLE)
+            yield bad_value(f"spec.{name}", new.get(name), _IMMUTABLE)
+    current, desired = old.get("template") or {}, new.get("template") or {}
+    status, suspended = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
+    is_inactive = suspended == "True" or "startTime" not in status  # stopped, or never started
+    if old.get("suspend") and is_inactive and not status.get("active"):
+        current, desired = _without_mutable_parts(current), _without_mutable_parts(desired)
+    if current != desired:
+        yield bad_value("spec.template", new.get("template"), _IMMUTABLE)
 
 
-def _without_free_parts(template: kinds.Json) -> kinds.Json:
+def _without_mutable_parts(template: kinds.Json) -> kinds.Json:
     """Return a template without its mutable parts: nodes, requests and metadata of its pods."""
-    spec = {key: value for key, value in deepcopy(template.get("spec") or {}).items() if key not in _FREE}
+    spec = {key: value for key, value in deepcopy(template.get("spec") or {}).items() if key not in _MUTABLE}
     affinity = {key: value for key, value in (spec.pop("affinity", None) or {}).items() if value}
     affinity.pop("nodeAffinity", None)
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
@@ -65,14 +65,14 @@ def _without_free_parts(template: kinds.Json) -> kinds.Json:
 
 
 def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> FieldErrors:
-    """Yield the faults that Muster's webhook finds, in its words. `before`: None for a new one."""
+    """Yield the faults that Muster's webhook would report. `before`: None for a new job."""
     try:
-        now = typed(job, VolcanoJob)
-        found = review_new(now) if before is None else review_change(typed(before, VolcanoJob), now)
+        new = typed(job, VolcanoJob)
+        faults = review_new(new) if before is None else review_change(typed(before, VolcanoJob), new)
     except UNREADABLE as fault:
-        yield wrong_as_stated("spec", str(fault))
+        yield invalid_whole_value("spec", str(fault))
         return
-    yield from (FieldError(fault.field, "FieldValueInvalid", fault.message) for fault in found)
+    yield from (FieldError(fault.field, "FieldValueInvalid", fault.message) for fault in faults)
 
 
 _OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist"}
@@ -102,11 +102,11 @@ def _replicated(spec: kinds.Json, at: str) -> FieldErrors:
     selector, labels = spec.get("selector"), at_path(spec, ("template", "metadata", "labels")) or {}
     operators = {each.get("operator") for each in at_path(spec, ("selector", "matchExpressions")) or ()}
     if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
-        yield wrong(f"{at}.selector", selector, "empty selector is invalid")
+        yield bad_value(f"{at}.selector", selector, "empty selector is invalid")
     elif operators - _OPERATORS:
-        yield wrong(f"{at}.selector", selector, "invalid label selector")
+        yield bad_value(f"{at}.selector", selector, "invalid label selector")
     elif not _selects(selector, labels):
-        yield wrong(f"{at}.template.metadata.labels", labels, _UNSELECTED)
+        yield bad_value(f"{at}.template.metadata.labels", labels, _UNSELECTED)
     if at_path(spec, ("template", "spec", "activeDeadlineSeconds")) is not None:
         yield forbidden_field(f"{at}.template.spec.activeDeadlineSeconds", "not supported here")
 
@@ -115,7 +115,7 @@ def _deployment(spec: kinds.Json, at: str) -> FieldErrors:
     yield from _replicated(spec, at)
     progress = spec.get("progressDeadlineSeconds", 600)
     if progress <= (spec.get("minReadySeconds") or 0):
-        yield wrong(f"{at}.progressDeadlineSeconds", progress, "must be greater than minReadySeconds")
+        yield bad_value(f"{at}.progressDeadlineSeconds", progress, "must be greater than minReadySeconds")
 
 
 def _strategy(value: kinds.Json, at: str) -> FieldErrors:
@@ -124,40 +124,40 @@ def _strategy(value: kinds.Json, at: str) -> FieldErrors:
         message = "may not be specified when strategy `type` is 'Recreate'"
         yield forbidden_field(f"{at}.rollingUpdate", message)
     if rolling and all(rolling.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
-        yield wrong(f"{at}.rollingUpdate.maxUnavailable", 0, "may not be 0 when `maxSurge` is 0")
+        yield bad_value(f"{at}.rollingUpdate.maxUnavailable", 0, "may not be 0 when `maxSurge` is 0")
 
 
 def _job(spec: kinds.Json, at: str) -> FieldErrors:
     yield from _template(spec, at, _FOR_JOBS)
-    yield from _selected(spec, at)
+    yield from _selector_errors(spec, at)
     indexed = spec.get("completionMode") == "Indexed"
     if indexed and spec.get("completions") is None:
         yield required(f"{at}.completions", "when completion mode is Indexed")
     if indexed and (spec.get("parallelism") or 0) > _MOST_INDEXED:
         message = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
-        yield wrong(f"{at}.parallelism", spec["parallelism"], message)
+        yield bad_value(f"{at}.parallelism", spec["parallelism"], message)
     for name in ("backoffLimitPerIndex", "successPolicy"):
         if spec.get(name) is not None and not indexed:
-            yield wrong(f"{at}.{name}", spec[name], "requires indexed completion mode")
+            yield bad_value(f"{at}.{name}", spec[name], "requires indexed completion mode")
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         yield required(f"{at}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     policy = at_path(spec, ("template", "spec", "restartPolicy"))
     if spec.get("podFailurePolicy") is not None and policy == "OnFailure":
         message = 'only "Never" is supported when podFailurePolicy is specified'
-        yield wrong(f"{at}.template.spec.restartPolicy", policy, message)
+        yield bad_value(f"{at}.template.spec.restartPolicy", policy, message)
 
 
-def _selected(spec: kinds.Json, at: str) -> FieldErrors:
+def _selector_errors(spec: kinds.Json, at: str) -> FieldErrors:
     """Yield the errors of a Job's selector, which Kubernetes sets unless `manualSelector` is true."""
     labels, selector = at_path(spec, ("template", "metadata", "labels")) or {}, spec.get("selector")
     if not spec.get("manualSelector"):
         if selector is not None:
-            yield wrong(f"{at}.selector", selector, "`selector` not auto-generated")
+            yield bad_value(f"{at}.selector", selector, "`selector` not auto-generated")
         return
     if selector is None:
         yield required(f"{at}.selector")
     if not _selects(selector, labels):
-        yield wrong(f"{at}.template.metadata.labels", labels, _UNSELECTED)
+        yield bad_value(f"{at}.template.metadata.labels", labels, _UNSELECTED)
 
 
 _RELATIONS = {
@@ -174,7 +174,7 @@ _RELATIONS = {
 def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     yield from _errors_of_each_write(kind, obj)
     if not kind.custom:
-        whole = obj
+        checked = obj
         if kind is kinds.STATEFUL_SETS:  # its pods may mount the volumes of its claim templates
             spec = obj.get("spec") or {}
             template, claims = spec.get("template") or {}, spec.get("volumeClaimTemplates") or ()
@@ -183,13 +183,13 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
                 *(pod.get("volumes") or ()),
                 *({"name": each["metadata"].get("name")} for each in claims),
             ]
-            whole = with_spec(obj, template={**template, "spec": {**pod, "volumes": volumes}})
-        yield from rule_errors(whole, schema_of(kind), "", _RELATIONS)
+            checked = with_spec(obj, template={**template, "spec": {**pod, "volumes": volumes}})
+        yield from rule_errors(checked, schema_of(kind), "", _RELATIONS)
     if kind is kinds.VOLCANO_JOBS:
         yield from volcano_job_errors(obj)
     name = obj["metadata"].get("name") or ""
     if kind is kinds.CRON_JOBS and len(name) > 52:  # names of its Jobs are eleven characters longer
-        yield wrong("metadata.name", name, "must be no more than 52 characters")
+        yield bad_value("metadata.name", name, "must be no more than 52 characters")
 
 
 def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json) -> FieldErrors:

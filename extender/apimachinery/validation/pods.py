@@ -6,7 +6,7 @@ validateResourceRequirements and ValidateNodeResources.
 
 from typing import Any
 
-from extender.api.units import at_least
+from extender.api.units import rounded_up
 from extender.apimachinery import errors
 from extender.apimachinery.errors import FieldError, FieldErrors
 from extender.apimachinery.kinds import Json
@@ -29,21 +29,21 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
     for side, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in sorted(amounts.items()):
             field = f"{at}.{side}[{name}]"
-            bad = metadata.label_key(name)
-            for message in bad:
-                yield errors.wrong(field, name, message)
+            name_errors = metadata.label_key(name)
+            for message in name_errors:
+                yield errors.bad_value(field, name, message)
             if "/" not in name:
-                if not bad and not _is_standard(name) and name not in _OF_OTHERS:
-                    yield errors.wrong(field, name, "must be a standard resource type or fully qualified")
+                if not name_errors and not _is_standard(name) and name not in _OF_OTHERS:
+                    yield errors.bad_value(field, name, "must be a standard resource type or fully qualified")
                 if not _is_standard(name):
-                    yield errors.wrong(field, name, "must be a standard resource for containers")
+                    yield errors.bad_value(field, name, "must be a standard resource for containers")
             elif not _is_native(name) and not _is_extended(name):
-                yield errors.wrong(field, name, "doesn't follow extended resource name standard")
+                yield errors.bad_value(field, name, "doesn't follow extended resource name standard")
             yield from amount_errors(name, amount, field)
             if side == "requests":
-                yield from _against_limit(name, amount, limits, at)
-    asked = {*limits, *requests}
-    if any(name.startswith(_HUGE_PAGES) for name in asked) and not {"cpu", "memory"} & asked:
+                yield from _limit_errors(name, amount, limits, at)
+    requested = {*limits, *requests}
+    if any(name.startswith(_HUGE_PAGES) for name in requested) and not {"cpu", "memory"} & requested:
         yield errors.forbidden_field(at, "HugePages require cpu or memory")
 
 
@@ -56,30 +56,30 @@ def node_errors(node: Json) -> FieldErrors:
 def quota_errors(spec: Json, at: str) -> FieldErrors:
     for name, amount in sorted((spec.get("hard") or {}).items()):
         field = f"{at}.hard[{name}]"
-        yield from (errors.wrong(field, name, message) for message in metadata.label_key(name))
+        yield from (errors.bad_value(field, name, message) for message in metadata.label_key(name))
         if not ("/" in name or _is_of_quotas(name)):
-            yield errors.wrong(field, name, "must be a standard resource for quota")
+            yield errors.bad_value(field, name, "must be a standard resource for quota")
         yield from amount_errors(name, amount, field)
     scopes, standard = spec.get("scopes") or [], [*filter(_is_of_quotas, spec.get("hard") or {})]
     yield from _scope_errors(scopes, standard, f"{at}.scopes", f"{at}.scopes")
     selector = spec.get("scopeSelector") or {}
-    wanted, inside = selector.get("matchExpressions") or [], f"{at}.scopeSelector.matchExpressions"
-    named = [each.get("scopeName", "") for each in wanted]
-    yield from _scope_errors(named, standard, f"{inside}.scopeName", inside)
-    for each in wanted:
+    expressions, inside = selector.get("matchExpressions") or [], f"{at}.scopeSelector.matchExpressions"
+    names = [each.get("scopeName", "") for each in expressions]
+    yield from _scope_errors(names, standard, f"{inside}.scopeName", inside)
+    for each in expressions:
         operator, values = each.get("operator", ""), each.get("values") or []
         if each.get("scopeName") in _EXISTING and operator != "Exists":
-            said = ", ".join(f"ResourceQuotaScope{name}" for name in _EXISTING[:-1])
-            message = f"must be 'Exists' when scope is any of {said} or ResourceQuotaScope{_EXISTING[-1]}"
-            yield errors.wrong(f"{inside}.operator", operator, message)
+            scopes = ", ".join(f"ResourceQuotaScope{name}" for name in _EXISTING[:-1])
+            message = f"must be 'Exists' when scope is any of {scopes} or ResourceQuotaScope{_EXISTING[-1]}"
+            yield errors.bad_value(f"{inside}.operator", operator, message)
         if operator in ("In", "NotIn") and not values:
             message = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
             yield errors.required(f"{inside}.values", message)
         if operator in ("Exists", "DoesNotExist") and values:
             message = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-            yield errors.wrong(f"{inside}.values", values, message)
+            yield errors.bad_value(f"{inside}.values", values, message)
         if operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
-            yield errors.wrong(f"{inside}.operator", operator, "not a valid selector operator")
+            yield errors.bad_value(f"{inside}.operator", operator, "not a valid selector operator")
 
 
 _COMPUTE = {"pods", *(f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory"))}
@@ -107,36 +107,36 @@ def _scope_errors(scopes: list[Any], standard: list[str], each: str, at: str) ->
     """
     for scope in scopes:
         if scope not in _SCOPES:
-            yield errors.wrong(each, scopes if each == at else scope, "unsupported scope")
+            yield errors.bad_value(each, scopes if each == at else scope, "unsupported scope")
         for _ in [name for name in standard if name not in _SCOPES.get(scope, standard)]:
-            yield errors.wrong(at, scopes, "unsupported scope applied to resource")
+            yield errors.bad_value(at, scopes, "unsupported scope applied to resource")
     for name in ("BestEffort", "Terminating"):
         if {name, f"Not{name}"} <= {*scopes}:
-            yield errors.wrong(at, scopes, "conflicting scopes")
+            yield errors.bad_value(at, scopes, "conflicting scopes")
 
 
 def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
-    value = at_least(amount, _NANO)
+    value = rounded_up(amount, _NANO)
     if value < 0:
-        yield errors.wrong(field, str(amount), "must be greater than or equal to 0")
+        yield errors.bad_value(field, str(amount), "must be greater than or equal to 0")
     if (_is_extended(name) or name == "pods") and value % _NANO:
         scales = ((10**6, "m"), (10**3, "u"), (1, "n"))  # divisors of billionths, by suffix
-        shown = next(f"{value // scale}{suffix}" for scale, suffix in scales if value % scale == 0)
-        yield errors.wrong(field, shown, "must be an integer")
+        text = next(f"{value // scale}{suffix}" for scale, suffix in scales if value % scale == 0)
+        yield errors.bad_value(field, text, "must be an integer")
 
 
-def _against_limit(name: str, amount: Any, limits: Json, at: str) -> FieldErrors:
+def _limit_errors(name: str, amount: Any, limits: Json, at: str) -> FieldErrors:
     overcommits = _is_native(name) and not name.startswith(_HUGE_PAGES)
     if name not in limits:
         if not overcommits:
             yield errors.required(f"{at}.limits", "Limit must be set for non overcommitable resources")
         return
-    asked, limit = at_least(amount, _NANO), at_least(limits[name], _NANO)
-    is_wrong = asked > limit if overcommits else asked != limit
+    requested, limit = rounded_up(amount, _NANO), rounded_up(limits[name], _NANO)
+    is_wrong = requested > limit if overcommits else requested != limit
     if is_wrong:
-        wanted = "less than or equal to" if overcommits else "equal to"
-        message = f"must be {wanted} {name} limit of {limits[name]}"
-        yield errors.wrong(f"{at}.requests", str(amount), message)
+        relation = "less than or equal to" if overcommits else "equal to"
+        message = f"must be {relation} {name} limit of {limits[name]}"
+        yield errors.bad_value(f"{at}.requests", str(amount), message)
 
 
 def _is_standard(name: str) -> bool:
@@ -154,22 +154,22 @@ def _is_extended(name: str) -> bool:
 
 
 def pod_errors(spec: Json, at: str) -> FieldErrors:
-    """Yield the faults of a pod's spec at this path that no rule of one field can find."""
+    """Yield the faults of a pod's spec at this path that concern several fields or names."""
     yield from _volumes(spec, at)
     yield from _containers(spec, at)
     yield from metadata.labels_errors(f"{at}.nodeSelector", spec.get("nodeSelector"))
-    yield from _named(f"{at}.nodeName", spec.get("nodeName"), metadata.subdomain)
-    yield from _named(f"{at}.priorityClassName", spec.get("priorityClassName"), metadata.subdomain)
-    for place, toleration in enumerate(spec.get("tolerations") or ()):
-        yield from _toleration(toleration, f"{at}.tolerations[{place}]")
+    yield from _name_errors(f"{at}.nodeName", spec.get("nodeName"), metadata.subdomain)
+    yield from _name_errors(f"{at}.priorityClassName", spec.get("priorityClassName"), metadata.subdomain)
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        yield from _toleration(toleration, f"{at}.tolerations[{index}]")
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
     if gates and spec.get("nodeName"):
         message = "cannot be set until all schedulingGates have been cleared"
         yield errors.forbidden_field(f"{at}.nodeName", message)
-    for place, name in enumerate(gates):
-        yield from _named(f"{at}.schedulingGates[{place}]", name, metadata.label_key, needed=True)
-        if name in gates[:place]:
-            yield errors.duplicate(f"{at}.schedulingGates[{place}]", name)
+    for index, name in enumerate(gates):
+        yield from _name_errors(f"{at}.schedulingGates[{index}]", name, metadata.label_key, required=True)
+        if name in gates[:index]:
+            yield errors.duplicate(f"{at}.schedulingGates[{index}]", name)
     if spec.get("ephemeralContainers"):
         yield errors.forbidden_field(f"{at}.ephemeralContainers", "cannot be set on create")
     if spec.get("dnsPolicy") == "None" and not (spec.get("dnsConfig") or {}).get("nameservers"):
@@ -177,14 +177,14 @@ def pod_errors(spec: Json, at: str) -> FieldErrors:
         yield errors.required(field, "must provide `dnsConfig` when `dnsPolicy` is None")
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         message = "ShareProcessNamespace and HostPID cannot both be enabled"
-        yield errors.wrong(f"{at}.shareProcessNamespace", True, message)
+        yield errors.bad_value(f"{at}.shareProcessNamespace", True, message)
     spreads = [
         (each.get("topologyKey"), each.get("whenUnsatisfiable"))
         for each in spec.get("topologySpreadConstraints") or ()
     ]
-    for place, spread in enumerate(spreads):
-        if spread in spreads[place + 1 :]:
-            field = f"{at}.topologySpreadConstraints[{place}].{{topologyKey, whenUnsatisfiable}}"
+    for index, spread in enumerate(spreads):
+        if spread in spreads[index + 1 :]:
+            field = f"{at}.topologySpreadConstraints[{index}].{{topologyKey, whenUnsatisfiable}}"
             yield errors.duplicate(field, f"{{{', '.join(map(str, spread))}}}")
 
 
@@ -193,8 +193,8 @@ def _containers(spec: Json, at: str) -> FieldErrors:
     main, first = spec.get("containers") or [], spec.get("initContainers") or []
     names: list[str] = []
     for field, containers in (("containers", main), ("initContainers", first)):
-        for place, container in enumerate(containers):
-            inside = f"{at}.{field}[{place}]"
+        for index, container in enumerate(containers):
+            inside = f"{at}.{field}[{index}]"
             yield from _container(container, volumes, inside)
             yield from _probes(container, inside, field == "initContainers")
             claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
@@ -204,7 +204,7 @@ def _containers(spec: Json, at: str) -> FieldErrors:
             for number, port in enumerate(container.get("ports") or () if spec.get("hostNetwork") else ()):
                 if port.get("hostPort", port.get("containerPort")) != port.get("containerPort"):
                     message = "must match `containerPort` when `hostNetwork` is true"
-                    yield errors.wrong(f"{inside}.ports[{number}].hostPort", port["hostPort"], message)
+                    yield errors.bad_value(f"{inside}.ports[{number}].hostPort", port["hostPort"], message)
             name = container.get("name", "")
             if name in names:
                 yield errors.duplicate(f"{inside}.name", name)
@@ -212,35 +212,35 @@ def _containers(spec: Json, at: str) -> FieldErrors:
 
 
 def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
-    yield from _named(f"{at}.name", container.get("name"), metadata.dns_label, needed=True)
+    yield from _name_errors(f"{at}.name", container.get("name"), metadata.dns_label, required=True)
     if not container.get("image"):
         yield errors.required(f"{at}.image")
-    for place, mount in enumerate(container.get("volumeMounts") or ()):
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("name") and mount["name"] not in volumes:
-            yield errors.not_found_field(f"{at}.volumeMounts[{place}].name", mount["name"])
+            yield errors.not_found_field(f"{at}.volumeMounts[{index}].name", mount["name"])
     yield from request_errors(container.get("resources") or {}, f"{at}.resources")
 
 
 def _volumes(spec: Json, at: str) -> FieldErrors:
     names = [volume.get("name", "") for volume in spec.get("volumes") or ()]
-    for place, name in enumerate(names):
-        yield from _named(f"{at}.volumes[{place}].name", name, metadata.dns_label, needed=True)
-        if name in names[:place]:
-            yield errors.duplicate(f"{at}.volumes[{place}].name", name)
+    for index, name in enumerate(names):
+        yield from _name_errors(f"{at}.volumes[{index}].name", name, metadata.dns_label, required=True)
+        if name in names[:index]:
+            yield errors.duplicate(f"{at}.volumes[{index}].name", name)
 
 
-def _probes(container: Json, at: str, first: bool) -> FieldErrors:
-    """Yield the errors of probes. `first`: an init container that ends before other containers start."""
+def _probes(container: Json, at: str, is_init: bool) -> FieldErrors:
+    """Yield the errors of probes. An init container has none, unless it always restarts."""
     policy = container.get("restartPolicy")
-    if first and policy not in (None, "Always"):
+    if is_init and policy not in (None, "Always"):
         yield errors.not_supported(f"{at}.restartPolicy", policy, ("Always",))
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = container.get(name)
-        if probe is not None and first and policy != "Always":
+        if probe is not None and is_init and policy != "Always":
             message = "may not be set for init containers without restartPolicy=Always"
             yield errors.forbidden_field(f"{at}.{name}", message)
         elif probe is not None and name != "readinessProbe" and probe.get("successThreshold", 1) > 1:
-            yield errors.wrong(f"{at}.{name}.successThreshold", probe["successThreshold"], "must be 1")
+            yield errors.bad_value(f"{at}.{name}.successThreshold", probe["successThreshold"], "must be 1")
 
 
 def _toleration(toleration: Json, at: str) -> FieldErrors:
@@ -248,35 +248,37 @@ def _toleration(toleration: Json, at: str) -> FieldErrors:
     value, effect = toleration.get("value", ""), toleration.get("effect", "")
     if not key and operator != "Exists":
         message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        yield errors.wrong(f"{at}.operator", operator, message)
+        yield errors.bad_value(f"{at}.operator", operator, message)
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-        yield errors.wrong(f"{at}.effect", effect, message)
+        yield errors.bad_value(f"{at}.effect", effect, message)
     if operator in ("Equal", ""):
         if message := ";".join(metadata.label_value(value)):
-            yield errors.wrong(f"{at}.operator", value, message)
+            yield errors.bad_value(f"{at}.operator", value, message)
     elif operator == "Exists" and value:
-        yield errors.wrong(f"{at}.operator", value, "value must be empty when `operator` is 'Exists'")
+        yield errors.bad_value(f"{at}.operator", value, "value must be empty when `operator` is 'Exists'")
 
 
 def taint_errors(node: Json) -> FieldErrors:
-    for place, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
-        at = f"metadata.taints[{place}]"  # Kubernetes' own slip: they are in the spec
-        yield from _named(f"{at}.key", taint.get("key"), metadata.label_key, needed=True)
+    for index, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
+        at = f"metadata.taints[{index}]"  # Kubernetes names this path, although taints are in the spec
+        yield from _name_errors(f"{at}.key", taint.get("key"), metadata.label_key, required=True)
         if message := ";".join(metadata.label_value(taint.get("value", ""))):
-            yield errors.wrong(f"{at}.value", taint.get("value", ""), message)
+            yield errors.bad_value(f"{at}.value", taint.get("value", ""), message)
         effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
         effect = taint.get("effect")
         if not effect:
             yield errors.required(f"{at}.effect")
         elif effect not in effects:
             yield errors.not_supported(f"{at}.effect", effect, effects)
-        known = [(each.get("key"), each.get("effect")) for each in node["spec"]["taints"][:place]]
+        known = [(each.get("key"), each.get("effect")) for each in node["spec"]["taints"][:index]]
         if (taint.get("key"), taint.get("effect")) in known:
             yield errors.duplicate(at, taint.get("key"))
 
 
-def _named(field: str, name: str | None, rule: metadata.NameRule, needed: bool = False) -> list[FieldError]:
+def _name_errors(
+    field: str, name: str | None, rule: metadata.NameRule, required: bool = False
+) -> list[FieldError]:
     if not name:
-        return [errors.required(field)] if needed else []
-    return [errors.wrong(field, name, message) for message in rule(name)]
+        return [errors.required(field)] if required else []
+    return [errors.bad_value(field, name, message) for message in rule(name)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from extender.api.units import at_least
+from extender.api.units import rounded_up
 from extender.api.workloads.shape import value_at as at_path
 from extender.apimachinery import errors
 from extender.apimachinery.errors import FieldErrors
@@ -21,19 +21,19 @@ from extender.apimachinery.validation.metadata import dns_label, label_key, labe
 from extender.shipped import read
 
 # Types with checks of their own.
-_ELSEWHERE = (
+_CHECKED_ELSEWHERE = (
     "ObjectMeta",
     "Taint",
     "ResourceRequirements",
     "NodeStatus",
     "ScopedResourceSelectorRequirement",
 )
-_MAY_LACK = {  # fields that are published as required, and may be absent
+_OPTIONAL_FIELDS = {  # fields that are published as required, and may be absent
     **dict.fromkeys(("DeploymentSpec", "StatefulSetSpec", "JobSpec"), "template"),
     "PodFailurePolicy": "rules",
 }
 _REPORTED_WHOLE = ("DeploymentStrategy", "StatefulSetUpdateStrategy", "PodOS")  # errors name the whole object
-_OF_LIST = ("EnvFromSource", "VolumeMount")  # errors name the whole list
+_REPORTED_AS_LIST = ("EnvFromSource", "VolumeMount")  # errors name the whole list
 _MIXED = ("EnvVarSource", "EnvFromSource", "PodFailurePolicyRule")  # errors name two set alternatives
 
 
@@ -48,11 +48,14 @@ Relations = Mapping[str, Callable[[Json, str], FieldErrors]]  # rules between fi
 
 
 def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) -> FieldErrors:
-    """Yield the faults in an object, or a list of such, at this path. `relations`: of larger types."""
+    """Yield the faults of an object, or of a list of objects, at this path.
+
+    `relations`: rules between fields of types that this module does not know.
+    """
     if isinstance(value, list):
-        for place, item in enumerate(value):
-            yield from rule_errors(item, schema.items, f"{at}[{place}]", relations)
-    if not isinstance(value, dict) or schema.type_name in _ELSEWHERE:
+        for index, item in enumerate(value):
+            yield from rule_errors(item, schema.items, f"{at}[{index}]", relations)
+    if not isinstance(value, dict) or schema.type_name in _CHECKED_ELSEWHERE:
         return
     if schema.type_name == "PodTemplateSpec":
         value = {"spec": {}, **value}
@@ -65,14 +68,14 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
         yield from _one_of(value, rules[""]["one_of"], at, schema.type_name)
     for name, part in value.items():
         if part not in (None, "") and name != "status":
-            path = _path_of(schema, at, name)
+            path = _field_path(schema, at, name)
             yield from _field_errors(part, rules.get(name, {}), schema, at, name)
             yield from rule_errors(part, schema.field(name), path, relations)
 
 
 def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) -> FieldErrors:
     for name in schema.published.get("required", ()):
-        if value.get(name) in (None, "", []) and name != _MAY_LACK.get(schema.type_name):
+        if value.get(name) in (None, "", []) and name != _OPTIONAL_FIELDS.get(schema.type_name):
             yield errors.required(f"{at}.{name}".lstrip("."))
     for name, rule in rules.items():
         if "needed" in rule and not value.get(name):
@@ -81,24 +84,24 @@ def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) 
 
 def _one_of(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
     present = [name for name in fields if value.get(name) is not None]
-    whole = _list_at(at) if type_name in _OF_LIST else at
+    place = _list_at(at) if type_name in _REPORTED_AS_LIST else at
     if not present and type_name != "Volume":  # a volume without a source is an empty folder
-        yield errors.required(whole, f"must specify one of: {', '.join(fields)}")
+        yield errors.required(place, f"must specify one of: {', '.join(fields)}")
     for name in present[1:]:
         message = "may not specify more than one of these"
-        yield errors.forbidden_field(whole if type_name in _MIXED else f"{at}.{name}", message)
+        yield errors.forbidden_field(place if type_name in _MIXED else f"{at}.{name}", message)
 
 
 def _field_errors(part: Any, rule: Json, schema: FieldSchema, at: str, name: str) -> FieldErrors:
-    path = _path_of(schema, at, name)
+    path = _field_path(schema, at, name)
     allowed = rule.get("enum") or schema.field(name).published.get("enum")
     if allowed and part not in allowed:
         yield errors.not_supported(at if schema.type_name in _REPORTED_WHOLE else path, part, allowed)
-    yield from _evaluated(part, rule, path)
+    yield from _value_errors(part, rule, path)
 
 
-def _path_of(schema: FieldSchema, at: str, name: str) -> str:
-    of_list = schema.type_name in _OF_LIST and name not in ("name", "mountPath")
+def _field_path(schema: FieldSchema, at: str, name: str) -> str:
+    of_list = schema.type_name in _REPORTED_AS_LIST and name not in ("name", "mountPath")
     return f"{_list_at(at) if of_list else at}.{name}".lstrip(".")
 
 
@@ -106,22 +109,22 @@ def _list_at(at: str) -> str:
     return re.sub(r"\[[0-9]+\]$", "", at)
 
 
-def _evaluated(value: Any, rule: Json, path: str) -> FieldErrors:
+def _value_errors(value: Any, rule: Json, path: str) -> FieldErrors:
     if "minimum" in rule and value < rule["minimum"]:
-        yield errors.wrong(path, value, f"must be greater than or equal to {rule['minimum']}")
+        yield errors.bad_value(path, value, f"must be greater than or equal to {rule['minimum']}")
     if "between" in rule:
-        least, most = rule["between"]
-        if not least <= value <= most:
-            yield errors.wrong(path, value, f"must be between {least} and {most}, inclusive")
+        minimum, maximum = rule["between"]
+        if not minimum <= value <= maximum:
+            yield errors.bad_value(path, value, f"must be between {minimum} and {maximum}, inclusive")
     if "format" in rule:
         yield from _FORMATS[rule["format"]](path, value)
-    for place, item in enumerate(value if "each" in rule else ()):
-        yield from _evaluated(item, rule["each"], f"{path}[{place}]")
+    for index, item in enumerate(value if "each" in rule else ()):
+        yield from _value_errors(item, rule["each"], f"{path}[{index}]")
     if "unique" in rule:
         names = [item.get(rule["unique"]) for item in value]
-        for place, name in enumerate(names):
-            if name and name in names[:place]:
-                yield errors.duplicate(f"{path}[{place}].{rule['unique']}", name)
+        for index, name in enumerate(names):
+            if name and name in names[:index]:
+                yield errors.duplicate(f"{path}[{index}].{rule['unique']}", name)
 
 
 def _requirement(value: Json, at: str) -> FieldErrors:
@@ -139,7 +142,7 @@ def _requirement(value: Json, at: str) -> FieldErrors:
 
 def _variable(value: Json, at: str) -> FieldErrors:
     if value.get("value") and value.get("valueFrom") is not None:
-        yield errors.wrong(f"{at}.valueFrom", "", "may not be specified when `value` is not empty")
+        yield errors.bad_value(f"{at}.valueFrom", "", "may not be specified when `value` is not empty")
 
 
 def _seccomp(value: Json, at: str) -> FieldErrors:
@@ -149,9 +152,10 @@ def _seccomp(value: Json, at: str) -> FieldErrors:
 
 def _security(value: Json, at: str) -> FieldErrors:
     added = at_path(value, ("capabilities", "add")) or ()
-    needed = value.get("privileged") or "CAP_SYS_ADMIN" in added
-    if needed and value.get("allowPrivilegeEscalation") is False:
-        yield errors.wrong(at, value, "cannot set `allowPrivilegeEscalation` to false and this one to true")
+    needs_escalation = value.get("privileged") or "CAP_SYS_ADMIN" in added
+    if needs_escalation and value.get("allowPrivilegeEscalation") is False:
+        message = "cannot set `allowPrivilegeEscalation` to false and this one to true"
+        yield errors.bad_value(at, value, message)
 
 
 _RELATIONS: Relations = {
@@ -165,27 +169,27 @@ _RELATIONS: Relations = {
 _Format = Callable[[str, Any], FieldErrors]
 
 
-def _named(rule: Callable[[str], list[str]]) -> _Format:
-    return lambda path, value: (errors.wrong(path, value, message) for message in rule(value))
+def _names(rule: Callable[[str], list[str]]) -> _Format:
+    return lambda path, value: (errors.bad_value(path, value, message) for message in rule(value))
 
 
-def _fit(test: Callable[[Any], object], message: str) -> _Format:
+def _passes(test: Callable[[Any], object], message: str) -> _Format:
     """Return a rule from a `test` that raises ValueError, or returns a false value, for invalid input."""
 
-    def review(path: str, value: Any) -> FieldErrors:
+    def check(path: str, value: Any) -> FieldErrors:
         try:
-            fits = test(value)
+            is_valid = test(value)
         except ValueError:
-            fits = False
-        if not fits:
-            yield errors.wrong(path, value, message)
+            is_valid = False
+        if not is_valid:
+            yield errors.bad_value(path, value, message)
 
-    return review
+    return check
 
 
-def _like(pattern: str, message: str) -> _Format:
+def _matches(pattern: str, message: str) -> _Format:
     compiled = re.compile(pattern)
-    return _fit(lambda value: compiled.fullmatch(str(value)), message)
+    return _passes(lambda value: compiled.fullmatch(str(value)), message)
 
 
 _PORT_NAME = r"(?!.*--)(?!\d+$)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?"
@@ -194,8 +198,8 @@ _FIELDS = (
     r"metadata\.(name|namespace|uid)|metadata\.(labels|annotations)(\['[^']+'\])?|spec\.(nodeName"
     r"|serviceAccountName|hostname)|status\.(hostIPs?|podIPs?)"
 )
-_INSTANT = r"(\d+|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat)"
-_INSTANTS = rf"(\*|\?|{_INSTANT}(-{_INSTANT})?)(/\d+)?"
+_TIME = r"(\d+|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat)"
+_TIME_RANGE = rf"(\*|\?|{_TIME}(-{_TIME})?)(/\d+)?"
 _BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))  # of the parts of a schedule
 
 
@@ -208,14 +212,18 @@ def _is_schedule(value: str) -> bool:
     if re.fullmatch("@(yearly|annually|monthly|weekly|daily|midnight|hourly|every .+)", value):
         return True
     parts = value.lower().split()
-    numbers = [[int(number) for number in re.findall(r"(?<![/\d])\d+", part)] for part in parts]
-    return len(parts) == len(_BOUNDS) and all(
-        re.fullmatch(rf"{_INSTANTS}(,{_INSTANTS})*", part) and all(least <= each <= most for each in given)
-        for part, given, (least, most) in zip(parts, numbers, _BOUNDS, strict=True)
-    )
+    if len(parts) != len(_BOUNDS):
+        return False
+    for part, (minimum, maximum) in zip(parts, _BOUNDS, strict=True):
+        numbers = map(int, re.findall(r"(?<![/\d])\d+", part))
+        if not re.fullmatch(rf"{_TIME_RANGE}(,{_TIME_RANGE})*", part):
+            return False
+        if not all(minimum <= number <= maximum for number in numbers):
+            return False
+    return True
 
 
-def _goes_up(text: str) -> bool:
+def _has_parent_step(text: str) -> bool:
     return ".." in text.split("/")
 
 
@@ -223,34 +231,34 @@ def _finalizers(path: str, names: list[str]) -> FieldErrors:
     for name in names:
         if name != "kubernetes" and "/" not in name:
             message = "name is neither a standard finalizer name nor is it fully qualified"
-            yield errors.wrong(path, name, message)
+            yield errors.bad_value(path, name, message)
 
 
 def _amount(path: str, value: Any) -> FieldErrors:
-    if at_least(value) < 0:
+    if rounded_up(value) < 0:
         yield errors.forbidden_field(path, "SizeLimit field must be a valid resource quantity")
 
 
 _FORMATS: dict[str, _Format] = {
-    "label": _named(dns_label),
-    "subdomain": _named(subdomain),
-    "key": _named(label_key),
+    "label": _names(dns_label),
+    "subdomain": _names(subdomain),
+    "key": _names(label_key),
     "labels": labels_errors,
     "finalizers": _finalizers,
     "amount": _amount,
-    "address": _fit(ipaddress.ip_address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
-    "port": _fit(_is_port, "must be between 1 and 65535, inclusive, or the name of a port"),
-    "port_name": _like(_PORT_NAME, "must be at most 15 lower case letters, digits and '-', with a letter"),
-    "time_zone": _fit(lambda zone: zone in zoneinfo.available_timezones(), "unknown time zone"),
-    "schedule": _fit(_is_schedule, "must be five parts, without a time zone"),
-    "trimmed": _fit(lambda text: text == text.strip(), "must not have leading or trailing whitespace"),
-    "variable": _like("[ -<>-~]+", "must consist only of printable ASCII characters other than '='"),
-    "sysctl": _like(rf"{_SYSCTL_PART}([./]{_SYSCTL_PART})*", "must be the name of a sysctl"),
-    "field": _like(_FIELDS, "error converting fieldPath: field label not supported"),
-    "path": _fit(lambda text: not _goes_up(text), "must not contain '..'"),
-    "inner_path": _fit(
-        lambda text: not (_goes_up(text) or text[0] == "/"), "must be a path inside the volume"
+    "address": _passes(ipaddress.ip_address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+    "port": _passes(_is_port, "must be between 1 and 65535, inclusive, or the name of a port"),
+    "port_name": _matches(_PORT_NAME, "must be at most 15 lower case letters, digits and '-', with a letter"),
+    "time_zone": _passes(lambda zone: zone in zoneinfo.available_timezones(), "unknown time zone"),
+    "schedule": _passes(_is_schedule, "must be five parts, without a time zone"),
+    "trimmed": _passes(lambda text: text == text.strip(), "must not have leading or trailing whitespace"),
+    "variable": _matches("[ -<>-~]+", "must consist only of printable ASCII characters other than '='"),
+    "sysctl": _matches(rf"{_SYSCTL_PART}([./]{_SYSCTL_PART})*", "must be the name of a sysctl"),
+    "field": _matches(_FIELDS, "error converting fieldPath: field label not supported"),
+    "path": _passes(lambda text: not _has_parent_step(text), "must not contain '..'"),
+    "inner_path": _passes(
+        lambda text: not (_has_parent_step(text) or text[0] == "/"), "must be a path inside the volume"
     ),
-    "domain_path": _like("[^/]+/.+", 'must be a domain-prefixed path (such as "acme.io/foo")'),
-    "part": _like(r"\d+%?", "must be an integer or percentage (e.g '5%')"),
+    "domain_path": _matches("[^/]+/.+", 'must be a domain-prefixed path (such as "acme.io/foo")'),
+    "part": _matches(r"\d+%?", "must be an integer or percentage (e.g '5%')"),
 }

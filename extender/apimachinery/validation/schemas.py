@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from extender.api.units import BadQuantity, at_least
+from extender.api.units import BadQuantity, rounded_up
 from extender.api.workloads.shape import MOST
 from extender.apimachinery import errors
 from extender.apimachinery.field_schemas import FieldSchema, schema_of
@@ -28,15 +28,15 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
         StatusError: 400 for an unreadable body.
     """
     if not isinstance(body, dict):
-        why = f"the object provided is unrecognized (must be of type {kind.name}): no object"
-        raise errors.bad_request(why)
+        reason = f"the object provided is unrecognized (must be of type {kind.name}): no object"
+        raise errors.bad_request(reason)
     version, name = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.name
     if version != kind.api_version:
         message = f"the API version in the data ({version}) does not match the expected API version"
         raise errors.bad_request(f"{message} ({kind.api_version})")
     if name != kind.name:
-        why = f"converting (v1.{name}) to (core.{kind.name}): unknown conversion"
-        raise _cannot_handle(kind, why, name)
+        reason = f"converting (v1.{name}) to (core.{kind.name}): unknown conversion"
+        raise _cannot_handle(kind, reason, name)
     schema = schema_of(kind)
     if kind.custom:
         faults = _unreadable(body.get("metadata"), schema.field("metadata"), kind.name, "metadata")
@@ -45,21 +45,21 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
     if fault := next(faults, ""):
         raise _cannot_handle(kind, fault)
     unknown: list[str] = []
-    found: Json = _known(body, schema, "", unknown)
+    obj: Json = _known(body, schema, "", unknown)
     if strict and unknown:
         listed = ", ".join(f'unknown field "{field}"' for field in unknown)
         raise _cannot_handle(kind, f"strict decoding error: {listed}")
-    return {**found, "metadata": filled(found.get("metadata") or {})}
+    return {**obj, "metadata": without_empty(obj.get("metadata") or {})}
 
 
-def filled(metadata: Json) -> Json:
+def without_empty(metadata: Json) -> Json:
     """Return metadata without empty fields, as Go servers write it, except empty managedFields."""
     return {name: value for name, value in metadata.items() if value or name == "managedFields"}
 
 
-def _cannot_handle(kind: ResourceKind, why: str, name: str = "") -> errors.StatusError:
-    handled = f'{name or kind.name} in version "{kind.version}" cannot be handled as a {kind.name}'
-    return errors.bad_request(f"{handled}: {why}")
+def _cannot_handle(kind: ResourceKind, reason: str, name: str = "") -> errors.StatusError:
+    message = f'{name or kind.name} in version "{kind.version}" cannot be handled as a {kind.name}'
+    return errors.bad_request(f"{message}: {reason}")
 
 
 def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterator[str]:
@@ -72,34 +72,34 @@ def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterato
             expression = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
             yield f"quantities must match the regular expression '{expression}'"
         return
-    published, wanted = schema.published, schema.published.get("type")
-    is_beyond = _exceeds(value, published)
-    if is_beyond or not _fits(value, wanted):
+    published = schema.published
+    is_too_large = _exceeds_int32(value, published)
+    if is_too_large or not _has_type(value, published.get("type")):
         go_names = {dict: "object", list: "array", str: "string", bool: "bool", int: "number"}
-        is_shown = is_beyond or isinstance(value, float)
-        shown = f"number {value}" if is_shown else go_names.get(type(value), "value")
-        yield f"json: cannot unmarshal {shown} into Go struct field {owner}.{at} of type {go_type(schema)}"
+        has_number = is_too_large or isinstance(value, float)
+        text = f"number {value}" if has_number else go_names.get(type(value), "value")
+        yield f"json: cannot unmarshal {text} into Go struct field {owner}.{at} of type {go_type(schema)}"
     elif isinstance(value, dict):
         owner = schema.type_name or owner
         for name, part in value.items():
-            mapped = "additionalProperties" in published
-            inside = at if mapped else f"{at}.{name}".lstrip(".")
+            is_map = "additionalProperties" in published
+            inside = at if is_map else f"{at}.{name}".lstrip(".")
             yield from _unreadable(part, schema.field(name), owner, inside)
     elif isinstance(value, list):
         for item in value:
             yield from _unreadable(item, schema.items, owner, at)
 
 
-def _exceeds(value: Any, published: Json) -> bool:
+def _exceeds_int32(value: Any, published: Json) -> bool:
     return published.get("format") == "int32" and isinstance(value, int) and not -MOST - 1 <= value <= MOST
 
 
-def _fits(value: Any, wanted: str | None) -> bool:
-    if wanted in ("object", "array"):
-        return isinstance(value, dict if wanted == "object" else list)
-    if wanted is None or isinstance(value, bool):
-        return wanted in (None, "boolean")
-    return isinstance(value, _SCALARS[wanted])
+def _has_type(value: Any, type_: str | None) -> bool:
+    if type_ in ("object", "array"):
+        return isinstance(value, dict if type_ == "object" else list)
+    if type_ is None or isinstance(value, bool):
+        return type_ in (None, "boolean")
+    return isinstance(value, _SCALARS[type_])
 
 
 def go_type(schema: FieldSchema) -> str:
@@ -118,7 +118,7 @@ def go_type(schema: FieldSchema) -> str:
 def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
     """Return a value without unknown fields, whose paths are added to `unknown`."""
     if isinstance(value, list):
-        return [_known(item, schema.items, f"{at}[{place}]", unknown) for place, item in enumerate(value)]
+        return [_known(item, schema.items, f"{at}[{index}]", unknown) for index, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
     retained = {}
@@ -147,16 +147,16 @@ def defaulted(value: Any, schema: FieldSchema) -> Any:
 
 
 def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") -> errors.FieldErrors:
-    """Yield the faults of a value at this path; `in_rules` is its path in rules about a map."""
+    """Yield the faults of a value at this path. `in_rules`: its path in errors of CEL rules, if another."""
     published = schema.published
     if published.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
             yield _check_type(at, value, "integer,string")
             return
     else:
-        wanted, found = published.get("type"), _NAMES.get(type(value))
-        if wanted not in (None, found) and (wanted, found) != ("number", "integer"):
-            yield _check_type(at, value, str(published.get("format") if found == "number" else wanted))
+        expected, actual = published.get("type"), _NAMES.get(type(value))
+        if expected not in (None, actual) and (expected, actual) != ("number", "integer"):
+            yield _check_type(at, value, str(published.get("format") if actual == "number" else expected))
             return
     yield from _scalar_errors(value, published, at)
     yield from _quantity_errors(value, published, in_rules or at)
@@ -168,8 +168,8 @@ def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") 
 
 def _field_errors(fields: Json, schema: FieldSchema, at: str) -> errors.FieldErrors:
     published = schema.published
-    if len(fields) > (most := published.get("maxProperties", len(fields))):
-        yield errors.too_many(at, len(fields), most)
+    if len(fields) > (maximum := published.get("maxProperties", len(fields))):
+        yield errors.too_many(at, len(fields), maximum)
     for name in published.get("required", ()):
         if name not in fields:
             yield errors.required(f"{at}.{name}")
@@ -179,42 +179,42 @@ def _field_errors(fields: Json, schema: FieldSchema, at: str) -> errors.FieldErr
 
 
 def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.FieldErrors:
-    if len(items) > (most := schema.published.get("maxItems", len(items))):
-        yield errors.too_many(at, len(items), most)
+    if len(items) > (maximum := schema.published.get("maxItems", len(items))):
+        yield errors.too_many(at, len(items), maximum)
     keys = set()
-    for place, item in enumerate(items):
-        yield from schema_errors(item, schema.items, f"{at}[{place}]")
+    for index, item in enumerate(items):
+        yield from schema_errors(item, schema.items, f"{at}[{index}]")
         if schema.is_set or (schema.list_keys and isinstance(item, dict)):
             if (key := schema.key_of(item)) in keys:
-                own = {name: item.get(name) for name in schema.list_keys} if schema.list_keys else item
-                yield errors.duplicate(f"{at}[{place}]", own)
+                duplicate = {name: item.get(name) for name in schema.list_keys} if schema.list_keys else item
+                yield errors.duplicate(f"{at}[{index}]", duplicate)
             keys.add(key)
 
 
-def _check_type(at: str, value: Any, wanted: str) -> Any:
-    found = "float64" if isinstance(value, float) else _NAMES[type(value)]
-    detail = f'{at} in body must be of type {wanted}: "{found}"'
-    return errors.wrong(at, found, detail, "FieldValueTypeInvalid")
+def _check_type(at: str, value: Any, expected: str) -> Any:
+    actual = "float64" if isinstance(value, float) else _NAMES[type(value)]
+    detail = f'{at} in body must be of type {expected}: "{actual}"'
+    return errors.bad_value(at, actual, detail, "FieldValueTypeInvalid")
 
 
 def _scalar_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        least, most = published.get("minimum", value), published.get("maximum", value)
-        if _exceeds(value, published):
-            yield errors.wrong(
+        minimum, maximum = published.get("minimum", value), published.get("maximum", value)
+        if _exceeds_int32(value, published):
+            yield errors.bad_value(
                 "<nil>", "", f"Checked value must be of type integer with format int32 in {at}"
             )
-        if value < least:
-            yield errors.wrong(at, value, f"{at} in body should be greater than or equal to {least}")
-        if value > most:
-            yield errors.wrong(at, value, f"{at} in body should be less than or equal to {most}")
+        if value < minimum:
+            yield errors.bad_value(at, value, f"{at} in body should be greater than or equal to {minimum}")
+        if value > maximum:
+            yield errors.bad_value(at, value, f"{at} in body should be less than or equal to {maximum}")
     if isinstance(value, str):
         if len(value) > published.get("maxLength", len(value)):
             yield errors.too_long(at, published["maxLength"])
-        if len(value) < (least := published.get("minLength", 0)):
-            yield errors.wrong(at, value, f"{at} in body should be at least {least} chars long")
+        if len(value) < (minimum := published.get("minLength", 0)):
+            yield errors.bad_value(at, value, f"{at} in body should be at least {minimum} chars long")
         if "pattern" in published and not re.search(published["pattern"], value):
-            yield errors.wrong(at, value, f"{at} in body should match '{published['pattern']}'")
+            yield errors.bad_value(at, value, f"{at} in body should match '{published['pattern']}'")
         if value not in published.get("enum", [value]):
             yield errors.not_supported(at, value, published["enum"])
 
@@ -223,13 +223,13 @@ def _quantity_errors(value: Any, published: Json, at: str) -> errors.FieldErrors
     for rule in published.get("x-kubernetes-validations", ()):
         if "isQuantity(string(self))" not in rule["rule"]:
             continue
-        least, most = published["minimum"], published.get("maximum", inf)
+        minimum, maximum = published["minimum"], published.get("maximum", inf)
         try:
-            is_fit = least * _NANO <= at_least(value, _NANO) <= most * _NANO
+            is_valid = minimum * _NANO <= rounded_up(value, _NANO) <= maximum * _NANO
         except BadQuantity:
-            is_fit = False
-        if not is_fit:
-            yield errors.wrong(at, value, rule["message"])
+            is_valid = False
+        if not is_valid:
+            yield errors.bad_value(at, value, rule["message"])
 
 
 _NANO = 10**9
@@ -243,13 +243,13 @@ def queue_errors(queue: Json, schema: FieldSchema) -> errors.FieldErrors:
     compared = ((deserved, capability), (guarantee, capability), (guarantee, deserved))
     rules = schema.field("spec").published["x-kubernetes-validations"]
     for (lower, upper), rule in zip(compared, rules, strict=True):
-        if any(name in upper and _above(lower[name], upper[name]) for name in lower):
-            yield errors.wrong_as_stated(f"spec{rule['fieldPath']}", rule["message"])
+        if any(name in upper and _exceeds(lower[name], upper[name]) for name in lower):
+            yield errors.invalid_whole_value(f"spec{rule['fieldPath']}", rule["message"])
 
 
-def _above(one: Any, other: Any) -> bool:
+def _exceeds(one: Any, other: Any) -> bool:
     """Return whether `one` is more than `other`; False for invalid quantities, which have their own error."""
     try:
-        return at_least(one, _NANO) > at_least(other, _NANO)
+        return rounded_up(one, _NANO) > rounded_up(other, _NANO)
     except BadQuantity:
         return False

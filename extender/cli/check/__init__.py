@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from extender.cli.access import Flags, access_flags, opened
-from extender.cli.output import echo, folded, output_flag, show_document
+from extender.cli.access import Flags, access_flags, open_access
+from extender.cli.output import echo, output_flag, show_document, wrapped
 
 _INDENT = " " * 9
 
@@ -24,21 +24,21 @@ def check(output: str, namespace: str | None, **flags: Any) -> None:
 
     Exit status: 1 when a check failed, else 3 when you lack the permission for one.
     """
-    with opened(Flags(namespace=namespace or "kube-muster", **flags)) as access:
+    with open_access(Flags(namespace=namespace or "kube-muster", **flags)) as access:
         from extender.cli.check.all_checks import all_findings
         from extender.cli.check.findings import UNSEEN, WRONG
         from extender.terminal.text import working
 
         with working("looking at the installation") as looking_at:
-            found = list(all_findings(access, looking_at))
+            findings = list(all_findings(access, looking_at))
     if output == "text":
-        for subject, state, message, todo in found:
+        for subject, state, message, todo in findings:
             colour = {"ok": "green", "wrong": "red"}.get(state, "yellow")
-            first = folded(f"{subject}: {message}", _INDENT).removeprefix(_INDENT)
+            first = wrapped(f"{subject}: {message}", _INDENT).removeprefix(_INDENT)
             echo(click.style(f"{state:<{len(_INDENT)}}", fg=colour) + first)
             if todo:
-                echo(f"{_INDENT}-> " + folded(todo, f"{_INDENT}   ").lstrip())
+                echo(f"{_INDENT}-> " + wrapped(todo, f"{_INDENT}   ").lstrip())
     else:
-        show_document([finding._asdict() for finding in found], output)
-    states = {finding.state for finding in found}
+        show_document([finding._asdict() for finding in findings], output)
+    states = {finding.state for finding in findings}
     sys.exit(1 if WRONG in states else 3 if UNSEEN in states else 0)

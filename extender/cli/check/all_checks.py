@@ -9,7 +9,7 @@ import msgspec
 
 from extender import __version__
 from extender.api.objects.cluster import Lease, age_of, is_held
-from extender.api.units import rounded
+from extender.api.units import human_duration
 from extender.cli.access import ClusterAccess
 from extender.cli.check.certificates import certificates, mutual_tls
 from extender.cli.check.coexistence import kueue, native_groups, volcano
@@ -20,15 +20,15 @@ from extender.cli.check.findings import (
     UNSEEN,
     Finding,
     OutOfReach,
-    ask,
+    ask_replica,
+    error,
     fine,
-    value,
-    wrong,
+    metric_value,
 )
 from extender.cli.check.manifests import adoption, jobs, kinds, policies, rights, webhooks
 from extender.cli.check.queues import flavors, guarantees, local_queues, overruling, quotas, topologies
 from extender.cli.check.view import view
-from extender.cli.installation import Installation, at, name_of
+from extender.cli.installation import Installation, name_of, nested
 from extender.kube.errors import ApiError, Forbidden, in_words
 from extender.kube.resources import CRDS, LEASES
 
@@ -46,32 +46,32 @@ _REMEDIES = {
 
 
 def all_findings(
-    access: ClusterAccess, looking_at: Callable[[str], None] = lambda _: None
+    access: ClusterAccess, report_check: Callable[[str], None] = lambda _: None
 ) -> Iterator[Finding]:
-    """Yield all findings. `looking_at` is called with the name of each check before it runs."""
+    """Yield all findings. `report_check` is called with the name of each check before it runs."""
     with access.connection.stream("/version") as answer:
-        here, date = time.time(), answer.headers.get("date", "")
-        served = msgspec.json.decode(answer.read(), type=dict[str, str])
-    there = parsedate_to_datetime(date).timestamp() if date else here
-    site = Installation(access, there)
-    site.minor = int(served["minor"].rstrip("+"))
-    git = served["gitVersion"]
-    if served.get("platform") == "embedded":
+        local_time, date = time.time(), answer.headers.get("date", "")
+        version = msgspec.json.decode(answer.read(), type=dict[str, str])
+    server_time = parsedate_to_datetime(date).timestamp() if date else local_time
+    site = Installation(access, server_time)
+    site.minor = int(version["minor"].rstrip("+"))
+    git = version["gitVersion"]
+    if version.get("platform") == "embedded":
         message = f"this is the embedded cluster of muster run ({git}), where Muster runs next to the API"
         yield fine("cluster", f"{message} server; there is no installation to look at")
         return
     if site.minor < _OLDEST:
         newer = f"Allowed is 1.{_OLDEST} and newer: update the cluster."
-        yield wrong("Kubernetes", f"{git} is too old", newer)
+        yield error("Kubernetes", f"{git} is too old", newer)
     else:
         yield fine("Kubernetes", git)
-    yield clocks(here - there)
+    yield clocks(local_time - server_time)
     if not _is_installed(site):
         message = f"is not installed: no workload in namespace {site.namespace}, and its CRDs are missing"
-        yield wrong("Muster", message, f"{APPLY}, or give -n.")
+        yield error("Muster", message, f"{APPLY}, or give -n.")
         return
     for subject, check in CHECKS:
-        looking_at(f"looking at {subject}")
+        report_check(f"looking at {subject}")
         try:
             yield from check(site)
         except Forbidden as fault:
@@ -80,13 +80,13 @@ def all_findings(
             yield Finding(subject, UNSEEN, f"not allowed to look: {message}", todo)
         except ApiError as fault:
             todo = "Repair the connection to the API server, and run the command again."
-            yield wrong(subject, f"could not be looked at: {in_words(fault)}", todo)
+            yield error(subject, f"could not be looked at: {in_words(fault)}", todo)
 
 
 def _is_installed(site: Installation) -> bool:
     """Return whether anything of Muster is there, as far as the user may look."""
     try:
-        return bool(site.workloads or site.ours(CRDS))
+        return bool(site.workloads or site.muster_objects(CRDS))
     except ApiError:
         return True
 
@@ -97,23 +97,23 @@ def clocks(ahead: float) -> Finding:
         return fine("clocks", "this machine and the API server agree")
     side = "ahead of" if ahead > 0 else "behind"
     message = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
-    return wrong("clocks", message, "Let both follow the same time server; until then, shown ages are wrong.")
+    return error("clocks", message, "Let both follow the same time server; until then, shown ages are wrong.")
 
 
 def workload(site: Installation) -> Iterator[Finding]:
     if not site.workloads:
-        yield wrong("workload", f"nothing runs Muster in namespace {site.namespace}", f"{APPLY}, or give -n.")
+        yield error("workload", f"nothing runs Muster in namespace {site.namespace}", f"{APPLY}, or give -n.")
     for serving in site.workloads:
-        found = serving.obj
-        kind, name, status = found["kind"].lower(), name_of(found), found.get("status", {})
-        wanted = status.get("desiredNumberScheduled", at(found, "spec", "replicas") or 0)
+        obj = serving.obj
+        kind, name, status = obj["kind"].lower(), name_of(obj), obj.get("status", {})
+        desired = status.get("desiredNumberScheduled", nested(obj, "spec", "replicas") or 0)
         ready = status.get("numberReady", status.get("readyReplicas", 0))
-        message = f"{kind}/{name} has {ready} of {wanted} replicas ready"
-        if ready and ready >= wanted:
+        message = f"{kind}/{name} has {ready} of {desired} replicas ready"
+        if ready and ready >= desired:
             yield fine("workload", message)
         else:
-            todo = f"kubectl -n {found['metadata']['namespace']} describe {kind} {name}"
-            yield wrong("workload", message, f"{todo}, and the logs of its pods, tell why.")
+            todo = f"kubectl -n {obj['metadata']['namespace']} describe {kind} {name}"
+            yield error("workload", message, f"{todo}, and the logs of its pods, tell why.")
         image = serving.container["image"]
         tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
         if tag.removeprefix("v") == __version__:
@@ -128,15 +128,15 @@ def scheduler_skew(site: Installation) -> Iterator[Finding]:
     """Check that a scheduler next to Muster is of the API server's minor release, or the one before."""
     for serving in site.workloads:
         for container in serving.spec.get("containers") or ():
-            found = _SCHEDULER_IMAGE.search(container.get("image", ""))
-            if found is None:
+            match = _SCHEDULER_IMAGE.search(container.get("image", ""))
+            if match is None:
                 continue
-            message = f"{found[0]} runs next to an API server of 1.{site.minor}"
-            if site.minor - 1 <= int(found[1]) <= site.minor:
+            message = f"{match[0]} runs next to an API server of 1.{site.minor}"
+            if site.minor - 1 <= int(match[1]) <= site.minor:
                 yield fine("scheduler", message)
             else:
                 allowed = f"must be 1.{site.minor - 1} or 1.{site.minor}"
-                yield wrong("scheduler", f"{message}: {allowed}", "Set its image in your overlay or values.")
+                yield error("scheduler", f"{message}: {allowed}", "Set its image in your overlay or values.")
 
 
 def leader(site: Installation) -> Iterator[Finding]:
@@ -152,31 +152,31 @@ def _lease(site: Installation, name: str) -> Finding:
 
     Its holder is HOSTNAME_UUID: the name of a pod, or of its node where the pod uses the node's network.
     """
-    found = site.get(LEASES, *name.split("/"))
-    if found is None:
+    document = site.get(LEASES, *name.split("/"))
+    if document is None:
         message = f"the lease {name} does not exist"
-        return wrong("leader", message, "The scheduler next to Muster creates it: see its log, and --lease.")
-    lease = msgspec.convert(found, Lease).spec
+        return error("leader", message, "The scheduler next to Muster creates it: see its log, and --lease.")
+    lease = msgspec.convert(document, Lease).spec
     age, holder = age_of(lease, site.now), lease.holder_identity or ""
     if age is None or not is_held(lease, site.now):
-        since = f" for {rounded(int(age))}" if age is not None else ""
-        return wrong("leader", f"{name} has not been renewed{since}", "No scheduler leads: see its log.")
+        since = f" for {human_duration(int(age))}" if age is not None else ""
+        return error("leader", f"{name} has not been renewed{since}", "No scheduler leads: see its log.")
     if age < -_SKEW:
         todo = "Let the node follow the same time server as the API server."
-        return wrong("leader", f"the clock of {lease.holder_identity} is {-age:.0f} s ahead", todo)
+        return error("leader", f"the clock of {lease.holder_identity} is {-age:.0f} s ahead", todo)
     hosts = {pod.name for pod in site.pods} | {pod.spec.get("nodeName") for pod in site.pods}
     if holder.rpartition("_")[0] in hosts:
         return fine("leader", f"{holder} holds {name}")
     message = f"{holder} holds {name}, and no Muster runs there"
-    return wrong("leader", message, "Another scheduler uses the same lease: give each its own resourceName.")
+    return error("leader", message, "Another scheduler uses the same lease: give each its own resourceName.")
 
 
 def replicas(site: Installation) -> Iterator[Finding]:
     for pod in site.pods:
-        if at(pod.obj, "status", "phase") != "Running":
+        if nested(pod.obj, "status", "phase") != "Running":
             continue
         try:
-            readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
+            readiness, metrics = (ask_replica(site, pod, page) for page in ("readyz?verbose", "metrics"))
         except OutOfReach as fault:
             pages = f"127.0.0.1:{pod.setting('health_listen').rpartition(':')[2]}/readyz?verbose"
             todo = f"On its node: curl '{pages}', and muster_scheduler_never_called in /metrics"
@@ -184,17 +184,17 @@ def replicas(site: Installation) -> Iterator[Finding]:
             continue
         failed = FAILED.findall(readiness)
         log = f"kubectl -n {site.namespace} logs {pod.name} -c muster"
-        for part, why in failed:
+        for part, reason in failed:
             todo = next(
                 (remedy for end, remedy in _REMEDIES.items() if part.endswith(end)), "Look at its log"
             )
-            yield wrong("health", f"{pod.name} is not ready, {part}: {why}", f"{todo}: {log}")
+            yield error("health", f"{pod.name} is not ready, {part}: {reason}", f"{todo}: {log}")
         if not failed:
             yield fine("health", f"{pod.name} is ready")
-        if not value(metrics, "muster_leader"):
+        if not metric_value(metrics, "muster_leader"):
             yield fine("calls", f"{pod.name} does not lead, so no scheduler calls it")
-        elif value(metrics, "muster_scheduler_never_called"):
-            yield wrong("calls", f"{pod.name} leads, and the scheduler has never called it", _EXTENDERS)
+        elif metric_value(metrics, "muster_scheduler_never_called"):
+            yield error("calls", f"{pod.name} leads, and the scheduler has never called it", _EXTENDERS)
         else:
             yield fine("calls", f"{pod.name} leads, and the scheduler calls it")
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from extender.api.keys import AUTHORITY, CERTIFICATE, KEY
-from extender.api.units import as_seconds, rounded
-from extender.cli.check.findings import Finding, fine, wrong
-from extender.cli.installation import Installation, at
+from extender.api.units import as_seconds, human_duration
+from extender.cli.check.findings import Finding, error, fine
+from extender.cli.installation import Installation, nested
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
@@ -29,10 +29,10 @@ _NAME_OTHERS = "Its issuer has to name that host; for cert-manager, add it to dn
 
 
 class ShownCertificate(NamedTuple):
-    """Certificate in a Secret. `own`: Muster makes it. `soon`: seconds left at which renewal is late."""
+    """Certificate in a Secret. `is_own`: Muster makes it. `soon`: seconds left at which renewal is late."""
 
     name: str
-    own: bool
+    is_own: bool
     secret: Json | None
     soon: float = _SOON
 
@@ -50,9 +50,9 @@ def shown(site: Installation) -> Iterator[ShownCertificate]:
             yield ShownCertificate(f"{site.namespace}/{mounted}", False, secret)
 
 
-def part_of(secret: Json | None, name: str) -> bytes:
+def file_of_secret(secret: Json | None, name: str) -> bytes:
     """Return a file of a Secret; empty if it is missing. Raises ValueError."""
-    return base64.b64decode(at(secret, "data", name) or "")
+    return base64.b64decode(nested(secret, "data", name) or "")
 
 
 def expiries(pem: bytes) -> list[float]:
@@ -62,15 +62,15 @@ def expiries(pem: bytes) -> list[float]:
     return [expiry(certificate) for certificate in split(pem)]
 
 
-def begins(pem: bytes) -> float:
+def latest_begin(pem: bytes) -> float:
     """Return when all certificates have begun, in seconds since 1970. Raises ValueError."""
     from extender.webhooks.certificates import split, validity
 
     return max(validity(certificate).begin for certificate in split(pem))
 
 
-def ends(left: float) -> str:
-    return "has expired" if left <= 0 else f"expires in {rounded(int(left))}"
+def expiry_text(remaining: float) -> str:
+    return "has expired" if remaining <= 0 else f"expires in {human_duration(int(remaining))}"
 
 
 def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: float) -> str:
@@ -78,11 +78,11 @@ def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: flo
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
     try:
-        left = max(expiries(base64.b64decode(bundle))) - now
+        remaining = max(expiries(base64.b64decode(bundle))) - now
     except ValueError as fault:
         return f"caBundle cannot be read: {fault}"
     soon = min((certificate.soon for certificate in certificates), default=_SOON)
-    return f"its authority {ends(left)}" if left <= soon else ""
+    return f"its authority {expiry_text(remaining)}" if remaining <= soon else ""
 
 
 def reason_of_distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str, str] | None:
@@ -90,23 +90,23 @@ def reason_of_distrust(bundle: str, host: str, certificate: ShownCertificate) ->
     from extender.webhooks.certificates import is_trusted, names
 
     try:
-        pem = part_of(certificate.secret, "tls.crt")
-        trusted, known = is_trusted(pem, base64.b64decode(bundle)), names(pem)
+        pem = file_of_secret(certificate.secret, "tls.crt")
+        trusted, certified_names = is_trusted(pem, base64.b64decode(bundle)), names(pem)
     except ValueError:
         return None
     if not trusted:
         message = f"caBundle is not of the CA that made the certificate in the Secret {certificate.name}"
-        return f"{message}, so the API server refuses it", _TRUST if certificate.own else _TRUST_OTHERS
-    if not {host, f"*.{host.partition('.')[2]}"} & known:
-        hosts = ", ".join(sorted(known)) or "no host"
+        return f"{message}, so the API server refuses it", _TRUST if certificate.is_own else _TRUST_OTHERS
+    if not {host, f"*.{host.partition('.')[2]}"} & certified_names:
+        hosts = ", ".join(sorted(certified_names)) or "no host"
         message = f"the certificate in the Secret {certificate.name} is for {hosts}"
-        return f"{message}, and the API server calls {host}", _NAME if certificate.own else _NAME_OTHERS
+        return f"{message}, and the API server calls {host}", _NAME if certificate.is_own else _NAME_OTHERS
     return None
 
 
 def certificates(site: Installation) -> Iterator[Finding]:
-    for found in shown(site):
-        yield _expiry(site, found, _LOG if found.own else _OTHERS)
+    for certificate in shown(site):
+        yield _expiry(site, certificate, _LOG if certificate.is_own else _OTHERS)
     for workload in site.workloads:
         if (folder := workload.setting("dashboard_tls_folder")) and (name := workload.secret_at(folder)):
             secret = site.get(SECRETS, site.namespace, name)
@@ -115,18 +115,18 @@ def certificates(site: Installation) -> Iterator[Finding]:
 
 def _expiry(site: Installation, found: ShownCertificate, todo: str) -> Finding:
     if found.secret is None:
-        return wrong("certificates", f"the Secret {found.name} does not exist", todo)
+        return error("certificates", f"the Secret {found.name} does not exist", todo)
     try:
-        pem = part_of(found.secret, "tls.crt")
-        left, wait = min(expiries(pem)) - site.now, begins(pem) - site.now
+        pem = file_of_secret(found.secret, "tls.crt")
+        remaining, wait = min(expiries(pem)) - site.now, latest_begin(pem) - site.now
     except ValueError as fault:
-        delete = "Delete it. " if found.own else ""
-        return wrong("certificates", f"the Secret {found.name} holds none: {fault}", f"{delete}{todo}")
+        advice = "Delete it. " if found.is_own else ""
+        return error("certificates", f"the Secret {found.name} holds none: {fault}", f"{advice}{todo}")
     if wait > 0:
-        message = f"that of the Secret {found.name} is not valid before {rounded(int(wait))} from now"
-        return wrong("certificates", f"{message}: a clock is or was wrong", todo)
-    message = f"that of the Secret {found.name} {ends(left)}"
-    return wrong("certificates", message, todo) if left <= found.soon else fine("certificates", message)
+        message = f"that of the Secret {found.name} is not valid before {human_duration(int(wait))} from now"
+        return error("certificates", f"{message}: a clock is or was wrong", todo)
+    message = f"that of the Secret {found.name} {expiry_text(remaining)}"
+    return error("certificates", message, todo) if remaining <= found.soon else fine("certificates", message)
 
 
 # ---- mutual TLS: the certificates by which Muster and the cluster's own scheduler know each other
@@ -145,41 +145,41 @@ def mutual_tls(site: Installation) -> Iterator[Finding]:
 
 
 def _mutual_tls_finding(site: Installation, name: str, host: str) -> Finding:
-    secret, shown = site.get(SECRETS, site.namespace, name), f"the Secret {site.namespace}/{name}"
+    secret, title = site.get(SECRETS, site.namespace, name), f"the Secret {site.namespace}/{name}"
     if secret is None:
         todo = (
             "muster certificates --out muster-tls, then: "
             f"kubectl -n {site.namespace} create secret generic {name} --from-file=muster-tls/muster; {_PAGE}"
         )
-        return wrong("mutual TLS", f"{shown} does not exist, so the pods of Muster do not start", todo)
+        return error("mutual TLS", f"{title} does not exist, so the pods of Muster do not start", todo)
     try:
         fault = _fault(secret, site.now, host)
-        left = _left(secret, site.now) if not fault else 0.0
+        remaining = _seconds_left(secret, site.now) if not fault else 0.0
     except ValueError as unreadable:
-        return wrong("mutual TLS", f"{shown} cannot be read: {unreadable}", _RENEW)
+        return error("mutual TLS", f"{title} cannot be read: {unreadable}", _RENEW)
     if fault:
-        return wrong("mutual TLS", f"{shown} {fault}", _RENEW)
-    return fine("mutual TLS", f"the certificate in {shown} is for {host} and {ends(left)}")
+        return error("mutual TLS", f"{title} {fault}", _RENEW)
+    return fine("mutual TLS", f"the certificate in {title} is for {host} and {expiry_text(remaining)}")
 
 
 def _fault(secret: Json, now: float, host: str) -> str:
     """Return the fault of a certificate; empty if it has none. Raises ValueError."""
     from extender.webhooks.certificates import is_key_of, names
 
-    missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not part_of(secret, file)]
+    missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not file_of_secret(secret, file)]
     if missing:
         return f"lacks {', '.join(missing)}"
-    certificate = part_of(secret, CERTIFICATE)
-    if not is_key_of(certificate, part_of(secret, KEY)):
+    certificate = file_of_secret(secret, CERTIFICATE)
+    if not is_key_of(certificate, file_of_secret(secret, KEY)):
         return f"has a {KEY} that is not of its {CERTIFICATE}"
     if host not in names(certificate):
-        known = ", ".join(sorted(names(certificate))) or "no host"
-        return f"has a certificate for {known}, and the scheduler calls {host}"
-    left = _left(secret, now)
-    return f"has a certificate that {ends(left)}" if left <= _SOON_BY_HAND else ""
+        certified_names = ", ".join(sorted(names(certificate))) or "no host"
+        return f"has a certificate for {certified_names}, and the scheduler calls {host}"
+    remaining = _seconds_left(secret, now)
+    return f"has a certificate that {expiry_text(remaining)}" if remaining <= _SOON_BY_HAND else ""
 
 
-def _left(secret: Json, now: float) -> float:
+def _seconds_left(secret: Json, now: float) -> float:
     """Return the seconds until the first certificate of a Secret expires."""
-    files = (part_of(secret, name) for name in (CERTIFICATE, AUTHORITY))
+    files = (file_of_secret(secret, name) for name in (CERTIFICATE, AUTHORITY))
     return min(expiry for pem in files for expiry in expiries(pem)) - now

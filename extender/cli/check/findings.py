@@ -21,7 +21,7 @@ def fine(subject: str, message: str) -> Finding:
     return Finding(subject, OK, message)
 
 
-def wrong(subject: str, message: str, todo: str) -> Finding:
+def error(subject: str, message: str, todo: str) -> Finding:
     return Finding(subject, WRONG, message, todo)
 
 
@@ -38,7 +38,7 @@ class OutOfReach(Exception):
     """Error: a pod cannot be reached from here."""
 
 
-def ask(site: Installation, pod: Serving, page: str) -> str:
+def ask_replica(site: Installation, pod: Serving, page: str) -> str:
     """Return the pod's answer, even if it reports failures. Raises OutOfReach, Forbidden."""
     address = pod.setting("health_listen")
     host, _, port = address.rpartition(":")
@@ -57,7 +57,7 @@ def ask(site: Installation, pod: Serving, page: str) -> str:
         raise OutOfReach(str(fault)) from fault
 
 
-def value(metrics: str, name: str) -> float:
+def metric_value(metrics: str, name: str) -> float:
     """Return a metric without labels; 0 if it is absent."""
-    found = re.search(rf"^{name} (\S+)$", metrics, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    match = re.search(rf"^{name} (\S+)$", metrics, re.MULTILINE)
+    return float(match[1]) if match else 0.0

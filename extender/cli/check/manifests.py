@@ -8,9 +8,9 @@ from extender.api.keys import MANAGED, NEVER_ADOPTED
 from extender.api.units import listed
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.certificates import ShownCertificate, bundle_fault, reason_of_distrust, shown
-from extender.cli.check.findings import APPLY, Finding, fine, wrong
+from extender.cli.check.findings import APPLY, Finding, error, fine
 from extender.cli.check.view import is_viewed
-from extender.cli.installation import ACCOUNT, Installation, at, name_of
+from extender.cli.installation import ACCOUNT, Installation, name_of, nested
 from extender.cli.observed_jobs import ObservedJob, observed_job
 from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence
@@ -35,25 +35,25 @@ _OF_OURS = {
 
 
 def kinds(site: Installation) -> Iterator[Finding]:
-    ours = set(map(name_of, site.ours(kube.CRDS)))
+    muster_crds = set(map(name_of, site.muster_objects(kube.CRDS)))
     for resource, field in _OF_OURS.items():
         name, served = f"{resource.plural}.{resource.group}", resource.version.rpartition("/")[2]
         crd = site.get(kube.CRDS, "", name)
-        states = {state["type"]: state["status"] for state in at(crd, "status", "conditions") or ()}
-        versions = {version["name"]: version for version in at(crd, "spec", "versions") or ()}
+        states = {state["type"]: state["status"] for state in nested(crd, "status", "conditions") or ()}
+        versions = {version["name"]: version for version in nested(crd, "spec", "versions") or ()}
         version = versions.get(served)
-        schema = at(version, "schema", "openAPIV3Schema", "properties", field[0], "properties", field[1])
+        schema = nested(version, "schema", "openAPIV3Schema", "properties", field[0], "properties", field[1])
         if crd is None:
-            yield wrong(name, "is not installed", _APPLY)
+            yield error(name, "is not installed", _APPLY)
         elif states.get("Established") != "True":
-            yield wrong(name, "is not established", f"kubectl describe crd {name} tells why.")
-        elif not at(version, "served"):
-            yield wrong(name, f"does not serve {served}", _APPLY)
+            yield error(name, "is not established", f"kubectl describe crd {name} tells why.")
+        elif not nested(version, "served"):
+            yield error(name, f"does not serve {served}", _APPLY)
         elif schema is None:
             message = f"lacks {'.'.join(field)}: it is another project's or an older one"
-            yield wrong(name, message, f"{_APPLY} (it accepts all stored objects).")
-        elif name in ours and (newer := sorted(_shipped_fields()[name] - _fields(crd))):
-            yield wrong(name, f"lacks {listed(newer, _NAMED)}: it is of an older release", _APPLY)
+            yield error(name, message, f"{_APPLY} (it accepts all stored objects).")
+        elif name in muster_crds and (newer := sorted(_shipped_fields()[name] - _fields(crd))):
+            yield error(name, f"lacks {listed(newer, _NAMED)}: it is of an older release", _APPLY)
         else:
             yield fine(name, f"is there and serves {served}")
 
@@ -66,15 +66,16 @@ def _shipped_fields() -> dict[str, set[str]]:
 
 def _fields(crd: Json) -> set[str]:
     """Return the fields in the schemas of a CRD, as paths."""
-    found: set[str] = set()
-    schemas = (at(version, "schema", "openAPIV3Schema") for version in at(crd, "spec", "versions") or ())
+    paths: set[str] = set()
+    versions = nested(crd, "spec", "versions") or ()
+    schemas = (nested(version, "schema", "openAPIV3Schema") for version in versions)
     todo = [("", schema or {}) for schema in schemas]
     while todo:
         path, schema = todo.pop()
         parts = {**(schema.get("properties") or {}), "[]": schema.get("items") or {}}
         todo += [(f"{path}.{name}".lstrip("."), part) for name, part in parts.items() if part]
-        found.add(path)
-    return found
+        paths.add(path)
+    return paths
 
 
 # ---- rights of Muster's account that the manifests grant: each is checked by itself
@@ -83,8 +84,8 @@ def _fields(crd: Json) -> set[str]:
 def rights(site: Installation) -> Iterator[Finding]:
     # A certificate that another component makes needs no Secret.
     by_others = any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
-    without = "secrets" if by_others else ""
-    needed = [right for right in _shipped_rights() if right.resource != without]
+    not_needed = "secrets" if by_others else ""
+    needed = [right for right in _shipped_rights() if right.resource != not_needed]
     missing = [right for right in needed if not site.may(right)]
     if not missing:
         yield fine("rights", f"the account {site.account} has all {len(needed)} that it needs")
@@ -92,7 +93,7 @@ def rights(site: Installation) -> Iterator[Finding]:
     message = (
         f"the account {site.account} lacks {len(missing)} of {len(needed)}: {listed(list(map(str, missing)))}"
     )
-    yield wrong("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
+    yield error("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
 
 
 @cache
@@ -116,13 +117,13 @@ def granted(documents: list[Json]) -> Iterator[Right]:
 
 def jobs(site: Installation) -> Iterator[Finding]:
     """Check that Muster may change the jobs that wait for it; each API group has rights of its own."""
-    if site.first.setting("manage_jobs") == "off":
+    if site.first_workload.setting("manage_jobs") == "off":
         yield fine("jobs", "they are left alone (--manage-jobs=off)")
         return
     evidence, account = Evidence(site.access, ""), site.account
     changed: list[str] = []
     waiting: dict[str, int] = {}  # pending jobs, by kind that the account may not change
-    runs_volcanos = site.first.setting("volcano_jobs") == "on"
+    runs_volcanos = site.first_workload.setting("volcano_jobs") == "on"
     rows = (row for row in WORKLOADS.values() if row.manageable and (runs_volcanos or not row.commanded))
     for row in rows:
         resource = resource_of(row)
@@ -130,12 +131,12 @@ def jobs(site: Installation) -> Iterator[Finding]:
         if site.may(right_to("patch", resource)):
             changed.append(kind)
         else:
-            found = (observed_job(row, obj, None) for obj in site.all_of(resource, Json))
-            waiting[kind] = max(waiting.get(kind, 0), sum(_waits(evidence, job) for job in found))
+            waiting_jobs = (observed_job(row, obj, None) for obj in site.all_of(resource, Json))
+            waiting[kind] = max(waiting.get(kind, 0), sum(_waits(evidence, job) for job in waiting_jobs))
     for kind, count in waiting.items():
         if count:
             message = f"{count} of {kind} cannot start: the account {account} may not change that kind"
-            yield wrong("jobs", message, "docs/reference/jobs.md#the-rights says how that is granted.")
+            yield error("jobs", message, "docs/reference/jobs.md#the-rights says how that is granted.")
     if not any(waiting.values()):
         changes = listed(list(dict.fromkeys(changed))) or "none"
         yield fine("jobs", f"the account {account} may change {changes}; no others wait for it")
@@ -146,71 +147,71 @@ def _waits(evidence: Evidence, job: ObservedJob) -> bool:
     record = job.record()
     if record is None or not job.is_suspended:
         return job.is_suspended
-    named = record.queue or record.local_queue or evidence.queue_of_namespace(record.namespace)
-    return bool(record.ours and (named or record.commanded))
+    names_queue = record.queue or record.local_queue or evidence.queue_of_namespace(record.namespace)
+    return bool(record.ours and (names_queue or record.commanded))
 
 
 def policies(site: Installation) -> Iterator[Finding]:
-    mutating = set(map(name_of, site.ours(kube.MUTATING_POLICIES)))
+    mutating = set(map(name_of, site.muster_objects(kube.MUTATING_POLICIES)))
     if site.minor >= _GATES_FROM and not mutating & _GATE_POLICIES and not is_viewed(site):
         message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
-        yield wrong("policies", message, APPLY)
-    there = set(map(name_of, site.ours(kube.VALIDATING_POLICIES)))
-    if MARKERS_POLICY not in there:
+        yield error("policies", message, APPLY)
+    present = set(map(name_of, site.muster_objects(kube.VALIDATING_POLICIES)))
+    if MARKERS_POLICY not in present:
         message = (
             f"{MARKERS_POLICY} is missing, so Muster's records on PodGroups are not protected and not trusted"
         )
-        yield wrong("policies", message, APPLY)
-    if USES_POLICY not in there:
+        yield error("policies", message, APPLY)
+    if USES_POLICY not in present:
         message = f"{USES_POLICY} is missing, so nothing starts in restricted queues"
-        yield wrong("policies", message, APPLY)
-    for missing in (name for name in AUTHORS_POLICIES if name not in there):
-        yield wrong("policies", f"{missing} is missing, so no user is known", APPLY)
+        yield error("policies", message, APPLY)
+    for missing in (name for name in AUTHORS_POLICIES if name not in present):
+        yield error("policies", f"{missing} is missing, so no user is known", APPLY)
     for kind, bindings in (
         (kube.MUTATING_POLICIES, kube.MUTATING_BINDINGS),
         (kube.VALIDATING_POLICIES, kube.VALIDATING_BINDINGS),
     ):
-        bound = {at(binding, "spec", "policyName") for binding in site.ours(bindings)}
-        for policy in site.ours(kind):
+        bound = {nested(binding, "spec", "policyName") for binding in site.muster_objects(bindings)}
+        for policy in site.muster_objects(kind):
             name = name_of(policy)
             if name not in bound:
-                yield wrong("policies", f"{name} has no binding, so it does nothing", APPLY)
-            elif warnings := at(policy, "status", "typeChecking", "expressionWarnings"):
+                yield error("policies", f"{name} has no binding, so it does nothing", APPLY)
+            elif warnings := nested(policy, "status", "typeChecking", "expressionWarnings"):
                 message = f"{name} does not fit this API server: {warnings[0].get('warning', '')}"
-                yield wrong("policies", message, "Apply the manifests of this release.")
+                yield error("policies", message, "Apply the manifests of this release.")
             else:
                 yield fine("policies", f"{name} is there and bound")
 
 
 def adoption(site: Installation) -> Iterator[Finding]:
     """Check that pods of adopted namespaces become Muster's, if there are any."""
-    found = site.all_of(kube.NAMESPACES, Json, f"{MANAGED}=true")
-    names = {*map(name_of, found)}
-    where = listed(sorted(names.difference(NEVER_ADOPTED)))
-    hooks = (hook for each in site.ours(kube.MUTATING_WEBHOOKS) for hook in each.get("webhooks", ()))
-    means = {*map(name_of, site.ours(kube.MUTATING_POLICIES)), *(hook["name"] for hook in hooks)}
+    adopted = site.all_of(kube.NAMESPACES, Json, f"{MANAGED}=true")
+    names = {*map(name_of, adopted)}
+    others = listed(sorted(names.difference(NEVER_ADOPTED)))
+    hooks = (hook for obj in site.muster_objects(kube.MUTATING_WEBHOOKS) for hook in obj.get("webhooks", ()))
+    adopting = {*map(name_of, site.muster_objects(kube.MUTATING_POLICIES)), *(hook["name"] for hook in hooks)}
     if ignored := listed(sorted(names.intersection(NEVER_ADOPTED))):
         message = f"pods in {ignored} stay with the cluster's scheduler, in spite of the label {MANAGED}"
-        yield wrong("adoption", message, "Remove the label.")
-    if not where:
+        yield error("adoption", message, "Remove the label.")
+    if not others:
         yield fine("adoption", "no namespace is adopted")
-    elif means & _ADOPTING:
-        yield fine("adoption", f"pods without a scheduler of their own are Muster's in {where}")
+    elif adopting & _ADOPTING:
+        yield fine("adoption", f"pods without a scheduler of their own are Muster's in {others}")
     else:
-        message = f"no policy gives pods in {where} Muster's scheduler"
-        yield wrong("adoption", message, f"{APPLY}, or remove the label {MANAGED}.")
+        message = f"no policy gives pods in {others} Muster's scheduler"
+        yield error("adoption", message, f"{APPLY}, or remove the label {MANAGED}.")
 
 
 def webhooks(site: Installation) -> Iterator[Finding]:
-    found = [*site.ours(kube.MUTATING_WEBHOOKS), *site.ours(kube.VALIDATING_WEBHOOKS)]
+    found = [*site.muster_objects(kube.MUTATING_WEBHOOKS), *site.muster_objects(kube.VALIDATING_WEBHOOKS)]
     if not found:
         message = "none is registered: only the CRDs and policies check objects"
-        yield wrong("webhooks", message, APPLY)
+        yield error("webhooks", message, APPLY)
     if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found) and not is_viewed(site):
         message = (
             f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"
         )
-        yield wrong("webhooks", message, "List manifests/older-kubernetes under components: of your overlay.")
+        yield error("webhooks", message, "List manifests/older-kubernetes under components: of your overlay.")
     certificates = list(shown(site))
     by_finding: dict[Finding, list[str]] = {}
     for webhook in (webhook for configuration in found for webhook in configuration.get("webhooks", ())):
@@ -221,26 +222,26 @@ def webhooks(site: Installation) -> Iterator[Finding]:
 
 def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertificate]) -> Finding:
     """Return the finding about a webhook, without its name."""
-    service = at(webhook, "clientConfig", "service")
-    bundle = at(webhook, "clientConfig", "caBundle") or ""
+    service = nested(webhook, "clientConfig", "service")
+    bundle = nested(webhook, "clientConfig", "caBundle") or ""
     if not service:
         return fine("webhooks", "served elsewhere")
     namespace, served_by = service["namespace"], f"{service['namespace']}/{service['name']}"
     todo = f"kubectl -n {namespace} get pods,endpointslices"
     if site.get(kube.SERVICES, namespace, service["name"]) is None:
-        return wrong("webhooks", f"the service {served_by} does not exist", todo)
+        return error("webhooks", f"the service {served_by} does not exist", todo)
     slices = site.all_of(
         kube.ENDPOINT_SLICES, Json, f"kubernetes.io/service-name={service['name']}", namespace
     )
-    ends = (end for endpoints in slices for end in endpoints.get("endpoints") or ())
-    if not any(at(end, "conditions", "ready") for end in ends):
-        return wrong("webhooks", f"the service {served_by} has no endpoint that is ready", todo)
+    ready_states = (end for endpoint_slice in slices for end in endpoint_slice.get("endpoints") or ())
+    if not any(nested(end, "conditions", "ready") for end in ready_states):
+        return error("webhooks", f"the service {served_by} has no endpoint that is ready", todo)
     if fault := bundle_fault(bundle, certificates, site.now):
         todo = "Muster renews its own certificate: see the lines rights and health, and its log."
-        return wrong("webhooks", fault, todo)
+        return error("webhooks", fault, todo)
     host = f"{service['name']}.{service['namespace']}.svc"
     for certificate in certificates:
-        if found := reason_of_distrust(bundle, host, certificate):
-            fault, todo = found
-            return wrong("webhooks", fault, todo)
+        if distrust := reason_of_distrust(bundle, host, certificate):
+            fault, todo = distrust
+            return error("webhooks", fault, todo)
     return fine("webhooks", "served, with a certificate that the API server trusts")

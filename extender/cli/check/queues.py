@@ -8,13 +8,13 @@ from extender.api.objects.base import condition
 from extender.api.objects.cluster import ClusterTopology, Node, QuotaKind
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.api.units import listed
-from extender.cli.check.findings import Finding, fine, wrong
+from extender.cli.check.findings import Finding, error, fine
 from extender.cli.installation import Installation
 from extender.domain.queues.quota_records import QuotaPlan, QuotaStep, is_ended, quota_source, step_of
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.kube import resources as kube
 from extender.kube.access import right_to
-from extender.terminal.text import many
+from extender.terminal.text import counted
 
 _COMPONENT = "List manifests/quota under components: of your overlay (chart: quota.enabled), and apply it."
 _OVERRULING = (right_to("delete", kube.PODS), right_to("overrule", kube.QUEUES))
@@ -27,8 +27,8 @@ _PAGE = "docs/reference/quotas.md#faults-of-a-quota"
 
 def _queues_with(queues: Sequence[Queue], type_: str) -> list[str]:
     """Return the names of queues with a True condition of a type."""
-    found = ((queue.metadata.name, condition(queue.status.conditions, type_)) for queue in queues)
-    return sorted(name for name, it in found if it is not None and it.status == "True")
+    conditions = ((queue.metadata.name, condition(queue.status.conditions, type_)) for queue in queues)
+    return sorted(name for name, each in conditions if each is not None and each.status == "True")
 
 
 def guarantees(site: Installation) -> Iterator[Finding]:
@@ -36,21 +36,21 @@ def guarantees(site: Installation) -> Iterator[Finding]:
     if unmet := _queues_with(queues, "GuaranteeUnmet"):
         message = f"nodes offer less than queues are guaranteed: {listed(unmet)}"
         todo = "Lower their spec.guarantee, or add nodes; muster queue describe says of which resource."
-        yield wrong("guarantees", message, todo)
+        yield error("guarantees", message, todo)
     else:
         there = sum(bool(queue.spec.guarantee and queue.spec.guarantee.resource) for queue in queues)
-        yield fine("guarantees", f"{many(there, 'queue')} have theirs" if there else "there are none")
+        yield fine("guarantees", f"{counted(there, 'queue')} have theirs" if there else "there are none")
 
 
 def overruling(site: Installation) -> Iterator[Finding]:
     """Check that Muster may delete pods under disruption budgets, where queues do not honour these."""
     rules = {queue.metadata.name: queue.spec.preemption for queue in site.all_of(kube.QUEUES, Queue)}
-    honoured = ((name, it.honour) for name, it in rules.items() if it and it.honour is not None)
+    honoured = ((name, each.honour) for name, each in rules.items() if each and each.honour is not None)
     without = sorted(name for name, words in honoured if BUDGETS not in words)
     if without and (missing := [right for right in _OVERRULING if not site.may(right)]):
-        whose = f"{listed(without)}: pods that budgets protect keep borrowed capacity"
-        message = f"{whose}, since the account {site.account} lacks: {', '.join(map(str, missing))}"
-        yield wrong("overruling", f"spec.preemption.honour leaves budgets out in {message}", _OVERRULES)
+        subject = f"{listed(without)}: pods that budgets protect keep borrowed capacity"
+        message = f"{subject}, since the account {site.account} lacks: {', '.join(map(str, missing))}"
+        yield error("overruling", f"spec.preemption.honour leaves budgets out in {message}", _OVERRULES)
     elif without:
         yield fine("overruling", f"disruption budgets protect no borrowed capacity of {listed(without)}")
     else:
@@ -62,38 +62,38 @@ def flavors(site: Installation) -> Iterator[Finding]:
     if lacking := _queues_with(queues, "FlavorNotFound"):
         message = f"queues name ResourceFlavors that do not exist: {listed(lacking)}"
         todo = "kubectl describe queue NAME says which: create them, or correct spec.flavors."
-        yield wrong("flavors", message, todo)
+        yield error("flavors", message, todo)
     else:
-        there = sum(any(it.resource_flavor for it in queue.spec.flavors or ()) for queue in queues)
-        named = f"{many(there, 'queue')} name ResourceFlavors, and each exists"
-        yield fine("flavors", named if there else "no queue names ResourceFlavors")
+        with_flavors = sum(any(each.resource_flavor for each in queue.spec.flavors or ()) for queue in queues)
+        text = f"{counted(with_flavors, 'queue')} name ResourceFlavors, and each exists"
+        yield fine("flavors", text if with_flavors else "no queue names ResourceFlavors")
 
 
 def topologies(site: Installation) -> Iterator[Finding]:
     """Check for levels of Topologies that no node has."""
     found = site.all_of(kube.TOPOLOGIES, ClusterTopology)
-    there = {label for node in site.all_of(kube.NODES, Node) for label in node.metadata.labels or {}}
+    node_labels = {label for node in site.all_of(kube.NODES, Node) for label in node.metadata.labels or {}}
     named = {level.node_label: it.metadata.name for it in found for level in it.spec.levels or ()}
-    if absent := [f"{level} of {name}" for level, name in named.items() if level not in there]:
-        message = f"no node has the label of some levels: {listed(absent)}"
-        yield wrong("topologies", message, "Label the nodes, or correct spec.levels of the Topology.")
+    if missing := [f"{level} of {name}" for level, name in named.items() if level not in node_labels]:
+        message = f"no node has the label of some levels: {listed(missing)}"
+        yield error("topologies", message, "Label the nodes, or correct spec.levels of the Topology.")
     else:
         yield fine("topologies", f"{len(found)}, and nodes have all levels" if found else "there are none")
 
 
 def local_queues(site: Installation) -> Iterator[Finding]:
     """Check for LocalQueues that admit no groups, except those that are stopped on purpose."""
-    found, astray = site.all_of(kube.LOCAL_QUEUES, LocalQueue), []
-    for local in found:
+    local_queues, inactive = site.all_of(kube.LOCAL_QUEUES, LocalQueue), []
+    for local in local_queues:
         active = condition(local.status.conditions, "Active")
         if active is not None and active.status != "True" and active.reason != "Stopped":
-            astray.append(f"{local.metadata.namespace}/{local.metadata.name} ({active.reason})")
-    if astray:
-        message = f"{len(astray)} of {len(found)} admit no groups: {listed(sorted(astray))}"
+            inactive.append(f"{local.metadata.namespace}/{local.metadata.name} ({active.reason})")
+    if inactive:
+        message = f"{len(inactive)} of {len(local_queues)} admit no groups: {listed(sorted(inactive))}"
         todo = "kubectl get localqueues.kube-muster.io -A -o wide says why; correct spec.queue, or the queue."
-        yield wrong("LocalQueues", message, todo)
+        yield error("LocalQueues", message, todo)
     else:
-        message = f"{len(found)}, and each leads into a queue" if found else "there are none"
+        message = f"{len(local_queues)}, and each leads into a queue" if local_queues else "there are none"
         yield fine("LocalQueues", message)
 
 
@@ -110,38 +110,38 @@ class _Sides(NamedTuple):
         """Return the existing queues that were made from quotas."""
         return (queue for queue in self.queues.values() if quota_source(queue))
 
-    def at(self, step: QuotaStep) -> list[str]:
+    def names_at(self, step: QuotaStep) -> list[str]:
         """Return the names of the queues that need this step."""
         wanted = self.plan.queues.items()
         return [name for name, queue in wanted if step_of(queue, self.queues.get(name), empty=False) is step]
 
 
 def quotas(site: Installation) -> Iterator[Finding]:
-    sources = site.first.setting("quota_sources").split(",")
-    found = {name: site.all_of(*kind) for name, kind in kube.QUOTAS.items() if name in sources}
-    kinds = (found.get(name, []) for name in kube.QUOTAS)
+    sources = site.first_workload.setting("quota_sources").split(",")
+    by_kind = {name: site.all_of(*kind) for name, kind in kube.QUOTAS.items() if name in sources}
+    kinds = (by_kind.get(name, []) for name in kube.QUOTAS)
     sides = _Sides(
-        plan_of(Quotas(*kinds), int(site.first.setting("max_queue_depth"))),
+        plan_of(Quotas(*kinds), int(site.first_workload.setting("max_queue_depth"))),
         {queue.metadata.name: queue for queue in site.all_of(kube.QUEUES, Queue)},
     )
-    if not any(found.values()) and not any(sides.from_quotas()):
+    if not any(by_kind.values()) and not any(sides.from_quotas()):
         yield fine("quotas", "there are none from which queues would be made")
         return
-    unread = list(_unreadable_quotas(site, [name for name, objects in found.items() if objects]))
-    amiss = [*unread, *_quota_faults(sides, is_read=not unread)]
-    yield from amiss
-    if not amiss:
-        yield fine("quotas", f"{many(len(sides.plan.queues), 'queue')} made from them")
+    unread = list(_unreadable_quotas(site, [name for name, objects in by_kind.items() if objects]))
+    faults = [*unread, *_quota_faults(sides, is_read=not unread)]
+    yield from faults
+    if not faults:
+        yield fine("quotas", f"{counted(len(sides.plan.queues), 'queue')} made from them")
 
 
-def _unreadable_quotas(site: Installation, there: list[QuotaKind]) -> Iterator[Finding]:
-    rights = [right_to(verb, kube.QUOTAS[name][0]) for name in sorted(there) for verb in ("list", "watch")]
+def _unreadable_quotas(site: Installation, existing: list[QuotaKind]) -> Iterator[Finding]:
+    rights = [right_to(verb, kube.QUOTAS[name][0]) for name in sorted(existing) for verb in ("list", "watch")]
     rights += [right_to(verb, kube.QUEUES) for verb in ("create", "patch", "delete")]
     missing = [right for right in rights if not site.may(right)]
-    if there and missing:
-        named = ", ".join(map(str, missing))
-        message = f"no queues are made from them, since the account {site.account} lacks: {named}"
-        yield wrong("quotas", message, _COMPONENT)
+    if existing and missing:
+        rights_text = ", ".join(map(str, missing))
+        message = f"no queues are made from them, since the account {site.account} lacks: {rights_text}"
+        yield error("quotas", message, _COMPONENT)
 
 
 def _quota_faults(sides: _Sides, is_read: bool) -> Iterator[Finding]:
@@ -152,27 +152,27 @@ def _quota_faults(sides: _Sides, is_read: bool) -> Iterator[Finding]:
         is_read: Whether Muster may read all quotas and write queues. If not, missing queues are no fault.
     """
     faults = [f"{fault.source}, {fault}" for fault in sides.plan.faults]
-    for name in sides.at(QuotaStep.LEAVE):
+    for name in sides.names_at(QuotaStep.LEAVE):
         source = sides.plan.queues[name].source
         faults.append(f"{source}: queue {name!r} exists and is not made from it")
     if faults:
-        message = f"{many(len(faults), 'fault')}: {listed(faults, between='; ')}"
-        yield wrong("quotas", message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
-    if is_read and (behind := [*sides.at(QuotaStep.CREATE), *sides.at(QuotaStep.CHANGE)]):
-        message = f"{many(len(behind), 'queue')} not, or not yet, as quotas say: {listed(behind)}"
+        message = f"{counted(len(faults), 'fault')}: {listed(faults, separator='; ')}"
+        yield error("quotas", message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
+    if is_read and (behind := [*sides.names_at(QuotaStep.CREATE), *sides.names_at(QuotaStep.CHANGE)]):
+        message = f"{counted(len(behind), 'queue')} not, or not yet, as quotas say: {listed(behind)}"
         todo = "Muster needs a second or two. If this stays, see the line health, and its log."
-        yield wrong("quotas", message, todo)
+        yield error("quotas", message, todo)
     # Queues of no quota that Muster does not close: it has not seen the deletion of the quota.
-    left = []
+    orphans = []
     for queue in sides.from_quotas():
         name, origin = queue.metadata.name, quota_source(queue)
         if name not in sides.plan.queues and origin not in sides.plan.unsure and not is_ended(queue):
-            left.append(f"{name} ({origin})")
-    if left:
-        message = f"{many(len(left), 'queue')} whose quota is gone or not read: {listed(left)}"
+            orphans.append(f"{name} ({origin})")
+    if orphans:
+        message = f"{counted(len(orphans), 'queue')} whose quota is gone or not read: {listed(orphans)}"
         todo = (
             "Muster closes them once it reads quotas of that kind (--quota-sources). To be rid of them"
             " without that, delete the binding of kube-muster-quota, and then the queues; to keep them, their"
             f" annotation {QUOTA_SOURCE} in place of the queues."
         )
-        yield wrong("quotas", message, todo)
+        yield error("quotas", message, todo)

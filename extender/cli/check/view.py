@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 import yaml
 
 from extender.api.keys import VIEW_KUBECONFIG
-from extender.cli.check.findings import UNKNOWN, Finding, OutOfReach, ask, fine, value, wrong
-from extender.cli.installation import Installation, Serving, at, name_of
+from extender.cli.check.findings import UNKNOWN, Finding, OutOfReach, ask_replica, error, fine, metric_value
+from extender.cli.installation import Installation, Serving, name_of, nested
 from extender.cli.output import Json
 from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POLICIES
 
@@ -30,27 +30,27 @@ def view(site: Installation) -> Iterator[Finding]:
         yield from _configured(site, workload)
     for resource, name in _GATES if is_viewed(site) else ():
         # `kubectl apply` does not delete the policies of an earlier overlay with gates.
-        if name in map(name_of, site.ours(resource)):
+        if name in map(name_of, site.muster_objects(resource)):
             message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
             todo = f"kubectl delete {resource.plural} {name}; docs/how-to/upgrade.md#from-gates-to-the-proxy"
-            yield wrong("view", message, todo)
+            yield error("view", message, todo)
     for pod in site.pods:
-        if pod.setting("view_listen") == _OFF or at(pod.obj, "status", "phase") != "Running":
+        if pod.setting("view_listen") == _OFF or nested(pod.obj, "status", "phase") != "Running":
             continue
         try:
-            readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
+            readiness, metrics = (ask_replica(site, pod, page) for page in ("readyz?verbose", "metrics"))
         except OutOfReach:
             continue  # the check `health` reports it
         state = re.search(r"^\[\+\]view ok: (.+)$", readiness, re.MULTILINE)
         message = f"{pod.name}: {state[1] if state else 'no state of its proxy'}"
         log = f"kubectl -n {site.namespace} logs {pod.name} -c kube-scheduler"
-        if value(metrics, "muster_view_detours_total"):
+        if metric_value(metrics, "muster_view_detours_total"):
             todo = "Stop the scheduler that calls Muster without its proxy's kubeconfig, or give it that file"
-            yield wrong("view", message, f"{todo}: {_SHIPPED}")
-        elif value(metrics, "muster_leader") and not value(metrics, "muster_view_pod_watches"):
+            yield error("view", message, f"{todo}: {_SHIPPED}")
+        elif metric_value(metrics, "muster_leader") and not metric_value(metrics, "muster_view_pod_watches"):
             todo = "No pod starts until a scheduler reads through the proxy. See the scheduler's log"
-            yield wrong("view", message, f"{todo}: {log}")
-        elif value(metrics, "muster_view_silence_seconds") > _OLDEST_EVENT:
+            yield error("view", message, f"{todo}: {log}")
+        elif metric_value(metrics, "muster_view_silence_seconds") > _OLDEST_EVENT:
             todo = f"The API server sends something each minute: look at Muster's log, and at {log}"
             yield Finding("view", UNKNOWN, message, todo)
         else:
@@ -60,24 +60,24 @@ def view(site: Installation) -> Iterator[Finding]:
 def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
     name = f"{workload.obj['kind'].lower()}/{name_of(workload.obj)}"
     listens = workload.setting("view_listen") != _OFF
-    written = str(PurePosixPath(workload.setting("view_folder")) / VIEW_KUBECONFIG)
+    muster_path = str(PurePosixPath(workload.setting("view_folder")) / VIEW_KUBECONFIG)
     try:
-        used, made_in_pod = _kubeconfig_of_scheduler(site, workload)
+        scheduler_path, made_in_pod = _kubeconfig_of_scheduler(site, workload)
     except Unread as fault:
         if listens:
-            todo = f"Check that clientConnection.kubeconfig is {written}"
+            todo = f"Check that clientConnection.kubeconfig is {muster_path}"
             yield Finding("view", UNKNOWN, f"{name}: {fault}", f"{todo}; {_PAGE}")
         return
-    if listens and used == written:
-        yield fine("view", f"{name}: its scheduler has the kubeconfig of the scheduler proxy, {written}")
+    if listens and scheduler_path == muster_path:
+        yield fine("view", f"{name}: its scheduler has the kubeconfig of the scheduler proxy, {muster_path}")
     elif listens:
-        has = f"the kubeconfig {used}" if used else "no kubeconfig"
-        message = f"{name}: its scheduler has {has}, so it does not read through Muster ({written})"
-        yield wrong("view", message, f"Set clientConnection.kubeconfig to that path: {_SHIPPED}")
+        has = f"the kubeconfig {scheduler_path}" if scheduler_path else "no kubeconfig"
+        message = f"{name}: its scheduler has {has}, so it does not read through Muster ({muster_path})"
+        yield error("view", message, f"Set clientConnection.kubeconfig to that path: {_SHIPPED}")
     elif made_in_pod:
-        message = f"{name}: its scheduler has the kubeconfig {used}, and Muster writes none"
+        message = f"{name}: its scheduler has the kubeconfig {scheduler_path}, and Muster writes none"
         todo = f"Set --view-listen and --view-folder; {_PAGE}. Or give it sidecar-gates.yaml."
-        yield wrong("view", f"{message} (--view-listen=off)", todo)
+        yield error("view", f"{message} (--view-listen=off)", todo)
 
 
 # ---- the configuration of the scheduler next to Muster, as its workload mounts it
@@ -94,22 +94,22 @@ def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> tuple[str
     ServiceAccount. A kubeconfig is made in the pod if it lies in an emptyDir, or outside of all volumes.
     """
     containers = workload.spec.get("containers", ())
-    container = next((found for found in containers if found["name"] == _PROGRAM), None)
+    container = next((each for each in containers if each["name"] == _PROGRAM), None)
     if container is None:
         raise Unread(f"it has no container {_PROGRAM}, so the configuration of its scheduler is unknown")
     path = _flag(container, "--kubeconfig")
     if configuration := _flag(container, "--config"):
         source = workload.volume_at(container, str(PurePosixPath(configuration).parent))
-        name, file = at(source, "configMap", "name"), PurePosixPath(configuration).name
+        name, file = nested(source, "configMap", "name"), PurePosixPath(configuration).name
         if not name:
             raise Unread(f"its scheduler's configuration, {configuration}, is in no ConfigMap")
-        items = at(source, "configMap", "items") or ()
+        items = nested(source, "configMap", "items") or ()
         key = next((item["key"] for item in items if item["path"] == file), file)
-        text = at(site.get(CONFIG_MAPS, site.namespace, name), "data", key)
+        text = nested(site.get(CONFIG_MAPS, site.namespace, name), "data", key)
         if text is None:
             raise Unread(f"the ConfigMap {site.namespace}/{name} has no {file}")
         try:
-            path = str(at(yaml.safe_load(text), "clientConnection", "kubeconfig") or "")
+            path = str(nested(yaml.safe_load(text), "clientConnection", "kubeconfig") or "")
         except yaml.YAMLError as fault:
             first = str(fault).splitlines()[0]
             raise Unread(f"its scheduler's configuration cannot be read: {first}") from fault

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from extender.cli.access import Flags, access_flags, opened
+from extender.cli.access import Flags, access_flags, open_access
 from extender.cli.completion import complete_supposition, complete_target
-from extender.cli.kinds import Target, config_option, parsed
+from extender.cli.kinds import Target, config_option, parse_target
 from extender.cli.output import echo, output_flag, show_document
 
 
 @click.command()
-@click.argument("target", callback=parsed, metavar="NAME|KIND/NAME", shell_complete=complete_target)
+@click.argument("target", callback=parse_target, metavar="NAME|KIND/NAME", shell_complete=complete_target)
 @click.option(
     "--what-if",
     "terms",
@@ -41,7 +41,7 @@ def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> No
         from extender.cli.supposed import show_what_if
 
         return show_what_if(Flags(**flags), target, terms, output)
-    with opened(Flags(**flags)) as access:
+    with open_access(Flags(**flags)) as access:
         from extender.cli.why.answers import answers
 
         found = answers(access, target)
@@ -50,8 +50,8 @@ def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> No
     if output == "text":
         echo(joined(*paragraphs(found[0])) if len(found) == 1 else rendered_list(target, found))
     else:
-        single, *more = map(document, found)
-        show_document({"kind": "List", "items": [single, *more]} if more else single, output)
+        single, *others = map(document, found)
+        show_document({"kind": "List", "items": [single, *others]} if others else single, output)
 
 
 why.params.append(config_option())

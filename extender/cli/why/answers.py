@@ -13,7 +13,7 @@ from extender.cli.kinds import OwnerKind, Target, job_kinds, owner_kind, owner_k
 from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import SUSPENDED, ObservedJob, job_of_kind
 from extender.cli.output import Json
-from extender.cli.why.commands import Case, checking, safe
+from extender.cli.why.commands import Case, check_offer, safe_offers
 from extender.cli.why.diagnosis import explain_group, explain_pod, explain_queue
 from extender.cli.why.evidence import SCHEDULERS, Evidence
 from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement, numbers
@@ -23,7 +23,7 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.snapshot.jobs import suspending
 from extender.kube.access import right_to
 from extender.kube.resources import API_GROUPS, EVENTS, POD_GROUPS, PODS, QUEUES
-from extender.terminal.text import did_you_mean, many, near_misses, pods_that_name
+from extender.terminal.text import counted, did_you_mean, near_misses, pods_that_name
 
 _REFUSED_PODS = "ReplicaFailure"  # condition of a Deployment or ReplicaSet whose pods are refused
 _ENDINGS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that have ended
@@ -40,16 +40,16 @@ def answers(access: ClusterAccess, target: Target) -> list[Explanation]:
             return [explain_pod(evidence, fetch(access.reader, PODS, namespace, name, Pod))]
         case "podgroup":
             group = evidence.find(POD_GROUPS, name, ObservedGroup)
-            if group is None and (naming := _misspelt_group(evidence, name)):
-                raise click.ClickException(f"podgroup {name!r} not found in namespace {namespace}; {naming}")
+            if group is None and (hint := _misspelt_group(evidence, name)):
+                raise click.ClickException(f"podgroup {name!r} not found in namespace {namespace}; {hint}")
             group = group or fetch(access.reader, POD_GROUPS, namespace, name, ObservedGroup)
             return [explain_group(evidence, group)]
         case "queue":
             return [explain_queue(evidence, fetch(access.reader, QUEUES, "", name, ObservedQueue))]
     kind = owner_kind(target.kind)
     assert kind is not None, "the command line accepts known kinds only"
-    if found := explain_workload(evidence, kind, name):
-        return found
+    if explanations := explain_workload(evidence, kind, name):
+        return explanations
     resource = evidence.resource_of_kind(kind)
     if resource is None:
         if API_GROUPS.root in evidence.unread:
@@ -59,20 +59,25 @@ def answers(access: ClusterAccess, target: Target) -> list[Explanation]:
     raise click.ClickException(f"{target.kind}/{name} was made just now: run the command again")
 
 
-def group_named(access: ClusterAccess, target: Target) -> ObservedGroup:
+def find_group(access: ClusterAccess, target: Target) -> ObservedGroup:
     """Return the PodGroup of a target: the group itself, or that of a pod or workload."""
-    named = f"{target.kind}/{target.name}" if target.kind else target.name
+    title = f"{target.kind}/{target.name}" if target.kind else target.name
     if target.kind == "queue":
-        raise click.UsageError(f"{named!r}: must be a group, or a pod or workload of it")
+        raise click.UsageError(f"{title!r}: must be a group, or a pod or workload of it")
     group = Evidence(access, access.namespace).group(target.name) if not target.kind else None
     if group is not None:
         return group
-    found = answers(access, target)
-    names = sorted({it.group or (it.name if it.kind == "PodGroup" else "") for it in found} - {""})
+    explanations = answers(access, target)
+    names = sorted({_group_name(each) for each in explanations} - {""})
     if len(names) != 1:
-        several = f"means several groups: name one of {', '.join(names)}"
-        raise click.ClickException(f"{named!r} {several if names else 'is in no group'}")
+        problem = f"means several groups: name one of {', '.join(names)}"
+        raise click.ClickException(f"{title!r} {problem if names else 'is in no group'}")
     return fetch(access.reader, POD_GROUPS, access.namespace, names[0], ObservedGroup)
+
+
+def _group_name(explanation: Explanation) -> str:
+    """Return the name of the group that is explained, or of the explained object; empty if it has none."""
+    return explanation.group or (explanation.name if explanation.kind == "PodGroup" else "")
 
 
 # ---- a name alone
@@ -80,19 +85,19 @@ def group_named(access: ClusterAccess, target: Target) -> ObservedGroup:
 
 def _of_name(evidence: Evidence, name: str) -> list[Explanation]:
     """Return one answer for each group, even if a pod or a workload has the same name."""
-    found: dict[str, Explanation] = {}
+    by_subject: dict[str, Explanation] = {}
     for answer in _objects_named(evidence, name):
         is_of_group = any(group.name == answer.group for group in evidence.groups_here)
         subject = f"podgroup/{answer.group}" if is_of_group else answer.spoken_name
-        found.setdefault(subject, answer)
-    if found:
-        return list(found.values())
+        by_subject.setdefault(subject, answer)
+    if by_subject:
+        return list(by_subject.values())
     message = f"no pod, podgroup, queue or workload is called {name!r} in namespace {evidence.namespace}"
-    if naming := _misspelt_group(evidence, name):
-        raise click.ClickException(f"{message}; {naming}")
+    if hint := _misspelt_group(evidence, name):
+        raise click.ClickException(f"{message}; {hint}")
     unread = f"you may not read {', '.join(evidence.unread)}" if evidence.unread else ""
-    meant = _found_in(evidence, name) or _suggestion(evidence, name)
-    raise click.ClickException("; ".join(filter(None, (message, unread, meant))))
+    suggestion = _namespace_hint(evidence, name) or _suggestion(evidence, name)
+    raise click.ClickException("; ".join(filter(None, (message, unread, suggestion))))
 
 
 def _objects_named(evidence: Evidence, name: str) -> Iterator[Explanation]:
@@ -108,28 +113,30 @@ def _objects_named(evidence: Evidence, name: str) -> Iterator[Explanation]:
 
 def _misspelt_group(evidence: Evidence, name: str) -> str:
     """Return `2 pods name trian: did you mean train?` if pods name a group that does not exist."""
-    there = [group.name for group in evidence.groups_here]
+    names = [group.name for group in evidence.groups_here]
     pods = sum(
         group_name(pod) == name and pod.status.phase not in ENDED_PHASES for pod in evidence.pods or ()
     )
     if POD_GROUPS.plural in evidence.unread or not pods:
         return ""
-    meant = did_you_mean(near_misses(name, there)) or _found_in(evidence, name) or "no podgroup has this name"
-    return f"{pods_that_name(pods)} {name}: {meant}"
+    hint = did_you_mean(near_misses(name, names)) or _namespace_hint(evidence, name)
+    return f"{pods_that_name(pods)} {name}: {hint or 'no podgroup has this name'}"
 
 
-def _found_in(evidence: Evidence, name: str) -> str:
-    """Return a namespace that has a group of this name; empty if none has."""
-    homes = sorted(group.namespace for group in evidence.groups if group.name == name)
-    return f"there is podgroup/{name} in namespace {homes[0]}: add -n {homes[0]}" if homes else ""
+def _namespace_hint(evidence: Evidence, name: str) -> str:
+    """Return the hint at a group of this name in another namespace; empty if there is none."""
+    namespaces = sorted(group.namespace for group in evidence.groups if group.name == name)
+    if not namespaces:
+        return ""
+    return f"there is podgroup/{name} in namespace {namespaces[0]}: add -n {namespaces[0]}"
 
 
 def _suggestion(evidence: Evidence, name: str) -> str:
-    there = {f"podgroup/{group.name}": group.name for group in evidence.groups_here}
-    there |= {f"queue/{queue}": queue for queue in evidence.queues or ()}
-    there |= {f"pod/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
-    similar = near_misses(name, there.values())
-    return did_you_mean([next(full for full, bare in there.items() if bare == near) for near in similar])
+    bare_names = {f"podgroup/{group.name}": group.name for group in evidence.groups_here}
+    bare_names |= {f"queue/{queue}": queue for queue in evidence.queues or ()}
+    bare_names |= {f"pod/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
+    similar = near_misses(name, bare_names.values())
+    return did_you_mean([next(full for full, bare in bare_names.items() if bare == near) for near in similar])
 
 
 # ---- workloads
@@ -146,16 +153,16 @@ def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Exp
         return [explain_job(evidence, job)]
     resource = evidence.resource_of_kind(kind)
     version = resource.version if resource else ""
-    found: list[Explanation] = []
-    named = {group_name(pod) for pod in evidence.pods_of(kind, name)}
+    answers: list[Explanation] = []
+    pod_groups = {group_name(pod) for pod in evidence.pods_of(kind, name)}
     for group in evidence.groups_here:
-        if group.name in named or evidence.belongs(group.metadata, kind, name):
+        if group.name in pod_groups or evidence.belongs(group.metadata, kind, name):
             answer = replace(explain_group(evidence, group), api_version=version)
-            found.append(replace(answer, kind=kind.name, name=name, group=group.name))
-    found += _of_pods(evidence, kind, name)
-    if going_on := [answer for answer in found if answer.verdict != Verdict.ENDED]:
-        return going_on
-    return found[-1:] or _without_pods(evidence, kind, name, job)
+            answers.append(replace(answer, kind=kind.name, name=name, group=group.name))
+    answers += _of_pods(evidence, kind, name)
+    if not_ended := [answer for answer in answers if answer.verdict != Verdict.ENDED]:
+        return not_ended
+    return answers[-1:] or _without_pods(evidence, kind, name, job)
 
 
 def _of_pods(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explanation]:
@@ -167,39 +174,39 @@ def _of_pods(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explana
             answer = explain_pod(evidence, pod)
             same.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
     for first, *rest in same.values():
-        more = Statement("MorePods", pods=many(len(rest), "more pod"))
-        yield replace(first, notes=[more, *first.notes]) if rest else first
+        note = Statement("MorePods", pods=counted(len(rest), "more pod"))
+        yield replace(first, notes=[note, *first.notes]) if rest else first
 
 
 def _without_pods(
     evidence: Evidence, kind: OwnerKind, name: str, job: ObservedJob | None
 ) -> list[Explanation]:
     """Return the answer about a workload without readable pods; no answer if it does not exist."""
-    found, resource = evidence.find_owner(kind, name, Json), evidence.resource_of_kind(kind)
-    if found is None or resource is None:
+    workload, resource = evidence.find_owner(kind, name, Json), evidence.resource_of_kind(kind)
+    if workload is None or resource is None:
         return []
-    verdict, statement = _state_without_pods(evidence, found, job)
+    verdict, statement = _state_without_pods(evidence, workload, job)
     case, what, offers = Case(evidence), f"{kind.plural}.{kind.group} {name}", []
     if statement.code == "WorkloadSuspended":
         right = right_to("patch", resource, evidence.namespace, name)
         offers = [case.offer("Unsuspend", right, what=what, patch=json.dumps({"spec": {"suspend": False}}))]
     elif statement.code == "NoPods":
-        offers = [case.offer("DescribeOwner", case.to("list", EVENTS), what=what)]
+        offers = [case.offer("DescribeOwner", case.right_to("list", EVENTS), what=what)]
     answer = _of_workload(evidence, kind.name, name, resource.version, [statement], offers)
     refusal = next(
-        (str(it.get("message") or "") for it in _conditions(found) if it.get("type") == _REFUSED_PODS), ""
+        (str(it.get("message") or "") for it in _conditions(workload) if it.get("type") == _REFUSED_PODS), ""
     )
     return [replace(answer, verdict=verdict, detail=numbers(refusal))]
 
 
-def _conditions(found: Json) -> list[Json]:
+def _conditions(workload: Json) -> list[Json]:
     """Return the conditions of a workload that are true."""
-    conditions = (found.get("status") or {}).get("conditions") or ()
+    conditions = (workload.get("status") or {}).get("conditions") or ()
     return [each for each in conditions if each.get("status") == "True"]
 
 
-def _state_without_pods(evidence: Evidence, found: Json, job: ObservedJob | None) -> tuple[str, Statement]:
-    spec, conditions = found.get("spec") or {}, {each.get("type") for each in _conditions(found)}
+def _state_without_pods(evidence: Evidence, workload: Json, job: ObservedJob | None) -> tuple[str, Statement]:
+    spec, conditions = workload.get("spec") or {}, {each.get("type") for each in _conditions(workload)}
     if ending := next((each for each in _ENDINGS if each in conditions), ""):
         return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
     if job and job.state == Verdict.ENDED:
@@ -220,7 +227,7 @@ def _of_workload(
         verdict=EMPTY,
         sentence=sentence,
         namespace=evidence.namespace,
-        commands=safe(offers),
+        commands=safe_offers(offers),
         notes=evidence.notes,
         api_version=version,
     )
@@ -234,16 +241,16 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
     kind, meta, podgroup = job.row.kind, job.meta, job.podgroup
     if job.state != SUSPENDED and podgroup:
         answer = explain_group(evidence, podgroup)
-        pods = many(podgroup.spec.min_member, "pod")
+        pods = counted(podgroup.spec.min_member, "pod")
         waits = [Statement("JobWaits", pods=pods)] if answer.verdict == Verdict.WAITING else []
-        named = replace(answer, kind=kind, name=meta.name, api_version=job.row.api_version)
-        return replace(named, group=podgroup.name, sentence=[*answer.sentence, *waits])
+        answer_on_job = replace(answer, kind=kind, name=meta.name, api_version=job.row.api_version)
+        return replace(answer_on_job, group=podgroup.name, sentence=[*answer.sentence, *waits])
     if job.state == SUSPENDED:
         statements = [Statement("JobStopped")]
         offers = [_offer(evidence, job, "QueueAgain", name=job.spoken_name)]
     else:
-        why, offers = _why_left_alone(evidence, job)
-        statements = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), why]
+        reason, offers = _why_left_alone(evidence, job)
+        statements = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), reason]
     answer = _of_workload(evidence, kind, meta.name, job.row.api_version, statements, offers)
     return replace(answer, group=podgroup.name if podgroup else "")
 
@@ -253,26 +260,26 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
     record, namespace, case = job.record(), job.meta.namespace, Case(evidence)
     owner = controller_of(job.meta.owner_references)
     if owner and record and record.is_part:
-        whole = owner.spoken_name
-        asking = case.offer("AskWhole", case.to("get", POD_GROUPS), whole=whole)
-        return Statement("JobIsPart", whole=whole), [asking]
+        owner_name = owner.spoken_name
+        offer = case.offer("AskWhole", case.right_to("get", POD_GROUPS), whole=owner_name)
+        return Statement("JobIsPart", whole=owner_name), [offer]
     if record and record.named_group:
         return Statement("JobNamesGroup"), _unsuspending(evidence, job)
     if record and not record.ours:
         return Statement("JobOfScheduler", ours=" or ".join(SCHEDULERS)), _unsuspending(evidence, job)
     if evidence.is_kueues(job.meta):
         return Statement("JobOfKueue"), [_offer(evidence, job, "NameLocalQueue")]
-    named = record and (record.queue or record.local_queue or record.commanded)
-    if record and not named and not evidence.queue_of_namespace(record.namespace):
-        naming = _offer(evidence, job, "NameItsQueue", queue=DEFAULT_QUEUE)
-        return Statement("JobWithoutQueue"), [naming, *_unsuspending(evidence, job)]
-    if not evidence.muster_may(job.patching):
+    names_queue = record and (record.queue or record.local_queue or record.commanded)
+    if record and not names_queue and not evidence.queue_of_namespace(record.namespace):
+        offer = _offer(evidence, job, "NameItsQueue", queue=DEFAULT_QUEUE)
+        return Statement("JobWithoutQueue"), [offer, *_unsuspending(evidence, job)]
+    if not evidence.muster_may(job.patch_of):
         kind = f"{job.row.plural}.{job.row.group}"
-        return Statement("JobNotPermitted", kind=kind), [checking(case)]
-    off = "--volcano-jobs or --manage-jobs" if job.row.commanded else "--manage-jobs"
+        return Statement("JobNotPermitted", kind=kind), [check_offer(case)]
+    flag = "--volcano-jobs or --manage-jobs" if job.row.commanded else "--manage-jobs"
     kind = f"{job.row.kind}.{job.row.group}"
-    statement = Statement("JobNotTaken", plural=job.row.plural, off=off, namespace=namespace, kind=kind)
-    return statement, [checking(case)]
+    statement = Statement("JobNotTaken", plural=job.row.plural, off=flag, namespace=namespace, kind=kind)
+    return statement, [check_offer(case)]
 
 
 def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
@@ -283,5 +290,5 @@ def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
 
 def _offer(evidence: Evidence, job: ObservedJob, code: str, **fields: object) -> Offer:
     """Return a command that changes a job."""
-    what = f"{job.row.plural}.{job.row.group} {job.meta.name}"
-    return Case(evidence).offer(code, job.patching, what=what, **fields)
+    object_name = f"{job.row.plural}.{job.row.group} {job.meta.name}"
+    return Case(evidence).offer(code, job.patch_of, what=object_name, **fields)

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from extender.cli.kinds import job_of, job_row
-from extender.cli.output import number
+from extender.cli.output import numeric
 from extender.cli.why.evidence import Evidence, OtherGroup
 from extender.cli.why.explanation import COMMANDS, Offer
 from extender.domain.explain.observed import ObservedGroup
@@ -23,7 +23,7 @@ from extender.domain.model.resources import show
 from extender.kube import resources as kube
 from extender.kube.access import Right, right_to
 from extender.kube.resources import Resource, resource_of
-from extender.terminal.text import many, near_miss, pods_that_name
+from extender.terminal.text import counted, near_miss, pods_that_name
 
 _NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 
@@ -40,7 +40,7 @@ class Case(NamedTuple):
 
     Attributes:
         wanted: A missing group that the pod names.
-        there: The number of its members, or of pods that name `wanted`.
+        member_count: The number of its members, or of pods that name `missing_group`.
         other: Its group, if that is not Volcano's.
     """
 
@@ -48,8 +48,8 @@ class Case(NamedTuple):
     queue: str = ""
     group: ObservedGroup | None = None
     pod: str = ""
-    wanted: str = ""
-    there: int = 0
+    missing_group: str = ""
+    member_count: int = 0
     other: OtherGroup | None = None
 
     @property
@@ -57,39 +57,39 @@ class Case(NamedTuple):
         return self.evidence.namespace
 
     def offer(self, code: str, right: Right, **fields: object) -> Offer:
-        known = {"namespace": self.namespace, "queue": self.queue, "pod": self.pod}
-        known |= {"group": self.group.name if self.group else ""}
-        return Offer(code, right=right, allowed=self.evidence.may(right), **{**known, **fields})
+        fields_of_case = {"namespace": self.namespace, "queue": self.queue, "pod": self.pod}
+        fields_of_case |= {"group": self.group.name if self.group else ""}
+        return Offer(code, right=right, allowed=self.evidence.may(right), **{**fields_of_case, **fields})
 
     def for_queue(self, code: str, queue: str = "", **fields: object) -> Offer:
         """Return a command that changes a queue: that of the object, unless another is named."""
         right = right_to("patch", kube.QUEUES, name=queue or self.queue)
         return self.offer(code, right, **{"queue": queue or self.queue, **fields})
 
-    def to(self, verb: str, resource: Resource) -> Right:
+    def right_to(self, verb: str, resource: Resource) -> Right:
         return right_to(verb, resource, self.namespace)
 
 
 def commands(reason: str, case: Case) -> list[Offer]:
     offers = _OFFERS.get(reason)
-    return safe(offers(case)) if offers else []
+    return safe_offers(offers(case)) if offers else []
 
 
-def safe(offers: Iterable[Offer]) -> list[Offer]:
+def safe_offers(offers: Iterable[Offer]) -> list[Offer]:
     """Return the commands in which all names are valid names of objects."""
     return [offer for offer in offers if _is_safe(offer)]
 
 
 def _is_safe(offer: Offer) -> bool:
-    used = (field for field in _NAMES if f"{{{field}}}" in COMMANDS[offer.code])
-    return all(re.fullmatch(_NAMES[field], vars(offer)[field]) for field in used)
+    fields = (field for field in _NAMES if f"{{{field}}}" in COMMANDS[offer.code])
+    return all(re.fullmatch(_NAMES[field], vars(offer)[field]) for field in fields)
 
 
-def checking(case: Case) -> Offer:
+def check_offer(case: Case) -> Offer:
     return case.offer("CheckMuster", _OF_MUSTER)
 
 
-def opening(case: Case) -> Offer:
+def open_offer(case: Case) -> Offer:
     """Return the command that opens a queue, by the closed queue above it if there is one."""
     return case.for_queue("OpenQueue", case.evidence.closed_above(case.queue))
 
@@ -99,27 +99,28 @@ def _is_name(text: str) -> bool:
 
 
 def _without_group(case: Case) -> Iterator[Offer]:
-    if not case.wanted:
+    if not case.missing_group:
         return
-    if meant := near_miss(case.wanted, (group.name for group in case.evidence.groups_here)):
-        yield case.offer("NameGroup", case.to("patch", kube.PODS), group=meant)
-    if _is_name(case.wanted):
-        new = {"apiVersion": kube.POD_GROUPS.version, "kind": "PodGroup", "metadata": {"name": case.wanted}}
-        manifest = json.dumps({**new, "spec": {"minMember": max(1, case.there)}})
-        right, pods = case.to("create", kube.POD_GROUPS), pods_that_name(max(1, case.there))
+    if similar := near_miss(case.missing_group, (group.name for group in case.evidence.groups_here)):
+        yield case.offer("NameGroup", case.right_to("patch", kube.PODS), group=similar)
+    if _is_name(case.missing_group):
+        metadata = {"name": case.missing_group}
+        head = {"apiVersion": kube.POD_GROUPS.version, "kind": "PodGroup", "metadata": metadata}
+        manifest = json.dumps({**head, "spec": {"minMember": max(1, case.member_count)}})
+        right, pods = case.right_to("create", kube.POD_GROUPS), pods_that_name(max(1, case.member_count))
         yield case.offer("CreateGroup", right, manifest=manifest, pods=pods)
 
 
 def _without_queue(case: Case) -> Iterator[Offer]:
-    if meant := near_miss(case.queue, case.evidence.queues or ()):
-        yield from _changed_group(case, "NameQueue", {"queue": meant}, queue=meant)
+    if similar := near_miss(case.queue, case.evidence.queues or ()):
+        yield from _changed_group(case, "NameQueue", {"queue": similar}, queue=similar)
     yield case.offer("CreateQueue", right_to("create", kube.QUEUES))
 
 
 # ---- the group's own fields
 
 
-class _Submitted(NamedTuple):
+class _ChangedObject(NamedTuple):
     """Object that a user changes for a group: the job for which Muster made it, or the group itself."""
 
     name: str  # as kubectl writes it
@@ -127,24 +128,24 @@ class _Submitted(NamedTuple):
     right: Right
 
 
-def _submitted(case: Case) -> _Submitted | None:
+def _changed_object(case: Case) -> _ChangedObject | None:
     """Return the object to change; None if Muster made the group for an owner that is no job."""
     if (group := case.group) is None:
         return None
     if (controller := group.controller) is None:
-        right = case.to("patch", kube.POD_GROUPS)
-        return _Submitted(f"podgroup.scheduling.volcano.sh {group.name}", "PodGroup", right)
+        right = case.right_to("patch", kube.POD_GROUPS)
+        return _ChangedObject(f"podgroup.scheduling.volcano.sh {group.name}", "PodGroup", right)
     if (row := job_row(controller.api_version, controller.kind)) is None or not _is_name(controller.name):
         return None
     right = right_to("patch", resource_of(row), case.namespace, controller.name)
-    return _Submitted(f"{row.plural}.{row.group} {controller.name}", controller.kind, right)
+    return _ChangedObject(f"{row.plural}.{row.group} {controller.name}", controller.kind, right)
 
 
 def _changed_group(case: Case, code: str, spec: Mapping[str, object], **fields: object) -> Iterator[Offer]:
     """Yield a patch of the group, unless Muster made it: its owner would have to change."""
-    if case.group and not case.group.controller and (submitted := _submitted(case)):
+    if case.group and not case.group.controller and (changed := _changed_object(case)):
         patch = json.dumps({"spec": spec})
-        yield case.offer(code, submitted.right, what=submitted.name, patch=patch, **fields)
+        yield case.offer(code, changed.right, what=changed.name, patch=patch, **fields)
 
 
 def _edited(case: Case) -> Iterator[Offer]:
@@ -152,29 +153,31 @@ def _edited(case: Case) -> Iterator[Offer]:
     queue = case.evidence.queue(case.queue)
     if queue and queue.has_fault:
         yield case.for_queue("EditQueue")
-    elif submitted := _submitted(case):
+    elif submitted := _changed_object(case):
         yield case.offer("Edit", submitted.right, what=submitted.name)
 
 
 def _recorded_use(case: Case) -> Iterator[Offer]:
-    if submitted := _submitted(case):
+    if submitted := _changed_object(case):
         right = right_to("use", kube.QUEUES, name=case.queue)
         yield case.offer("RecordUse", right, what=submitted.name, kind=submitted.kind)
 
 
 def _fewer_members(case: Case) -> Iterator[Offer]:
     """Yield a lower minimum, if nothing but members is missing."""
-    group, other, pods = case.group, case.other, many(case.there, "pod")
-    if other and 0 < case.there < other.record.min_member and other.record.origin is not Origin.ALPHA:
-        spec: object = case.there
+    group, other, pods = case.group, case.other, counted(case.member_count, "pod")
+    if other and 0 < case.member_count < other.record.min_member and other.record.origin is not Origin.ALPHA:
+        spec: object = case.member_count
         for field in reversed(other.minimum_path):
             spec = {field: spec}
-        what, patch = f"podgroup.{other.resource.group} {other.record.name}", json.dumps({"spec": spec})
-        yield case.offer("PatchNumber", case.to("patch", other.resource), what=what, patch=patch, pods=pods)
-    if group and 0 < case.there < group.spec.min_member and not group.spec.min_task_member:
-        if group.controller and (job := _submitted(case)):
-            yield case.offer("AnnotateNumber", job.right, what=job.name, there=case.there, pods=pods)
-        yield from _changed_group(case, "PatchNumber", {"minMember": case.there}, pods=pods)
+        target, patch = (f"podgroup.{other.resource.group} {other.record.name}", json.dumps({"spec": spec}))
+        right = case.right_to("patch", other.resource)
+        yield case.offer("PatchNumber", right, what=target, patch=patch, pods=pods)
+    if group and 0 < case.member_count < group.spec.min_member and not group.spec.min_task_member:
+        if group.controller and (job := _changed_object(case)):
+            numbers = {"member_count": case.member_count, "pods": pods}
+            yield case.offer("AnnotateNumber", job.right, what=job.name, **numbers)
+        yield from _changed_group(case, "PatchNumber", {"minMember": case.member_count}, pods=pods)
 
 
 def _of_group(
@@ -186,7 +189,7 @@ def _of_group(
         if case.group:
             job = job_of(case.group.controller)
             command, name = (of_job, job.spoken_name) if job else (of_group, case.group.name)
-            yield case.offer(code, case.to(verb, resource), command=command, name=name)
+            yield case.offer(code, case.right_to(verb, resource), command=command, name=name)
 
     return offers
 
@@ -199,7 +202,7 @@ _described = _of_group(
 
 def _scheduler_message(case: Case) -> Iterator[Offer]:
     if case.pod:
-        yield case.offer("DescribePod", case.to("list", kube.EVENTS))
+        yield case.offer("DescribePod", case.right_to("list", kube.EVENTS))
 
 
 # ---- the queue that keeps it waiting
@@ -208,7 +211,7 @@ def _scheduler_message(case: Case) -> Iterator[Offer]:
 def _opened(case: Case) -> Iterator[Offer]:
     queue = case.evidence.queue(case.queue)
     if not (queue and queue.metadata.deletion_timestamp):
-        yield opening(case)
+        yield open_offer(case)
 
 
 def _queue_resumed(case: Case) -> Iterator[Offer]:
@@ -218,9 +221,9 @@ def _queue_resumed(case: Case) -> Iterator[Offer]:
     stopped = case.evidence.stopped_local_queue(case.group) if case.group and admits else None
     if stopped is not None:
         right = right_to("patch", kube.LOCAL_QUEUES, stopped.namespace, stopped.name)
-        where = {"namespace": stopped.namespace, "name": stopped.name}
+        local_queue_fields = {"namespace": stopped.namespace, "name": stopped.name}
         patch = json.dumps({"spec": {"stopPolicy": "None"}})
-        yield case.offer("ResumeLocalQueue", right, patch=patch, **where)
+        yield case.offer("ResumeLocalQueue", right, patch=patch, **local_queue_fields)
     else:
         yield case.for_queue("ResumeQueue")
 
@@ -238,13 +241,13 @@ def _namespace_labelled(case: Case) -> Iterator[Offer]:
 def _higher_capability(case: Case) -> Iterator[Offer]:
     """Yield the capability that would start the group, in usual units unless these would round it down."""
     raised: dict[str, list[str]] = {}
-    for more in case.group.waiting.capability if case.group else ():
-        most = number(more.resource, more.amount)
-        if most <= 0 or not _RESOURCE.fullmatch(more.resource):
+    for missing in case.group.waiting.capability if case.group else ():
+        number = numeric(missing.resource, missing.amount)
+        if number <= 0 or not _RESOURCE.fullmatch(missing.resource):
             continue
-        text = show(more.resource, most)
-        exact = text if number(more.resource, text) >= most else more.amount
-        raised.setdefault(more.queue, []).append(f"{more.resource}={exact}")
+        text = show(missing.resource, number)
+        exact = text if numeric(missing.resource, text) >= number else missing.amount
+        raised.setdefault(missing.queue, []).append(f"{missing.resource}={exact}")
     for queue, amounts in raised.items():
         yield case.for_queue("RaiseCapability", queue, amounts=",".join(amounts))
 
@@ -279,5 +282,5 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.BEHIND_OTHERS: _overtaking,
     Reason.BACKING_OFF: _described,
     Reason.REFUSED_BY_SCHEDULER: _scheduler_message,
-    Reason.NOT_READY: lambda case: iter([checking(case)]),
+    Reason.NOT_READY: lambda case: iter([check_offer(case)]),
 }

@@ -17,17 +17,17 @@ from extender.api.objects.base import Quantities, condition
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import QueuePreemption
 from extender.api.summaries import HolderSummary
-from extender.api.units import rounded
-from extender.cli.output import amount, number, percent
-from extender.cli.why.commands import Case, checking, commands, opening
+from extender.api.units import human_duration
+from extender.cli.output import amount, numeric, percent
+from extender.cli.why.commands import Case, check_offer, commands, open_offer
 from extender.cli.why.evidence import (
     SCHEDULERS,
     Evidence,
     OtherGroup,
     foreign_gates,
-    held_by,
+    held_amounts,
     is_gated,
-    ours,
+    is_ours,
     reason_of,
     scheduled,
     scheduler_of,
@@ -51,7 +51,7 @@ from extender.domain.model.queue_of_group import explicit_queue
 from extender.domain.model.reasons import FOR_CAPACITY, NOT_RECLAIMED, REMEDIES, Reason, Verdict
 from extender.domain.queues.records import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.kube.resources import EVENTS, PODS
-from extender.terminal.text import did_you_mean, many, near_miss, near_misses
+from extender.terminal.text import counted, did_you_mean, near_miss, near_misses
 
 _BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)  # verdicts with reasons about missing amounts
 _SIMILAR = 0.8  # least ratio of similar keys, by difflib
@@ -75,16 +75,16 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     refused = _refused(evidence, group, counts) if lacks or verdict is Verdict.STARTING else []
     blocked = verdict in _BLOCKED
     queue, asked = evidence.queue_of(group), evidence.queue_asked_for(group)
-    known = evidence.queue(queue)
+    figures_of = evidence.queue(queue)
     ahead = holders(evidence, group) if blocked else []
     pod = pod or next((each.metadata.name for each in members if not each.spec.node_name), "")
-    there = counts.there if counts and not strays else 0  # with stray pods the final number is unknown
-    case = Case(evidence, queue, group, pod, there=there)
+    member_count = counts.there if counts and not strays else 0  # with stray pods the final number is unknown
+    case = Case(evidence, queue, group, pod, member_count=member_count)
     sentence = [*_state(group, verdict, counts), *refused]
     remedies = refused if refused and blocked else [*sentence, *reclaiming(evidence, group, ahead)]
     reason = group.reason if blocked else ""
-    offers = [checking(case)] if verdict is Verdict.UNKNOWN else commands(reason, case)
-    elsewhere = [] if asked == queue else [Statement("CountsElsewhere", asked=asked, queue=queue)]
+    offers = [check_offer(case)] if verdict is Verdict.UNKNOWN else commands(reason, case)
+    other_queue = [] if asked == queue else [Statement("CountsElsewhere", asked=asked, queue=queue)]
     return Explanation(
         kind="PodGroup",
         name=group.name,
@@ -96,21 +96,21 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         since=group.scheduled.last_transition_time if group.scheduled else None,
         estimate=group.waiting.estimate if verdict is Verdict.WAITING else None,
         members=counts,
-        queue=queue_figures(known) if known else None,
+        queue=queue_figures(figures_of) if figures_of else None,
         uncounted=strays,
         holders=ahead,
         remedies=[*(stray.cause for stray in strays), *remedies],
         commands=[*_renaming(case, strays), *offers],
-        notes=[*in_queue(evidence, queue), *elsewhere, *evidence.notes],
+        notes=[*in_queue(evidence, queue), *other_queue, *evidence.notes],
     )
 
 
 def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
     phases = [pod.status.phase for pod in pods]
-    left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
-    placed, gated = sum(bool(pod.spec.node_name) for pod in left), sum(map(is_gated, left))
+    not_ended = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
+    placed, gated = sum(bool(pod.spec.node_name) for pod in not_ended), sum(map(is_gated, not_ended))
     ended = phases.count("Succeeded"), phases.count("Failed")
-    return MemberCounts(needed, len(left), placed, gated, *ended)
+    return MemberCounts(needed, len(not_ended), placed, gated, *ended)
 
 
 def in_queue(evidence: Evidence, name: str) -> list[Statement]:
@@ -122,11 +122,11 @@ def _members(
     evidence: Evidence, group: ObservedGroup, strays: Iterable[Uncounted]
 ) -> tuple[list[Pod], MemberCounts | None]:
     """Return the pods that name a group, and the counts of those that are members; None if unknown."""
-    if (named := evidence.members(group)) is None:
+    if (naming_pods := evidence.members(group)) is None:
         return [], None
     left_out = {name for stray in strays if stray.namespace == evidence.namespace for name in stray.pods}
-    members = [pod for pod in named if pod.metadata.name not in left_out]
-    return named, member_counts(group.spec.min_member, members)
+    members = [pod for pod in naming_pods if pod.metadata.name not in left_out]
+    return naming_pods, member_counts(group.spec.min_member, members)
 
 
 def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None) -> Iterator[Statement]:
@@ -158,21 +158,21 @@ def _refused(evidence: Evidence, group: ObservedGroup, members: MemberCounts | N
 
 def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
     """Return the pods that were meant for a group, by cause; none where pods may not be read."""
-    found = [(pod, cause) for pod in evidence.pods or () if (cause := _cause(evidence, group, pod))]
+    causes = [(pod, cause) for pod in evidence.pods or () if (cause := _cause(evidence, group, pod))]
     # Pods that wait for a group of this name, in a namespace without it.
     homes = {other.namespace for other in evidence.groups if other.name == group.name}
     for pod in evidence.waiting_pods:
-        place = pod.metadata.namespace
-        if group_name(pod) == group.name and place not in homes:
-            found.append((pod, Statement("OtherNamespace", namespace=place)))
+        namespace = pod.metadata.namespace
+        if group_name(pod) == group.name and namespace not in homes:
+            causes.append((pod, Statement("OtherNamespace", namespace=namespace)))
     strays: list[Uncounted] = []
-    for pod, cause in found:
-        known = next((stray for stray in strays if stray.cause == cause), None)
-        if known is None:
-            place = pod.metadata.namespace or group.namespace
-            known = Uncounted([], place, cause, misnamed=cause.code in _MISNAMED)
-            strays.append(known)
-        known.pods.append(pod.metadata.name)
+    for pod, cause in causes:
+        same_cause = next((stray for stray in strays if stray.cause == cause), None)
+        if same_cause is None:
+            namespace = pod.metadata.namespace or group.namespace
+            same_cause = Uncounted([], namespace, cause, misnamed=cause.code in _MISNAMED)
+            strays.append(same_cause)
+        same_cause.pods.append(pod.metadata.name)
     return strays
 
 
@@ -182,30 +182,30 @@ _MISNAMED = ("WrongKey", "NoSuchGroup")  # causes that an annotation on the pods
 def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | None:
     if pod.status.phase in ENDED_PHASES or pod.metadata.deletion_timestamp:
         return None
-    named = group_name(pod)
-    if named == group.name:
+    named_group = group_name(pod)
+    if named_group == group.name:
         scheduler = scheduler_of(pod)
-        if not ours(pod) and not any(
-            each.spec.scheduler_name == scheduler and ours(each) for each in evidence.pods or ()
+        if not is_ours(pod) and not any(
+            each.spec.scheduler_name == scheduler and is_ours(each) for each in evidence.pods or ()
         ):
             return Statement("WrongScheduler", scheduler=scheduler, ours=SCHEDULERS[0])
         gates = foreign_gates(pod)
         return Statement("OtherGates", gates=", ".join(gates)) if gates else None
-    if named in ("", auto_name(pod)):
+    if named_group in ("", auto_name(pod)):
         key, _ = _wrong_key(pod, lambda value: value == group.name)
         return Statement("WrongKey", key=key) if key else None
     names = [other.name for other in evidence.groups_here]
-    if named in names or near_miss(named, names) != group.name:
+    if named_group in names or near_miss(named_group, names) != group.name:
         return None
-    return Statement("NoSuchGroup", group=named)
+    return Statement("NoSuchGroup", group=named_group)
 
 
-def _renaming(case: Case, found: Iterable[Uncounted]) -> Iterator[Offer]:
+def _renaming(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
     """Yield the annotation that corrects a few pods with a misspelt group; many are better created again."""
-    for stray in found:
+    for stray in strays:
         if stray.misnamed and len(stray.pods) <= _MOST:
-            pods, count = " ".join(stray.pods), many(len(stray.pods), "pod")
-            yield case.offer("AnnotatePods", case.to("patch", PODS), pods=pods, count=count)
+            pods, count = " ".join(stray.pods), counted(len(stray.pods), "pod")
+            yield case.offer("AnnotatePods", case.right_to("patch", PODS), pods=pods, count=count)
 
 
 def misnamed(evidence: Evidence, pod: Pod) -> list[Statement]:
@@ -219,16 +219,16 @@ def misnamed(evidence: Evidence, pod: Pod) -> list[Statement]:
 def _wrong_key(pod: Pod, is_group: Callable[[str], bool]) -> tuple[str, str]:
     """Return the wrong key by which a pod names a group, and that group; empty if there is none."""
     meta = pod.metadata
-    for place, values in (("annotation", meta.annotations or {}), ("label", meta.labels or {})):
+    for field, values in (("annotation", meta.annotations or {}), ("label", meta.labels or {})):
         for key, value in values.items():
-            if _is_near_miss(place, key) and is_group(value):
-                return f"{place} {key}", value
+            if _is_near_miss(field, key) and is_group(value):
+                return f"{field} {key}", value
     return "", ""
 
 
-def _is_near_miss(place: str, key: str) -> bool:
+def _is_near_miss(field: str, key: str) -> bool:
     if key in (GROUP_ANNOTATION, GROUP_LABEL):
-        return (place, key) not in (("annotation", GROUP_ANNOTATION), ("label", GROUP_LABEL))
+        return (field, key) not in (("annotation", GROUP_ANNOTATION), ("label", GROUP_LABEL))
     letters = re.sub(r"[^a-z]", "", key.rpartition("/")[2].lower())
     return letters in _GROUP_NAMES or SequenceMatcher(None, key, GROUP_ANNOTATION).ratio() >= _SIMILAR
 
@@ -247,7 +247,7 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
         return _placed(evidence, pod)
     if gates := foreign_gates(pod):
         return _answer(pod, Verdict.WAITING, Statement("PodGatedByOthers", gates=", ".join(gates)))
-    if not ours(pod):
+    if not is_ours(pod):
         return _foreign(evidence, pod, name)
     if name and (group := evidence.group(name)):
         return _member(evidence, pod, group)
@@ -258,10 +258,10 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
     return _without_group(evidence, pod, name)
 
 
-def _answer(pod: Pod, verdict: str, *sentence: Statement, **more: Any) -> Explanation:
+def _answer(pod: Pod, verdict: str, *sentence: Statement, **fields: Any) -> Explanation:
     """Return the answer about a pod without its group. The remedies are those of the sentence by default."""
     meta = pod.metadata
-    more = {"since": meta.creation_timestamp, "remedies": [*sentence], **more}
+    fields = {"since": meta.creation_timestamp, "remedies": [*sentence], **fields}
     return Explanation(
         kind="Pod",
         name=meta.name,
@@ -269,7 +269,7 @@ def _answer(pod: Pod, verdict: str, *sentence: Statement, **more: Any) -> Explan
         sentence=[*sentence],
         namespace=meta.namespace,
         group=group_name(pod),
-        **more,
+        **fields,
     )
 
 
@@ -281,7 +281,7 @@ def _placed(evidence: Evidence, pod: Pod) -> Explanation:
         PLACED,
         Statement("PodRuns" if is_running else "PodPlaced", node=pod.spec.node_name),
         since=scheduled(pod).last_transition_time or meta.creation_timestamp,
-        commands=[] if is_running else [case.offer("FollowPod", case.to("list", EVENTS))],
+        commands=[] if is_running else [case.offer("FollowPod", case.right_to("list", EVENTS))],
         notes=misnamed(evidence, pod),
     )
 
@@ -298,50 +298,50 @@ def _foreign(evidence: Evidence, pod: Pod, group: str) -> Explanation:
 
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     """Return the answer about a member of a group: that of the group."""
-    of_group = explain_group(evidence, group, pod.metadata.name)
-    named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
-    match of_group.verdict:
+    group_answer = explain_group(evidence, group, pod.metadata.name)
+    pod_why = replace(group_answer, kind="Pod", name=pod.metadata.name, group=group.name)
+    match group_answer.verdict:
         case Verdict.WAITING:
             state = Statement("PodInGroup" if group.spec.min_member > 1 else "PodForItself")
-            return replace(named, sentence=[state, *of_group.sentence])
+            return replace(pod_why, sentence=[state, *group_answer.sentence])
         case Verdict.RUNNING:
-            return _surplus_member(evidence, pod, group, named)
+            return _surplus_member(evidence, pod, group, pod_why)
         case Verdict.STARTING if is_gated(pod):
-            return replace(named, sentence=[Statement("PodUngated")])
+            return replace(pod_why, sentence=[Statement("PodUngated")])
         case Verdict.STARTING:
             node = pod.status.nominated_node_name
             nominated = [Statement("PodNominated", node=node)] if node else []
-            return replace(named, sentence=[Statement("PodToBind"), *nominated])
-    return replace(named, sentence=[Statement("AboutGroup"), *of_group.sentence])
+            return replace(pod_why, sentence=[Statement("PodToBind"), *nominated])
+    return replace(pod_why, sentence=[Statement("AboutGroup"), *group_answer.sentence])
 
 
-def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, named: Explanation) -> Explanation:
+def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, pod_why: Explanation) -> Explanation:
     """Return the answer about a pod that its group does not need, or that replaces a lost one."""
-    reason, detail = (named.reason, named.detail) if named.reason else reason_of(pod)
+    reason, detail = (pod_why.reason, pod_why.detail) if pod_why.reason else reason_of(pod)
     case = Case(evidence, evidence.queue_of(group), group, pod.metadata.name)
     since = pod.metadata.creation_timestamp
     why = [Statement("Reason", reason=reason)] if reason else []
     state = Statement("PodMissing" if reason else "PodFollows")
-    waits = replace(named, verdict=Verdict.WAITING, sentence=[state, *why], since=since, remedies=why)
-    return replace(waits, reason=reason, detail=detail, commands=commands(reason, case))
+    answer = replace(pod_why, verdict=Verdict.WAITING, sentence=[state, *why], since=since, remedies=why)
+    return replace(answer, reason=reason, detail=detail, commands=commands(reason, case))
 
 
 def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     """Return the answer about a pod whose group does not exist: it is misspelt, or in another namespace."""
     meta, reason = pod.metadata, Reason.GROUP_NOT_FOUND
-    meant = numbers(did_you_mean(near_misses(name, (each.name for each in evidence.groups_here), 1)))
+    suggestion = numbers(did_you_mean(near_misses(name, (each.name for each in evidence.groups_here), 1)))
     homes = sorted(group.namespace for group in evidence.groups if group.name == name)
-    if not meant and homes:
-        meant = Statement("GroupElsewhere", namespace=homes[0])
-    there = sum(group_name(other) == name for other in evidence.pods or ())
-    case = Case(evidence, pod=meta.name, wanted=name, there=there)
+    if not suggestion and homes:
+        suggestion = Statement("GroupElsewhere", namespace=homes[0])
+    member_count = sum(group_name(other) == name for other in evidence.pods or ())
+    case = Case(evidence, pod=meta.name, missing_group=name, member_count=member_count)
     return _answer(
         pod,
         Verdict.WAITING,
         Statement("NoGroup", group=name),
         *([Statement("GatedUntilGroup")] if is_gated(pod) else []),
         reason=reason,
-        detail=meant,
+        detail=suggestion,
         remedies=[Statement("Reason", reason=reason)],
         commands=commands(reason, case),
     )
@@ -356,7 +356,7 @@ def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanat
         reported = evidence.reason_in_events("Pod", meta.name)
     members = [each for each in evidence.pods or () if group_name(each) == record.name]
     counts = member_counts(record.min_member, members) if evidence.pods is not None else None
-    case = Case(evidence, queue, pod=meta.name, there=counts.there if counts else 0, other=other)
+    case = Case(evidence, queue, pod=meta.name, member_count=counts.there if counts else 0, other=other)
     above = f" of CompositePodGroup {record.parent.rpartition('/')[2]}" if record.parent else ""
     state = Statement("InOtherGroup", group=f"{record.name}{above}", project=other.project)
     return replace(_pod_without_podgroup(pod, case, state, reported, "ReadItsEvents"), members=counts)
@@ -380,31 +380,33 @@ def _pod_without_podgroup(
     `reported`: the reason and the numbers in events; `advice`: the remedy while there are none.
     """
     evidence = case.evidence
-    found = reason_of(pod)
-    if not found[0]:
-        found = evidence.refusal_of(case.queue)
-    if not found[0] or (found[0] == reported[0] and not found[1]):
-        found = reported
-    reason, detail = found
+    reason_and_detail = reason_of(pod)
+    if not reason_and_detail[0]:
+        reason_and_detail = evidence.refusal_of(case.queue)
+    if not reason_and_detail[0] or (reason_and_detail[0] == reported[0] and not reason_and_detail[1]):
+        reason_and_detail = reported
+    reason, detail = reason_and_detail
     notes = [*misnamed(evidence, pod), *in_queue(evidence, case.queue), *evidence.notes]
     queue = evidence.queue(case.queue)
     more: dict[str, Any] = {"queue": queue_figures(queue) if queue else None, "notes": notes}
     if reason:
-        number = case.other.minimum_path[-1] if case.other else "minMember"
-        why = Statement("Reason", reason=reason, number=number)
+        minimum = case.other.minimum_path[-1] if case.other else "minMember"
+        why = Statement("Reason", reason=reason, number=minimum)
         more |= {"reason": reason, "detail": detail, "remedies": [why], "commands": commands(reason, case)}
         return _answer(pod, Verdict.WAITING, state, why, **more)
     if is_gated(pod):
         return _answer(pod, Verdict.WAITING, state, Statement("Gated"), remedies=[Statement(advice)], **more)
-    return _answer(pod, Verdict.UNKNOWN, state, Statement("NothingSays"), commands=[checking(case)], **more)
+    return _answer(
+        pod, Verdict.UNKNOWN, state, Statement("NothingSays"), commands=[check_offer(case)], **more
+    )
 
 
 # ---- queues
 
 
 def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
-    own = evidence.groups_in(queue.name)
-    waiting = [group for group in own if group.verdict in (Verdict.WAITING, Verdict.UNKNOWN)]
+    groups = evidence.groups_in(queue.name)
+    waiting = [group for group in groups if group.verdict in (Verdict.WAITING, Verdict.UNKNOWN)]
     reasons = {group.scheduled.reason for group in waiting if group.scheduled}
     is_short = queue.counts["pending"] and queue.share < 1
     opened = condition(queue.status.conditions, "Open")
@@ -443,16 +445,16 @@ def _queue_state(queue: ObservedQueue) -> Iterator[Statement]:
     if is_deleted:
         yield Statement("QueueDeleted")
     if queue.state in ("Closing", "Closed"):
-        left = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
-        yield Statement(f"Queue{queue.state}", left=left)
+        remaining = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
+        yield Statement(f"Queue{queue.state}", left=remaining)
     elif queue.is_stopped and not is_deleted:
         yield Statement("QueueStopped", policy=queue.spec.stop_policy)
     else:
         yield Statement("QueueTakesNone" if is_deleted else "QueueOpen")
     for kind in _REMARKS:
-        found = condition(queue.status.conditions, kind)
-        if found is not None and found.status == "True" and found.message:
-            yield Statement(f"Queue{kind}", message=found.message)
+        remark = condition(queue.status.conditions, kind)
+        if remark is not None and remark.status == "True" and remark.message:
+            yield Statement(f"Queue{kind}", message=remark.message)
 
 
 def _commands(evidence: Evidence, queue: ObservedQueue) -> list[Offer]:
@@ -460,7 +462,7 @@ def _commands(evidence: Evidence, queue: ObservedQueue) -> list[Offer]:
     if queue.metadata.deletion_timestamp:
         return []
     if queue.state in ("Closing", "Closed"):
-        return [opening(case)]
+        return [open_offer(case)]
     return [case.for_queue("ResumeQueue")] if queue.is_stopped else []
 
 
@@ -479,17 +481,17 @@ def share_of(queue: ObservedQueue) -> Statement:
     """Return the used part of the deserved share, with the resource that has the largest part."""
     status = queue.status
     places = [(status.allocated or {}, status.deserved or {}, "")]
-    places += [(it.allocated or {}, it.deserved or {}, it.name) for it in status.flavors or ()]
+    places += [(each.allocated or {}, each.deserved or {}, each.name) for each in status.flavors or ()]
     parts = [
-        (number(name, held.get(name)) / (number(name, due) or 1), name, held.get(name, 0), due, where)
+        (numeric(name, held.get(name)) / (numeric(name, due) or 1), name, held.get(name, 0), due, where)
         for held, deserved, where in places
         for name, due in sorted(deserved.items())
     ]
     used = percent(queue.share)
     if not parts:
         return Statement("Share", used=used)
-    _, name, most, due, flavor = max(parts, key=itemgetter(0))
-    figures = {"resource": name, "held": amount(name, most), "deserved": amount(name, due)}
+    _, name, largest, due, flavor = max(parts, key=itemgetter(0))
+    figures = {"resource": name, "held": amount(name, largest), "deserved": amount(name, due)}
     return Statement("ShareOfFlavor" if flavor else "ShareOfResource", used=used, flavor=flavor, **figures)
 
 
@@ -498,16 +500,16 @@ def share_of(queue: ObservedQueue) -> Statement:
 
 def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
     """Return the blockers of a group by its reason; none if only a change of the group itself would help."""
-    own = evidence.queue_of(group)
+    own_queue = evidence.queue_of(group)
     if group.reason in FOR_CAPACITY:
-        its_queues_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own)
-        return [*_above_share(evidence, but=own), *_holding_blockers(evidence, group, its_queues_first)]
+        its_queues_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own_queue)
+        return [*_above_share(evidence, but=own_queue), *_holding_blockers(evidence, group, its_queues_first)]
     match group.reason:
         case Reason.QUEUE_CEILING:
-            return list(_holding_blockers(evidence, group, evidence.groups_in(own)))
+            return list(_holding_blockers(evidence, group, evidence.groups_in(own_queue)))
         case Reason.QUEUE_SHARE:
-            mates = evidence.groups_in(own)
-            return [*_claimants(evidence, own), *_holding_blockers(evidence, group, mates)]
+            same_queue = evidence.groups_in(own_queue)
+            return [*_claimants(evidence, own_queue), *_holding_blockers(evidence, group, same_queue)]
         case Reason.BEHIND_OTHERS:
             return pending_blockers(_ahead(evidence, group))
         case Reason.RESERVED:
@@ -521,8 +523,8 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
 
 def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
     """Yield when the queue reclaims capacity above the shares of other queues, or why it never does."""
-    if retained := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED)]:
-        yield _message(retained[0])
+    if not_reclaimed := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED)]:
+        yield _message(not_reclaimed[0])
         return
     queue = evidence.queue(evidence.queue_of(group))
     above = [evidence.queue(each.who.name) for each in ahead if each.who.kind == "Queue"]
@@ -531,7 +533,8 @@ def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker
     if any(each is not None and each.spec.reclaimable is not False for each in above):
         rules = queue.spec.preemption or QueuePreemption()
         after, at_most = duration_of(rules.after, TAKE_AFTER), duration_of(rules.at_most, TAKE_AT_MOST)
-        yield Statement("Reclaims", after=rounded(int(after)), most=rounded(int(max(after, at_most))))
+        most = human_duration(int(max(after, at_most)))
+        yield Statement("Reclaims", after=human_duration(int(after)), most=most)
 
 
 def pending_blockers(groups: Iterable[ObservedGroup]) -> list[Blocker]:
@@ -567,18 +570,18 @@ def _holding_blockers(
         does = "starts" if other.verdict is Verdict.STARTING else "runs"
         members = evidence.members(other)
         if members is None:
-            yield _group(other, Statement("Holds", does=does, needs=many(other.spec.min_member, "pod")))
-        elif held := held_by(members):
+            yield _group(other, Statement("Holds", does=does, needs=counted(other.spec.min_member, "pod")))
+        elif held := held_amounts(members):
             pods = sum(bool(pod.spec.node_name) for pod in members)
-            yield _group(other, Statement("HoldsOnNodes", does=does, pods=many(pods, "pod")), pods, held)
+            yield _group(other, Statement("HoldsOnNodes", does=does, pods=counted(pods, "pod")), pods, held)
 
 
 def _above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
     """Yield the queues that hold more than they deserve."""
     for queue in (evidence.queues or {}).values():
         if queue.share > 1 and queue.name != but:
-            who = HolderSummary("Queue", name=queue.name, holds=queue.status.allocated or {})
-            yield Blocker("Uses", who=who, share=share_of(queue))
+            summary = HolderSummary("Queue", name=queue.name, holds=queue.status.allocated or {})
+            yield Blocker("Uses", who=summary, share=share_of(queue))
 
 
 def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
@@ -586,14 +589,14 @@ def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
     for queue in (evidence.queues or {}).values():
         pending = queue.counts["pending"]
         if queue.name != but and pending and queue.share < _ENOUGH:
-            who = HolderSummary("Queue", name=queue.name)
-            yield Blocker("HasPending", who=who, pending=pending, share=share_of(queue))
+            summary = HolderSummary("Queue", name=queue.name)
+            yield Blocker("HasPending", who=summary, pending=pending, share=share_of(queue))
 
 
 def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
     """Return the groups that its status names, else all that are older and wait."""
-    mates = evidence.groups_in(evidence.queue_of(group))
-    if named := [mate for mate in mates if mate.key in group.waiting.ahead]:
-        return named
-    place = next((n for n, mate in enumerate(mates) if mate.key == group.key), 0)
-    return [mate for mate in mates[:place] if not mate.is_holding]
+    same_queue = evidence.groups_in(evidence.queue_of(group))
+    if ahead := [mate for mate in same_queue if mate.key in group.waiting.ahead]:
+        return ahead
+    position = next((number for number, mate in enumerate(same_queue) if mate.key == group.key), 0)
+    return [mate for mate in same_queue[:position] if not mate.is_holding]

@@ -38,7 +38,7 @@ from extender.kube.resources import Resource
 T = TypeVar("T")
 
 _REASONS = frozenset(map(str, Reason))
-HIGHEST = 8  # owners above an object that are read: references may form a circle
+MAX_HEIGHT = 8  # owners above an object that are read: references may form a circle
 _OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
 _OTHER_GROUPS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodGroup]], ...] = (
     ("scheduler-plugins", kube.PLUGINS_POD_GROUPS, PluginsPodGroup),
@@ -102,8 +102,8 @@ class Evidence:
         except NotFound:
             return None
         except Forbidden:
-            if (what := resource.plural or resource.root) not in self.unread:
-                self.unread.append(what)
+            if (kind_name := resource.plural or resource.root) not in self.unread:
+                self.unread.append(kind_name)
             return None
 
     def _listed(
@@ -119,16 +119,16 @@ class Evidence:
 
     def _everywhere(self, resource: Resource, kind: type[T], note: str = "") -> list[T]:
         """Return the objects of all namespaces if that is allowed, else of this one."""
-        found = self._listed(resource, "", kind, note)
-        if found is None and self.namespace:
-            found = self._listed(resource, self.namespace, kind)
-        return found or []
+        objects = self._listed(resource, "", kind, note)
+        if objects is None and self.namespace:
+            objects = self._listed(resource, self.namespace, kind)
+        return objects or []
 
     @cached_property
     def queues(self) -> dict[str, ObservedQueue] | None:
         """Return the queues by name; None where they may not be read."""
-        found = self._listed(kube.QUEUES, "", ObservedQueue, "QueuesNotShown")
-        return None if found is None else {queue.name: queue for queue in found}
+        queues = self._listed(kube.QUEUES, "", ObservedQueue, "QueuesNotShown")
+        return None if queues is None else {queue.name: queue for queue in queues}
 
     @cached_property
     def _queues_by_uid(self) -> dict[str, str]:
@@ -140,8 +140,8 @@ class Evidence:
     @cached_property
     def groups(self) -> list[ObservedGroup]:
         """Return the groups of all namespaces if that is allowed, else of this one; the oldest first."""
-        found = self._everywhere(kube.POD_GROUPS, ObservedGroup, "OtherGroupsNotShown")
-        return sorted(found, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
+        groups = self._everywhere(kube.POD_GROUPS, ObservedGroup, "OtherGroupsNotShown")
+        return sorted(groups, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
 
     @property
     def groups_here(self) -> list[ObservedGroup]:
@@ -159,8 +159,8 @@ class Evidence:
     def other_group(self, name: str) -> OtherGroup | None:
         """Return the PodGroup of this name of an API that is not Volcano's, if one may be read."""
         for project, resource, kind in _OTHER_GROUPS:
-            if found := self.find(resource, name, kind):
-                return OtherGroup(project, resource, any_group_record(found))
+            if group := self.find(resource, name, kind):
+                return OtherGroup(project, resource, any_group_record(group))
         return None
 
     @cached_property
@@ -171,8 +171,8 @@ class Evidence:
     @cached_property
     def waiting_pods(self) -> list[Pod]:
         """Return the pods of all namespaces that have no node yet; none where they may not be read."""
-        found = self._listed(kube.PODS, "", Pod, fields="status.phase=Pending")
-        return [pod for pod in found or () if not pod.spec.node_name]
+        pending = self._listed(kube.PODS, "", Pod, fields="status.phase=Pending")
+        return [pod for pod in pending or () if not pod.spec.node_name]
 
     def members(self, group: ObservedGroup) -> list[Pod] | None:
         """Return the pods that name a group; None where they cannot be known."""
@@ -184,10 +184,10 @@ class Evidence:
 
     def reason_in_events(self, kind: str, name: str) -> tuple[str, Statement | None]:
         """Return the reason of Muster's latest event about an object, and its numbers; empty without one."""
-        about = f"involvedObject.kind={kind},involvedObject.name={name}"
-        found = self._listed(kube.EVENTS, self.namespace, Event, fields=about)
-        ours = [event for event in found or () if event.reason in _REASONS]
-        latest = max(ours, key=lambda event: event.at, default=None)
+        selector = f"involvedObject.kind={kind},involvedObject.name={name}"
+        events = self._listed(kube.EVENTS, self.namespace, Event, fields=selector)
+        decisions = [event for event in events or () if event.reason in _REASONS]
+        latest = max(decisions, key=lambda event: event.at, default=None)
         return (latest.reason, numbers(latest.message.partition(": ")[2])) if latest else ("", None)
 
     def refusal(self, controller: OwnerReference) -> str:
@@ -202,10 +202,10 @@ class Evidence:
     @cached_property
     def served(self) -> dict[str, str]:
         """Return the API groups of the cluster, each with its preferred version."""
-        found = self.find(kube.API_GROUPS, "", dict[str, Any]) or {}
+        document = self.find(kube.API_GROUPS, "", dict[str, Any]) or {}
         return {
             group["name"]: (group.get("preferredVersion") or {}).get("version", "")
-            for group in found.get("groups") or ()
+            for group in document.get("groups") or ()
         }
 
     def resource_of_kind(self, kind: OwnerKind) -> Resource | None:
@@ -228,28 +228,28 @@ class Evidence:
     def belongs(self, meta: Meta, kind: OwnerKind, name: str) -> bool:
         """Return whether a workload of this namespace owns an object, or owns an owner of it."""
         if meta.uid not in self._owners:
-            above = self._above(meta)
+            above = self._owners_above(meta)
             self._owners[meta.uid] = frozenset((kind_of_owner(owner), owner.name) for owner in above)
         return (kind, name) in self._owners[meta.uid]
 
-    def _above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
+    def _owners_above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
         """Yield the owners, up to the object of a user.
 
         A pod of a JobSet is owned by a Job, an executor of Spark by its driver.
         """
         for owner in meta.owner_references or ():
             yield owner
-            found = self._possible_owners(kind_of_owner(owner) or owner.kind).get(owner.uid)
-            if found is not None and height < HIGHEST:
-                yield from self._above(found, height + 1)
+            meta_of_owner = self._possible_owners(kind_of_owner(owner) or owner.kind).get(owner.uid)
+            if meta_of_owner is not None and height < MAX_HEIGHT:
+                yield from self._owners_above(meta_of_owner, height + 1)
 
     def _possible_owners(self, kind: OwnerKind | str) -> dict[str, Meta]:
         """Return the objects of a kind by UID; none for kinds outside the table, except for Pod."""
         if kind not in self._listed_owners:
-            every: Iterable[ListedObject | Pod] = (self.pods or ()) if kind == "Pod" else ()
+            objects: Iterable[ListedObject | Pod] = (self.pods or ()) if kind == "Pod" else ()
             if isinstance(kind, OwnerKind):
-                every = self.all_owners(kind)
-            self._listed_owners[kind] = {obj.metadata.uid: obj.metadata for obj in every}
+                objects = self.all_owners(kind)
+            self._listed_owners[kind] = {obj.metadata.uid: obj.metadata for obj in objects}
         return self._listed_owners[kind]
 
     # ---- queues of groups and pods
@@ -267,26 +267,26 @@ class Evidence:
         """Return the queue of a pod without a group."""
         return self.queue_by(pod.metadata, queue_named_by(pod.metadata))
 
-    def queue_by(self, meta: Meta, named: str) -> str:
+    def queue_by(self, meta: Meta, queue_name: str) -> str:
         """Return the queue of an object: the one that it names, if any, else that of its nearest owner."""
-        label, above = ways.local_queue_label(meta), meta
-        for _ in range(HIGHEST):
-            controller = controller_of(above.owner_references)
+        label, meta_above = ways.local_queue_label(meta), meta
+        for _ in range(MAX_HEIGHT):
+            controller = controller_of(meta_above.owner_references)
             kind = kind_of_owner(controller) if controller else None
             owner = self.find_owner(kind, controller.name, ListedObject) if kind and controller else None
-            if named or label or owner is None:
+            if queue_name or label or owner is None:
                 break
-            above = owner.metadata
-            named, label = queue_named_by(above), ways.local_queue_label(above)
-        return self.queue_of_pods(meta.namespace, named, label)
+            meta_above = owner.metadata
+            queue_name, label = queue_named_by(meta_above), ways.local_queue_label(meta_above)
+        return self.queue_of_pods(meta.namespace, queue_name, label)
 
-    def queue_of_pods(self, namespace: str, named: str, label: ways.LocalQueueLabel | None) -> str:
+    def queue_of_pods(self, namespace: str, queue_name: str, label: ways.LocalQueueLabel | None) -> str:
         """Return the queue of pods that name a queue, or a LocalQueue by a label.
 
         LocalQueues are read only for a label.
         """
-        known = self._routes if label else QueueRoutes(self.queue_of_namespace, {})
-        return known.queue_of(namespace, named, label) or keys.DEFAULT_QUEUE
+        routes = self._routes if label else QueueRoutes(self.queue_of_namespace, {})
+        return routes.queue_of(namespace, queue_name, label) or keys.DEFAULT_QUEUE
 
     def refusal_of(self, name: str) -> tuple[str, Statement | None]:
         """Return the reason and detail of a queue that accepts no groups; empty if it does."""
@@ -300,22 +300,22 @@ class Evidence:
 
     def closed_above(self, name: str) -> str:
         """Return the highest queue above `name` that is closed itself; empty if none is or may be read."""
-        found, path = "", {name}
+        closed, path = "", {name}
         queue = self.queue(name)
         while queue and (queue := self.queue(queue.spec.parent)) and queue.name not in path:
             path.add(queue.name)
             opened = condition(queue.status.conditions, "Open")
             if queue.state != "Open" and not (opened and opened.reason == "ParentClosed"):
-                found = queue.name
-        return found
+                closed = queue.name
+        return closed
 
     # ---- LocalQueues and namespaces
 
     @cached_property
     def local_queues(self) -> dict[str, LocalQueue]:
         """Return the LocalQueues by `namespace/name`, of all namespaces where allowed, else of this one."""
-        found = self._everywhere(kube.LOCAL_QUEUES, LocalQueue)
-        return {f"{local.metadata.namespace}/{local.metadata.name}": local for local in found}
+        objects = self._everywhere(kube.LOCAL_QUEUES, LocalQueue)
+        return {f"{local.metadata.namespace}/{local.metadata.name}": local for local in objects}
 
     def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
         """Return the LocalQueue by which a group enters its queue, if that LocalQueue is stopped."""
@@ -338,32 +338,32 @@ class Evidence:
 
     def queue_of_namespace(self, name: str) -> str:
         """Return the queue that a namespace or its quota names; empty if none does, or may be read."""
-        found = self._namespaces.get(name)
-        return (ways.namespace_queue(found) if found else "") or self._quota_queues.get(name, "")
+        namespace = self._namespaces.get(name)
+        return (ways.namespace_queue(namespace) if namespace else "") or self._quota_queues.get(name, "")
 
     def is_adopted(self, namespace: str) -> bool:
         """Return whether new pods of a namespace without a scheduler of their own are Muster's."""
-        found = self._namespaces.get(namespace)
-        return found is not None and is_adopted(namespace, found.metadata.labels or {})
+        record = self._namespaces.get(namespace)
+        return record is not None and is_adopted(namespace, record.metadata.labels or {})
 
     @cached_property
     def _quota_queues(self) -> dict[str, str]:
         """Return the queues made from quotas, by namespace."""
         entering = {queue.name: queue.entering_namespaces for queue in (self.queues or {}).values()}
-        return {namespace: queue for queue, several in entering.items() for namespace in several}
+        return {namespace: queue for queue, namespaces in entering.items() for namespace in namespaces}
 
     @cached_property
     def _namespaces(self) -> dict[str, Namespace]:
-        found = self._listed(kube.NAMESPACES, "", Namespace)
-        if found is None:
+        namespaces = self._listed(kube.NAMESPACES, "", Namespace)
+        if namespaces is None:
             with suppress(Forbidden, NotFound):
-                found = [self._reader.get(kube.NAMESPACES, "", self.namespace, Namespace)]
-        return {each.metadata.name: each for each in found or ()}
+                namespaces = [self._reader.get(kube.NAMESPACES, "", self.namespace, Namespace)]
+        return {each.metadata.name: each for each in namespaces or ()}
 
 
-def _is_part(about: OwnerReference, controller: OwnerReference) -> bool:
+def _is_part(subject: OwnerReference, controller: OwnerReference) -> bool:
     """Return whether the name of an object begins with its owner's: Job set-workers-0 of JobSet set."""
-    return about.kind != controller.kind and about.name.startswith(f"{controller.name}-")
+    return subject.kind != controller.kind and subject.name.startswith(f"{controller.name}-")
 
 
 # ---- readings of pods
@@ -375,7 +375,7 @@ SCHEDULERS = Configuration().scheduler_names
 _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
 
 
-def ours(pod: Pod) -> bool:
+def is_ours(pod: Pod) -> bool:
     if pod.spec.scheduler_name in SCHEDULERS or is_gated(pod) or _OURS.search(scheduled(pod).message):
         return True
     return any(not keys.MARKERS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
@@ -401,14 +401,14 @@ def scheduled(pod: Pod) -> Condition:
 def reason_of(pod: Pod) -> tuple[str, Statement | None]:
     """Return the reason and the message of the pod's condition; empty without one."""
     condition = scheduled(pod)
-    if found := _OURS.search(condition.message):
-        return found[1], None
+    if match := _OURS.search(condition.message):
+        return match[1], None
     if condition.reason == keys.UNSCHEDULABLE:
         return Reason.REFUSED_BY_SCHEDULER, numbers(condition.message)
     return "", None
 
 
-def held_by(pods: Iterable[Pod]) -> Quantities:
+def held_amounts(pods: Iterable[Pod]) -> Quantities:
     """Return the sum of the requests of pods on nodes."""
     holding = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in keys.ENDED_PHASES]
     try:

@@ -11,7 +11,7 @@ from extender.api.keys import GROUP_ANNOTATION
 from extender.api.objects.base import Quantities, Wire
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import CommandSummary, HolderSummary
-from extender.api.units import texts
+from extender.api.units import texts_by_name
 from extender.api.workloads.shape import spoken_kind
 from extender.domain.model import reasons
 from extender.kube.access import Right
@@ -40,12 +40,12 @@ class Statement(SimpleNamespace):
         return self.text
 
     def _filled(self, template: str) -> str:
-        known = vars(self)
-        texts = {name: each.text if isinstance(each, Statement) else each for name, each in known.items()}
-        reason = known.get("reason", "")
-        helps = reasons.remedy(reason).replace("minMember", known.get("number", "minMember"))
+        fields = vars(self)
+        texts = {name: each.text if isinstance(each, Statement) else each for name, each in fields.items()}
+        reason = fields.get("reason", "")
+        remedy = reasons.remedy(reason).replace("minMember", fields.get("number", "minMember"))
         meaning = reasons.sentence(reason)
-        return template.format(annotation=GROUP_ANNOTATION, meaning=meaning, remedy=helps, **texts)
+        return template.format(annotation=GROUP_ANNOTATION, meaning=meaning, remedy=remedy, **texts)
 
 
 def numbers(message: str) -> Statement | None:
@@ -139,7 +139,7 @@ class Explanation(Wire, frozen=True):
 
 # ---- the table of codes, with the names of fields in braces
 
-SENTENCES = {"StartApart": reasons.TO_START_WHOLE} | texts("""
+SENTENCES = {"StartApart": reasons.TO_START_WHOLE} | texts_by_name("""
 Reason: {meaning}
 Numbers: {message}
 
@@ -250,7 +250,7 @@ OtherGroupsNotShown: Groups of other namespaces are not shown: you may not list 
 PodsNotShown: Members are not shown: you may not list pods in this namespace.
 """)
 
-REMEDIES = texts("""
+REMEDIES = texts_by_name("""
 Reason: {remedy}
 ReasonOfGroups: {reason}: {remedy}
 Message: {message}.
@@ -277,7 +277,7 @@ Reclaims: Capacity above the shares of other queues is reclaimed for groups with
   (spec.preemption of the queues).
 """)
 
-COMMANDS = texts("""
+COMMANDS = texts_by_name("""
 CheckMuster: check that Muster works => muster check
 NameGroup: name the group {group} =>
   kubectl -n {namespace} annotate --overwrite pod {pod} {annotation}={group}
@@ -292,7 +292,7 @@ RecordUse: record that you may use it =>
   kubectl -n {namespace} annotate {what} kube-muster.io/may-use={queue}/{kind}
 PatchNumber: start with the existing {pods} => kubectl -n {namespace} patch {what} --type merge -p '{patch}'
 AnnotateNumber: start with the existing {pods} =>
-  kubectl -n {namespace} annotate --overwrite {what} kube-muster.io/min-member={there}
+  kubectl -n {namespace} annotate --overwrite {what} kube-muster.io/min-member={member_count}
 Resume: let it start => muster {command} {name} -n {namespace}
 Describe: see what failed => muster {command} {name} -n {namespace}
 DescribePod: read the scheduler's message => kubectl -n {namespace} describe pod {pod}

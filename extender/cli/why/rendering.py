@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.api.summaries import VERSION
 from extender.api.units import and_more, listed
 from extender.cli.kinds import Target
-from extender.cli.output import NOTHING, Json, age, amount, amounts, folded, number, outlook, percent, width
+from extender.cli.output import NOTHING, Json, age, amount, amounts, numeric, outlook, percent, width, wrapped
 from extender.cli.why.explanation import (
     ENDING,
     FOREIGN,
@@ -44,10 +44,10 @@ _COLOURS = {
 def document(answer: Explanation) -> Json:
     """Return an answer as -o json prints it, with the texts of its statements."""
     remedies = [Statement("Numbers", message=remedy) for remedy in remedies_of(answer)]
-    shown: Json = msgspec.to_builtins(replace(answer, remedies=remedies), enc_hook=lambda it: it.shown())
-    for stray, found in zip(shown.get("uncounted", ()), answer.uncounted, strict=True):
-        stray["remedy"] = found.cause.remedy
-    return {"form": VERSION, **shown, "sentence": _sentence(answer)}
+    fields: Json = msgspec.to_builtins(replace(answer, remedies=remedies), enc_hook=lambda each: each.shown())
+    for stray_fields, stray in zip(fields.get("uncounted", ()), answer.uncounted, strict=True):
+        stray_fields["remedy"] = stray.cause.remedy
+    return {"form": VERSION, **fields, "sentence": _sentence(answer)}
 
 
 def _sentence(answer: Explanation) -> str:
@@ -70,7 +70,7 @@ def paragraphs(answer: Explanation) -> list[str]:
     group = f", of podgroup/{answer.group}" if is_named_by_user else ""
     uncounted = (f"pod/{listed(stray.pods, 1)}: {stray.cause.text}" for stray in answer.uncounted)
     parts: Sequence[Iterable[str]] = (
-        [folded(f"{answer.spoken_name}{where}{group}")],
+        [wrapped(f"{answer.spoken_name}{where}{group}")],
         _verdict(answer),
         _members(answer),
         _queue(answer),
@@ -78,7 +78,7 @@ def paragraphs(answer: Explanation) -> list[str]:
         _others("Groups that wait in it:", answer.waiting),
         _others(_HEADINGS.get(answer.kind, "Ahead of it:"), answer.holders),
         _help(answer),
-        [folded(text) for text in dict.fromkeys(note.text for note in answer.notes)],
+        [wrapped(text) for text in dict.fromkeys(note.text for note in answer.notes)],
     )
     return ["\n".join(lines) for part in parts if (lines := list(part))]
 
@@ -87,19 +87,19 @@ def _verdict(answer: Explanation) -> Iterator[str]:
     verdict = click.style(answer.verdict, fg=_COLOURS.get(answer.verdict, "yellow"), bold=True)
     since = f" for {age(answer.since)}" if answer.since and answer.verdict in _LASTING else ""
     yield f"{verdict}{since}" + (f": {answer.reason}" if answer.reason else "")
-    yield folded(_sentence(answer), _INDENT)
+    yield wrapped(_sentence(answer), _INDENT)
     if answer.detail:
-        yield folded(answer.detail.text, _INDENT)
+        yield wrapped(answer.detail.text, _INDENT)
     if expected := outlook(answer.estimate):
-        yield folded(expected, _INDENT)
+        yield wrapped(expected, _INDENT)
 
 
 def _members(answer: Explanation) -> Iterator[str]:
     if (has := answer.members) is None:
         return
     counts = {"on nodes": has.placed, "gated": has.gated, "succeeded": has.succeeded, "failed": has.failed}
-    rest = [f"{count} {what}" for what, count in counts.items() if count or what == "on nodes"]
-    yield folded(f"Members: {has.needed} needed, {has.there} there, {', '.join(rest)}")
+    rest = [f"{count} {state}" for state, count in counts.items() if count or state == "on nodes"]
+    yield wrapped(f"Members: {has.needed} needed, {has.there} there, {', '.join(rest)}")
 
 
 def _queue(answer: Explanation) -> Iterator[str]:
@@ -107,33 +107,33 @@ def _queue(answer: Explanation) -> Iterator[str]:
         return
     uses = f", uses {percent(queue.share)} of what it deserves" if queue.share is not None else ""
     if answer.kind != "Queue":
-        yield folded(f"Queue {queue.name}: {queue.state}{uses}")
+        yield wrapped(f"Queue {queue.name}: {queue.state}{uses}")
     groups = f"{queue.pending} Pending, {queue.inqueue} Inqueue, {queue.running} Running"
-    yield folded(f"Weight {queue.weight}; of its groups {groups}", _INDENT)
+    yield wrapped(f"Weight {queue.weight}; of its groups {groups}", _INDENT)
     yield from (f"{_INDENT}{line}" for line in resource_rows(queue))
 
 
 def resource_rows(queue: QueueFigures) -> list[str]:
     rows = []
     for name in _resources_of(queue):
-        of = (queue.allocated.get(name, 0), queue.deserved.get(name), queue.capability.get(name))
-        rows.append((name, *(amount(name, quantity) for quantity in of)))
+        quantities_ = (queue.allocated.get(name, 0), queue.deserved.get(name), queue.capability.get(name))
+        rows.append((name, *(amount(name, quantity) for quantity in quantities_)))
     return columns(("RESOURCE", "USES", "DESERVES", "AT MOST"), rows) if rows else []
 
 
 def _resources_of(queue: QueueFigures) -> list[str]:
     """Return the resources that the queue uses, deserves or limits."""
     figures = [*queue.allocated.items(), *queue.deserved.items()]
-    moving = {name for name, quantity in figures if number(name, quantity)}
-    return sorted((moving - {PODS}) | queue.capability.keys())
+    used = {name for name, quantity in figures if numeric(name, quantity)}
+    return sorted((used - {PODS}) | queue.capability.keys())
 
 
 def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
-    shown = []
+    texts = []
     for other in others[:_MOST]:
         held = amounts(other.who.holds)
-        shown.append(f"{other.who.spoken_name} {other.text}" + ("" if held == NOTHING else f": {held}"))
-    return _list(heading, shown + and_more(len(others) - len(shown)))
+        texts.append(f"{other.who.spoken_name} {other.text}" + ("" if held == NOTHING else f": {held}"))
+    return _list(heading, texts + and_more(len(others) - len(texts)))
 
 
 def _help(answer: Explanation) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _help(answer: Explanation) -> Iterator[str]:
     remedies = remedies_of(answer)
     if remedies or answer.commands:
         yield click.style("What helps:", dim=True)
-    yield from (folded(remedy, _INDENT, hanging=_INDENT) for remedy in remedies)
+    yield from (wrapped(remedy, _INDENT, hanging=_INDENT) for remedy in remedies)
     for offer in (offered.shown() for offered in answer.commands):
         lead = f"To {offer.purpose}:"
         if not offer.allowed:
@@ -149,7 +149,7 @@ def _help(answer: Explanation) -> Iterator[str]:
         if len(line := f"{_INDENT}{lead} {offer.line}") <= width():
             yield line
         else:
-            yield folded(lead, _INDENT, hanging=_INDENT)
+            yield wrapped(lead, _INDENT, hanging=_INDENT)
             yield f"{_INDENT * 2}{offer.line}"
 
 
@@ -157,7 +157,7 @@ def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
     items = list(items)
     if items:
         yield click.style(heading, dim=True)
-    yield from (folded(item, _INDENT, hanging=_INDENT) for item in items)
+    yield from (wrapped(item, _INDENT, hanging=_INDENT) for item in items)
 
 
 def bars(queue: QueueFigures) -> list[str]:
@@ -173,25 +173,25 @@ def bars(queue: QueueFigures) -> list[str]:
     lines = []
     for name in names:
         held, due = queue.allocated.get(name), queue.deserved.get(name)
-        used, deserved = number(name, held), number(name, due)
+        used, deserved = numeric(name, held), numeric(name, due)
         part = used / deserved if deserved else float(bool(used))
         full, empty = bar(part, length, shows_unicode(sys.stdout))
-        drawn = click.style(full, fg="yellow" if part > 1 else "green") + empty
+        coloured_bar = click.style(full, fg="yellow" if part > 1 else "green") + empty
         figures = f"{amount(name, queue.allocated.get(name, 0))} of {amount(name, due)}"
         if name in queue.capability:
             figures += f", at most {amount(name, queue.capability[name])}"
-        lines.append(f"{name:<{widest}}  {drawn}  {figures}")
+        lines.append(f"{name:<{widest}}  {coloured_bar}  {figures}")
     return lines
 
 
-def rendered_list(target: Target, found: Sequence[Explanation]) -> str:
-    namespace = next((answer.namespace for answer in found if answer.namespace), "")
-    what = f"{target.kind}/{target.name} leads to" if target.kind else f"{target.name} may mean"
-    rows = [(_target_of(answer), answer.verdict, answer.reason or NOTHING) for answer in found]
+def rendered_list(target: Target, explanations: Sequence[Explanation]) -> str:
+    namespace = next((answer.namespace for answer in explanations if answer.namespace), "")
+    subject = f"{target.kind}/{target.name} leads to" if target.kind else f"{target.name} may mean"
+    rows = [(_target_of(answer), answer.verdict, answer.reason or NOTHING) for answer in explanations]
     return joined(
-        f"In namespace {namespace}, {what}:",
+        f"In namespace {namespace}, {subject}:",
         "\n".join(columns(("WHAT", "VERDICT", "REASON"), rows)),
-        f"About one of them, for example: muster why {_target_of(found[0])} -n {namespace}",
+        f"About one of them, for example: muster why {_target_of(explanations[0])} -n {namespace}",
     )
 
 

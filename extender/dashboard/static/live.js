@@ -65,10 +65,10 @@ async function look() {
     else if (answer.status !== 304) throw new Error(answer.status);
     if (answer.ok || answer.status === 304) lost("");
     if (answer.headers.has("Date")) ahead = Date.parse(answer.headers.get("Date")) - Date.now();
-    const again = Number(answer.headers.get("Muster-Again"));
-    pause = again ? again * 1000 + Math.random() * SPREAD : EVERY;
+    const seconds_to_next_change = Number(answer.headers.get("Muster-Again"));
+    pause = seconds_to_next_change ? seconds_to_next_change * 1000 + Math.random() * SPREAD : EVERY;
   } catch {
-    lost("Not up to date: the server does not answer. Trying again.");
+    lost("Not up to date: the server does not answer. Trying seconds_to_next_change.");
     pause = Math.min(pause * 2, SLOWEST);
   }
   count();

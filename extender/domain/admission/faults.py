@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from extender.api import keys
-from extender.api.units import nearest
+from extender.api.units import name_hint
 from extender.api.workloads.children import MALFORMED
-from extender.api.workloads.gangs import IN_TURN, ORDERED_READY, Defaults, scaled_gang, size_of
+from extender.api.workloads.gangs import IN_TURN, ORDERED_READY, Defaults, gang_of_replicas, gang_size_of
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
 from extender.api.workloads.shape import STATEFUL_SET, Json, value_at
 
@@ -135,7 +135,7 @@ _FIELDS: Mapping[tuple[str, str], Mapping[tuple[str, ...], str]] = {
         ("spec", "tasks", _ALL, "maxRetry"): "use spec.maxRetry",
     },
     ("scheduling.x-k8s.io", "PodGroup"): {
-        ("spec", "scheduleTimeoutSeconds"): "the start timeout of Muster applies to all groups",
+        ("spec", "scheduleTimeoutSeconds"): "the start timeout of Muster applies to all groups"
     },
 }
 _ANNOTATIONS = ("metadata", "annotations")
@@ -232,7 +232,7 @@ def unknown_levels(named: Iterable[NamedLevel], known: KnownLevels) -> Iterator[
     """Yield a fault for each level that neither a topology nor a node has."""
     for field, level, *_ in named:
         if level not in known.of_topologies and not known.is_label(level):
-            must = nearest(level, known.of_topologies) if known.of_topologies else "there are no topologies"
+            must = name_hint(level, known.of_topologies) if known.of_topologies else "there are no topologies"
             text = f"invalid value {level[:100]!r}, which no topology has as a level and no node as a label"
             yield Fault(Code.LEVEL_NOT_FOUND, field, f"{text}; {must}")
 
@@ -271,8 +271,8 @@ def _scheduler_of(part: JobPodSet) -> str:
 def _created_in_turn(stateful_set: Json, part: JobPodSet) -> Iterator[str]:
     """Yield the fault of a gang whose pods are only created one after the other."""
     policy = value_at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
-    gang = scaled_gang(value_at(stateful_set, _ANNOTATIONS) or {}, part.count, policy)
+    gang = gang_of_replicas(value_at(stateful_set, _ANNOTATIONS) or {}, part.count, policy)
     template = (value_at(part.template, _ANNOTATIONS) or {}).get(keys.MIN_MEMBER, "")
-    fault = size_of(gang, template, Defaults(), waits=False).fault
+    fault = gang_size_of(gang, template, Defaults(), waits=False).fault
     if IN_TURN in fault:
         yield fault

@@ -9,7 +9,7 @@ import msgspec
 from extender.api.keys import CLOSED_BY_PARENT, DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
 from extender.api.objects.base import Operation, Quantities, added
 from extender.api.objects.queues import Queue, ResourceFlavor
-from extender.api.units import BadQuantity, Quantity, at_most, intended_name, listed
+from extender.api.units import BadQuantity, Quantity, intended_name, listed, rounded_down
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
 from extender.domain.queues.flavors import resolve
@@ -323,7 +323,7 @@ def _review_relations(by_field: Mapping[str, Quantities], lending_limit: Quantit
 
 def _exact(quantity: Quantity) -> int:
     """Return amounts in thousandths, to compare the quantities as written. Raises BadQuantity."""
-    return at_most(quantity, 1000)
+    return rounded_down(quantity, 1000)
 
 
 def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:

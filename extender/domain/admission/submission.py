@@ -19,7 +19,7 @@ from extender.api.objects.base import Meta, Operation, OwnerReference, added
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import NetworkTopology, PodGroup
 from extender.api.units import BadQuantity
-from extender.api.workloads.gangs import ALL, Defaults, size_of
+from extender.api.workloads.gangs import ALL, Defaults, gang_size_of
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import auto_name, controller_of, group_name, group_name_of
 from extender.domain.model.queue_of_group import (
@@ -257,7 +257,7 @@ def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
     """Yield the faults in Muster's annotations of any object, for users. `pods`: those of a job."""
     annotations = meta.annotations or {}
     size = annotations.get(keys.MIN_MEMBER, ALL)
-    fault = "" if size == ALL else size_of(None, size, Defaults(), waits=False).fault
+    fault = "" if size == ALL else gang_size_of(None, size, Defaults(), waits=False).fault
     if fault:
         yield fault
     allowed = {}

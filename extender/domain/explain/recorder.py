@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from extender.api.units import instant
+from extender.api.units import unix_seconds
 from extender.domain.explain.history import AnyRecord, Evicted, GroupRun, QueueHour, Wait
 from extender.domain.model.evictions import EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import Outcome, Verdict
@@ -39,11 +39,11 @@ class _Step(NamedTuple):
     def running_since(self, info: GroupInfo, pod: PodRecord) -> float:
         """Return when the first member on a node began to run: by its object, else by the watch."""
         seen = self.snapshot.epoch + info.bound_since.get(pod.uid, self.snapshot.now)
-        return min(instant(pod.running_since) or seen, self.now)
+        return min(unix_seconds(pod.running_since) or seen, self.now)
 
     def is_new_run(self, info: GroupInfo) -> bool:
         """Return whether all members on nodes began to run after the previous process had stopped."""
-        since = (instant(pod.running_since) for pod in info.placed if pod.holds_capacity)
+        since = (unix_seconds(pod.running_since) for pod in info.placed if pod.holds_capacity)
         return self.is_first and min(since, default=0.0) > self.since + _SLACK
 
 
@@ -55,18 +55,13 @@ class _Seen(NamedTuple):
 
     @property
     def created(self) -> float:
-        return instant(self.info.created)
+        return unix_seconds(self.info.created)
 
     @property
     def group_fields(self) -> dict[str, Any]:
         """Return the fields that name the group of a record."""
         key, user = self.info.key, self.info.spec.submitter[:_LONGEST_NAME]
-        return {
-            "group": key,
-            "queue": self.decision.queue,
-            "namespace": key.partition("/")[0],
-            "user": user,
-        }
+        return {"group": key, "queue": self.decision.queue, "namespace": key.partition("/")[0], "user": user}
 
     def is_like(self, other: "_Seen") -> bool:
         """Return whether both are equal for records: most decisions change only numbers."""

@@ -32,7 +32,7 @@ from extender.api.objects.devices import (
     expressions_of,
 )
 from extender.api.objects.pods import NodeSelectorTerm
-from extender.api.units import at_most
+from extender.api.units import rounded_down
 from extender.domain.ledger.intake import Intake
 from extender.domain.model.device_requests import (
     ClaimKey,
@@ -424,7 +424,7 @@ class DeviceInventory:
             for name in offer.classes:
                 for resource, capacity in capacities.get(self._class_of(name), {}).items():
                     if (found := (offer.device.capacity or {}).get(capacity)) is not None:
-                        now[name, resource] = max(now[name, resource], at_most(found.value))
+                        now[name, resource] = max(now[name, resource], rounded_down(found.value))
         if now:
             self._capacities[pool] = now
         for each in before.keys() | now.keys():
@@ -457,7 +457,7 @@ class DeviceInventory:
 def _sums(sets: Iterable[CounterSet]) -> Counters:
     """Return amounts by counter set and counter, in thousandths."""
     return {
-        (each.name or each.counter_set, name): at_most(counter.value, 1000)
+        (each.name or each.counter_set, name): rounded_down(counter.value, 1000)
         for each in sets
         for name, counter in (each.counters or {}).items()
     }

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.workloads.gangs import Defaults, GangSize, MadePods, size_of
+from extender.api.workloads.gangs import Defaults, GangSize, MadePods, gang_size_of
 from extender.domain.ledger.claims import Claims
 from extender.domain.model.evictions import PastEviction
 from extender.domain.model.ownership import OwnerRecord, uid_of_group
@@ -162,7 +162,7 @@ class Group(msgspec.Struct, eq=False):
                 is_single(self.key) or any(not pod.controller for pod in self.pods.values())
             ):
                 gang = _ONE  # no controller makes its pod
-            return size_of(gang, self.asked_by_pods, self.defaults, waits=False)
+            return gang_size_of(gang, self.asked_by_pods, self.defaults, waits=False)
         return self.job.size(self.defaults)
 
     @property

@@ -177,12 +177,7 @@ class ClaimMoves:
         self._moved: dict[GroupKey, int] = {}  # by group: the version at which one of its claims last moved
 
     def put(
-        self,
-        pod: PodRecord,
-        event: ClaimEvent,
-        node: str,
-        token: int = 0,
-        posting: tuple[Posting, ...] = (),
+        self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0, posting: tuple[Posting, ...] = ()
     ) -> None:
         """Put the claim of a member pod on `node`, or advance it. Raises KeyError for a wrong event."""
         before = self._claims.get(pod.uid)

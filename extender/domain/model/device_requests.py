@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from extender.api.objects.devices import EXTENDED_PREFIX, ClaimSpec, ExactRequest, expressions_of
 from extender.api.objects.pods import NodeSelectorTerm, Pod, PodClaim, PodSpec
 from extender.api.setting_kinds import LogicalResource
-from extender.api.units import at_most, listed
+from extender.api.units import listed, rounded_down
 from extender.domain.model.resources import MOST, Resources, add, counts_in_queues, selected_devices
 
 _NODE_NAME = "metadata.name"  # the field by which an allocation names its node
@@ -94,7 +94,7 @@ class LogicalResources:
                     device_class = part.resource.removeprefix(_CLASS_PREFIX)
                     self.capacities.setdefault(device_class, {})[name] = part.capacity
                 else:
-                    self._amounts.setdefault(part.resource, {})[name] = at_most(part.amount)
+                    self._amounts.setdefault(part.resource, {})[name] = rounded_down(part.amount)
 
     def set_amounts(self, resource: str, amounts: Resources) -> bool:
         """Record the logical amounts of one unit of `resource`; return whether they changed.

@@ -12,7 +12,7 @@ from extender.api import keys
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
-from extender.api.workloads.gangs import MadePods, scaled_gang
+from extender.api.workloads.gangs import MadePods, gang_of_replicas
 from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
 from extender.api.workloads.shape import JOB, STATEFUL_SET, VOLCANO_JOB
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
@@ -44,7 +44,7 @@ def owner_record(workload: Workload) -> OwnerRecord:
     annotations, spec = workload.metadata.annotations or {}, workload.spec
     return OwnerRecord(
         uid=workload.metadata.uid,
-        gang=scaled_gang(annotations, spec.replicas, spec.pod_management_policy),
+        gang=gang_of_replicas(annotations, spec.replicas, spec.pod_management_policy),
         annotations={key: text for key, text in annotations.items() if key.startswith(INHERITED)},
         idle=spec.replicas == 0,
         suspended=bool(spec.suspend),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 
-from extender.api.units import texts
+from extender.api.units import texts_by_name
 
 
 class Verdict(StrEnum):
@@ -42,10 +42,7 @@ class Reason(StrEnum):
     TOO_COMPLEX = "TooComplex", "placing the group needs more work than one group may cause"
     QUEUE_NOT_OPEN = "QueueNotOpen", "the group was created after its queue was closed"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed", "the queue accepts no groups of this namespace"
-    QUEUE_NOT_ALLOWED = (
-        "QueueNotAllowed",
-        "no record shows the right to use the queue",
-    )
+    QUEUE_NOT_ALLOWED = ("QueueNotAllowed", "no record shows the right to use the queue")
     QUEUE_STOPPED = "QueueStopped", "the queue admits no groups until it is resumed"
     HELD = "Held", "the group is held by its owner"
     START_TIMED_OUT = "StartTimedOut", "its pods did not run before the start timeout, several times in a row"
@@ -161,7 +158,7 @@ def lacks_only_capacity(message: str, counted: Collection[str]) -> bool:
 # docs/reference/reasons.md has the same texts. Backticks mark what a user types or writes in YAML. The page
 # shows them, a terminal does not.
 
-_TEXTS = texts("""
+_TEXTS = texts_by_name("""
 GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation
   `scheduling.k8s.io/group-name`.
 QueueNotFound: Create the queue, or the LocalQueue that the message names; or name another.

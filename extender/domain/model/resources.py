@@ -15,7 +15,7 @@ from extender.api.objects.pods import (
     PodStatus,
     ResourceRequirements,
 )
-from extender.api.units import Quantity, at_least, at_most
+from extender.api.units import Quantity, rounded_down, rounded_up
 
 # Amounts, keyed by resource name: `cpu` in millicores, all others in whole units (bytes, devices, pods).
 # Every pod requests one of `pods`.
@@ -39,7 +39,9 @@ def requested_amounts(quantities: Mapping[str, Quantity] | None) -> dict[str, in
     Raises:
         BadQuantity: An amount cannot be read.
     """
-    amounts = {name: at_least(q, _scale(name)) for name, q in (quantities or {}).items() if is_counted(name)}
+    amounts = {
+        name: rounded_up(q, _scale(name)) for name, q in (quantities or {}).items() if is_counted(name)
+    }
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
@@ -49,7 +51,7 @@ def offered(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     Raises:
         BadQuantity: An amount cannot be read.
     """
-    return {name: at_most(q, _scale(name)) for name, q in (quantities or {}).items() if is_counted(name)}
+    return {name: rounded_down(q, _scale(name)) for name, q in (quantities or {}).items() if is_counted(name)}
 
 
 def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
@@ -261,6 +263,6 @@ def _largest(*given: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
     found: dict[str, Quantity] = {}
     for amounts in given:
         for name, quantity in (amounts or {}).items():
-            if name not in found or at_least(quantity, _SCALE) > at_least(found[name], _SCALE):
+            if name not in found or rounded_up(quantity, _SCALE) > rounded_up(found[name], _SCALE):
                 found[name] = quantity
     return found

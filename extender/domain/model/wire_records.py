@@ -13,12 +13,7 @@ from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects import queues
 from extender.api.objects.base import Condition, Meta, condition
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import (
-    NativePodGroup,
-    PluginsPodGroup,
-    PodGroup,
-    PodGroupSpec,
-)
+from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
 from extender.api.units import BadQuantity, is_count
 from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import (

@@ -173,11 +173,7 @@ class Departures:
 
 
 def earliest(
-    planner: Planner,
-    departures: Departures,
-    wanted: Missing,
-    now: float,
-    is_allowed: Callable[[float], bool],
+    planner: Planner, departures: Departures, wanted: Missing, now: float, is_allowed: Callable[[float], bool]
 ) -> tuple[float | None, dict[Uid, str]] | None:
     """Return when members will fit, and on which nodes.
 

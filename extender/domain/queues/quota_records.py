@@ -12,7 +12,7 @@ from extender.api import keys
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue
-from extender.api.units import BadQuantity, Quantity, at_most
+from extender.api.units import BadQuantity, Quantity, rounded_down
 from extender.domain.model.resources import CPU, MEMORY, is_counted, offered
 
 Json = dict[str, Any]
@@ -105,14 +105,14 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
     faults = faults or [
         (f"min[{name}]", f"invalid value {low[name]}: must be the max, {high[name]}, or less")
         for name in low.keys() & high.keys()
-        if at_most(low[name], 1000) > at_most(high[name], 1000)
+        if rounded_down(low[name], 1000) > rounded_down(high[name], 1000)
     ]
     if faults:
         return QuotaAmounts(faults=tuple(sorted(faults)))
     return QuotaAmounts(
         {**high, **{name: least for name, least in _ALMOST_NONE.items() if offered(high).get(name, 1) <= 0}},
         {name: amount for name, amount in low.items() if offered({name: amount})[name] > 0},
-        None if jobs is None else min(at_most(jobs), _MOST_GROUPS),
+        None if jobs is None else min(rounded_down(jobs), _MOST_GROUPS),
     )
 
 
@@ -127,9 +127,9 @@ def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise BadQuantity(f"{str(value)[:60]!r} is not a quantity such as 500m, 2 or 1.5Gi")
             text: Quantity = repr(value) if isinstance(value, float) else value
-            at_most(text)
+            rounded_down(text)
             found[name] = text
-            if at_most(found[name], 1000) < 0:
+            if rounded_down(found[name], 1000) < 0:
                 faults.append((f"{field}[{name}]", f"invalid value {value}: must be 0 or more"))
         except ValueError as fault:  # BadQuantity, or a number of more digits than Python prints
             faults.append((f"{field}[{name}]", f"invalid value {fault}"))

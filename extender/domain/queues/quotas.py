@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.api.keys import ROOT_QUEUE, SYSTEM_NAMESPACE
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaNode, ResourceQuota
-from extender.api.units import at_most
+from extender.api.units import rounded_down
 from extender.domain.model.resources import add, offered, quantities, show, total
 from extender.domain.queues.quota_records import (
     QuotaAmounts,
@@ -63,7 +63,7 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
         yield from _faults(source, amounts)
         first, unreadable = first or source, unreadable or bool(amounts.faults)
         for name, amount in amounts.capability.items():
-            if name not in smallest or at_most(amount, 1000) < at_most(smallest[name], 1000):
+            if name not in smallest or rounded_down(amount, 1000) < rounded_down(smallest[name], 1000):
                 smallest[name] = amount
     if first is not None:
         yield _queue(

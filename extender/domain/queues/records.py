@@ -19,7 +19,7 @@ from extender.api.objects.queues import (
     QueueSpec,
     QueueTaken,
 )
-from extender.api.units import BadQuantity, Quantity, as_seconds, at_most
+from extender.api.units import BadQuantity, Quantity, as_seconds, rounded_down
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, offered, requested_amounts
 from extender.domain.model.selectors import Labels, selects
@@ -125,7 +125,7 @@ def stop_policy_fault(written: str) -> str:
 
 def oversell_of(written: Quantity | None) -> float | None:
     """Return the factor, to three decimals. Raises BadQuantity."""
-    oversell = None if written is None else at_most(written, 1000) / 1000
+    oversell = None if written is None else rounded_down(written, 1000) / 1000
     if oversell is not None and not 1.0 <= oversell <= MOST_OVERSELL:
         raise BadQuantity(f"spec.oversell is {written}: must be 1 to {MOST_OVERSELL}")
     return oversell
@@ -182,7 +182,7 @@ def _honoured(written: list[str] | None) -> frozenset[str] | None:
 
 def _patience(written: Quantity | None) -> float:
     """Return the factor of spec.preemption.patience, to three decimals. Raises BadQuantity."""
-    patience = 1.0 if written is None else at_most(written, 1000) / 1000
+    patience = 1.0 if written is None else rounded_down(written, 1000) / 1000
     if not 0.0 <= patience <= MOST_PATIENCE:
         raise BadQuantity(f"spec.preemption.patience is {written}: must be 0 to {MOST_PATIENCE}")
     return patience

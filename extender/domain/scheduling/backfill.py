@@ -200,10 +200,7 @@ class Backfill:
     """Reserved capacity of a cycle, and the groups that may use it."""
 
     def __init__(
-        self,
-        cycle: Cycle,
-        rank: Callable[[GroupInfo], Rank],
-        reserved: dict[GroupKey, ReservedCapacity],
+        self, cycle: Cycle, rank: Callable[[GroupInfo], Rank], reserved: dict[GroupKey, ReservedCapacity]
     ) -> None:
         self._cycle, self._rank, self._reserved = cycle, rank, reserved
         self._reported: tuple[tuple[GroupKey, ...], str] = (), ""  # groups with reservations, and their text

@@ -324,10 +324,5 @@ def error_decision(group: GroupInfo, fault: Exception) -> GroupDecision:
     place = "".join(f" at {PurePath(frame.filename).name}:{frame.lineno}" for frame in where)
     detail = f"evaluation failed: {name}"
     return GroupDecision(
-        group.key,
-        group.queue,
-        Verdict.WAITING,
-        Reason.INVALID_SPEC,
-        detail,
-        fault=f"{name}: {fault}{place}",
+        group.key, group.queue, Verdict.WAITING, Reason.INVALID_SPEC, detail, fault=f"{name}: {fault}{place}"
     )

@@ -296,12 +296,7 @@ class _Searches:
     """Searches of one cycle. Each sees the allocations of those before."""
 
     def __init__(
-        self,
-        cycle: Cycle,
-        lending: Lending,
-        reservations: Reservations,
-        candidates: Candidates,
-        price: Price,
+        self, cycle: Cycle, lending: Lending, reservations: Reservations, candidates: Candidates, price: Price
     ) -> None:
         self._cycle = cycle
         self._lending = lending

@@ -46,10 +46,7 @@ _LATE = 60.0  # seconds after the guaranteed time in which running groups may st
 _MOST = 32  # reservations, however large the cluster: each group is compared with all of them
 _SEARCHES = 4  # searches without a result in one cycle
 _IN_TURN = _SEARCHES // 2  # searches for changing groups, in turn
-RESERVED_FROM_OTHERS = (
-    *LACKS_CAPACITY,
-    Reason.QUEUE_CEILING,
-)  # reasons of groups that may get a reservation
+RESERVED_FROM_OTHERS = (*LACKS_CAPACITY, Reason.QUEUE_CEILING)  # reasons of groups that may get a reservation
 _MAY_RESERVE = (*RESERVED_FROM_OTHERS, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 RESERVED = "reserved"  # topic of reads of reservations

@@ -329,10 +329,7 @@ class _Earlier(NamedTuple):
         return cls(*known, changed_at_first | changed)
 
     def changed_queues(
-        self,
-        cycle: Cycle,
-        reserved: Mapping[str, Reservation],
-        lines: Mapping[str, Sequence[GroupInfo]],
+        self, cycle: Cycle, reserved: Mapping[str, Reservation], lines: Mapping[str, Sequence[GroupInfo]]
     ) -> Set[str]:
         """Return the queues with changed lines, reservations or reclaims."""
         changed = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}

@@ -11,15 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.resources import (
-    PODS,
-    Resources,
-    add,
-    counts_in_queues,
-    resource_of,
-    show,
-    total,
-)
+from extender.domain.model.resources import PODS, Resources, add, counts_in_queues, resource_of, show, total
 from extender.domain.model.shared_maps import changed_keys, have_same_keys, with_changes
 from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Demands, Division, Holdings

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.base import Operation, OwnerReference, added, pointer
-from extender.api.workloads.pod_sets import PartialStart, as_asked
+from extender.api.workloads.pod_sets import PartialStart, with_requested_count
 from extender.api.workloads.shape import Json, Path, WorkloadRow, value_at
 from extender.domain.model.queue_of_group import explicit_queue
 from extender.domain.model.reasons import Reason, Verdict
@@ -350,7 +350,7 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
     """Return the patch for a number of pods, with a record of the number that the author asks for."""
     if not row.parallelism:
         return []
-    authored = value_at(as_asked(row, obj), row.parallelism)
+    authored = value_at(with_requested_count(row, obj), row.parallelism)
     count = authored if reduced_to is None else reduced_to
     resized = value_at(obj, row.parallelism) != count
     changes = [{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []

@@ -14,16 +14,16 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import ABORT, RESUME, NetworkTopology, SubGroup
 from extender.api.units import BadQuantity
 from extender.api.workloads.children import MALFORMED
-from extender.api.workloads.gangs import Defaults, GangSize, MadePods, gang_of, size_of
-from extender.api.workloads.pod_sets import JobPodSet, as_asked, least_of, pod_sets
+from extender.api.workloads.gangs import Defaults, GangSize, MadePods, gang_of, gang_size_of
+from extender.api.workloads.pod_sets import JobPodSet, min_parallelism_of, pod_sets, with_requested_count
 from extender.api.workloads.shape import (
     JobOutcome,
     Json,
     Kinds,
     WorkloadRow,
+    has_templates,
     is_stopped,
     is_suspended,
-    is_whole,
     outcome_of,
     spoken_kind,
     value_at,
@@ -161,7 +161,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     def size(self, defaults: Defaults) -> GangSize:
         """Return how many pods start together; `defaults`: those of the namespace and the queue."""
         template = next((part.pod.min_member for part in self.pods if part.pod.min_member), "")
-        size = size_of(self.gang, template, defaults, waits=True)
+        size = gang_size_of(self.gang, template, defaults, waits=True)
         return size._replace(members=min(size.members, self.needed))
 
     @property
@@ -236,7 +236,7 @@ class AnyJob(JobRuntime, frozen=True):
 
 def is_unsuspended_by_muster(row: WorkloadRow, obj: Json) -> bool:
     """Return whether a job waits as one: it or its pods name a queue, and its pods no PodGroup."""
-    if not is_whole(row, obj):
+    if not has_templates(row, obj):
         return True
     kind, job = JobKind(*row.key), msgspec.convert(obj, AnyJob, strict=False)
     table = {**WORKLOADS, row.key: row}
@@ -252,7 +252,7 @@ def job_record(
     controller = ownership.controller_of(meta.owner_references)
     made_by = table.get((controller.api_version, controller.kind)) if controller else None
     if is_suspended(row, obj):
-        obj = as_asked(row, obj)
+        obj = with_requested_count(row, obj)
     record = JobRecord(
         uid=meta.uid,
         kind=kind,
@@ -277,7 +277,7 @@ def job_record(
     if record.outcome is not None:
         return record
     try:
-        record = replace(record, least=least_of(row, obj))
+        record = replace(record, least=min_parallelism_of(row, obj))
         sets = _first_sets(obj, table)
         declared = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
         completions = value_at(obj, row.completions) if row.completions else None

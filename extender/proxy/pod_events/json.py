@@ -78,12 +78,12 @@ Parts = dict[str, Raw]
 _encode = msgspec.json.Encoder().encode
 _parts = msgspec.json.Decoder(Parts).decode
 _claims = msgspec.json.Decoder(list[PodClaim] | None).decode
-_made = msgspec.json.Decoder(list[PodClaimStatus] | None).decode
+_claim_statuses = msgspec.json.Decoder(list[PodClaimStatus] | None).decode
 _elements = msgspec.json.Decoder(list[Raw] | None).decode
 
-_ASKED = {ASK_MARK: "1"}
-_AMOUNTS = {"limits": _ASKED, "requests": {**_ASKED, "cpu": "0", "memory": "0"}}
-_MARK = Raw(_encode({"name": pod_watch.MARK_NAME, "resources": _AMOUNTS}))
+_ONE_MARKER = {ASK_MARK: "1"}
+_AMOUNTS = {"limits": _ONE_MARKER, "requests": {**_ONE_MARKER, "cpu": "0", "memory": "0"}}
+_MARKER_CONTAINER = Raw(_encode({"name": pod_watch.MARK_NAME, "resources": _AMOUNTS}))
 _POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # items of lists lack these fields
 _GROUP = b'"schedulingGroup"'
 _HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # the beginning of an event from any API server
@@ -102,23 +102,23 @@ class JsonPods:
         return _frame(type_, _changed(pod, appearance, str(version), _POD_KIND))
 
     def deleted(self, facts: PodFacts, version: int) -> bytes:
-        named = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid}
-        meta = {**named, "resourceVersion": str(version)}
+        identity = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid}
+        meta = {**identity, "resourceVersion": str(version)}
         spec = {"containers": None, "schedulerName": facts.scheduler}
         return _frame("DELETED", _encode({**_POD_KIND, "metadata": meta, "spec": spec, "status": {}}))
 
     def page(self, body: bytes) -> PodPage:
         try:
             # API servers indent lists for curl and browsers, but an event must be one line.
-            found = _read_list(msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body)
-            meta = _read_list_meta(found.metadata)
+            listed = _read_list(msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body)
+            meta = _read_list_meta(listed.metadata)
         except UNREADABLE as fault:
             raise pod_watch.BrokenPods(f"this is no list of pods: {fault}") from fault
-        if found.kind != "PodList":
+        if listed.kind != "PodList":
             raise pod_watch.BrokenPods("this is a list of another kind")
-        pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, found.items or ())]
+        pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, listed.items or ())]
         version = pod_watch.version_number(meta.resource_version)
-        return PodPage(version, meta.continue_, bytes(found.metadata), pods)
+        return PodPage(version, meta.continue_, bytes(listed.metadata), pods)
 
     def list_metadata(self, version: int) -> bytes:
         return _encode({"resourceVersion": str(version)})
@@ -136,17 +136,17 @@ class _ListWriter:
         return b'{"kind":"PodList","apiVersion":"v1","metadata":' + self._metadata + b',"items":['
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        as_it_is = appearance == AS_IT_IS and _GROUP not in pod
-        written = self._comma + (pod if as_it_is else _changed(pod, appearance, "", {}))
+        is_unchanged = appearance == AS_IT_IS and _GROUP not in pod
+        item = self._comma + (pod if is_unchanged else _changed(pod, appearance, "", {}))
         self._comma = b","
-        return written
+        return item
 
     def end(self) -> bytes:
         return b"]}\n"
 
 
 def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
-    """Return the pod with these changes. An empty version or kind stays unchanged."""
+    """Return the pod as it appears to the scheduler, with its version and kind unless they are empty."""
     try:
         parts = {**kind, **_parts(pod)}
         if version:
@@ -156,9 +156,10 @@ def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> b
         if appearance.asks:
             spec = _parts(parts.get("spec", b"{}"))
             containers = _elements(spec.get("initContainers", b"null")) or []
-            _put(parts, "spec", "initContainers", [*containers, _MARK])
+            _put(parts, "spec", "initContainers", [*containers, _MARKER_CONTAINER])
         if _GROUP in pod:
-            if claims := _named_claims(parts):
+            claims = _claims_by_name(parts)
+            if claims:
                 _put(parts, "spec", "resourceClaims", claims)
             _put(parts, "spec", "schedulingGroup", None)
         return _encode(parts)
@@ -166,21 +167,21 @@ def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> b
         raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault
 
 
-def _named_claims(pod: Parts) -> list[object]:
-    """Return the claims of a pod, by their own names instead of their templates'.
+def _claims_by_name(pod: Parts) -> list[object]:
+    """Return the claims of a pod; those made from a template name the claim instead of the template.
 
-    The scheduler refuses the claim of a group to pods that it sees without a group.
+    The scheduler does not let pods without a group use a template's claim for a group.
     """
     spec, status = (_parts(pod.get(part, b"{}")) for part in ("spec", "status"))
-    statuses = _made(status.get("resourceClaimStatuses", b"null")) or ()
-    made = {it.name: it.resource_claim_name for it in statuses}
-    written = _elements(spec.get("resourceClaims", b"null")) or []
+    statuses = _claim_statuses(status.get("resourceClaimStatuses", b"null")) or ()
+    claim_names = {status.name: status.resource_claim_name for status in statuses}
+    raw_claims = _elements(spec.get("resourceClaims", b"null")) or []
     claims = _claims(spec.get("resourceClaims", b"null")) or []
     return [
-        {"name": claim.name, "resourceClaimName": made[claim.name]}
-        if claim.resource_claim_template_name and made.get(claim.name)
+        {"name": claim.name, "resourceClaimName": claim_names[claim.name]}
+        if claim.resource_claim_template_name and claim_names.get(claim.name)
         else raw
-        for claim, raw in zip(claims, written, strict=True)
+        for claim, raw in zip(claims, raw_claims, strict=True)
     ]
 
 
@@ -201,13 +202,13 @@ class Lines:
         self._begun = bytearray()  # an incomplete line
 
     def feed(self, data: bytes) -> list[PodEvent]:
-        end, *more = data.split(b"\n")
+        end, *lines_after = data.split(b"\n")
         self._begun += end
-        if not more:
+        if not lines_after:
             _check_length(self._begun)
             return []
-        lines = [bytes(self._begun), *more[:-1]]
-        self._begun = bytearray(more[-1])
+        lines = [bytes(self._begun), *lines_after[:-1]]
+        self._begun = bytearray(lines_after[-1])
         return [_event(line) for line in lines if line.strip()]
 
 
@@ -239,13 +240,13 @@ def _event(line: bytes) -> PodEvent:
 
 def _facts(pod: bytes) -> PodFacts | None:
     try:
-        read = _read_pod(pod)
+        parsed = _read_pod(pod)
     except UNREADABLE:
         return None
-    meta, spec = read.metadata, read.spec
+    meta, spec = parsed.metadata, parsed.spec
     version = pod_watch.version_number(meta.resource_version)
-    where = spec.scheduler_name, spec.node_name
-    return pod_watch.pod_facts(meta.uid, meta.namespace, meta.name, *where, version, read.status.phase)
+    names = meta.uid, meta.namespace, meta.name
+    return pod_watch.pod_facts(*names, spec.scheduler_name, spec.node_name, version, parsed.status.phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:

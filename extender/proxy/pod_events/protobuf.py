@@ -86,8 +86,8 @@ class ProtobufPods:
     def page(self, body: bytes) -> PodPage:
         try:
             kind, raw = open_envelope(body)
-            found = _LIST.FromString(raw)
-            metadata = _LIST_META.FromString(found.metadata)
+            listed = _LIST.FromString(raw)
+            metadata = _LIST_META.FromString(listed.metadata)
             version, token = pod_watch.version_number(metadata.version), metadata.token
         except DecodeError as fault:
             raise pod_watch.BrokenPods(f"this is no list of pods: {fault}") from fault
@@ -95,10 +95,10 @@ class ProtobufPods:
             raise pod_watch.BrokenPods("this is a list of another kind")
         try:
             facts = map(_facts_of, _READ.FromString(raw).items)
-            pods = [ListedPod(*both) for both in zip(facts, found.items, strict=True)]
+            pods = [ListedPod(*pair) for pair in zip(facts, listed.items, strict=True)]
         except DecodeError:  # one item cannot be read
-            pods = [ListedPod(_facts(pod), pod) for pod in found.items]
-        return PodPage(version, token, found.metadata, pods)
+            pods = [ListedPod(_facts(pod), pod) for pod in listed.items]
+        return PodPage(version, token, listed.metadata, pods)
 
     def list_metadata(self, version: int) -> bytes:
         return bytes(_LIST_META(version=str(version)).SerializeToString())
@@ -120,8 +120,8 @@ class _ListWriter:
         return b""
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        written = _changed(pod, appearance)
-        self._pieces += (_SECOND, _varint(len(written)), written)
+        item_bytes = _changed(pod, appearance)
+        self._pieces += (_SECOND, _varint(len(item_bytes)), item_bytes)
         return b""
 
     def end(self) -> bytes:
@@ -129,30 +129,33 @@ class _ListWriter:
         return b"".join((begin, _SECOND, _varint(sum(map(len, self._pieces))), *self._pieces, end))
 
 
-_ASKED, *_OTHERS = (
+_ONE_MARKER, *_OTHERS = (
     {"resource": name, "quantity": {"text": text}}
     for name, text in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0"))
 )
-_ASKING = {"name": pod_watch.MARK_NAME, "resources": {"limits": [_ASKED], "requests": [_ASKED, *_OTHERS]}}
+_CONTAINER = {
+    "name": pod_watch.MARK_NAME,
+    "resources": {"limits": [_ONE_MARKER], "requests": [_ONE_MARKER, *_OTHERS]},
+}
 # Part of a Pod: a spec with one init container, which is appended to the existing ones.
-_MARK = bytes(_POD(spec={"init_containers": [_ASKING]}).SerializeToString())
+_MARKER_CONTAINER = bytes(_POD(spec={"init_containers": [_CONTAINER]}).SerializeToString())
 _GROUP = b"\xda\x02"  # the first bytes of the field
 _SECOND = b"\x12"  # the first byte of the second field of a message, with a length: `items`, and `raw`
 
 
 def _changed(pod: bytes, appearance: Appearance) -> bytes:
     if _GROUP in pod:
-        read = _POD.FromString(pod)
-        read.spec.ClearField("group")
-        made = {it.name: it.claim for it in read.status.claims}
-        for claim in read.spec.claims:  # the scheduler refuses the claim of a group to pods without one
-            if claim.template and made.get(claim.name):
-                claim.claim = made[claim.name]
+        parsed = _POD.FromString(pod)
+        parsed.spec.ClearField("group")
+        claim_names = {status.name: status.claim for status in parsed.status.claims}
+        for claim in parsed.spec.claims:  # the scheduler lets no pod without a group use a group's claim
+            if claim.template and claim_names.get(claim.name):
+                claim.claim = claim_names[claim.name]
                 claim.ClearField("template")
-        pod = read.SerializeToString()
+        pod = parsed.SerializeToString()
     if appearance.node:
         pod += _POD(status={"nominated_node": appearance.node}).SerializeToString()
-    return pod + _MARK if appearance.asks else pod
+    return pod + _MARKER_CONTAINER if appearance.asks else pod
 
 
 @cache
@@ -219,15 +222,16 @@ def _facts(data: bytes) -> PodFacts | None:
 
 def _facts_of(pod: Any) -> PodFacts | None:
     meta, spec = pod.metadata, pod.spec
-    version, named = pod_watch.version_number(meta.version), (meta.uid, meta.namespace, meta.name)
-    return pod_watch.pod_facts(*named, spec.scheduler, spec.node, version, pod.status.phase)
+    version, names = pod_watch.version_number(meta.version), (meta.uid, meta.namespace, meta.name)
+    return pod_watch.pod_facts(*names, spec.scheduler, spec.node, version, pod.status.phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
     """Return the version of any object, and whether it ends the initial events."""
     try:
         meta = _BOOKMARK.FromString(obj).metadata
-        found = {each.key: each.value for each in meta.annotations}
-        return pod_watch.version_number(meta.version), found.get(pod_watch.INITIAL_EVENTS_END) == "true"
+        annotations = {each.key: each.value for each in meta.annotations}
+        ends_initial = annotations.get(pod_watch.INITIAL_EVENTS_END) == "true"
+        return pod_watch.version_number(meta.version), ends_initial
     except DecodeError:
         return 0, False

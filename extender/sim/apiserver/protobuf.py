@@ -59,9 +59,9 @@ def _types() -> dict[str, Any]:
     A map is a list of messages with a key and a value each.
     """
     tables: dict[str, Fields] = {}
-    for name, known in _messages().items():
+    for name, fields_by_number in _messages().items():
         fields: dict[str, tuple[int, str]] = {}
-        for number, field in known.items():
+        for number, field in fields_by_number.items():
             type_ = _plain(field.type)
             if field.form == "map":
                 tables[f"map_{type_}"] = {"key": (1, "string"), "value": (2, type_)}
@@ -88,22 +88,22 @@ def decoded(body: bytes) -> Json:
         raise bad_request("the object provided is unrecognized: it does not appear to be a protobuf message")
     try:
         envelope = _types()[_plain(f"{_RUNTIME}.Unknown")].FromString(body[len(KUBERNETES_PREFIX) :])
-        named = _object(envelope.typeMeta, f"{_RUNTIME}.TypeMeta")
-        kind = named.get("kind", "")
+        type_meta = _object(envelope.typeMeta, f"{_RUNTIME}.TypeMeta")
+        kind = type_meta.get("kind", "")
         if (name := message_name(kind)) is None:
-            why = f"protobuf is not read here for {kind} - accepted media types include: "
-            raise StatusError(415, "UnsupportedMediaType", f"{why}application/json, application/yaml")
-        return {**named, **_object(_types()[_plain(name)].FromString(envelope.raw), name)}
+            message = f"protobuf is not read here for {kind} - accepted media types include: "
+            raise StatusError(415, "UnsupportedMediaType", f"{message}application/json, application/yaml")
+        return {**type_meta, **_object(_types()[_plain(name)].FromString(envelope.raw), name)}
     except (DecodeError, ValueError, OverflowError) as fault:
         raise bad_request("the object provided is unrecognized: its protobuf message is broken") from fault
 
 
-def _object(found: Any, name: str) -> Json:
+def _object(message: Any, name: str) -> Json:
     """Return a message without empty texts; fields with unknown numbers are left out, as in Go."""
     result: Json = {}
-    known = _messages()[name]
-    for descriptor, raw in found.ListFields():
-        field = known[descriptor.number]
+    fields = _messages()[name]
+    for descriptor, raw in message.ListFields():
+        field = fields[descriptor.number]
         if field.form == "map":
             result[field.name] = {entry.key: _value(entry.value, field.type) for entry in raw}
         elif field.form == "repeated":
@@ -120,8 +120,8 @@ def _value(raw: Any, type_: str) -> Any:
         return base64.b64encode(raw).decode()
     if isinstance(raw, bool | int | str):
         return raw
-    own = _OWN_FORMS.get(type_.rpartition(".")[2])
-    return own(raw) if own else _object(raw, type_)
+    convert = _OWN_FORMS.get(type_.rpartition(".")[2])
+    return convert(raw) if convert else _object(raw, type_)
 
 
 # ---- messages whose JSON is no object
@@ -135,8 +135,8 @@ def _time(message: Any) -> str | None:
 
 
 def _micro_time(message: Any) -> str | None:
-    whole = _time(message)
-    return whole and f"{whole[:-1]}.{message.nanos // 1000:06}Z"
+    seconds = _time(message)
+    return seconds and f"{seconds.removesuffix('Z')}.{message.nanos // 1000:06}Z"
 
 
 _OWN_FORMS: dict[str, Callable[[Any], Any]] = {

@@ -73,19 +73,19 @@ def _label_test(text: str) -> Test:
         return lambda obj: (name in (obj["metadata"].get("labels") or {})) is present
     else:
         raise errors.bad_request(f"unable to parse requirement: {text!r}")
-    key, wanted = match["key"], match["operator"] in ("in", "=", "==")
-    return lambda obj: ((obj["metadata"].get("labels") or {}).get(key) in values) is wanted
+    key, is_positive = match["key"], match["operator"] in ("in", "=", "==")
+    return lambda obj: ((obj["metadata"].get("labels") or {}).get(key) in values) is is_positive
 
 
 def _field_test(text: str) -> Test:
     match = _EQUAL.fullmatch(text.strip())
     if match is None or match["key"] not in _FIELDS:
         raise errors.bad_request(f"field label not supported: {text!r}: must be {', '.join(_FIELDS)}")
-    equal, value = match["operator"] != "!=", match["value"]
+    is_positive, value = match["operator"] != "!=", match["value"]
     part, _, field = match["key"].partition(".")
     if not field:
-        return lambda obj: (obj.get(part, "") == value) is equal
-    return lambda obj: (obj.get(part, {}).get(field, "") == value) is equal
+        return lambda obj: (obj.get(part, "") == value) is is_positive
+    return lambda obj: (obj.get(part, {}).get(field, "") == value) is is_positive
 
 
 def selector_text(obj: Json) -> str:

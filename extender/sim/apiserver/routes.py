@@ -15,11 +15,11 @@ from functools import partial
 
 import msgspec
 
-from extender.apimachinery.errors import StatusError, bad_request, invalid, invalid_object, wrong
+from extender.apimachinery.errors import StatusError, bad_request, bad_value, invalid, invalid_object
 from extender.apimachinery.kinds import ACCESS, IDENTITY, REVIEWS, SCALE, Json, ResourceKind
 from extender.apimachinery.managed_fields import APPLY, UPDATE
-from extender.apimachinery.objects import named_by, other_name
-from extender.apimachinery.patches import Patch, patching, wanted_of
+from extender.apimachinery.objects import identity_of, other_name
+from extender.apimachinery.patches import Patch, applied_object, patch_of
 from extender.apimachinery.service import Service, WriteOptions
 from extender.apimachinery.store import Change, Store, key_of
 from extender.apimachinery.validation.schemas import read
@@ -34,15 +34,15 @@ from extender.sim.apiserver.requests import (
 )
 
 
-def reviewed(kind: ResourceKind, asked: Json) -> Json:
+def reviewed(kind: ResourceKind, review: Json) -> Json:
     """Return the review with its answer."""
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
     if kind is IDENTITY:
         return {**head, "status": {"userInfo": {"username": "you", "groups": ["system:masters"]}}}
-    spec = asked.get("spec") or {}
+    spec = review.get("spec") or {}
     if kind is ACCESS:
-        why = "the embedded cluster has no authentication: all users may do everything"
-        return {**head, "spec": spec, "status": {"allowed": True, "reason": why}}
+        reason = "the embedded cluster has no authentication: all users may do everything"
+        return {**head, "spec": spec, "status": {"allowed": True, "reason": reason}}
     resources = [{name: ["*"] for name in ("verbs", "apiGroups", "resources")}]
     urls = [{name: ["*"] for name in ("verbs", "nonResourceURLs")}]
     status = {"resourceRules": resources, "nonResourceRules": urls, "incomplete": False}
@@ -60,25 +60,25 @@ def list_page(store: Store, request: Request) -> Json:
     version, after = 0, ("", "")  # the last object of the page before
     if token := query.get("continue"):
         try:
-            found, last = json.loads(base64.urlsafe_b64decode(token))
-            version, after = int(found), (last[0], last[1])
+            stated_version, last_key = json.loads(base64.urlsafe_b64decode(token))
+            version, after = int(stated_version), (last_key[0], last_key[1])
         except (ValueError, LookupError, TypeError) as fault:
             raise bad_request("continue key is not valid") from fault
     test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
     items, version = store.listing(kind, namespace, version)
-    meant = [*filter(test, items[bisect_right(items, after, key=key_of) :])]
-    shown = meant[: int(query.get("limit") or 0) or None]
+    selected = [*filter(test, items[bisect_right(items, after, key=key_of) :])]
+    page = selected[: int(query.get("limit") or 0) or None]
     metadata: Json = {"resourceVersion": str(version)}
-    if left := len(meant) - len(shown):
-        token = base64.urlsafe_b64encode(json.dumps([version, key_of(shown[-1])]).encode()).decode()
-        metadata |= {"continue": token, "remainingItemCount": left}
+    if remaining := len(selected) - len(page):
+        token = base64.urlsafe_b64encode(json.dumps([version, key_of(page[-1])]).encode()).decode()
+        metadata |= {"continue": token, "remainingItemCount": remaining}
     head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata}
-    return {**head, "items": shown}
+    return {**head, "items": page}
 
 
 # ---- watches
 
-_LOOK = 1.0  # seconds between two checks of the connection
+_CONNECTION_CHECK = 1.0  # seconds between two checks of the connection
 _SECONDS = 1800
 
 encode = msgspec.json.Encoder().encode
@@ -109,10 +109,10 @@ class Watch:
                 objects, self._version = self.store.listing(self.target.kind, self.target.namespace)
                 end = self._bookmark({"k8s.io/initial-events-end": "true"}) if self._all_first else b""
                 yield b"".join(_line("ADDED", self.shape(obj)) for obj in objects if self._test(obj)) + end
-            ends = time.monotonic() + self._seconds
+            deadline = time.monotonic() + self._seconds
             bookmark_at = time.monotonic() + self.bookmark_every
-            while time.monotonic() < ends and not self.store.closed and self.listening():
-                wait = min(ends, bookmark_at, time.monotonic() + _LOOK) - time.monotonic()
+            while time.monotonic() < deadline and not self.store.closed and self.listening():
+                wait = min(deadline, bookmark_at, time.monotonic() + _CONNECTION_CHECK) - time.monotonic()
                 if events := b"".join(self._events(self.store.wait(self._version, max(wait, 0.0)))):
                     yield events
                 if time.monotonic() >= bookmark_at:
@@ -131,8 +131,8 @@ class Watch:
             before = change.before is not None and self._test(change.before)
             after = change.type != "DELETED" and self._test(change.object)
             if before or after:
-                seen = "ADDED" if not before else "MODIFIED" if after else "DELETED"
-                yield _line(seen, self.shape(change.object))
+                type_ = "ADDED" if not before else "MODIFIED" if after else "DELETED"
+                yield _line(type_, self.shape(change.object))
 
     def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
         if self.query.get("allowWatchBookmarks") not in ("true", "1"):
@@ -153,17 +153,17 @@ def answer(service: Service, request: Request) -> tuple[int, Json]:
         case "GET":
             if not target.name:
                 return 200, list_page(service.store, request)
-            found = service.get(*target[:3])
-            return 200, _scale_of(found) if target.subresource == "scale" else found
+            obj = service.get(*target[:3])
+            return 200, _scale_of(obj) if target.subresource == "scale" else obj
         case "POST" if target.kind in REVIEWS:
             return 201, reviewed(target.kind, read(target.kind, request.body, request.strict))
         case "POST":
             return 201, _post(service, request)
         case "PATCH" if target.name and request.media_type == APPLY_PATCH:
-            wanted = wanted_of(target.kind, target.name, target.subresource, request.body)
+            configuration = applied_object(target.kind, target.name, target.subresource, request.body)
             force = request.query.get("force") in ("true", "1")
-            found, new = service.apply(*target[:3], wanted, _options(request, APPLY), force)
-            return (201 if new else 200), found
+            obj, is_new = service.apply(*target[:3], configuration, _options(request, APPLY), force)
+            return (201 if is_new else 200), obj
         case "PUT" | "PATCH" if target.name:
             return 200, _change(service, request)
         case "DELETE":
@@ -189,13 +189,13 @@ def _post(service: Service, request: Request) -> Json:
 def _change(service: Service, request: Request) -> Json:
     kind, namespace, name, subresource = request.target
     if request.method == "PATCH":
-        change = patching(request.media_type, request.body, strategic_known=not kind.custom)
+        change = patch_of(request.media_type, request.body, strategic_known=not kind.custom)
     else:
         change = partial(_replacement, kind, name, request.body)
     if subresource == "scale":
         change = _scaling(name, change, request.strict)
-    made = service.amend(kind, namespace, name, change, subresource, _options(request))
-    return _scale_of(made) if subresource == "scale" else made
+    changed = service.amend(kind, namespace, name, change, subresource, _options(request))
+    return _scale_of(changed) if subresource == "scale" else changed
 
 
 def _replacement(kind: ResourceKind, name: str, body: Json, _before: Json) -> Json:
@@ -206,7 +206,7 @@ def _replacement(kind: ResourceKind, name: str, body: Json, _before: Json) -> Js
     """
     meta = body.get("metadata") or {}
     if kind.custom and meta.get("name") == name and not meta.get("resourceVersion"):
-        error = wrong("metadata.resourceVersion", 0, "must be specified for an update")
+        error = bad_value("metadata.resourceVersion", 0, "must be specified for an update")
         raise invalid_object(kind.plural, kind.group, name, [error])
     return body
 
@@ -222,10 +222,10 @@ def _delete(service: Service, request: Request) -> Json:
         options = {**options, "gracePeriodSeconds": int(request.query["gracePeriodSeconds"])}
     if name:
         return service.delete(kind, namespace, name, options)
-    gone = list_page(service.store, request)
-    for item in gone["items"]:
+    page = list_page(service.store, request)
+    for item in page["items"]:
         service.delete(kind, *key_of(item), options)
-    return gone
+    return page
 
 
 # ---- the scale of an object, which has a path of its own
@@ -234,12 +234,12 @@ def _delete(service: Service, request: Request) -> Json:
 def _scale_of(obj: Json) -> Json:
     meta, status = obj["metadata"], obj.get("status") or {}
     identity = "name", "namespace", "uid", "resourceVersion", "creationTimestamp"
-    wanted = obj["spec"].get("replicas", 1)
+    replicas = obj["spec"].get("replicas", 1)
     return {
         "kind": SCALE.name,
         "apiVersion": SCALE.api_version,
         "metadata": {name: meta[name] for name in identity},
-        "spec": {"replicas": wanted} if wanted else {},
+        "spec": {"replicas": replicas} if replicas else {},
         "status": {"replicas": status.get("replicas", 0), "selector": selector_text(obj)},
     }
 
@@ -248,15 +248,15 @@ def _scaling(name: str, change: Patch, strict: bool) -> Patch:
     """Return the patch of an object for a patch of its scale subresource."""
 
     def scaled(before: Json) -> Json:
-        wanted = read(SCALE, change(_scale_of(before)), strict)
-        meta = wanted["metadata"]
+        scale = read(SCALE, change(_scale_of(before)), strict)
+        meta = scale["metadata"]
         if meta.get("name") != name:
             raise other_name(meta.get("name", ""), name)
-        replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        replicas = (scale.get("spec") or {}).get("replicas", 0)
         if replicas < 0:
             message = "must be greater than or equal to 0"
-            raise invalid(SCALE, name, [wrong("spec.replicas", replicas, message)])
+            raise invalid(SCALE, name, [bad_value("spec.replicas", replicas, message)])
         spec = {**before["spec"], "replicas": replicas}
-        return {**before, "metadata": {**before["metadata"], **named_by(wanted)}, "spec": spec}
+        return {**before, "metadata": {**before["metadata"], **identity_of(scale)}, "spec": spec}
 
     return scaled

@@ -122,16 +122,16 @@ class _Handler(BaseHTTPRequestHandler):
         if path in ("/livez", "/readyz", "/healthz"):
             return self._write(200, b"ok", "text/plain")
         read = openapi_document if path.startswith(OPENAPI) else discovery_document
-        if self.command == "GET" and (reported := read(path.rstrip("/"))) is not None:
-            return self._send(200, reported)
+        if self.command == "GET" and (document := read(path.rstrip("/"))) is not None:
+            return self._send(200, document)
         query = dict(parse_qsl(url.query))
         form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))
         target = target_of(path)  # before the body: a kind that is not there has no form
         request = Request(self.command, target, query, form, decoded(raw, form) if raw else None, agent)
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
-        code, found = answer(self.server.service, request)
-        self._send(code, self._shape(request)(found) if self.command == "GET" else found)
+        code, obj = answer(self.server.service, request)
+        self._send(code, self._shape(request)(obj) if self.command == "GET" else obj)
 
     def _body(self) -> bytes:
         """Return the body.
@@ -140,13 +140,13 @@ class _Handler(BaseHTTPRequestHandler):
             ValueError: Its length is invalid.
         """
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            closes, self.close_connection = self.close_connection, True  # unless all of it can be read
+            close_after, self.close_connection = self.close_connection, True  # unless all of it can be read
             body = bytearray()
             while size := int(self.rfile.readline(), 16):
                 body += self.rfile.read(size)
                 self.rfile.readline()
             self.rfile.readline()
-            self.close_connection = closes
+            self.close_connection = close_after
             return bytes(body)
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
@@ -180,9 +180,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _shape(self, request: Request) -> Patch:
         """Return the form of objects and lists that the client accepts: unchanged, or a Table."""
         if not wanted(self.headers.get("Accept", "")):
-            return lambda found: found
+            return lambda obj: obj
         kind, include = request.target.kind, request.query.get("includeObject", "")
-        return lambda found: table(kind, found, include)
+        return lambda obj: table(kind, obj, include)
 
     def _listening(self) -> bool:
         """Return whether a watching client is connected: it sends nothing more until it hangs up."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from extender.api.keys import POD_SCHEDULED, SCHEDULING_GATED
-from extender.api.units import age, between
+from extender.api.units import age, duration_between
 from extender.apimachinery import kinds
 from extender.apimachinery.field_schemas import printer_columns
 from extender.apimachinery.kinds import Json, ResourceKind
@@ -27,10 +27,10 @@ class TableColumn(NamedTuple):
 
 def at(*path: str, default: Any = "") -> Callable[[Json], Any]:
     def value(obj: Json) -> Any:
-        found: Any = obj
+        part: Any = obj
         for name in path:
-            found = (found or {}).get(name)
-        return default if found is None else found
+            part = (part or {}).get(name)
+        return default if part is None else part
 
     return value
 
@@ -62,11 +62,11 @@ def _roles(node: Json) -> str:
 
 
 def _address(type_: str) -> Callable[[Json], str]:
-    def found(node: Json) -> str:
+    def address_of(node: Json) -> str:
         addresses = node["status"].get("addresses") or ()
         return next((address["address"] for address in addresses if address.get("type") == type_), "<none>")
 
-    return found
+    return address_of
 
 
 def _kernel(node: Json) -> str:
@@ -90,8 +90,8 @@ AGE = TableColumn("Age", lambda obj: age(obj["metadata"]["creationTimestamp"]))
 
 def _since(event: Json, *fields: str) -> str:
     """Return how long ago an Event was, by the first of its times."""
-    found = next((event[field] for field in fields if event.get(field)), None)
-    return age(found) if found else "<unknown>"
+    timestamp = next((event[field] for field in fields if event.get(field)), None)
+    return age(timestamp) if timestamp else "<unknown>"
 
 
 def _last_seen(event: Json) -> str:
@@ -101,15 +101,15 @@ def _last_seen(event: Json) -> str:
 
 
 def _object(event: Json) -> str:
-    about = event.get("involvedObject") or {}
-    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+    subject = event.get("involvedObject") or {}
+    return f"{subject.get('kind', '').lower()}/{subject.get('name', '')}"
 
 
 def _source(event: Json) -> str:
     source = event.get("source") or {}
-    named = source.get("component") or event.get("reportingComponent") or ""
+    component = source.get("component") or event.get("reportingComponent") or ""
     host = source.get("host") or event.get("reportingInstance") or ""
-    return ", ".join(filter(None, (named, host)))
+    return ", ".join(filter(None, (component, host)))
 
 
 OF_EVENTS = (
@@ -121,7 +121,7 @@ OF_EVENTS = (
     TableColumn("Source", _source, wide=True),
     TableColumn("Message", lambda event: str(event.get("message") or "").strip()),
     TableColumn("First Seen", lambda event: _since(event, "firstTimestamp", "eventTime"), wide=True),
-    TableColumn("Count", lambda it: str(at("series", "count")(it) or it.get("count") or 1), wide=True),
+    TableColumn("Count", lambda row: str(at("series", "count")(row) or row.get("count") or 1), wide=True),
     NAME._replace(wide=True),
 )
 
@@ -136,8 +136,8 @@ def _ready_pods(workload: Json) -> str:
 
 def _state(job: Json) -> str:
     types = ("Complete", "Failed", "Suspended")
-    held = (type_ for type_ in types if find_stored_condition(job, type_).get("status") == "True")
-    return next(held, "Running")
+    true_types = (type_ for type_ in types if find_stored_condition(job, type_).get("status") == "True")
+    return next(true_types, "Running")
 
 
 def _completions(job: Json) -> str:
@@ -151,7 +151,7 @@ def _completions(job: Json) -> str:
 def _duration(job: Json) -> str:
     status = job.get("status") or {}
     if "completionTime" in status:
-        return between(status["startTime"], status["completionTime"])
+        return duration_between(status["startTime"], status["completionTime"])
     return age(status["startTime"]) if "startTime" in status else ""
 
 
@@ -164,11 +164,11 @@ def _template(*path: str) -> list[TableColumn]:
     """Return the columns of the pod template; `path` leads to the object that has it."""
     containers = at(*path, "spec", "template", "spec", "containers", default=())
 
-    def each(field: str) -> Callable[[Json], str]:
+    def joined(field: str) -> Callable[[Json], str]:
         return lambda obj: ",".join(container.get(field, "") for container in containers(obj))
 
     fields = {"Containers": "name", "Images": "image"}
-    return [TableColumn(title, each(field), wide=True) for title, field in fields.items()]
+    return [TableColumn(title, joined(field), wide=True) for title, field in fields.items()]
 
 
 _SELECTOR = TableColumn("Selector", lambda obj: selector_text(obj) or "<none>", wide=True)
@@ -264,8 +264,8 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
     columns, rows = columns_of(kind), list[Json]()
     for item in items:
         head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
-        seen = {"None": {}, "Object": {"object": item}}.get(include, {"object": head})
-        rows.append({"cells": [column.value(item) for column in columns], **seen})
+        object_part = {"None": {}, "Object": {"object": item}}.get(include, {"object": head})
+        rows.append({"cells": [column.value(item) for column in columns], **object_part})
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -281,10 +281,10 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
 def columns_of(kind: ResourceKind) -> list[TableColumn]:
     if kind is kinds.EVENTS:
         return list(OF_EVENTS)
-    known = AFTER_NAME.get(kind) or list(map(_printed, printer_columns(kind)))
-    narrow, wide = ([column for column in known if column.wide is is_wide] for is_wide in (False, True))
-    aged = narrow if AGE in narrow else [*narrow, AGE]
-    return [NAME, *aged, *wide]
+    columns = AFTER_NAME.get(kind) or list(map(_printed, printer_columns(kind)))
+    narrow, wide = ([column for column in columns if column.wide is is_wide] for is_wide in (False, True))
+    narrow_with_age = narrow if AGE in narrow else [*narrow, AGE]
+    return [NAME, *narrow_with_age, *wide]
 
 
 def _printed(column: Json) -> TableColumn:
@@ -292,8 +292,8 @@ def _printed(column: Json) -> TableColumn:
     if column["type"] == "date":
         return AGE
     name, path, wide = column["name"], column["jsonPath"], column.get("priority", 0) > 0
-    if found := _IN_CONDITION.fullmatch(path):
-        type_, field = found.groups()
+    if match := _IN_CONDITION.fullmatch(path):
+        type_, field = match.groups()
         return TableColumn(name, lambda obj: str(find_stored_condition(obj, type_).get(field, "")), wide)
     if path.startswith(_FIRST_OWNER):
         owners, field = at("metadata", "ownerReferences", default=()), path.removeprefix(_FIRST_OWNER)

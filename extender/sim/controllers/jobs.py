@@ -12,7 +12,7 @@ from typing import NamedTuple
 from extender.apimachinery.kinds import JOBS, PODS, Json
 from extender.apimachinery.objects import condition, find_stored_condition, now, set_condition
 from extender.apimachinery.store import Change, Store
-from extender.files.offspring import ComparedOffspring, has_ended, keeping, owner_uid, pods_at
+from extender.files.offspring import ComparedOffspring, has_ended, keep_order, owner_uid, pods_at
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -28,7 +28,7 @@ class JobEndings:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._by_job = defaultdict[str, dict[str, Ending]](dict)  # by UID of the Job, then of the pod
-        self._withdrawn = set[str]()
+        self._deleted_by_controller = set[str]()
 
     def see(self, change: Change) -> None:
         meta, is_gone = change.object["metadata"], change.type == "DELETED"
@@ -37,7 +37,7 @@ class JobEndings:
         if change.kind is PODS and (is_gone or "deletionTimestamp" in meta):
             self._record(change.object)
         if is_gone:
-            self._withdrawn.discard(meta["uid"])
+            self._deleted_by_controller.discard(meta["uid"])
 
     def of(self, job: Json, owned: list[Json]) -> list[Ending]:
         """Return the ends of a job's pods. `owned`: its existing pods."""
@@ -45,16 +45,16 @@ class JobEndings:
             self._record(pod)
         return list(self._by_job.get(job["metadata"]["uid"], {}).values())
 
-    def withdraw(self, obj: Json) -> None:
+    def record_deletion(self, obj: Json) -> None:
         """Record that the controller deletes a pod."""
-        self._withdrawn.add(obj["metadata"]["uid"])
+        self._deleted_by_controller.add(obj["metadata"]["uid"])
 
     def _record(self, pod: Json) -> None:
         uid, owners = pod["metadata"]["uid"], pod["metadata"].get("ownerReferences") or ()
         names = (owner["name"] for owner in owners if owner.get("controller") and owner["kind"] == JOBS.name)
         jobs = (self._store.get(JOBS, pod["metadata"]["namespace"], name) for name in names)
-        there = any(job is not None and job["metadata"]["uid"] == owner_uid(pod) for job in jobs)
-        if uid not in self._withdrawn and there:  # pods of a deleted Job go with it
+        job_exists = any(job is not None and job["metadata"]["uid"] == owner_uid(pod) for job in jobs)
+        if uid not in self._deleted_by_controller and job_exists:  # pods of a deleted Job go with it
             ending = Ending(pod["status"].get("phase") == "Succeeded", index_of(pod))
             self._by_job[owner_uid(pod)].setdefault(uid, ending)
 
@@ -68,21 +68,21 @@ def index_of(pod: Json) -> int:
 class JobPods:
     """A Job with its existing pods, and the ends of others."""
 
-    def __init__(self, job: Json, owned: list[Json], known: JobEndings) -> None:
+    def __init__(self, job: Json, owned: list[Json], endings_by_job: JobEndings) -> None:
         self._job = job
         self._spec = spec = job["spec"]
-        endings = known.of(job, owned)
-        wanted = spec.get("completions")
-        self._most = int(wanted or 0)
+        endings = endings_by_job.of(job, owned)
+        completions = spec.get("completions")
+        self._completions = int(completions or 0)
         reasons = {(pod.get("status") or {}).get("reason") for pod in owned}
-        self.active = sorted((pod for pod in owned if not has_ended(pod)), key=keeping)
+        self.active = sorted((pod for pod in owned if not has_ended(pod)), key=keep_order)
         self.indexed = spec.get("completionMode") == "Indexed"
         self.suspended = bool(spec.get("suspend"))
-        places = [ending.completion_index for ending in endings if ending.succeeded]
-        self.succeeded_indexes = {index for index in places if index < self._most}
-        self.succeeded = len(self.succeeded_indexes if self.indexed else places)  # an index counts once
-        self.failed = len(endings) - len(places)
-        enough = self.succeeded > 0 if wanted is None else self.succeeded >= int(wanted)
+        indexes = [ending.completion_index for ending in endings if ending.succeeded]
+        self.succeeded_indexes = {index for index in indexes if index < self._completions}
+        self.succeeded = len(self.succeeded_indexes if self.indexed else indexes)  # an index counts once
+        self.failed = len(endings) - len(indexes)
+        enough = self.succeeded > 0 if completions is None else self.succeeded >= int(completions)
         self.is_complete = enough and not self.active
         self.ran_too_long = "activeDeadlineSeconds" in spec and _TOO_LONG[0] in reasons
         self.has_failed = self.ran_too_long or self.failed > int(spec.get("backoffLimit", 6))
@@ -98,22 +98,24 @@ class JobPods:
         surplus: list[Json] = []  # pods whose index is taken by another pod or no longer wanted
         for pod in self.active:
             index = index_of(pod)
-            unwanted = self.indexed and (index in taken or index >= self._most)
-            (surplus if unwanted else retained).append(pod)
+            is_surplus = self.indexed and (index in taken or index >= self._completions)
+            (surplus if is_surplus else retained).append(pod)
             taken.add(index)
-        wanted: int = self._spec.get("parallelism", 1)
+        target: int = self._spec.get("parallelism", 1)
         if self.suspended or self.has_failed:
-            wanted = 0
+            target = 0
         elif (completions := self._spec.get("completions")) is not None:
-            wanted = min(max(int(completions) - self.succeeded, 0), wanted)
+            target = min(max(int(completions) - self.succeeded, 0), target)
         elif self.succeeded:
-            wanted = len(self.active)
-        surplus += retained[wanted:]
+            target = len(self.active)
+        surplus += retained[target:]
         if surplus:  # a pod goes before another one comes in its place
             return ComparedOffspring([], surplus, [])
-        free = (index for index in range(self._most) if index not in taken) if self.indexed else count()
+        free = (
+            (index for index in range(self._completions) if index not in taken) if self.indexed else count()
+        )
         return ComparedOffspring(
-            list(pods_at(self._job, islice(free, max(wanted - len(retained), 0)))), [], []
+            list(pods_at(self._job, islice(free, max(target - len(retained), 0)))), [], []
         )
 
 
@@ -147,14 +149,14 @@ def job_status(job: Json, pods: JobPods) -> Json:
         _end(status, ("SuccessCriteriaMet", _COMPLETE), _REACHED)
         status["completionTime"] = now()
     elif pods.has_failed:
-        why = _TOO_LONG if pods.ran_too_long else _EXCEEDED
-        _end(status, ("FailureTarget", *(() if pods.active else (_FAILED,))), why)
+        reason_and_message = _TOO_LONG if pods.ran_too_long else _EXCEEDED
+        _end(status, ("FailureTarget", *(() if pods.active else (_FAILED,))), reason_and_message)
     elif pods.suspended:
         if set_condition(status, condition(_SUSPENDED, "True", "JobSuspended", "Job suspended")):
             status.pop("startTime", None)
     else:  # a Job that was never suspended has no such condition; a resumed one starts again
-        was = find_stored_condition({"status": status}, _SUSPENDED)
-        if was and set_condition(status, condition(_SUSPENDED, "False", "JobResumed", "Job resumed")):
+        former = find_stored_condition({"status": status}, _SUSPENDED)
+        if former and set_condition(status, condition(_SUSPENDED, "False", "JobResumed", "Job resumed")):
             status["startTime"] = now()
     return status
 
@@ -167,17 +169,17 @@ def _holds(obj: Json, type_: str) -> bool:
     return bool(find_stored_condition(obj, type_).get("status") == "True")
 
 
-def _end(status: Json, types: tuple[str, ...], why: tuple[str, str]) -> None:
+def _end(status: Json, types: tuple[str, ...], reason_and_message: tuple[str, str]) -> None:
     for type_ in types:
-        set_condition(status, condition(type_, "True", *why))
+        set_condition(status, condition(type_, "True", *reason_and_message))
 
 
 def _shortened(indexes: list[int]) -> str:
     """Return indexes such as 0,2-5: a hyphen joins three or more consecutive ones."""
-    rows: list[list[int]] = []
+    runs: list[list[int]] = []
     for index in indexes:
-        if rows and index == rows[-1][-1] + 1:
-            rows[-1].append(index)
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
         else:
-            rows.append([index])
-    return ",".join(f"{row[0]}-{row[-1]}" if len(row) > 2 else ",".join(map(str, row)) for row in rows)
+            runs.append([index])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)

@@ -27,7 +27,7 @@ from extender.apimachinery.service import Service
 from extender.apimachinery.store import Change, StoreFollower, key_of
 from extender.files.offspring import compared, ended_as, has_ended, in_store, owner_uid
 from extender.sim.controllers.jobs import JobEndings, JobPods, count_ready, finished, job_status
-from extender.terminal.text import many
+from extender.terminal.text import counted
 
 _PACE = 0.05  # seconds in which changes gather
 _SPEAKER = "workload-controllers"
@@ -41,12 +41,12 @@ class RefusedOffspring(NamedTuple):
     workload: Json
     made: int
     wanted: int
-    why: str
+    reason: str
 
     def __str__(self) -> str:
         meta, kind = self.workload["metadata"], self.workload["kind"].lower()
-        created = f"its controller has created {self.made} of {many(self.wanted, 'pod')}"
-        return f"{meta['namespace']}/{kind}/{meta['name']}: {created}: {self.why}"
+        created = f"its controller has created {self.made} of {counted(self.wanted, 'pod')}"
+        return f"{meta['namespace']}/{kind}/{meta['name']}: {created}: {self.reason}"
 
 
 class WorkloadControllers(StoreFollower):
@@ -63,21 +63,21 @@ class WorkloadControllers(StoreFollower):
         self._endings = JobEndings(service.store)
         self._find = in_store(service.store)
         self.refused: dict[str, RefusedOffspring] = {}
-        self.turn = threading.Lock()
+        self.creation_lock = threading.Lock()
         self._refused_at: dict[str, float] = {}  # last refusal of a pod, by UID of the topmost owner
         self._freed_at: dict[str, float] = {}  # time of the last decrease of usage, by namespace
 
     def refusals(self) -> list[RefusedOffspring]:
         """Return the refusals, one for each topmost owner: for a JobSet, not for its Jobs."""
-        found: dict[str, RefusedOffspring] = {}
-        for each in [*self.refused.values()]:
-            top = self._top(each.workload)
-            if top is not each.workload and top["metadata"]["uid"] not in found:
+        by_owner: dict[str, RefusedOffspring] = {}
+        for refusal in [*self.refused.values()]:
+            top = self._top(refusal.workload)
+            if top is not refusal.workload and top["metadata"]["uid"] not in by_owner:
                 pods = (self._top(pod) for pod in self._store.all(kinds.PODS))
-                made = sum(other["metadata"]["uid"] == top["metadata"]["uid"] for other in pods)
-                each = RefusedOffspring(top, made, count_pods(top), each.why)
-            found.setdefault(top["metadata"]["uid"], each)
-        return [*found.values()]
+                count = sum(other["metadata"]["uid"] == top["metadata"]["uid"] for other in pods)
+                refusal = RefusedOffspring(top, count, count_pods(top), refusal.reason)
+            by_owner.setdefault(top["metadata"]["uid"], refusal)
+        return [*by_owner.values()]
 
     def was_refused_lately(self, uid: str, namespace: str) -> bool:
         """Return whether pods of a workload were refused since quotas of its namespace last had more left."""
@@ -86,27 +86,27 @@ class WorkloadControllers(StoreFollower):
     def _top(self, obj: Json) -> Json:
         """Return the topmost owner of an object, or the object itself."""
         owner = next(
-            (own for own in obj["metadata"].get("ownerReferences") or () if own.get("controller")), None
+            (each for each in obj["metadata"].get("ownerReferences") or () if each.get("controller")), None
         )
         kind = kinds.BY_NAME.get((owner["apiVersion"], owner["kind"])) if owner else None
-        above = self._store.get(kind, obj["metadata"]["namespace"], owner["name"]) if owner and kind else None
-        return self._top(above) if above else obj
+        found = self._store.get(kind, obj["metadata"]["namespace"], owner["name"]) if owner and kind else None
+        return self._top(found) if found else obj
 
-    def _begin(self) -> int:
+    def _list_all(self) -> int:
         version = self._store.version
         workloads = (obj for kind in kinds.WORKLOAD_KINDS for obj in self._store.all(kind))
-        with self.turn:
+        with self.creation_lock:
             self._work({obj["metadata"]["uid"] for obj in workloads}, set())
         return version
 
-    def _take(self, changes: Sequence[Change]) -> None:
+    def _handle_changes(self, changes: Sequence[Change]) -> None:
         if changes:
-            gone, remade, restated = set[str](), set[str](), set[str]()
+            deleted_uids, to_remake, to_restate = set[str](), set[str](), set[str]()
             for change in changes:
                 self._endings.see(change)
                 uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
                 if change.type == "DELETED":
-                    gone.add(uid)
+                    deleted_uids.add(uid)
                     self.refused.pop(uid, None)
                     self._refused_at.pop(uid, None)
                 elif change.kind is kinds.EVENTS and change.object.get("reason") == "FailedCreate":
@@ -115,12 +115,12 @@ class WorkloadControllers(StoreFollower):
                 elif change.kind in kinds.WORKLOAD_KINDS:  # with a new spec; a status changes with each pod
                     before = (change.before or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
-                        remade.add(uid)
-                (remade if _leaves(change) else restated).add(owner)
-            remade |= self._recount_quotas(changes)
-            collect(self._service, gone)
-            with self.turn:
-                self._work(remade, restated)
+                        to_remake.add(uid)
+                (to_remake if _leaves(change) else to_restate).add(owner)
+            to_remake |= self._recount_quotas(changes)
+            collect(self._service, deleted_uids)
+            with self.creation_lock:
+                self._work(to_remake, to_restate)
             self._stopping.wait(_PACE)
 
     def _recount_quotas(self, changes: Sequence[Change]) -> set[str]:
@@ -132,29 +132,29 @@ class WorkloadControllers(StoreFollower):
                 self._freed_at[change.object["metadata"]["namespace"]] = time.monotonic()
         for namespace in freed:
             recount(self._store, namespace)
-        waiting = self.refused.items()
-        return {uid for uid, each in waiting if each.workload["metadata"]["namespace"] in freed}
+        refusals = self.refused.items()
+        return {uid for uid, each in refusals if each.workload["metadata"]["namespace"] in freed}
 
-    def _work(self, remade: set[str], restated: set[str]) -> None:
-        """Create and delete children of `remade` workloads; write changed statuses, also of owners.
+    def _work(self, to_remake: set[str], to_restate: set[str]) -> None:
+        """Create and delete children of `to_remake` workloads; write changed statuses, also of owners.
 
-        The caller holds `turn`.
+        The caller holds `creation_lock`.
         """
         owned = defaultdict[str, list[Json]](list)  # existing objects that stay, by UID of their controller
         for kind in _OWNED:
             for obj in self._store.all(kind):
                 if "deletionTimestamp" not in obj["metadata"]:
                     owned[owner_uid(obj)].append(obj)
-        concerned = remade | restated
+        to_update = to_remake | to_restate
         children = chain.from_iterable(owned.values())
-        above = {owner_uid(obj) for obj in children if obj["metadata"]["uid"] in concerned}
+        owners = {owner_uid(obj) for obj in children if obj["metadata"]["uid"] in to_update}
         for kind in kinds.WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
                 with suppress(StatusError, *MALFORMED):  # deleted or malformed: only this object is skipped
-                    if uid in remade:
+                    if uid in to_remake:
                         self._remake(kind, obj, owned[uid])
-                    if uid in concerned or uid in above:
+                    if uid in to_update or uid in owners:
                         self._write_status(kind, obj, list(_ending(owned, uid)))
 
     # ---- what it makes
@@ -164,39 +164,39 @@ class WorkloadControllers(StoreFollower):
         has_run = obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {})
         if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # nothing to create
             return
-        of_job = JobPods(obj, owned, self._endings) if kind is kinds.JOBS else None
-        found = of_job.compared() if of_job else compared(obj, owned, self._find)
-        made = len(owned)
+        job_pods = JobPods(obj, owned, self._endings) if kind is kinds.JOBS else None
+        comparison = job_pods.compared() if job_pods else compared(obj, owned, self._find)
+        count = len(owned)
         try:
-            for child in found.missing:
+            for child in comparison.missing:
                 of_kind = _kind(child)  # a PodGroup that an operator makes for Volcano is made once
                 if of_kind is not kinds.POD_GROUPS or not self._store.get(kinds.POD_GROUPS, *key_of(child)):
                     self._service.create(of_kind, "", child)
-                made += 1
+                count += 1
         except BeyondQuota as refusal:
             self._record_refusal(
-                RefusedOffspring(obj, made, len(owned) + len(found.missing), refusal.message)
+                RefusedOffspring(obj, count, len(owned) + len(comparison.missing), refusal.message)
             )
-        for child in found.surplus:
+        for child in comparison.surplus:
             self._remove(child)
-        for child, wanted in found.retained:
+        for child, template in comparison.retained:
             if _kind(child) is kinds.REPLICA_SETS:
-                self._scale(child, wanted["spec"].get("replicas", 1))
-            elif _revision(child) != _revision(wanted):
+                self._scale(child, template["spec"].get("replicas", 1))
+            elif _revision(child) != _revision(template):
                 self._remove(child)  # and create it again after its deletion
 
-    def _record_refusal(self, refused: RefusedOffspring) -> None:
-        obj = refused.workload
-        self.refused[obj["metadata"]["uid"]] = refused
+    def _record_refusal(self, refusal: RefusedOffspring) -> None:
+        obj = refusal.workload
+        self.refused[obj["metadata"]["uid"]] = refusal
         self._refused_at[self._top(obj)["metadata"]["uid"]] = time.monotonic()
-        message = f"Error creating: {refused.why}"
+        message = f"Error creating: {refusal.reason}"
         self._service.record(obj, "Warning", "FailedCreate", "Creating", message, _SPEAKER)
 
     def _remove(self, child: Json) -> None:
         """Remove a child. An old ReplicaSet stays, without pods."""
         if _kind(child) is kinds.REPLICA_SETS:
             return self._scale(child, 0)
-        self._endings.withdraw(child)
+        self._endings.record_deletion(child)
         self._service.delete_this(_kind(child), child["metadata"])
 
     def _scale(self, replica_set: Json, replicas: int) -> None:
@@ -208,12 +208,12 @@ class WorkloadControllers(StoreFollower):
         self._service.amend(kinds.REPLICA_SETS, meta["namespace"], meta["name"], change)
 
     def _write_status(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
-        def made(before: Json) -> Json:
+        def new_status(before: Json) -> Json:
             if kind is kinds.JOBS:
                 return job_status(before, JobPods(before, owned, self._endings))
             return (operator_status if kind in kinds.OPERATOR_KINDS else status_of)(before, owned)
 
-        self._service.set_status(kind, obj["metadata"], made)
+        self._service.set_status(kind, obj["metadata"], new_status)
 
 
 def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
@@ -230,8 +230,8 @@ def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
 
 
 def _leaves(change: Change) -> bool:
-    gone = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
-    return gone or has_ended(change.object)
+    is_deleted = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
+    return is_deleted or has_ended(change.object)
 
 
 def _frees_quota(change: Change) -> bool:
@@ -248,12 +248,12 @@ def _revision(obj: Json) -> str:
     return str((obj["metadata"].get("labels") or {}).get(REVISION, ""))
 
 
-def collect(service: Service, gone: set[str]) -> None:
-    """Delete objects whose owners are all gone. `gone`: the UIDs of the owners."""
+def collect(service: Service, deleted_uids: set[str]) -> None:
+    """Delete objects whose owners are all gone. `deleted_uids`: the UIDs of the owners."""
     for kind in kinds.KINDS:
-        for obj in service.store.all(kind) if kind.namespaced and gone else ():
+        for obj in service.store.all(kind) if kind.namespaced and deleted_uids else ():
             owners = [owner.get("uid") for owner in obj["metadata"].get("ownerReferences") or ()]
-            if owners and gone.issuperset(owners):
+            if owners and deleted_uids.issuperset(owners):
                 with suppress(StatusError):
                     service.delete_this(kind, obj["metadata"])
 
@@ -269,32 +269,32 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
     row = kind_of(workload)
     if row is None or outcome_of(row, workload) is not None:
         return status
-    ends = [ended_as(obj) for obj in owned]
+    outcomes = [ended_as(obj) for obj in owned]
     if not row.succeeded:  # a RayCluster, which never ends by itself
         ready = bool(owned) and count_ready(owned) == len(owned)
         status["state"] = _SUSPENDED.lower() if suspended(workload) else _READY if ready else _STARTING
-    elif ends and None not in ends:
-        sign = (row.failed if JobOutcome.FAILED in ends else row.succeeded)[0]
-        if sign.condition:
-            set_condition(status, condition(sign.condition, "True", sign.condition))
-        for (_, *path), values in sign.fields.items():
-            _put(status, tuple(path), values[0])
+    elif outcomes and None not in outcomes:
+        outcome_fields = (row.failed if JobOutcome.FAILED in outcomes else row.succeeded)[0]
+        if outcome_fields.condition:
+            set_condition(status, condition(outcome_fields.condition, "True", outcome_fields.condition))
+        for (_, *path), values in outcome_fields.fields.items():
+            _set_nested(status, tuple(path), values[0])
     else:
         # as a condition, which one that was never suspended lacks, or as the stage at which it is
         rests = suspended(workload)
         for _, *path in row.succeeded[0].fields:
-            _put(status, tuple(path), _SUSPENDED if rests else _RUNNING)
+            _set_nested(status, tuple(path), _SUSPENDED if rests else _RUNNING)
         if row.succeeded[0].condition and (rests or find_stored_condition({"status": status}, _SUSPENDED)):
             reason = _SUSPENDED if rests else "Resumed"
             set_condition(status, condition(_SUSPENDED, str(rests), reason))
     return status
 
 
-def _put(status: Json, path: Path, value: str) -> None:
+def _set_nested(status: Json, path: Path, value: str) -> None:
     first, *rest = path
     if rest:
         status[first] = {**(status.get(first) or {})}
-        return _put(status[first], tuple(rest), value)
+        return _set_nested(status[first], tuple(rest), value)
     status[first] = value
     return None
 
@@ -314,20 +314,20 @@ def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
     # old ones have no pods
     newest = max(young_first, key=lambda each: each["spec"].get("replicas", 1), default={})
     ready = sum(_number(replica_set, "readyReplicas") for replica_set in replica_sets)
-    wanted = workload["spec"].get("replicas", 1)
-    made: Json = {
+    target = workload["spec"].get("replicas", 1)
+    status: Json = {
         "observedGeneration": workload["metadata"]["generation"],
         "replicas": sum(_number(replica_set, "replicas") for replica_set in replica_sets),
         "updatedReplicas": _number(newest, "replicas"),
         **_counted(ready),
-        "unavailableReplicas": max(wanted - ready, 0),
+        "unavailableReplicas": max(target - ready, 0),
         "conditions": list((workload.get("status") or {}).get("conditions") or ()),
     }
-    enough = ready >= wanted
-    reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
-    message = f"Deployment {'has' if enough else 'does not have'} minimum availability."
-    set_condition(made, condition("Available", str(enough), reason, message))
-    return made
+    is_available = ready >= target
+    reason = "MinimumReplicasAvailable" if is_available else "MinimumReplicasUnavailable"
+    message = f"Deployment {'has' if is_available else 'does not have'} minimum availability."
+    set_condition(status, condition("Available", str(is_available), reason, message))
+    return status
 
 
 def _number(obj: Json, field: str) -> int:
@@ -341,8 +341,8 @@ def status_of(workload: Json, owned: list[Json]) -> Json:
     match workload["kind"]:
         case "CronJob":
             active = [{"kind": "Job", "name": job["metadata"]["name"]} for job in owned if not finished(job)]
-            last = status.get("lastScheduleTime")
-            status |= {"lastScheduleTime": last or now()} if owned or last else {}
+            last_run = status.get("lastScheduleTime")
+            status |= {"lastScheduleTime": last_run or now()} if owned or last_run else {}
             return {**status, "active": active}
         case "Deployment":
             return status | _deployment(workload, owned)
@@ -352,5 +352,5 @@ def status_of(workload: Json, owned: list[Json]) -> Json:
             status |= dict.fromkeys(("currentReplicas", "updatedReplicas"), len(owned))
         case "ReplicaSet":
             status["fullyLabeledReplicas"] = len(owned)
-    seen = {"observedGeneration": workload["metadata"]["generation"], "replicas": len(owned)}
-    return {**status, **seen, **_counted(count_ready(owned))}
+    common_fields = {"observedGeneration": workload["metadata"]["generation"], "replicas": len(owned)}
+    return {**status, **common_fields, **_counted(count_ready(owned))}

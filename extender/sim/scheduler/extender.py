@@ -43,37 +43,37 @@ class Extender:
         answer = self._choose("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         if answer.get("Error"):
             raise ExtenderError(answer["Error"])
-        retained = answer.get("NodeNames") or []
-        if strangers := set(retained) - set(nodes):
-            raise ExtenderError(f"extender filter returned unknown nodes: {', '.join(sorted(strangers))}")
+        accepted = answer.get("NodeNames") or []
+        if unknown := set(accepted) - set(nodes):
+            raise ExtenderError(f"extender filter returned unknown nodes: {', '.join(sorted(unknown))}")
         rejections = {}
         for field, lasting in (("FailedNodes", False), ("FailedAndUnresolvableNodes", True)):
             for node, message in (answer.get(field) or {}).items():
                 rejections[node] = Rejection((message,), lasting)
-        return Filtered(retained, rejections)
+        return Filtered(accepted, rejections)
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
         """Return the UIDs of the allowed victims by node, of those that the scheduler proposes."""
-        asked = {
+        proposed = {
             node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
             for node, uids in victims.items()
         }
-        args = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": asked}
+        args = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": proposed}
         left = self._choose("preempt", args).get("NodeNameToMetaVictims") or {}
         return {node: [victim["UID"] for victim in found.get("Pods") or ()] for node, found in left.items()}
 
     def is_binder_of(self, pod: Json) -> bool:
         """Return whether its entry for binding is interested in a pod."""
         containers = pod["spec"]["containers"]
-        asked = (container.get("resources", {}).get("requests", {}) for container in containers)
-        return not self._bind_mark or any(self._bind_mark in requests for requests in asked)
+        requests = (container.get("resources", {}).get("requests", {}) for container in containers)
+        return not self._bind_mark or any(self._bind_mark in each for each in requests)
 
     def bind(self, pod: Json, node: str) -> None:
         """Bind a pod, with a connection of its own: the call is held until the gang is whole."""
         meta = pod["metadata"]
-        named = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
+        names = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
         with closing(http.client.HTTPConnection(self._address, timeout=600.0)) as connection:
-            if error := self._call(connection, "bind", {**named, "Node": node}).get("Error"):
+            if error := self._call(connection, "bind", {**names, "Node": node}).get("Error"):
                 raise ExtenderError(error)
 
     def close(self) -> None:

@@ -62,22 +62,22 @@ class StatusRecorder:
     def evict(self, victim: Json, preemptor: Json, node: str) -> None:
         """Write the reason into the pod's condition and delete the pod; its kubelet ends it."""
         meta, scheduler = victim["metadata"], preemptor["spec"]["schedulerName"]
-        why = f"{scheduler}: preempting to accommodate a higher priority pod"
-        target = condition("DisruptionTarget", "True", PREEMPTED, why)
+        message = f"{scheduler}: preempting to accommodate a higher priority pod"
+        target = condition("DisruptionTarget", "True", PREEMPTED, message)
         self.change_status(meta, lambda status: set_condition(status, target))
         with suppress(StatusError):
             self._service.delete_this(PODS, meta)
         record = f"Preempted by pod {preemptor['metadata']['uid']} on node {node}"
         self._event(victim, "Normal", "Preempted", "Preempting", record, scheduler)
 
-    def change_status(self, meta: Json, how: Callable[[Json], object]) -> None:
-        def made(found: Json) -> Json:
-            status = {**found["status"]}
-            how(status)
+    def change_status(self, meta: Json, change: Callable[[Json], object]) -> None:
+        def changed(pod: Json) -> Json:
+            status = {**pod["status"]}
+            change(status)
             return status
 
         with suppress(StatusError):
-            self._service.set_status(PODS, meta, made)
+            self._service.set_status(PODS, meta, changed)
 
     def _event(self, pod: Json, type_: str, reason: str, action: str, record: str, speaker: str = "") -> None:
         self._service.record(pod, type_, reason, action, record, speaker or pod["spec"]["schedulerName"])
@@ -102,13 +102,13 @@ class Scheduler:
         self,
         service: Service,
         extender: Extender,
-        dice: random.Random | None = None,
+        rng: random.Random | None = None,
         extended: frozenset[str] = EXTENDED,
         plain: frozenset[str] = PLAIN,
     ) -> None:
         self._service = service
         self._extender = extender
-        self._dice = dice or random.Random()
+        self._rng = rng or random.Random()
         self._extended = extended
         self._lock = threading.RLock()
         self._nodes = Nodes()
@@ -129,7 +129,7 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        return self.queue.busy or self._informer.behind
+        return self.queue.busy or self._informer.is_behind
 
     def _run(self) -> None:
         while item := self.queue.pop():
@@ -157,37 +157,38 @@ class Scheduler:
             return self._recorder.failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
         outcome = self._preempt(item.pod, fault.rejections, count)
         self.queue.add_unschedulable(item, by_extender=fault.by_extender)
-        counted = Counter(reason for each in fault.rejections.values() for reason in each.reasons)
-        message = f"{fit_error(count, counted)} {outcome.message}".rstrip()
+        reasons = Counter(reason for each in fault.rejections.values() for reason in each.reasons)
+        message = f"{fit_error(count, reasons)} {outcome.message}".rstrip()
         self._recorder.failed(item.pod, "Unschedulable", message, outcome.node)
         if not outcome.node or not outcome.victims:
             return
         with self._lock:
             self._nodes.nominate(item.pod, outcome.node)
-            lesser = self._nodes.lower_nominated(self._nodes.standing(item.pod), outcome.node)
-        known = {standing["metadata"]["uid"]: standing for standing in self._service.store.all(PODS)}
-        for meta in (known[uid]["metadata"] for uid in lesser if uid in known):  # they need another node
+            lower_uids = self._nodes.lower_nominated(self._nodes.pod_info(item.pod), outcome.node)
+        pods_by_uid = {pod_info["metadata"]["uid"]: pod_info for pod_info in self._service.store.all(PODS)}
+        # They need another node.
+        for meta in (pods_by_uid[uid]["metadata"] for uid in lower_uids if uid in pods_by_uid):
             self._recorder.change_status(meta, lambda status: status.pop("nominatedNodeName", None))
         for victim in outcome.victims:
-            if victim.uid in known and "deletionTimestamp" not in known[victim.uid]["metadata"]:
-                self._recorder.evict(known[victim.uid], item.pod, outcome.node)
+            if victim.uid in pods_by_uid and "deletionTimestamp" not in pods_by_uid[victim.uid]["metadata"]:
+                self._recorder.evict(pods_by_uid[victim.uid], item.pod, outcome.node)
 
     # ---- choosing
 
     def _choose(self, pod: Json) -> str:
         with self._lock:
-            standing, names = self._nodes.standing(pod), self._nodes.names()
+            pod_info, names = self._nodes.pod_info(pod), self._nodes.names()
         earlier: Mapping[str, Rejection] = {}
         if (nominated := pod["status"].get("nominatedNodeName")) in names:
             try:
-                return self._best(pod, standing, [nominated], {})
+                return self._best(pod, pod_info, [nominated], {})
             except Unschedulable as fault:
                 earlier = fault.rejections
             except ExtenderError:
                 pass  # all nodes are tried, as if there had been no nomination
-        return self._best(pod, standing, names, earlier)
+        return self._best(pod, pod_info, names, earlier)
 
-    def _best(self, pod: Json, standing: PodInfo, names: list[str], earlier: Mapping[str, Rejection]) -> str:
+    def _best(self, pod: Json, pod_info: PodInfo, names: list[str], earlier: Mapping[str, Rejection]) -> str:
         """Return the best node among these; `earlier`: the rejections in this attempt so far.
 
         Raises:
@@ -195,7 +196,7 @@ class Scheduler:
             ExtenderError: The extender fails.
         """
         with self._lock:
-            fit, rejections = feasible(self._nodes, standing, names)
+            fit, rejections = feasible(self._nodes, pod_info, names)
         if not fit:
             raise Unschedulable({**earlier, **rejections}, by_extender=False)
         if self._is_extended(pod):
@@ -206,12 +207,12 @@ class Scheduler:
         if len(fit) == 1:
             return fit[0]
         with self._lock:  # the emptiest node; ties are left to chance
-            left = [name for name in fit if name in self._nodes]
-            scores = {name: round(100 * (1 - self._nodes.load(standing, name))) for name in left}
-        if not left:
+            remaining = [name for name in fit if name in self._nodes]
+            scores = {name: round(100 * (1 - self._nodes.load(pod_info, name))) for name in remaining}
+        if not remaining:
             raise Unschedulable({**earlier, **rejections}, by_extender=False)
         best_score = max(scores.values())
-        return self._dice.choice([name for name in left if scores[name] == best_score])
+        return self._rng.choice([name for name in remaining if scores[name] == best_score])
 
     def _is_extended(self, pod: Json) -> bool:
         return pod["spec"]["schedulerName"] in self._extended
@@ -219,30 +220,30 @@ class Scheduler:
     def _preempt(self, pod: Json, rejections: Mapping[str, Rejection], count: int) -> PostFilterResult:
         """Return the victims for a pod that no node takes, and its nominated node."""
         with self._lock:
-            standing = self._nodes.standing(pod)
-            if why := ineligible(self._nodes, pod, standing, rejections):
-                return PostFilterResult.refused(why)
-            found, against = candidates(self._nodes, standing, rejections)
-        if not found:
-            return no_candidate(count, against)
+            pod_info = self._nodes.pod_info(pod)
+            if reason := ineligible(self._nodes, pod, pod_info, rejections):
+                return PostFilterResult.refused(reason)
+            victims_by_node, refusals = candidates(self._nodes, pod_info, rejections)
+        if not victims_by_node:
+            return no_candidate(count, refusals)
         try:
-            return best(self._agreed(pod, found))
+            return best(self._agreed(pod, victims_by_node))
         except ExtenderError as fault:
             return PostFilterResult(None, message=f"preemption: {fault}")
 
-    def _agreed(self, pod: Json, found: Mapping[str, Victims]) -> Mapping[str, Victims]:
+    def _agreed(self, pod: Json, victims_by_node: Mapping[str, Victims]) -> Mapping[str, Victims]:
         """Return the candidates that the extender agrees to.
 
         Raises:
             ExtenderError: The extender fails.
         """
         if not self._is_extended(pod):
-            return found
-        given = {name: [victim.uid for victim in victims] for name, victims in found.items()}
+            return victims_by_node
+        proposed = {name: [victim.uid for victim in victims] for name, victims in victims_by_node.items()}
         agreed: dict[str, Victims] = {}
-        for name, uids in self._extender.preempt(pod, given).items():
-            there = {standing.uid: standing for standing in self._nodes.on(name)}
-            if not (victims := [there[uid] for uid in uids if uid in there]):
+        for name, uids in self._extender.preempt(pod, proposed).items():
+            pods_by_uid = {pod_info.uid: pod_info for pod_info in self._nodes.pods_on(name)}
+            if not (victims := [pods_by_uid[uid] for uid in uids if uid in pods_by_uid]):
                 raise ExtenderError(f'expected at least one victim pod on node "{name}"')
             agreed[name] = victims
         return agreed
@@ -257,8 +258,8 @@ class Scheduler:
                 binding = {"metadata": {"uid": meta["uid"]}, "target": {"kind": "Node", "name": node}}
                 self._service.bind(meta["namespace"], meta["name"], binding)
         except (ExtenderError, StatusError) as fault:
-            found = self._service.store.get(PODS, meta["namespace"], meta["name"])
-            if found is None or found["metadata"]["uid"] != item.uid or found["spec"].get("nodeName"):
+            stored = self._service.store.get(PODS, meta["namespace"], meta["name"])
+            if stored is None or stored["metadata"]["uid"] != item.uid or stored["spec"].get("nodeName"):
                 return  # gone, or bound after all
             with self._lock:
                 self._nodes.remove(item.uid)

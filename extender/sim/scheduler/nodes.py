@@ -45,26 +45,26 @@ class Nodes:
 
     # ---- news
 
-    def set_node(self, given: Json) -> None:
-        node = typed(given, Node)
+    def set_node(self, obj: Json) -> None:
+        node = typed(obj, Node)
         name = node.metadata.name
         self._nodes[name] = node
         self._taints[name] = node_taints(node.spec.taints, node.spec.unschedulable)
         self.capacity[name] = offered(node.status.allocatable)
 
     def drop_node(self, name: str) -> None:
-        for known in (self._nodes, self._taints, self.capacity):
-            known.pop(name, None)
+        for by_name in (self._nodes, self._taints, self.capacity):
+            by_name.pop(name, None)
 
     def place(self, pod: Json, node: str) -> None:
         """Place a pod on its node, or assume it there."""
-        standing = self.standing(pod)
-        self.remove(standing.uid)
-        self.put(standing, node)
+        pod_info = self.pod_info(pod)
+        self.remove(pod_info.uid)
+        self.put(pod_info, node)
 
-    def put(self, standing: PodInfo, node: str) -> None:
-        self._on.setdefault(node, {})[standing.uid] = standing
-        self._node_of[standing.uid] = node
+    def put(self, pod_info: PodInfo, node: str) -> None:
+        self._on.setdefault(node, {})[pod_info.uid] = pod_info
+        self._node_of[pod_info.uid] = node
 
     def remove(self, uid: str) -> bool:
         """Remove a pod; return False if it was neither on a node nor nominated to one."""
@@ -75,23 +75,23 @@ class Nodes:
 
     def nominate(self, pod: Json, node: str = "") -> None:
         """Remember the node that a pod is nominated to, if any."""
-        node, standing = node or pod["status"].get("nominatedNodeName", ""), self.standing(pod)
-        self._nominated.pop(standing.uid, None)
-        if node and standing.uid not in self._node_of:
-            self._nominated[standing.uid] = (node, standing)
+        node, pod_info = node or pod["status"].get("nominatedNodeName", ""), self.pod_info(pod)
+        self._nominated.pop(pod_info.uid, None)
+        if node and pod_info.uid not in self._node_of:
+            self._nominated[pod_info.uid] = (node, pod_info)
 
-    def standing(self, given: Json) -> PodInfo:
-        pod = typed(given, Pod)
+    def pod_info(self, obj: Json) -> PodInfo:
+        pod = typed(obj, Pod)
         meta = pod.metadata
-        reasons = [condition.get("reason") for condition in given["status"].get("conditions") or []]
+        reasons = [condition.get("reason") for condition in obj["status"].get("conditions") or []]
         return PodInfo(
             uid=meta.uid,
             namespace=meta.namespace,
             labels=meta.labels or {},
             shape=self._shapes.shape_of(pod.spec, meta.namespace),
             priority=pod.spec.priority or 0,
-            started=given["status"].get("startTime") or "~",  # after every time
-            leaving="deletionTimestamp" in given["metadata"] and PREEMPTED in reasons,
+            started=obj["status"].get("startTime") or "~",  # after every time
+            leaving="deletionTimestamp" in obj["metadata"] and PREEMPTED in reasons,
         )
 
     # ---- questions
@@ -106,34 +106,34 @@ class Nodes:
         """Return whether a node's labels and taints admit a shape."""
         return shape.suits(name, self._labels(name), self._taints[name])
 
-    def on(self, name: str) -> list[PodInfo]:
+    def pods_on(self, name: str) -> list[PodInfo]:
         """Return the pods that are bound to a node, or assumed there."""
         return list(self._on.get(name, {}).values())
 
     def pods(self) -> Iterator[tuple[str, PodInfo]]:
-        return ((name, standing) for name, there in self._on.items() for standing in there.values())
+        return ((name, pod_info) for name, on_node in self._on.items() for pod_info in on_node.values())
 
     def nominated(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
         """Yield the pods nominated to a node that have at least this pod's priority."""
-        for node, guest in self._nominated.values():
-            if node == name and guest.uid != pod.uid and guest.priority >= pod.priority:
-                yield guest
+        for node, other in self._nominated.values():
+            if node == name and other.uid != pod.uid and other.priority >= pod.priority:
+                yield other
 
     def lower_nominated(self, pod: PodInfo, name: str) -> list[str]:
         """Return the UIDs of pods of lower priority that are nominated to a node."""
-        of_node = [guest for node, guest in self._nominated.values() if node == name]
-        return [guest.uid for guest in of_node if guest.priority < pod.priority]
+        of_node = [other for node, other in self._nominated.values() if node == name]
+        return [other.uid for other in of_node if other.priority < pod.priority]
 
     def load(self, pod: PodInfo, name: str) -> float:
         """Return how full a node would be with the pod: the mean over cpu and memory."""
-        used = total(each.shape.requests for each in (*self.on(name), pod))
+        used = total(each.shape.requests for each in (*self.pods_on(name), pod))
         capacity = self.capacity[name]
         return sum(used.get(resource, 0) / (capacity.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
 
     def selected(self, term: Term, among: Iterable[str] | None = None) -> Iterator[PodInfo]:
         """Yield the pods that a term selects, on some nodes or on all."""
         for name in self._nodes if among is None else among:
-            yield from (pod for pod in self.on(name) if term.matches(pod.namespace, pod.labels))
+            yield from (pod for pod in self.pods_on(name) if term.matches(pod.namespace, pod.labels))
 
     def domain(self, term: Term, name: str) -> list[str]:
         """Return the nodes of the same domain as `name`; none where it lacks the label."""
@@ -163,23 +163,23 @@ REPELLED = Rejection(("node(s) didn't satisfy existing pods anti-affinity rules"
 
 def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str], dict[str, Rejection]]:
     """Return the nodes that fit, and why each of the others does not. Nodes may be deleted meanwhile."""
-    reviewed = {name: rejection_of(nodes, pod, name) for name in among if name in nodes}
-    fit = [name for name, fault in reviewed.items() if fault is None]
-    return fit, {name: fault for name, fault in reviewed.items() if fault is not None}
+    rejections = {name: rejection_of(nodes, pod, name) for name in among if name in nodes}
+    fit = [name for name, fault in rejections.items() if fault is None]
+    return fit, {name: fault for name, fault in rejections.items() if fault is not None}
 
 
 def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     if not nodes.admits(pod.shape, name):
         return UNSUITABLE
-    others = [*nodes.on(name), *nodes.nominated(pod, name)]
-    taken = (port for other in others for port in other.shape.constraints.ports)
-    if conflicting_ports(pod.shape.constraints.ports, taken):
+    others = [*nodes.pods_on(name), *nodes.nominated(pod, name)]
+    taken_ports = (port for other in others for port in other.shape.constraints.ports)
+    if conflicting_ports(pod.shape.constraints.ports, taken_ports):
         return PORTS_TAKEN
-    asked, capacity = pod.shape.requests, nodes.capacity[name]
+    requests, capacity = pod.shape.requests, nodes.capacity[name]
     used = total(each.shape.requests for each in (*others, pod))
-    if short := [resource for resource in asked if used[resource] > capacity.get(resource, 0)]:
+    if short := [resource for resource in requests if used[resource] > capacity.get(resource, 0)]:
         reasons = ("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
-        lasting = any(asked[resource] > capacity.get(resource, 0) for resource in short)
+        lasting = any(requests[resource] > capacity.get(resource, 0) for resource in short)
         return Rejection(tuple(reasons), lasting)
     for term in pod.shape.constraints.affinity:
         domain = nodes.domain(term, name)
@@ -196,8 +196,8 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
 
 def fit_error(nodes: int, reasons: Counter[str]) -> str:
     """Return the stock scheduler's message: the number of nodes for each reason."""
-    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
-    return f"0/{nodes} nodes are available:" + (f" {listed}." if listed else "")
+    text = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
+    return f"0/{nodes} nodes are available:" + (f" {text}." if text else "")
 
 
 # ---- preemption for a pod that fits no node: the victims
@@ -213,47 +213,47 @@ class PostFilterResult(NamedTuple):
     message: str = ""  # the reason for that
 
     @classmethod
-    def refused(cls, why: str, node: str | None = None) -> "PostFilterResult":
-        return cls(node, message=f"preemption: {why}")
+    def refused(cls, reason: str, node: str | None = None) -> "PostFilterResult":
+        return cls(node, message=f"preemption: {reason}")
 
 
-def ineligible(nodes: Nodes, pod: Json, standing: PodInfo, rejections: Mapping[str, Rejection]) -> str:
+def ineligible(nodes: Nodes, pod: Json, pod_info: PodInfo, rejections: Mapping[str, Rejection]) -> str:
     """Return why a pod may not preempt; empty if it may."""
     if pod["spec"].get("preemptionPolicy") == "Never":
         return "not eligible due to preemptionPolicy=Never."
     node = pod["status"].get("nominatedNodeName", "")
     if not node or (node in rejections and rejections[node].lasting):
         return ""
-    going = any(pod.leaving and pod.priority < standing.priority for pod in nodes.on(node))
-    return "not eligible due to a terminating pod on the nominated node." if going else ""
+    has_leaving = any(pod.leaving and pod.priority < pod_info.priority for pod in nodes.pods_on(node))
+    return "not eligible due to a terminating pod on the nominated node." if has_leaving else ""
 
 
 def candidates(
     nodes: Nodes, pod: PodInfo, rejections: Mapping[str, Rejection]
 ) -> tuple[dict[str, Victims], dict[str, Rejection]]:
     """Return the victims on each node where preemption would help, and why it would not on others."""
-    found: dict[str, Victims] = {}
-    against: dict[str, Rejection] = {}
+    victims_by_node: dict[str, Victims] = {}
+    refusals: dict[str, Rejection] = {}
     for name in [node for node, fault in rejections.items() if not fault.lasting]:
         result = _victims(nodes, pod, name)
         if isinstance(result, Rejection):
-            against[name] = result
+            refusals[name] = result
         else:
-            found[name] = result
-    return found, against
+            victims_by_node[name] = result
+    return victims_by_node, refusals
 
 
 def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
-    lesser = [other for other in nodes.on(name) if other.priority < pod.priority]
-    if not lesser:
+    lower = [other for other in nodes.pods_on(name) if other.priority < pod.priority]
+    if not lower:
         return _NO_VICTIMS
     try:
-        for other in lesser:
+        for other in lower:
             nodes.remove(other.uid)
-        if without_them := rejection_of(nodes, pod, name):
-            return without_them
+        if rejection := rejection_of(nodes, pod, name):
+            return rejection
         victims: Victims = []
-        most_important_first = sorted(lesser, key=lambda other: (-other.priority, other.started))
+        most_important_first = sorted(lower, key=lambda other: (-other.priority, other.started))
         for other in most_important_first:  # who cannot stay is a victim
             nodes.put(other, name)
             if rejection_of(nodes, pod, name):
@@ -261,14 +261,14 @@ def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
                 victims.append(other)
         return victims or Rejection((f'expected at least one victim pod on node "{name}"',))
     finally:
-        for other in lesser:
+        for other in lower:
             nodes.put(other, name)
 
 
 def no_candidate(nodes: int, against: Mapping[str, Rejection]) -> PostFilterResult:
-    counted = Counter(reason for fault in against.values() for reason in fault.reasons)
-    counted["Preemption is not helpful for scheduling"] += nodes - len(against)
-    return PostFilterResult.refused(fit_error(nodes, counted), node="")
+    reasons = Counter(reason for fault in against.values() for reason in fault.reasons)
+    reasons["Preemption is not helpful for scheduling"] += nodes - len(against)
+    return PostFilterResult.refused(fit_error(nodes, reasons), node="")
 
 
 def best(candidates: Mapping[str, Victims]) -> PostFilterResult:

@@ -73,7 +73,7 @@ class SchedulingQueue:
 
     # ---- what the watch tells
 
-    def see(self, pod: Json, *, concerns_all: bool = True) -> None:
+    def update(self, pod: Json, *, concerns_all: bool = True) -> None:
         """Record a new or changed pod without a node.
 
         A pod that the extender refused is tried again after any change of the pod, others only if
@@ -191,15 +191,15 @@ class Informer(StoreFollower):
         self._queue = queue
         self._schedulers = schedulers
 
-    def _begin(self) -> int:
+    def _list_all(self) -> int:
         with self._store:
             nodes, version = self._store.listing(NODES)
             pods, _ = self._store.listing(PODS)
         for kind, objects in ((NODES, nodes), (PODS, pods)):
-            self._take([Change(version, "ADDED", kind, obj, None) for obj in objects])
+            self._handle_changes([Change(version, "ADDED", kind, obj, None) for obj in objects])
         return version
 
-    def _take(self, changes: Sequence[Change]) -> None:
+    def _handle_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
             with self._lock:
                 if change.kind is NODES and change.type == "DELETED":
@@ -227,7 +227,7 @@ class Informer(StoreFollower):
         elif pod["spec"]["schedulerName"] in self._schedulers:
             self._nodes.nominate(pod)
             changed = change.before is None or _relevant_fields(pod) != _relevant_fields(change.before)
-            self._queue.see(pod, concerns_all=changed)
+            self._queue.update(pod, concerns_all=changed)
 
 
 def _relevant_fields(pod: Json) -> object:
@@ -240,4 +240,4 @@ def _without_heartbeat(node: Json) -> object:
     status, meta = node.get("status") or {}, node["metadata"]
     conditions = status.get("conditions") or []
     stated = [(condition.get("type"), condition.get("status")) for condition in conditions]
-    return meta.get("labels"), meta.get("annotations"), node.get("spec"), status.get("allocatable"), stated
+    return (meta.get("labels"), meta.get("annotations"), node.get("spec"), status.get("allocatable"), stated)

@@ -35,7 +35,7 @@ from extender.sim.show.gangs import (
     single_pod,
 )
 
-Look = Callable[[str], Any]
+DebugPages = Callable[[str], Any]
 
 
 class ShownObjects(NamedTuple):
@@ -58,28 +58,28 @@ class ShownObjects(NamedTuple):
 class ClusterState(msgspec.Struct, frozen=True):
     report: ClusterReport
     gangs: list[Gang]
-    loose: list[SinglePod]  # pods of no gang
-    holding: list[Gang]  # that run or start
-    in_line: dict[str, int]  # how many groups are, by queue
+    single_pods: list[SinglePod]  # pods of no gang
+    holding_gangs: list[Gang]  # that run or start
+    pending_by_queue: dict[str, int]  # how many groups are, by queue
 
     @property
     def everything_started(self) -> bool:
         gangs = all(gang.has_started and not gang.left_out for gang in self.gangs)
-        return gangs and all(pod.has_started for pod in self.loose)
+        return gangs and all(pod.has_started for pod in self.single_pods)
 
     @property
     def everything_ended(self) -> bool:
-        states = {gang.state for gang in self.gangs} | {pod.state for pod in self.loose}
+        states = {gang.state for gang in self.gangs} | {pod.state for pod in self.single_pods}
         return states <= {Verdict.ENDED}
 
     def position(self, gang: Gang) -> str:
         """Return the position in the queue, such as `2 of 5`; empty for a gang without a position."""
-        in_line = self.in_line.get(gang.queue, 0)
-        return f"{gang.position} of {in_line}" if gang.position and gang.waits else ""
+        pending = self.pending_by_queue.get(gang.queue, 0)
+        return f"{gang.position} of {pending}" if gang.position and gang.waits else ""
 
 
-def observe(objects: ShownObjects, look: Look) -> ClusterState:
-    """Return the state. `look`: returns a page of Muster's debug port by name; None without an answer."""
+def observe(objects: ShownObjects, debug_page: DebugPages) -> ClusterState:
+    """Return the state. `debug_page`: returns a page of the debug port by name; None without an answer."""
     pods = [typed(pod, Pod) for pod in objects.pods]
     groups = {group.key: group for group in (typed(obj, ObservedGroup) for obj in objects.groups)}
     members: dict[str, list[Pod]] = {}  # by group; by the empty key those of none
@@ -87,36 +87,36 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
         key = _group_of(pod)
         counts = key in groups and pod.spec.scheduler_name in EXTENDED
         members.setdefault(key if counts else "", []).append(pod)
-    known = KnownObjects(
-        {group["podGroup"]: group for group in look("podgroups") or ()},
+    known_objects = KnownObjects(
+        {group["podGroup"]: group for group in debug_page("podgroups") or ()},
         groups.keys(),
         {queue["metadata"]["name"] for queue in objects.queues},
     )
-    loose = [single_pod(pod, known) for pod in members.pop("", [])]
+    single_pods = [single_pod(pod, known_objects) for pod in members.pop("", [])]
     # The queue of a namespace is the one that it names, else the one that its quota gives it.
     metas = [queue["metadata"] for queue in objects.queues]
     queue_of = {name: meta["name"] for meta in metas for name in entering_namespaces(meta.get("annotations"))}
     for namespace in (typed(obj, Namespace) for obj in objects.namespaces):
-        if named := namespace_queue(namespace):
-            queue_of[namespace.metadata.name] = named
+        if queue_name := namespace_queue(namespace):
+            queue_of[namespace.metadata.name] = queue_name
     local_queues = records_by_key(typed(obj, LocalQueue) for obj in objects.local_queues)
-    ways = QueueRoutes(lambda namespace: queue_of.get(namespace, ""), local_queues)
+    routes = QueueRoutes(lambda namespace: queue_of.get(namespace, ""), local_queues)
     gangs = []
     for key, group in groups.items():
-        gang = gang_of(group, members.get(key, []), ways)
-        hint = hint_for(gang, known, loose)
-        position = known.decided.get(key, {}).get("position", 0)
+        gang = gang_of(group, members.get(key, []), routes)
+        hint = hint_for(gang, known_objects, single_pods)
+        position = known_objects.decided.get(key, {}).get("position", 0)
         gangs.append(msgspec.structs.replace(gang, hint=hint, position=position))
-    shares = look("queues") or ()
+    shares = debug_page("queues") or ()
     report = ClusterReport(
-        pod_groups=[gang.reported for gang in gangs],
+        pod_groups=[gang.as_report for gang in gangs],
         queues=queue_summaries(objects.queues, {gang.queue for gang in gangs}, shares),
-        pods=_pod_summaries(pods, gangs, loose),
+        pods=_pod_summaries(pods, gangs, single_pods),
         nodes=[node_summary(typed(node, Node), pods) for node in objects.nodes],
     )
-    holding = [gang for gang in gangs if gang.state in (Verdict.RUNNING, Verdict.STARTING)]
-    in_line = {queue["name"]: queue.get("waiting", 0) for queue in shares}
-    return ClusterState(report, gangs, loose, holding, in_line)
+    holding_gangs = [gang for gang in gangs if gang.state in (Verdict.RUNNING, Verdict.STARTING)]
+    pending_by_queue = {queue["name"]: queue.get("waiting", 0) for queue in shares}
+    return ClusterState(report, gangs, single_pods, holding_gangs, pending_by_queue)
 
 
 def _group_of(pod: Pod) -> str:
@@ -126,15 +126,15 @@ def _group_of(pod: Pod) -> str:
 
 def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], rest: Iterable[SinglePod]) -> list[PodSummary]:
     """Return the summaries of pods. A member waits for the reason of its group."""
-    of_group = {gang.key: gang.group.reason for gang in gangs}
-    of_pod = {pod.key: pod.why.reason for pod in rest}
-    found = []
+    group_reasons = {gang.key: gang.group.reason for gang in gangs}
+    pod_reasons = {pod.key: pod.wait_reason.reason for pod in rest}
+    summaries = []
     for pod in pods:
         meta, node, phase = pod.metadata, pod.spec.node_name, pod.status.phase
-        reason = of_pod.get(key_of(meta), of_group.get(_group_of(pod), ""))
-        shown = "" if node or phase in ENDED_PHASES else reason
-        found.append(PodSummary(meta.namespace, meta.name, group_name(pod), phase, shown, node))
-    return found
+        reason = pod_reasons.get(key_of(meta), group_reasons.get(_group_of(pod), ""))
+        shown_reason = "" if node or phase in ENDED_PHASES else reason
+        summaries.append(PodSummary(meta.namespace, meta.name, group_name(pod), phase, shown_reason, node))
+    return summaries
 
 
 def queue_summaries(
@@ -145,30 +145,30 @@ def queue_summaries(
     Queues that every cluster has are left out where no group uses them. `shares`: /debug/queues, for
     queues whose status has none yet.
     """
-    debugged = {share["name"]: share for share in shares}
-    made = {queue["metadata"]["name"]: queue for queue in queues}
-    made.setdefault(DEFAULT_QUEUE, {"metadata": {"name": DEFAULT_QUEUE}})
-    shown = sorted(name for name in made if name in used or name not in (DEFAULT_QUEUE, ROOT_QUEUE))
-    return [_queue(made[name], debugged.get(name, {})) for name in shown]
+    debug_by_name = {share["name"]: share for share in shares}
+    by_name = {queue["metadata"]["name"]: queue for queue in queues}
+    by_name.setdefault(DEFAULT_QUEUE, {"metadata": {"name": DEFAULT_QUEUE}})
+    names = sorted(name for name in by_name if name in used or name not in (DEFAULT_QUEUE, ROOT_QUEUE))
+    return [_queue(by_name[name], debug_by_name.get(name, {})) for name in names]
 
 
-def _queue(given: Json, debugged: Json) -> ReportedQueue:
-    queue, says = typed(given, Queue), given.get("status") or {}
-    if "deserved" not in says:
-        amounts = {name: _written(debugged.get(name)) for name in ("deserved", "allocated")}
-        says = {**amounts, "share": debugged.get("share")}
-    state = queue.status.state or debugged.get("state") or queue.spec.state or "Open"
-    share = round(says.get("share") or 0.0, 4)
-    held = says.get("allocated") or {}
-    return ReportedQueue(queue.metadata.name, state, queue.spec.weight, says["deserved"], held, share)
+def _queue(obj: Json, debug: Json) -> ReportedQueue:
+    queue, status = typed(obj, Queue), obj.get("status") or {}
+    if "deserved" not in status:
+        amounts = {name: _written(debug.get(name)) for name in ("deserved", "allocated")}
+        status = {**amounts, "share": debug.get("share")}
+    state = queue.status.state or debug.get("state") or queue.spec.state or "Open"
+    share = round(status.get("share") or 0.0, 4)
+    allocated = status.get("allocated") or {}
+    return ReportedQueue(queue.metadata.name, state, queue.spec.weight, status["deserved"], allocated, share)
 
 
 def node_summary(node: Node, pods: Iterable[Pod]) -> ReportedNode:
     name = node.metadata.name
-    here = [pod for pod in pods if pod.spec.node_name == name and pod.status.phase not in ENDED_PHASES]
-    used = total(pod_requests(pod.spec) for pod in here)
-    held = {resource: used.get(resource, 0) for resource in offered(node.status.allocatable)}
-    return ReportedNode(name, node.status.allocatable or {}, _written(held))
+    on_node = [pod for pod in pods if pod.spec.node_name == name and pod.status.phase not in ENDED_PHASES]
+    used = total(pod_requests(pod.spec) for pod in on_node)
+    used_of_node = {resource: used.get(resource, 0) for resource in offered(node.status.allocatable)}
+    return ReportedNode(name, node.status.allocatable or {}, _written(used_of_node))
 
 
 def _written(amounts: Mapping[str, Any] | None) -> Written:
@@ -180,7 +180,7 @@ def _written(amounts: Mapping[str, Any] | None) -> Written:
 def _quantity(name: str, amount: int) -> str:
     if name == CPU:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    for suffix, podgroup in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-        if amount and amount % podgroup == 0:
-            return f"{amount // podgroup}{suffix}"
+    for suffix, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if amount and amount % size == 0:
+            return f"{amount // size}{suffix}"
     return str(amount)

@@ -22,7 +22,7 @@ from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, SinglePod
 from extender.sim.show.sentences import ShownTransition, TransitionLog
 from extender.sim.show.tables import Canvas
-from extender.terminal.text import many
+from extender.terminal.text import counted
 
 _LATEST = 6  # how many of the latest transitions are shown
 _MOST_LOOSE = 3  # lines for pods of no gang
@@ -43,15 +43,15 @@ class Picture(NamedTuple):
     settled: bool = False  # whether the cluster has settled
 
 
-def frame(instant: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
+def frame(picture: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
     """Return the lines of a frame, within the canvas."""
-    lines = [clock_line(instant.second, instant.settled), *drawn_head(head, canvas)]
-    lines += [Text(tables.cpu_in_use(instant.cluster)), Text()]
-    lines += [*tables.queue_lines(instant.cluster, canvas, canvas.height // 3), Text()]
-    loose = _single_pod_lines(instant.cluster.loose, canvas)
-    lines += _gang_lines(instant, canvas, canvas.height - len(lines) - len(loose) - 1)
-    lines += loose
-    space, transitions = canvas.height - len(lines) - 2, instant.log.transitions
+    lines = [clock_line(picture.second, picture.settled), *drawn_head(head, canvas)]
+    lines += [Text(tables.cpu_in_use(picture.cluster)), Text()]
+    lines += [*tables.queue_lines(picture.cluster, canvas, canvas.height // 3), Text()]
+    pod_lines = _single_pod_lines(picture.cluster.single_pods, canvas)
+    lines += _gang_lines(picture, canvas, canvas.height - len(lines) - len(pod_lines) - 1)
+    lines += pod_lines
+    space, transitions = canvas.height - len(lines) - 2, picture.log.transitions
     if space > 0 and transitions:
         latest = transitions[-min(space, _LATEST) :]
         lines += [Text(), *(Text(f"{_when(each)}{each.subject} {each.brief}") for each in latest)]
@@ -79,46 +79,46 @@ def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
     The first command and addresses have lines of their own. The others share a line if they fit.
     """
     sentence, *commands = head
-    alone = [line for line in commands if line == commands[0] or "://" in line]
-    rest = [line for line in commands if line not in alone]
-    together = ";  ".join(rest)
-    return [*canvas.wrapped(sentence), *alone, *([together] if 0 < len(together) <= canvas.width else rest)]
+    separate = [line for line in commands if line == commands[0] or "://" in line]
+    rest = [line for line in commands if line not in separate]
+    joined = ";  ".join(rest)
+    return [*canvas.wrapped(sentence), *separate, *([joined] if 0 < len(joined) <= canvas.width else rest)]
 
 
-def _gang_lines(instant: Picture, canvas: Canvas, capacity: int) -> list[Text]:
+def _gang_lines(picture: Picture, canvas: Canvas, capacity: int) -> list[Text]:
     """Return each gang with its whole reason where there is space for that, else a line for each.
 
     Rows that are not shown are not made, as there may be thousands.
     """
-    gangs = instant.cluster.gangs
+    gangs = picture.cluster.gangs
     if not gangs:
         return []
     if len(gangs) < capacity:
-        rows = tables.rows_of(gangs, instant.cluster, instant.log, instant.second, canvas)
-        full = tables.gang_table(rows, canvas)
-        return full if len(full) <= capacity else tables.brief_table(rows, canvas)
+        rows = tables.rows_of(gangs, picture.cluster, picture.log, picture.second, canvas)
+        table = tables.gang_table(rows, canvas)
+        return table if len(table) <= capacity else tables.brief_table(rows, canvas)
     gangs = sorted(gangs, key=lambda gang: tuple(_VERBS).index(gang.state))
-    shown = max(capacity - 2, 0)  # a heading above, and the others below
-    rows = tables.rows_of(gangs[:shown], instant.cluster, instant.log, instant.second, canvas)
-    counted = Counter(gang.state for gang in gangs[shown:])
-    parts = [f"{count} {_VERBS[state]}" for state, count in counted.items()]
-    if len(counted) == 1:  # `and 37 more wait`, or `and 37 more: 30 wait, 7 run`
-        others = f"and {counted.total()} more {_VERBS[next(iter(counted))]}"
+    shown_count = max(capacity - 2, 0)  # a heading above, and the others below
+    rows = tables.rows_of(gangs[:shown_count], picture.cluster, picture.log, picture.second, canvas)
+    states = Counter(gang.state for gang in gangs[shown_count:])
+    parts = [f"{number} {_VERBS[state]}" for state, number in states.items()]
+    if len(states) == 1:  # `and 37 more wait`, or `and 37 more: 30 wait, 7 run`
+        others = f"and {states.total()} more {_VERBS[next(iter(states))]}"
     else:
-        others = f"and {counted.total()} more: {', '.join(parts)}"
+        others = f"and {states.total()} more: {', '.join(parts)}"
     return [*tables.brief_table(rows, canvas), Text(others, "dim")]
 
 
 def _single_pod_lines(pods: Sequence[SinglePod], canvas: Canvas) -> list[Text]:
     """Return the waiting pods in full, the others in a line."""
-    kinds = sentences.similar([pod for pod in pods if pod.state is Verdict.WAITING])
-    texts = [f"{listed([pod.key for pod in kind], 3)} {sentences.pods_sentence(kind)}" for kind in kinds]
+    same_pods = sentences.similar([pod for pod in pods if pod.state is Verdict.WAITING])
+    texts = [f"{listed([pod.key for pod in kind], 3)} {sentences.pods_sentence(kind)}" for kind in same_pods]
     lines = [Text(line, "yellow") for text in texts[:_MOST_LOOSE] for line in canvas.wrapped(text)]
     rest = and_more(len(texts) - _MOST_LOOSE, " kinds of pods of no gang wait")
     lines += (Text(text, "dim") for text in rest)
-    counted = Counter(_verb(pod) for pod in pods if pod.state is not Verdict.WAITING)
-    if counted:
-        parts = ", ".join(f"{count} {verb}" for verb, count in counted.items())
+    verbs = Counter(_verb(pod) for pod in pods if pod.state is not Verdict.WAITING)
+    if verbs:
+        parts = ", ".join(f"{count} {verb}" for verb, count in verbs.items())
         lines.append(Text(f"Pods of no gang: {parts}", "dim"))
     return [Text(), *lines] if lines else []
 
@@ -149,7 +149,7 @@ class View:
     def begin(self, head: Sequence[str]) -> None:
         pass
 
-    def show(self, instant: Picture, new: Sequence[ShownTransition]) -> None:
+    def show(self, picture: Picture, new: Sequence[ShownTransition]) -> None:
         pass
 
     def end(self, lines: Sequence[str]) -> None:
@@ -166,7 +166,7 @@ class LogView(View):
     def begin(self, head: Sequence[str]) -> None:
         self._write(head_lines(head, self._canvas))
 
-    def show(self, instant: Picture, new: Sequence[ShownTransition]) -> None:
+    def show(self, picture: Picture, new: Sequence[ShownTransition]) -> None:
         for transition in new:
             self._write(transition_text(transition, self._canvas))
 
@@ -196,12 +196,12 @@ class LiveView(View):
         self._live.start()
         self._draw([clock_line(0.0), *drawn_head(head, self._canvas), Text("Starting ...")])
 
-    def show(self, instant: Picture, new: Sequence[ShownTransition]) -> None:
+    def show(self, picture: Picture, new: Sequence[ShownTransition]) -> None:
         # In another size the old lines stand elsewhere: start over on an empty screen.
-        if (now := tables.canvas_of(self._stream)) != self._canvas:
-            self._canvas, self._shown = now, []
+        if (canvas := tables.canvas_of(self._stream)) != self._canvas:
+            self._canvas, self._shown = canvas, []
             self._console.clear()
-        self._draw(frame(instant, self._head, self._canvas))
+        self._draw(frame(picture, self._head, self._canvas))
 
     def end(self, lines: Sequence[str]) -> None:
         """End the view: the last frame stays, `lines` follow, and the cursor is shown again."""
@@ -255,70 +255,71 @@ def closing_summary(
 ) -> list[str]:
     lines = ["What happened"]
     # Titles of gangs by their outcome, so that a common reason is shown once.
-    found: dict[str, list[str]] = {}
+    titles_by_outcome: dict[str, list[str]] = {}
     for gang in cluster.gangs:
-        found.setdefault(_outcome(gang, cluster, log), []).append(gang.title)
-    for outcome, titles in found.items():
+        titles_by_outcome.setdefault(_outcome(gang, cluster, log), []).append(gang.title)
+    for outcome, titles in titles_by_outcome.items():
         subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
         lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
-    for pods in sentences.similar(cluster.loose):
-        did = f"{sentences.pods_sentence(pods)}."
+    for pods in sentences.similar(cluster.single_pods):
+        statement = f"{sentences.pods_sentence(pods)}."
         if pods[0].state is Verdict.WAITING:
-            did = f"never started. {sentences.why_pods_wait(pods)}"
-        lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {did}", "  ")
+            statement = f"never started. {sentences.why_pods_wait(pods)}"
+        lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {statement}", "  ")
     for job in unasked:
         lines += canvas.wrapped(f"{job.title}: {job.sentence}.", "  ")
     for _, text in refused:
         lines += canvas.wrapped(f"{text}.", "  ")
-    if not cluster.gangs and not cluster.loose and not unasked and not refused:
+    if not cluster.gangs and not cluster.single_pods and not unasked and not refused:
         lines.append("  There are no gangs and no pods.")
     lines += ["", tables.cpu_in_use(cluster)]
     if cluster.report.queues and not cluster.everything_ended:
         lines += [line.plain.rstrip() for line in tables.queue_lines(cluster, canvas)]
     # Commands for a next run, which are never folded.
-    same = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
-    suggestions = same if rerun.repeatable else []
+    nodes = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
+    suggestions = nodes if rerun.repeatable else []
     suggestions.append((f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"))
     lines += ["", "Try next"]
-    for command, what in suggestions:
-        lines += [f"  {command}", *canvas.wrapped(what, "      ")]
+    for command, explanation in suggestions:
+        lines += [f"  {command}", *canvas.wrapped(explanation, "      ")]
     return lines
 
 
 def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
     times = log.times.get(gang.key)
     if gang.has_started and times is not None:
-        if times.ran is None:
-            did = "has started"
+        if times.ran_at is None:
+            text = "has started"
         else:
-            how = "started one by one" if gang.starts_apart else "started whole"
-            did = f"waited {times.wait(times.ran):.1f} s, then {how}" if times.waited else how
+            manner = "started one by one" if gang.starts_apart else "started whole"
+            text = f"waited {times.wait(times.ran_at):.1f} s, then {manner}" if times.waited else manner
             runs = "runs" if len(gang.pods) == 1 else "run"
-            pods = f"{gang.running} of {many(len(gang.pods), 'pod')} {runs}"
-            did += f"; {sentences.ending(gang)}" if gang.state is Verdict.ENDED else f", and {pods}"
-        return f"{did}{sentences.left_out(gang) or '.'}"
+            pods = f"{gang.running} of {counted(len(gang.pods), 'pod')} {runs}"
+            text += f"; {sentences.ending(gang)}" if gang.state is Verdict.ENDED else f", and {pods}"
+        return f"{text}{sentences.left_out(gang) or '.'}"
     if gang.state is Verdict.STARTING:
-        return f"is starting with {many(gang.size, 'pod')}."
+        return f"is starting with {counted(gang.size, 'pod')}."
     if not gang.size:
-        did = ", and has no pods"
+        text = ", and has no pods"
     elif not gang.pods:
-        did = f"; its {many(gang.size, 'pod')} were not made"
+        text = f"; its {counted(gang.size, 'pod')} were not made"
     else:
-        did = f"; {gang.bound} of {many(len(gang.pods), 'pod')} placed"
-    return f"never started{did}. {sentences.waiting_for(gang)}{sentences.ahead(gang, cluster)}"
+        text = f"; {gang.bound} of {counted(len(gang.pods), 'pod')} placed"
+    return f"never started{text}. {sentences.waiting_for(gang)}{sentences.ahead(gang, cluster)}"
 
 
 def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:
     if rerun.own_nodes:
         return
     nodes = len(cluster.report.nodes)
-    short = [gang.title for gang in cluster.gangs if gang.waits and gang.group.reason in _MORE_NODES_HELP]
-    if short:
-        yield f"{rerun.command} --nodes {nodes + 2}", f"capacity for {listed(short, 3)}?"
-    never = [gang.group.message for gang in cluster.gangs if gang.group.reason == Reason.NEVER_FITS]
-    never += [pod.why.detail for pod in cluster.loose if pod.why.reason == Reason.NEVER_FITS]
+    lacking = [gang.title for gang in cluster.gangs if gang.waits and gang.group.reason in _MORE_NODES_HELP]
+    if lacking:
+        yield f"{rerun.command} --nodes {nodes + 2}", f"capacity for {listed(lacking, 3)}?"
+    never_fitting = [gang.group.message for gang in cluster.gangs if gang.group.reason == Reason.NEVER_FITS]
+    waits = (pod.wait_reason for pod in cluster.single_pods)
+    never_fitting += [wait.detail for wait in waits if wait.reason == Reason.NEVER_FITS]
     offered = any(GPU in node.allocatable for node in cluster.report.nodes)
-    if not offered and any(GPU in detail for detail in never):
+    if not offered and any(GPU in detail for detail in never_fitting):
         yield f"{rerun.command} --node-gpu 8", f"nodes with {GPU}"
     elif cluster.everything_started and nodes > 1:
         yield f"{rerun.command} --nodes {nodes - 1}", "the same with less capacity"

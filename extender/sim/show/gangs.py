@@ -18,7 +18,7 @@ from extender.domain.model.queue_of_group import explicit_queue, local_queue_lab
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.local_queues import QueueRoutes
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
-from extender.terminal.text import did_you_mean, many, names_in, near_miss, near_misses, pods_that_name
+from extender.terminal.text import counted, did_you_mean, names_in, near_miss, near_misses, pods_that_name
 
 Written = dict[str, Quantity]
 
@@ -122,7 +122,7 @@ class Gang(msgspec.Struct, frozen=True):
         return row is not None and row.manageable
 
     @property
-    def reported(self) -> ReportedGroup:
+    def as_report(self) -> ReportedGroup:
         group = self.group
         phase, needed = group.status.phase or "Pending", group.spec.min_member
         return ReportedGroup(group.namespace, group.name, self.queue, phase, group.reason, needed, self.bound)
@@ -144,10 +144,10 @@ class Gang(msgspec.Struct, frozen=True):
     @property
     def admitted(self) -> str:
         """Return the number of pods of its start, as text."""
-        needed, there = self.group.spec.min_member, len(self.pods)
-        if self.is_job and there < needed:
-            return f"has capacity for {many(needed, 'pod')}; {there} of them are created"
-        return f"admitted whole, with {many(self.size, 'pod')}"
+        minimum, existing = self.group.spec.min_member, len(self.pods)
+        if self.is_job and existing < minimum:
+            return f"has capacity for {counted(minimum, 'pod')}; {existing} of them are created"
+        return f"admitted whole, with {counted(self.size, 'pod')}"
 
     @property
     def starts_apart(self) -> bool:
@@ -160,9 +160,9 @@ class Gang(msgspec.Struct, frozen=True):
         return len(self.pods) - self.bound if self.state is Verdict.RUNNING else 0
 
 
-def gang_of(group: ObservedGroup, members: Sequence[Pod], ways: QueueRoutes) -> Gang:
-    named, label = explicit_queue(group.spec.queue), local_queue_label(group.metadata)
-    return Gang(group, ways.queue_of(group.namespace, named, label) or DEFAULT_QUEUE, members)
+def gang_of(group: ObservedGroup, members: Sequence[Pod], routes: QueueRoutes) -> Gang:
+    queue_name, label = explicit_queue(group.spec.queue), local_queue_label(group.metadata)
+    return Gang(group, routes.queue_of(group.namespace, queue_name, label) or DEFAULT_QUEUE, members)
 
 
 def key_of(meta: Meta) -> str:
@@ -196,7 +196,7 @@ class SinglePod(msgspec.Struct, frozen=True):
     state: Verdict
     node: str
     failed: bool
-    why: WaitReason = WaitReason()
+    wait_reason: WaitReason = WaitReason()
 
     @property
     def key(self) -> str:
@@ -215,77 +215,75 @@ class KnownObjects(NamedTuple):
     queues: Collection[str]
 
 
-def single_pod(pod: Pod, known: KnownObjects) -> SinglePod:
+def single_pod(pod: Pod, known_objects: KnownObjects) -> SinglePod:
     meta, node, phase = pod.metadata, pod.spec.node_name, pod.status.phase
-    why = WaitReason() if node or phase in ENDED_PHASES else _pod_reason(pod, known)
+    why = WaitReason() if node or phase in ENDED_PHASES else _pod_reason(pod, known_objects)
     if phase in ENDED_PHASES:
         state = Verdict.ENDED
     elif node:
         state = Verdict.RUNNING
     else:
         state = Verdict.WAITING if why.reason else Verdict.UNKNOWN
-    named, scheduler = group_name(pod), pod.spec.scheduler_name
-    missing = "" if f"{meta.namespace}/{named}" in known.groups else named
+    named_group, scheduler = group_name(pod), pod.spec.scheduler_name
+    missing = "" if f"{meta.namespace}/{named_group}" in known_objects.groups else named_group
     failed = phase == "Failed"
-    return SinglePod(meta.namespace, meta.name, named, missing, scheduler, state, node, failed, why)
+    return SinglePod(meta.namespace, meta.name, named_group, missing, scheduler, state, node, failed, why)
 
 
-def _pod_reason(pod: Pod, known: KnownObjects) -> WaitReason:
+def _pod_reason(pod: Pod, known_objects: KnownObjects) -> WaitReason:
     scheduler = pod.spec.scheduler_name
     if scheduler not in SERVED:
         detail = f"no scheduler named {scheduler} runs here; {', '.join(sorted(SERVED))} do"
         return WaitReason(NO_SCHEDULER, detail, _suggestion(scheduler, SERVED))
     if foreign := [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]:
         return WaitReason(FOREIGN_GATES, f"gates that Muster does not remove: {', '.join(foreign)}")
-    if scheduler in EXTENDED and (why := _group_reason(pod, known)):
-        return why
+    if scheduler in EXTENDED and (reason := _group_reason(pod, known_objects)):
+        return reason
     scheduled = condition(pod.status.conditions, "PodScheduled")
     if scheduled and scheduled.reason != FOREIGN_GATES:
         return WaitReason(scheduled.reason, scheduled.message)
     return WaitReason()
 
 
-def _group_reason(pod: Pod, known: KnownObjects) -> WaitReason | None:
+def _group_reason(pod: Pod, known_objects: KnownObjects) -> WaitReason | None:
     """Return the reason of the pod's named group, or of the group that Muster made for it."""
     meta, named = pod.metadata, group_name(pod)
     names = (named,) if named else (f"pod:{meta.name}", auto_name(pod))
-    found = (known.decided.get(f"{meta.namespace}/{name}") for name in names)
-    decided: Json = next(filter(None, found), {})
+    candidates = (known_objects.decided.get(f"{meta.namespace}/{name}") for name in names)
+    decided: Json = next(filter(None, candidates), {})
     if not (reason := decided.get("reason", "")):
         return None
     hint = ""
     if reason == Reason.QUEUE_NOT_FOUND:
-        hint = _suggestion(str(decided.get("queue", "")), known.queues)
+        hint = _suggestion(str(decided.get("queue", "")), known_objects.queues)
     elif reason == Reason.GROUP_NOT_FOUND:
-        homes = [key.partition("/")[0] for key in known.groups if key.endswith(f"/{named}")]
-        elsewhere = f"there is one in namespace {homes[0]}" if homes else ""
-        hint = _suggestion(named, names_in(meta.namespace, known.groups)) or elsewhere
+        namespaces = [key.partition("/")[0] for key in known_objects.groups if key.endswith(f"/{named}")]
+        elsewhere = f"there is one in namespace {namespaces[0]}" if namespaces else ""
+        hint = _suggestion(named, names_in(meta.namespace, known_objects.groups)) or elsewhere
     return WaitReason(reason, decided.get("detail", ""), hint)
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    return did_you_mean(near_misses(name, known, 1))
+def _suggestion(name: str, known_names: Iterable[str]) -> str:
+    return did_you_mean(near_misses(name, known_names, 1))
 
 
-def hint_for(gang: Gang, known: KnownObjects, loose: Sequence[SinglePod]) -> str:
+def hint_for(gang: Gang, known_objects: KnownObjects, single_pods: Sequence[SinglePod]) -> str:
     """Return a hint as a sentence; empty without one."""
     namespace, name, reason = gang.group.namespace, gang.group.name, gang.group.reason
     if reason == Reason.QUEUE_NOT_FOUND:
-        meant = _suggestion(gang.queue, known.queues)
-        return meant[:1].upper() + meant[1:]
+        suggestion = _suggestion(gang.queue, known_objects.queues)
+        return suggestion[:1].upper() + suggestion[1:]
     if reason != Reason.NOT_ENOUGH_MEMBERS:
         return ""
-    near = [pod for pod in loose if pod.namespace == namespace]
+    near = [pod for pod in single_pods if pod.namespace == namespace]
     if others := Counter(pod.scheduler for pod in near if pod.group == name):
-        counted = (
-            f"{pods_that_name(count)} it with schedulerName {other}" for other, count in others.items()
-        )
-        return f"{' and '.join(counted)}, which is not Muster's."
-    names = names_in(namespace, known.groups)
-    for wrong, count in Counter(pod.missing_group for pod in near if pod.missing_group).items():
-        if near_miss(wrong, names) == name:
-            return f"{pods_that_name(count)} {wrong}: did you mean {name}?"
-    elsewhere = Counter(pod.namespace for pod in loose if pod.missing_group == name)
+        counts = (f"{pods_that_name(count)} it with schedulerName {other}" for other, count in others.items())
+        return f"{' and '.join(counts)}, which is not Muster's."
+    names = names_in(namespace, known_objects.groups)
+    for missing_name, count in Counter(pod.missing_group for pod in near if pod.missing_group).items():
+        if near_miss(missing_name, names) == name:
+            return f"{pods_that_name(count)} {missing_name}: did you mean {name}?"
+    elsewhere = Counter(pod.namespace for pod in single_pods if pod.missing_group == name)
     for other, count in elsewhere.items():
         return f"{pods_that_name(count)} it in namespace {other}, where there is no such group."
     return ""

@@ -14,7 +14,7 @@ from extender.domain.model.reasons import (
 )
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, SinglePod
-from extender.terminal.text import many, pods_that_name
+from extender.terminal.text import counted, pods_that_name
 
 
 def state_sentence(gang: Gang, cluster: ClusterState) -> str:
@@ -23,7 +23,7 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
         case Verdict.ENDED:
             return f"has ended: {ending(gang)}"
         case Verdict.RUNNING:
-            pods = many(len(gang.pods), "pod")
+            pods = counted(len(gang.pods), "pod")
             return f"runs: {gang.running} of {pods} on {listed(gang.nodes)}{left_out(gang)}"
         case Verdict.STARTING:
             return f"starts: {'its pods start one by one' if gang.starts_apart else gang.admitted}"
@@ -37,16 +37,16 @@ def ending(gang: Gang) -> str:
     if not gang.pods:
         return "its pods are deleted"
     if gang.failed:
-        return f"{gang.failed} of {many(len(gang.pods), 'pod')} failed"
-    return "its pod succeeded" if len(gang.pods) == 1 else f"all {many(len(gang.pods), 'pod')} succeeded"
+        return f"{gang.failed} of {counted(len(gang.pods), 'pod')} failed"
+    return "its pod succeeded" if len(gang.pods) == 1 else f"all {counted(len(gang.pods), 'pod')} succeeded"
 
 
 def left_out(gang: Gang) -> str:
     """Return `; 2 more wait. NoRoom: ...`, or an empty text."""
     if not gang.left_out:
         return ""
-    apart = f" {TO_START_WHOLE}" if gang.group.controller and gang.starts_apart else ""
-    return f"; {gang.left_out} more {'waits' if gang.left_out == 1 else 'wait'}. {waiting_for(gang)}{apart}"
+    hint = f" {TO_START_WHOLE}" if gang.group.controller and gang.starts_apart else ""
+    return f"; {gang.left_out} more {'waits' if gang.left_out == 1 else 'wait'}. {waiting_for(gang)}{hint}"
 
 
 def waiting_for(gang: Gang) -> str:
@@ -63,23 +63,23 @@ def _reason(reason: str, detail: str, hint: str) -> str:
 
 def pods_sentence(pods: Sequence[SinglePod]) -> str:
     """Return the state of equal pods, in a sentence without its subject."""
-    first, one = pods[0], len(pods) == 1
+    first, is_single = pods[0], len(pods) == 1
     match first.state:
         case Verdict.ENDED:
             return "failed" if first.failed else "succeeded"
         case Verdict.RUNNING:
             nodes = sorted({pod.node for pod in pods})
-            return f"{'runs' if one else 'run'} on {listed(nodes)}"
+            return f"{'runs' if is_single else 'run'} on {listed(nodes)}"
         case Verdict.UNKNOWN:
-            return f"{'has' if one else 'have'} not started; why is not known yet"
-    return f"{'waits' if one else 'wait'}. {why_pods_wait(pods)}"
+            return f"{'has' if is_single else 'have'} not started; why is not known yet"
+    return f"{'waits' if is_single else 'wait'}. {why_pods_wait(pods)}"
 
 
 def why_pods_wait(pods: Sequence[SinglePod]) -> str:
-    why, missing = pods[0].why, pods[0].missing_group
-    if why.reason == Reason.GROUP_NOT_FOUND and why.hint:
-        return _reason(why.reason, why.detail, f"{pods_that_name(len(pods))} {missing}: {why.hint}")
-    return _reason(why.reason, why.detail.rstrip("."), why.hint[:1].upper() + why.hint[1:])
+    reason, missing = pods[0].wait_reason, pods[0].missing_group
+    if reason.reason == Reason.GROUP_NOT_FOUND and reason.hint:
+        return _reason(reason.reason, reason.detail, f"{pods_that_name(len(pods))} {missing}: {reason.hint}")
+    return _reason(reason.reason, reason.detail.rstrip("."), reason.hint[:1].upper() + reason.hint[1:])
 
 
 def ahead(gang: Gang, cluster: ClusterState) -> str:
@@ -87,7 +87,7 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
 
     Empty if only a change of the gang would help, or if its condition names the gangs already.
     """
-    others = [other for other in cluster.holding if other.key != gang.key]
+    others = [other for other in cluster.holding_gangs if other.key != gang.key]
     if gang.group.reason in IN_ITS_QUEUE:
         others = [other for other in others if other.queue == gang.queue]
     elif gang.group.reason == Reason.WINDOW_FULL:
@@ -100,7 +100,7 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
 
 
 _WAITS_FOR_OTHERS = frozenset({*IN_ITS_QUEUE, *FOR_CAPACITY, Reason.RESERVED, Reason.WINDOW_FULL})
-_PATIENCE = 2.0  # seconds; statuses of groups that were decided together arrive one after another
+_SETTLING = 2.0  # seconds; statuses of groups that were decided together arrive one after another
 
 
 class ShownTransition(NamedTuple):
@@ -113,13 +113,13 @@ class ShownTransition(NamedTuple):
 class GangTimes(NamedTuple):
     """Seconds at which a gang was first observed, and at which it ran; None if it has not."""
 
-    seen: float
+    seen_at: float
     waited: bool = False
-    ran: float | None = None
+    ran_at: float | None = None
 
     def wait(self, now: float) -> float:
         """Return the seconds until the gang ran, or until now."""
-        return (now if self.ran is None else self.ran) - self.seen
+        return (now if self.ran_at is None else self.ran_at) - self.seen_at
 
 
 class TransitionLog:
@@ -134,15 +134,15 @@ class TransitionLog:
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
         """Record and return the new transitions."""
         new, changed = list(self._of_gangs(cluster, second)), []
-        for pod in cluster.loose:
-            state = (pod.state, pod.failed, pod.why.reason)
+        for pod in cluster.single_pods:
+            state = (pod.state, pod.failed, pod.wait_reason.reason)
             if pod.state is not Verdict.UNKNOWN and self._pods.get(pod.key) != state:
                 self._pods[pod.key] = state
                 changed.append(pod)
-        for together in similar(changed):
-            text = pods_sentence(together)
-            brief = text.partition(".")[0] if together[0].state is Verdict.WAITING else text
-            new.append(ShownTransition(second, listed([pod.key for pod in together], 3), text, brief))
+        for same in similar(changed):
+            text = pods_sentence(same)
+            brief = text.partition(".")[0] if same[0].state is Verdict.WAITING else text
+            new.append(ShownTransition(second, listed([pod.key for pod in same], 3), text, brief))
         self.transitions += new
         return new
 
@@ -156,14 +156,14 @@ class TransitionLog:
             times = self.times.get(gang.key, GangTimes(second))
             if gang.waits:
                 times = times._replace(waited=True)
-            elif gang.has_started and times.ran is None:
-                times = times._replace(ran=second)
+            elif gang.has_started and times.ran_at is None:
+                times = times._replace(ran_at=second)
             self.times[gang.key] = times
-            if undecided and gang.group.reason in _WAITS_FOR_OTHERS and second - times.seen < _PATIENCE:
+            if undecided and gang.group.reason in _WAITS_FOR_OTHERS and second - times.seen_at < _SETTLING:
                 continue  # more groups may be ahead than the known ones
-            seen = gang.title, gang.state, gang.group.reason if gang.waits or gang.left_out else ""
-            if self._gangs.get(key) != seen and gang.state is not Verdict.UNKNOWN:
-                self._gangs[key] = seen
+            title_and_state = gang.title, gang.state, gang.group.reason if gang.waits or gang.left_out else ""
+            if self._gangs.get(key) != title_and_state and gang.state is not Verdict.UNKNOWN:
+                self._gangs[key] = title_and_state
                 text = state_sentence(gang, cluster)
                 brief = f"waits: {gang.group.reason}" if gang.waits else text.partition(";")[0]
                 yield ShownTransition(second, gang.title, text, brief)
@@ -171,7 +171,8 @@ class TransitionLog:
 
 def similar(pods: Sequence[SinglePod]) -> list[list[SinglePod]]:
     """Return pods grouped by state and reason, in order of arrival."""
-    found: dict[tuple[object, ...], list[SinglePod]] = {}
+    by_state: dict[tuple[object, ...], list[SinglePod]] = {}
     for pod in pods:
-        found.setdefault((pod.namespace, pod.state, pod.failed, pod.missing_group, pod.why), []).append(pod)
-    return list(found.values())
+        key = (pod.namespace, pod.state, pod.failed, pod.missing_group, pod.wait_reason)
+        by_state.setdefault(key, []).append(pod)
+    return list(by_state.values())

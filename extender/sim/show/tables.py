@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from extender.api.units import two_units
+from extender.api.units import precise_duration
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import CPU, offered, show
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, ReportedQueue
 from extender.sim.show.sentences import TransitionLog, ahead, waiting_for
-from extender.terminal.text import bar, many, shortened, shows_unicode
+from extender.terminal.text import bar, counted, shortened, shows_unicode
 
 _NARROWEST = 40
 _WIDE = 100  # columns, from which on reasons are in the table of gangs
@@ -75,36 +75,36 @@ def cpu_in_use(cluster: ClusterState) -> str:
     nodes = cluster.report.nodes
     used = sum(offered(node.used).get(CPU, 0) for node in nodes)
     capacity = sum(offered(node.allocatable).get(CPU, 0) for node in nodes)
-    return f"{many(len(nodes), 'node')}, {show(CPU, used)} of {show(CPU, capacity)} cpu in use"
+    return f"{counted(len(nodes), 'node')}, {show(CPU, used)} of {show(CPU, capacity)} cpu in use"
 
 
-def queue_lines(cluster: ClusterState, canvas: Canvas, most: int | None = None) -> list[Text]:
-    """Return a heading and a line for each queue, at most `most` lines in all."""
+def queue_lines(cluster: ClusterState, canvas: Canvas, max_lines: int | None = None) -> list[Text]:
+    """Return a heading and a line for each queue, at most `max_lines` lines in all."""
     queues = cluster.report.queues
-    shown = queues if most is None or len(queues) < most else queues[: max(most - 2, 0)]
+    shown = queues if max_lines is None or len(queues) < max_lines else queues[: max(max_lines - 2, 0)]
     # Names have as much room as the longest needs, as far as a bar and its numbers leave it.
     longest = max(map(len, ("Queue", *(queue.name for queue in shown))))
-    names = min(longest, max(canvas.width - _NUMBERS - _SHORTEST_BAR, len("Queue")))
-    length = max(_SHORTEST_BAR, min(_LONGEST_BAR, canvas.width - names - _NUMBERS))
-    lines = [Text(f"{'Queue':<{names}}  Used of what it deserves", "dim")]
+    name_width = min(longest, max(canvas.width - _NUMBERS - _SHORTEST_BAR, len("Queue")))
+    length = max(_SHORTEST_BAR, min(_LONGEST_BAR, canvas.width - name_width - _NUMBERS))
+    lines = [Text(f"{'Queue':<{name_width}}  Used of what it deserves", "dim")]
     for queue in shown:
         state = "" if queue.state == "Open" else f", {queue.state}"
         weight = f", weight {queue.weight}" if canvas.roomy else ""
         numbers = f"{queue.share:4.0%}  {_dominant(queue)}{weight}{state}"
-        name, bar = canvas.shortened(queue.name, names), canvas.bar_of(queue.share, length)
-        lines.append(Text(f"{name:<{names}}  {bar} {numbers}"))
+        name, bar = canvas.shortened(queue.name, name_width), canvas.bar_of(queue.share, length)
+        lines.append(Text(f"{name:<{name_width}}  {bar} {numbers}"))
     if len(shown) < len(queues):
-        lines.append(Text(f"and {many(len(queues) - len(shown), 'more queue')}", "dim"))
+        lines.append(Text(f"and {counted(len(queues) - len(shown), 'more queue')}", "dim"))
     return lines
 
 
 def _dominant(queue: ReportedQueue) -> str:
     """Return the resource of its largest part of the deserved share: `4 of 8 cpu`."""
     used, deserved = offered(queue.allocated), offered(queue.deserved)
-    wanted = [name for name in deserved if deserved[name]]
-    if not wanted:  # nothing is asked for in it, or Muster has not decided yet
+    requested = [name for name in deserved if deserved[name]]
+    if not requested:  # nothing is asked for in it, or Muster has not decided yet
         return f"{show(CPU, used.get(CPU, 0))} cpu"
-    name = max(wanted, key=lambda name: (used.get(name, 0) / deserved[name], name == CPU))
+    name = max(requested, key=lambda name: (used.get(name, 0) / deserved[name], name == CPU))
     return f"{show(name, used.get(name, 0))} of {show(name, deserved.get(name, 0))} {name}"
 
 
@@ -119,7 +119,7 @@ class GangRow(NamedTuple):
     pods: str
     waited: str
     position: str
-    why: str  # the whole reason of its wait
+    wait_text: str  # the whole reason of its wait
 
 
 def rows_of(
@@ -127,16 +127,16 @@ def rows_of(
 ) -> list[GangRow]:
     rows = []
     for gang in gangs:
-        has_ended, times, why = gang.state is Verdict.ENDED, log.times.get(gang.key), ""
+        has_ended, times, reason = gang.state is Verdict.ENDED, log.times.get(gang.key), ""
         part = gang.ended - gang.failed if has_ended else gang.bound
         size = len(gang.pods) if has_ended else gang.size
         pods = f"{part}/{size}"
         if canvas.wide and size:
             pods = f"{canvas.bar_of(part / size, min(size, _LONGEST_BAR_OF_PODS))} {pods}"
-        waited = two_units(round(times.wait(second), 1)) if times else ""
+        wait_text = precise_duration(round(times.wait(second), 1)) if times else ""
         if gang.waits or (gang.left_out and gang.group.reason):
-            why = f"{waiting_for(gang)}{ahead(gang, cluster)}"
-        rows.append(GangRow(gang, pods, waited, cluster.position(gang), why))
+            reason = f"{waiting_for(gang)}{ahead(gang, cluster)}"
+        rows.append(GangRow(gang, pods, wait_text, cluster.position(gang), reason))
     return rows
 
 
@@ -144,12 +144,12 @@ def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     """Return complete lines for all gangs. Long names and reasons are folded."""
     table = _table(canvas, "fold")
     for row in rows:
-        why = row.why if canvas.wide else _code(row)
-        table.add_row(*map(Text, _cells(row, canvas)), Text(why), style=_WORDS[row.gang.state][1])
+        last_cell = row.wait_text if canvas.wide else _code(row)
+        table.add_row(*map(Text, _cells(row, canvas)), Text(last_cell), style=_WORDS[row.gang.state][1])
     lines = _as_lines(table, canvas)
     if canvas.wide:
         return lines
-    texts = (f"{row.gang.title}: {row.why}" for row in rows if row.why)
+    texts = (f"{row.gang.title}: {row.wait_text}" for row in rows if row.wait_text)
     reasons = [Text(line, "yellow") for text in texts for line in canvas.wrapped(text, "  ")]
     return [*lines, Text(), *reasons] if reasons else lines
 
@@ -165,13 +165,13 @@ def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     detailed = canvas.wide and codes + capacity - longest >= _SHORTEST_DETAIL
     for row in rows:
         name, *others = _cells(row, canvas)
-        why = _code(row)
-        if detailed and why:  # the code and the numbers, without what the code means
-            why = ": ".join(filter(None, (why, row.gang.hint or row.gang.group.message)))
+        last_cell = _code(row)
+        if detailed and last_cell:  # the code and the numbers, without what the code means
+            last_cell = ": ".join(filter(None, (last_cell, row.gang.hint or row.gang.group.message)))
         table.add_row(
             Text(canvas.shortened(name, max(capacity, _SHORTEST_NAME))),
             *map(Text, others),
-            Text(why, no_wrap=True),
+            Text(last_cell, no_wrap=True),
             style=_WORDS[row.gang.state][1],
         )
     return _as_lines(table, canvas)
@@ -186,12 +186,12 @@ def _cells(row: GangRow, canvas: Canvas) -> list[str]:
     gang = row.gang
     queue = canvas.shortened(gang.queue, _LONGEST_QUEUE)
     cells = (gang.title, queue, _WORDS[gang.state][0], row.pods, row.waited, row.position)
-    titled = zip(_TITLES, cells, strict=False)
-    return [cell for title, cell in titled if canvas.roomy or title in _INDISPENSABLE]
+    with_titles = zip(_TITLES, cells, strict=False)
+    return [cell for title, cell in with_titles if canvas.roomy or title in _INDISPENSABLE]
 
 
 def _code(row: GangRow) -> str:
-    return row.gang.group.reason if row.why else ""
+    return row.gang.group.reason if row.wait_text else ""
 
 
 def _table(canvas: Canvas, overflow: str) -> Table:

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from extender.api.units import two_units
+from extender.api.units import precise_duration
 from extender.domain.model.resources import PODS, show
 from extender.sim.virtual import svg
 from extender.sim.virtual.measurements import GroupTimeline
 from extender.sim.virtual.runner import Result
 from extender.sim.virtual.svg import WIDTH, Panel
-from extender.terminal.text import many
+from extender.terminal.text import counted
 
 _TOP, _LEFT, _LEFT_OF_ROWS = 76.0, 64.0, 176.0
 _CAPACITY, _WAITING, _GAP, _AXIS = 360.0, 110.0, 34.0, 28.0
@@ -69,40 +69,41 @@ class Piece(NamedTuple):
 
 def chart(result: Result) -> str:
     """Return the chart as SVG."""
-    report, measured, end, _ = result
+    report, measurements, end, _ = result
     used = report.utilisation
     resource = max(used, key=lambda name: used[name], default=PODS)
-    timelines = sorted(measured.timelines.values(), key=lambda timeline: (timeline.came or 0.0, timeline.key))
-    begin = measured.first or 0.0
+    timelines = sorted(measurements.timelines.values(), key=lambda each: (each.complete_at or 0.0, each.key))
+    begin = measurements.first or 0.0
     last = max(end, begin + 1.0)
-    drawn = bars(timelines, resource, last)
+    run_bars = bars(timelines, resource, last)
     colours = {queue.name: f"q{index % svg.COLOURS}" for index, queue in enumerate(report.queues)}
-    scene = Scene(timelines, drawn, resource, measured.capacity[resource], begin, last, colours)
-    few = len(scene.timelines) <= _MOST_ROWS
+    scene = Scene(timelines, run_bars, resource, measurements.capacity[resource], begin, last, colours)
+    has_rows = len(scene.timelines) <= _MOST_ROWS
     legend, top = _legend(scene)
-    height = top + _AXIS + (len(scene.timelines) * ROW if few else _CAPACITY + _GAP + _WAITING)
-    title = f"{many(report.groups, 'gang')} of {many(report.pods, 'pod')} on {many(report.nodes, 'node')}"
+    height = top + _AXIS + (len(scene.timelines) * ROW if has_rows else _CAPACITY + _GAP + _WAITING)
+    contents = f"{counted(report.groups, 'gang')} of {counted(report.pods, 'pod')}"
+    title = f"{contents} on {counted(report.nodes, 'node')}"
     paper = [svg.box(0, 0, WIDTH, height, "paper"), svg.text(_MARGIN, 24, title, "head")]
-    parts = _rows(scene, top) if few else _capacity(scene, top)
+    parts = _rows(scene, top) if has_rows else _capacity(scene, top)
     return svg.document(WIDTH, height, title, [*paper, *legend, *parts])
 
 
 def _legend(scene: Scene) -> tuple[list[str], float]:
     """Return the legend of queues and marks, and the vertical position of the large panel."""
-    flagged = {}
+    flag_colours = {}
     if any(timeline.reserved for timeline in scene.timelines):
-        flagged["nodes reserved"] = RESERVED
+        flag_colours["nodes reserved"] = RESERVED
     if any(timeline.reclaimed for timeline in scene.timelines):
-        flagged["evicted for others"] = EVICTED
-    drawn: list[str] = []
-    x, low = _MARGIN, 0.0
-    for name, colour in {**scene.colours, **flagged}.items():
+        flag_colours["evicted for others"] = EVICTED
+    parts: list[str] = []
+    x, offset = _MARGIN, 0.0
+    for name, colour in {**scene.colours, **flag_colours}.items():
         width = 17 + len(name) * _LEGEND_LETTER
         if x > _MARGIN and x + width > WIDTH:
-            x, low = _MARGIN, low + _LINE
-        drawn += [svg.box(x, 36 + low, 12, 12, colour), svg.text(x + 17, 46 + low, name)]
+            x, offset = _MARGIN, offset + _LINE
+        parts += [svg.box(x, 36 + offset, 12, 12, colour), svg.text(x + 17, 46 + offset, name)]
         x += width + 18
-    return drawn, _TOP + low
+    return parts, _TOP + offset
 
 
 def _rows(scene: Scene, top: float) -> Iterator[str]:
@@ -111,30 +112,30 @@ def _rows(scene: Scene, top: float) -> Iterator[str]:
     panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, top, height, 1.0)
     yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
     yield from panel.instants(top)
-    place = {timeline.key: top + index * ROW for index, timeline in enumerate(scene.timelines)}
+    top_of = {timeline.key: top + index * ROW for index, timeline in enumerate(scene.timelines)}
     for timeline in scene.timelines:
-        y, name = place[timeline.key], timeline.name.removeprefix("default/")
+        y, name = top_of[timeline.key], timeline.name.removeprefix("default/")
         short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
         yield svg.text(panel.left - 6, y + 15, short, "", "end")
-        if timeline.came is not None:
-            until = scene.end if timeline.started is None else timeline.started
-            x = panel.x(timeline.came)
-            yield svg.box(x, y + 9, panel.x(until) - x, 4, "wait", tooltip(timeline))
+        if timeline.complete_at is not None:
+            wait_end = scene.end if timeline.started_at is None else timeline.started_at
+            x = panel.x(timeline.complete_at)
+            yield svg.box(x, y + 9, panel.x(wait_end) - x, 4, "wait", tooltip(timeline))
     for bar in scene.bars:
-        y, x = place[bar.timeline.key], panel.x(bar.start)
+        y, x = top_of[bar.timeline.key], panel.x(bar.start)
         width, label = panel.x(bar.end) - x, f"{bar.members} pod{'s' if bar.members > 1 else ''}"
         yield svg.box(x, y + 3, width, ROW - 6, scene.colour(bar.timeline), tooltip(bar.timeline))
         if width > len(label) * _LETTER + 8:
             yield svg.text(x + 5, y + 15, label, "inside")
     for timeline in scene.timelines:
-        yield from markers(panel, timeline, place[timeline.key] + 1, ROW - 2)
+        yield from markers(panel, timeline, top_of[timeline.key] + 1, ROW - 2)
 
 
 def _capacity(scene: Scene, top: float) -> Iterator[str]:
     panel = Panel(scene.begin, scene.end, _LEFT, top, _CAPACITY, scene.most)
     waiting = (change for timeline in scene.timelines for change in _waiting(timeline))
     most_waiting = max(float(np.max(averages(waiting, scene.begin, scene.end, _COLUMNS))), 1.0)
-    below = Panel(scene.begin, scene.end, _LEFT, panel.bottom + _GAP, _WAITING, most_waiting)
+    lower = Panel(scene.begin, scene.end, _LEFT, panel.bottom + _GAP, _WAITING, most_waiting)
     of_cluster = f"{scene.resource} of the cluster"
     if len(scene.bars) <= _MOST_BARS:
         yield from panel.frame(f"{of_cluster}: each bar is a gang, as high as its usage")
@@ -153,26 +154,26 @@ def _capacity(scene: Scene, top: float) -> Iterator[str]:
     yield svg.boxes(RESERVED, ((x, strip, width, 5) for x, width in lengths))
     yield svg.boxes(EVICTED, ((panel.x(instant) - 0.5, strip + 6, 1, 5) for instant in sorted(evicted)))
     yield from panel.scale(lambda amount: show(scene.resource, amount))
-    yield from below.frame("gangs that wait")
-    yield from areas(below, scene, _waiting)
-    yield from below.scale(lambda amount: f"{amount:,.0f}")
-    yield from below.instants(top)
+    yield from lower.frame("gangs that wait")
+    yield from areas(lower, scene, _waiting)
+    yield from lower.scale(lambda amount: f"{amount:,.0f}")
+    yield from lower.instants(top)
 
 
 def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
-    if timeline.came is not None:
-        yield timeline.came, 1.0
-    if timeline.came is not None and timeline.started is not None:
-        yield timeline.started, -1.0
+    if timeline.complete_at is not None:
+        yield timeline.complete_at, 1.0
+    if timeline.complete_at is not None and timeline.started_at is not None:
+        yield timeline.started_at, -1.0
 
 
 def markers(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
     """Yield the boxes that show reservations and evictions of a group."""
     for begin, end in timeline.reserved:
-        title = f"{timeline.name}: nodes were reserved for {two_units(end - begin)}"
+        title = f"{timeline.name}: nodes were reserved for {precise_duration(end - begin)}"
         yield svg.box(panel.x(begin), top, panel.x(end) - panel.x(begin), height / 2, RESERVED, title)
     for instant, members in timeline.reclaimed.items():
-        title = f"{timeline.name}: {many(members, 'pod')} evicted for others"
+        title = f"{timeline.name}: {counted(members, 'pod')} evicted for others"
         yield svg.box(panel.x(instant) - 1.5, top, 3, height, EVICTED, title)
 
 
@@ -210,10 +211,10 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
 
 def tooltip(timeline: GroupTimeline) -> str:
     """Return a group in one line."""
-    waited = "never started" if timeline.wait is None else f"waited {two_units(timeline.wait)}"
-    parts = [f"{timeline.name} ({timeline.queue}, {many(timeline.present, 'pod')})", waited]
-    if timeline.started is not None and timeline.over is not None:
-        parts.append(f"ran {two_units(timeline.over - timeline.started)}")
+    waited = "never started" if timeline.wait is None else f"waited {precise_duration(timeline.wait)}"
+    parts = [f"{timeline.name} ({timeline.queue}, {counted(timeline.present, 'pod')})", waited]
+    if timeline.started_at is not None and timeline.ended_at is not None:
+        parts.append(f"ran {precise_duration(timeline.ended_at - timeline.started_at)}")
     return ", ".join(parts)
 
 
@@ -222,37 +223,37 @@ def tooltip(timeline: GroupTimeline) -> str:
 
 def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[Bar]:
     """Return the runs; open ones last until `end`."""
-    found: list[Bar] = []
+    run_bars: list[Bar] = []
     for timeline in timelines:
         amounts: Counter[tuple[float, float]] = Counter()
         members: Counter[tuple[float, float]] = Counter()
-        for run, number in timeline.runs_of_members.items():
+        for run, index in timeline.runs_of_members.items():
             span = (run.start, end if run.end is None else run.end)
-            amounts[span] += number * run.shape.requests.get(resource, 0)
-            members[span] += number
-        found += [Bar(timeline, *span, amounts[span], number) for span, number in members.items() if number]
-    return found
+            amounts[span] += index * run.shape.requests.get(resource, 0)
+            members[span] += index
+        run_bars += [Bar(timeline, *span, amounts[span], index) for span, index in members.items() if index]
+    return run_bars
 
 
 def averages(changes: Iterable[Change], begin: float, end: float, columns: int) -> Columns:
     """Return the mean of a sum in each column, from 0 with these changes."""
     width = (end - begin) / columns
-    part, rest = np.zeros(columns + 1), np.zeros(columns + 2)
+    within, after = np.zeros(columns + 1), np.zeros(columns + 2)
     for instant, amount in changes:
-        place = min(max((instant - begin) / width, 0.0), float(columns))
-        column = int(place)
-        part[column] += amount * (column + 1 - place)
-        rest[column + 1] += amount
-    means: Columns = (part + np.cumsum(rest)[:-1])[:columns]
+        position = min(max((instant - begin) / width, 0.0), float(columns))
+        column = int(position)
+        within[column] += amount * (column + 1 - position)
+        after[column + 1] += amount
+    means: Columns = (within + np.cumsum(after)[:-1])[:columns]
     return means
 
 
 Gap = tuple[int, int]  # from, to
 
 
-def pack(bars: Iterable[Bar], most: int) -> Iterator[Piece]:
+def pack(bars: Iterable[Bar], capacity: int) -> Iterator[Piece]:
     """Yield the pieces of all bars. Pieces never overlap; uncovered area is idle capacity."""
-    gaps: list[Gap] = [(0, most)]
+    gaps: list[Gap] = [(0, capacity)]
     running: list[tuple[float, int, list[Gap]]] = []
     order = count()
     for bar in sorted(bars, key=lambda bar: (bar.start, -bar.amount)):
@@ -265,16 +266,16 @@ def pack(bars: Iterable[Bar], most: int) -> Iterator[Piece]:
 
 def _take(gaps: list[Gap], amount: int) -> tuple[list[Gap], list[Gap]]:
     """Return the taken and the remaining gaps."""
-    whole = min((gap for gap in gaps if _height(gap) >= amount), key=_height, default=None)
-    order = [whole] if whole else sorted(gaps, key=_height, reverse=True)
+    sufficient = min((gap for gap in gaps if _height(gap) >= amount), key=_height, default=None)
+    order = [sufficient] if sufficient else sorted(gaps, key=_height, reverse=True)
     taken: list[Gap] = []
     for low, high in order:
         if amount > 0:
             taken.append((low, min(high, low + amount)))
             amount -= taken[-1][1] - low
     ends = dict(taken)
-    left = [(ends.get(low, low), high) for low, high in gaps]
-    return taken, [(low, high) for low, high in left if low < high]
+    remaining = [(ends.get(low, low), high) for low, high in gaps]
+    return taken, [(low, high) for low, high in remaining if low < high]
 
 
 def _height(gap: Gap) -> int:

@@ -16,12 +16,7 @@ from msgspec.structs import replace
 from extender.api.keys import CHECKPOINT, GATE, GROUP_ANNOTATION, ROOT_QUEUE
 from extender.api.objects.base import Meta, Wire
 from extender.api.objects.cluster import ClusterTopology, Namespace, Node, PriorityClass, Workload
-from extender.api.objects.devices import (
-    DeviceClass,
-    ResourceClaim,
-    ResourceClaimTemplate,
-    ResourceSlice,
-)
+from extender.api.objects.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.workloads.children import MALFORMED, count_pods, suspended
@@ -32,7 +27,7 @@ from extender.apimachinery import kinds
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import Json, ResourceKind
 from extender.apimachinery.patches import json_patched
-from extender.apimachinery.quotas import counted
+from extender.apimachinery.quotas import with_usage
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
 from extender.domain.model.ownership import group_name
@@ -42,7 +37,7 @@ from extender.domain.snapshot.job_start_and_suspension import job_podgroup, unsu
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.files.creation import Creation, arrival_of
 from extender.files.manifests import Manifests
-from extender.files.offspring import HANDED_DOWN, children_of, in_store, with_runtime_of
+from extender.files.offspring import TIMES_PREFIX, children_of, in_store, with_runtime_of
 from extender.files.unasked import QueuesOfJobs, plan_of_quotas, record_of, unasked
 from extender.sim.kubelets import devices_of, ending_of, node
 from extender.sim.virtual.workload import (
@@ -64,15 +59,15 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
     Return the queue of each namespace, and the faults of quotas. Only faulty parts are left out.
     """
     plan = plan_of_quotas(creation.objects)
-    wanted = plan.queues.values()
+    planned = plan.queues.values()
     taken = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == kinds.QUEUES.name}
     notes = [f"{fault.source}: {fault}" for fault in plan.faults]
-    left = (queue for queue in wanted if queue.name in taken)
-    notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in left]
-    made = {ROOT_QUEUE}  # nothing is made below a queue that was not made of a quota; parents come first
-    for queue in wanted:
-        if not queue.unreadable and queue.name not in taken and queue.parent in made:
-            made.add(queue.name)
+    existing = (queue for queue in planned if queue.name in taken)
+    notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in existing]
+    created = {ROOT_QUEUE}  # nothing is made below a queue that was not made of a quota; parents come first
+    for queue in planned:
+        if not queue.unreadable and queue.name not in taken and queue.parent in created:
+            created.add(queue.name)
             kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}
             creation.add({**kind, "metadata": meta, "spec": spec_of(queue)}, str(queue.source))
@@ -91,24 +86,24 @@ def waiting_jobs(
         if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.BY_NAME):
             continue
         try:
-            row, whole = WORKLOADS[obj["apiVersion"], obj["kind"]], with_runtime_of(obj, find)
-            record = record_of(whole)
+            row, full_job = WORKLOADS[obj["apiVersion"], obj["kind"]], with_runtime_of(obj, find)
+            record = record_of(full_job)
             queue = queues.of(record)
             if queues.manages(record):
-                given = obj["metadata"].get("annotations") or {}
-                notes = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
-                made = job_podgroup(record, queue, record.size(queues.defaults_of(record)).members)
-                creation.add({**made, "metadata": {**made["metadata"], "annotations": notes}}, where)
+                annotations = obj["metadata"].get("annotations") or {}
+                times = {name: text for name, text in annotations.items() if name.startswith(TIMES_PREFIX)}
+                podgroup = job_podgroup(record, queue, record.size(queues.defaults_of(record)).members)
+                creation.add({**podgroup, "metadata": {**podgroup["metadata"], "annotations": times}}, where)
                 if not record.fault:
-                    grouped = with_spec(whole, **row.annotate(whole, GROUP_ANNOTATION, record.podgroup))
+                    grouped = with_spec(full_job, **row.annotate(full_job, GROUP_ANNOTATION, record.podgroup))
                     paths = annotation_paths(row, grouped)
                     operations = unsuspend(grouped, row, paths, record.podgroup, stamp(0))
                     for child in children_of(json_patched(grouped, operations), lambda _: None):
                         if child["kind"] != kinds.POD_GROUPS.name:  # made already
                             creation.add(child, where)
                 name = runtime_named_by(row, obj)
-                found = find(name) if name else None
-                yield obj, record.group, (name, found["spec"]) if name and found else None
+                runtime = find(name) if name else None
+                yield obj, record.group, (name, runtime["spec"]) if name and runtime else None
         except (*MALFORMED, msgspec.ValidationError, StatusError) as fault:
             creation.faults.append(f"{where}: its pods are not known: {fault}")
 
@@ -150,13 +145,12 @@ def made_nodes(
     nodes = (Accepted(node(name, cpu, memory, gpu), None) for name in names)
     made = devices_of(names, *devices) if devices else ()
     return VirtualWorkload(
-        nodes=_all(nodes, Node),
-        devices=tuple(msgspec.convert(obj, _DEVICES[kind]) for kind, obj in made),
+        nodes=_all(nodes, Node), devices=tuple(msgspec.convert(obj, _DEVICES[kind]) for kind, obj in made)
     )
 
 
-def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = None) -> VirtualWorkload:
-    """Return the workload of files. `run_seconds`: default run time of pods; None: without end.
+def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None) -> VirtualWorkload:
+    """Return the workload of files. `seconds`: default run time of pods; None: without end.
 
     Raises:
         InvalidWorkload: The API server refuses an object.
@@ -167,23 +161,23 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     creation.create(each for each in manifests.objects if each.kind is not kinds.RESOURCE_QUOTAS)
     entering, notes = make_queues(creation)
     queues = QueuesOfJobs(creation.objects, entering)
-    left = [*unasked(creation.objects, queues)]
+    never_asked = [*unasked(creation.objects, queues)]
     jobs = [*waiting_jobs(creation, service, queues)]
     creation.create(each for each in manifests.objects if each.kind is kinds.RESOURCE_QUOTAS)
     made = _by_kind(creation)
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
-    coming: dict[GroupKey, GroupArrival] = {}
+    groups: dict[GroupKey, GroupArrival] = {}
     for podgroup_made in made[_name(kinds.POD_GROUPS)]:
         arrival = GroupArrival(podgroup_made.at or 0.0, msgspec.convert(podgroup_made.object, PodGroup))
-        coming[arrival.key] = arrival
+        groups[arrival.key] = arrival
     members: defaultdict[GroupKey, list[PodArrival]] = defaultdict(list)
     for pod in made[_name(kinds.PODS)]:
-        member = _member(pod, coming, run_seconds)
+        member = _member(pod, groups, seconds)
         members[key_of_group(member.pod)].append(member)
-    arriving = []
+    job_arrivals = []
     for job, key, runtime in jobs:
-        arriving.append(JobArrival(job, coming.pop(key), tuple(members.pop(key, ())), runtime))
+        job_arrivals.append(JobArrival(job, groups.pop(key), tuple(members.pop(key, ())), runtime))
     controllers = [name for name, row in WORKLOADS.items() if row.makes_groups]
     return VirtualWorkload(
         nodes=_all(made[_name(kinds.NODES)], Node),
@@ -195,7 +189,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         queues=_all(made[_name(kinds.QUEUES)], Queue),
         priority_classes=_all(made[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
         namespaces=_all(made[_name(kinds.NAMESPACES)], Namespace),
-        quotas=tuple(counted(quota.object, ()) for quota in made[_name(kinds.RESOURCE_QUOTAS)]),
+        quotas=tuple(with_usage(quota.object, ()) for quota in made[_name(kinds.RESOURCE_QUOTAS)]),
         local_queues=_all(made[_name(kinds.LOCAL_QUEUES)], LocalQueue),
         entering=tuple(entering.items()),
         owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),
@@ -205,11 +199,11 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
             for api_version, kind in WORKLOADS
             for owner in made[api_version, kind]
         ),
-        groups=tuple(coming.values()),
+        groups=tuple(groups.values()),
         members=tuple(chain.from_iterable(members.values())),
-        jobs=tuple(arriving),
-        unasked=tuple(left),
-        notes=(*manifests.notes, *notes, *(each.record for each in left), *not_played(creation)),
+        jobs=tuple(job_arrivals),
+        unasked=tuple(never_asked),
+        notes=(*manifests.notes, *notes, *(each.record for each in never_asked), *not_played(creation)),
     )
 
 
@@ -218,37 +212,37 @@ def _by_kind(creation: Creation) -> defaultdict[KindName, list[Accepted]]:
 
     Checkpoints of owners are copied to their pods, and read from there if there is no PodGroup.
     """
-    made = defaultdict[KindName, list[Accepted]](list)
-    saved: dict[str, str] = {}  # by UID
+    by_kind = defaultdict[KindName, list[Accepted]](list)
+    checkpoints: dict[str, str] = {}  # by UID
     for obj, where in creation.objects:
         meta = obj["metadata"]
-        given = meta.get("annotations") or {}
-        owners = () if GROUP_ANNOTATION in given else meta.get("ownerReferences") or ()
-        handed_on = (saved[owner["uid"]] for owner in owners if owner["uid"] in saved)
-        if text := given.get(CHECKPOINT) or next(handed_on, ""):
-            saved[meta["uid"]] = text
-            obj = {**obj, "metadata": {**meta, "annotations": {**given, CHECKPOINT: text}}}
+        annotations = meta.get("annotations") or {}
+        owners = () if GROUP_ANNOTATION in annotations else meta.get("ownerReferences") or ()
+        from_owners = (checkpoints[owner["uid"]] for owner in owners if owner["uid"] in checkpoints)
+        if text := annotations.get(CHECKPOINT) or next(from_owners, ""):
+            checkpoints[meta["uid"]] = text
+            obj = {**obj, "metadata": {**meta, "annotations": {**annotations, CHECKPOINT: text}}}
         try:
-            made[obj["apiVersion"], obj["kind"]].append(Accepted(obj, arrival_of(obj["metadata"])))
+            by_kind[obj["apiVersion"], obj["kind"]].append(Accepted(obj, arrival_of(obj["metadata"])))
         except ValueError as fault:
             creation.faults.append(f"{where}: {fault}")
-    return made
+    return by_kind
 
 
 def _name(kind: ResourceKind) -> KindName:
     return kind.api_version, kind.name
 
 
-def _member(made: Accepted, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:
+def _member(accepted: Accepted, groups: Mapping[GroupKey, GroupArrival], seconds: float | None) -> PodArrival:
     """Return the arrival of a pod, by default that of its PodGroup. Other gates are never removed."""
-    pod = msgspec.convert(made.object, Pod)
-    group = coming.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
-    at = (group.at if group else 0.0) if made.at is None else made.at
+    pod = msgspec.convert(accepted.object, Pod)
+    group = groups.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
+    at = (group.at if group else 0.0) if accepted.at is None else accepted.at
     gates = [gate for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
     pod = replace(pod, spec=replace(pod.spec, scheduling_gates=gates or None))
-    ending = ending_of(made.object, run_seconds)
+    ending = ending_of(accepted.object, seconds)
     return PodArrival(at, pod, ending.seconds, ending.fails) if ending else PodArrival(at, pod, None)
 
 
-def _all(made: Iterable[Accepted], kind: type[Thing]) -> tuple[Thing, ...]:
-    return tuple(msgspec.convert(obj.object, kind) for obj in made)
+def _all(accepted: Iterable[Accepted], kind: type[Thing]) -> tuple[Thing, ...]:
+    return tuple(msgspec.convert(each.object, kind) for each in accepted)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from extender.api.keys import ROOT_QUEUE
-from extender.api.workloads.gangs import Defaults, size_of
+from extender.api.workloads.gangs import Defaults, gang_size_of
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import owner_record, spoken_group_name
 from extender.domain.model.reasons import Verdict
@@ -40,14 +40,14 @@ class Fairness:
     def add(self, queues: Mapping[str, QueueDecision], seconds: float) -> None:
         siblings: dict[str, list[float]] = {}
         for queue in queues.values():
-            asked = queue.requested.items()
-            if queue.parent and any(amount > queue.allocated.get(name, 0) for name, amount in asked):
+            requested = queue.requested.items()
+            if queue.parent and any(amount > queue.allocated.get(name, 0) for name, amount in requested):
                 siblings.setdefault(queue.parent, []).append(queue.share)
         for parent, shares in siblings.items():
             if len(shares) > 1:
-                level, above = 1, parent
-                while above != ROOT_QUEUE and above in queues:
-                    level, above = level + 1, queues[above].parent
+                level, ancestor = 1, parent
+                while ancestor != ROOT_QUEUE and ancestor in queues:
+                    level, ancestor = level + 1, queues[ancestor].parent
                 self._sums[level] += jain(shares) * seconds
                 self._seconds[level] += seconds
 
@@ -71,9 +71,9 @@ class GroupTimeline(msgspec.Struct):
     name: str  # NAMESPACE/NAME as users know it
     needed: int
     queue: str = ""
-    came: float | None = None  # time at which the needed members existed
-    started: float | None = None  # when they ran
-    over: float | None = None  # when all of it had ended
+    complete_at: float | None = None  # time at which the needed members existed
+    started_at: float | None = None  # when they ran
+    ended_at: float | None = None  # when all of it had ended
     present: int = 0
     ran: int = 0  # members that run or ran
     ended: int = 0
@@ -84,12 +84,14 @@ class GroupTimeline(msgspec.Struct):
     @property
     def unstarted(self) -> int:
         """Return the number of members that never ran, or were stopped before their end; 1 without pods."""
-        left = 0 if self.over is not None else self.present - self.ran
-        return max(left, 1) if self.started is None else left
+        remaining = 0 if self.ended_at is not None else self.present - self.ran
+        return max(remaining, 1) if self.started_at is None else remaining
 
     @property
     def wait(self) -> float | None:
-        return None if self.came is None or self.started is None else self.started - self.came
+        if self.complete_at is None or self.started_at is None:
+            return None
+        return self.started_at - self.complete_at
 
 
 class QueueIntegrals(msgspec.Struct):
@@ -101,8 +103,8 @@ class QueueIntegrals(msgspec.Struct):
     def add(self, queue: QueueDecision, seconds: float) -> None:
         for name, amount in queue.allocated.items():
             self.allocated[name] += amount * seconds
-        for name, due in queue.deserved.items():
-            self.deserved[name] += due * seconds
+        for name, deserved in queue.deserved.items():
+            self.deserved[name] += deserved * seconds
 
 
 class Measurements(Observer):
@@ -129,23 +131,23 @@ class Measurements(Observer):
         for group in workload.dumped.groups if workload.dumped else ():
             self._names[group.key] = group.display_name
         self._since: dict[Uid, float] = {}
-        self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
+        self._without_queue: list[GroupTimeline] = []  # whose queue is not known yet
         self._reserved: dict[GroupKey, float] = {}  # start of the open reservations
-        self._at_work = 0  # groups that are there and not over
+        self._present_groups = 0  # groups that are there and not over
         self._now = 0.0
-        self._waited: list[tuple[float, float, Decisions]] = []  # end, duration, decisions
+        self._quiet_periods: list[tuple[float, float, Decisions]] = []  # end, duration, decisions
 
-    def queued(self, group: GroupKey, pods: int, now: float) -> None:
+    def job_queued(self, group: GroupKey, pods: int, now: float) -> None:
         self.pass_time(now)
         timeline = self._timeline_of(group, now)
-        if timeline.came is None:
-            timeline.came = now
-            self._at_work += 1
+        if timeline.complete_at is None:
+            timeline.complete_at = now
+            self._present_groups += 1
         else:
             timeline.needed = pods
         timeline.present = pods
 
-    def came(self, pod: PodRecord, now: float) -> None:
+    def pod_created(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
             self.outsiders += 1
             return
@@ -153,43 +155,43 @@ class Measurements(Observer):
             return
         self.pass_time(now)
         timeline = self._timeline_of(pod.group, now)
-        self._at_work += timeline.ended == timeline.present
-        timeline.present, timeline.over = timeline.present + 1, None
-        if timeline.came is None and timeline.present >= timeline.needed:
-            timeline.came = now
+        self._present_groups += timeline.ended == timeline.present
+        timeline.present, timeline.ended_at = timeline.present + 1, None
+        if timeline.complete_at is None and timeline.present >= timeline.needed:
+            timeline.complete_at = now
 
     def _timeline_of(self, group: GroupKey, now: float) -> GroupTimeline:
         self.first = now if self.first is None else self.first
         if group not in self.timelines:
-            name, needed = self.name_of(group), self._needs(group)
+            name, needed = self.name_of(group), self._size_of(group)
             self.timelines[group] = GroupTimeline(group, name, needed)
-            self._nowhere.append(self.timelines[group])
+            self._without_queue.append(self.timelines[group])
         return self.timelines[group]
 
     def name_of(self, group: GroupKey) -> str:
         return self._names.get(group, str(group))
 
-    def bound(self, pod: PodRecord, now: float) -> None:
+    def pod_bound(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
             return
         timeline = self.timelines[pod.group]
         self._since[pod.uid] = now
         timeline.runs_of_members[MemberRun(now, None, pod.shape)] += 1
         timeline.ran += 1
-        if timeline.started is None and timeline.ran >= timeline.needed:
-            timeline.started = now
+        if timeline.started_at is None and timeline.ran >= timeline.needed:
+            timeline.started_at = now
 
-    def ended(self, pod: PodRecord, now: float) -> None:
+    def pod_ended(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
             return
         self.pass_time(now)
         timeline = self._record_run(pod, now)
         timeline.ended += 1
         if timeline.ended == timeline.present:
-            timeline.over = now
-            self._at_work -= 1
+            timeline.ended_at = now
+            self._present_groups -= 1
 
-    def reclaimed(self, pod: PodRecord, now: float) -> None:
+    def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
             return
         self.pass_time(now)
@@ -205,8 +207,8 @@ class Measurements(Observer):
             timeline.runs_of_members[MemberRun(since, now, pod.shape)] += 1
         return timeline
 
-    def settled(self, decisions: Decisions, now: float) -> None:
-        self._wait(now)
+    def decided(self, decisions: Decisions, now: float) -> None:
+        self._extend(now)
         self.decisions = decisions
         holders: set[GroupKey] = set()  # of reservations that hold from now on; the others have ended
         if any(queue.reservation for queue in decisions.queues.values()):
@@ -215,38 +217,38 @@ class Measurements(Observer):
             self.timelines[key].reserved.append((self._reserved.pop(key), now))
         for key in holders - self._reserved.keys():
             self._reserved[key] = now
-        for timeline in self._nowhere:
+        for timeline in self._without_queue:
             timeline.queue = decisions.groups[timeline.key].queue
-        self._nowhere.clear()
+        self._without_queue.clear()
 
     def closed(self, end: float) -> None:
         """End the measurements. A group that still has no pods counts as pending."""
-        self._waited = [waited for waited in self._waited if waited[0] <= end]
+        self._quiet_periods = [waited for waited in self._quiet_periods if waited[0] <= end]
         self.pass_time(self._now)
         for key, decision in self.decisions.groups.items():
             if key not in self.timelines and decision.verdict is Verdict.WAITING:
-                self.timelines[key] = GroupTimeline(key, str(key), self._needs(key), decision.queue)
+                self.timelines[key] = GroupTimeline(key, str(key), self._size_of(key), decision.queue)
 
-    def _needs(self, group: GroupKey) -> int:
+    def _size_of(self, group: GroupKey) -> int:
         """Return how many members a group needs to start; groups of one LeaderWorkerSet have its number."""
         owners = GroupKey(group.partition(".")[0])
         return self._needed.get(group) or self._needed.get(owners, 1)
 
     def pass_time(self, now: float) -> None:
         """Record that the last decisions held until now, the time of an event."""
-        self._wait(now)
-        for _, seconds, decisions in self._waited:
+        self._extend(now)
+        for _, seconds, decisions in self._quiet_periods:
             self.busy += seconds
             for name, queue in decisions.queues.items():
                 self.sums[name].add(queue, seconds)
             self.fairness.add(decisions.queues, seconds)
-        self._waited.clear()
+        self._quiet_periods.clear()
 
-    def _wait(self, now: float) -> None:
+    def _extend(self, now: float) -> None:
         """Record that they held until now, where no event follows: failing attempts may repeat forever."""
         seconds, self._now = now - self._now, now
-        if self._at_work and seconds > 0:
-            self._waited.append((now, seconds, self.decisions))
+        if self._present_groups and seconds > 0:
+            self._quiet_periods.append((now, seconds, self.decisions))
 
 
 def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
@@ -257,7 +259,7 @@ def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
     }
     for kind, job in workload.controllers:
         gangs[group_made_by(kind, job.metadata)] = owner_of_pods(kind, job, WORKLOADS).gang
-    needed = {key: size_of(gang, "", Defaults(), waits=False).members for key, gang in gangs.items()}
+    needed = {key: gang_size_of(gang, "", Defaults(), waits=False).members for key, gang in gangs.items()}
     for group in workload.dumped.groups if workload.dumped else ():
         needed[group.key] = group.min_member
     for podgroup in (*workload.groups, *(job.podgroup for job in workload.jobs)):

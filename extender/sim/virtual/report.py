@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
-from extender.api.units import and_more, two_units
+from extender.api.units import and_more, precise_duration
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
 from extender.files.unasked import Unasked
@@ -18,8 +18,8 @@ from extender.sim.virtual.simulation import RefusedPod
 from extender.sim.virtual.workload import key_of_group
 from extender.terminal.text import (
     columns,
+    counted,
     did_you_mean,
-    many,
     names_in,
     near_misses,
     pods_that_name,
@@ -128,14 +128,14 @@ def report(
     unasked: Sequence[Unasked] = (),
     refused: Sequence[RefusedPod] = (),
 ) -> SimulationReport:
-    lacking = {key_of_group(pod.member.pod) for pod in refused}
+    groups_with_refusals = {key_of_group(pod.member.pod) for pod in refused}
     timelines, queues = list(measured.timelines.values()), measured.decisions.queues
     by_queue = defaultdict[str, list[GroupTimeline]](list)
     by_size = defaultdict[int, list[GroupTimeline]](list)
     for timeline in timelines:
         by_queue[timeline.queue].append(timeline)
         by_size[(max(timeline.present, 1).bit_length() - 1) // 2].append(timeline)
-    top = [sums.allocated for name, sums in measured.sums.items() if queues[name].parent == ROOT_QUEUE]
+    top_usages = [sums.allocated for name, sums in measured.sums.items() if queues[name].parent == ROOT_QUEUE]
     return SimulationReport(
         makespan=_rounded(end - (measured.first or 0.0)),
         nodes=nodes,
@@ -144,8 +144,8 @@ def report(
         outsiders=measured.outsiders,
         **_counts(timelines),
         one_by_one=GroupCounts(**_numbers([each for each in timelines if each.needed <= 1])),
-        utilisation=_parts(measured, *top),
-        fairness=[LevelReport(level, _rounded(mean)) for level, mean in measured.fairness.means().items()],
+        utilisation=_parts(measured, *top_usages),
+        fairness=[LevelReport(depth, _rounded(mean)) for depth, mean in measured.fairness.means().items()],
         evictions=sum(timeline.reclaimed.total() for timeline in timelines),
         reservations=sum(bool(timeline.reserved) for timeline in timelines),
         sizes=[  # in classes, each four times as large as the one before; empty ones are left out
@@ -167,20 +167,20 @@ def report(
             *(
                 _unstarted(measured, timeline)
                 for timeline in timelines
-                if timeline.unstarted and timeline.key not in lacking
+                if timeline.unstarted and timeline.key not in groups_with_refusals
             ),
             *(Unstarted(job.title, "", NOT_ASKED, job.missing) for job in unasked if job.suspended),
         ],
     )
 
 
-def _parts(measured: Measurements, *held: Mapping[str, float]) -> dict[str, float]:
+def _parts(measured: Measurements, *usages: Mapping[str, float]) -> dict[str, float]:
     """Return the parts of the cluster, for each requested resource that exists."""
-    asked = {name for sums in measured.sums.values() for name in sums.allocated}
+    requested = {name for sums in measured.sums.values() for name in sums.allocated}
     return {
-        name: _rounded(sum(each.get(name, 0.0) for each in held) / most / (measured.busy or math.inf))
-        for name, most in measured.capacity.items()
-        if most and name in asked and name != PODS
+        name: _rounded(sum(each.get(name, 0.0) for each in usages) / capacity / (measured.busy or math.inf))
+        for name, capacity in measured.capacity.items()
+        if capacity and name in requested and name != PODS
     }
 
 
@@ -188,45 +188,45 @@ def _counts(timelines: Sequence[GroupTimeline]) -> dict[str, Any]:
     waits = sorted(timeline.wait for timeline in timelines if timeline.wait is not None)
     p95 = waits[math.ceil(0.95 * len(waits)) - 1] if waits else 0.0
     return _numbers(timelines) | {
-        "waits": Waits(*map(_rounded, (mean(waits), median(waits), p95, waits[-1]))) if waits else None,
+        "waits": Waits(*map(_rounded, (mean(waits), median(waits), p95, waits[-1]))) if waits else None
     }
 
 
 def _numbers(timelines: Sequence[GroupTimeline]) -> dict[str, int]:
     return {
         "groups": len(timelines),
-        "started": sum(timeline.started is not None for timeline in timelines),
-        "done": sum(timeline.over is not None for timeline in timelines),
+        "started": sum(timeline.started_at is not None for timeline in timelines),
+        "done": sum(timeline.ended_at is not None for timeline in timelines),
     }
 
 
-def _refused(measured: Measurements, refused: Sequence[RefusedPod]) -> Iterator[Unstarted]:
-    left = Counter(key_of_group(pod.member.pod) for pod in refused)
-    first = {key_of_group(pod.member.pod): pod for pod in reversed(refused)}
-    for key, number in left.items():
-        name, total = measured.name_of(key), measured.members_of[key]
-        timeline = measured.timelines.get(key)
-        pods = number if timeline is not None and timeline.started is not None else 0
+def _refused(measurements: Measurements, refused: Sequence[RefusedPod]) -> Iterator[Unstarted]:
+    count_by_group = Counter(key_of_group(pod.member.pod) for pod in refused)
+    first_refusals = {key_of_group(pod.member.pod): pod for pod in reversed(refused)}
+    for key, number in count_by_group.items():
+        name, total = measurements.name_of(key), measurements.members_of[key]
+        timeline = measurements.timelines.get(key)
+        pods = number if timeline is not None and timeline.started_at is not None else 0
         queue = timeline.queue if timeline is not None else ""
-        created = f"{total - number} of {many(total, 'pod')}"
-        is_owned = bool(first[key].member.pod.metadata.owner_references)
-        said = f"its controller has created {created}" if is_owned else f"{created} created"
-        detail = f"{said}: {first[key].why}"
+        created = f"{total - number} of {counted(total, 'pod')}"
+        is_owned = bool(first_refusals[key].member.pod.metadata.owner_references)
+        progress = f"its controller has created {created}" if is_owned else f"{created} created"
+        detail = f"{progress}: {first_refusals[key].reason}"
         yield Unstarted(name, queue, FAILED_CREATE, detail, pods=pods)
 
 
-def _unstarted(measured: Measurements, timeline: GroupTimeline) -> Unstarted:
-    decision = measured.decisions.groups.get(timeline.key)
-    pods = 0 if timeline.started is None else timeline.unstarted
+def _unstarted(measurements: Measurements, timeline: GroupTimeline) -> Unstarted:
+    decision = measurements.decisions.groups.get(timeline.key)
+    pods = 0 if timeline.started_at is None else timeline.unstarted
     if decision is None or (decision.verdict is not Verdict.WAITING and not pods):
         return Unstarted(timeline.name, timeline.queue, "", "", pods=pods)
     hint = ""
     if decision.reason is Reason.QUEUE_NOT_FOUND:
-        hint = did_you_mean(near_misses(timeline.queue, {*measured.known_queues, DEFAULT_QUEUE}, 1))
+        hint = did_you_mean(near_misses(timeline.queue, {*measurements.known_queues, DEFAULT_QUEUE}, 1))
     elif decision.reason is Reason.GROUP_NOT_FOUND:
         namespace, _, named = timeline.name.partition("/")
-        if meant := did_you_mean(near_misses(named, names_in(namespace, measured.known_groups), 1)):
-            hint = f"{pods_that_name(timeline.present)} {named}: {meant}"
+        if suggestion := did_you_mean(near_misses(named, names_in(namespace, measurements.known_groups), 1)):
+            hint = f"{pods_that_name(timeline.present)} {named}: {suggestion}"
     reason = str(decision.reason or "")
     return Unstarted(timeline.name, timeline.queue, reason, decision.detail, hint, pods)
 
@@ -243,34 +243,34 @@ Cells = tuple[object, ...]
 
 def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]:
     """Return a table in which names are shortened to fit, and numbers are not."""
-    made = columns(head, rows, right=len(head) - 1)
-    over = max(map(len, made)) - width
-    if not width or over <= 0:
-        return made
+    lines = columns(head, rows, right=len(head) - 1)
+    excess = max(map(len, lines)) - width
+    if not width or excess <= 0:
+        return lines
     longest = max(len(str(row[0])) for row in rows)
-    capacity = max(longest - over, _SHORTEST_NAME)
-    cut = [(shortened(str(name), capacity, unicode=False), *rest) for name, *rest in rows]
-    return columns(head, cut, right=len(head) - 1)
+    capacity = max(longest - excess, _SHORTEST_NAME)
+    shortened_rows = [(shortened(str(name), capacity, unicode=False), *rest) for name, *rest in rows]
+    return columns(head, shortened_rows, right=len(head) - 1)
 
 
 # ---- two reports side by side
 
 
-def comparison(given: SimulationReport, other: SimulationReport, width: int) -> list[str]:
-    both = given, other
-    rows: list[Cells] = [("makespan", *(two_units(report.makespan) for report in both))]
-    for name in given.utilisation:
-        held = (report.utilisation.get(name, 0.0) for report in both)
-        rows.append((f"utilisation of {name}", *(f"{part:.1%}" for part in held)))
-    levels = [{found.level: f"{found.jain:.2f}" for found in report.fairness} for report in both]
-    rows += [(f"fairness of level {level}", *(of.get(level, "-") for of in levels)) for level in levels[0]]
-    rows.append(("evicted pods", given.evictions, other.evictions))
-    waits = [("", given.waits, other.waits)]
-    for mine, its in zip(given.sizes, other.sizes, strict=True):
-        waits.append((f" of {mine.pods} pods", mine.waits, its.waits))
-    for of_what, *pair in waits:
-        rows.append((f"mean wait{of_what}", *(two_units(each.mean) if each else "-" for each in pair)))
-        rows.append((f"longest wait{of_what}", *(two_units(each.max) if each else "-" for each in pair)))
+def comparison(first: SimulationReport, second: SimulationReport, width: int) -> list[str]:
+    reports = first, second
+    rows: list[Cells] = [("makespan", *(precise_duration(report.makespan) for report in reports))]
+    for name in first.utilisation:
+        usages = (report.utilisation.get(name, 0.0) for report in reports)
+        rows.append((f"utilisation of {name}", *(f"{part:.1%}" for part in usages)))
+    indexes = [{of.level: f"{of.jain:.2f}" for of in report.fairness} for report in reports]
+    rows += [(f"fairness of level {level}", *(of.get(level, "-") for of in indexes)) for level in indexes[0]]
+    rows.append(("evicted pods", first.evictions, second.evictions))
+    waits = [("", first.waits, second.waits)]
+    for size, other_size in zip(first.sizes, second.sizes, strict=True):
+        waits.append((f" of {size.pods} pods", size.waits, other_size.waits))
+    for qualifier, *pair in waits:
+        rows.append((f"mean wait{qualifier}", *(precise_duration(of.mean) if of else "-" for of in pair)))
+        rows.append((f"longest wait{qualifier}", *(precise_duration(of.max) if of else "-" for of in pair)))
     title = "against traverse only, without reservations and reclaim"
     return ["", title, *fitting(("", "as given", "traverse"), rows, width)]
 
@@ -282,33 +282,35 @@ _MOST_UNSTARTED = 10
 
 def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
     """Return the report as lines. `width`: the columns of the terminal; 0: no limit."""
-    apart = report.one_by_one
-    gangs = report.groups - apart.groups
-    counts = {"pod": report.pods, "gang": gangs, "other group": apart.groups}
+    one_by_one = report.one_by_one
+    gangs = report.groups - one_by_one.groups
+    counts = {"pod": report.pods, "gang": gangs, "other group": one_by_one.groups}
     counts |= {"queue": len(report.queues), "node": report.nodes, "decision": report.decisions}
-    yield ", ".join(many(n, noun) for noun, n in counts.items() if n or noun not in ("gang", "other group"))
+    yield ", ".join(
+        counted(n, noun) for noun, n in counts.items() if n or noun not in ("gang", "other group")
+    )
     if report.outsiders:
-        yield f"{many(report.outsiders, 'pod')} of other schedulers left alone"
+        yield f"{counted(report.outsiders, 'pod')} of other schedulers left alone"
     yield ""
-    yield f"makespan     {two_units(report.makespan)}"
-    if gangs or not apart.groups:
-        started, done = report.started - apart.started, report.done - apart.done
-        yield f"started      {started:,} of {many(gangs, 'gang')}, {done:,} done"
-    if apart.groups:
-        of = many(apart.groups, "group")
-        yield f"one by one   {apart.started:,} of {of} started, {apart.done:,} done"
+    yield f"makespan     {precise_duration(report.makespan)}"
+    if gangs or not one_by_one.groups:
+        started, done = report.started - one_by_one.started, report.done - one_by_one.done
+        yield f"started      {started:,} of {counted(gangs, 'gang')}, {done:,} done"
+    if one_by_one.groups:
+        total = counted(one_by_one.groups, "group")
+        yield f"one by one   {one_by_one.started:,} of {total} started, {one_by_one.done:,} done"
     used = ", ".join(f"{name} {part:.1%}" for name, part in report.utilisation.items())
     if not used:  # all pods requested nothing, or started at the end of the simulation
-        held = "no resources were held for any time" if report.makespan else "no time passed"
-        used = f"not measured: {held}" if report.started else "nothing ran"
+        explanation = "no resources were held for any time" if report.makespan else "no time passed"
+        used = f"not measured: {explanation}" if report.started else "nothing ran"
     yield f"utilisation  {used}"
     if report.fairness:
         levels = (f"level {level.level} {level.jain:.2f}" for level in report.fairness)
         yield f"fairness     {', '.join(levels)}"
     if report.evictions:
-        yield f"evicted      {many(report.evictions, 'pod')}, which came again"
+        yield f"evicted      {counted(report.evictions, 'pod')}, which came again"
     if report.reservations:
-        yield f"reserved     nodes for {many(report.reservations, 'group')}"
+        yield f"reserved     nodes for {counted(report.reservations, 'group')}"
     yield from _waits(report, width)
     yield from _sizes(report, width)
     yield from _shares(report, width)
@@ -330,11 +332,11 @@ def _waits(report: SimulationReport, width: int) -> list[str]:
     return ["", "time that groups waited", *fitting(head, rows, width)]
 
 
-def _wait(name: str, weight: int | str, of: QueueReport | SizeReport | SimulationReport) -> Cells:
-    waits = of.waits
+def _wait(name: str, weight: int | str, counts: QueueReport | SizeReport | SimulationReport) -> Cells:
+    waits = counts.waits
     times = (waits.mean, waits.median, waits.p95, waits.max) if waits else ()
-    durations = tuple(map(two_units, times)) or ("-",) * 4
-    return (name, weight, f"{of.groups:,}", f"{of.started:,}", f"{of.done:,}", *durations)
+    durations = tuple(map(precise_duration, times)) or ("-",) * 4
+    return (name, weight, f"{counts.groups:,}", f"{counts.started:,}", f"{counts.done:,}", *durations)
 
 
 def _sizes(report: SimulationReport, width: int) -> list[str]:
@@ -353,9 +355,9 @@ def _shares(report: SimulationReport, width: int) -> list[str]:
     head = ("queue", "weight", "held", "deserved", "held/due")
     rows: list[Cells] = []
     for queue in report.queues:
-        held, due = queue.allocated[name], queue.deserved[name]
-        ratio = f"{held / due:.2f}" if due else "-"
-        rows.append((queue.name, queue.weight, f"{held:.1%}", f"{due:.1%}", ratio))
+        usage, deserved = queue.allocated[name], queue.deserved[name]
+        ratio = f"{usage / deserved:.2f}" if deserved else "-"
+        rows.append((queue.name, queue.weight, f"{usage:.1%}", f"{deserved:.1%}", ratio))
     return ["", f"shares of {name}, on average", *fitting(head, rows, width)]
 
 
@@ -363,7 +365,7 @@ def _never_started(report: SimulationReport) -> Iterator[str]:
     yield "never started:"
     for group in report.never_started[:_MOST_UNSTARTED]:
         reason = ": ".join(filter(None, (group.reason, group.detail))) or "no reason was given"
-        name = f"{many(group.pods, 'pod')} of {group.group}" if group.pods else group.group
+        name = f"{counted(group.pods, 'pod')} of {group.group}" if group.pods else group.group
         yield f"  {name}: {reason}" + (f"; {group.hint}" if group.hint else "")
     rest = and_more(len(report.never_started) - _MOST_UNSTARTED, " (-o json has them all)")
     yield from (f"  {text}" for text in rest)

@@ -44,9 +44,9 @@ class SimulationOptions(msgspec.Struct, frozen=True):
 
     def made_nodes(self) -> VirtualWorkload:
         """Return nodes as `muster run` makes them; a synthetic trace alone gets a cluster of its size."""
-        made_up = self.synthetic // _PODS_PER_NODE + self.synthetic_jobs // _JOBS_PER_NODE
-        alone = (self.synthetic or self.synthetic_jobs) and not self.files and not self.traces
-        count, cpu, memory = (max(3, made_up), "32", "128Gi") if alone else (3, "4", "16Gi")
+        node_count = self.synthetic // _PODS_PER_NODE + self.synthetic_jobs // _JOBS_PER_NODE
+        is_synthetic = (self.synthetic or self.synthetic_jobs) and not self.files and not self.traces
+        count, cpu, memory = (max(3, node_count), "32", "128Gi") if is_synthetic else (3, "4", "16Gi")
         amounts = (self.node_cpu or cpu, self.node_memory or memory, self.node_gpu)
         return made_nodes(self.nodes or count, *amounts, self.node_devices)
 
@@ -66,35 +66,35 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
         InvalidWorkload: An object is invalid.
     """
     with working("reading the workload"):
-        made = VirtualWorkload()
+        result = VirtualWorkload()
         if options.state is not None:
-            made = VirtualWorkload(state=(DumpedState(options.state, options.run_seconds),))
+            result = VirtualWorkload(state=(DumpedState(options.state, options.run_seconds),))
         if options.files:
-            found = load(options.files, options.create_namespaces)
-            made += from_manifests(found, options.seed, options.run_seconds)
-        if not made.allocatable:
-            made += options.made_nodes()
+            manifests = load(options.files, options.create_namespaces)
+            result += from_manifests(manifests, options.seed, options.run_seconds)
+        if not result.allocatable:
+            result += options.made_nodes()
         rows = [row for path in options.traces for row in trace.read(path)]
         rows = [row if row.seconds is not None else row._replace(seconds=options.run_seconds) for row in rows]
-        made = made.with_new(from_rows(rows, (), {}))
+        result = result.with_new(from_rows(rows, (), {}))
         if options.synthetic:
-            rows = trace.gang_rows(options.synthetic, _capacity(made), options.seed)
-            made = made.with_new(from_rows(rows, (), trace.WEIGHTS))
+            rows = trace.gang_rows(options.synthetic, _capacity(result), options.seed)
+            result = result.with_new(from_rows(rows, (), trace.WEIGHTS))
         if options.synthetic_jobs:
-            made = made.with_new(VirtualWorkload(queues=tuple(trace.team_queues())))
-            made = made.with_new(
-                from_rows(trace.job_rows(options.synthetic_jobs, _capacity(made), options.seed), (), {})
+            result = result.with_new(VirtualWorkload(queues=tuple(trace.team_queues())))
+            result = result.with_new(
+                from_rows(trace.job_rows(options.synthetic_jobs, _capacity(result), options.seed), (), {})
             )
-        if not (made.pods or made.groups or made.unasked):
-            raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
-        return made
+        if not (result.pods or result.groups or result.unasked):
+            raise InvalidWorkload("\n".join([*result.notes, "no pods in there: nothing to simulate"]))
+        return result
 
 
-def _capacity(made: VirtualWorkload) -> ClusterSize:
+def _capacity(workload: VirtualWorkload) -> ClusterSize:
     """Return the size of the cluster, with all nodes as small as the smallest."""
-    offers = made.allocatable
-    cpus = min(offer.get(CPU, 0) for offer in offers)
-    return ClusterSize(len(offers), max(cpus // 1000, 1))
+    allocatable = workload.allocatable
+    cpus = min(offer.get(CPU, 0) for offer in allocatable)
+    return ClusterSize(len(allocatable), max(cpus // 1000, 1))
 
 
 def simulate(options: SimulationOptions) -> Result:
@@ -104,36 +104,36 @@ def simulate(options: SimulationOptions) -> Result:
         InvalidManifests: A file is invalid.
         InvalidWorkload: An object is invalid.
     """
-    given = workload(options)
-    known = options.state.limits if options.state is not None else Limits(window=Configuration().window)
-    given_half_life = options.usage_half_life
-    half_life = known.usage_half_life if given_half_life is None else given_half_life
-    limits = replace(known, window=options.window or known.window, usage_half_life=half_life)
-    result = _run(given, limits, "starting pods in virtual time")
+    virtual_workload = workload(options)
+    defaults = options.state.limits if options.state is not None else Limits(window=Configuration().window)
+    stated_half_life = options.usage_half_life
+    half_life = defaults.usage_half_life if stated_half_life is None else stated_half_life
+    limits = replace(defaults, window=options.window or defaults.window, usage_half_life=half_life)
+    result = _run(virtual_workload, limits, "starting pods in virtual time")
     if not options.compare:
         return result
     limits = replace(limits, reservations=0, reclaims=0)
-    other = _run(given.with_strategy("traverse"), limits, "the same with traverse only")
-    return result._replace(report=replace(result.report, compared=other.report))
+    compared = _run(virtual_workload.with_strategy("traverse"), limits, "the same with traverse only")
+    return result._replace(report=replace(result.report, compared=compared.report))
 
 
-def _run(given: VirtualWorkload, limits: Limits, title: str) -> Result:
-    measured = Measurements(given)
-    simulation = _simulation(given, limits, measured)
-    with progress(title, total=given.pods) as advance:
+def _run(virtual_workload: VirtualWorkload, limits: Limits, title: str) -> Result:
+    measurements = Measurements(virtual_workload)
+    simulation = _simulation(virtual_workload, limits, measurements)
+    with progress(title, total=virtual_workload.pods) as advance:
         end = simulation.run(advance)
-    measured.closed(end)
-    nodes = len(given.allocatable)
-    made = report(measured, nodes, simulation.cycles, end, given.unasked, simulation.refused)
-    return Result(made, measured, end, given.notes)
+    measurements.closed(end)
+    nodes = len(virtual_workload.allocatable)
+    made = report(measurements, nodes, simulation.cycles, end, virtual_workload.unasked, simulation.refused)
+    return Result(made, measurements, end, virtual_workload.notes)
 
 
-def _simulation(given: VirtualWorkload, limits: Limits, measured: Measurements) -> Simulation:
+def _simulation(virtual_workload: VirtualWorkload, limits: Limits, measurements: Measurements) -> Simulation:
     schedulers = frozenset(Configuration().scheduler_names)
     try:
-        return Simulation(given, limits, schedulers, measured)
+        return Simulation(virtual_workload, limits, schedulers, measurements)
     except Exception as fault:
-        if given.dumped is None:
+        if virtual_workload.dumped is None:
             raise
         # a readable dump that was edited and contradicts itself
         raise InvalidWorkload(f"the dump cannot go on: {type(fault).__name__}: {fault}") from fault

@@ -20,7 +20,7 @@ from extender.api.objects.pods import Pod, PodStatus
 from extender.api.objects.queues import PodGroup
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.kinds import Json
-from extender.apimachinery.quotas import charged, refusal
+from extender.apimachinery.quotas import refusal, with_pod_usage
 from extender.domain.explain.future import Followed, TimeStep, VirtualCluster
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.devices import DeviceInventory
@@ -45,56 +45,52 @@ SUCCEEDED, FAILED = "Succeeded", "Failed"
 class Observer:
     """Receiver of events; all methods do nothing here."""
 
-    def queued(self, group: GroupKey, pods: int, now: float) -> None:
+    def job_queued(self, group: GroupKey, pods: int, now: float) -> None:
         """Record the number of pods of a suspended job, or of its partial start."""
 
-    def came(self, pod: PodRecord, now: float) -> None:
+    def pod_created(self, pod: PodRecord, now: float) -> None:
         """Record a new pod. Pods of other schedulers have the empty group."""
 
-    def bound(self, pod: PodRecord, now: float) -> None:
+    def pod_bound(self, pod: PodRecord, now: float) -> None:
         """Record a pod that starts to run."""
 
-    def ended(self, pod: PodRecord, now: float) -> None:
+    def pod_ended(self, pod: PodRecord, now: float) -> None:
         """Record a pod that has ended."""
 
-    def reclaimed(self, pod: PodRecord, now: float) -> None:
+    def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         """Record a running pod that was evicted for others, and will be created again."""
 
-    def settled(self, decisions: Decisions, now: float) -> None:
+    def decided(self, decisions: Decisions, now: float) -> None:
         """Record the decisions that hold until the next event."""
 
 
 class RefusedPod(NamedTuple):
-    """Pod that a quota refused; it is created again when others have ended. `again`: after it ran."""
+    """Pod that a quota refused; it is created when others have ended. `is_replacement`: it ran before."""
 
     member: PodArrival
-    why: str
-    again: bool
+    reason: str
+    is_replacement: bool
 
 
 class Simulation(VirtualCluster):
     """Run of one workload. `refused`: pods that quotas have not taken yet."""
 
     def __init__(
-        self,
-        workload: VirtualWorkload,
-        limits: Limits,
-        schedulers: frozenset[str],
-        observer: Observer,
+        self, workload: VirtualWorkload, limits: Limits, schedulers: frozenset[str], observer: Observer
     ) -> None:
         dumped = workload.dumped
-        begun, epoch = (dumped.snapshot.now, dumped.snapshot.epoch) if dumped else (0.0, BEGIN.timestamp())
-        super().__init__(Ownership(schedulers, auto_groups=True), limits, begun, epoch, TimeStep())
+        begin, epoch = (dumped.snapshot.now, dumped.snapshot.epoch) if dumped else (0.0, BEGIN.timestamp())
+        super().__init__(Ownership(schedulers, auto_groups=True), limits, begin, epoch, TimeStep())
         self._observer = observer
         self._started = 0  # number of started pods, with ended ones
         self._members: dict[Uid, PodArrival] = {}  # pods that have not ended
         self._runs: dict[GroupKey, float | None] = {}  # run time of pods, by group of the dump; None: no end
         self._running: set[Uid] = set()
         self.refused: list[RefusedPod] = []
-        self._tries_again = False
-        self._left = Counter(key_of_group(member.pod) for member in workload.members)
-        self._over: list[GroupKey] = []  # groups of which all pods have ended
-        self._seen = -1
+        self._retry_planned = False
+        self._remaining = Counter(key_of_group(member.pod) for member in workload.members)
+        self._ended_groups: list[GroupKey] = []  # groups of which all pods have ended
+        self._decided_version = -1
         self._jobs: dict[GroupKey, JobArrival] = {}  # pending jobs
         self._starting: dict[GroupKey, JobArrival] = {}  # unsuspended jobs, until all their pods run
         self._quotas = defaultdict[str, list[Json]](list)  # by namespace, with what is used of them
@@ -104,11 +100,11 @@ class Simulation(VirtualCluster):
             self._continue_dump(dumped)
         self._add_cluster_objects(workload)
         for at, group in workload.groups:
-            self.plan(begun + at, partial(self._create_group, group))
+            self.plan(begin + at, partial(self._create_group, group))
         for job in workload.jobs:
-            self.plan(begun + job.podgroup.at, partial(self._queue, job))
+            self.plan(begin + job.podgroup.at, partial(self._queue, job))
         for member in workload.members:
-            self.plan(begun + member.at, partial(self._create_pod, member))
+            self.plan(begin + member.at, partial(self._create_pod, member))
 
     def _add_cluster_objects(self, workload: VirtualWorkload) -> None:
         """Add all objects except groups, jobs and pods to the ledger."""
@@ -125,9 +121,9 @@ class Simulation(VirtualCluster):
             (workload.namespaces, intake.set_namespace),
             (workload.local_queues, intake.set_local_queue),
         )
-        for objects, put in kinds:
+        for objects, set_object in kinds:
             for obj in objects:
-                put(obj)
+                set_object(obj)
         intake.set_quota_namespaces(dict(workload.entering))
         for kind_name, meta in workload.ancestors:
             intake.set_ancestor(kind_name, meta)
@@ -140,17 +136,17 @@ class Simulation(VirtualCluster):
         """Continue from a dump: running pods end after the rest of their run time."""
         self.restore(dumped.snapshot)
         for pod in dumped.snapshot.others:
-            self._observer.came(pod, 0.0)
+            self._observer.pod_created(pod, 0.0)
         for group in dumped.groups:
             running = [pod for pod in group.placed if pod.holds_capacity]
             waiting = [pod for pod, _ in group.assumed] + [
                 pod for pod in group.waiting if not pod.reserved_for
             ]
-            self._left[group.key] = len(running) + len(waiting)
+            self._remaining[group.key] = len(running) + len(waiting)
             for pod in (*running, *waiting):
-                self._observer.came(pod, 0.0)
+                self._observer.pod_created(pod, 0.0)
             self._runs[group.key] = dumped.seconds_left(group)
-            self._run(running)
+            self._start_running(running)
             self._runs[group.key] = dumped.seconds(group)
 
     @property
@@ -166,59 +162,60 @@ class Simulation(VirtualCluster):
         """
         if self._runs:
             self._settle()
-            self._observer.settled(self.ledger.decisions, self.second)
+            self._observer.decided(self.ledger.decisions, self.second)
         while self.advance():
             self._settle()
             while self._unsuspend_jobs() or self._suspend_refused_jobs():
                 self._settle()
-            self._observer.settled(self.ledger.decisions, self.second)
+            self._observer.decided(self.ledger.decisions, self.second)
             advance(self._started)
         return self.last - self.begun
 
     def _settle(self) -> None:
         """Decide until no more pods start."""
         requeue_at = self.ledger.decisions.requeue_at
-        due = self.ledger.version != self._seen or (requeue_at is not None and requeue_at <= self.now)
+        is_requeued = requeue_at is not None and requeue_at <= self.now
+        due = is_requeued or self.ledger.version != self._decided_version
         while due:
             self.decide()
-            self._forget()
-            done = self.carry_out()
-            self._run(done.started)
-            self._record_gone(done)
-            due = any(done)
-        self._seen = self.ledger.version
+            self._remove_ended_groups()
+            followed = self.carry_out()
+            self._start_running(followed.started)
+            self._record_gone(followed)
+            due = any(followed)
+        self._decided_version = self.ledger.version
 
-    def _record_gone(self, done: Followed) -> None:
-        for pod in done.undone:  # nothing creates it again
+    def _record_gone(self, followed: Followed) -> None:
+        for pod in followed.undone:  # nothing creates it again
             self._count_end(pod)
-            self._leave(pod)
-        for pod in done.evicted:
+            self._record_end(pod)
+        for pod in followed.evicted:
             member = self._members.pop(pod.uid, None)
             if pod.uid not in self._running or not (member or self._is_made_again(pod)):
                 self._count_end(pod)
-                self._leave(pod)
+                self._record_end(pod)
                 continue
             self._running.discard(pod.uid)
-            self._observer.reclaimed(pod, self.second)
+            self._observer.pod_reclaimed(pod, self.second)
             if member is not None:
                 # its controller creates a new pod with the whole run time
                 metadata = replace(member.pod.metadata, uid=f"{pod.uid}+")
-                again = replace(member.pod, metadata=metadata)
-                self.plan(self.now, partial(self._create_pod, member._replace(pod=again), again=True))
-        self.replace_pods([pod for pod in done.evicted if pod.group in self._runs])
+                new_pod = replace(member.pod, metadata=metadata)
+                self.plan(self.now, partial(self._create_pod, member._replace(pod=new_pod), again=True))
+        self.replace_pods([pod for pod in followed.evicted if pod.group in self._runs])
 
     def _is_made_again(self, pod: PodRecord) -> bool:
         """Return whether a job or another controller replaces an evicted pod of a dump."""
         return pod.is_replaced or self.ledger.registry.jobs.get(pod.group) is not None
 
-    def _forget(self) -> None:
+    def _remove_ended_groups(self) -> None:
         """Remove ended groups once a decision has their end."""
-        for key in self._over:
+        for key in self._ended_groups:
             for uid in [*self.ledger.registry.group(key).pods]:
                 self.ledger.pods.drop(uid)
             self.ledger.intake.drop_job(key)
             self.ledger.intake.drop_group(key)
-        self._over.clear()
+        self._ended_groups.clear()
 
     # ---- jobs
 
@@ -226,49 +223,49 @@ class Simulation(VirtualCluster):
         """Add a suspended job, and its group."""
         key, group = (
             job.podgroup.key,
-            replace(job.podgroup.group, metadata=self._dated(job.podgroup.group.metadata)),
+            replace(job.podgroup.group, metadata=self._with_timestamp(job.podgroup.group.metadata)),
         )
         self._jobs[key] = job = job._replace(podgroup=job.podgroup._replace(group=group))
         if job.runtime is not None:
             self.ledger.intake.set_runtime(*job.runtime)
         self.ledger.intake.set_group(group)
         self.ledger.intake.set_job(job.kind, job.waiting)
-        self._observer.queued(key, len(job.pods), self.second)
+        self._observer.job_queued(key, len(job.pods), self.second)
 
     def _unsuspend_jobs(self) -> bool:
         """Unsuspend jobs for which capacity is claimed, and make their pods. Return whether there are any."""
-        found = []
+        unsuspended = []
         for key, job in [*self._jobs.items()]:
             managed = self.ledger.managed_job(key)
             if managed is None or next_step(managed, self.now) is not JobStep.UNSUSPEND:
                 continue
             self._starting[key] = self._jobs.pop(key)
-            found.append((job, managed.reduced_to))
-            self._left[key] += len(job.pods[: managed.reduced_to])
-            self._update_job(job, job.let_go(self.timestamp, managed.reduced_to))
-            if (going := self.ledger.managed_job(key)) is not None:
-                spec = replace(job.podgroup.group.spec, min_member=going.members)
+            unsuspended.append((job, managed.reduced_to))
+            self._remaining[key] += len(job.pods[: managed.reduced_to])
+            self._update_job(job, job.unsuspended(self.timestamp, managed.reduced_to))
+            if (managed_after := self.ledger.managed_job(key)) is not None:
+                spec = replace(job.podgroup.group.spec, min_member=managed_after.members)
                 self.ledger.intake.set_group(replace(job.podgroup.group, spec=spec))
-        for job, reduced_to in found:
+        for job, reduced_to in unsuspended:
             if reduced_to is not None:
-                self._observer.queued(job.podgroup.key, reduced_to, self.second)
+                self._observer.job_queued(job.podgroup.key, reduced_to, self.second)
             for member in job.pods[:reduced_to]:
                 self._create_pod(member)
-        return bool(found)
+        return bool(unsuspended)
 
     def _suspend_refused_jobs(self) -> bool:
         """Suspend jobs whose pods are refused. Return whether any is, or is about to be."""
-        done = False
+        has_changed = False
         for key, refused in self._refused_groups().items():
             step, _ = self._job_step(key)
             if step is JobStep.ASK:
-                self.ledger.record_refusal(key, refused.why)
+                self.ledger.record_refusal(key, refused.reason)
             elif step is JobStep.GIVE_UP:
                 self.refused = [each for each in self.refused if key_of_group(each.member.pod) != key]
                 self._suspend(key)
                 self._retry_refused()  # not recorded as an event: it has no lasting effect
-            done |= step in (JobStep.ASK, JobStep.GIVE_UP)
-        return done
+            has_changed |= step in (JobStep.ASK, JobStep.GIVE_UP)
+        return has_changed
 
     def _refused_groups(self) -> dict[GroupKey, RefusedPod]:
         """Return the first refused pod of each group."""
@@ -289,59 +286,59 @@ class Simulation(VirtualCluster):
         self.ledger.give_up_start(key, managed.failure if managed else "")
         for pod in [pod for pod in self.ledger.registry.group(key).pods.values() if not pod.expected]:
             self.remove(pod.uid)
-        del self._left[key]
+        del self._remaining[key]
         self._jobs[key] = job
         self.ledger.intake.set_group(job.podgroup.group)
         self._update_job(job, job.waiting)
 
-    def _update_job(self, job: JobArrival, now: AnyJob) -> None:
+    def _update_job(self, job: JobArrival, changed: AnyJob) -> None:
         """Update a changed job in the ledger, where it may be an owner of pods."""
-        known = self.ledger.intake.set_job(job.kind, now)
+        former = self.ledger.intake.set_job(job.kind, changed)
         if WORKLOADS[job.kind].makes_groups:
-            self.ledger.intake.set_controller(job.kind, now, known)
+            self.ledger.intake.set_controller(job.kind, changed, former)
         else:
-            self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(now), Workload))
+            self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(changed), Workload))
 
-    def _record_whole(self, keys: Iterable[GroupKey]) -> None:
+    def _release_complete_jobs(self, keys: Iterable[GroupKey]) -> None:
         """Forget that a group belongs to a job once all its pods run: from then on it is a gang as others."""
         for key in self._starting.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
-            there = [pod for pod in pods if not pod.expected and pod.phase not in ENDED_PHASES]
-            if there and all(pod.node for pod in there):
+            existing = [pod for pod in pods if not pod.expected and pod.phase not in ENDED_PHASES]
+            if existing and all(pod.node for pod in existing):
                 del self._starting[key]
                 self.ledger.intake.drop_job(key)
 
     # ---- pods
 
-    def _dated(self, meta: Meta) -> Meta:
+    def _with_timestamp(self, meta: Meta) -> Meta:
         return replace(meta, creation_timestamp=self.timestamp)
 
     def _create_group(self, group: PodGroup) -> None:
-        self.ledger.intake.set_group(replace(group, metadata=self._dated(group.metadata)))
+        self.ledger.intake.set_group(replace(group, metadata=self._with_timestamp(group.metadata)))
 
     def _create_pod(self, member: PodArrival, again: bool = False) -> bool:
         """Create a pod. Return False if a quota refuses it. `again`: it replaces an evicted pod."""
-        given = member.pod
-        if why := self._refusal(given):
-            self.refused.append(RefusedPod(member, why, again))
+        new_pod = member.pod
+        if reason := self._refusal(new_pod):
+            self.refused.append(RefusedPod(member, reason, again))
             return False
-        self._charge(given, 1)
-        self.ledger.pods.set(replace(given, metadata=self._dated(given.metadata)))
-        pod = self._record(Uid(given.metadata.uid))
+        self._charge(new_pod, 1)
+        self.ledger.pods.set(replace(new_pod, metadata=self._with_timestamp(new_pod.metadata)))
+        pod = self._record_of(Uid(new_pod.metadata.uid))
         self._members[pod.uid] = member
         if not again:
-            self._observer.came(pod, self.second)
+            self._observer.pod_created(pod, self.second)
         if pod.node:
             self.start(pod, pod.node)
-            self._run([pod])
+            self._start_running([pod])
         return True
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
         """Return the pod of a claim; None for a pod that its job has yet to create."""
-        is_ours = claim.pod.group in self._jobs or claim.pod.group in self._starting
-        return None if claim.pod.expected and is_ours else super().pod_of(claim)
+        is_of_job = claim.pod.group in self._jobs or claim.pod.group in self._starting
+        return None if claim.pod.expected and is_of_job else super().pod_of(claim)
 
-    def _record(self, uid: Uid) -> PodRecord:
+    def _record_of(self, uid: Uid) -> PodRecord:
         record = self.ledger.pods.get(uid)
         assert record is not None
         return record
@@ -349,12 +346,12 @@ class Simulation(VirtualCluster):
     def _refusal(self, pod: Pod) -> str:
         """Return why a quota refuses a new pod, in the words of the API; empty if none does."""
         quotas = self._quotas.get(pod.metadata.namespace)
-        why = refusal(quotas, pod) if quotas else ""
-        return f'pods "{pod.metadata.name}" is forbidden: {why}' if why else ""
+        reason = refusal(quotas, pod) if quotas else ""
+        return f'pods "{pod.metadata.name}" is forbidden: {reason}' if reason else ""
 
     def _charge(self, pod: Pod, times: int) -> None:
         if quotas := self._quotas.get(pod.metadata.namespace):
-            quotas[:] = [charged(quota, pod, times) for quota in quotas]
+            quotas[:] = [with_pod_usage(quota, pod, times) for quota in quotas]
 
     def remove(self, uid: Uid) -> PodRecord | None:
         if (member := self._members.get(uid)) is not None:
@@ -363,38 +360,38 @@ class Simulation(VirtualCluster):
 
     def _retry_refused(self) -> None:
         """Create refused pods again; the controller of a group stops at the first one that is refused."""
-        self._tries_again = False
-        waiting, self.refused = self.refused, []
-        stopped = set[GroupKey]()
-        for each in waiting:
+        self._retry_planned = False
+        refused, self.refused = self.refused, []
+        stopped_groups = set[GroupKey]()
+        for each in refused:
             group = key_of_group(each.member.pod)
-            if group in stopped:
+            if group in stopped_groups:
                 self.refused.append(each)
-            elif not self._create_pod(each.member, each.again):
-                stopped.add(group)
+            elif not self._create_pod(each.member, each.is_replacement):
+                stopped_groups.add(group)
 
-    def _leave(self, pod: PodRecord) -> None:
+    def _record_end(self, pod: PodRecord) -> None:
         self._members.pop(pod.uid, None)
         self._running.discard(pod.uid)
-        self._observer.ended(pod, self.second)
-        if self.refused and not self._tries_again:  # once for all pods that end at this time
-            self._tries_again = True
+        self._observer.pod_ended(pod, self.second)
+        if self.refused and not self._retry_planned:  # once for all pods that end at this time
+            self._retry_planned = True
             self.plan(self.now, self._retry_refused)
 
-    def _run(self, pods: Sequence[PodRecord]) -> None:
+    def _start_running(self, pods: Sequence[PodRecord]) -> None:
         """Record pods that run from now on, and plan their ends. Pods that end together are one event."""
-        together: dict[tuple[float | None, bool], list[Uid]] = {}
+        same_ending: dict[tuple[float | None, bool], list[Uid]] = {}
         for pod in pods:
             member = self._members.get(pod.uid)
             ending = (member.runs, member.fails) if member else (self._runs.get(pod.group), False)
-            together.setdefault(ending, []).append(pod.uid)
+            same_ending.setdefault(ending, []).append(pod.uid)
             self._running.add(pod.uid)
             self._started += 1
-            self._observer.bound(pod, self.second)
-        for (runs, fails), uids in together.items():
+            self._observer.pod_bound(pod, self.second)
+        for (runs, fails), uids in same_ending.items():
             if runs is not None or fails:  # else they run until the end
                 self.plan(self.now + (runs or 0.0), partial(self._end, uids, FAILED if fails else SUCCEEDED))
-        self._record_whole({pod.group for pod in pods})
+        self._release_complete_jobs({pod.group for pod in pods})
 
     def _end(self, uids: Sequence[Uid], phase: str) -> None:
         for uid in uids:
@@ -403,15 +400,15 @@ class Simulation(VirtualCluster):
             if (member := self._members.get(uid)) is not None:
                 self._charge(member.pod, -1)
                 self._charge(replace(member.pod, status=PodStatus(phase)), 1)
-            over = replace(pod, phase=phase, running_since="")
-            self.ledger.pods.put(over)
-            self._count_end(over)
-            self._leave(over)
+            ended = replace(pod, phase=phase, running_since="")
+            self.ledger.pods.put(ended)
+            self._count_end(ended)
+            self._record_end(ended)
 
     def _count_end(self, pod: PodRecord) -> None:
         if not pod.group:
             self.ledger.pods.drop(pod.uid)
             return
-        self._left[pod.group] -= 1
-        if not self._left[pod.group]:
-            self._over.append(pod.group)
+        self._remaining[pod.group] -= 1
+        if not self._remaining[pod.group]:
+            self._ended_groups.append(pod.group)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from extender.api.units import two_units
+from extender.api.units import precise_duration
 
 _LIGHT = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#ca8a04", "#db2777", "#0891b2", "#57534e")
 _DARK = ("#60a5fa", "#fb923c", "#4ade80", "#c084fc", "#facc15", "#f472b6", "#22d3ee", "#a8a29e")
@@ -42,9 +42,9 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 def steps(kind: str, left: float, width: float, tops: Sequence[float], bottoms: Sequence[float]) -> str:
     """Return an area between two step lines of one width."""
-    there = "".join(f"V{top:.1f}h{width:.2f}" for top in tops)
-    back = "".join(f"V{bottom:.1f}h-{width:.2f}" for bottom in reversed(bottoms))
-    return f'<path class="{kind}" d="M{number(left)} {bottoms[0]:.1f}{there}{back}z"/>'
+    upper = "".join(f"V{top:.1f}h{width:.2f}" for top in tops)
+    lower = "".join(f"V{bottom:.1f}h-{width:.2f}" for bottom in reversed(bottoms))
+    return f'<path class="{kind}" d="M{number(left)} {bottoms[0]:.1f}{upper}{lower}z"/>'
 
 
 def document(width: float, height: float, title: str, parts: Iterable[str]) -> str:
@@ -119,6 +119,6 @@ class Panel(NamedTuple):
         step = next((tick for tick in _TICKS if span / tick <= _MOST_TICKS), days)
         for index in range(int(span // step) + 1):
             x = self.x(self.begin + index * step)
-            mark = re.sub(r"(?<=[mhd])00[a-z]$", "", two_units(index * step))  # 30m, not 30m00s
+            label = re.sub(r"(?<=[mhd])00[a-z]$", "", precise_duration(index * step))  # 30m, not 30m00s
             yield line(x, top, x, self.bottom, "grid")
-            yield text(x, self.bottom + 16, mark, "small", "middle")
+            yield text(x, self.bottom + 16, label, "small", "middle")

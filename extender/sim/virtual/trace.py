@@ -19,7 +19,7 @@ from extender.api.keys import GPU
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from extender.api.objects.queues import PodGroup, PodGroupSpec, Queue, QueueSpec
-from extender.api.units import BadQuantity, and_more, as_duration, at_least
+from extender.api.units import BadQuantity, and_more, as_duration, rounded_up
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload
 
 _MOST_FAULTS = 20
@@ -56,7 +56,7 @@ _NAME = TraceColumn(
 _COUNT = TraceColumn(
     "a whole number of at least 1", lambda text: re.fullmatch(r"[0-9]{1,7}", text) and int(text) >= 1, int
 )
-_QUANTITY = TraceColumn("a quantity such as 500m, 2 or 16Gi", lambda text: at_least(text) >= 0)
+_QUANTITY = TraceColumn("a quantity such as 500m, 2 or 16Gi", lambda text: rounded_up(text) >= 0)
 COLUMNS = {
     "arrival": _SECONDS,
     "group": _NAME,
@@ -97,7 +97,7 @@ def read(path: Path) -> list[Row]:
 
 def _rows(path: Path, file: Iterable[str], faults: list[str]) -> Iterator[Row]:
     reader = csv.reader(file, skipinitialspace=True)
-    stripped = ([cell.strip() for cell in given] for given in reader)
+    stripped = ([cell.strip() for cell in cells_of_row] for cells_of_row in reader)
     content = (cells for cells in stripped if any(cells) and not cells[0].startswith("#"))
     head = next(content, [])
     line = reader.line_num if head else 1
@@ -107,9 +107,9 @@ def _rows(path: Path, file: Iterable[str], faults: list[str]) -> Iterator[Row]:
         new: list[str] = []
         row = _row(head, cells, new)
         if row is not None:
-            first = queues.setdefault((row.namespace, row.group), row.queue)
-            if first != row.queue:
-                new.append(f"queue: invalid value {row.queue!r}: group {row.group} is in {first!r}")
+            first_queue = queues.setdefault((row.namespace, row.group), row.queue)
+            if first_queue != row.queue:
+                new.append(f"queue: invalid value {row.queue!r}: group {row.group} is in {first_queue!r}")
             yield row
         faults += [f"{path}:{reader.line_num}: {fault}" for fault in new]
 
@@ -148,14 +148,14 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
         return None
     resources = [name for name in values if name in _RESOURCES or "/" in name]
     requests = {GPU if name == "gpu" else name: values[name] for name in resources}
-    own = {name: value for name, value in values.items() if name in Row._fields}
-    return Row(**{**own, "members": members, "min_member": needed, "requests": requests})
+    fields = {name: value for name, value in values.items() if name in Row._fields}
+    return Row(**{**fields, "members": members, "min_member": needed, "requests": requests})
 
 
-def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str, int]) -> VirtualWorkload:
+def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str, int]) -> VirtualWorkload:
     """Return the workload of rows.
 
-    Queues that are not `known` are made, of weight 1 unless `weights` says otherwise. Members are
+    Queues that are not `queues` are made, of weight 1 unless `weights` says otherwise. Members are
     numbered across the rows of their group; those of one row share their spec and annotations.
     """
     groups = defaultdict[str, list[Row]](list)
@@ -171,22 +171,16 @@ def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str,
         meta = Meta(first.group, first.namespace, f"group {key}", annotations=notes)
         spec = PodGroupSpec(sum(row.min_member for row in of_group), queue=first.queue)
         coming.append(GroupArrival(at, PodGroup(meta, spec)))
-        made_by = [OwnerReference("batch/v1", "Job", first.group, f"job {key}", controller=True)]
+        owners = [OwnerReference("batch/v1", "Job", first.group, f"job {key}", controller=True)]
         for row in of_group:
             container = Container(ResourceRequirements(dict(row.requests)))
             pod_spec = PodSpec([container], scheduler_name="muster", priority=row.priority)
             annotations = {keys.GROUP_ANNOTATION: row.group}
             for number in islice(numbers, row.members):
                 name, uid = f"{row.group}-{number}", f"{key}-{number}"
-                pod_meta = Meta(
-                    name,
-                    row.namespace,
-                    uid,
-                    annotations=annotations,
-                    owner_references=made_by,
-                )
+                pod_meta = Meta(name, row.namespace, uid, annotations=annotations, owner_references=owners)
                 members.append(PodArrival(row.arrival, Pod(pod_meta, pod_spec, pending), row.seconds))
-    there = {queue.metadata.name for queue in known}
+    there = {queue.metadata.name for queue in queues}
     new = [name for name in dict.fromkeys(row.queue for row in rows) if name not in there]
     return VirtualWorkload(
         queues=tuple(Queue(Meta(name), QueueSpec(weights.get(name, 1))) for name in new),
@@ -221,27 +215,27 @@ class ClusterSize(NamedTuple):
 
 def gang_rows(pods: int, capacity: ClusterSize, seed: int) -> list[Row]:
     """Return rows with that many pods, in order of arrival."""
-    dice, left = random.Random(seed), pods
+    rng, remaining = random.Random(seed), pods
     rows: list[Row] = []
-    while left:
-        cpus = dice.choice([count for count in (1, 2, 4) if count <= capacity.cpus] or [1])
-        most = max(1, min(left, capacity.total // cpus // _LARGEST_PART))
-        size = min(dice.choice((1, 2, 4, 8, 16, 32, 64, 128)), most)
-        seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()  # as many short ones as long ones
-        requests = {"cpu": str(cpus), "memory": f"{cpus * dice.choice((1, 2, 3))}Gi"}
-        queue = dice.choice(list(WEIGHTS))
+    while remaining:
+        cpus = rng.choice([count for count in (1, 2, 4) if count <= capacity.cpus] or [1])
+        max_size = max(1, min(remaining, capacity.total // cpus // _LARGEST_PART))
+        size = min(rng.choice((1, 2, 4, 8, 16, 32, 64, 128)), max_size)
+        seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** rng.random()  # as many short ones as long ones
+        requests = {"cpu": str(cpus), "memory": f"{cpus * rng.choice((1, 2, 3))}Gi"}
+        queue = rng.choice(list(WEIGHTS))
         rows.append(Row(0.0, f"gang-{len(rows)}", size, size, float(round(seconds)), requests, queue))
-        left -= size
-    return _arriving(rows, capacity, load=1.25, step=1.0, dice=dice)
+        remaining -= size
+    return _arriving(rows, capacity, load=1.25, step=1.0, rng=rng)
 
 
 def _arriving(
-    rows: list[Row], capacity: ClusterSize, load: float, step: float, dice: random.Random
+    rows: list[Row], capacity: ClusterSize, load: float, step: float, rng: random.Random
 ) -> list[Row]:
     """Return arrivals at multiples of `step` seconds, with `load` times the work of `capacity`."""
     work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
     span = work / capacity.total / load
-    arrivals = sorted(dice.uniform(0, span) // step * step for _ in rows)
+    arrivals = sorted(rng.uniform(0, span) // step * step for _ in rows)
     return [row._replace(arrival=at) for row, at in zip(rows, arrivals, strict=True)]
 
 
@@ -255,27 +249,27 @@ _DECLARED = (None, None, 1.0, 1.0, 2.0, 0.5)  # times as long as the job runs
 
 def team_queues() -> list[Queue]:
     """Return the queues of teams, parents first."""
-    made = [Queue(Meta(name), QueueSpec(weight)) for name, weight in _DEPARTMENTS.items()]
+    queues = [Queue(Meta(name), QueueSpec(weight)) for name, weight in _DEPARTMENTS.items()]
     for parent in _DEPARTMENTS:
         for team, weight in _TEAMS.items():
-            made.append(Queue(Meta(f"{parent}-{team}"), QueueSpec(weight, parent=parent)))
-    return made
+            queues.append(Queue(Meta(f"{parent}-{team}"), QueueSpec(weight, parent=parent)))
+    return queues
 
 
 def job_rows(jobs: int, capacity: ClusterSize, seed: int) -> list[Row]:
     """Return rows with that many jobs, in order of arrival."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     rows: list[Row] = []
     for number in range(jobs):
-        cpus = min(dice.choice((1, 1, 2, 4)), capacity.cpus)
-        most = max(1, capacity.total // cpus // _LARGEST_PART)
-        size = min(int(dice.paretovariate(_SIZE_TAIL)), most)
-        seconds = min(_SHORTEST_JOB * dice.paretovariate(_TIME_TAIL), _LONGEST_JOB) // _STEP * _STEP
-        wrong = dice.choice(_DECLARED)
+        cpus = min(rng.choice((1, 1, 2, 4)), capacity.cpus)
+        max_size = max(1, capacity.total // cpus // _LARGEST_PART)
+        size = min(int(rng.paretovariate(_SIZE_TAIL)), max_size)
+        seconds = min(_SHORTEST_JOB * rng.paretovariate(_TIME_TAIL), _LONGEST_JOB) // _STEP * _STEP
+        factor = rng.choice(_DECLARED)
         requests = {"cpu": str(cpus), "memory": f"{2 * cpus}Gi"}
-        queue = dice.choice([f"{parent}-{team}" for parent in _DEPARTMENTS for team in _TEAMS])
-        priority = dice.choice((0, 0, 0, 0, 0, 0, 0, 10, 10, 100))
-        declared = None if wrong is None else seconds * wrong
+        queue = rng.choice([f"{parent}-{team}" for parent in _DEPARTMENTS for team in _TEAMS])
+        priority = rng.choice((0, 0, 0, 0, 0, 0, 0, 10, 10, 100))
+        declared = None if factor is None else seconds * factor
         row = Row(0.0, f"job-{number}", size, size, seconds, requests, queue)
         rows.append(row._replace(priority=priority, declared=declared))
-    return _arriving(rows, capacity, load=1.1, step=_STEP, dice=dice)
+    return _arriving(rows, capacity, load=1.1, step=_STEP, rng=rng)

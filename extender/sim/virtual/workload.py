@@ -75,7 +75,7 @@ class JobArrival(NamedTuple):
     def waiting(self) -> AnyJob:
         return msgspec.convert(self.object, AnyJob)
 
-    def let_go(self, timestamp: str, reduced_to: int | None) -> AnyJob:
+    def unsuspended(self, timestamp: str, reduced_to: int | None) -> AnyJob:
         """Return the job as Muster unsuspends it. `reduced_to`: the number of pods; None: all."""
         obj, row = self.object, WORKLOADS[self.kind]
         paths, name = annotation_paths(row, obj), self.podgroup.group.metadata.name
@@ -94,9 +94,9 @@ class DumpedState(NamedTuple):
         """Return the groups that have not ended."""
         groups = self.snapshot.groups.values()
         return [
-            it
-            for it in groups
-            if it.is_on_nodes or it.assumed or it.waiting or not (it.succeeded or it.failed)
+            group
+            for group in groups
+            if group.is_on_nodes or group.assumed or group.waiting or not (group.succeeded or group.failed)
         ]
 
     def with_strategy(self, strategy: str) -> "DumpedState":
@@ -166,29 +166,29 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         dumped = self.dumped.snapshot.queues if self.dumped else {}
         return [
             *(queue.metadata.name for queue in self.queues),
-            *(it.record.name for it in dumped.values() if it.exists),
+            *(queue.record.name for queue in dumped.values() if queue.exists),
         ]
 
     def with_new(self, other: "VirtualWorkload") -> "VirtualWorkload":
         """Return both workloads as one; of queues of the same name, the first counts."""
         names = self.queue_names
-        return self + replace(other, queues=tuple(it for it in other.queues if it.metadata.name not in names))
+        new = tuple(queue for queue in other.queues if queue.metadata.name not in names)
+        return self + replace(other, queues=new)
 
     @property
     def pods(self) -> int:
         """Return the number of pods, including those that jobs make later."""
         dumped = self.dumped
-        there = (
+        of_dump = (
             sum(len(it.placed) + len(it.assumed) + len(it.waiting) for it in dumped.groups) if dumped else 0
         )
-        return there + sum(1 for _ in self.all_members) + (len(dumped.snapshot.others) if dumped else 0)
+        return of_dump + sum(1 for _ in self.all_members) + (len(dumped.snapshot.others) if dumped else 0)
 
     def with_strategy(self, strategy: str) -> "VirtualWorkload":
         """Return the same workload with another dequeue strategy of all queues."""
         queues = (replace(it, spec=replace(it.spec, dequeue_strategy=strategy)) for it in self.queues)
-        return replace(
-            self, queues=tuple(queues), state=tuple(it.with_strategy(strategy) for it in self.state)
-        )
+        state = (dumped.with_strategy(strategy) for dumped in self.state)
+        return replace(self, queues=tuple(queues), state=tuple(state))
 
     @property
     def all_members(self) -> Iterator[PodArrival]:

@@ -37,9 +37,9 @@ def burst(bench: Bench) -> Iterator[Row]:
         names: list[str] = []
         one_queue: dict[str, Row] = {}
         for queues in _QUEUES:
-            more = [f"q{number}" for number in range(len(names), queues)]
-            create(fleet.access, ((QUEUES, objects.queue(name)) for name in more))
-            names += more
+            further_queues = [f"q{number}" for number in range(len(names), queues)]
+            create(fleet.access, ((QUEUES, objects.queue(name)) for name in further_queues))
+            names += further_queues
             for mix, sizes in _MIXES.items():
                 show(f"burst: {total} pods in gangs of {mix} and {queues} queues")
                 row = _paced(fleet, fleet.ours(view=True), partial(_gangs, sizes, total, names))
@@ -70,12 +70,12 @@ def _gangs(sizes: tuple[int, ...], total: int, queues: list[str], namespace: str
 def _paced(fleet: Fleet, side: AbstractContextManager[Side], wishes: Callable[[str], Iterable[Wish]]) -> Row:
     """Create all wishes in a new namespace, start the side, and measure the pace of its bindings."""
     namespace = fleet.namespace()
-    made = list(wishes(namespace))
-    create(fleet.access, made)
-    total = sum(resource is PODS for resource, _ in made)
-    with BoundWatch(fleet.access, namespace) as bound, side as who:
+    objects_ = list(wishes(namespace))
+    create(fleet.access, objects_)
+    total = sum(resource is PODS for resource, _ in objects_)
+    with BoundWatch(fleet.access, namespace) as bound, side as processes:
         bound.wait(total, 60 + total / 20)
-        cost = {f"{name} cpu s": cpu_seconds(process.pid) for name, process in who.processes.items()}
+        cost = {f"{name} cpu s": cpu_seconds(process.pid) for name, process in processes.processes.items()}
         at = sorted(bound.at.values())
     fleet.clear(namespace)
     seconds = at[-1] - at[0] if len(at) > 1 else 0.0

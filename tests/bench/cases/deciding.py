@@ -82,16 +82,16 @@ def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Ro
 def _in_queues(groups: int, queues: int, strategy: str, flavored: bool) -> Row:
     """Return what decisions cost in which gangs of a crowded cluster end and start."""
     world = _crowd(groups, queues, strategy, flavored)
-    starts, started, new = list[float](), list[float](), list[float]()
+    start_times, takeover_times, arrival_times = list[float](), list[float](), list[float]()
     for number in range(_EVENTS):
         world.finish(*(f"runs-{number}-{member}" for member in range(4)))
-        starts.append(_cpu_of_decision(world))
+        start_times.append(_cpu_of_decision(world))
         world.settle()
         planned = [uid for each in world.decisions.groups.values() for uid in each.plan]
         world.scheduler_takes(*(name for name in world.pods if f"uid-{name}" in planned))
-        started.append(_cpu_of_decision(world))
+        takeover_times.append(_cpu_of_decision(world))
         world.settle().add(gang(f"new-{number}", 2, queue=f"q{number % queues}", cpu="2.1"))
-        new.append(_cpu_of_decision(world))
+        arrival_times.append(_cpu_of_decision(world))
         world.settle()
     return {
         "cluster": "full",
@@ -99,9 +99,9 @@ def _in_queues(groups: int, queues: int, strategy: str, flavored: bool) -> Row:
         "queues": queues,
         "strategy": strategy,
         "flavors": "on" if flavored else "off",
-        "start ms": median(starts),
-        "started ms": median(started),
-        "new ms": median(new),
+        "start ms": median(start_times),
+        "started ms": median(takeover_times),
+        "new ms": median(arrival_times),
     }
 
 
@@ -147,5 +147,5 @@ def decided_once(world: World, before: Decisions | None) -> tuple[float, float, 
     snapshot = world.ledger.snapshot()
     frozen = time.perf_counter()
     decisions = decide(snapshot, before)
-    ended = time.perf_counter()
-    return 1000 * (frozen - started), 1000 * (ended - frozen), decisions
+    decided_at = time.perf_counter()
+    return 1000 * (frozen - started), 1000 * (decided_at - frozen), decisions

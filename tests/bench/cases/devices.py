@@ -89,29 +89,29 @@ def _starts(nodes: int) -> Row:
         for at in range(OF_A_NODE)
     ]
     slices = [msgspec.json.encode(_slice(n, generation=1)) for n in range(nodes)]
-    took: dict[bool, list[float]] = {False: [], True: []}
+    times_by_devices: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(STARTS):
-        for has_devices, times in took.items():
+        for has_devices, times in times_by_devices.items():
             gc.collect()
             times.append(_start(of_nodes, pods, slices if has_devices else ()))
-    without, with_devices = min(took[False]), min(took[True])
+    without, with_devices = min(times_by_devices[False]), min(times_by_devices[True])
     return {"start s": with_devices, "start ratio": with_devices / without}
 
 
 def _start(nodes: Iterable[bytes], pods: Iterable[bytes], slices: Iterable[bytes]) -> float:
-    begun, world = time.perf_counter(), World()
+    started_at, world = time.perf_counter(), World()
     inventory = DeviceInventory(world.ledger.intake)
     for node in map(msgspec.json.Decoder(Node).decode, nodes):
         world.ledger.intake.set_node(node)
     for name, expression in SELECTORS.items():
         selectors = [DeviceSelector(CelSelector(expression))]
         inventory.set_class(DeviceClass(Meta(name=name), DeviceClassSpec(selectors)))
-    for found in map(msgspec.json.Decoder(ResourceSlice).decode, slices):
-        inventory.set_slice(found)
+    for device_slice in map(msgspec.json.Decoder(ResourceSlice).decode, slices):
+        inventory.set_slice(device_slice)
     for pod in map(msgspec.json.Decoder(Pod).decode, pods):
         world.ledger.pods.set(pod)
     decide(world.ledger.snapshot())
-    return time.perf_counter() - begun
+    return time.perf_counter() - started_at
 
 
 def _slice(number: int, generation: int) -> ResourceSlice:
@@ -131,9 +131,9 @@ def _device(node: int, at: int) -> Device:
 
 
 def _timed(inventory: DeviceInventory, changed: ResourceSlice) -> float:
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     inventory.set_slice(changed)
-    return 1000 * (time.perf_counter() - begun)
+    return 1000 * (time.perf_counter() - started_at)
 
 
 def _decision(world: World, kind: str) -> float:

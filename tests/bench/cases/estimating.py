@@ -46,25 +46,25 @@ def estimate_case(bench: Bench) -> Iterator[Row]:
 
 
 def arrivals(jobs: int, seed: int) -> list[Arrival]:
-    dice, made = random.Random(seed), list[Arrival]()
-    owners = [_owner(f"train{number}", dice) for number in range(_OWNERS)]
+    rng, rows = random.Random(seed), list[Arrival]()
+    owners = [_owner(f"train{number}", rng) for number in range(_OWNERS)]
     for number in range(jobs):
-        owner = dice.choice(owners)
-        seconds = float(round((owner.seconds or 0.0) * dice.lognormvariate(0, _VARIES)))
-        made.append(owner._replace(group=f"{owner.group}-{number}", seconds=seconds))
-    work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in made)
+        owner = rng.choice(owners)
+        seconds = float(round((owner.seconds or 0.0) * rng.lognormvariate(0, _VARIES)))
+        rows.append(owner._replace(group=f"{owner.group}-{number}", seconds=seconds))
+    work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
     at, rate = 0.0, _LOAD * jobs * _NODES * _CPUS / work
-    for number, row in enumerate(made):
-        at += dice.expovariate(rate * (1 + _SWING * sin(2 * pi * at / _PERIOD)))
-        made[number] = row._replace(arrival=float(round(at)))
-    return made
+    for number, row in enumerate(rows):
+        at += rng.expovariate(rate * (1 + _SWING * sin(2 * pi * at / _PERIOD)))
+        rows[number] = row._replace(arrival=float(round(at)))
+    return rows
 
 
-def _owner(name: str, dice: random.Random) -> Arrival:
+def _owner(name: str, rng: random.Random) -> Arrival:
     """Return an owner's common properties of jobs, which usually run for `seconds`."""
-    seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()
-    members, cpus = dice.choice((1, 1, 2)), dice.choice((8, 16))
-    return Arrival(0.0, name, members, members, seconds, {"cpu": str(cpus)}, dice.choice([*_QUEUES]))
+    seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** rng.random()
+    members, cpus = rng.choice((1, 1, 2)), rng.choice((8, 16))
+    return Arrival(0.0, name, members, members, seconds, {"cpu": str(cpus)}, rng.choice([*_QUEUES]))
 
 
 class Review(Observer):
@@ -74,17 +74,17 @@ class Review(Observer):
         self._reported: dict[GroupKey, ExpectedStart] = {}  # of groups that still wait
         self._waits: set[GroupKey] = set()  # without a report yet
         self._begun = 0  # groups that began to wait since the last forecast
-        self._seen = Decisions()
+        self._former_decisions = Decisions()
         self._calibration = Calibration()
         self._costs: list[float] = []  # seconds of each forecast
-        self._known: list[tuple[ExpectedStart, float]] = []  # with the starts
+        self._compared_starts: list[tuple[ExpectedStart, float]] = []  # with the starts
         self._unknown = 0
 
-    def settled(self, decisions: Decisions, now: float) -> None:
-        seen, self._seen = self._seen, decisions
-        for key in decisions.changed_since(seen):
-            made = decisions.groups.get(key)
-            if made is None or made.verdict is not Verdict.WAITING:
+    def decided(self, decisions: Decisions, now: float) -> None:
+        former, self._former_decisions = self._former_decisions, decisions
+        for key in decisions.changed_since(former):
+            decision = decisions.groups.get(key)
+            if decision is None or decision.verdict is not Verdict.WAITING:
                 self._waits.discard(key)
                 self._compare(key, self._reported.pop(key, None), now)
             elif key not in self._reported and key not in self._waits:
@@ -94,36 +94,41 @@ class Review(Observer):
             self._report(decisions)
 
     def _report(self, decisions: Decisions) -> None:
-        started, found = time.process_time(), worked_out(decisions)
+        started, expected_starts = time.process_time(), worked_out(decisions)
         self._costs.append(time.process_time() - started)
         for key in self._waits:
-            self._reported[key] = self._calibration.applied(key, found[key])
+            self._reported[key] = self._calibration.applied(key, expected_starts[key])
         self._waits.clear()
         self._begun = 0
-        if len(self._costs) % _SHOWN == 0 and self._known:
+        if len(self._costs) % _SHOWN == 0 and self._compared_starts:
             show(f"estimates: {self.row()}")
 
     def _compare(self, key: GroupKey, reported: ExpectedStart | None, now: float) -> None:
         if reported is None:
             return
         if reported.is_known:
-            self._known.append((reported, now))
+            self._compared_starts.append((reported, now))
             self._calibration = self._calibration.after(key, reported, now)
         else:
             self._unknown += 1
 
     def row(self) -> Row:
-        where, known = Counter(interval_of(*each) for each in self._known), len(self._known)
+        positions, compared_count = (
+            Counter(interval_of(*each) for each in self._compared_starts),
+            len(self._compared_starts),
+        )
         return {
-            "waits": known + self._unknown,
-            "unknown %": 100 * self._unknown / (known + self._unknown),
-            "inside %": 100 * where["inside"] / known,
-            "before %": 100 * where["before"] / known,
-            "after %": 100 * where["after"] / known,
-            "by p50 %": 100 * sum(at <= reported.p50 for reported, at in self._known) / known,
-            "waited s": median(at - reported.made_at for reported, at in self._known),
-            "p50 off by s": median(abs(at - reported.p50) for reported, at in self._known),
-            "interval s": median(reported.p90 - reported.p10 for reported, _ in self._known),
+            "waits": compared_count + self._unknown,
+            "unknown %": 100 * self._unknown / (compared_count + self._unknown),
+            "inside %": 100 * positions["inside"] / compared_count,
+            "before %": 100 * positions["before"] / compared_count,
+            "after %": 100 * positions["after"] / compared_count,
+            "by p50 %": 100
+            * sum(at <= reported.p50 for reported, at in self._compared_starts)
+            / compared_count,
+            "waited s": median(at - reported.made_at for reported, at in self._compared_starts),
+            "p50 off by s": median(abs(at - reported.p50) for reported, at in self._compared_starts),
+            "interval s": median(reported.p90 - reported.p10 for reported, _ in self._compared_starts),
             "forecast ms": 1000 * median(self._costs),
         }
 
@@ -134,5 +139,5 @@ def worked_out(decisions: Decisions) -> Mapping[GroupKey, ExpectedStart]:
         try:
             next(work)
         except StopIteration as end:
-            found: Mapping[GroupKey, ExpectedStart] = end.value
-            return found
+            expected_starts: Mapping[GroupKey, ExpectedStart] = end.value
+            return expected_starts

@@ -70,14 +70,14 @@ class Cost(Measurements):
         self.below_due = self.held = 0.0
         self.full_from, self.full_until = _WARM_UP * trace.last_arrival, trace.last_arrival
 
-    def reclaimed(self, pod: PodRecord, now: float) -> None:
+    def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         for name in self.lost:
             self.lost[name] += (now - self._since[pod.uid]) * pod.shape.requests.get(name, 0)
-        super().reclaimed(pod, now)
+        super().pod_reclaimed(pod, now)
 
     def pass_time(self, now: float) -> None:
-        self._wait(now)  # what was waited before in vain is counted, too
-        for until, seconds, decisions in self._waited:
+        self._extend(now)  # earlier periods without an event count, too
+        for until, seconds, decisions in self._quiet_periods:
             parents = {queue.parent for queue in decisions.queues.values()}
             full = min(until, self.full_until) - max(until - seconds, self.full_from)
             for queue in (queue for name, queue in decisions.queues.items() if name not in parents):
@@ -117,33 +117,36 @@ def _row(run: _Run) -> dict[str, float]:
         for queue in trace.workload.queues
     )
     trace = trace._replace(workload=replace(trace.workload, queues=tuple(queues)))
-    measured = Cost(trace)
-    simulation = Simulation(trace.workload, policy.limits, frozenset({"muster"}), measured)
+    measurements = Cost(trace)
+    simulation = Simulation(trace.workload, policy.limits, frozenset({"muster"}), measurements)
     end = simulation.run()
-    measured.closed(end)
-    return measures(trace, measured, end)
+    measurements.closed(end)
+    return measures(trace, measurements, end)
 
 
-def measures(trace: Trace, measured: Cost, end: float) -> dict[str, float]:
-    thousand = 1000.0 if measured.scarce == "cpu" else 1.0
-    timelines = [each for each in measured.timelines.values() if each.name in trace.units]
-    of_size: dict[str, list[float]] = {"small": [], "medium": [], "large": []}
+def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
+    thousand = 1000.0 if measurements.scarce == "cpu" else 1.0
+    timelines = [each for each in measurements.timelines.values() if each.name in trace.units]
+    waits_by_size: dict[str, list[float]] = {"small": [], "medium": [], "large": []}
     for each in timelines:
         units = trace.units[each.name]
         size = "small" if units <= _SMALL else "medium" if units <= _MEDIUM else "large"
-        of_size[size].append(end if each.wait is None else each.wait)
-    runs = {measured.name_of(key_of_group(each.pod)): each.runs or 0.0 for each in trace.workload.members}
-    delays = [(each.over or end) - (each.came or 0.0) - runs[each.name] for each in timelines]
-    waits = [wait for each in of_size.values() for wait in each]
-    capacity = measured.capacity[measured.scarce] * (measured.full_until - measured.full_from)
-    evictions = [len(each.reclaimed) for each in measured.timelines.values()]
-    made = {"utilisation": measured.held / capacity, "makespan h": (end - (measured.first or 0.0)) / _HOUR}
-    for size, found in [("all", waits), *of_size.items()]:
-        made |= {f"{size} mean": fmean(found or [0.0]), f"{size} p95": _p95(found)}
-    made |= {"delay s": fmean(delays), "lost cpu h": measured.lost["cpu"] / 1000.0 / _HOUR}
-    made |= {"lost GPU h": measured.lost[GPU] / _HOUR, "evictions": sum(evictions), "most": max(evictions)}
-    below, jain = measured.below_due / thousand / _HOUR, measured.fairness.means()
-    return made | {"below due h": below, "Jain": jain[max(jain)] if jain else 1.0}
+        waits_by_size[size].append(end if each.wait is None else each.wait)
+    runs = {measurements.name_of(key_of_group(each.pod)): each.runs or 0.0 for each in trace.workload.members}
+    delays = [(each.ended_at or end) - (each.complete_at or 0.0) - runs[each.name] for each in timelines]
+    waits = [wait for each in waits_by_size.values() for wait in each]
+    capacity = measurements.capacity[measurements.scarce] * (measurements.full_until - measurements.full_from)
+    evictions = [len(each.reclaimed) for each in measurements.timelines.values()]
+    row = {
+        "utilisation": measurements.held / capacity,
+        "makespan h": (end - (measurements.first or 0.0)) / _HOUR,
+    }
+    for size, times in [("all", waits), *waits_by_size.items()]:
+        row |= {f"{size} mean": fmean(times or [0.0]), f"{size} p95": _p95(times)}
+    row |= {"delay s": fmean(delays), "lost cpu h": measurements.lost["cpu"] / 1000.0 / _HOUR}
+    row |= {"lost GPU h": measurements.lost[GPU] / _HOUR, "evictions": sum(evictions), "most": max(evictions)}
+    seconds_below_due, jain = measurements.below_due / thousand / _HOUR, measurements.fairness.means()
+    return row | {"below due h": seconds_below_due, "Jain": jain[max(jain)] if jain else 1.0}
 
 
 def _p95(waits: Sequence[float]) -> float:
@@ -157,11 +160,11 @@ def _mean(rows: Sequence[dict[str, float]]) -> Row:
     """
     means = {name: fmean(row[name] for row in rows) for name in rows[0]}
     means["most"] = max(row["most"] for row in rows)
-    shown: dict[str, float | str] = {}
+    cells: dict[str, float | str] = {}
     for name, mean in means.items():
         size, _, which = name.rpartition(" ")
         if which == "mean":
-            shown[f"wait {size}"] = f"{mean:.0f}/{means[f'{size} p95']:.0f}"
+            cells[f"wait {size}"] = f"{mean:.0f}/{means[f'{size} p95']:.0f}"
         elif which != "p95":
-            shown[name] = mean
-    return shown
+            cells[name] = mean
+    return cells

@@ -40,10 +40,10 @@ def growth(bench: Bench) -> Iterator[Row]:
     first: dict[str, float] = {}
     for step in STEPS if bench.sizes.pods >= 10_000 else STEPS[:2]:
         with TemporaryDirectory(prefix="muster-growth-") as folder:
-            measured = _measured(step, Path(folder))
-        first = first or measured
-        ratio = measured["ms a pod"] / first["ms a pod"]
-        yield {**step._asdict(), **measured, "ratio": ratio}
+            measurements = _measured(step, Path(folder))
+        first = first or measurements
+        ratio = measurements["ms a pod"] / first["ms a pod"]
+        yield {**step._asdict(), **measurements, "ratio": ratio}
 
 
 def _measured(step: Step, folder: Path) -> dict[str, float]:
@@ -81,9 +81,9 @@ def _play(cluster: PlayedCluster, scheduler: PlayedScheduler, numbers: range) ->
     due = time.monotonic()
     for number in numbers:
         cluster.add_gang(number)
-        if (gone := number - _STAY) >= 0:
-            _wait_bound(scheduler, gone)
-            cluster.drop_gang(gone)
+        if (ended := number - _STAY) >= 0:
+            _wait_bound(scheduler, ended)
+            cluster.drop_gang(ended)
         due += _PACE
         time.sleep(max(due - time.monotonic(), 0.0))
     for number in numbers[-_STAY:]:

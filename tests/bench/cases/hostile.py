@@ -44,11 +44,11 @@ def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS) 
 
     `everywhere`: in all namespaces, and each term selects all pods.
     """
-    what = f"{terms} anti-affinity terms each{' in all namespaces' if everywhere else ''}"
-    show(f"hostile: {pods} pods, {what}")
+    title = f"{terms} anti-affinity terms each{' in all namespaces' if everywhere else ''}"
+    show(f"hostile: {pods} pods, {title}")
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     world.add(*(builders.foreign_pod(f"s{n}", on=f"n{n}", labels={"app": "x"}) for n in range(nodes)))
-    row = _Watched(what, pods, lambda: world.add(*(_apart(n, terms, everywhere) for n in range(pods))))
+    row = _Watched(title, pods, lambda: world.add(*(_apart(n, terms, everywhere) for n in range(pods))))
     return row.of(
         world, lambda n: builders.foreign_pod(f"event{n}", on=f"n{n}", cpu="0.1", labels={"app": "x"})
     )
@@ -62,49 +62,54 @@ def _apart(number: int, terms: int, everywhere: bool) -> Pod:
         for n in range(terms)
     ]
     spaces = LabelSelector() if everywhere else None
-    apart = [PodAffinityTerm(builders.HOSTNAME, each, namespace_selector=spaces) for each in selectors]
-    affinity = Affinity(pod_anti_affinity=PodAffinity(apart))
+    terms_ = [PodAffinityTerm(builders.HOSTNAME, each, namespace_selector=spaces) for each in selectors]
+    affinity = Affinity(pod_anti_affinity=PodAffinity(terms_))
     return builders.pod(f"p{number}", labels={"app": "y"}, affinity=affinity)
 
 
 def node_selectors(pods: int, nodes: int) -> Row:
-    what = "a node selector each"
-    show(f"hostile: {pods} pods, {what}")
+    title = "a node selector each"
+    show(f"hostile: {pods} pods, {title}")
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     selecting = (builders.pod(f"p{n}", selector={"own": f"{n}"}) for n in range(pods))
-    row = _Watched(what, pods, lambda: world.add(*selecting))
+    row = _Watched(title, pods, lambda: world.add(*selecting))
     return row.of(world, lambda n: builders.node(f"n{n}", cpu="32", labels={"turned": f"{n}"}))
 
 
 def pods_of_others(pods: int, nodes: int) -> Row:
-    what = "of others, and one of them moves"
-    show(f"hostile: {pods} pods, {what}")
+    title = "of others, and one of them moves"
+    show(f"hostile: {pods} pods, {title}")
     world = World(*(builders.node(f"n{n}", cpu="64") for n in range(nodes)))
     others = (builders.foreign_pod(f"s{n}", on=f"n{n % nodes}", cpu="0.1") for n in range(pods))
-    row = _Watched(what, pods, lambda: world.add(*others))
+    row = _Watched(title, pods, lambda: world.add(*others))
     return row.of(world, lambda n: builders.foreign_pod(f"more{n}", on="n0", cpu="0.1"))
 
 
 def large_affinities(pods: int) -> Row:
     """Measure pods with large affinities, as they come from the API server and after they are gone."""
     texts = [_large(number) for number in range(pods)]
-    size, what = len(texts[0]), "1.2 MB of node affinity each"
-    show(f"hostile: {pods} pods, {what}")
+    size, title = len(texts[0]), "1.2 MB of node affinity each"
+    show(f"hostile: {pods} pods, {title}")
     world = World(builders.node("n0"))
     tracemalloc.start()
     before = _traced()
     for text in texts:
         world.ledger.pods.set(msgspec.json.decode(text, type=Pod))
-    reserved = _traced() - before
+    used_bytes = _traced() - before
     world.settle()
     for number in range(pods):
         world.ledger.pods.drop(Uid(f"uid-p{number}"))
     for number in range(2):  # of what is decided, the last round is remembered, and the one before
         world.settle().add(builders.foreign_pod(f"event{number}", on="n0", cpu="10m"))
     world.settle()
-    left = _traced() - before
+    remaining_bytes = _traced() - before
     tracemalloc.stop()
-    return {"what": what, "pods": pods, "kept/size": reserved / pods / size, "left/size": left / pods / size}
+    return {
+        "what": title,
+        "pods": pods,
+        "kept/size": used_bytes / pods / size,
+        "left/size": remaining_bytes / pods / size,
+    }
 
 
 def _large(number: int) -> bytes:
@@ -114,14 +119,14 @@ def _large(number: int) -> bytes:
 
 def long_names(pods: int) -> Row:
     """Measure pods that each name a group that cannot exist; the messages about them are logged."""
-    what = "250 KB of a group's name each"
-    show(f"hostile: {pods} pods, {what}")
+    title = "250 KB of a group's name each"
+    show(f"hostile: {pods} pods, {title}")
     world = World(builders.node("n0"))
     for number in range(pods):
         world.ledger.pods.set(builders.pod(f"p{number}", f"{number}-{'x' * _NAME}"))
     decisions = world.settle().decisions.groups.values()
-    said = sum(len(made.key) + len(made.detail) for made in decisions)
-    return {"what": what, "pods": pods, "said MB": said / 1e6}
+    message_bytes = sum(len(decision.key) + len(decision.detail) for decision in decisions)
+    return {"what": title, "pods": pods, "said MB": message_bytes / 1e6}
 
 
 def _traced() -> int:
@@ -132,8 +137,8 @@ def _traced() -> int:
 class _Watched:
     """A row: what the events of hostile pods cost, the first decision, and those after another event."""
 
-    def __init__(self, what: str, pods: int, come: Callable[[], Any]) -> None:
-        self._row: dict[str, Any] = {"what": what, "pods": pods, "events ms": _milliseconds(come)}
+    def __init__(self, title: str, pods: int, come: Callable[[], Any]) -> None:
+        self._row: dict[str, Any] = {"what": title, "pods": pods, "events ms": _milliseconds(come)}
 
     def of(self, world: World, event: Callable[[int], Any]) -> Row:
         self._row |= _decided(world)

@@ -67,8 +67,8 @@ class Race:
 
     @property
     def name(self) -> Row:
-        named: Row = {"nodes": self.nodes, "gang": self.gang, "round": self.round + 1}
-        return {**named, **({"cores": "own"} if self.own_cores else {}), "scheduler": self.variant}
+        fields: Row = {"nodes": self.nodes, "gang": self.gang, "round": self.round + 1}
+        return {**fields, **({"cores": "own"} if self.own_cores else {}), "scheduler": self.variant}
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class Races:
 
     def _block(self, fleet: Fleet, size: int, number: int) -> Iterator[Result]:
         variants = ("stock", *self._sizes.variants, "stock")
-        count, own = self._sizes.pods, self._sizes.own_cores
-        races = (Race(fleet.size, count, size, variant, number, own) for variant in variants)
+        count, own_cores = self._sizes.pods, self._sizes.own_cores
+        races = (Race(fleet.size, count, size, variant, number, own_cores) for variant in variants)
         results = [run(fleet, race, self._sizes.patience) for race in races]
         stock = tuple(result for result in results if result.race.variant == "stock")
         yield from (replace(result, stock=stock) for result in results)
@@ -143,17 +143,17 @@ def run(fleet: Fleet, race: Race, patience: float) -> Result:
     side = fleet.stock(sampled=race.variant == "stock") if race.alone else fleet.ours(view=view)
     with (
         _gating(fleet, namespace, race),
-        side as who,
-        sliced(_parts(fleet, who)) if race.own_cores else nullcontext(),
+        side as processes,
+        sliced(_parts(fleet, processes)) if race.own_cores else nullcontext(),
         BoundWatch(fleet.access, namespace) as bound,
     ):
-        before = _reading(fleet, who)
+        before = _reading(fleet, processes)
         started = create(fleet.access, race.wishes(namespace))
         bound.wait(race.pods, patience)
-        cost = _reading(fleet, who) - before
+        cost = _reading(fleet, processes) - before
         cost = replace(cost, requests=_settled(fleet) - before.requests)
         listed = count_bound(fleet.access, namespace)
-        peak = peak_megabytes(who.muster.process.pid) if who.muster else 0.0
+        peak = peak_megabytes(processes.muster.process.pid) if processes.muster else 0.0
     fleet.clear(namespace)
     return Result(race, bound.last - started, listed, cost, peak)
 

@@ -47,14 +47,14 @@ def view_case(bench: Bench) -> Iterator[Row]:
 
 def _row(muster: Muster, access: Access, encoding: str) -> Row:
     show(f"{RATE} events a second for {SECONDS} s, twice: {encoding}")
-    own = _spent(muster, access)
+    own_time = _spent(muster, access)
     accept = _ACCEPTED[encoding]
     assert muster.view_kubeconfig is not None
     view = ViewClient(muster.view_kubeconfig)
     direct = Arrivals(Line.to(access).connection, _WATCH, accept, access.token)
     through = Arrivals(http.client.HTTPConnection(view.proxy), f"{view.server}{_WATCH}", accept, "")
     with direct, through:
-        both = _spent(muster, access)
+        whole_time = _spent(muster, access)
         wait_for(lambda: len(through.at) >= RATE * SECONDS, what="all events through the proxy")
     added = sorted(late - early for early, late in zip(direct.at, through.at, strict=True))
     events = RATE * SECONDS
@@ -62,8 +62,8 @@ def _row(muster: Muster, access: Access, encoding: str) -> Row:
         "encoding": encoding,
         "events": len(through.at),
         "events/s": (events - 1) / (direct.at[-1] - direct.at[0]),
-        "muster us/event": 1e6 * both / events,
-        "of that the proxy's us": 1e6 * (both - own) / events,
+        "muster us/event": 1e6 * whole_time / events,
+        "of that the proxy's us": 1e6 * (whole_time - own_time) / events,
         "added p50 ms": 1e3 * added[events // 2],
         "added p99 ms": 1e3 * added[events * 99 // 100],
         "added max ms": 1e3 * added[-1],
@@ -128,8 +128,8 @@ def _samples(fleet: Fleet) -> Sequence[Path]:
 def _sending(fleet: Fleet, samples: Sequence[Path]) -> Iterator[Access]:
     cluster = fleet.cluster
     (port,) = free_ports(1)
-    given = [str(each) for each in (port, cluster.certificate, cluster.key, *samples)]
-    command = [sys.executable, "-m", "tests.bench.upstream", *given]
+    arguments = [str(each) for each in (port, cluster.certificate, cluster.key, *samples)]
+    command = [sys.executable, "-m", "tests.bench.upstream", *arguments]
     process = Process("upstream", command, cluster.folder / "upstream.log")
     process.start()
     access = cluster.access(ADMIN, f"https://127.0.0.1:{port}")

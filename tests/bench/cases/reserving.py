@@ -51,7 +51,7 @@ class Waits(Observer):
         self._scarce = trace.scarce
         self._queues = {GroupKey(f"default/{row.group}"): row.queue for row in trace.rows}
         self._need = {GroupKey(f"default/{row.group}"): row.min_member for row in trace.rows}
-        self._came: dict[GroupKey, float] = {}
+        self._created_at: dict[GroupKey, float] = {}
         self._bound: Counter[GroupKey] = Counter()
         self._since: dict[Uid, float] = {}
         self._going: set[GroupKey] = set()  # groups that were evicted since the last step
@@ -60,24 +60,24 @@ class Waits(Observer):
         self.done = self.lost = 0.0
         self.evictions, self.again = 0, 0
 
-    def came(self, pod: PodRecord, now: float) -> None:
-        self._came.setdefault(pod.group, now)
+    def pod_created(self, pod: PodRecord, now: float) -> None:
+        self._created_at.setdefault(pod.group, now)
 
-    def bound(self, pod: PodRecord, now: float) -> None:
+    def pod_bound(self, pod: PodRecord, now: float) -> None:
         self._since[pod.uid] = now
         self._bound[pod.group] += 1
         if self._bound[pod.group] >= self._need[pod.group]:
-            self.waits.setdefault(pod.group, now - self._came[pod.group])
+            self.waits.setdefault(pod.group, now - self._created_at[pod.group])
 
-    def ended(self, pod: PodRecord, now: float) -> None:
+    def pod_ended(self, pod: PodRecord, now: float) -> None:
         self.done += self._work(pod, now)
 
-    def reclaimed(self, pod: PodRecord, now: float) -> None:
+    def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         self.evictions += 1
         self._going.add(pod.group)
         self.lost += self._work(pod, now)
 
-    def settled(self, decisions: Decisions, now: float) -> None:
+    def decided(self, decisions: Decisions, now: float) -> None:
         going, self._going = self._going, set()
         for name, queue in decisions.queues.items() if going else ():
             takes_from = {losing.queue for losing, last in queue.reclaimed.items() if last.at == stamp(now)}
@@ -99,7 +99,7 @@ class Waits(Observer):
             "lost %": 100.0 * self.lost / max(self.done + self.lost, 1.0),
             "evictions": self.evictions,
             "again": self.again,
-            "never": len(self._came) - len(self.waits),
+            "never": len(self._created_at) - len(self.waits),
         }
 
 

@@ -65,7 +65,7 @@ def _served(groups: int, changes: int) -> Iterator[str]:
 
 async def _timed(address: str, path: str) -> Row:
     """Return the milliseconds until the first byte, and until the whole page is there."""
-    firsts, wholes = [], []
+    first_byte_times, page_times = [], []
     url = urlsplit(address)
     for number in range(_TIMES + 1):  # the first compiles its template
         await asyncio.sleep(0.3)
@@ -76,13 +76,13 @@ async def _timed(address: str, path: str) -> Row:
         first = time.perf_counter()
         size = 1 + len(await reader.read())
         if number:
-            firsts.append((first - began) * 1000)
-            wholes.append((time.perf_counter() - began) * 1000)
+            first_byte_times.append((first - began) * 1000)
+            page_times.append((time.perf_counter() - began) * 1000)
         writer.close()
     return {
-        "first byte ms": median(firsts),
-        "page ms": median(wholes),
-        "longest ms": max(wholes),
+        "first byte ms": median(first_byte_times),
+        "page ms": median(page_times),
+        "longest ms": max(page_times),
         "KB": size / 1e3,
     }
 
@@ -92,17 +92,17 @@ def _watched(groups: int, changes: int, api: int) -> Iterator[tuple[str, Callabl
     """Yield the address of a watched Muster, and a function for the readings since the last call."""
     command = [sys.executable, "-m", "tests.bench.watched", str(groups), str(changes), str(api)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        ask, reported = process.stdin, process.stdout
-        assert ask is not None
-        assert reported is not None
+        commands, readings = process.stdin, process.stdout
+        assert commands is not None
+        assert readings is not None
 
         def mark() -> Mark:
-            ask.write(b"\n")
-            ask.flush()
-            return msgspec.json.decode(reported.readline(), type=Mark)
+            commands.write(b"\n")
+            commands.flush()
+            return msgspec.json.decode(readings.readline(), type=Mark)
 
         try:
-            yield reported.readline().decode().strip(), mark
+            yield readings.readline().decode().strip(), mark
         finally:
             process.kill()
 
@@ -112,10 +112,12 @@ async def _looked_at(groups: int, changes: int) -> Row:
     with _watched(groups, changes, api.sockets[0].getsockname()[1]) as (address, mark):
         mark()
         await asyncio.sleep(_SECONDS)
-        alone = mark()
+        idle = mark()
         statuses: list[int] = []
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=_OPEN)) as session:
-            pages = [asyncio.create_task(_page(session, address, it, statuses)) for it in range(_OPEN)]
+            pages = [
+                asyncio.create_task(_page(session, address, number, statuses)) for number in range(_OPEN)
+            ]
             await asyncio.sleep(_WARM)
             statuses.clear()
             before = mark()
@@ -131,10 +133,10 @@ async def _looked_at(groups: int, changes: int) -> Row:
         "% of a core": (after.cpu - before.cpu) / _SECONDS * 100,
         **{
             f"{kind} {name} ms": value
-            for kind, times in (("filter alone", alone.answers), ("filter", after.answers))
+            for kind, times in (("filter alone", idle.answers), ("filter", after.answers))
             for name, value in zip(("p50", "p99", "longest"), _spread_of(times), strict=True)
         },
-        "round alone ms": median(alone.cycles or [0.0]),
+        "round alone ms": median(idle.cycles or [0.0]),
         "round ms": median(after.cycles or [0.0]),
     }
 
@@ -145,16 +147,16 @@ def _spread_of(times: list[float]) -> tuple[float, float, float]:
 
 async def _page(session: aiohttp.ClientSession, address: str, number: int, statuses: list[int]) -> None:
     """Ask for a page as live.js does, with its own token."""
-    whose, state, again = {"Authorization": f"Bearer viewer-{number}"}, "", _PAUSE
+    authorization, state, pause = {"Authorization": f"Bearer viewer-{number}"}, "", _PAUSE
     await asyncio.sleep(number * _PAUSE / _OPEN)
     while True:
-        asked = {**whose, "If-None-Match": f'W/"{state}"'} if state else whose
-        async with session.get(address + _OPEN_PATHS[number % len(_OPEN_PATHS)], headers=asked) as answer:
-            if found := _STATE.search(await answer.text()):
-                state = found[1]
+        headers = {**authorization, "If-None-Match": f'W/"{state}"'} if state else authorization
+        async with session.get(address + _OPEN_PATHS[number % len(_OPEN_PATHS)], headers=headers) as answer:
+            if match := _STATE.search(await answer.text()):
+                state = match[1]
             statuses.append(answer.status)
-            again = float(answer.headers.get(AGAIN, _PAUSE))
-        await asyncio.sleep(again + random.uniform(0, _SPREAD))
+            pause = float(answer.headers.get(AGAIN, _PAUSE))
+        await asyncio.sleep(pause + random.uniform(0, _SPREAD))
 
 
 async def _review(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

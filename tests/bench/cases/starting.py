@@ -112,13 +112,13 @@ def _measured(
     """
     waiting = list(wishes)
     create(fleet.access, waiting)
-    wanted = sum(resource is PODS for resource, _ in waiting)
+    pod_count = sum(resource is PODS for resource, _ in waiting)
     with BoundWatch(fleet.access, namespace) as bound, ExitStack() as ending:
-        begun = time.monotonic()
+        started_at = time.monotonic()
         for each in started.values():
             ending.push(each)
             each.start(wait=False)
-        if not bound.wait(wanted, _PATIENCE):
-            raise TimeoutError(f"{len(bound.at)} of {wanted} bound within {_PATIENCE:g} s")
+        if not bound.wait(pod_count, _PATIENCE):
+            raise TimeoutError(f"{len(bound.at)} of {pod_count} bound within {_PATIENCE:g} s")
         peaks = {f"{name} MB": peak_megabytes(each.process.pid) for name, each in started.items()}
-        return bound.last - begun, peaks
+        return bound.last - started_at, peaks

@@ -59,19 +59,19 @@ class NodeTime(Observer):
 
     def __init__(self, queues: Mapping[GroupKey, str]) -> None:
         self._queues = queues
-        self._came: dict[GroupKey, float] = {}
+        self._created_at: dict[GroupKey, float] = {}
         self._since: dict[Uid, float] = {}
         self.waits: defaultdict[str, list[float]] = defaultdict(list)
         self.ran: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
 
-    def came(self, pod: PodRecord, now: float) -> None:
-        self._came[pod.group] = now
+    def pod_created(self, pod: PodRecord, now: float) -> None:
+        self._created_at[pod.group] = now
 
-    def bound(self, pod: PodRecord, now: float) -> None:
+    def pod_bound(self, pod: PodRecord, now: float) -> None:
         self._since[pod.uid] = now
-        self.waits[self._queues[pod.group]].append(now - self._came[pod.group])
+        self.waits[self._queues[pod.group]].append(now - self._created_at[pod.group])
 
-    def ended(self, pod: PodRecord, now: float) -> None:
+    def pod_ended(self, pod: PodRecord, now: float) -> None:
         self.ran[self._queues[pod.group]].append((self._since.pop(pod.uid), now))
 
     def within(self, queue: str, begin: float, end: float) -> float:
@@ -82,47 +82,47 @@ class NodeTime(Observer):
 def turns(bench: Bench) -> Iterator[Row]:
     for cluster in CLUSTERS:
         show(f"turns: {len(cluster.weights)} queues on {cluster.nodes} nodes")
-        named: Row = {"queues": " ".join(map(str, cluster.weights)), "nodes": cluster.nodes}
-        yield {"load": "backlog", **named, **of_backlog(cluster, 0)}
+        fields: Row = {"queues": " ".join(map(str, cluster.weights)), "nodes": cluster.nodes}
+        yield {"load": "backlog", **fields, **of_backlog(cluster, 0)}
     for cluster in (CLUSTERS[2], CLUSTERS[6]):
-        named = {"queues": " ".join(map(str, cluster.weights)), "nodes": cluster.nodes}
-        yield {"load": "arrivals", **named, **of_arrivals(cluster, 0)}
+        fields = {"queues": " ".join(map(str, cluster.weights)), "nodes": cluster.nodes}
+        yield {"load": "arrivals", **fields, **of_arrivals(cluster, 0)}
 
 
 def of_backlog(cluster: Turns, seed: int, seconds: float = 2 * WINDOW) -> Row:
     """Measure any window of 30 minutes while all queues have jobs that wait."""
-    dice, jobs = random.Random(seed), list[Job]()
+    rng, jobs = random.Random(seed), list[Job]()
     for queue, due in enumerate(cluster.due):
-        left = 1.3 * due * cluster.nodes * seconds + 4 * _LONGEST
-        while left > 0.0:
-            jobs.append(_job(dice, queue, len(jobs)))
-            left -= jobs[-1].seconds or 0.0
-    measured = _run(cluster, jobs)
-    names, whole = _names(cluster), cluster.nodes * WINDOW
+        remaining = 1.3 * due * cluster.nodes * seconds + 4 * _LONGEST
+        while remaining > 0.0:
+            jobs.append(_job(rng, queue, len(jobs)))
+            remaining -= jobs[-1].seconds or 0.0
+    measurements = _run(cluster, jobs)
+    names, node_seconds = _names(cluster), cluster.nodes * WINDOW
     begins = [number * _STEP for number in range(int((seconds - WINDOW) / _STEP) + 1)]
     parts = [
-        measured.within(name, begin, begin + WINDOW) / whole / due
+        measurements.within(name, begin, begin + WINDOW) / node_seconds / due
         for name, due in zip(names, cluster.due, strict=True)
         for begin in begins
     ]
-    first = [measured.within(name, 0.0, WINDOW) / whole for name in names]
+    first = [measurements.within(name, 0.0, WINDOW) / node_seconds for name in names]
     return {"least": min(parts), "most": max(parts), "parts": " ".join(f"{part:.3f}" for part in first)}
 
 
 def of_arrivals(cluster: Turns, seed: int) -> Row:
-    dice, mean = random.Random(seed), (_SHORTEST + _LONGEST) / 2
+    rng, mean = random.Random(seed), (_SHORTEST + _LONGEST) / 2
     number = int(_LOAD * cluster.nodes * _ARRIVING / mean)
-    queues = dice.choices(range(len(cluster.weights)), cluster.weights, k=number)
-    arrivals = sorted(dice.uniform(0.0, _ARRIVING) for _ in queues)
-    given = zip(queues, arrivals, strict=True)
-    jobs = [_job(dice, queue, each)._replace(arrival=at) for each, (queue, at) in enumerate(given)]
-    measured = _run(cluster, jobs)
-    waits = [fmean(measured.waits[name]) for name in _names(cluster)]
+    queues = rng.choices(range(len(cluster.weights)), cluster.weights, k=number)
+    arrivals = sorted(rng.uniform(0.0, _ARRIVING) for _ in queues)
+    queue_and_arrival = zip(queues, arrivals, strict=True)
+    jobs = [_job(rng, queue, each)._replace(arrival=at) for each, (queue, at) in enumerate(queue_and_arrival)]
+    measurements = _run(cluster, jobs)
+    waits = [fmean(measurements.waits[name]) for name in _names(cluster)]
     return {"wait": f"{min(waits):.0f}/{max(waits):.0f}"}
 
 
-def _job(dice: random.Random, queue: int, number: int) -> Job:
-    seconds = round(dice.uniform(_SHORTEST, _LONGEST), 1)
+def _job(rng: random.Random, queue: int, number: int) -> Job:
+    seconds = round(rng.uniform(_SHORTEST, _LONGEST), 1)
     return Job(0.0, f"g{number}", 1, 1, seconds, {"cpu": "4"}, f"q{queue}")
 
 
@@ -135,8 +135,8 @@ def _run(cluster: Turns, jobs: Sequence[Job]) -> NodeTime:
         Queue(Meta(name, uid=name, creation_timestamp=stamp(age - 1000.0)), QueueSpec(weight))
         for age, (name, weight) in enumerate(zip(_names(cluster), cluster.weights, strict=True))
     )
-    given = made_nodes(cluster.nodes, "4", "16Gi") + VirtualWorkload(queues=queues)
-    given = given + from_rows(list(jobs), queues, {})
-    measured = NodeTime({GroupKey(f"default/{job.group}"): job.queue for job in jobs})
-    Simulation(given, Limits(), frozenset({"muster"}), measured).run()
-    return measured
+    workload = made_nodes(cluster.nodes, "4", "16Gi") + VirtualWorkload(queues=queues)
+    workload = workload + from_rows(list(jobs), queues, {})
+    measurements = NodeTime({GroupKey(f"default/{job.group}"): job.queue for job in jobs})
+    Simulation(workload, Limits(), frozenset({"muster"}), measurements).run()
+    return measurements

@@ -60,8 +60,8 @@ def _microseconds(write: Callable[[], object], requests: int) -> float:
 
 
 def _ours(port: int) -> Callable[[], object]:
-    found = Configuration(host=f"http://127.0.0.1:{port}")
-    connection = Connection(ApiEndpoint(lambda: found))
+    configuration = Configuration(host=f"http://127.0.0.1:{port}")
+    connection = Connection(ApiEndpoint(lambda: configuration))
     return lambda: connection.request("PATCH", _PATH, body=_BODY, content_type=_KIND)
 
 
@@ -93,9 +93,9 @@ def _answer(listener: socket.socket) -> None:
     peer, _ = listener.accept()
     with peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        got = b""
+        request = b""
         while piece := peer.recv(65_536):
-            got += piece
-            if got.endswith(_BODY):
-                got = b""
+            request += piece
+            if request.endswith(_BODY):
+                request = b""
                 peer.sendall(_ANSWER)

@@ -15,7 +15,7 @@ from tests.conformance.queueing.needs import in_family
 from tests.conformance.queueing.preemption import expected, victims_of
 from tests.conformance.verdicts import Check, Skip
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 _FIRST = "admit_cycle_v01"
 _FAMILIES = ("admit_cycle", "admit_cycle_fair", _FIRST)
 
@@ -33,7 +33,7 @@ def check_cycle(case: Case) -> Iterator[str]:
         used = built.flavors(workload)
         for part, flavors in _flavors(assignment).items():
             yield from unequal(f"flavors of {part} of {workload}", flavors, used.get(part, set()))
-    grown = _made(case) if (elastic := _elastic(case)) else built
+    grown = _new_world(case) if (elastic := _elastic(case)) else built
     for workload in elastic:
         yield from unequal(f"members of {workload}", _members(case, workload), grown.members(workload))
 
@@ -41,40 +41,40 @@ def check_cycle(case: Case) -> Iterator[str]:
 @lru_cache(maxsize=8)
 def _world(case: Case, *only: str) -> KueueWorld:
     """Return the same world for all readers."""
-    return _made(case, *only)
+    return _new_world(case, *only)
 
 
-def _made(case: Case, *only: str) -> KueueWorld:
+def _new_world(case: Case, *only: str) -> KueueWorld:
     """Return a world with the head of each queue; `only`: with these of them."""
-    given = as_today(case.input) if case.kind == _FIRST else case.input
-    return KueueWorld(given, [head for head in _heads(case) if not only or head["id"] in only])
+    data = as_today(case.input) if case.kind == _FIRST else case.input
+    return KueueWorld(data, [head for head in _heads(case) if not only or head["id"] in only])
 
 
-def _heads_of_queues(case: Case) -> list[Given]:
+def _heads_of_queues(case: Case) -> list[CaseData]:
     """Return the heads without those whose queue does not exist."""
     names = {queue["name"] for queue in case.input["queues"]}
     return [head for head in _heads(case) if head["queue"] in names]
 
 
-def _first_flavors(case: Case, head: Given) -> Given:
-    given = (*case.input["queues"], *case.input["cohorts"])
+def _first_flavors(case: Case, head: CaseData) -> CaseData:
+    data = (*case.input["queues"], *case.input["cohorts"])
     totals = Counter[tuple[str, str]]()
-    for pair, limit in chain.from_iterable(map(limits, given)):
+    for pair, limit in chain.from_iterable(map(limits, data)):
         totals[pair] += limit["nominal"]
     queue = next(each for each in case.input["queues"] if each["name"] == head["queue"])
-    chosen: dict[str, dict[str, Given]] = {}
+    chosen: dict[str, dict[str, CaseData]] = {}
     for part in head["podsets"]:
         for (flavor, resource), _ in limits(queue):
-            asked = part["request"].get(resource, 0) * part.get("min_count", part["count"])
-            if 0 < asked <= totals[flavor, resource]:
+            requested = part["request"].get(resource, 0) * part.get("min_count", part["count"])
+            if 0 < requested <= totals[flavor, resource]:
                 chosen.setdefault(part["name"], {}).setdefault(resource, {"flavor": flavor})
         chosen.setdefault(part["name"], {})
     return chosen
 
 
-def _heads(case: Case) -> list[Given]:
+def _heads(case: Case) -> list[CaseData]:
     """Return the first workload of each queue: by priority, then by age."""
-    first: dict[str, Given] = {}
+    first: dict[str, CaseData] = {}
     pending = case.input["pending"]
     for each in sorted(pending, key=lambda each: (-each["priority"], each["created"], each["id"])):
         first.setdefault(each["queue"], each)
@@ -85,7 +85,7 @@ def _admitted(case: Case) -> list[str]:
     return sorted(case.expect["admitted"])
 
 
-def _flavors(assignment: Given) -> dict[str, set[str]]:
+def _flavors(assignment: CaseData) -> dict[str, set[str]]:
     """Return the flavors by part of the workload."""
     if "flavors" in assignment:
         return {part: set(flavors.values()) for part, flavors in assignment["flavors"].items()}
@@ -111,9 +111,9 @@ def _evicts(case: Case) -> bool:
 
 def _borrows_first(case: Case) -> bool:
     """Return whether an earlier flavor is borrowed although the queue has quota of a later one."""
-    built, wanted = _world(case), case.expect["assignments"]
-    used = {workload: {*chain(*built.flavors(workload).values())} for workload in wanted}
-    chosen = {workload: {*chain(*_flavors(each).values())} for workload, each in wanted.items()}
+    built, assignments = _world(case), case.expect["assignments"]
+    used = {workload: {*chain(*built.flavors(workload).values())} for workload in assignments}
+    chosen = {workload: {*chain(*_flavors(each).values())} for workload, each in assignments.items()}
     later = [(workload, name) for workload, names in used.items() for name in names - chosen[workload]]
     earlier = [(workload, name) for workload, names in chosen.items() for name in names - used[workload]]
     within = [built.is_within_quota(*each) for each in later]
@@ -129,7 +129,7 @@ def _shrinks_in_proportion(case: Case) -> bool:
     """Return whether members beyond the least, which start one by one, differ from those of the case."""
     return any(
         sum("min_count" in part for part in head["podsets"]) > 1
-        and _made(case).members(head["id"]) != _members(case, head["id"])
+        and _new_world(case).members(head["id"]) != _members(case, head["id"])
         for head in _heads(case)
         if head["id"] in _elastic(case)
     )
@@ -143,17 +143,17 @@ def _surplus(case: Case) -> list[str]:
 
 def _falls_back_at_once(case: Case) -> bool:
     """Return whether these take another flavor because the first was taken in the same decision."""
-    surplus, together = _surplus(case), _world(case)
+    surplus, world_of_all = _surplus(case), _world(case)
     return bool(surplus) and all(
-        together.flavors(surplu) != _world(case, surplu).flavors(surplu) for surplu in surplus
+        world_of_all.flavors(surplu) != _world(case, surplu).flavors(surplu) for surplu in surplus
     )
 
 
 def _lends_at_once(case: Case) -> bool:
     """Return whether these would take the same flavor alone: it has capacity that no group has a claim on."""
-    surplus, together = _surplus(case), _world(case)
+    surplus, world_of_all = _surplus(case), _world(case)
     return bool(surplus) and any(
-        together.flavors(surplu) == _world(case, surplu).flavors(surplu) for surplu in surplus
+        world_of_all.flavors(surplu) == _world(case, surplu).flavors(surplu) for surplu in surplus
     )
 
 
@@ -186,8 +186,10 @@ def _evicts_on_another_flavor(case: Case) -> bool:
         for use in uses.values()
     }
     held = [each for each in case.input["admitted"] if each["id"] in expected(case)]
-    stands = {use["flavor"] for each in held for part in each["usage"] for use in part["usage"].values()}
-    return bool(held) and not first & stands and bool(_world(case).evicted())
+    flavors_of_victims = {
+        use["flavor"] for each in held for part in each["usage"] for use in part["usage"].values()
+    }
+    return bool(held) and not first & flavors_of_victims and bool(_world(case).evicted())
 
 
 def _evicts_from_within_a_share(case: Case) -> bool:
@@ -200,14 +202,16 @@ def _evicts_from_within_a_share(case: Case) -> bool:
 
 def _evicts_beyond_a_share(case: Case) -> bool:
     """Return whether a head brings its queue above its deserved share, although others are evicted."""
-    left = _left_waiting(case)
-    if not left or not victims_of(case, EvictionCause.RECLAIM):
+    waiting = _left_waiting(case)
+    if not waiting or not victims_of(case, EvictionCause.RECLAIM):
         return False
-    built, own = _world(case), victims_of(case, EvictionCause.PREEMPT)
+    built, same_queue_victims = _world(case), victims_of(case, EvictionCause.PREEMPT)
     queue_of = {each["id"]: each["queue"] for each in case.input["admitted"]}
     return all(
-        built.is_above_share(each["id"], [name for name in own if queue_of.get(name) == each["queue"]])
-        for each in left
+        built.is_above_share(
+            each["id"], [name for name in same_queue_victims if queue_of.get(name) == each["queue"]]
+        )
+        for each in waiting
     )
 
 
@@ -228,7 +232,7 @@ def _shares_unrequested_quota(case: Case) -> bool:
     return built.deserve_more_than_nominal(expected(case).keys() - built.evicted().keys())
 
 
-def _left_waiting(case: Case) -> list[Given]:
+def _left_waiting(case: Case) -> list[CaseData]:
     """Return heads that the case does not admit, and for which it evicts others."""
     return [each for each in _heads_of_queues(case) if each["id"] not in _admitted(case)]
 

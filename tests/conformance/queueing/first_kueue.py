@@ -6,48 +6,48 @@ A minimum and a maximum of each resource and flavor become a nominal quota and a
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 
 
-def as_today(given: Given) -> dict[str, Any]:
+def as_today(data: CaseData) -> dict[str, Any]:
     """Return a cycle in today's form. Its flavors have neither labels nor taints."""
     names = {
         flavor["flavor"]
-        for queue in given["queues"]
+        for queue in data["queues"]
         for resource in queue["resources"]
         for flavor in resource["flavors"]
     }
-    queues = [{**queue, "resource_groups": _quota(queue["resources"])} for queue in given["queues"]]
-    return {**given, "queues": queues, "flavors": [{"name": name} for name in sorted(names)]}
+    queues = [{**queue, "resource_groups": _quota(queue["resources"])} for queue in data["queues"]]
+    return {**data, "queues": queues, "flavors": [{"name": name} for name in sorted(names)]}
 
 
-def queue_as_today(given: Given) -> dict[str, Any]:
+def queue_as_today(data: CaseData) -> dict[str, Any]:
     """Return a single queue q in today's form; the other queues of its cohort become one."""
-    queue = given["queue"]
+    queue = data["queue"]
     resources, used = queue.get("resources", []), queue.get("used", [])
     groups = _quota(resources)
     queues = [{"name": "q", "resource_groups": groups}]
     usage = [{**each, "queue": "q"} for each in used]
     if cohort := queue.get("cohort"):
         queues[0]["cohort"] = "k"
-        least = _amounts(
+        minimum = _amounts(
             {"resource": resource["resource"], "flavor": flavor["flavor"], "amount": flavor["min"]}
             for resource in resources
             for flavor in resource["flavors"]
         )
-        others = _without(_amounts(cohort["sum_of_mins"]), least)
+        others = _without(_amounts(cohort["sum_of_mins"]), minimum)
         groups = [[{"flavor": of, "resources": {name: {"nominal": n}}}] for (of, name), n in others.items()]
         queues.append({"name": "others", "cohort": "k", "resource_groups": groups})
         held = _without(_amounts(cohort["used"]), _amounts(used))
         usage += [
             {"queue": "others", "flavor": of, "resource": name, "amount": n} for (of, name), n in held.items()
         ]
-    labels = {key for flavor in given["flavors"] for key in flavor.get("node_labels", ())}
-    rest = {"cohorts": [], "admitted": [], "flavors": given["flavors"], "compared_labels": labels}
-    return {"queues": queues, "usage": usage, **rest}
+    labels = {key for flavor in data["flavors"] for key in flavor.get("node_labels", ())}
+    other_fields = {"cohorts": [], "admitted": [], "flavors": data["flavors"], "compared_labels": labels}
+    return {"queues": queues, "usage": usage, **other_fields}
 
 
-def _quota(resources: Iterable[Given]) -> list[Any]:
+def _quota(resources: Iterable[CaseData]) -> list[Any]:
     return [
         [
             {"flavor": flavor["flavor"], "resources": {resource["resource"]: _limit(flavor)}}
@@ -57,12 +57,12 @@ def _quota(resources: Iterable[Given]) -> list[Any]:
     ]
 
 
-def _limit(flavor: Given) -> Given:
-    most = {"borrowing_limit": flavor["max"] - flavor["min"]} if "max" in flavor else {}
-    return {"nominal": flavor["min"], **most}
+def _limit(flavor: CaseData) -> CaseData:
+    maximum = {"borrowing_limit": flavor["max"] - flavor["min"]} if "max" in flavor else {}
+    return {"nominal": flavor["min"], **maximum}
 
 
-def _amounts(each: Iterable[Given]) -> dict[tuple[str, str], int]:
+def _amounts(each: Iterable[CaseData]) -> dict[tuple[str, str], int]:
     return {(one["flavor"], one["resource"]): one["amount"] for one in each}
 
 

@@ -12,7 +12,7 @@ from tests.conformance.queueing.kueue_world import KueueWorld
 from tests.conformance.queueing.needs import in_family
 from tests.conformance.verdicts import Check, Skip
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 
 
 def check_assignment(case: Case) -> Iterator[str]:
@@ -33,7 +33,9 @@ def check_assignment(case: Case) -> Iterator[str]:
         yield from unequal("could start", case.expect["mode"] == "Preempt", could)
 
 
-def differing_flavors(pending: Given, expected: list[Given], used: Mapping[str, set[str]]) -> Iterator[str]:
+def differing_flavors(
+    pending: CaseData, expected: list[CaseData], used: Mapping[str, set[str]]
+) -> Iterator[str]:
     for part in expected:
         flavors = {each["flavor"] for each in part["flavors"].values()}
         yield from unequal(f"flavors of {part['podset']}", flavors, used.get(part["podset"], set()))
@@ -42,8 +44,8 @@ def differing_flavors(pending: Given, expected: list[Given], used: Mapping[str, 
 def check_first_assignment(case: Case) -> Iterator[str]:
     """Check an assignment of Kueue v0.1. The borrowed amounts follow from the flavors."""
     pending = {"id": "w", "queue": "q", "priority": 0, "created": 0, "podsets": case.input["podsets"]}
-    given = queue_as_today(case.input)
-    built = KueueWorld(given, [pending])
+    data = queue_as_today(case.input)
+    built = KueueWorld(data, [pending])
     yield from unequal("fits", case.expect["fits"], built.starts("w"))
     used = built.flavors("w")
     for part, flavors in case.expect["flavors"].items():
@@ -52,11 +54,11 @@ def check_first_assignment(case: Case) -> Iterator[str]:
 
 def check_shrinking(case: Case) -> Iterator[str]:
     parts, limit = case.input["podsets"], case.input["total_limit"]
-    wanted = {part["name"]: part["count"] for part in parts}
-    least = {part["name"]: part.get("min_count", part["count"]) for part in parts}
-    found = largest_fitting(wanted, least, lambda members: sum(members.values()) <= limit)
-    yield from unequal("found", case.expect["found"], found is not None)
-    yield from unequal("total", case.expect["total"], sum((found or {}).values()))
+    counts = {part["name"]: part["count"] for part in parts}
+    minimums = {part["name"]: part.get("min_count", part["count"]) for part in parts}
+    reduced = largest_fitting(counts, minimums, lambda members: sum(members.values()) <= limit)
+    yield from unequal("found", case.expect["found"], reduced is not None)
+    yield from unequal("total", case.expect["total"], sum((reduced or {}).values()))
 
 
 def _no_pod_may_be_evicted(case: Case) -> bool:
@@ -89,8 +91,8 @@ def _borrows_first(case: Case) -> bool:
     built = KueueWorld(case.input, [pending])
     used = {name for flavors in built.flavors(pending["id"]).values() for name in flavors}
     parts = case.expect["podsets"] if case.expect["mode"] == "Fit" else []
-    wanted = {each["flavor"] for part in parts for each in part["flavors"].values()}
-    later, earlier = used - wanted, wanted - used
+    expected_flavors = {each["flavor"] for part in parts for each in part["flavors"].values()}
+    later, earlier = used - expected_flavors, expected_flavors - used
     is_within = [built.is_within_quota(pending["id"], name) for name in later]
     return (
         bool(is_within)

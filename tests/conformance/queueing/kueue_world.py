@@ -38,7 +38,7 @@ from tests.conformance.volcano.objects import priority_class
 from tests.domain import builders
 from tests.domain.world import World, key
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 Pair = tuple[str, str]  # a flavor and a resource
 _FLAVOR = "flavor"
 _LONG_AGO = -2_000_000
@@ -46,26 +46,26 @@ _NONE = QueueFlavor("none", {_FLAVOR: "none"})  # of a queue that has no quota
 
 
 class KueueWorld:
-    """`given` has the fields of the families of Kueue; `pending`: those that take part."""
+    """`data` has the fields of the families of Kueue; `pending`: those that take part."""
 
-    def __init__(self, given: Given, pending: Sequence[Given]) -> None:
-        self._given, self._pending = given, pending
-        self._policies = {each["name"]: each.get("preemption", {}) for each in given["queues"]}
-        self._counts_pods = any(name == PODS for each in _owners(given) for (_, name), _ in limits(each))
+    def __init__(self, data: CaseData, pending: Sequence[CaseData]) -> None:
+        self._data, self._pending = data, pending
+        self._policies = {each["name"]: each.get("preemption", {}) for each in data["queues"]}
+        self._counts_pods = any(name == PODS for each in _owners(data) for (_, name), _ in limits(each))
         spaces = {each["id"]: each.get("namespace", builders.NAMESPACE) for each in pending}
         self._keys = {name: GroupKey(f"{space}/{name}") for name, space in spaces.items()}
-        labelled = given.get("namespaces", {}).items()
+        labelled = data.get("namespaces", {}).items()
         self.world = World(*(Namespace(Meta(name=name, labels=labels)) for name, labels in labelled))
         self.world.add(*self._nodes(), *self._queues())
-        for each in given["admitted"]:
+        for each in data["admitted"]:
             self._admit(each)
-        for number, use in enumerate(given.get("usage", ())):
+        for number, use in enumerate(data.get("usage", ())):
             used = {use["resource"]: {"flavor": use["flavor"], "amount": use["amount"]}}
             parts = [{"name": "p", "usage": used}]
-            about = {"priority": 0, "created": _LONG_AGO, "reserved_at": _LONG_AGO, "queue": use["queue"]}
-            self._admit({"id": f"use-{number}", "usage": parts, **about})
+            fields = {"priority": 0, "created": _LONG_AGO, "reserved_at": _LONG_AGO, "queue": use["queue"]}
+            self._admit({"id": f"use-{number}", "usage": parts, **fields})
         for each in pending:
-            self.world.add(*(_in_namespace(thing, each) for thing in self._group(each)))
+            self.world.add(*(_in_namespace(obj, each) for obj in self._group(each)))
         self.world.settle()
 
     # ---- what is decided
@@ -119,8 +119,11 @@ class KueueWorld:
         """
         budget, queue = self._budget, self._queue_of(newcomer)
         for each in without:
-            budget.shares.add(queue, self._held(budget, each), -1)
-        return all(budget.shares.is_above_share(queue, asked) for asked in self._asked(budget, newcomer))
+            budget.shares.add(queue, self._held_amounts(budget, each), -1)
+        return all(
+            budget.shares.is_above_share(queue, amounts)
+            for amounts in self._requested_amounts(budget, newcomer)
+        )
 
     def give_their_due(self, victims: Iterable[str], newcomer: str) -> bool:
         """Return whether a queue of these victims would lose capacity that it deserves.
@@ -128,15 +131,17 @@ class KueueWorld:
         That is one, or one above it that the newcomer does not use, that would lose a victim while it holds
         no more than it deserves of any flavor, whichever goes last.
         """
-        budget, own = self._budget, self._queue_of(newcomer)
+        budget, own_queue = self._budget, self._queue_of(newcomer)
         shares = budget.shares
-        lost = {victim: self._held(budget, victim) for victim in victims if self._queue_of(victim)}
-        for each, amounts in lost.items():
+        amounts_by_victim = {
+            victim: self._held_amounts(budget, victim) for victim in victims if self._queue_of(victim)
+        }
+        for each, amounts in amounts_by_victim.items():
             shares.add(self._queue_of(each), amounts, -1)
         may_be_last: defaultdict[tuple[str, int], bool] = defaultdict(bool)
-        for each, amounts in lost.items():
+        for each, amounts in amounts_by_victim.items():
             counted = [name for name in amounts if resource_of(name) != name]
-            for level, (held, due, _) in enumerate(shares.levels(self._queue_of(each), own)):
+            for level, (held, due, _) in enumerate(shares.levels(self._queue_of(each), own_queue)):
                 before = {name: held.get(name, 0) + amounts[name] for name in counted}
                 above = any(n > due.get(name, 0.0) + EPSILON for name, n in before.items())
                 may_be_last[self._queue_of(each), level] |= above
@@ -146,18 +151,18 @@ class KueueWorld:
         """Return whether the queue borrows nothing of a flavor for this workload."""
         budget, group = self._budget, self.world.ledger.snapshot().groups[self._key(workload)]
         of_queue = next(each for each in budget.flavors.flavors_of(group.queue) if each.name == flavor)
-        asked = budget.flavors.counted_part(of_queue, missing(group).requests)
-        return budget.shares.steps_to_lender(group.queue, asked) == 0
+        requested = budget.flavors.counted_part(of_queue, missing(group).requests)
+        return budget.shares.steps_to_lender(group.queue, requested) == 0
 
     def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
         """Return whether the queue of any of these deserves capacity that others do not ask for."""
         budget = self._budget
-        given = budget.shares.standing.division.given
+        deserved_amounts = budget.shares.standing.division.given
         names = budget.shares.standing.division.names
         for queue in {self._queue_of(victim) for victim in victims} - {""}:
             node = budget.shares.tree.node[queue]
             deserved = budget.shares.standing.deserved_at(node)
-            nominal = dict(zip(names, given[node].tolist(), strict=True))
+            nominal = dict(zip(names, deserved_amounts[node].tolist(), strict=True))
             if any(n > nominal[name] + EPSILON for name, n in deserved.items() if resource_of(name) != name):
                 return True
         return False
@@ -177,10 +182,10 @@ class KueueWorld:
     def _pods(self, workload: str) -> list[PodRecord]:
         return list(self.world.ledger.groups.members(self._key(workload)))
 
-    def _held(self, budget: Budget, workload: str) -> Resources:
+    def _held_amounts(self, budget: Budget, workload: str) -> Resources:
         return budget.flavors.requests([(pod, pod.node) for pod in self._pods(workload)])
 
-    def _asked(self, budget: Budget, workload: str) -> list[Resources]:
+    def _requested_amounts(self, budget: Budget, workload: str) -> list[Resources]:
         """Return the requests of a workload by flavor of its queue."""
         group = self.world.ledger.snapshot().groups[self._key(workload)]
         return [way.requests for way in budget.flavors.assignments(group, missing(group))]
@@ -189,14 +194,14 @@ class KueueWorld:
 
     def _nodes(self) -> Iterator[ResourceFlavor | Node]:
         """Yield the nodes of each flavor, and the flavor unless it is missing. Only flavors have taints."""
-        flavors = {flavor["name"]: flavor for flavor in self._given.get("flavors", ())}
+        flavors = {flavor["name"]: flavor for flavor in self._data.get("flavors", ())}
         capacity: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for each in _owners(self._given):
+        for each in _owners(self._data):
             for (flavor, resource), limit in limits(each):
                 capacity[flavor][resource] += limit["nominal"]
-        missing = {*self._given.get("missing_flavors", ())} | ({*capacity} - {*flavors} if flavors else set())
+        missing = {*self._data.get("missing_flavors", ())} | ({*capacity} - {*flavors} if flavors else set())
         for name in capacity:
-            flavor, amounts = flavors.get(name, {}), _written(capacity[name])
+            flavor, amounts = flavors.get(name, {}), _as_texts(capacity[name])
             if name not in missing:
                 taints = (Taint(**taint) for taint in flavor.get("taints", ()))
                 yield builders.shared(name, *taints, **{_FLAVOR: name})
@@ -209,58 +214,58 @@ class KueueWorld:
                 more=amounts,
             )
 
-    def _asked_labels(self, flavor: Given) -> dict[str, str]:
+    def _asked_labels(self, flavor: CaseData) -> dict[str, str]:
         """Return the labels that pods ask for.
 
         Kueue compares only labels that flavors define; any other label that pods ask for, its nodes
         have.
         """
-        compared = self._given.get("compared_labels", set(flavor.get("node_labels", ())))
-        asked: dict[str, str] = {}
+        compared = self._data.get("compared_labels", set(flavor.get("node_labels", ())))
+        labels: dict[str, str] = {}
         for part in (part for each in self._pending for part in each["podsets"]):
             wishes = list(part.get("node_selector", {}).items())
-            terms = [wish for term in part.get("required_affinity", ()) for wish in term]
-            wishes += [(wish["key"], wish["values"][0]) for wish in terms if wish["op"] == "In"]
-            asked |= {key: value for key, value in wishes if key not in compared}
-        return asked
+            terms = [term_ for term in part.get("required_affinity", ()) for term_ in term]
+            wishes += [(term_["key"], term_["values"][0]) for term_ in terms if term_["op"] == "In"]
+            labels |= {key: value for key, value in wishes if key not in compared}
+        return labels
 
     def _queues(self) -> Iterator[Queue]:
-        given, sums = self._given, _sums(self._given)
-        cohorts = {each["name"]: each for each in given["cohorts"]}
-        above = (*(each.get("cohort") for each in given["queues"]), *map(_parent, cohorts.values()))
+        data, sums = self._data, _sums(self._data)
+        cohorts = {each["name"]: each for each in data["cohorts"]}
+        above = (*(each.get("cohort") for each in data["queues"]), *map(_parent, cohorts.values()))
         for name in sorted({*cohorts, *filter(None, above)}):
             cohort = cohorts.get(name, {})
             yield self._queue(_cohort(name), cohort.get("parent"), cohort, sums[_cohort(name)])
-        for each in given["queues"]:
-            own = {pair: limit["nominal"] for pair, limit in limits(each)}
-            yield self._queue(each["name"], each.get("cohort"), each, own)
+        for each in data["queues"]:
+            nominal = {pair: limit["nominal"] for pair, limit in limits(each)}
+            yield self._queue(each["name"], each.get("cohort"), each, nominal)
 
-    def _queue(self, name: str, above: str | None, given: Given, nominal: Mapping[Pair, int]) -> Queue:
+    def _queue(self, name: str, above: str | None, data: CaseData, nominal: Mapping[Pair, int]) -> Queue:
         policies = self._policies.get(name, {})
-        is_fair = self._given.get("config", {}).get("fair_sharing")  # then Kueue ignores this policy
+        is_fair = self._data.get("config", {}).get("fair_sharing")  # then Kueue ignores this policy
         within = policies.get("within_queue", "Never")
         borrows = ({} if is_fair else policies.get("borrow_in_cohort")) or {}
-        said = dict(limits(given))
+        limits_ = dict(limits(data))
         flavors = [
             QueueFlavor(
                 flavor,
                 resource_flavor=flavor,
                 capability=None if above else _of(flavor, nominal),
                 deserved=_of(flavor, nominal),
-                borrowing_limit=_of(flavor, _limit(said, "borrowing_limit")) if above else None,
-                lending_limit=_of(flavor, _limit(said, "lending_limit")) if above else None,
+                borrowing_limit=_of(flavor, _limit(limits_, "borrowing_limit")) if above else None,
+                lending_limit=_of(flavor, _limit(limits_, "lending_limit")) if above else None,
             )
-            for flavor in dict.fromkeys((*_flavors(given), *(flavor for flavor, _ in nominal)))
+            for flavor in dict.fromkeys((*_flavors(data), *(flavor for flavor, _ in nominal)))
         ]
         return builders.queue(
             name,
-            weight=max(1, round(100 * given.get("fair_weight", 1))),
-            strategy={"StrictFIFO": "fifo"}.get(given.get("strategy", ""), ""),
+            weight=max(1, round(100 * data.get("fair_weight", 1))),
+            strategy={"StrictFIFO": "fifo"}.get(data.get("strategy", ""), ""),
             parent=_cohort(above) if above else "",
             created=instant(_LONG_AGO),
             flavors=flavors or ([] if above else [_NONE]),
             reclaimable=self._is_reclaimable(name),
-            namespace_selector=selector(given.get("namespace_selector")),
+            namespace_selector=selector(data.get("namespace_selector")),
             preemption=builders.preemption(
                 within_queue="Never" if within == "Never" else "LowerPriority",
                 borrow_within_cohort=BorrowWithinCohort(
@@ -271,103 +276,103 @@ class KueueWorld:
 
     # ---- groups
 
-    def _admit(self, given: Given) -> None:
+    def _admit(self, data: CaseData) -> None:
         """Add a running group with a pod for each part and flavor."""
-        name, level = given["id"], f"p{given['priority']}"
-        notes = {keys.PREEMPTABLE: "false"} if self._is_protected(given) else None
+        name, level = data["id"], f"p{data['priority']}"
+        notes = {keys.PREEMPTABLE: "false"} if self._is_protected(data) else None
         used: dict[tuple[str, str], dict[str, int]] = {}
-        for part in given["usage"]:
+        for part in data["usage"]:
             for resource, use in part["usage"].items():
                 used.setdefault((part["name"], use["flavor"]), {})[resource] = use["amount"]
         self.world.add(
-            priority_class({"name": level, "value": given["priority"]}),
+            priority_class({"name": level, "value": data["priority"]}),
             builders.group(
                 name,
                 len(used),
-                given["queue"],
+                data["queue"],
                 priority_class=level,
-                created=instant(given["created"]),
+                created=instant(data["created"]),
                 stood_whole=True,
                 annotations=notes,
             ),
         )
         for (part, flavor), amounts in used.items():
             pod = f"{name}-{part}-{flavor}"
-            uid = f"uid-{given.get('uid', name)}-{pod}"
+            uid = f"uid-{data.get('uid', name)}-{pod}"
             running = _pod(pod, name, amounts, on=flavor, uid=uid)
-            status = replace(running.status, start_time=instant(given["reserved_at"]))
+            status = replace(running.status, start_time=instant(data["reserved_at"]))
             self.world.add(replace(running, status=status))
-            if given.get("evicted"):
+            if data.get("evicted"):
                 self.world.mark_deleted(running.metadata.name)
 
-    def _is_protected(self, given: Given) -> bool:
+    def _is_protected(self, data: CaseData) -> bool:
         """Return whether no policy of a queue with a newcomer allows its eviction."""
         queues = {each["queue"] for each in self._pending}
-        return given["queue"] not in queues and not self._may_be_reclaimed(given)
+        return data["queue"] not in queues and not self._may_be_reclaimed(data)
 
     def _is_reclaimable(self, queue: str) -> bool:
         """Return whether others may reclaim from a queue.
 
         One group that they may not evict protects no other.
         """
-        held = [each for each in self._given["admitted"] if each["queue"] == queue]
-        return not held or any(map(self._may_be_reclaimed, held))
+        admitted = [each for each in self._data["admitted"] if each["queue"] == queue]
+        return not admitted or any(map(self._may_be_reclaimed, admitted))
 
-    def _may_be_reclaimed(self, victim: Given) -> bool:
+    def _may_be_reclaimed(self, victim: CaseData) -> bool:
         others = [each for each in self._pending if each["queue"] != victim["queue"]]
         return any(self._may_reclaim(other, victim) for other in others)
 
-    def _may_reclaim(self, newcomer: Given, victim: Given) -> bool:
+    def _may_reclaim(self, newcomer: CaseData, victim: CaseData) -> bool:
         policy = self._policies.get(newcomer["queue"], {}).get("reclaim_in_cohort", "Never")
         return bool(
             policy == "Any" or (policy == "LowerPriority" and victim["priority"] < newcomer["priority"])
         )
 
-    def _group(self, given: Given) -> Iterator[Any]:
-        level = f"p{given['priority']}"
-        yield priority_class({"name": level, "value": given["priority"]})
-        may_shrink = self._given.get("config", {}).get("partial_admission", True)
+    def _group(self, data: CaseData) -> Iterator[Any]:
+        level = f"p{data['priority']}"
+        yield priority_class({"name": level, "value": data["priority"]})
+        may_shrink = self._data.get("config", {}).get("partial_admission", True)
         roles = {
             part["name"]: part.get("min_count", part["count"]) if may_shrink else part["count"]
-            for part in given["podsets"]
+            for part in data["podsets"]
         }
-        queue = given.get("queue", "nowhere")
-        yield builders.group(given["id"], sum(roles.values()), queue, roles, level, instant(given["created"]))
-        for part in given["podsets"]:
-            chosen = {each["flavor"] for each in given.get("assignment", {}).get(part["name"], {}).values()}
-            wanted = part.get("node_selector", {}) | dict(zip([_FLAVOR], chosen, strict=False))
+        queue = data.get("queue", "nowhere")
+        yield builders.group(data["id"], sum(roles.values()), queue, roles, level, instant(data["created"]))
+        for part in data["podsets"]:
+            chosen = {each["flavor"] for each in data.get("assignment", {}).get(part["name"], {}).values()}
+            selector_ = part.get("node_selector", {}) | dict(zip([_FLAVOR], chosen, strict=False))
             terms = [_term(term) for term in part.get("required_affinity", ())]
             for number in range(part["count"]):
-                name = f"{given['id']}-{part['name']}-{number}"
+                name = f"{data['id']}-{part['name']}-{number}"
                 yield _pod(
                     name,
-                    given["id"],
+                    data["id"],
                     {**part["request"], **({PODS: 1} if self._counts_pods else {})},
                     role=part["name"],
                     uid=f"uid-{name}",
-                    selector=wanted,
+                    selector=selector_,
                     tolerations=[Toleration(**each) for each in part.get("tolerations", ())],
                     affinity=Affinity(NodeAffinity(NodeSelector(terms))) if terms else None,
                 )
 
 
-def _in_namespace(thing: Any, workload: Given) -> Any:
-    if isinstance(thing, PriorityClass) or "namespace" not in workload:
-        return thing
-    return replace(thing, metadata=replace(thing.metadata, namespace=workload["namespace"]))
+def _in_namespace(obj: Any, workload: CaseData) -> Any:
+    if isinstance(obj, PriorityClass) or "namespace" not in workload:
+        return obj
+    return replace(obj, metadata=replace(obj.metadata, namespace=workload["namespace"]))
 
 
-def _owners(given: Given) -> tuple[Given, ...]:
+def _owners(data: CaseData) -> tuple[CaseData, ...]:
     """Return the queues and cohorts, which have quota."""
-    return (*given["queues"], *given["cohorts"])
+    return (*data["queues"], *data["cohorts"])
 
 
-def _sums(given: Given) -> dict[str, dict[Pair, int]]:
+def _sums(data: CaseData) -> dict[str, dict[Pair, int]]:
     """Return the amounts of each cohort: its own, and those of all below it."""
-    above = {_cohort(each["name"]): _parent(each) for each in given["cohorts"]}
-    own = [(_cohort(each["name"]), each) for each in given["cohorts"]]
+    above = {_cohort(each["name"]): _parent(each) for each in data["cohorts"]}
+    cohorts = [(_cohort(each["name"]), each) for each in data["cohorts"]]
     sums: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
-    for at, each in (*own, *((_cohort(queue.get("cohort") or ""), queue) for queue in given["queues"])):
+    for at, each in (*cohorts, *((_cohort(queue.get("cohort") or ""), queue) for queue in data["queues"])):
         passed: set[str] = set()
         step: str | None = at
         while step is not None and step not in passed:
@@ -379,44 +384,49 @@ def _sums(given: Given) -> dict[str, dict[Pair, int]]:
     return sums
 
 
-def _parent(cohort: Given) -> str | None:
+def _parent(cohort: CaseData) -> str | None:
     return cohort.get("parent")
 
 
-def limits(given: Given) -> Iterable[tuple[Pair, Given]]:
+def limits(data: CaseData) -> Iterable[tuple[Pair, CaseData]]:
     """Yield the limits of a queue or cohort for each flavor and resource."""
-    for group in given.get("resource_groups", ()):
+    for group in data.get("resource_groups", ()):
         for flavor in group:
-            for resource, shown in flavor["resources"].items():
-                yield (flavor["flavor"], resource), shown
+            for resource, limit in flavor["resources"].items():
+                yield (flavor["flavor"], resource), limit
 
 
-def _flavors(given: Given) -> Iterable[str]:
-    return (flavor["flavor"] for group in given.get("resource_groups", ()) for flavor in group)
+def _flavors(data: CaseData) -> Iterable[str]:
+    return (flavor["flavor"] for group in data.get("resource_groups", ()) for flavor in group)
 
 
-def _limit(said: Mapping[Pair, Given], which: str) -> dict[Pair, int]:
-    return {pair: limit[which] for pair, limit in said.items() if which in limit}
+def _limit(limits_: Mapping[Pair, CaseData], which: str) -> dict[Pair, int]:
+    return {pair: limit[which] for pair, limit in limits_.items() if which in limit}
 
 
 def _of(flavor: str, amounts: Mapping[Pair, int]) -> dict[str, Any] | None:
-    return _written({resource: n for (of, resource), n in amounts.items() if of == flavor}) or None
+    return _as_texts({resource: n for (of, resource), n in amounts.items() if of == flavor}) or None
 
 
-def _pod(name: str, group: str, asked: Mapping[str, int], **more: Any) -> Pod:
-    amounts = _written(asked)
-    return builders.pod(name, group, cpu=amounts.pop("cpu", "0"), more=amounts, **more)
+def _pod(name: str, group: str, requests: Mapping[str, int], **fields: Any) -> Pod:
+    amounts = _as_texts(requests)
+    return builders.pod(name, group, cpu=amounts.pop("cpu", "0"), more=amounts, **fields)
 
 
-def _term(wishes: Iterable[Given]) -> NodeSelectorTerm:
-    return NodeSelectorTerm([Requirement(wish["key"], wish["op"], wish.get("values")) for wish in wishes])
+def _term(requirements: Iterable[CaseData]) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
+        [
+            Requirement(requirement["key"], requirement["op"], requirement.get("values"))
+            for requirement in requirements
+        ]
+    )
 
 
 def _cohort(name: str) -> str:
     return f"cohort-{name}"
 
 
-def _written(amounts: Mapping[str, int]) -> dict[str, str]:
+def _as_texts(amounts: Mapping[str, int]) -> dict[str, str]:
     """Return the amounts as pods and queues write them."""
     return {resource_name(name): f"{n}m" if name == "cpu" else str(n) for name, n in amounts.items()}
 

@@ -16,7 +16,7 @@ from tests.conformance.verdicts import Check, Skip
 from tests.conformance.volcano.objects import queue
 from tests.domain.world import World
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 
 
 def check_queue_order(case: Case) -> Iterator[str]:
@@ -28,9 +28,9 @@ def check_compare(case: Case) -> Iterator[str]:
 
     Two records of one unit are one group, at distance 0.
     """
-    one, other = _podgroup(case.input["a"]), _podgroup(case.input["b"])
-    order = line(World(*waiting([one, other])))
-    distance = order.index(one["id"]) - order.index(other["id"])
+    first, second = _podgroup(case.input["a"]), _podgroup(case.input["b"])
+    order = line(World(*waiting([first, second])))
+    distance = order.index(first["id"]) - order.index(second["id"])
     yield from unequal("sign", case.expect["sign"], (distance > 0) - (distance < 0))
 
 
@@ -45,9 +45,9 @@ def check_submitters(case: Case) -> Iterator[str]:
     world.add(*waiting(pending))
     used = {each["name"]: sum(each["usage"].values()) for each in case.input["submitters"]}
     parts = {UsageKey(QUEUE, user=name): n / max(*used.values(), 1) for name, n in used.items()}
-    seen = replace(world.ledger.snapshot(), past=PastUsage(parts=parts))
-    rank = Strategies(Cycle(seen, seen.groups, {}, None)).rank
-    ordered = in_lines(seen.groups.values(), lambda view: view, rank).get(QUEUE, ())
+    snapshot = replace(world.ledger.snapshot(), past=PastUsage(parts=parts))
+    rank = Strategies(Cycle(snapshot, snapshot.groups, {}, None)).rank
+    ordered = in_lines(snapshot.groups.values(), lambda view: view, rank).get(QUEUE, ())
     names = [view.key.partition("/")[2] for view in ordered]
     yield from unequal("top", [case.expect["top"]], names[:1])
 
@@ -56,8 +56,8 @@ def _weighs_resources(case: Case) -> bool:
     return bool(case.input["config"].get("resource_weights"))
 
 
-def _podgroup(given: Given) -> Given:
-    return {**given, "id": given["name"], "created": given.get("first_attempt", 0)}
+def _podgroup(data: CaseData) -> CaseData:
+    return {**data, "id": data["name"], "created": data.get("first_attempt", 0)}
 
 
 def _puts_evicted_behind(case: Case) -> bool:
@@ -68,7 +68,7 @@ def _puts_evicted_behind(case: Case) -> bool:
     return counts and by_eviction != sorted(pending, key=lambda each: _place(each, None))
 
 
-def _place(each: Given, since: float | None) -> tuple[int, float, str]:
+def _place(each: CaseData, since: float | None) -> tuple[int, float, str]:
     return (-each["priority"], each["created"] if since is None else since, each["id"])
 
 

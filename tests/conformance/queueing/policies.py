@@ -86,8 +86,8 @@ class _Script:
         elif self._policy == "Priority" or job in self._classes()["low"]:
             self._turns[job] = self._turns.get(job, 0) + 1
 
-    def ask(self, what: str) -> Any:
-        match what:
+    def ask(self, question: str) -> Any:
+        match question:
             case "next" | "peek_again" | "top":
                 return self._next()
             case "order":
@@ -98,30 +98,32 @@ class _Script:
                 return self._classes()
             case "class_sizes":
                 return {name: len(jobs) for name, jobs in self._classes().items()}
-        raise AssertionError(what)
+        raise AssertionError(question)
 
     # ---- put to the code that serves
 
     def _next(self) -> str | None:
-        decided = decide(self._seen()).groups.values()
+        decided = decide(self._snapshot()).groups.values()
         starting = [each.key.partition("/")[2] for each in decided if each.verdict is Verdict.STARTING]
         return starting[0] if starting else None
 
     def _line(self) -> list[GroupInfo]:
-        seen = self._seen()
-        waiting = [view for view in seen.groups.values() if not _id(view).startswith(_BUSY)]
-        return list(in_lines(waiting, lambda view: view, Strategies(Cycle(seen)).rank).get(QUEUE, ()))
+        snapshot = self._snapshot()
+        waiting = [view for view in snapshot.groups.values() if not _id(view).startswith(_BUSY)]
+        return list(in_lines(waiting, lambda view: view, Strategies(Cycle(snapshot)).rank).get(QUEUE, ()))
 
     def _classes(self) -> dict[str, list[str]]:
-        strategies = Strategies(Cycle(self._seen()))
+        strategies = Strategies(Cycle(self._snapshot()))
         classes: dict[str, list[str]] = {"high": [], "low": []}
         for view in self._line():
             classes["high" if strategies.traverse_of(view).is_high(view) else "low"].append(_id(view))
         return classes
 
-    def _seen(self) -> Snapshot:
-        seen = self._world().ledger.snapshot()
-        return replace(seen, groups={key: self._tried(view, seen.now) for key, view in seen.groups.items()})
+    def _snapshot(self) -> Snapshot:
+        snapshot = self._world().ledger.snapshot()
+        return replace(
+            snapshot, groups={key: self._tried(view, snapshot.now) for key, view in snapshot.groups.items()}
+        )
 
     def _tried(self, view: GroupInfo, now: float) -> GroupInfo:
         turns = self._turns.get(_id(view), 0)
@@ -133,18 +135,20 @@ class _Script:
         spec: dict[str, Any] = {"priority_threshold": self._threshold, "limits": limits}
         world = World(node("n", cpu="1"), queue(QUEUE, strategy=_STRATEGIES[self._policy], **spec))
         for quota in sorted(self._full):
-            world.add(node(f"m-{quota}", cpu="1"), _of(f"{_BUSY}{quota}", quota, on=f"m-{quota}"))
+            world.add(node(f"m-{quota}", cpu="1"), _group_of(f"{_BUSY}{quota}", quota, on=f"m-{quota}"))
         for name, job in self._jobs.items():
             level, priority = f"p{job['priority']}", job["priority"]
             world.add(PriorityClass(Meta(name=level), priority))
             since = instant(job["first_attempt"])
             on = "n" if name in self._granted else ""
-            world.add(_of(name, job["quota"], priority_class=level, priority=priority, created=since, on=on))
+            world.add(
+                _group_of(name, job["quota"], priority_class=level, priority=priority, created=since, on=on)
+            )
         return world
 
 
-def _of(name: str, quota: str, **more: Any) -> list[Any]:
-    return gang(name, 1, queue=QUEUE, notes={keys.SUBMITTER: quota}, **more)
+def _group_of(name: str, quota: str, **fields: Any) -> list[Any]:
+    return gang(name, 1, queue=QUEUE, notes={keys.SUBMITTER: quota}, **fields)
 
 
 def _id(view: GroupInfo) -> str:

@@ -12,7 +12,7 @@ from tests.conformance.queueing.kueue_world import KueueWorld
 from tests.conformance.queueing.needs import in_family
 from tests.conformance.verdicts import Check, Skip
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 _FAMILIES = ("preempt_classic", "preempt_hierarchical", "preempt_fair")
 _GONE = "AlreadyEvicted"
 
@@ -62,9 +62,9 @@ def _takes_beyond_its_share(case: Case) -> bool:
 
     That holds also without the victims of its queue.
     """
-    (newcomer,), own = case.input["pending"], victims_of(case, EvictionCause.PREEMPT)
+    (newcomer,), same_queue_victims = case.input["pending"], victims_of(case, EvictionCause.PREEMPT)
     takes = bool(victims_of(case, EvictionCause.RECLAIM))
-    return takes and _world(case).is_above_share(newcomer["id"], without=own)
+    return takes and _world(case).is_above_share(newcomer["id"], without=same_queue_victims)
 
 
 def _takes_what_is_deserved(case: Case) -> bool:
@@ -76,11 +76,13 @@ def _takes_what_is_deserved(case: Case) -> bool:
 
 def _spares_its_own(case: Case) -> bool:
     """Return whether others lose capacity to a newcomer within its share, to spare its own queue."""
-    victims, built = expected(case), _world(case)
-    (newcomer,), evicted = case.input["pending"], built.evicted()
-    own = {*victims_of(case, EvictionCause.PREEMPT)}
+    victims, world = expected(case), _world(case)
+    (newcomer,), evicted = case.input["pending"], world.evicted()
+    same_queue_victims = {*victims_of(case, EvictionCause.PREEMPT)}
     others = {each for each, cause in evicted.items() if cause is EvictionCause.RECLAIM}
-    return bool(own - evicted.keys() and others - victims.keys()) and not built.is_above_share(newcomer["id"])
+    return bool(same_queue_victims - evicted.keys() and others - victims.keys()) and not world.is_above_share(
+        newcomer["id"]
+    )
 
 
 def _loses_more_work(case: Case) -> bool:
@@ -88,11 +90,17 @@ def _loses_more_work(case: Case) -> bool:
 
     They hold less of something, and no more of anything; all ran for as long.
     """
-    ours, theirs = (_held(case, names) for names in (_world(case).evicted(), expected(case)))
-    return bool(ours) and all(ours[name] <= theirs[name] for name in ours | theirs) and ours != theirs
+    own_losses, expected_losses = (
+        _held_amounts(case, names) for names in (_world(case).evicted(), expected(case))
+    )
+    return (
+        bool(own_losses)
+        and all(own_losses[name] <= expected_losses[name] for name in own_losses | expected_losses)
+        and own_losses != expected_losses
+    )
 
 
-def _held(case: Case, names: Collection[str]) -> Counter[str]:
+def _held_amounts(case: Case, names: Collection[str]) -> Counter[str]:
     held = Counter[str]()
     for each in case.input["admitted"]:
         for pods in each["usage"] if each["id"] in names else ():

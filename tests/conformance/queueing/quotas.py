@@ -16,7 +16,7 @@ from tests.domain.builders import node, pod, queue
 from tests.domain.world import World, gang
 from tests.sharing import divide
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 _PLENTY = "1000000"  # cpus and GPUs of the only node: it limits nothing
 _GPU = "x.io/gpu"
 _PARTS = 100  # of a GPU: cases name fractions
@@ -28,16 +28,18 @@ _PARTS = 100  # of a GPU: cases name fractions
 def check_quota_tree(case: Case) -> Iterator[str]:
     world = World(_node(), *(_quota(each, case.input["oversell_rate"]) for each in case.input["quotas"]))
     for number, used in enumerate(case.input["used"]):
-        _hold(world, f"used-{number}", used["quota"], used["amount"]["cpu"])
-    asked = case.input["pending"]
-    more = {_GPU: str(asked["request"]["gpu"])} if "gpu" in asked["request"] else {}
-    world.add(gang("pending", 1, queue=asked["quota"], cpu=f"{asked['request']['cpu']}m", more=more)).settle()
+        _add_running(world, f"used-{number}", used["quota"], used["amount"]["cpu"])
+    pending = case.input["pending"]
+    extended = {_GPU: str(pending["request"]["gpu"])} if "gpu" in pending["request"] else {}
+    world.add(
+        gang("pending", 1, queue=pending["quota"], cpu=f"{pending['request']['cpu']}m", more=extended)
+    ).settle()
     yield from unequal("accepted", case.expect["accepted"], world.verdict("pending") is Verdict.STARTING)
     if not case.expect["accepted"]:
-        yield from _unlike(case.expect["reason"], asked["quota"], world)
+        yield from _reason_differences(case.expect["reason"], pending["quota"], world)
 
 
-def _unlike(expected: str, own: str, world: World) -> Iterator[str]:
+def _reason_differences(expected: str, queue_name: str, world: World) -> Iterator[str]:
     kind, _, name = expected.partition(":")
     reason, detail = world.reason("pending"), world.detail("pending")
     match kind:
@@ -48,22 +50,22 @@ def _unlike(expected: str, own: str, world: World) -> Iterator[str]:
         case _:
             above = (Reason.QUEUE_CEILING, Reason.NEVER_FITS)
             yield from unequal("waits for the ceiling", True, reason in above)
-            yield from unequal("of the queue itself", name == own, "above it" not in detail)
+            yield from unequal("of the queue itself", name == queue_name, "above it" not in detail)
             yield from unequal("of the queue named", True, f"queue {name}" in detail)
 
 
-def _quota(given: Given, oversell: float) -> Any:
+def _quota(data: CaseData, oversell: float) -> Any:
     """Return a queue with quota; Kube Queue reclaims nothing."""
-    most = {each: f"{n}m" if each == "cpu" else str(n) for each, n in given["max"].items()}
-    about: dict[str, Any] = {"parent": given.get("parent") or "", "oversell": str(oversell)}
-    return queue(given["name"], capability=most, reclaimable=False, **about)
+    maximum = {each: f"{n}m" if each == "cpu" else str(n) for each, n in data["max"].items()}
+    fields: dict[str, Any] = {"parent": data.get("parent") or "", "oversell": str(oversell)}
+    return queue(data["name"], capability=maximum, reclaimable=False, **fields)
 
 
 def _node() -> Any:
     return node("n", cpu=_PLENTY, more={_GPU: _PLENTY})
 
 
-def _hold(world: World, name: str, queue: str, millicores: int) -> None:
+def _add_running(world: World, name: str, queue: str, millicores: int) -> None:
     """Add a running pod that holds this amount."""
     world.add(gang(name, 1, queue=queue, cpu=f"{millicores}m")).bind(f"{name}-0", "n")
     world.run(f"{name}-0")
@@ -75,20 +77,20 @@ def _hold(world: World, name: str, queue: str, millicores: int) -> None:
 def check_available(case: Case) -> Iterator[str]:
     """Check the available amount of a flavor, which is the minimum over the ceilings of all levels."""
     for each in case.expect["available"]:
-        got = _available(case.input, each, case.input["usage"])
-        yield from unequal(f"available to {each['queue']}, {each['flavor']}", each["amount"], got)
+        available = _available(case.input, each, case.input["usage"])
+        yield from unequal(f"available to {each['queue']}, {each['flavor']}", each["amount"], available)
     for each in case.expect["potential"]:
-        got = _available(case.input, each, ())
-        yield from unequal(f"potential of {each['queue']}, {each['flavor']}", each["amount"], got)
+        available = _available(case.input, each, ())
+        yield from unequal(f"potential of {each['queue']}, {each['flavor']}", each["amount"], available)
 
 
-def _available(given: Given, wanted: Given, usage: Any) -> int:
-    world = KueueWorld({**given, "usage": usage}, ()).world
-    cohorts = {each["name"] for each in given["cohorts"]}
-    queue = f"cohort-{wanted['queue']}" if wanted["queue"] in cohorts else wanted["queue"]
+def _available(data: CaseData, query: CaseData, usage: Any) -> int:
+    world = KueueWorld({**data, "usage": usage}, ()).world
+    cohorts = {each["name"] for each in data["cohorts"]}
+    queue = f"cohort-{query['queue']}" if query["queue"] in cohorts else query["queue"]
     world.add(pod("wants", queue=queue))
-    asked = {in_flavor(resource_name(wanted["resource"]), wanted["flavor"]): 1}
-    return QueueShares(world.ledger.snapshot()).headroom_below_ceiling(queue, asked)
+    one_unit = {in_flavor(resource_name(query["resource"]), query["flavor"]): 1}
+    return QueueShares(world.ledger.snapshot()).headroom_below_ceiling(queue, one_unit)
 
 
 # ---- KAI: the division
@@ -99,17 +101,17 @@ def check_division(case: Case) -> Iterator[str]:
     for each in case.expect["shares"]:
         for resource, amount in each["fair_share"].items():
             share = shares.get(each["queue"])
-            got = share.deserved.get(resource, 0.0) / _PARTS if share else 0.0
-            if abs(got - amount) > 0.01:
-                yield f"{resource} of {each['queue']}: expected {amount}, got {got}"
+            part = share.deserved.get(resource, 0.0) / _PARTS if share else 0.0
+            if abs(part - amount) > 0.01:
+                yield f"{resource} of {each['queue']}: expected {amount}, got {part}"
 
 
-def _claimant(given: Given) -> QueueDemand:
-    resources = given["resources"]
+def _claimant(data: CaseData) -> QueueDemand:
+    resources = data["resources"]
     weight = max(int(resource["over_quota_weight"]) for resource in resources.values())
     limits = {name: each["limit"] for name, each in resources.items() if each["limit"] >= 0}
     return QueueDemand(
-        given["name"],
+        data["name"],
         weight,
         _scaled({name: each["request"] for name, each in resources.items()}),
         _scaled(limits) or None,
@@ -123,29 +125,29 @@ def _scaled(amounts: Mapping[str, float]) -> dict[str, int]:
 
 def _left_over(case: Case) -> dict[str, float]:
     """Return the rest of each resource for the weights, where not all have their requests."""
-    left = {}
-    for name, there in case.input["total"].items():
+    rest = {}
+    for name, total in case.input["total"].items():
         claims = [each["resources"][name] for each in case.input["queues"] if name in each["resources"]]
-        if sum(claim["request"] for claim in claims) > there:
-            left[name] = there - sum(min(claim["deserved"], claim["request"]) for claim in claims)
-    return left
+        if sum(claim["request"] for claim in claims) > total:
+            rest[name] = total - sum(min(claim["deserved"], claim["request"]) for claim in claims)
+    return rest
 
 
 def _gives_more_than_there_is(case: Case) -> bool:
-    return any(left < 0 for left in _left_over(case).values())
+    return any(rest < 0 for rest in _left_over(case).values())
 
 
 def _divides_by_priority(case: Case) -> bool:
     levels = {each.get("priority", 0) for each in case.input["queues"]}
-    return len(levels) > 1 and any(left > 0 for left in _left_over(case).values())
+    return len(levels) > 1 and any(rest > 0 for rest in _left_over(case).values())
 
 
 def _divides_units(case: Case) -> bool:
     """Return whether the parts by weight are no whole numbers."""
-    for name, left in _left_over(case).items():
+    for name, rest in _left_over(case).items():
         weights = [each["resources"][name]["over_quota_weight"] for each in case.input["queues"]]
         limited = any(each["resources"][name]["limit"] >= 0 for each in case.input["queues"])
-        if left > 0 and not limited and any(left * weight % sum(weights) for weight in weights):
+        if rest > 0 and not limited and any(rest * weight % sum(weights) for weight in weights):
             return True
     return False
 

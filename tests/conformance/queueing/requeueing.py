@@ -32,7 +32,7 @@ from tests.domain import builders
 from tests.domain.world import LIMITS, World, gang
 from tests.domain.world import key as world_key
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 _STRATEGIES = {"BestEffortFIFO": "", "StrictFIFO": "fifo"}
 
 # ---- scripts
@@ -44,8 +44,8 @@ def check_script(case: Case) -> Iterator[str]:
         if step["op"] == "pop":
             yield from unequal(f"step {number}, pop", step.get("want"), script.pop())
         elif step["op"] == "check_active":
-            wanted = sorted(step.get("want") or ())
-            yield from unequal(f"step {number}, active", wanted, sorted(script.active()))
+            expected = sorted(step.get("want") or ())
+            yield from unequal(f"step {number}, active", expected, sorted(script.active()))
         else:
             script.do(step)
     expect = case.expect
@@ -62,12 +62,14 @@ class _Script:
     resource that no node has, until a flush: then a node comes that has the amounts requested so far.
     """
 
-    def __init__(self, given: Given) -> None:
-        self._given = given
-        named = [each["id"] for each in given["ops"] if "id" in each]
-        self._known: dict[str, Given] = {name: {"id": name, "priority": 0, "created": 0} for name in named}
-        self._known |= {each["id"]: each for each in given["workloads"]}
-        self._pending: dict[str, Given] = {}  # that push and updates have made
+    def __init__(self, data: CaseData) -> None:
+        self._data = data
+        ids = [each["id"] for each in data["ops"] if "id" in each]
+        self._workloads: dict[str, CaseData] = {
+            name: {"id": name, "priority": 0, "created": 0} for name in ids
+        }
+        self._workloads |= {each["id"]: each for each in data["workloads"]}
+        self._pending: dict[str, CaseData] = {}  # that push and updates have made
         self._parked: dict[str, int] = {}  # how many flushes there had been
         self._popped_at: dict[str, int] = {}
         self._flushes = 0
@@ -75,42 +77,42 @@ class _Script:
         self._decisions: Decisions | None = None
         queue = builders.queue(
             QUEUE,
-            strategy=_STRATEGIES[given.get("strategy", "BestEffortFIFO")],
-            namespace_selector=selector(given["queue"].get("namespace_selector")),
+            strategy=_STRATEGIES[data.get("strategy", "BestEffortFIFO")],
+            namespace_selector=selector(data["queue"].get("namespace_selector")),
         )
-        names = (Namespace(Meta(name=name, labels=labels)) for name, labels in given["namespaces"].items())
+        names = (Namespace(Meta(name=name, labels=labels)) for name, labels in data["namespaces"].items())
         self._world = World(queue, *names, builders.node("n", cpu="1000"))
 
-    def do(self, step: Given) -> None:
+    def do(self, step: CaseData) -> None:
         name, is_for_all = step.get("id", ""), step["op"] == "flush_inadmissible"
         match step["op"]:
             case op if not (name or is_for_all):
                 raise NoCounterpart(f"operation {op} of no workload")
             case "push" | "return_immediate":
-                self._put({**self._known[name], **step})
+                self._submit({**self._workloads[name], **step})
             case "update":
                 if step.get("spec_changed"):
                     self._parked.pop(name, None)
-                self._put(self._known[name])
+                self._submit(self._workloads[name])
             case "return_inadmissible":
                 self._parked.setdefault(name, self._popped_at.pop(name, self._flushes))
-                self._put(self._known[name])
+                self._submit(self._workloads[name])
             case "delete":
                 self._parked.pop(name, None)
                 self._drop(name)
             case "flush_inadmissible":
                 waiting = {*self._pending} - {*self.active()}
                 self._flushes += 1
-                more = {_scarce(number): "1000" for number in range(self._flushes)}
-                self._world.add(builders.node("more", cpu="1000", more=more))
+                extended = {_scarce(number): "1000" for number in range(self._flushes)}
+                self._world.add(builders.node("more", cpu="1000", more=extended))
                 self.moved = len(waiting & {*self.active()})
             case _:
                 raise NoCounterpart(f"operation {step['op']}")
 
     def pop(self) -> str | None:
         """Return the first workload that starts; it is taken out."""
-        seen = self._seen()
-        lines = in_lines(seen.groups.values(), lambda view: view).get(QUEUE, ())
+        snapshot = self._snapshot()
+        lines = in_lines(snapshot.groups.values(), lambda view: view).get(QUEUE, ())
         active = {*self.active()}
         first = next((name for view in lines if (name := view.key.partition("/")[2]) in active), None)
         if first is not None:
@@ -121,24 +123,24 @@ class _Script:
     @property
     def decided(self) -> Mapping[GroupKey, GroupDecision]:
         """Return the decisions, based on the previous ones, so that events have to requeue waiting groups."""
-        self._decisions = decide(self._seen(), self._decisions)
+        self._decisions = decide(self._snapshot(), self._decisions)
         return self._decisions.groups
 
     def active(self) -> list[str]:
         return [name for name in self._pending if self.decided[self._key(name)].verdict is Verdict.STARTING]
 
-    def _put(self, given: Given) -> None:
-        name = given["id"]
-        self._pending[name] = given
-        about = {"name": name, "namespace": given.get("namespace", "default")}
+    def _submit(self, data: CaseData) -> None:
+        name = data["id"]
+        self._pending[name] = data
+        fields = {"name": name, "namespace": data.get("namespace", "default")}
         scarce = {_scarce(self._parked[name]): "1"} if name in self._parked else {}
         self._world.add(
-            priority_class({"name": f"p{given['priority']}", "value": given["priority"]}),
+            priority_class({"name": f"p{data['priority']}", "value": data["priority"]}),
             group(
-                {**about, "queue": QUEUE, "minMember": 1, "priorityClassName": f"p{given['priority']}"},
-                created=instant(given["created"]),
+                {**fields, "queue": QUEUE, "minMember": 1, "priorityClassName": f"p{data['priority']}"},
+                created=instant(data["created"]),
             ),
-            pod({**about, "name": f"{name}-0", "podgroup": name, "requests": {"cpu": "1m", **scarce}}),
+            pod({**fields, "name": f"{name}-0", "podgroup": name, "requests": {"cpu": "1m", **scarce}}),
         )
 
     def _drop(self, name: str) -> None:
@@ -147,20 +149,20 @@ class _Script:
             self._world.ledger.intake.drop_group(self._key(name))
 
     def _key(self, name: str) -> GroupKey:
-        return GroupKey(f"{self._known[name].get('namespace', 'default')}/{name}")
+        return GroupKey(f"{self._workloads[name].get('namespace', 'default')}/{name}")
 
-    def _seen(self) -> Snapshot:
+    def _snapshot(self) -> Snapshot:
         """Return a snapshot with the groups whose start has failed, and that back off."""
-        seen, now = self._world.ledger.snapshot(), self._given["now"]
+        snapshot, now = self._world.ledger.snapshot(), self._data["now"]
         tried = {
             self._key(name): Start(
-                failures=given.get("requeue_count", 0), retry_at=seen.now + given["requeue_at"] - now
+                failures=data.get("requeue_count", 0), retry_at=snapshot.now + data["requeue_at"] - now
             )
-            for name, given in self._pending.items()
-            if "requeue_at" in given
+            for name, data in self._pending.items()
+            if "requeue_at" in data
         }
-        back = {key: replace(seen.groups[key], start=start) for key, start in tried.items()}
-        return replace(seen, groups={**seen.groups, **back})
+        back = {key: replace(snapshot.groups[key], start=start) for key, start in tried.items()}
+        return replace(snapshot, groups={**snapshot.groups, **back})
 
 
 def _scarce(number: int) -> str:
@@ -180,15 +182,15 @@ def check_rule(case: Case) -> Iterator[str]:
     time.
     """
     world, reason = _world(case), _reason(case)
-    decided = decide(_left(world, reason), None)
+    decided = decide(_snapshot_after(world, reason), None)
     head = decided.groups[_HEAD]
     by_itself = head.verdict is Verdict.STARTING or head.reason is Reason.RECLAIMING
     placement = "active" if by_itself or decided.requeue_at is not None else "inadmissible"
     yield from unequal("placement", case.expect["placement"], placement)
     if "second_insert_accepted" in case.expect:
         before = len(world.ledger.snapshot().groups)
-        more = len(world.add(*_head(reason)).ledger.snapshot().groups) > before
-        yield from unequal("second insert", case.expect["second_insert_accepted"], more)
+        is_accepted = len(world.add(*_head(reason)).ledger.snapshot().groups) > before
+        yield from unequal("second insert", case.expect["second_insert_accepted"], is_accepted)
     if "sticky_head" in case.expect:
         yield from unequal("sticky head", case.expect["sticky_head"], _is_reserved_for_it(world, reason))
 
@@ -210,9 +212,15 @@ def _world(case: Case) -> World:
         case "NamespaceMismatch":
             spec["namespace_selector"] = LabelSelector({"may": "yes"})
         case "Generic" | "PendingPreemption" | "PreemptionFailed" | "FlavorsLeft":
-            low = 0 if "Preemption" in reason else 1
+            holder_priority = 0 if "Preemption" in reason else 1
             holder = gang(
-                "holder", 1, queue=QUEUE, cpu=str(_ALL), priority_class=f"p{low}", priority=low, on="n"
+                "holder",
+                1,
+                queue=QUEUE,
+                cpu=str(_ALL),
+                priority_class=f"p{holder_priority}",
+                priority=holder_priority,
+                on="n",
             )
         case _:
             raise NoCounterpart(f"a head that is put back as {reason}")
@@ -220,9 +228,9 @@ def _world(case: Case) -> World:
         nodes.append(builders.node("m", cpu=str(_ALL), labels={"flavor": "m"}))
         spec["flavors"] = [QueueFlavor(name, {"flavor": name}) for name in ("n", "m")]
     levels = (priority_class({"name": f"p{value}", "value": value}) for value in (0, 1, 2))
-    allowed = Namespace(Meta(name=builders.NAMESPACE, labels={"may": "yes"}))
+    namespace = Namespace(Meta(name=builders.NAMESPACE, labels={"may": "yes"}))
     world = World(
-        allowed, *levels, *nodes, builders.queue(QUEUE, **spec), limits=replace(LIMITS, reservations=0)
+        namespace, *levels, *nodes, builders.queue(QUEUE, **spec), limits=replace(LIMITS, reservations=0)
     )
     world.add(holder, *_head(reason))
     if "Preemption" in reason:
@@ -234,31 +242,31 @@ def _world(case: Case) -> World:
 
 
 def _head(reason: str) -> Iterator[Any]:
-    about = {"namespace": "ns", "queue": QUEUE, "minMember": 1, "priorityClassName": "p1"}
-    yield group({**about, "name": "head"}, created=instant(-10))
+    fields = {"namespace": "ns", "queue": QUEUE, "minMember": 1, "priorityClassName": "p1"}
+    yield group({**fields, "name": "head"}, created=instant(-10))
     scarce = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
-    asked = {"cpu": str(_ALL), **scarce}
-    yield pod({"namespace": "ns", "name": "head-0", "podgroup": "head", "requests": asked, "priority": 1})
+    requests = {"cpu": str(_ALL), **scarce}
+    yield pod({"namespace": "ns", "name": "head-0", "podgroup": "head", "requests": requests, "priority": 1})
 
 
-def _left(world: World, reason: str) -> Snapshot:
+def _snapshot_after(world: World, reason: str) -> Snapshot:
     """Return a snapshot with the failed start of a group that was requeued after it."""
-    seen = world.ledger.snapshot()
+    snapshot = world.ledger.snapshot()
     if reason not in ("FailedAfterNomination", "nominated"):
-        return seen
-    failed = Start(failures=1, retry_at=seen.now + world.ledger.limits.retry_after(0))
-    return replace(seen, groups={**seen.groups, _HEAD: replace(seen.groups[_HEAD], start=failed)})
+        return snapshot
+    failed = Start(failures=1, retry_at=snapshot.now + world.ledger.limits.retry_after(0))
+    return replace(snapshot, groups={**snapshot.groups, _HEAD: replace(snapshot.groups[_HEAD], start=failed)})
 
 
 def _is_reserved_for_it(world: World, reason: str) -> bool:
     """Return whether a newcomer of a higher priority does not get the capacity that the head waits for."""
-    more = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
-    world.add(gang("newcomer", 1, queue=QUEUE, cpu=str(_ALL), more=more, priority_class="p2", priority=2))
-    if more:
-        world.add(builders.node("n", cpu=str(_ALL), more=more))
+    extended = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
+    world.add(gang("newcomer", 1, queue=QUEUE, cpu=str(_ALL), more=extended, priority_class="p2", priority=2))
+    if extended:
+        world.add(builders.node("n", cpu=str(_ALL), more=extended))
     if "holder-0" in world.pods:
         world.delete("holder-0")
-    decided = decide(_left(world, reason), None).groups
+    decided = decide(_snapshot_after(world, reason), None).groups
     return decided[world_key("newcomer")].verdict is not Verdict.STARTING
 
 

@@ -8,7 +8,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.group_info import Start
 from extender.domain.snapshot.snapshot import Limits
-from tests.conformance.amounts import apart, unequal
+from tests.conformance.amounts import ratio_difference, unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family
 from tests.conformance.queueing.waiting import QUEUE, key_of, line, members, waiting
@@ -21,18 +21,20 @@ _OUTSIDE = (Reason.BACKING_OFF, Reason.HELD)
 
 def check_backoff(case: Case) -> Iterator[str]:
     limits = Limits(backoff=case.input["initial_s"], backoff_max=case.input["max_s"])
-    yield from apart("wait", case.expect["wait_s"], limits.retry_after(case.input["attempts"] - 1))
+    yield from ratio_difference("wait", case.expect["wait_s"], limits.retry_after(case.input["attempts"] - 1))
 
 
 def check_gate(case: Case) -> Iterator[str]:
     """Check whether a group with capacity and as many failed starts backs off."""
-    given = case.input["workload"]
-    only = [{"id": "w", "created": -1}]
-    world = World(queue({"name": QUEUE}), *waiting(only, is_held=_is_held(case)), *members(only))
-    seen, key = world.ledger.snapshot(), key_of("w")
-    retry_at = seen.now + given["requeue_at"] - case.input["now"] if "requeue_at" in given else 0.0
-    tried = replace(seen.groups[key], start=Start(failures=given.get("requeue_count", 0), retry_at=retry_at))
-    decision = decide(replace(seen, groups={key: tried})).groups[key]
+    data = case.input["workload"]
+    workloads = [{"id": "w", "created": -1}]
+    world = World(queue({"name": QUEUE}), *waiting(workloads, is_held=_is_held(case)), *members(workloads))
+    snapshot, key = world.ledger.snapshot(), key_of("w")
+    retry_at = snapshot.now + data["requeue_at"] - case.input["now"] if "requeue_at" in data else 0.0
+    group_info = replace(
+        snapshot.groups[key], start=Start(failures=data.get("requeue_count", 0), retry_at=retry_at)
+    )
+    decision = decide(replace(snapshot, groups={key: group_info})).groups[key]
     yield from unequal("may enter", case.expect["may_enter_queue"], decision.reason not in _OUTSIDE)
 
 
@@ -47,8 +49,8 @@ def check_heads(case: Case) -> Iterator[str]:
 
 
 def _starting(world: World, name: str) -> list[str]:
-    decided = world.decisions.groups
-    return [each for each in line(world, name) if decided[key_of(each)].verdict is Verdict.STARTING]
+    decisions = world.decisions.groups
+    return [each for each in line(world, name) if decisions[key_of(each)].verdict is Verdict.STARTING]
 
 
 def _is_held(case: Case) -> bool:
@@ -58,8 +60,8 @@ def _is_held(case: Case) -> bool:
 
 def _grows_otherwise(case: Case) -> bool:
     """Return whether a factor other than 2 makes another backoff."""
-    initial, most, more = case.input["initial_s"], case.input["max_s"], case.input["attempts"] - 1
-    doubled, grown = (min(most, initial * factor**more) for factor in (2, case.input["factor"]))
+    initial, maximum, retries = case.input["initial_s"], case.input["max_s"], case.input["attempts"] - 1
+    doubled, grown = (min(maximum, initial * factor**retries) for factor in (2, case.input["factor"]))
     return bool(doubled != grown)
 
 

@@ -12,7 +12,7 @@ from tests.conformance.verdicts import Check, NoCounterpart, Skip
 from tests.domain.builders import node, queue
 from tests.domain.world import World, gang
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 _FLAVOR, _RESOURCE = "f", "units"
 _UNITS = "x.io/units"
 _STAYS = "stays"
@@ -30,58 +30,61 @@ def check_order(case: Case) -> Iterator[str]:
     yield from unequal("order", case.expect["order"], _order(case.input))
 
 
-def _order(given: Given) -> list[str]:
-    order = [each["id"] for each in given["candidates"] if each.get("evicted")]
-    for number in range(len(order) + 1, len(given["candidates"]) + 1):
-        evicted = _for_newcomer(given, number).evicted()
+def _order(data: CaseData) -> list[str]:
+    order = [each["id"] for each in data["candidates"] if each.get("evicted")]
+    for number in range(len(order) + 1, len(data["candidates"]) + 1):
+        evicted = _for_newcomer(data, number).evicted()
         order += sorted(evicted.keys() - {*order})
     return order
 
 
-def _for_newcomer(given: Given, number: int) -> KueueWorld:
+def _for_newcomer(data: CaseData, number: int) -> KueueWorld:
     """Return a world with a newcomer whose queue deserves all capacity and asks for it.
 
     Other queues deserve nothing. Half of the capacity is held by a workload that stays: the newcomer is
     within its queue's share next to all candidates.
     """
-    own, candidates = given["preemptor_queue"], given["candidates"]
+    newcomer_queue, candidates = data["preemptor_queue"], data["candidates"]
     capacity, top = (
         2 * len(candidates),
         max((candidate["priority"] for candidate in candidates), default=0) + 1,
     )
-    names = sorted({own, _STAYS, *(candidate["queue"] for candidate in candidates)})
-    queues = [_in_cohort(name, capacity if name == own else 0) for name in names]
-    stays = {"id": _STAYS, "queue": _STAYS, "priority": top, "reserved_at": 0}
-    held = [(stays, len(candidates)), *((candidate, 1) for candidate in candidates)]
+    names = sorted({newcomer_queue, _STAYS, *(candidate["queue"] for candidate in candidates)})
+    queues = [_in_cohort(name, capacity if name == newcomer_queue else 0) for name in names]
+    permanent = {"id": _STAYS, "queue": _STAYS, "priority": top, "reserved_at": 0}
+    held = [(permanent, len(candidates)), *((candidate, 1) for candidate in candidates)]
     admitted = [{**each, "created": each["reserved_at"], "usage": [_usage(n)]} for each, n in held]
-    pending = [_asking("newcomer", own, top, number), _asking("never-fits", own, top - 10**6, capacity)]
+    pending = [
+        _pending_workload("newcomer", newcomer_queue, top, number),
+        _pending_workload("never-fits", newcomer_queue, top - 10**6, capacity),
+    ]
     return KueueWorld({"queues": queues, "cohorts": [], "admitted": admitted}, pending)
 
 
-def _asking(name: str, queue: str, priority: int, amount: int) -> Given:
+def _pending_workload(name: str, queue: str, priority: int, amount: int) -> CaseData:
     part = {"name": "p", "count": 1, "request": {_RESOURCE: amount}}
     flavors = {"p": {_RESOURCE: {"flavor": _FLAVOR}}}
-    about = {"id": name, "queue": queue, "priority": priority, "created": 0}
-    return {**about, "podsets": [part], "assignment": flavors}
+    fields = {"id": name, "queue": queue, "priority": priority, "created": 0}
+    return {**fields, "podsets": [part], "assignment": flavors}
 
 
-def _in_cohort(name: str, nominal: int) -> Given:
+def _in_cohort(name: str, nominal: int) -> CaseData:
     quota = [[{"flavor": _FLAVOR, "resources": {_RESOURCE: {"nominal": nominal}}}]]
     policy = {"within_queue": "LowerPriority", "reclaim_in_cohort": "LowerPriority"}
     return {"name": name, "cohort": "all", "preemption": policy, "resource_groups": quota}
 
 
-def _usage(amount: int) -> Given:
+def _usage(amount: int) -> CaseData:
     return {"name": "p", "count": 1, "usage": {_RESOURCE: {"flavor": _FLAVOR, "amount": amount}}}
 
 
 def _looks_at_submitters(case: Case) -> bool:
     """Return whether the usage of submitters changes the order inside a queue by priority and run time."""
-    given = {each["id"]: each for each in case.input["candidates"]}
-    order = [given[name] for name in case.expect["order"] if name in given]
-    own = [each for each in order if each["queue"] == case.input["preemptor_queue"]]
-    places = [(not each.get("evicted"), each["priority"], -each["reserved_at"]) for each in own]
-    return places != sorted(places) and len({each.get("submitter_usage") for each in own}) > 1
+    data = {each["id"]: each for each in case.input["candidates"]}
+    order = [data[name] for name in case.expect["order"] if name in data]
+    same_queue = [each for each in order if each["queue"] == case.input["preemptor_queue"]]
+    places = [(not each.get("evicted"), each["priority"], -each["reserved_at"]) for each in same_queue]
+    return places != sorted(places) and len({each.get("submitter_usage") for each in same_queue}) > 1
 
 
 # ---- what a blocked head keeps
@@ -91,14 +94,14 @@ def check_blocked(case: Case) -> Iterator[str]:
     """Check that a head that fits starts, and takes its requests."""
     if _waits_for_evictions(case):
         raise NoCounterpart("quota that is kept for a group that waits for evictions")
-    asked, expected = _named(case.input["wanted"]), _named(case.expect["reserved"])
+    asked, expected = _amounts_by_name(case.input["wanted"]), _amounts_by_name(case.expect["reserved"])
     more = {name: str(amount) for name, amount in asked.items()}
     world = World(node("n", more=more), queue("q"), gang("head", 1, queue="q", cpu="0", more=more))
     held = world.start("head").queue("q").allocated
     yield from unequal("taken", expected, {name: held.get(name, 0) for name in asked})
 
 
-def _named(amounts: list[Given]) -> dict[str, int]:
+def _amounts_by_name(amounts: list[CaseData]) -> dict[str, int]:
     return {f"x.io/{amount['flavor']}.{amount['resource']}": amount["amount"] for amount in amounts}
 
 
@@ -124,36 +127,36 @@ def check_guaranteed(case: Case) -> Iterator[str]:
         yield from unequal(name, amount, held.get(_UNITS, 0))
 
 
-def _running(given: Given) -> World:
+def _running(data: CaseData) -> World:
     """Return a world with the running groups and the additional requests."""
-    capacity = max((each.get("max", 0) for each in given["queues"]), default=0)
+    capacity = max((each.get("max", 0) for each in data["queues"]), default=0)
     there = node("n", pods="10000", more={_UNITS: str(capacity)})
-    world = World(there, *(_guaranteed(each) for each in given["queues"] if each["name"] != "root"))
-    inner = {each.get("parent") for each in given["queues"]} | {"root"}
-    for each in given["queues"]:
+    world = World(there, *(_guaranteed(each) for each in data["queues"] if each["name"] != "root"))
+    inner = {each.get("parent") for each in data["queues"]} | {"root"}
+    for each in data["queues"]:
         if each["name"] not in inner:
             world.add(_groups(each, "before", each.get("before", 0), on="n"))
             world.add(_groups(each, "more", each.get("demand", 0)))
     return world
 
 
-def _guaranteed(given: Given) -> Any:
-    most, reserved = given.get("max"), given.get("guaranteed")
+def _guaranteed(data: CaseData) -> Any:
+    maximum, reserved = data.get("max"), data.get("guaranteed")
     return queue(
-        given["name"],
-        parent=given.get("parent", "root"),
-        capability=None if most is None else {_UNITS: str(most)},
+        data["name"],
+        parent=data.get("parent", "root"),
+        capability=None if maximum is None else {_UNITS: str(maximum)},
         guarantee=None if reserved is None else {_UNITS: str(reserved)},
         deserved=None if reserved is None else {_UNITS: str(reserved)},
     )
 
 
-def _groups(given: Given, name: str, amount: int, on: str = "") -> list[Any]:
+def _groups(data: CaseData, name: str, amount: int, on: str = "") -> list[Any]:
     """Return groups of one."""
-    size = given.get("pod_size", 1)
-    names = [f"{given['name']}-{name}-{number}" for number in range(amount // size)]
+    size = data.get("pod_size", 1)
+    names = [f"{data['name']}-{name}-{number}" for number in range(amount // size)]
     more = {_UNITS: str(size)}
-    return [gang(name, 1, queue=given["name"], cpu="0", more=more, on=on) for name in names]
+    return [gang(name, 1, queue=data["name"], cpu="0", more=more, on=on) for name in names]
 
 
 def _deserves_more(case: Case) -> bool:

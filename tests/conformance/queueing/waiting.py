@@ -16,7 +16,7 @@ from extender.domain.scheduling.order import in_lines
 from tests.conformance.volcano.objects import group, node, pod, priority_class
 from tests.domain.world import World
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 QUEUE = "q"  # of cases that have only one
 _NAMESPACE = "ns"
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ def instant(seconds: float) -> str:
 
 
 def waiting(
-    workloads: Iterable[Given], queue: str = QUEUE, is_held: bool = False
+    workloads: Iterable[CaseData], queue: str = QUEUE, is_held: bool = False
 ) -> Iterator[PodGroup | PriorityClass]:
     """Yield a PodGroup for each workload, named by its id, with a class of its priority."""
     for workload in workloads:
@@ -42,13 +42,13 @@ def waiting(
         yield group({**metadata, "priorityClassName": level}, created=instant(workload["created"]))
 
 
-def members(workloads: Iterable[Given]) -> Iterator[Pod | Node]:
+def members(workloads: Iterable[CaseData]) -> Iterator[Pod | Node]:
     """Yield a small pod of each workload, and a node with capacity for all."""
     yield node({"name": "n", "allocatable": {"cpu": "1000"}})
     for workload in workloads:
-        asked = {"requests": {"cpu": "1m"}}
+        requests = {"requests": {"cpu": "1m"}}
         yield pod(
-            {"namespace": _NAMESPACE, "name": f"{workload['id']}-0", "podgroup": workload["id"], **asked}
+            {"namespace": _NAMESPACE, "name": f"{workload['id']}-0", "podgroup": workload["id"], **requests}
         )
 
 
@@ -62,9 +62,9 @@ def line(world: World, queue: str = QUEUE) -> list[str]:
     return [view.key.partition("/")[2] for view in lines.get(queue, ())]
 
 
-def selector(given: Given | None) -> LabelSelector | None:
+def selector(data: CaseData | None) -> LabelSelector | None:
     """Return the selector of a case; None if it has none."""
-    if given is None:
+    if data is None:
         return None
-    wishes = [Requirement(each["key"], each["op"], each["values"]) for each in given.get("match", ())]
-    return LabelSelector(match_expressions=wishes)
+    requirements = [Requirement(each["key"], each["op"], each["values"]) for each in data.get("match", ())]
+    return LabelSelector(match_expressions=requirements)

@@ -21,58 +21,65 @@ from tests.conformance.verdicts import NoCounterpart
 from tests.domain.builders import foreign_pod, group, pod
 from tests.domain.world import World
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}  # as the node controller writes
 
 
 def check_domains(case: Case) -> Iterator[str]:
-    given = case.input
-    if any(len(it["slices"]) > 1 for it in given["podSets"]):
+    data = case.input
+    if any(len(pod_set_["slices"]) > 1 for pod_set_ in data["podSets"]):
         raise NoCounterpart("slices of several levels")
-    world = World(_topology(given["levels"]), _group(given["podSets"]))
-    world.add(list(map(_node, _each_node(given["nodes"]))))
-    world.add([_foreign(each, number) for number, each in enumerate(given["pods"])])
-    world.add([each for pod_set in given["podSets"] for each in _pods(pod_set, given["nodeLabels"])]).settle()
+    world = World(_topology(data["levels"]), _group(data["podSets"]))
+    world.add(list(map(_node, _each_node(data["nodes"]))))
+    world.add([_foreign(each, number) for number, each in enumerate(data["pods"])])
+    world.add([each for pod_set in data["podSets"] for each in _pods(pod_set, data["nodeLabels"])]).settle()
     nodes = {name: each.spec.node_name for name, each in world.pods.items()} | world.plan("g")
-    is_placed = all(case.expect["podSets"].get(it["name"]) is not None for it in given["podSets"])
-    for pod_set in given["podSets"]:
+    is_placed = all(case.expect["podSets"].get(pod_set_["name"]) is not None for pod_set_ in data["podSets"])
+    for pod_set in data["podSets"]:
         name, expected = pod_set["name"], case.expect["podSets"].get(pod_set["name"])
-        found = [nodes[f"{name}-{number}"] for number in range(pod_set["count"])]
-        yield from unequal(f"{name} placed", is_placed, all(found))
-        if expected is not None and all(found):
-            labels = (world.nodes[node].metadata.labels or {} for node in found)
-            paths = [[of[level] for level in given["levels"]] for of in labels]
+        nodes_of_set = [nodes[f"{name}-{number}"] for number in range(pod_set["count"])]
+        yield from unequal(f"{name} placed", is_placed, all(nodes_of_set))
+        if expected is not None and all(nodes_of_set):
+            labels = (world.nodes[node].metadata.labels or {} for node in nodes_of_set)
+            paths = [[of[level] for level in data["levels"]] for of in labels]
             yield from _compared(case, pod_set, expected, paths)
 
 
 def _compared(
-    case: Case, pod_set: Given, expected: Iterable[Given], found: Iterable[list[str]]
+    case: Case, pod_set: CaseData, expected: Iterable[CaseData], paths: Iterable[list[str]]
 ) -> Iterator[str]:
     """Yield the levels, from the top to the lowest requested one, on which pods have more domains.
 
-    `found`: the path of each pod.
+    `paths`: the path of each pod.
     """
     levels = case.input["levels"]
-    asked = [pod_set["required"], pod_set["preferred"], *(it["level"] for it in pod_set["slices"])]
-    lowest = max((levels.index(level) for level in asked if level), default=-1)
+    requested_levels = [
+        pod_set["required"],
+        pod_set["preferred"],
+        *(slice_["level"] for slice_ in pod_set["slices"]),
+    ]
+    lowest = max((levels.index(level) for level in requested_levels if level), default=-1)
     for depth, level in enumerate(levels[: lowest + 1], start=1):
-        wanted, got = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+        expected_counts, actual = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
         for each in expected:
-            wanted[tuple(each["path"][:depth])] += each["pods"]
-        got.update(tuple(path[:depth]) for path in found)
-        if len(got) > len(wanted):
-            yield f"domains of {pod_set['name']} by {level}: expected {len(wanted)}, got {len(got)}"
-        elif "balanced" in case.tags and level == pod_set["preferred"] and len(got) == len(wanted):
-            yield from unequal(f"pods by {level}", sorted(wanted.values()), sorted(got.values()))
-    yield from _torn(pod_set, levels, list(found))
+            expected_counts[tuple(each["path"][:depth])] += each["pods"]
+        actual.update(tuple(path[:depth]) for path in paths)
+        if len(actual) > len(expected_counts):
+            counts_text = f"expected {len(expected_counts)}, got {len(actual)}"
+            yield f"domains of {pod_set['name']} by {level}: {counts_text}"
+        elif (
+            "balanced" in case.tags and level == pod_set["preferred"] and len(actual) == len(expected_counts)
+        ):
+            yield from unequal(f"pods by {level}", sorted(expected_counts.values()), sorted(actual.values()))
+    yield from _split_slices(pod_set, levels, list(paths))
 
 
-def _torn(pod_set: Given, levels: list[str], found: list[list[str]]) -> Iterator[str]:
+def _split_slices(pod_set: CaseData, levels: list[str], paths: list[list[str]]) -> Iterator[str]:
     """Yield the slices that are in more than one domain."""
-    for level, size in ((it["level"], it["size"]) for it in pod_set["slices"] if it["level"]):
+    for level, size in ((slice_["level"], slice_["size"]) for slice_ in pod_set["slices"] if slice_["level"]):
         depth = levels.index(level) + 1
-        for at in range(0, len(found), size or len(found)):
-            if len({tuple(path[:depth]) for path in found[at : at + size]}) > 1:
+        for at in range(0, len(paths), size or len(paths)):
+            if len({tuple(path[:depth]) for path in paths[at : at + size]}) > 1:
                 yield f"slice {at // size} of {pod_set['name']} is in several domains of {level}"
 
 
@@ -80,19 +87,21 @@ def _topology(levels: Iterable[str]) -> ClusterTopology:
     return ClusterTopology(Meta("topology"), ClusterTopologySpec([TopologyLevel(level) for level in levels]))
 
 
-def _group(sets: list[Given]) -> PodGroup:
+def _group(sets: list[CaseData]) -> PodGroup:
     """Return the PodGroup; what the sets of a pod set group request is for all of them together."""
-    shared = next((it for it in sets if it["group"]), None)
-    return group("g", sum(it["count"] for it in sets), annotations=shared and _asked(shared))
+    shared = next((pod_set for pod_set in sets if pod_set["group"]), None)
+    return group(
+        "g", sum(pod_set["count"] for pod_set in sets), annotations=shared and _topology_annotations(shared)
+    )
 
 
-def _asked(pod_set: Given) -> dict[str, str]:
-    asked = {keys.REQUIRED_TOPOLOGY: pod_set["required"], keys.PREFERRED_TOPOLOGY: pod_set["preferred"]}
-    return {key: level for key, level in asked.items() if level}
+def _topology_annotations(pod_set: CaseData) -> dict[str, str]:
+    annotations = {keys.REQUIRED_TOPOLOGY: pod_set["required"], keys.PREFERRED_TOPOLOGY: pod_set["preferred"]}
+    return {key: level for key, level in annotations.items() if level}
 
 
-def _pods(pod_set: Given, node_labels: Mapping[str, str]) -> Iterator[Pod]:
-    annotations = {} if pod_set["group"] else _asked(pod_set)
+def _pods(pod_set: CaseData, node_labels: Mapping[str, str]) -> Iterator[Pod]:
+    annotations = {} if pod_set["group"] else _topology_annotations(pod_set)
     for each in pod_set["slices"]:
         annotations |= {keys.SLICE_TOPOLOGY: each["level"], keys.SLICE_SIZE: str(each["size"])}
     requests = pod_set["requests"]
@@ -110,22 +119,22 @@ def _pods(pod_set: Given, node_labels: Mapping[str, str]) -> Iterator[Pod]:
         )
 
 
-def _foreign(given: Given, number: int) -> Pod:
-    cpu = given.get("requests", {}).get("cpu", "0")
-    return foreign_pod(f"x{number}", given.get("node", ""), cpu, phase=given.get("phase", ""))
+def _foreign(data: CaseData, number: int) -> Pod:
+    cpu = data.get("requests", {}).get("cpu", "0")
+    return foreign_pod(f"x{number}", data.get("node", ""), cpu, phase=data.get("phase", ""))
 
 
-def _each_node(given: Iterable[Given]) -> Iterator[Given]:
-    for each in given:
+def _each_node(data: Iterable[CaseData]) -> Iterator[CaseData]:
+    for each in data:
         for number in range(each["copies"]):
             yield {**each, "name": each["name"] + f"-{number}" * (each["copies"] > 1)}
 
 
-def _node(given: Given) -> Node:
-    taints = [*given["taints"], *([_NOT_READY] if given["notReady"] else [])]
-    written = {
-        "metadata": {"name": given["name"], "uid": given["name"], "labels": given["labels"]},
-        "spec": {"taints": taints, "unschedulable": given["unschedulable"]},
-        "status": {"allocatable": given["allocatable"]},
+def _node(data: CaseData) -> Node:
+    taints = [*data["taints"], *([_NOT_READY] if data["notReady"] else [])]
+    obj = {
+        "metadata": {"name": data["name"], "uid": data["name"], "labels": data["labels"]},
+        "spec": {"taints": taints, "unschedulable": data["unschedulable"]},
+        "status": {"allocatable": data["allocatable"]},
     }
-    return msgspec.convert(written, Node)
+    return msgspec.convert(obj, Node)

@@ -17,17 +17,19 @@ from tests.conformance.volcano.objects import objects
 from tests.conformance.volcano.scheduler import Binds, schedule
 from tests.domain.world import World
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 
 
 def check_hyper_nodes(case: Case) -> Iterator[str]:
-    given = list(objects(case.input))
-    world = World(*given, *map(_hyper_node, case.input["hyperNodes"])).settle()
-    binds = schedule(world, [each for each in given if isinstance(each, Pod)])
+    data = list(objects(case.input))
+    world = World(*data, *map(_hyper_node, case.input["hyperNodes"])).settle()
+    binds = schedule(world, [each for each in data if isinstance(each, Pod)])
     yield from unequal("bound", case.expect["bound"], len(binds))
     if "binds" in case.expect:
-        wanted = {uid: _lowest(case, node) for uid, node in case.expect["binds"].items()}
-        yield from unequal("HyperNodes", wanted, {uid: _lowest(case, binds.get(uid, "")) for uid in wanted})
+        expected = {uid: _lowest(case, node) for uid, node in case.expect["binds"].items()}
+        yield from unequal(
+            "HyperNodes", expected, {uid: _lowest(case, binds.get(uid, "")) for uid in expected}
+        )
     yield from _spread(case, binds)
 
 
@@ -44,7 +46,7 @@ def _lowest(case: Case, node: str) -> str:
     return next((str(each["name"]) for each in tiers if node in each["nodes"]), node)
 
 
-def _hyper_node(given: Given) -> HyperNode:
-    members = [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in given["nodes"]]
-    spec = {"tier": given["tier"], "tierName": given["tierName"], "members": members}
-    return msgspec.convert({"metadata": {"name": given["name"]}, "spec": spec}, HyperNode)
+def _hyper_node(data: CaseData) -> HyperNode:
+    members = [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in data["nodes"]]
+    spec = {"tier": data["tier"], "tierName": data["tierName"], "members": members}
+    return msgspec.convert({"metadata": {"name": data["name"]}, "spec": spec}, HyperNode)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tests.conformance.cases import Case
-from tests.conformance.topology.domains import Given, check_domains
+from tests.conformance.topology.domains import CaseData, check_domains
 from tests.conformance.topology.hyper_nodes import check_hyper_nodes
 from tests.conformance.verdicts import Check, Skip
 
@@ -11,49 +11,55 @@ _DOMAINS, _HYPER_NODES = "topology.domains", "topology.hyperNodes"
 CHECKS: dict[str, Check] = {_DOMAINS: check_domains, _HYPER_NODES: check_hyper_nodes}
 
 
-def _any_set(needs_it: Callable[[Case, Given], bool]) -> Callable[[Case], bool]:
+def _any_set(needs_it: Callable[[Case, CaseData], bool]) -> Callable[[Case], bool]:
     """Return a check of cases with a pod set that needs something."""
-    return lambda case: case.kind == _DOMAINS and any(needs_it(case, it) for it in case.input["podSets"])
+    return lambda case: (
+        case.kind == _DOMAINS and any(needs_it(case, pod_set) for pod_set in case.input["podSets"])
+    )
 
 
-def _balances_hosts(case: Case, pod_set: Given) -> bool:
+def _balances_hosts(case: Case, pod_set: CaseData) -> bool:
     return "balanced" in case.tags and pod_set["preferred"] == case.input["levels"][-1]
 
 
-def _has_larger_slices(case: Case, pod_set: Given) -> bool:
+def _has_larger_slices(case: Case, pod_set: CaseData) -> bool:
     levels, required = case.input["levels"], pod_set["required"]
     inside = [each["level"] for each in pod_set["slices"] if each["level"] in levels]
     return bool(required) and any(levels.index(level) < levels.index(required) for level in inside)
 
 
-def _has_slices_without_size(case: Case, pod_set: Given) -> bool:
-    return not pod_set["group"] and any(it["level"] and not it["size"] for it in pod_set["slices"])
+def _has_slices_without_size(case: Case, pod_set: CaseData) -> bool:
+    return not pod_set["group"] and any(
+        slice_["level"] and not slice_["size"] for slice_ in pod_set["slices"]
+    )
 
 
-def _lacks_labels_below(case: Case, pod_set: Given) -> bool:
+def _lacks_labels_below(case: Case, pod_set: CaseData) -> bool:
     levels, nodes = case.input["levels"], case.input["nodes"]
-    return pod_set["required"] != levels[-1] and any(levels[-1] not in it["labels"] for it in nodes)
+    return pod_set["required"] != levels[-1] and any(levels[-1] not in node["labels"] for node in nodes)
 
 
 def _runs_on_unknown_nodes(case: Case) -> bool:
     if not _is_hard(case):
         return False
     names = {"", *(each["name"] for each in case.input["nodes"])}
-    return any(it.get("node", "") not in names for it in case.input["pods"])
+    return any(pod.get("node", "") not in names for pod in case.input["pods"])
 
 
 def _names_an_unknown_tier(case: Case) -> bool:
     if not _is_hard(case):
         return False
-    known = {each["tierName"] for each in case.input["hyperNodes"]}
-    return any(name not in known for it in _requests(case) if (name := it.get("highestTierName")))
+    tier_names = {each["tierName"] for each in case.input["hyperNodes"]}
+    return any(
+        name not in tier_names for request in _requests(case) if (name := request.get("highestTierName"))
+    )
 
 
 def _is_hard(case: Case) -> bool:
-    return case.kind == _HYPER_NODES and any(it.get("mode") == "hard" for it in _requests(case))
+    return case.kind == _HYPER_NODES and any(request.get("mode") == "hard" for request in _requests(case))
 
 
-def _requests(case: Case) -> list[Given]:
+def _requests(case: Case) -> list[CaseData]:
     return [each.get("networkTopology", {}) for each in case.input["podGroups"]]
 
 
@@ -61,13 +67,13 @@ def _leaves_surplus_waiting(case: Case) -> bool:
     """Return whether a group has more pods than it needs, and none runs although it needs no sub-group."""
     if case.kind != _HYPER_NODES or case.expect["bound"] or any(map(_runs, case.input["pods"])):
         return False
-    policies = [it for group in case.input["podGroups"] for it in group.get("subGroupPolicy", ())]
-    needed = sum(group["minMember"] for group in case.input["podGroups"])
-    is_any_needed = any(it.get("minSubGroups") for it in policies)
-    return bool(policies) and len(case.input["pods"]) > needed and not is_any_needed
+    policies = [policy for group in case.input["podGroups"] for policy in group.get("subGroupPolicy", ())]
+    minimum = sum(group["minMember"] for group in case.input["podGroups"])
+    is_any_needed = any(policy.get("minSubGroups") for policy in policies)
+    return bool(policies) and len(case.input["pods"]) > minimum and not is_any_needed
 
 
-def _runs(pod: Given) -> bool:
+def _runs(pod: CaseData) -> bool:
     return bool(pod.get("node"))
 
 

@@ -30,40 +30,40 @@ _DEPTH = 5
 
 
 def check_queue(case: Case) -> Iterator[str]:
-    given, stored = case.input, queue_object(case.input.get("object"))
-    if given.get("options", {}).get("withSchema") and _operation(case) == "CREATE":
-        stored = _patched(stored, _patch(_ask("/queues/mutate", case, stored)))
-    answer = _ask("/queues/validate", case, stored, queue_object(given.get("oldObject")))
+    data, stored = case.input, queue_object(case.input.get("object"))
+    if data.get("options", {}).get("withSchema") and _operation(case) == "CREATE":
+        stored = _patched(stored, _patch(_review("/queues/mutate", case, stored)))
+    answer = _review("/queues/validate", case, stored, queue_object(data.get("oldObject")))
     yield from _verdict(case, answer)
     for field, value in (case.expect.get("stored") or {}).items():
         yield from unequal(f"stored {field}", value, stored.get("spec", {}).get(field))
 
 
 def check_queue_defaults(case: Case) -> Iterator[str]:
-    yield from _defaults(case, _ask("/queues/mutate", case, queue_object(case.input["object"])))
+    yield from _defaults(case, _review("/queues/mutate", case, queue_object(case.input["object"])))
 
 
 def check_group(case: Case) -> Iterator[str]:
-    yield from _verdict(case, _ask("/podgroups/validate", case, _group(case.input["object"])))
+    yield from _verdict(case, _review("/podgroups/validate", case, _group(case.input["object"])))
 
 
 def check_group_defaults(case: Case) -> Iterator[str]:
-    yield from _defaults(case, _ask("/podgroups/mutate", case, _group(case.input["object"])))
+    yield from _defaults(case, _review("/podgroups/mutate", case, _group(case.input["object"])))
 
 
 def check_job(case: Case) -> Iterator[str]:
     before = _job(case.input.get("object") or case.input.get("oldObject") or {})
-    thing = _changed(before, case.input.get("change") or {})
-    yield from _verdict(case, _ask("/jobs/validate", case, thing, before))
+    changed = _changed(before, case.input.get("change") or {})
+    yield from _verdict(case, _review("/jobs/validate", case, changed, before))
 
 
-def _job(given: Mapping[str, Any]) -> Json:
+def _job(data: Mapping[str, Any]) -> Json:
     tasks = [
         {**task, "dependsOn": {"name": task["dependsOn"]}} if task.get("dependsOn") else task
-        for task in given.get("tasks") or ()
+        for task in data.get("tasks") or ()
     ]
-    meta = {"name": given.get("name", "job"), "namespace": "ns"}
-    return {"metadata": meta, "spec": {**given, "tasks": tasks}}
+    meta = {"name": data.get("name", "job"), "namespace": "ns"}
+    return {"metadata": meta, "spec": {**data, "tasks": tasks}}
 
 
 def _changed(job: Json, change: Mapping[str, Any]) -> Json:
@@ -72,49 +72,49 @@ def _changed(job: Json, change: Mapping[str, Any]) -> Json:
     renamed = {"name": "renamed"} if change.get("renameTask") else {}
     tasks = [{**task, **replicas, **renamed} for task in spec["tasks"]]
     tasks += [{"name": "added", "replicas": 1}] if change.get("addTask") else []
-    least = {"minAvailable": change["minAvailable"]} if change.get("minAvailable") is not None else {}
-    more = {"maxRetry": 7} if change.get("changeOtherSpec") else {}
-    return {**job, "spec": {**spec, "tasks": tasks, **least, **more}}
+    minimum = {"minAvailable": change["minAvailable"]} if change.get("minAvailable") is not None else {}
+    other_fields = {"maxRetry": 7} if change.get("changeOtherSpec") else {}
+    return {**job, "spec": {**spec, "tasks": tasks, **minimum, **other_fields}}
 
 
 def check_pod(case: Case) -> Iterator[str]:
-    given = case.input["object"]
-    meta = {key: given[key] for key in ("name", "namespace", "annotations", "labels") if key in given}
-    thing = {"metadata": meta, "spec": {"schedulerName": given.get("schedulerName", "volcano")}}
-    yield from _verdict(case, _ask("/pods/validate", case, thing))
+    data = case.input["object"]
+    meta = {key: data[key] for key in ("name", "namespace", "annotations", "labels") if key in data}
+    obj = {"metadata": meta, "spec": {"schedulerName": data.get("schedulerName", "volcano")}}
+    yield from _verdict(case, _review("/pods/validate", case, obj))
 
 
 # ---- the objects of a case
 
 
-def queue_object(given: Mapping[str, Any] | None) -> Json:
-    if given is None:
+def queue_object(data: Mapping[str, Any] | None) -> Json:
+    if data is None:
         return {}
-    meta = {key: given[key] for key in ("name", "annotations") if key in given}
+    meta = {key: data[key] for key in ("name", "annotations") if key in data}
     same = ("weight", "capability", "deserved", "reclaimable", "parent")
-    spec = {key: given[key] for key in same if key in given}
-    if "guarantee" in given:
-        spec["guarantee"] = {"resource": given["guarantee"]}
-    return {"metadata": meta, "spec": spec, "status": {"state": given.get("state", "")}}
+    spec = {key: data[key] for key in same if key in data}
+    if "guarantee" in data:
+        spec["guarantee"] = {"resource": data["guarantee"]}
+    return {"metadata": meta, "spec": spec, "status": {"state": data.get("state", "")}}
 
 
-def _group(given: Mapping[str, Any]) -> Json:
-    meta = {"name": given.get("name", "pg"), "namespace": given.get("namespace", "ns")}
-    return {"metadata": meta, "spec": given.get("spec", {})}
+def _group(data: Mapping[str, Any]) -> Json:
+    meta = {"name": data.get("name", "pg"), "namespace": data.get("namespace", "ns")}
+    return {"metadata": meta, "spec": data.get("spec", {})}
 
 
 # ---- asking
 
 
-def _ask(path: str, case: Case, thing: Json, before: Json | None = None) -> Json:
-    given = case.input
+def _review(path: str, case: Case, obj: Json, before: Json | None = None) -> Json:
+    data = case.input
     request = {
         "uid": "u",
         "operation": _operation(case),
         "kind": _BATCH,
-        "name": given.get("requestName", ""),
-        "namespace": thing.get("metadata", {}).get("namespace", ""),
-        "object": thing or None,
+        "name": data.get("requestName", ""),
+        "namespace": obj.get("metadata", {}).get("namespace", ""),
+        "object": obj or None,
         "oldObject": before or None,
     }
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
@@ -130,7 +130,7 @@ def _operation(case: Case) -> str:
 def _reviewer(case: Case) -> Reviewer:
     ledger = Ledger(Ownership(_SCHEDULERS))
     for each in case.input.get("existingQueues") or ():
-        _put(ledger, each)
+        _add_queue(ledger, each)
     for name, value in case.input.get("namespaceAnnotations", {}).items():
         _annotate(ledger, _group(case.input["object"])["metadata"]["namespace"], name, value)
     ledger.snapshot()
@@ -142,12 +142,12 @@ def _reviewer(case: Case) -> Reviewer:
     return Reviewer(rules.paths(), synced=lambda: True)
 
 
-def _put(ledger: Ledger, given: Mapping[str, Any]) -> None:
+def _add_queue(ledger: Ledger, data: Mapping[str, Any]) -> None:
     """Add a queue and its allocated amount, as pods that run in it."""
-    ledger.intake.set_queue(msgspec.convert(queue_object(given), Queue))
-    for number in range(int((given.get("allocated") or {}).get("pods", 0))):
-        name = f"{given['name']}-{number}"
-        ledger.pods.set(pod(name, queue=given["name"], on=SOMEWHERE, scheduler="volcano"))
+    ledger.intake.set_queue(msgspec.convert(queue_object(data), Queue))
+    for number in range(int((data.get("allocated") or {}).get("pods", 0))):
+        name = f"{data['name']}-{number}"
+        ledger.pods.set(pod(name, queue=data["name"], on=SOMEWHERE, scheduler="volcano"))
 
 
 def _annotate(ledger: Ledger, namespace: str, name: str, value: str) -> None:
@@ -160,8 +160,10 @@ def _annotate(ledger: Ledger, namespace: str, name: str, value: str) -> None:
 def _verdict(case: Case, answer: Json) -> Iterator[str]:
     yield from unequal("allowed", case.expect["allowed"], answer["allowed"])
     if "reason" in case.expect:
-        wanted = case.expect["reason"] or []
-        yield from unequal("reason", {wanted} if isinstance(wanted, str) else set(wanted), _reasons(answer))
+        expected = case.expect["reason"] or []
+        yield from unequal(
+            "reason", {expected} if isinstance(expected, str) else set(expected), _reasons(answer)
+        )
 
 
 def _reasons(answer: Json) -> set[str]:
@@ -174,27 +176,29 @@ def _defaults(case: Case, answer: Json) -> Iterator[str]:
     if "reason" in case.expect:
         yield from _verdict(case, answer)
     else:
-        own = ("/spec/state",)  # Volcano's queues have none in their spec
+        own_paths = ("/spec/state",)  # Volcano's queues have none in their spec
         of_volcano = [
             each
             for each in _patch(answer)
-            if keys.SUBMITTER not in str(each["value"]) and each["path"] not in own
+            if keys.SUBMITTER not in str(each["value"]) and each["path"] not in own_paths
         ]
         yield from unequal("patch", case.expect["patch"], of_volcano)
 
 
 def _patch(answer: Json) -> list[Json]:
-    found: list[Json] = json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
-    return found
+    operations: list[Json] = json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
+    return operations
 
 
-def _patched(thing: Json, patch: list[Json]) -> Json:
+def _patched(obj: Json, patch: list[Json]) -> Json:
     """Apply a patch that has only `add` of a field at any depth, as defaults are."""
-    made: Json = json.loads(json.dumps(thing))
+    patched: Json = json.loads(json.dumps(obj))
     for operation in patch:
-        *way, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
-        at = made
-        for step in way:
+        *steps, last = (
+            part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
+        )
+        at = patched
+        for step in steps:
             at = at[step]
         at[last] = operation["value"]
-    return made
+    return patched

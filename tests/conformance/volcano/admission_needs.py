@@ -13,7 +13,7 @@ def deletes_open_queue(case: Case) -> bool:
     return (
         deletes
         and case.expect["allowed"]
-        and _named(case, case.input.get("requestName", "")).get("state") != "Closed"
+        and _queue_named(case, case.input.get("requestName", "")).get("state") != "Closed"
     )
 
 
@@ -47,9 +47,9 @@ def refuses_unsynced_queue(case: Case) -> bool:
         or case.expect.get("reason") != "queue-not-open"
     ):
         return False
-    thing = case.input.get("object", {})
-    return not _named(case, (thing.get("spec") or thing).get("queue", "")).get("state")
+    obj = case.input.get("object", {})
+    return not _queue_named(case, (obj.get("spec") or obj).get("queue", "")).get("state")
 
 
-def _named(case: Case, name: str) -> dict[str, Any]:
+def _queue_named(case: Case, name: str) -> dict[str, Any]:
     return next((each for each in case.input.get("existingQueues") or () if each["name"] == name), {})

@@ -10,7 +10,7 @@ from typing import Any
 
 from extender.domain.model.resources import add
 from extender.domain.queues.share_tree import QueueDemand, exceeded_dimensions
-from tests.conformance.amounts import amounts, differing, unequal, whole
+from tests.conformance.amounts import amounts, differing, unequal, whole_amounts
 from tests.conformance.cases import Case
 from tests.conformance.verdicts import NoCounterpart
 from tests.sharing import divide, within
@@ -33,31 +33,31 @@ def check_operator(case: Case) -> Iterator[str]:
 
 
 def _less_equal(case: Case) -> Iterator[str]:
-    got = within(whole(case.input["left"]), {}, amounts(case.input["right"]))
-    yield from unequal("result", case.expect["result"], got)
+    is_within = within(whole_amounts(case.input["left"]), {}, amounts(case.input["right"]))
+    yield from unequal("result", case.expect["result"], is_within)
 
 
 def _less_equal_where_requested(case: Case) -> Iterator[str]:
-    """Check `left`, the amount that would be held: held already, and requested."""
-    left, limit = whole(case.input["left"]), amounts(case.input["right"])
+    """Check `sum_`, the amount that would be held: held already, and requested."""
+    sum_, limit = whole_amounts(case.input["left"]), amounts(case.input["right"])
     request = case.input.get("request")
-    asked = left if request is None else whole(request)
-    held = dict(left)
-    add(held, asked, -1)
-    violated = exceeded_dimensions(asked, held, limit)
+    requested = sum_ if request is None else whole_amounts(request)
+    held = dict(sum_)
+    add(held, requested, -1)
+    violated = exceeded_dimensions(requested, held, limit)
     yield from unequal("result", case.expect["result"], not violated)
     yield from unequal("violated", sorted(case.expect["violated"]), sorted(violated))
 
 
 def _minimum(case: Case, missing: str) -> Iterator[str]:
-    left, right = whole(case.input["left"]), _finite(case.input["right"])
+    left, right = whole_amounts(case.input["left"]), _finite(case.input["right"])
     if missing == "zero":
         unlimited = {name: left.get(name, 0) for name in _unlimited(case.input["right"])}
         claimant = QueueDemand("q", 1, right | unlimited)
     else:
         claimant = QueueDemand("q", 1, left, right)
-    got = divide(left, [claimant])["q"].deserved
-    yield from differing("result", amounts(case.expect["result"]), got)
+    deserved = divide(left, [claimant])["q"].deserved
+    yield from differing("result", amounts(case.expect["result"]), deserved)
 
 
 def _finite(vector: Mapping[str, Any]) -> dict[str, int]:
@@ -69,9 +69,9 @@ def _unlimited(vector: Mapping[str, Any]) -> list[str]:
 
 
 def _difference(case: Case) -> Iterator[str]:
-    change = whole(case.input["left"])
-    add(change, whole(case.input["right"]), -1)
-    more = {name: float(n) for name, n in change.items() if n > 0}
-    less = {name: float(-n) for name, n in change.items() if n < 0}
-    yield from differing("increased", amounts(case.expect["increased"]), more)
-    yield from differing("decreased", amounts(case.expect["decreased"]), less)
+    change = whole_amounts(case.input["left"])
+    add(change, whole_amounts(case.input["right"]), -1)
+    increased = {name: float(n) for name, n in change.items() if n > 0}
+    decreased = {name: float(-n) for name, n in change.items() if n < 0}
+    yield from differing("increased", amounts(case.expect["increased"]), increased)
+    yield from differing("decreased", amounts(case.expect["decreased"]), decreased)

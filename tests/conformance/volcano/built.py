@@ -8,14 +8,14 @@ import msgspec
 from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
-from extender.api.units import at_least
+from extender.api.units import rounded_up
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.controller import ControllerContext
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership, auto_name, queue_named_by
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.volcano.objects import Given
+from tests.conformance.volcano.objects import CaseData
 from tests.controllers.api import Api
 from tests.controllers.bench import AtOnce
 from tests.domain.builders import queue
@@ -40,76 +40,78 @@ class _Groups(Api):
         self.made[name]["spec"] |= patch["spec"]
         return msgspec.convert(self.made[name], PodGroup)
 
-    def name_group(self, namespace: str, name: str, uid: str, group: str, timeout: float = 10) -> None:
+    def annotate_with_group(
+        self, namespace: str, name: str, uid: str, group: str, timeout: float = 10
+    ) -> None:
         pass
 
 
 def check_build(case: Case) -> Iterator[str]:
-    given = case.input
+    data = case.input
     api, ledger = _Groups(), Ledger(Ownership(frozenset({_SCHEDULER}), auto_groups=True))
     grouper = AutoPodGroupsController(ControllerContext(ledger, api, AtOnce(), leads=lambda: True))
-    specs = [given["pod"]] if "pod" in given else given["pods"]
+    specs = [data["pod"]] if "pod" in data else data["pods"]
     pods = [_pod(each, number) for number, each in enumerate(specs)]
-    if given.get("owner") and given.get("inheritOwnerAnnotations", True):
-        ledger.intake.set_owner(_owner(given["owner"], pods))
-    if given.get("existingGroup"):
+    if data.get("owner") and data.get("inheritOwnerAnnotations", True):
+        ledger.intake.set_owner(_owner(data["owner"], pods))
+    if data.get("existingGroup"):
         for pod in pods[:1]:
-            _exists(given, pod, api, ledger)
+            _exists(data, pod, api, ledger)
     for pod in pods:
-        if named := queue_named_by(pod.metadata):
-            ledger.intake.set_queue(queue(named))
+        if queue_name := queue_named_by(pod.metadata):
+            ledger.intake.set_queue(queue(queue_name))
         ledger.pods.set(pod)
         grouper.see_pod(pod)
     grouper.on_decisions(ledger.decisions)
     yield from _differences(case.expect, api.made)
 
 
-def _exists(given: Given, pod: Pod, api: _Groups, ledger: Ledger) -> None:
+def _exists(data: CaseData, pod: Pod, api: _Groups, ledger: Ledger) -> None:
     """Add the existing group, with other numbers."""
     meta = {"name": auto_name(pod), "namespace": pod.metadata.namespace, "uid": "1"}
     references = [msgspec.to_builtins(reference) for reference in pod.metadata.owner_references or ()]
-    group = {"metadata": {**meta, "ownerReferences": references}, "spec": dict(given["existingGroup"])}
+    group = {"metadata": {**meta, "ownerReferences": references}, "spec": dict(data["existingGroup"])}
     api.made[meta["name"]] = group
     ledger.intake.set_group(msgspec.convert(group, PodGroup))
 
 
-def _pod(given: Given, number: int) -> Pod:
-    requests = {"containers": [{"resources": {"requests": given.get("requests") or {}}}]}
+def _pod(data: CaseData, number: int) -> Pod:
+    requests = {"containers": [{"resources": {"requests": data.get("requests") or {}}}]}
     metadata = {
-        "name": given["name"],
-        "namespace": given.get("namespace", "default"),
-        "uid": given.get("uid", f"pod-{number}"),
-        "labels": given.get("labels"),
-        "annotations": given.get("annotations"),
-        "ownerReferences": given.get("ownerReferences"),
+        "name": data["name"],
+        "namespace": data.get("namespace", "default"),
+        "uid": data.get("uid", f"pod-{number}"),
+        "labels": data.get("labels"),
+        "annotations": data.get("annotations"),
+        "ownerReferences": data.get("ownerReferences"),
     }
     spec = {
         **requests,
-        "schedulerName": given.get("schedulerName", _SCHEDULER),
-        "priorityClassName": given.get("priorityClassName", ""),
+        "schedulerName": data.get("schedulerName", _SCHEDULER),
+        "priorityClassName": data.get("priorityClassName", ""),
     }
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}, Pod)
 
 
-def _owner(given: Given, pods: list[Pod]) -> Workload:
+def _owner(data: CaseData, pods: list[Pod]) -> Workload:
     namespace = pods[0].metadata.namespace if pods else "ns"
-    same = ("name", "uid", "annotations")
-    metadata = {name: given[name] for name in same if name in given} | {"namespace": namespace}
-    return msgspec.convert({"metadata": metadata, "spec": {"replicas": given.get("replicas")}}, Workload)
+    fields = ("name", "uid", "annotations")
+    metadata = {name: data[name] for name in fields if name in data} | {"namespace": namespace}
+    return msgspec.convert({"metadata": metadata, "spec": {"replicas": data.get("replicas")}}, Workload)
 
 
-def _differences(expect: Given, made: dict[str, dict[str, Any]]) -> Iterator[str]:
+def _differences(expect: CaseData, created: dict[str, dict[str, Any]]) -> Iterator[str]:
     if not expect.get("created", True):
-        yield from unequal("created", False, bool(made))
+        yield from unequal("created", False, bool(created))
         return
-    yield from unequal("groups", expect.get("groups", 1), len(made))
-    for group in list(made.values())[:1]:
-        yield from _unlike(expect, group)
+    yield from unequal("groups", expect.get("groups", 1), len(created))
+    for group in list(created.values())[:1]:
+        yield from _group_differences(expect, group)
 
 
-def _unlike(expect: Given, group: dict[str, Any]) -> Iterator[str]:
+def _group_differences(expect: CaseData, group: dict[str, Any]) -> Iterator[str]:
     meta, spec = group["metadata"], group["spec"]
-    shown = {
+    actual = {
         "name": meta["name"],
         "ownerReferences": meta.get("ownerReferences", []),
         "ownerReferencesCount": len(meta.get("ownerReferences", [])),
@@ -118,8 +120,8 @@ def _unlike(expect: Given, group: dict[str, Any]) -> Iterator[str]:
         "priorityClassName": spec.get("priorityClassName", ""),
         "phase": group.get("status", {}).get("phase", ""),
     }
-    for name in shown.keys() & expect.keys():
-        yield from unequal(name, expect[name], shown[name])
+    for name in actual.keys() & expect.keys():
+        yield from unequal(name, expect[name], actual[name])
     for name in ("annotations", "labels"):
         present = meta.get(name) or {}
         yield from _lacking(name, expect.get(name) or {}, present)
@@ -128,12 +130,12 @@ def _unlike(expect: Given, group: dict[str, Any]) -> Iterator[str]:
     yield from _amounts(expect, spec.get("minResources") or {})
 
 
-def _lacking(what: str, wanted: Given, present: Given) -> Iterator[str]:
-    for key, text in wanted.items():
-        yield from unequal(f"{what}[{key}]", text, present.get(key))
+def _lacking(title: str, expected: CaseData, present: CaseData) -> Iterator[str]:
+    for key, text in expected.items():
+        yield from unequal(f"{title}[{key}]", text, present.get(key))
 
 
-def _amounts(expect: Given, present: Given) -> Iterator[str]:
+def _amounts(expect: CaseData, present: CaseData) -> Iterator[str]:
     exact = expect.get("minResources")
     if exact is not None:
         yield from unequal("minResources", sorted(exact), sorted(present))
@@ -142,4 +144,4 @@ def _amounts(expect: Given, present: Given) -> Iterator[str]:
 
 
 def _number(quantity: str) -> int:
-    return at_least(quantity, _MILLI)
+    return rounded_up(quantity, _MILLI)

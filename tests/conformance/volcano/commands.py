@@ -67,20 +67,20 @@ def _table(desk: Desk, case: Case) -> Iterator[str]:
         desk.group(each["name"], each.get("phase", ""), queue=each["queue"])
     head, *rows = map(_cells, desk.output("queue", "list", "-o", "wide").splitlines())
     columns = case.expect.get("header") or _HEADER
-    found = [[row[head.index(name.upper())] for name in columns] for row in rows]
-    if found != case.expect["rows"]:
-        yield f"{columns}: {found}, expected {case.expect['rows']}"
+    actual = [[row[head.index(name.upper())] for name in columns] for row in rows]
+    if actual != case.expect["rows"]:
+        yield f"{columns}: {actual}, expected {case.expect['rows']}"
 
 
 _HEADER = ["Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed"]
 
 
-def _make_queue(desk: Desk, given: Mapping[str, Any], counts: Mapping[str, int]) -> None:
-    spec = {key: given[key] for key in ("weight", "parent") if key in given}
+def _make_queue(desk: Desk, data: Mapping[str, Any], counts: Mapping[str, int]) -> None:
+    spec = {key: data[key] for key in ("weight", "parent") if key in data}
     status: dict[str, Any] = {phase.lower(): count for phase, count in counts.items()}
-    if "state" in given:
-        status["state"] = given["state"]
-    desk.queue(given["name"], spec, **status)
+    if "state" in data:
+        status["state"] = data["state"]
+    desk.queue(data["name"], spec, **status)
 
 
 def _cells(line: str) -> list[str]:

@@ -25,7 +25,7 @@ _NOW = "2026-01-01T00:00:00Z"
 
 def check_releasing(case: Case) -> Iterator[str]:
     """Check members on full nodes, then delete the releasing ones."""
-    tasks, wanted = case.input["tasks"], case.expect["suppressUnschedulable"]
+    tasks, expected = case.input["tasks"], case.expect["suppressUnschedulable"]
     names = sorted({task["node"] for task in tasks if task["node"]})
     nodes = [node({"name": name, "allocatable": {"cpu": _standing_on(name, tasks)}}) for name in names]
     members = [_member(number, task) for number, task in enumerate(tasks)]
@@ -33,12 +33,12 @@ def check_releasing(case: Case) -> Iterator[str]:
     world = World(nodes, gang, members).settle()
     leaving = [each for each, task in zip(members, tasks, strict=True) if task["status"] == "Releasing"]
     world.add(*map(_deleted, leaving)).settle()
-    yield from unequal("suppressUnschedulable", wanted, _is_without_report(world.decisions.groups[_GROUP]))
+    yield from unequal("suppressUnschedulable", expected, _is_without_report(world.decisions.groups[_GROUP]))
 
 
 def _standing_on(name: str, tasks: Iterable[dict[str, Any]]) -> str:
-    there = (*_PLACED, "Releasing")
-    return str(sum(task["node"] == name and task["status"] in there for task in tasks))
+    holding = (*_PLACED, "Releasing")
+    return str(sum(task["node"] == name and task["status"] in holding for task in tasks))
 
 
 def _member(number: int, task: dict[str, Any]) -> Pod:
@@ -68,9 +68,9 @@ def check_overcommit(case: Case) -> Iterator[str]:
 
     Reserved groups run there.
     """
-    wanted = case.input["minResources"]
+    requests = case.input["minResources"]
     reserved = [_running(n, vector) for n, vector in enumerate(case.input["alreadyReserved"])]
-    asking = pod({"namespace": "ns", "name": "p", "podgroup": "g", "requests": wanted})
+    asking = pod({"namespace": "ns", "name": "p", "podgroup": "g", "requests": requests})
     gang = group({"namespace": "ns", "name": "g", "minMember": 1, "queue": "default"})
     world = World(_as_one(case.input["nodes"]), reserved, gang, asking).settle()
     permit = world.decisions.groups[_GROUP].verdict is Verdict.STARTING

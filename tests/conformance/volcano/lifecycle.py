@@ -53,8 +53,8 @@ def check_sync(case: Case) -> Iterator[str]:
     yield from unequal("state", case.expect["state"], world.settle().queue(name).state)
 
 
-def _group(number: int, queue: str, given: Any) -> PodGroup:
-    phase = given.get("phase", "") if isinstance(given, dict) else ""
+def _group(number: int, queue: str, data: Any) -> PodGroup:
+    phase = data.get("phase", "") if isinstance(data, dict) else ""
     return group(f"group-{number}", 1, queue, phase=phase)
 
 

@@ -16,7 +16,7 @@ from extender.domain.model.resources import CPU
 from extender.domain.model.wire_records import whole_condition
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.volcano.objects import Given, group, node, pod
+from tests.conformance.volcano.objects import CaseData, group, node, pod
 from tests.domain.world import World
 
 _GROUP = GroupKey("ns/g")
@@ -29,12 +29,14 @@ _IN_FLIGHT = ("Binding", "Allocated")
 
 def check_phase(case: Case) -> Iterator[str]:
     tasks = case.input["tasks"]
-    capacities = {task["node"] for task in tasks if task.get("node")}
+    node_names = {task["node"] for task in tasks if task.get("node")}
     size = str(len(tasks))
-    nodes = [node({"name": name, "allocatable": {CPU: size}}) for name in sorted(capacities)]
+    nodes = [node({"name": name, "allocatable": {CPU: size}}) for name in sorted(node_names)]
     nodes.append(node({"name": _PLACE, "allocatable": {CPU: str(_capacity(case))}}))
-    fill = [_filling(name, len(tasks), tasks) for name in sorted(capacities)]
-    world = World(nodes, fill, _group(case), [_member(n, task) for n, task in enumerate(tasks)]).settle()
+    filling_pods = [_filling(name, len(tasks), tasks) for name in sorted(node_names)]
+    world = World(
+        nodes, filling_pods, _group(case), [_member(n, task) for n, task in enumerate(tasks)]
+    ).settle()
     for number, task in enumerate(tasks):
         if task["status"] in _IN_FLIGHT:
             world.answer(f"g-{number}", [_PLACE])
@@ -43,7 +45,7 @@ def check_phase(case: Case) -> Iterator[str]:
     yield from unequal("phase", case.expect["phase"], str(world.decisions.groups[_GROUP].life.phase))
 
 
-def _waits(task: Given) -> bool:
+def _waits(task: CaseData) -> bool:
     return task["status"] in ("Pending", "Pipelined", *_IN_FLIGHT)
 
 
@@ -56,25 +58,33 @@ def _capacity(case: Case) -> int:
 
 def _filling(name: str, size: int, tasks: list[dict[str, Any]]) -> Pod:
     """Return a pod that fills a node with members, so that no other pod fits."""
-    there = sum(task.get("node") == name and task["status"] in _HOLDING for task in tasks)
-    asked = {CPU: str(size - there)}
+    held = sum(task.get("node") == name and task["status"] in _HOLDING for task in tasks)
+    requests = {CPU: str(size - held)}
     running = {"phase": "Running", "node": name}
     return pod(
-        {"namespace": "ns", "name": f"fill-{name}", "podgroup": f"fill-{name}", "requests": asked, **running}
+        {
+            "namespace": "ns",
+            "name": f"fill-{name}",
+            "podgroup": f"fill-{name}",
+            "requests": requests,
+            **running,
+        }
     )
 
 
 def _group(case: Case) -> PodGroup:
-    phase, needed = case.input["currentPhase"], case.input["minMember"]
-    made = group({"namespace": "ns", "name": "g", "minMember": needed, "queue": "default", "phase": phase})
-    whole = [whole_condition(made.metadata.uid, needed)] if phase == "Running" else None
-    return replace(made, status=replace(made.status, conditions=whole))
+    phase, minimum = case.input["currentPhase"], case.input["minMember"]
+    podgroup = group(
+        {"namespace": "ns", "name": "g", "minMember": minimum, "queue": "default", "phase": phase}
+    )
+    conditions = [whole_condition(podgroup.metadata.uid, minimum)] if phase == "Running" else None
+    return replace(podgroup, status=replace(podgroup.status, conditions=conditions))
 
 
-def _member(number: int, task: Given) -> Pod:
+def _member(number: int, task: CaseData) -> Pod:
     status, placed = task["status"], not _waits(task) and task.get("node")
     phase = "Running" if status == "Releasing" and placed else _PHASES.get(status, "Pending")
-    made = pod(
+    member = pod(
         {
             "namespace": "ns",
             "name": f"g-{number}",
@@ -85,4 +95,4 @@ def _member(number: int, task: Given) -> Pod:
         }
     )
     leaving = status == "Releasing"
-    return replace(made, metadata=replace(made.metadata, deletion_timestamp=_NOW)) if leaving else made
+    return replace(member, metadata=replace(member.metadata, deletion_timestamp=_NOW)) if leaving else member

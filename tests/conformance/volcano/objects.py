@@ -12,71 +12,71 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
 from tests.domain.builders import SCHEDULER
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 T = TypeVar("T")
 MANY_PODS = {"pods": "110"}
 SOMEWHERE = "a-node-not-shown"  # where pods run of which a case does not say where
 
 
-def objects(given: Given) -> Iterator[Any]:
+def objects(data: CaseData) -> Iterator[Any]:
     """Yield all objects of a session, in the order in which they would have been created."""
-    yield from map(priority_class, given.get("priorityClasses") or ())
-    yield from map(node, given.get("nodes") or ())
-    yield from map(queue, given.get("queues") or ())
-    yield from map(group, given.get("podGroups") or ())
-    yield from map(pod, given.get("pods") or ())
+    yield from map(priority_class, data.get("priorityClasses") or ())
+    yield from map(node, data.get("nodes") or ())
+    yield from map(queue, data.get("queues") or ())
+    yield from map(group, data.get("podGroups") or ())
+    yield from map(pod, data.get("pods") or ())
 
 
-def node(given: Given) -> Node:
-    allocatable = MANY_PODS | given["allocatable"]
-    return _made(Node, given, status={"allocatable": allocatable})
+def node(data: CaseData) -> Node:
+    allocatable = MANY_PODS | data["allocatable"]
+    return _converted(Node, data, status={"allocatable": allocatable})
 
 
-def queue(given: Given) -> Queue:
+def queue(data: CaseData) -> Queue:
     same = ("weight", "capability", "deserved", "reclaimable", "parent", "priority", "dequeueStrategy")
-    spec = {name: given[name] for name in same if given.get(name) is not None}
+    spec = {name: data[name] for name in same if data.get(name) is not None}
     spec["preemption"] = {"withinQueue": "LowerPriority", "after": "0s", "atMost": "0s"}
-    if given.get("guarantee"):
-        spec["guarantee"] = {"resource": given["guarantee"]}
-    return _made(Queue, given, spec=spec, status={"state": given.get("state", "")})
+    if data.get("guarantee"):
+        spec["guarantee"] = {"resource": data["guarantee"]}
+    return _converted(Queue, data, spec=spec, status={"state": data.get("state", "")})
 
 
-def group(given: Given, created: str | None = None) -> PodGroup:
+def group(data: CaseData, created: str | None = None) -> PodGroup:
     gang = ("queue", "minMember", "minTaskMember", "minResources", "priorityClassName")
     same = (*gang, "networkTopology", "subGroupPolicy")
-    spec = {name: given[name] for name in same if given.get(name) is not None}
-    made = _made(PodGroup, given, spec=spec, status={"phase": given.get("phase", "Pending")})
-    return replace(made, metadata=replace(made.metadata, creation_timestamp=created))
+    spec = {name: data[name] for name in same if data.get(name) is not None}
+    podgroup = _converted(PodGroup, data, spec=spec, status={"phase": data.get("phase", "Pending")})
+    return replace(podgroup, metadata=replace(podgroup.metadata, creation_timestamp=created))
 
 
-def pod(given: Given) -> Pod:
-    phase = given.get("phase", "Pending")
+def pod(data: CaseData) -> Pod:
+    phase = data.get("phase", "Pending")
     spec = {
-        "containers": [{"resources": {"requests": given.get("requests") or {}}}],
+        "containers": [{"resources": {"requests": data.get("requests") or {}}}],
         "schedulerName": SCHEDULER,
-        "nodeName": given.get("node") or (SOMEWHERE if phase == "Running" else ""),
-        "nodeSelector": given.get("nodeSelector"),
-        "schedulingGates": [{"name": keys.GATE}] if phase == "Pending" and not given.get("node") else None,
-        "priority": given.get("priority"),
-        "preemptionPolicy": given.get("preemptionPolicy") or "",
+        "nodeName": data.get("node") or (SOMEWHERE if phase == "Running" else ""),
+        "nodeSelector": data.get("nodeSelector"),
+        "schedulingGates": [{"name": keys.GATE}] if phase == "Pending" and not data.get("node") else None,
+        "priority": data.get("priority"),
+        "preemptionPolicy": data.get("preemptionPolicy") or "",
     }
-    annotations = (given.get("annotations") or {}) | {keys.GROUP_ANNOTATION: given.get("podgroup", "")}
-    return _made(Pod, {**given, "annotations": annotations}, spec=spec, status={"phase": phase})
+    annotations = (data.get("annotations") or {}) | {keys.GROUP_ANNOTATION: data.get("podgroup", "")}
+    return _converted(Pod, {**data, "annotations": annotations}, spec=spec, status={"phase": phase})
 
 
-def priority_class(given: Given) -> PriorityClass:
+def priority_class(data: CaseData) -> PriorityClass:
     """Return a class that groups may have regardless of their pods' classes, as in Volcano."""
-    flagged = {**given, "annotations": {keys.FOR_POD_GROUPS: "true"}}
-    policy = given.get("preemptionPolicy") or ""
-    return _made(PriorityClass, flagged, value=given.get("value", 0), preemptionPolicy=policy)
+    flagged = {**data, "annotations": {keys.FOR_POD_GROUPS: "true"}}
+    policy = data.get("preemptionPolicy") or ""
+    return _converted(PriorityClass, flagged, value=data.get("value", 0), preemptionPolicy=policy)
 
 
-def key(given: Given) -> str:
-    return f"{given['namespace']}/{given['name']}"
+def key(data: CaseData) -> str:
+    return f"{data['namespace']}/{data['name']}"
 
 
-def _made(kind: type[T], given: Given, **rest: Any) -> T:
+def _converted(kind: type[T], data: CaseData, **rest: Any) -> T:
     same = ("name", "namespace", "labels", "annotations")
-    metadata = {name: given[name] for name in same if given.get(name) is not None}
-    metadata["uid"] = f"{given.get('namespace', '')}/{given['name']}"
+    metadata = {name: data[name] for name in same if data.get(name) is not None}
+    metadata["uid"] = f"{data.get('namespace', '')}/{data['name']}"
     return msgspec.convert({"metadata": metadata, **rest}, kind)

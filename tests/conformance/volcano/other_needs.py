@@ -38,18 +38,18 @@ def oversells(case: Case) -> bool:
     """Return whether the requests exceed the nodes' capacity, but not the capacity times the factor."""
     if case.kind != "overcommit" or not case.input.get("minResources"):
         return False
-    there = total(offered(node["allocatable"]) for node in case.input["nodes"])
-    needed = requested_amounts(case.input["minResources"])
-    taken = total(requested_amounts(vector) for vector in case.input["alreadyReserved"])
-    left = {name: there.get(name, 0) - taken.get(name, 0) for name in needed}
-    more = {name: there.get(name, 0) * (_factor(case) - 1) for name in needed}
-    is_short = any(needed[name] > left[name] for name in needed)
-    return is_short and all(needed[name] <= left[name] + more[name] for name in needed)
+    capacity = total(offered(node["allocatable"]) for node in case.input["nodes"])
+    requested = requested_amounts(case.input["minResources"])
+    reserved = total(requested_amounts(vector) for vector in case.input["alreadyReserved"])
+    free = {name: capacity.get(name, 0) - reserved.get(name, 0) for name in requested}
+    surplus = {name: capacity.get(name, 0) * (_factor(case) - 1) for name in requested}
+    is_short = any(requested[name] > free[name] for name in requested)
+    return is_short and all(requested[name] <= free[name] + surplus[name] for name in requested)
 
 
 def _factor(case: Case) -> float:
-    given = float(case.input.get("factorArgument") or 0)
-    return given if given >= 1 else _DEFAULT_FACTOR
+    data = float(case.input.get("factorArgument") or 0)
+    return data if data >= 1 else _DEFAULT_FACTOR
 
 
 def shows_what_is_not_written(case: Case) -> bool:

@@ -29,33 +29,33 @@ def ends_before_replacements(case: Case) -> bool:
     """Return whether a group is to be Completed although replacements of failed members wait."""
     if not _is_phase(case) or not _count(case, *_WAITING):
         return False
-    needed = int(case.input["minMember"])
-    finished = _count(case, *_FINISHED) == _placed(case) >= max(needed, 1)
-    return finished and _count(case, "Succeeded") < max(needed, 1)
+    minimum = int(case.input["minMember"])
+    finished = _count(case, *_FINISHED) == _placed(case) >= max(minimum, 1)
+    return finished and _count(case, "Succeeded") < max(minimum, 1)
 
 
 def waits_again_while_it_runs(case: Case) -> bool:
     """Return whether a group that lost members is to be as one that never started."""
     if not _is_phase(case) or not _count(case, "Running") or case.input["unschedulableThisCycle"]:
         return False
-    needed = int(case.input["minMember"])
-    short = _count(case, *_STANDING, *_WAITING) < needed
-    return _placed(case) < needed and (short or case.input["currentPhase"] != "Inqueue")
+    minimum = int(case.input["minMember"])
+    short = _count(case, *_STANDING, *_WAITING) < minimum
+    return _placed(case) < minimum and (short or case.input["currentPhase"] != "Inqueue")
 
 
 def is_unknown_with_all_it_needs(case: Case) -> bool:
     """Return whether a group with enough members is to be Unknown because of the others."""
     if not _is_phase(case) or not _count(case, "Running") or not case.input["unschedulableThisCycle"]:
         return False
-    needed = int(case.input["minMember"])
-    stands = _count(case, *_STANDING) >= needed
-    return stands or (not _count(case, *_WAITING) and _placed(case) >= needed)
+    minimum = int(case.input["minMember"])
+    is_complete = _count(case, *_STANDING) >= minimum
+    return is_complete or (not _count(case, *_WAITING) and _placed(case) >= minimum)
 
 
 def is_let_in_without_place(case: Case) -> bool:
     """Return whether a group is to stay Inqueue although it lacks members, or capacity for them."""
     if not _is_phase(case) or case.input["currentPhase"] != "Inqueue" or _count(case, "Running"):
         return False
-    needed = int(case.input["minMember"])
-    lacks = _count(case, *_STANDING, *_WAITING) < needed
-    return _placed(case) < needed and (lacks or case.input["unschedulableThisCycle"])
+    minimum = int(case.input["minMember"])
+    is_short = _count(case, *_STANDING, *_WAITING) < minimum
+    return _placed(case) < minimum and (is_short or case.input["unschedulableThisCycle"])

@@ -10,19 +10,19 @@ from tests.conformance.volcano.objects import key, objects, pod
 from tests.domain.world import World
 from tests.sharing import within
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 _BUT_PODS = frozenset({PODS})
 
 
-def requests(given: Iterable[Given]) -> dict[str, int]:
-    return total(pod_requests(pod(each).spec) for each in given)
+def requests(data: Iterable[CaseData]) -> dict[str, int]:
+    return total(pod_requests(pod(each).spec) for each in data)
 
 
-def running(case: Case) -> list[Given]:
+def running(case: Case) -> list[CaseData]:
     return [each for each in case.input.get("pods", ()) if each.get("node")]
 
 
-def pending(case: Case, group: Given) -> list[Given]:
+def pending(case: Case, group: CaseData) -> list[CaseData]:
     """Return the pods of a group that are on no node yet."""
     name = (group["namespace"], group["name"])
     return [
@@ -32,7 +32,7 @@ def pending(case: Case, group: Given) -> list[Given]:
     ]
 
 
-def queue_of(case: Case, each: Given) -> str:
+def queue_of(case: Case, each: CaseData) -> str:
     groups = {key(group): group["queue"] for group in case.input["podGroups"]}
     return str(groups.get(f"{each['namespace']}/{each['podgroup']}", ""))
 
@@ -53,7 +53,7 @@ class After:
         self.pods = [{**each, "node": self._node(each)} for each in case.input.get("pods", ())]
         self._world = World(*objects({**case.input, "pods": self.pods})).settle()
 
-    def _node(self, each: Given) -> str | None:
+    def _node(self, each: CaseData) -> str | None:
         node = each.get("node") or self._binds.get(key(each))
         return str(node) if node else None
 
@@ -71,13 +71,13 @@ class After:
 
     def waiting(self, queue: str) -> list[dict[str, int]]:
         """Return the requests of each pod of a queue that still waits."""
-        left = [each for each in self.pods if not each["node"] and queue_of(self._case, each) == queue]
-        return [requests([each]) for each in left]
+        pods = [each for each in self.pods if not each["node"] and queue_of(self._case, each) == queue]
+        return [requests([each]) for each in pods]
 
-    def has_share_for(self, queue: str, asked: Resources) -> bool:
-        """Return whether the share gate lets a queue have `asked` in addition to its holdings."""
+    def has_share_for(self, queue: str, requests_: Resources) -> bool:
+        """Return whether the share gate lets a queue have `requests_` in addition to its holdings."""
         now = self._world.queue(queue)
-        return within(asked, now.allocated, now.deserved, _BUT_PODS)
+        return within(requests_, now.allocated, now.deserved, _BUT_PODS)
 
     def is_above_share(self, queue: str) -> bool:
         now = self._world.queue(queue)

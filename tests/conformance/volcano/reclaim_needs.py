@@ -11,7 +11,7 @@ from tests.conformance.volcano.picture import queue_of, requests
 from tests.domain.world import World
 from tests.sharing import within
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 _BUT_PODS = frozenset({PODS})
 
 
@@ -20,8 +20,10 @@ def spares_whole_gangs(case: Case) -> bool:
     if case.expect.get("evictedPerGroup") != {} or "reclaim" not in case.input["actions"]:
         return False
     evictions = World(*objects(case.input)).settle().decisions.evictions.values()
-    gone = Counter(eviction.victim.group.partition("/")[2] for eviction in evictions)
-    return bool(gone) and gone == Counter(each["podgroup"] for each in case.input["pods"] if each.get("node"))
+    evicted = Counter(eviction.victim.group.partition("/")[2] for eviction in evictions)
+    return bool(evicted) and evicted == Counter(
+        each["podgroup"] for each in case.input["pods"] if each.get("node")
+    )
 
 
 def goes_above_its_share(case: Case) -> bool:
@@ -35,7 +37,7 @@ def goes_above_its_share(case: Case) -> bool:
     )
 
 
-def _claimants(case: Case) -> Iterator[tuple[str, Given]]:
+def _claimants(case: Case) -> Iterator[tuple[str, CaseData]]:
     """Yield the pods that wait in queues that lose none."""
     victims = set(case.expect.get("evicted") or ())
     losers = {queue_of(case, each) for each in case.input["pods"] if key(each) in victims}

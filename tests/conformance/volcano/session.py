@@ -26,10 +26,10 @@ PERFORMED = frozenset({*DECIDED, SCHEDULED})
 
 def check_session(case: Case) -> Iterator[str]:
     _refuse_what_is_not_performed(case.input["actions"])
-    given = list(objects(case.input))
-    world = World(*given).settle()
-    yield from _decided(case, world, given)
-    pods = [each for each in given if isinstance(each, Pod)]
+    data = list(objects(case.input))
+    world = World(*data).settle()
+    yield from _decided(case, world, data)
+    pods = [each for each in data if isinstance(each, Pod)]
     binds = schedule(world, pods) if SCHEDULED in case.input["actions"] else {}
     yield from _bound(case, binds)
     yield from _reclaimed(case, world)
@@ -39,21 +39,21 @@ def _reclaimed(case: Case, world: World) -> Iterator[str]:
     """Yield differences in the evicted pods and in the capacity reserved on nodes for groups."""
     victims = [eviction.victim for eviction in world.decisions.evictions.values()]
     reclaims = {str(key): each.reclaim for key, each in world.decisions.groups.items() if each.reclaim}
-    got: dict[str, Any] = {
+    actual: dict[str, Any] = {
         "evictedPerGroup": dict(Counter(victim.group for victim in victims)),
         "pipelined": {group: sorted(each.plan.values()) for group, each in reclaims.items()},
         "pipelinedPerGroup": {group: len(each.plan) for group, each in reclaims.items()},
     }
     yield from _evicted(case, sorted(f"{victim.namespace}/{victim.name}" for victim in victims))
-    for what, found in got.items():
-        if what in case.expect:
-            yield from unequal(what, case.expect[what], found)
+    for field, value in actual.items():
+        if field in case.expect:
+            yield from unequal(field, case.expect[field], value)
 
 
-def _evicted(case: Case, found: list[str]) -> Iterator[str]:
-    wanted, similar = sorted(case.expect.get("evicted", found)), _similar(case)
-    if sorted(map(similar, wanted)) != sorted(map(similar, found)):
-        yield from unequal("evicted", wanted, found)
+def _evicted(case: Case, evicted: list[str]) -> Iterator[str]:
+    expected, similar = sorted(case.expect.get("evicted", evicted)), _similar(case)
+    if sorted(map(similar, expected)) != sorted(map(similar, evicted)):
+        yield from unequal("evicted", expected, evicted)
 
 
 def _similar(case: Case) -> Callable[[str], str]:
@@ -74,9 +74,9 @@ def check_cycles(case: Case) -> Iterator[str]:
     world, pods = World(*objects(case.input)), list[Pod]()
     for number, (cycle, expect) in enumerate(zip(case.input["cycles"], case.expect["cycles"], strict=True)):
         _refuse_what_is_not_performed(cycle.get("actions", ()))
-        came = list(objects({"podGroups": cycle.get("addPodGroups"), "pods": cycle.get("addPods")}))
-        pods += [each for each in came if isinstance(each, Pod)]
-        world.add(*came)
+        arrivals = list(objects({"podGroups": cycle.get("addPodGroups"), "pods": cycle.get("addPods")}))
+        pods += [each for each in arrivals if isinstance(each, Pod)]
+        world.add(*arrivals)
         binds = schedule(world, pods) if SCHEDULED in cycle.get("actions", ()) else {}
         yield from unequal(f"binds of cycle {number}", expect["binds"], binds)
 
@@ -87,12 +87,12 @@ def _refuse_what_is_not_performed(actions: Iterable[str]) -> None:
         raise NoCounterpart(f"action {', '.join(missing)}")
 
 
-def _decided(case: Case, world: World, given: list[Any]) -> Iterator[str]:
+def _decided(case: Case, world: World, data: list[Any]) -> Iterator[str]:
     for name, vector in (case.expect.get("deserved") or {}).items():
-        got = world.queue(name).deserved if name in world.decisions.queues else {}
-        yield from differing(f"deserved of {name}", amounts(vector), got)
+        deserved = world.queue(name).deserved if name in world.decisions.queues else {}
+        yield from differing(f"deserved of {name}", amounts(vector), deserved)
     if case.expect.get("podGroupPhases"):
-        now = phases(world, [each for each in given if isinstance(each, PodGroup)])
+        now = phases(world, [each for each in data if isinstance(each, PodGroup)])
         for group, phase in case.expect["podGroupPhases"].items():
             yield from unequal(f"phase of {group}", phase, now.get(group))
 

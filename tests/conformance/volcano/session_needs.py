@@ -15,12 +15,12 @@ from tests.conformance.volcano.picture import After, idle, pending, queue_of, re
 from tests.conformance.volcano.session import SCHEDULED
 from tests.sharing import within
 
-Given = Mapping[str, Any]
+CaseData = Mapping[str, Any]
 _BUT_PODS = frozenset({PODS})
 _CAME_IN = ("Inqueue", "Running")
 
 
-def _plugins(case: Case) -> Iterator[Given]:
+def _plugins(case: Case) -> Iterator[CaseData]:
     for tier in case.input["tiers"]:
         yield from tier
 
@@ -43,15 +43,17 @@ def leaves_capacity_idle(case: Case) -> bool:
         return False
     after = After(case)
     surplus = after.planned_sums()
-    return bool(surplus) and not any(after.has_share_for(queue, more) for queue, more in surplus.items())
+    return bool(surplus) and not any(
+        after.has_share_for(queue, requests_) for queue, requests_ in surplus.items()
+    )
 
 
 def leaves_empty_requests_to_backfill(case: Case) -> bool:
     """Return whether all that Muster would start beyond the case has no requests but a place."""
     if SCHEDULED not in case.input["actions"] or "backfill" in case.input["actions"]:
         return False
-    more = After(case).planned()
-    return bool(more) and all(pod.shape.requests.keys() <= _BUT_PODS for pod in more)
+    planned = After(case).planned()
+    return bool(planned) and all(pod.shape.requests.keys() <= _BUT_PODS for pod in planned)
 
 
 def leaves_pending_groups_to_enqueue(case: Case) -> bool:
@@ -62,8 +64,8 @@ def leaves_pending_groups_to_enqueue(case: Case) -> bool:
     if not case.input.get("enqueueActionConfigured") or "enqueue" in case.input["actions"]:
         return False
     waiting = {key(group) for group in case.input["podGroups"] if group.get("phase") in ("Pending", None)}
-    more = After(case).planned()
-    return bool(more) and all(pod.group in waiting for pod in more)
+    planned = After(case).planned()
+    return bool(planned) and all(pod.group in waiting for pod in planned)
 
 
 def outranks_shares(case: Case) -> bool:
@@ -77,9 +79,9 @@ def outranks_shares(case: Case) -> bool:
     priorities = {queue["name"]: queue.get("priority", 0) for queue in case.input["queues"]}
     above = [priority for queue, priority in priorities.items() if after.is_above_share(queue)]
     return any(
-        priority < max(above, default=priority) and after.has_share_for(queue, more)
+        priority < max(above, default=priority) and after.has_share_for(queue, requests_)
         for queue, priority in priorities.items()
-        for more in after.waiting(queue)
+        for requests_ in after.waiting(queue)
     )
 
 
@@ -103,7 +105,7 @@ def counts_late_comers(case: Case) -> bool:
     )
 
 
-def _in_closed_queues(case: Case) -> list[Given]:
+def _in_closed_queues(case: Case) -> list[CaseData]:
     closed = {queue["name"] for queue in case.input["queues"] if queue.get("state") not in ("Open", "", None)}
     return [group for group in case.input["podGroups"] if group["queue"] in closed]
 
@@ -111,11 +113,11 @@ def _in_closed_queues(case: Case) -> list[Given]:
 # ---- groups that become Inqueue
 
 
-def _expected_phase(case: Case, group: Given) -> str:
+def _expected_phase(case: Case, group: CaseData) -> str:
     return str(case.expect.get("podGroupPhases", {}).get(key(group), ""))
 
 
-def _coming_in(case: Case) -> list[Given]:
+def _coming_in(case: Case) -> list[CaseData]:
     return [group for group in case.input["podGroups"] if _expected_phase(case, group) == "Inqueue"]
 
 
@@ -124,15 +126,15 @@ def admits_without_place(case: Case) -> bool:
     return any(not _has_place(case, group) for group in _coming_in(case))
 
 
-def _has_place(case: Case, group: Given) -> bool:
+def _has_place(case: Case, group: CaseData) -> bool:
     members = pending(case, group)[: max(group["minMember"], 1)]
-    queue: Given = next((queue for queue in case.input["queues"] if queue["name"] == group["queue"]), {})
-    ceiling, needed = offered(queue.get("capability")), requests(members)
+    queue: CaseData = next((queue for queue in case.input["queues"] if queue["name"] == group["queue"]), {})
+    ceiling, requested = offered(queue.get("capability")), requests(members)
     held = requests(each for each in running(case) if queue_of(case, each) == group["queue"])
     return (
         len(members) >= max(group["minMember"], 1)
-        and within(needed, {}, idle(case))
-        and within({name: n for name, n in needed.items() if name in ceiling}, held, ceiling)
+        and within(requested, {}, idle(case))
+        and within({name: n for name, n in requested.items() if name in ceiling}, held, ceiling)
     )
 
 

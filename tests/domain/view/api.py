@@ -104,8 +104,8 @@ def written(write: PassOn | Show | TakeAway) -> Frame:
         case Show(type_, pod, version, appearance):
             return shown(type_, json.decode(pod, type=Pod), version, appearance)
         case TakeAway(facts, version):
-            gone = Pod(facts.uid, facts.name, facts.scheduler, facts.version)
-            return Frame("DELETED", version, gone, ours=True)
+            deleted = Pod(facts.uid, facts.name, facts.scheduler, facts.version)
+            return Frame("DELETED", version, deleted, ours=True)
 
 
 def shown(type_: str, pod: Pod, version: int, appearance: Appearance) -> Frame:

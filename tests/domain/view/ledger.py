@@ -53,8 +53,8 @@ class Ledger(Appearances):
         return uid in self.held
 
     def take_changes(self) -> Sequence[Change]:
-        taken, self._changes = self._changes, []
-        return taken
+        changes, self._changes = self._changes, []
+        return changes
 
     def record_left(self, node: str) -> None:
         self.left.append(node)

@@ -34,8 +34,8 @@ class Connection:
 
     def fresh(self) -> list[Frame]:
         """Return the frames written since the last call."""
-        fresh, self._fresh = self._fresh, []
-        return fresh
+        frames, self._fresh = self._fresh, []
+        return frames
 
 
 class Muster:
@@ -60,17 +60,19 @@ class Muster:
         self.connections.append(connection)
         return connection
 
-    def watch_list(self, had: int, first: int, last: int) -> Connection:
+    def watch_list(self, version_of_client: int, first: int, last: int) -> Connection:
         """Start a watch that sends all pods as of the first version, and then events up to the last."""
         events = [pod_event("ADDED", pod) for pod in self._api.at(first).values()]
         events += [*self._api.between(first, last), bookmark(last, ends_initial=True)]
-        connection = Connection(PodWatch(self.waiting, self.ledger, had, reads_all=True), events, last)
+        connection = Connection(
+            PodWatch(self.waiting, self.ledger, version_of_client, reads_all=True), events, last
+        )
         connection.put(connection.stream.begin())
         self.connections.append(connection)
         return connection
 
-    def list(self, had: int, version: int) -> list[Frame]:
-        pod_list = PodList(self.waiting, self.ledger, had)
+    def list(self, version_of_client: int, version: int) -> list[Frame]:
+        pod_list = PodList(self.waiting, self.ledger, version_of_client)
         frames = []
         for pod in self._api.at(version).values():
             appearance = pod_list.appearance(ListedPod(pod.facts, json.encode(pod)))

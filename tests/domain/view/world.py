@@ -119,29 +119,29 @@ class World:
 
     def scheduler_connects(self) -> None:
         if self.connection is None:
-            self.connect(self.random.choice((0, 0, 1, 3)), lost=self.random.random() < 0.2)
+            self.connect(self.random.choice((0, 0, 1, 3)), is_lost=self.random.random() < 0.2)
 
-    def connect(self, stale: int, lost: bool) -> None:
+    def connect(self, stale: int, is_lost: bool) -> None:
         """Connect the scheduler.
 
-        `stale`: versions by which a list may be behind; `lost`: the client never gets it.
+        `stale`: versions by which a list may be behind; `is_lost`: the client never gets it.
         """
         if not self.scheduler.must_list:
             self.watch()
             return
-        had = self.scheduler.version or 0
-        oldest = max(had, self.api.oldest, 1)
+        known_version = self.scheduler.version or 0
+        oldest = max(known_version, self.api.oldest, 1)
         version = max(self.api.version - stale, oldest)
         if not self.scheduler.lists:
             self.connection = self.muster.watch_list(
-                had, version, self.random.randint(version, self.api.version)
+                known_version, version, self.random.randint(version, self.api.version)
             )
             return
-        frames = self.muster.list(had, version)
+        frames = self.muster.list(known_version, version)
         for uid in self.scheduler.assumed:
             listed = any(frame.pod and frame.pod.uid == uid for frame in frames)
             assert listed or self.waits(uid) or not self.api.by_uid(uid), "bound, and left out of the list"
-        if not lost:
+        if not is_lost:
             self.scheduler.replace(frames, version)
 
     def watch(self) -> None:
@@ -217,7 +217,7 @@ class World:
         self.muster.pass_changes_on()
         for _ in range(1000):
             if self.connection is None:
-                self.connect(0, lost=False)
+                self.connect(0, is_lost=False)
             elif not self.connection.outbox and not self.muster.read(self.connection):
                 self.compare()
                 return
@@ -228,11 +228,11 @@ class World:
         alive, released = self.api.alive.values(), self.muster.ledger.released
         unbound = {pod.uid: released[Uid(pod.uid)].node for pod in alive if pod.ours and pod.uid in released}
         bound = {pod.uid: pod.node for pod in alive if pod.node}
-        strangers = {pod.uid for pod in alive if not pod.node and not pod.ours}
+        foreign = {pod.uid for pod in alive if not pod.node and not pod.ours}
         assert self.scheduler.queue == unbound
         assert self.scheduler.cache == bound
         known = {frame.pod.uid for frame in self.scheduler.store.values() if frame.pod}
-        assert known == unbound.keys() | bound.keys() | strangers
+        assert known == unbound.keys() | bound.keys() | foreign
 
     # ---- helpers
 
@@ -241,11 +241,11 @@ class World:
         pod = self.api.by_uid(uid)
         return pod is not None and not pod.node
 
-    def one_of(self, things: list[T]) -> list[T]:
-        return [self.random.choice(things)] if things else []
+    def one_of(self, items: list[T]) -> list[T]:
+        return [self.random.choice(items)] if items else []
 
-    def some_of(self, things: list[T]) -> list[T]:
-        return self.random.sample(things, self.random.randint(1, len(things))) if things else []
+    def some_of(self, items: list[T]) -> list[T]:
+        return self.random.sample(items, self.random.randint(1, len(items))) if items else []
 
 
 WHAT = (

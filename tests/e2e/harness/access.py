@@ -103,9 +103,9 @@ def write_tokens(path: Path, users: list[User]) -> None:
 
 def write_certificate(folder: Path) -> Path:
     """Write a certificate for the address of all servers: `cert.pem`, with its authority, and `key.pem`."""
-    made = make_pair([loopback.host(), "localhost"], 24 * 3600.0, time.time())
-    (folder / "cert.pem").write_bytes(made.certificate + made.authority)
-    (folder / "key.pem").write_bytes(made.key)
+    pair = make_pair([loopback.host(), "localhost"], 24 * 3600.0, time.time())
+    (folder / "cert.pem").write_bytes(pair.certificate + pair.authority)
+    (folder / "key.pem").write_bytes(pair.key)
     return folder
 
 
@@ -119,15 +119,15 @@ def write_caller(folder: Path) -> None:
     for name, content in files.items():
         (folder / name).write_bytes(content)
     ends = {"client-certificate": "crt", "client-key": "key"}
-    shown = {name: str(folder / f"caller.{end}") for name, end in ends.items()}
-    users = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": shown}]}
+    credentials = {name: str(folder / f"caller.{end}") for name, end in ends.items()}
+    users = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": credentials}]}
     (folder / "caller.kubeconfig").write_text(json.dumps(users))
     version, config = "apiserver.config.k8s.io/v1", str(folder / "caller.kubeconfig")
     webhooks = {"apiVersion": version, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": config}
     plugins = ("ValidatingAdmissionWebhook", "MutatingAdmissionWebhook")
-    named = [{"name": name, "configuration": webhooks} for name in plugins]
-    whole = {"apiVersion": version, "kind": "AdmissionConfiguration", "plugins": named}
-    (folder / "admission.json").write_text(json.dumps(whole))
+    configurations = [{"name": name, "configuration": webhooks} for name in plugins]
+    document = {"apiVersion": version, "kind": "AdmissionConfiguration", "plugins": configurations}
+    (folder / "admission.json").write_text(json.dumps(document))
 
 
 def write_kubeconfig(path: Path, user: User, access: Access) -> Path:

@@ -34,7 +34,7 @@ class Administrator:
 
     def run(self, command: str, *, exit_code: int = 0) -> str:
         """Run a command and return its output. Another exit code than this one is an error."""
-        done = subprocess.run(
+        completed = subprocess.run(
             ["bash", "-eu", "-o", "pipefail", "-c", command],
             cwd=self.home,
             env=self._env,
@@ -43,8 +43,8 @@ class Administrator:
             check=False,
             timeout=120,
         )
-        assert done.returncode == exit_code, f"{command}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        assert completed.returncode == exit_code, f"{command}\n{completed.stdout}\n{completed.stderr}"
+        return completed.stdout
 
     def step(self, number: int) -> str:
         """Run the commands of one step of the page and return their output."""

@@ -20,9 +20,9 @@ OUR_MARKS = "kube-muster.io/"
 
 def quantity(text: str | int | float) -> int:
     """Return a Kubernetes quantity in thousandths, rounded up."""
-    written = str(text)
-    number = written.rstrip("numkKMGTPEi")
-    scale = SUFFIXES[written[len(number) :]] if number != written else Decimal(1)
+    string = str(text)
+    number = string.rstrip("numkKMGTPEi")
+    scale = SUFFIXES[string[len(number) :]] if number != string else Decimal(1)
     return int((Decimal(number) * scale * MILLI).to_integral_value(rounding="ROUND_CEILING"))
 
 

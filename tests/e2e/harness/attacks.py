@@ -23,24 +23,24 @@ class Tenant(NamedTuple):
     victim: Json  # a PodGroup of somebody else
 
     def pods(self, name: str, count: int, **options: Any) -> int:
-        made = (objects.pod(f"{name}-{n}", namespace=MALLORY, **options) for n in range(count))
-        return self.create(PODS, made)
+        bodies = (objects.pod(f"{name}-{n}", namespace=MALLORY, **options) for n in range(count))
+        return self.create(PODS, bodies)
 
     def groups(self, name: str, count: int, **options: Any) -> int:
-        made = (objects.pod_group(f"{name}-{n}", namespace=MALLORY, **options) for n in range(count))
-        return self.create(POD_GROUPS, made)
+        bodies = (objects.pod_group(f"{name}-{n}", namespace=MALLORY, **options) for n in range(count))
+        return self.create(POD_GROUPS, bodies)
 
     def create(self, resource: Resource, bodies: Iterable[Json]) -> int:
         """Create these objects and return how many were accepted: a refused one costs others nothing."""
-        taken = 0
+        accepted = 0
         for body in bodies:
             try:
                 self.client.create(resource, body)
-                taken += 1
+                accepted += 1
             except ApiError as fault:
                 if fault.status >= 500:
                     raise
-        return taken
+        return accepted
 
 
 # ---- what is written; each returns how many objects were taken
@@ -52,16 +52,16 @@ def amounts_at_limits(tenant: Tenant) -> int:
         {"name": f"c{n}", "image": objects.PAUSE, "resources": {"requests": r}}
         for n, r in enumerate(requests)
     ]
-    made = tenant.pods("huge", 40 * TIMES, containers=parts)
-    made += tenant.groups("most", 20 * TIMES, min_member=2**31 - 1, minResources={"cpu": str(LARGEST)})
-    return made + tenant.pods("of-most", 20 * TIMES, group="most-0", cpu=f"{LARGEST}m")
+    accepted = tenant.pods("huge", 40 * TIMES, containers=parts)
+    accepted += tenant.groups("most", 20 * TIMES, min_member=2**31 - 1, minResources={"cpu": str(LARGEST)})
+    return accepted + tenant.pods("of-most", 20 * TIMES, group="most-0", cpu=f"{LARGEST}m")
 
 
 def long_names(tenant: Tenant) -> int:
     long = "q" * LONGEST
-    made = tenant.pods("queue", 10 * TIMES, annotations={QUEUE: long})
-    made += tenant.pods("group", 10 * TIMES, group=long)
-    return made + tenant.groups("role", 10 * TIMES, min_member=1, minTaskMember={long: 1})
+    accepted = tenant.pods("queue", 10 * TIMES, annotations={QUEUE: long})
+    accepted += tenant.pods("group", 10 * TIMES, group=long)
+    return accepted + tenant.groups("role", 10 * TIMES, min_member=1, minTaskMember={long: 1})
 
 
 def resource_names(tenant: Tenant) -> int:
@@ -78,19 +78,19 @@ def absent_queues(tenant: Tenant) -> int:
     pods.
     """
     looked_up, later = range(150 * TIMES), range(350 * TIMES)
-    made = sum(tenant.pods(f"absent{n}", 1, queue=f"absent-{n}") for n in looked_up)
-    return made + sum(tenant.pods(f"late{n}", 1, labels={LOCAL_QUEUE: f"absent-{n}"}) for n in later)
+    accepted = sum(tenant.pods(f"absent{n}", 1, queue=f"absent-{n}") for n in looked_up)
+    return accepted + sum(tenant.pods(f"late{n}", 1, labels={LOCAL_QUEUE: f"absent-{n}"}) for n in later)
 
 
 def owners_in_a_loop(tenant: Tenant) -> int:
-    made = 0
+    accepted = 0
     for number in range(20 * TIMES):
         pair = [tenant.client.create(REPLICA_SETS, _replica_set(f"loop{number}-{end}")) for end in "ab"]
-        for one, other in (pair, pair[::-1]):
-            body = {"metadata": {"ownerReferences": _owned(other)}}
-            tenant.client.patch(REPLICA_SETS, one["metadata"]["name"], body, MALLORY)
-        made += 2 + tenant.create(PODS, [_with_owner(f"loop{number}", pair[0])])
-    return made
+        for first, second in (pair, pair[::-1]):
+            body = {"metadata": {"ownerReferences": _owned(second)}}
+            tenant.client.patch(REPLICA_SETS, first["metadata"]["name"], body, MALLORY)
+        accepted += 2 + tenant.create(PODS, [_with_owner(f"loop{number}", pair[0])])
+    return accepted
 
 
 def uids_of_others(tenant: Tenant) -> int:
@@ -100,19 +100,19 @@ def uids_of_others(tenant: Tenant) -> int:
     """
     uid = tenant.victim["metadata"]["uid"]
     recorded = {QUEUE_UID: f"{uid}/{uid}", STOOD_WHOLE_NOTE: f"3/{uid}"}
-    made = tenant.groups("noted", 20 * TIMES, min_member=1, annotations=recorded)
-    made += tenant.create(PODS, (_with_owner(f"owned{n}", tenant.victim) for n in range(20 * TIMES)))
+    accepted = tenant.groups("noted", 20 * TIMES, min_member=1, annotations=recorded)
+    accepted += tenant.create(PODS, (_with_owner(f"owned{n}", tenant.victim) for n in range(20 * TIMES)))
     for _ in range(20 * TIMES):
-        made += tenant.pods("again", 1, group="noted-0", cpu="1000")
+        accepted += tenant.pods("again", 1, group="noted-0", cpu="1000")
         tenant.client.delete(PODS, "again-0", MALLORY, 0)
-    return made
+    return accepted
 
 
 def priorities(tenant: Tenant) -> int:
-    made = tenant.groups("system", 20, min_member=1, priorityClassName="system-node-critical")
-    made += tenant.groups("none", 20 * TIMES, min_member=1, priorityClassName="there-is-none")
-    made += tenant.pods("none", 20 * TIMES, group="none-0", cpu="1000")
-    return made + tenant.pods("system", 20, cpu="1000", priorityClassName="system-cluster-critical")
+    accepted = tenant.groups("system", 20, min_member=1, priorityClassName="system-node-critical")
+    accepted += tenant.groups("none", 20 * TIMES, min_member=1, priorityClassName="there-is-none")
+    accepted += tenant.pods("none", 20 * TIMES, group="none-0", cpu="1000")
+    return accepted + tenant.pods("system", 20, cpu="1000", priorityClassName="system-cluster-critical")
 
 
 def daemon_sets(tenant: Tenant) -> int:
@@ -122,14 +122,14 @@ def daemon_sets(tenant: Tenant) -> int:
         {"matchFields": [{"key": name, "operator": "In", "values": [f"absent{n}"]}]} for n in range(100)
     ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": for_node}}
-    made = 0
+    accepted = 0
     for number in range(100 * TIMES):
         pod = objects.pod(f"daemon{number}", namespace=MALLORY, affinity={"nodeAffinity": required})
         pod["metadata"]["ownerReferences"] = _owned(
             {**tenant.victim, "apiVersion": "apps/v1", "kind": "DaemonSet"}
         )
-        made += tenant.create(PODS, [pod])
-    return made
+        accepted += tenant.create(PODS, [pod])
+    return accepted
 
 
 def _replica_set(name: str) -> Json:
@@ -141,8 +141,8 @@ def _replica_set(name: str) -> Json:
 
 def _owned(by: Json) -> list[Json]:
     meta = by["metadata"]
-    named = {"apiVersion": by["apiVersion"], "kind": by["kind"], "name": meta["name"], "uid": meta["uid"]}
-    return [{**named, "controller": True}]
+    reference = {"apiVersion": by["apiVersion"], "kind": by["kind"], "name": meta["name"], "uid": meta["uid"]}
+    return [{**reference, "controller": True}]
 
 
 def _with_owner(name: str, owner: Json) -> Json:

@@ -78,11 +78,11 @@ def counted(writes: Iterable[Write]) -> Counter[str]:
 
 def _read(entry: Json) -> Write:
     at = entry.get("objectRef", {})
-    what = "/".join(filter(None, (at.get("resource"), at.get("subresource"))))
+    path = "/".join(filter(None, (at.get("resource"), at.get("subresource"))))
     return Write(
         entry["user"]["username"].rpartition(":")[2],
         entry["verb"],
-        what,
+        path,
         at.get("name", ""),
         entry.get("responseStatus", {}).get("code", 0),
         entry.get("requestObject") or {},

@@ -24,8 +24,8 @@ def crds(*kinds: str) -> list[Json]:
     its webhook.
     """
     folder = build.sources(RELEASE, MODULE) / "deploy" / "crds"
-    found = read(sorted(folder.glob("cert-manager.io_*.yaml")))
-    return [each for each in found if not kinds or each["spec"]["names"]["kind"] in kinds]
+    documents = read(sorted(folder.glob("cert-manager.io_*.yaml")))
+    return [each for each in documents if not kinds or each["spec"]["names"]["kind"] in kinds]
 
 
 def process(cluster: ControlPlane, gates: str = "") -> Process:

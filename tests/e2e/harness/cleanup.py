@@ -71,14 +71,14 @@ def empty(client: Client, resource: Resource, namespace: str, timeout: float = G
 
 def _gone(client: Client, resource: Resource, namespace: str) -> bool:
     """Return whether all are gone; finalizers whose controllers do not run here are removed first."""
-    left = client.items(resource, namespace)
-    for item in left:
+    items = client.items(resource, namespace)
+    for item in items:
         metadata = item["metadata"]
         if metadata.get("finalizers"):
             _release(client, resource, metadata["name"], namespace)
         elif "deletionTimestamp" in metadata or resource is PODS:
             _delete(client, resource, metadata["name"], namespace)
-    return not left
+    return not items
 
 
 def _release(client: Client, resource: Resource, name: str, namespace: str) -> None:

@@ -107,8 +107,8 @@ class Client:
         return self._json("GET", _asking(resource.path(namespace), query))
 
     def items(self, resource: Resource, namespace: str = "", **query: str) -> Sequence[Json]:
-        found: Sequence[Json] = self.listing(resource, namespace, **query)["items"]
-        return found
+        items_: Sequence[Json] = self.listing(resource, namespace, **query)["items"]
+        return items_
 
     def replace(self, resource: Resource, body: Json, sub: str = "") -> Json:
         return self._json("PUT", resource.path(_namespace(body), body["metadata"]["name"], sub), body)

@@ -16,12 +16,12 @@ def watched(body: bytes, content_type: str) -> list[tuple[str, Json]]:
 
 
 def listed(body: bytes, content_type: str) -> Json:
-    (found,) = _decoded("list", content_type, body)
-    return found
+    (document,) = _decoded("list", content_type, body)
+    return document
 
 
 def _decoded(verb: str, content_type: str, body: bytes) -> list[Json]:
     program = build.tool(MODULE, "kube-muster.io/client-go")
-    done = subprocess.run([program, verb, content_type], input=body, capture_output=True, timeout=60)
-    assert done.returncode == 0, done.stderr.decode()
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    completed = subprocess.run([program, verb, content_type], input=body, capture_output=True, timeout=60)
+    assert completed.returncode == 0, completed.stderr.decode()
+    return [json.loads(line) for line in completed.stdout.splitlines()]

@@ -147,14 +147,14 @@ class ControlPlane:
         self.wait_ready()
 
     def start_controller_manager(
-        self, controllers: Sequence[str] = CONTROLLERS, more: Sequence[str] = ()
+        self, controllers: Sequence[str] = CONTROLLERS, further_flags: Sequence[str] = ()
     ) -> Process:
         """Start the controllers for Jobs, garbage collection and namespaces; the tests need no others."""
         (port,) = free_ports(1)
         command = flags.controller_manager(
             self.folder, self.kubeconfig(CONTROLLER_MANAGER), self.signing_key, port, controllers
         )
-        process = self.process("kube-controller-manager", [*command, *more])
+        process = self.process("kube-controller-manager", [*command, *further_flags])
         process.start()
         self._others.append(process)
         return process
@@ -168,5 +168,5 @@ class ControlPlane:
             return False
 
     def _apiserver_flags(self, etcd_port: int) -> list[str]:
-        shown = (self.certificate, self.key)
-        return flags.apiserver(self.folder, self._port, etcd_port, *shown, self.signing_key)
+        pair = (self.certificate, self.key)
+        return flags.apiserver(self.folder, self._port, etcd_port, *pair, self.signing_key)

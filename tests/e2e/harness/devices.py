@@ -66,17 +66,17 @@ class Devices:
     def selected(self, name: str, condition: str) -> str:
         """Create a class of the devices that meet a condition."""
         expression = f"device.driver == '{self.driver}' && {condition}"
-        named = f"{self._stage.namespace}-{name}"
+        class_name = f"{self._stage.namespace}-{name}"
         self._create(
-            DEVICE_CLASSES, "DeviceClass", named, {"selectors": [{"cel": {"expression": expression}}]}
+            DEVICE_CLASSES, "DeviceClass", class_name, {"selectors": [{"cel": {"expression": expression}}]}
         )
-        self._classes.append(named)
-        return named
+        self._classes.append(class_name)
+        return class_name
 
     def claimed(self, name: str, count: int = 1) -> Json:
         """Create a claim for so many devices, and return the fields that a pod's spec needs for it."""
-        asked = {"name": "gpu", "exactly": {"deviceClassName": self.name, "count": count}}
-        spec = {"devices": {"requests": [asked]}}
+        request = {"name": "gpu", "exactly": {"deviceClassName": self.name, "count": count}}
+        spec = {"devices": {"requests": [request]}}
         self._create(RESOURCE_CLAIMS, "ResourceClaim", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
 
@@ -94,8 +94,8 @@ class Devices:
         if first:
             expression = f"device.attributes['{self.driver}'].index >= {first}"
             exactly["selectors"] = [{"cel": {"expression": expression}}]
-        asked = {"name": "gpu", "exactly": exactly}
-        spec = {"spec": {"devices": {"requests": [asked], **more}}}
+        request = {"name": "gpu", "exactly": exactly}
+        spec = {"spec": {"devices": {"requests": [request], **more}}}
         self._create(CLAIM_TEMPLATES, "ResourceClaimTemplate", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
 

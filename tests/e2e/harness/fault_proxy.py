@@ -269,8 +269,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Send the head of an answer, recorded first: a caller with the answer finds it among the calls."""
         self._record(status)
         self.send_response_only(status)
-        reserved = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
-        for name, value in (*reserved, length):
+        passed_headers = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
+        for name, value in (*passed_headers, length):
             self.send_header(name, value)
         self.end_headers()
 

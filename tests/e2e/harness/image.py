@@ -40,9 +40,9 @@ class Image:
     def output(self, *arguments: str, program: str = "muster") -> str:
         """Return the output of a command in the image."""
         command = [self._engine, "run", "--rm", *AS_IN_A_POD, f"--entrypoint={program}", TAG, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_RUN, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_RUN, check=False)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
     def forget(self, name: str) -> None:
         """Remove a container, which outlives the engine's command when that is killed."""

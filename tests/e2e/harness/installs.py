@@ -25,9 +25,9 @@ def rendered(
     kubernetes: str, values: Mapping[str, str] | None = None, *, namespace: str = "kube-muster"
 ) -> Objects:
     """Return the objects of the chart, with values as `--set` takes them."""
-    given = [f"--set={key}={value}" for key, value in (values or {}).items()]
+    value_flags = [f"--set={key}={value}" for key, value in (values or {}).items()]
     command = [str(helm()), "template", "muster", str(INSTALL / "chart"), f"--namespace={namespace}"]
-    return _objects(_output([*command, f"--kube-version={kubernetes}", *given]))
+    return _objects(_output([*command, f"--kube-version={kubernetes}", *value_flags]))
 
 
 def helm() -> Path:
@@ -58,9 +58,9 @@ def overlay(folder: Path, install: str, components: Iterable[str], release: str)
 
 
 def _output(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, f"{' '.join(command[:2])}: {done.stderr}"
-    return done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert completed.returncode == 0, f"{' '.join(command[:2])}: {completed.stderr}"
+    return completed.stdout
 
 
 def _objects(text: str) -> Objects:

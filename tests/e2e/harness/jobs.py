@@ -33,13 +33,13 @@ def job(
 
     `more` goes into the spec as it is: `{"backoffLimit": 0}`; other keywords are those of `objects.pod`.
     """
-    named = {} if queue is None else {objects.QUEUE_NAME: queue}
-    made = objects.pod("", namespace=namespace, queue=queue, **{"restartPolicy": "Never", **pod})
-    meta = {key: value for key, value in made["metadata"].items() if key in ("labels", "annotations")}
+    queue_annotation = {} if queue is None else {objects.QUEUE_NAME: queue}
+    template_pod = objects.pod("", namespace=namespace, queue=queue, **{"restartPolicy": "Never", **pod})
+    meta = {key: value for key, value in template_pod["metadata"].items() if key in ("labels", "annotations")}
     spec = {
         "parallelism": parallelism,
         "suspend": suspend,
-        "template": {"metadata": meta, "spec": made["spec"]},
+        "template": {"metadata": meta, "spec": template_pod["spec"]},
         **({} if completions is None else {"completions": completions}),
         **(more or {}),
     }
@@ -50,7 +50,7 @@ def job(
             "name": name,
             "namespace": namespace,
             "labels": labels or {},
-            "annotations": named | (annotations or {}),
+            "annotations": queue_annotation | (annotations or {}),
         },
         "spec": spec,
     }
@@ -88,10 +88,10 @@ class StagedJobs:
 
     def pods(self, name: str, phase: str = "") -> list[str]:
         """Return the names of a Job's pods, or of those in this phase."""
-        found = self._client.items(PODS, self._namespace, labelSelector=f"{OF_JOB}={name}")
+        pods_ = self._client.items(PODS, self._namespace, labelSelector=f"{OF_JOB}={name}")
         return sorted(
             each["metadata"]["name"]
-            for each in found
+            for each in pods_
             if phase in ("", each["status"]["phase"]) and "deletionTimestamp" not in each["metadata"]
         )
 
@@ -106,14 +106,14 @@ class StagedJobs:
 
     def condition(self, name: str, type_: str) -> Json:
         """Return a condition of a Job; empty if it has none of this type, or is not there yet."""
-        found = self._client.find(JOBS, name, self._namespace) or {}
-        conditions = found.get("status", {}).get("conditions", [])
+        job_ = self._client.find(JOBS, name, self._namespace) or {}
+        conditions = job_.get("status", {}).get("conditions", [])
         return next((condition for condition in conditions if condition["type"] == type_), {})
 
     def wait_condition(self, name: str, type_: str, status: str = "True", timeout: float = GENEROUS) -> Json:
         """Wait for a condition: `wait_condition("work", "Complete")`; also Failed and Suspended."""
-        what = f"Job {name}: {type_}={status}"
-        wait_for(lambda: self.condition(name, type_).get("status") == status, timeout, what)
+        description = f"Job {name}: {type_}={status}"
+        wait_for(lambda: self.condition(name, type_).get("status") == status, timeout, description)
         return self.condition(name, type_)
 
     def wait_status(self, name: str, **status: Any) -> Json:
@@ -123,8 +123,8 @@ class StagedJobs:
         """
 
         def has_status() -> bool:
-            found = self.get(name).get("status", {})
-            return all(found.get(key, 0) == value for key, value in status.items())
+            current = self.get(name).get("status", {})
+            return all(current.get(key, 0) == value for key, value in status.items())
 
         wait_for(has_status, what=f"Job {name} {status}")
         return dict(self.get(name)["status"])

@@ -34,8 +34,8 @@ def job_set(
     }
 
 
-def _is_defaulted(made: Json) -> bool:
-    return bool(made["spec"]["replicatedJobs"][0]["template"]["spec"].get("completionMode") == "Indexed")
+def _is_defaulted(obj: Json) -> bool:
+    return bool(obj["spec"]["replicatedJobs"][0]["template"]["spec"].get("completionMode") == "Indexed")
 
 
 JOB_SET = SigsOperator(

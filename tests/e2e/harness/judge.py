@@ -88,8 +88,8 @@ class Gang:
     def _late(self, since: float | None, now: float, deadline: float) -> str | None:
         if since is None or now - since <= deadline:
             return None
-        took = f"{now - since:.1f} s of {deadline:g} s"
-        return f"gang {self.name} stood between 0 and {self.min_member} for {took}"
+        duration = f"{now - since:.1f} s of {deadline:g} s"
+        return f"gang {self.name} stood between 0 and {self.min_member} for {duration}"
 
 
 @dataclass
@@ -105,11 +105,11 @@ class Capacity:
 
     def most(self, since: float) -> Amounts:
         """Return the most of each resource that it had at any time since then."""
-        most = Amounts(self.allocatable)
+        maximum = Amounts(self.allocatable)
         for until, allocatable in self.former:
             if until > since:
-                most |= allocatable
-        return most
+                maximum |= allocatable
+        return maximum
 
 
 class Review:
@@ -140,7 +140,7 @@ class Review:
         self._on_node: dict[str, set[str]] = defaultdict(set)
 
     def replay(self, history: Iterable[Seen], until: float) -> list[str]:
-        for event in sorted(history, key=lambda seen: (seen.version, seen.at)):
+        for event in sorted(history, key=lambda fact: (fact.version, fact.at)):
             self._take(event)
         for gang in self._gangs.values():
             self._judge_gang(gang, until)
@@ -219,15 +219,15 @@ class Review:
         since = self._calm(event.at) - self._sight
         if capacity is None or self._unseen(event, since):
             return
-        held, most = self._held(event.node, since), capacity.most(since)
-        asked = [name for name, value in event.requests.items() if value]
-        over = {name: held[name] for name in asked if held[name] > most[name]}
-        if over:
+        held, maximum = self._held(event.node, since), capacity.most(since)
+        names = [name for name, value in event.requests.items() if value]
+        excess = {name: held[name] for name in names if held[name] > maximum[name]}
+        if excess:
             listed = ", ".join(
-                f"{name} {value / MILLI:g} of {most[name] / MILLI:g}" for name, value in over.items()
+                f"{name} {value / MILLI:g} of {maximum[name] / MILLI:g}" for name, value in excess.items()
             )
-            what = f"node {event.node} over its allocatable when {event.key} came: {listed}"
-            self.found.append(Violation(event.at, event.node, what))
+            message = f"node {event.node} over its allocatable when {event.key} came: {listed}"
+            self.found.append(Violation(event.at, event.node, message))
 
     def _held(self, node: str, since: float) -> Amounts:
         held = Amounts()
@@ -242,8 +242,8 @@ class Review:
     def _judge_gang(self, gang: Gang, at: float) -> None:
         if self._is_forgotten(gang, at):
             gang.partial_since = None
-        elif (what := gang.review(self._calm(at), self._deadline)) is not None:
-            self.found.append(Violation(at, gang.name, what))
+        elif (message := gang.review(self._calm(at), self._deadline)) is not None:
+            self.found.append(Violation(at, gang.name, message))
 
     def _is_forgotten(self, gang: Gang, at: float) -> bool:
         """Return whether Muster was restarted after the PodGroup was deleted, with time left to undo it."""

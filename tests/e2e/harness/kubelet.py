@@ -78,9 +78,9 @@ class Kubelet:
         self, namespace: str, names: Iterable[str], phase: str = "Succeeded", code: int | None = None
     ) -> None:
         """End running pods. `code`: that of their container, 0 or 1 if not given."""
-        ended = _container(_ended(phase, code))
+        terminated = _container(_ended(phase, code))
         for name in names:
-            self._patch(namespace, name, {"phase": phase, "containerStatuses": [ended]})
+            self._patch(namespace, name, {"phase": phase, "containerStatuses": [terminated]})
 
     def _take(self, kind: str, pod: Json, _version: int) -> None:
         if kind != "DELETED" and pod["spec"].get("nodeName"):

@@ -12,9 +12,9 @@ LEADER_WORKER_SETS = Resource("/apis/leaderworkerset.x-k8s.io/v1", "leaderworker
 
 def leader_worker_set(name: str, *, namespace: str, replicas: int, size: int, **pod: Any) -> Json:
     """Return a LeaderWorkerSet with `replicas` groups of `size` pods, as `objects.pod` takes them."""
-    made = objects.pod("", namespace=namespace, **pod)
-    meta = {key: made["metadata"][key] for key in ("labels", "annotations")}
-    template = {"metadata": meta, "spec": made["spec"]}
+    template_pod = objects.pod("", namespace=namespace, **pod)
+    meta = {key: template_pod["metadata"][key] for key in ("labels", "annotations")}
+    template = {"metadata": meta, "spec": template_pod["spec"]}
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
@@ -23,8 +23,8 @@ def leader_worker_set(name: str, *, namespace: str, replicas: int, size: int, **
     }
 
 
-def _is_defaulted(made: Json) -> bool:
-    return bool(made["spec"].get("networkConfig"))
+def _is_defaulted(obj: Json) -> bool:
+    return bool(obj["spec"].get("networkConfig"))
 
 
 LWS = SigsOperator(

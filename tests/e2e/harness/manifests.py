@@ -36,13 +36,13 @@ def documents(*patterns: str) -> Iterator[Json]:
 
 def service_accounts() -> list[User]:
     """Return the users of the manifests' service accounts, for the token file."""
-    found = [
+    accounts = [
         document["metadata"]
         for document in documents("**/*.yaml")
         if document.get("kind") == "ServiceAccount"
     ]
     return list(
-        dict.fromkeys(service_account(each.get("namespace", "default"), each["name"]) for each in found)
+        dict.fromkeys(service_account(each.get("namespace", "default"), each["name"]) for each in accounts)
     )
 
 
@@ -51,14 +51,14 @@ def apply(client: Client, *patterns: str) -> list[Json]:
     return install(client, list(documents(*patterns)))
 
 
-def install(client: Client, written: list[Json]) -> list[Json]:
+def install(client: Client, documents_: list[Json]) -> list[Json]:
     """Create or replace objects from anywhere, as `apply` does."""
-    for document in written:
+    for document in documents_:
         apply_one(client, document)
-    for document in written:
+    for document in documents_:
         if document["kind"] == "CustomResourceDefinition":
             _wait_established(client, document["metadata"]["name"])
-    return written
+    return documents_
 
 
 def apply_one(client: Client, document: Json) -> Json:
@@ -73,12 +73,12 @@ def apply_one(client: Client, document: Json) -> Json:
     return client.patch(resource, metadata["name"], document, metadata.get("namespace", ""))
 
 
-def remove(client: Client, written: Iterable[Json]) -> None:
+def remove(client: Client, documents_to_remove: Iterable[Json]) -> None:
     """Remove the objects that `apply` made, last first.
 
     The deletion of a kind takes time; a kind that is made again before that would be deleted, too.
     """
-    documents = list(written)
+    documents = list(documents_to_remove)
     for document in reversed(documents):
         metadata = document["metadata"]
         client.delete(resource_of(client, document), metadata["name"], metadata.get("namespace", ""))
@@ -89,11 +89,11 @@ def remove(client: Client, written: Iterable[Json]) -> None:
 @contextmanager
 def applied(client: Client, *patterns: str) -> Iterator[None]:
     """Apply the files while entered."""
-    written = apply(client, *patterns)
+    documents_ = apply(client, *patterns)
     try:
         yield
     finally:
-        remove(client, written)
+        remove(client, documents_)
 
 
 def find(client: Client, document: Json) -> Json | None:
@@ -136,13 +136,13 @@ def _wait_established(client: Client, name: str) -> None:
     """
 
     def is_ready() -> bool:
-        found = client.get(CRDS, name)
-        conditions = found.get("status", {}).get("conditions") or []
+        crd = client.get(CRDS, name)
+        conditions = crd.get("status", {}).get("conditions") or []
         established = any(
             condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
         )
-        served = [each["name"] for each in found["spec"]["versions"] if each["served"]]
-        return established and all(_lists(client, found, version) for version in served)
+        served = [each["name"] for each in crd["spec"]["versions"] if each["served"]]
+        return established and all(_lists(client, crd, version) for version in served)
 
     wait_for(is_ready, what=f"{name} established")
 

@@ -46,8 +46,8 @@ class Muster:
         self.view_folder = cluster.folder / f"view-{verbs}"
         names = [part for name in scheduler_names for part in ("--scheduler-name", name)]
         listen = ["--listen", self.address, "--health-listen", self._health, "--debug-listen", self._debug]
-        found = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
-        options = [*found, *listen, "--leader-elect", leader_elect, *names]
+        kubeconfig_flags = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
+        options = [*kubeconfig_flags, *listen, "--leader-elect", leader_elect, *names]
         command = [*program, "serve", *options, *self._view_options(), *arguments]
         self.process = Process(f"muster-{verbs}", command, cluster.folder / f"muster-{verbs}.log", host=host)
 
@@ -135,8 +135,8 @@ class Muster:
 
     def wait_held(self, names: Iterable[str]) -> dict[str, str]:
         """Wait until exactly these pods are at the barrier; without names, until none is."""
-        wanted = set(names)
-        wait_for(lambda: self.held().keys() == wanted, what=f"{sorted(wanted)} held")
+        expected = set(names)
+        wait_for(lambda: self.held().keys() == expected, what=f"{sorted(expected)} held")
         return self.held()
 
     def claim_stages(self) -> set[str]:
@@ -148,19 +148,19 @@ class Muster:
         page = self.debug("/debug/podgroups")
         return next((each for each in page if each["podGroup"] == f"{namespace}/{group}"), {})
 
-    def wait_decision(self, namespace: str, group: str, **wanted: Any) -> dict[str, Any]:
+    def wait_decision(self, namespace: str, group: str, **fields: Any) -> dict[str, Any]:
         """Wait for a decision: `wait_decision(stage.namespace, "a", reason="NoRoom")`."""
 
         def decided() -> dict[str, Any] | None:
-            found = self.decision(namespace, group)
-            return found if wanted.items() <= found.items() else None
+            decision = self.decision(namespace, group)
+            return decision if fields.items() <= decision.items() else None
 
         try:
-            found = wait_for(decided, what=f"group {group} {wanted}")
+            decision = wait_for(decided, what=f"group {group} {fields}")
         except TimeoutError as fault:
             raise TimeoutError(f"{fault}; decided is {self.decision(namespace, group)}") from None
-        assert found is not None
-        return found
+        assert decision is not None
+        return decision
 
     def debug(self, path: str, timeout: urllib3.Timeout = probes.PATIENT) -> Any:
         """Return the JSON of one debug page: `debug("/debug/queues")`."""

@@ -53,7 +53,7 @@ def pod(
     Other keywords go into the spec as they are: `nodeSelector={...}`.
     """
     names = {GROUP_NAME: group, QUEUE_NAME: queue, "volcano.sh/task-spec": task}
-    given = {key: value for key, value in names.items() if value is not None}
+    annotations_of_names = {key: value for key, value in names.items() if value is not None}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -61,7 +61,7 @@ def pod(
             "name": name,
             "namespace": namespace,
             "labels": labels or {},
-            "annotations": {**given, **(annotations or {})},
+            "annotations": {**annotations_of_names, **(annotations or {})},
         },
         "spec": {
             "schedulerName": scheduler,

@@ -103,9 +103,9 @@ class Observer(Following):
         `namespace`: of a test that is over, so that objects may be created there.
         """
         self._catch_up(namespace) if namespace else self._settle()
-        wrong = _once(self._evaluated().found)
-        wrong += [] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()]
-        assert not wrong, "the observer saw:\n  " + "\n  ".join(wrong)
+        faults = _once(self._evaluated().found)
+        faults += [] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()]
+        assert not faults, "the observer saw:\n  " + "\n  ".join(faults)
 
     def _settled(self) -> bool:
         """Return whether all followers have settled.
@@ -120,17 +120,17 @@ class Observer(Following):
 
         return record
 
-    def _record(self, uid: str, seen: Seen) -> None:
+    def _record(self, uid: str, fact: Seen) -> None:
         """Keep an object unless it is unchanged: heartbeats and conditions change nothing that is checked."""
-        facts = [getattr(seen, name) for name in type(seen).__slots__]
+        facts = [getattr(fact, name) for name in type(fact).__slots__]
         with self._lock:
             if self._last.get(uid) != facts:
                 self._last[uid] = facts
-                self._history.append(seen)
+                self._history.append(fact)
 
 
-def _once(found: Sequence[Violation]) -> list[str]:
-    return list(dict.fromkeys(each.what for each in found))
+def _once(violations: Sequence[Violation]) -> list[str]:
+    return list(dict.fromkeys(each.what for each in violations))
 
 
 def _of_each_kind(namespace: str) -> list[tuple[Resource, Json]]:
@@ -146,7 +146,7 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
     metadata, spec = item["metadata"], item["spec"]
     group = metadata.get("annotations", {}).get(GROUP_NAME)
     node = spec.get("nodeName", "")
-    gone, phase = kind == "DELETED", item.get("status", {}).get("phase")
+    deleted, phase = kind == "DELETED", item.get("status", {}).get("phase")
     return PodSeen(
         version,
         at,
@@ -154,18 +154,18 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
         uid=metadata["uid"],
         node=node,
         gang=f"{metadata['namespace']}/{group}" if group else None,
-        holds=bool(node) and not gone and phase not in OVER,
+        holds=bool(node) and not deleted and phase not in OVER,
         requests=_of_its_node(item, requests(item)),
-        succeeded=not gone and phase == "Succeeded",
+        succeeded=not deleted and phase == "Succeeded",
         foreign=spec["schedulerName"] not in OUR_SCHEDULERS,
     )
 
 
-def _of_its_node(pod: Json, asked: Amounts) -> Amounts:
+def _of_its_node(pod: Json, requests: Amounts) -> Amounts:
     """Return the requests without extended resources for which the scheduler allocated devices."""
     claimed = pod.get("status", {}).get("extendedResourceClaimStatus", {}).get("requestMappings", ())
     devices = {each["resourceName"] for each in claimed}
-    return Amounts({name: amount for name, amount in asked.items() if name not in devices})
+    return Amounts({name: amount for name, amount in requests.items() if name not in devices})
 
 
 def read_node(kind: str, item: Json, version: int, at: float) -> NodeSeen:
@@ -175,8 +175,8 @@ def read_node(kind: str, item: Json, version: int, at: float) -> NodeSeen:
 
 def read_gang(kind: str, item: Json, version: int, at: float) -> GangSeen:
     """Return a gang; without minMember a group asks for one member, as everywhere in this API."""
-    least = int(item.get("spec", {}).get("minMember", 1))
-    return GangSeen(version, at, _key(item["metadata"]), None if kind == "DELETED" else least)
+    minimum = int(item.get("spec", {}).get("minMember", 1))
+    return GangSeen(version, at, _key(item["metadata"]), None if kind == "DELETED" else minimum)
 
 
 def _key(metadata: Json) -> str:

@@ -86,17 +86,17 @@ class Operator:
             self._stage.api.delete(self._resource(self._made[f"{kind}/{name}"]), name, self._stage.namespace)
 
     def _filled(self, kind: str, name: str) -> Json:
-        (found,) = [e for e in self._objects if (e["kind"], e["metadata"]["name"]) == (kind, name)]
-        metadata = {**found["metadata"], "namespace": self._stage.namespace}
+        (template,) = [e for e in self._objects if (e["kind"], e["metadata"]["name"]) == (kind, name)]
+        metadata = {**template["metadata"], "namespace": self._stage.namespace}
         owners = [{**owner, "uid": self._uid(owner)} for owner in metadata.get("ownerReferences", ())]
-        return {**found, "metadata": {**metadata, "ownerReferences": owners}}
+        return {**template, "metadata": {**metadata, "ownerReferences": owners}}
 
     def _uid(self, owner: Json) -> str:
         uid: str = self._made[f"{owner['kind']}/{owner['name']}"]["metadata"]["uid"]
         return uid
 
-    def _record(self, made: Json) -> None:
-        self._made[f"{made['kind']}/{made['metadata']['name']}"] = made
+    def _record(self, created: Json) -> None:
+        self._made[f"{created['kind']}/{created['metadata']['name']}"] = created
 
     def _resource(self, body: Json) -> Resource:
         return manifests.resource_of(self._stage.api, body)

@@ -55,8 +55,8 @@ class Pair:
 
     def _config(self) -> Json:
         maps, name = self._stage.api.items(CONFIG_MAPS, "kube-muster"), self._reads()
-        (found,) = [each["data"][name] for each in maps if name in each["data"]]
-        read: Json = yaml.safe_load(found)
+        (text,) = [each["data"][name] for each in maps if name in each["data"]]
+        read: Json = yaml.safe_load(text)
         return read
 
     def _reads(self) -> str:

@@ -18,9 +18,9 @@ THE_SCHEDULERS, MUSTERS = "kube-scheduler/", "kube-muster/"
 _VERSION = re.compile(r"resourceVersion=\d+")
 
 
-def pod_watch(agent: str, **what: Any) -> Fault:
+def pod_watch(agent: str, **fields: Any) -> Fault:
     """Return a fault of the next watch of pods of this program."""
-    return Fault("GET", r"/pods$", asked="watch=", agent=agent, **what)
+    return Fault("GET", r"/pods$", asked="watch=", agent=agent, **fields)
 
 
 def begins_too_early(agent: str, before: Callable[[], object]) -> Fault:

@@ -20,19 +20,23 @@ def in_force(client: Client, namespace: str) -> Iterator[None]:
 
     The API server takes up new policies once a second, maybe in the middle of a file.
     """
-    both = {"highestTierAllowed": 1, "highestTierName": "rack"}
+    tiers = {"highestTierAllowed": 1, "highestTierName": "rack"}
     refused = (
         (QUEUES, objects.queue("q", parent="q")),
-        (POD_GROUPS, objects.pod_group("g", namespace=namespace, min_member=1, networkTopology=both)),
+        (POD_GROUPS, objects.pod_group("g", namespace=namespace, min_member=1, networkTopology=tiers)),
         (PODS, objects.pod("p", namespace=namespace, group="g", nodeName="n")),
     )
     try:
         with manifests.applied(client, "validation-policy.yaml"):
-            wait_for(lambda: all(_is_refused(client, *one) for one in refused), what="the policies in force")
+            wait_for(
+                lambda: all(_is_refused(client, *refused_one) for refused_one in refused),
+                what="the policies in force",
+            )
             yield
     finally:
         wait_for(
-            lambda: not any(_is_refused(client, *one) for one in refused), what="the policies out of force"
+            lambda: not any(_is_refused(client, *refused_one) for refused_one in refused),
+            what="the policies out of force",
         )
 
 

@@ -39,6 +39,6 @@ def in_force(client: Client, namespace: str, file: str) -> Iterator[None]:
 
 def gates_pods(client: Client, namespace: str) -> bool:
     """Return whether a pod of ours would be born with our gate now."""
-    shown = objects.pod("for-show", namespace=namespace, group="for-show")
-    made = client.request("POST", f"{PODS.path(namespace)}?dryRun=All", shown)
-    return {"name": objects.GATE} in made["spec"].get("schedulingGates", [])
+    sample = objects.pod("for-show", namespace=namespace, group="for-show")
+    created = client.request("POST", f"{PODS.path(namespace)}?dryRun=All", sample)
+    return {"name": objects.GATE} in created["spec"].get("schedulingGates", [])

@@ -29,15 +29,15 @@ def answers(url: str, authority: Path | None = None) -> bool:
 
 def samples(text: str) -> dict[str, float]:
     """Return Prometheus text as a dict: `name{label="value"}` as written, to its value."""
-    found = map(SAMPLE.match, text.splitlines())
-    return {match[1]: float(match[2]) for match in found if match}
+    matches = map(SAMPLE.match, text.splitlines())
+    return {match[1]: float(match[2]) for match in matches if match}
 
 
 def total(values: dict[str, float], name: str, **labels: str) -> float:
     """Return the sum of all samples of one name that carry these labels."""
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    label_texts = [f'{key}="{value}"' for key, value in labels.items()]
     return sum(
         value
         for sample, value in values.items()
-        if sample.partition("{")[0] == name and all(label in sample for label in wanted)
+        if sample.partition("{")[0] == name and all(label in sample for label in label_texts)
     )

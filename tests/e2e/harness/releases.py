@@ -25,10 +25,10 @@ class Release(NamedTuple):
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         folder = build.sources(self.module, MODULE) / self.crds
         texts = [text for path in folder.glob("*.yaml") if f"kind: {kind}" in (text := path.read_text())]
-        found = [each for text in texts for each in yaml.load_all(text, Loader=loader)]
+        documents = [each for text in texts for each in yaml.load_all(text, Loader=loader)]
         (crd,) = (
             each
-            for each in found
+            for each in documents
             if each
             and each["kind"] == "CustomResourceDefinition"
             and (each["spec"]["group"], each["spec"]["names"]["kind"]) == (group, kind)

@@ -48,13 +48,13 @@ class Right(NamedTuple):
 
 def roles(*files: str) -> list[Json]:
     """Return the roles that these files bind to Muster's account."""
-    found = list(manifests.documents(*files))
+    documents = list(manifests.documents(*files))
     bound = {
         (each["roleRef"]["kind"], each["roleRef"]["name"])
-        for each in found
+        for each in documents
         if each["kind"].endswith("Binding")
     }
-    return [each for each in found if (each["kind"], each["metadata"]["name"]) in bound]
+    return [each for each in documents if (each["kind"], each["metadata"]["name"]) in bound]
 
 
 def granted(file: str) -> list[Right]:
@@ -113,15 +113,15 @@ def _asked_about(attributes: Json) -> Need:
 
 
 @contextmanager
-def taken_away(client: Client, right: Right) -> Iterator[None]:
+def without_right(client: Client, right: Right) -> Iterator[None]:
     """Write the roles without this right, and restore them afterwards."""
-    every = roles(OWN, WEBHOOKS)
-    for role in every:
+    all_roles = roles(OWN, WEBHOOKS)
+    for role in all_roles:
         _write(client, {**role, "rules": [part for rule in role["rules"] for part in _without(rule, right)]})
     try:
         yield
     finally:
-        for role in every:
+        for role in all_roles:
             _write(client, role)
 
 

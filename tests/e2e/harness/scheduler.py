@@ -31,8 +31,8 @@ PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSche
 
 def load(name: str) -> Json:
     """Return a configuration as the repository ships it: `sidecar-gates.yaml`, `default-scheduler.yaml`."""
-    found: Json = yaml.safe_load((CONFIGS / name).read_text())
-    return found
+    configuration: Json = yaml.safe_load((CONFIGS / name).read_text())
+    return configuration
 
 
 def for_all_pods(profile: str) -> Json:
@@ -75,9 +75,9 @@ class KubeScheduler:
         self._admin = cluster.admin
         direct = cluster.kubeconfig(user, server)
         self._kubeconfig = kubeconfig or direct
-        written = copy.deepcopy(load(config) if isinstance(config, str) else config)
+        configuration = copy.deepcopy(load(config) if isinstance(config, str) else config)
         path = cluster.folder / f"scheduler-{self.port}.yaml"
-        run = adapted(written, self._kubeconfig, muster, leader_elect, tls)
+        run = adapted(configuration, self._kubeconfig, muster, leader_elect, tls)
         run["leaderElection"].update(lease or {})
         path.write_text(json.dumps(run, indent=1))
         command = flags.scheduler(path, direct, self.port, cluster.certificate, cluster.key)

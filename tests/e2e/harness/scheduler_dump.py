@@ -29,9 +29,9 @@ class Dump(NamedTuple):
     @classmethod
     def read(cls, log: str) -> "Dump | None":
         """Return the dump in a log; None while it is not complete."""
-        head, found, queue = log.partition(_QUEUE)
+        head, separator, queue = log.partition(_QUEUE)
         _summary, key, pods = queue.partition("pods=")
-        if not found or not _PODS_END.search(key + pods):
+        if not separator or not _PODS_END.search(key + pods):
             return None
         cached, nominated = _places(head.partition(_NODES)[2])
         queued = {uid: name for name, uid, _ in _POD.findall(pods)}

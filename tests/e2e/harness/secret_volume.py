@@ -8,11 +8,11 @@ from typing import Any
 
 def bring(secret: dict[str, Any], folder: Path) -> None:
     """Update the folder to the present content of the Secret."""
-    written = Path(tempfile.mkdtemp(prefix="..", dir=folder))
+    new_folder = Path(tempfile.mkdtemp(prefix="..", dir=folder))
     for name, value in secret["data"].items():
-        (written / name).write_bytes(base64.b64decode(value))
+        (new_folder / name).write_bytes(base64.b64decode(value))
     link = folder / "..data_tmp"
-    link.symlink_to(written.name)
+    link.symlink_to(new_folder.name)
     link.rename(folder / "..data")
     for name in secret["data"]:
         if not (folder / name).is_symlink():

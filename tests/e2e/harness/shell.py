@@ -24,29 +24,29 @@ class Shell:
 
     def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         environment = {**os.environ, "KUBECONFIG": self._kubeconfig}
-        where = () if "-n" in arguments else ("-n", self._namespace)
-        command = [str(PROGRAM), *arguments, *where]
+        namespace_flags = () if "-n" in arguments else ("-n", self._namespace)
+        command = [str(PROGRAM), *arguments, *namespace_flags]
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
         )
 
     def output(self, *arguments: str) -> str:
-        done = self(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        completed = self(*arguments)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.output(*arguments, "-o", "json"))
 
     def refuses(self, *arguments: str, status: int = 1) -> str:
-        done = self(*arguments)
-        assert (done.returncode, done.stdout) == (status, "")
-        return done.stderr
+        completed = self(*arguments)
+        assert (completed.returncode, completed.stdout) == (status, "")
+        return completed.stderr
 
     def runs(self, line: str) -> str:
         """Run a line as a shell takes it, with any program, and return its output."""
         environment = {**os.environ, "KUBECONFIG": self._kubeconfig, "PATH": self._path}
-        done = subprocess.run(
+        completed = subprocess.run(
             ["bash", "-euc", line],
             env=environment,
             capture_output=True,
@@ -54,5 +54,5 @@ class Shell:
             timeout=LONGEST,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout

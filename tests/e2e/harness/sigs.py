@@ -70,12 +70,12 @@ class SigsController:
         self.process = Process(operator.name, command, cluster.folder / f"{operator.name}.log")
 
     def __enter__(self) -> "SigsController":
-        self._make_way()
+        self._delete_stand_in()
         self._written = manifests.install(self._client, [self._crd])
         self.process.start()
         hooks = [self._on_loopback(webhook) for webhook in self._webhooks()]
         self._written += manifests.install(self._client, hooks)
-        wait_for(self._in_force, what=f"the webhooks of {self._operator.name} in force")
+        wait_for(self._are_in_force, what=f"the webhooks of {self._operator.name} in force")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,7 +83,7 @@ class SigsController:
         self._wait_gone()
         self.process.kill()
 
-    def _make_way(self) -> None:
+    def _delete_stand_in(self) -> None:
         """Delete a stand-in of this kind that other tests may have left."""
         if self._client.find(CRDS, self._crd["metadata"]["name"]):
             self._client.delete(CRDS, self._crd["metadata"]["name"])
@@ -101,15 +101,15 @@ class SigsController:
         configuration["metadata"]["name"] = f"{self._operator.name}-{configuration['metadata']['name']}"
         return configuration
 
-    def _in_force(self) -> bool:
+    def _are_in_force(self) -> bool:
         """Return whether defaults of an object are filled in, by a controller that answers."""
         self.process.require_alive()
         path = self._operator.kind.path("default")
         try:
-            made = self._client.request("POST", f"{path}?dryRun=All", self._operator.shown())
+            created = self._client.request("POST", f"{path}?dryRun=All", self._operator.shown())
         except ApiError:
             return False
-        return self._operator.is_defaulted(made)
+        return self._operator.is_defaulted(created)
 
     def _configuration(self, certificates: Path) -> Json:
         """Return a configuration, without which the program listens on all addresses of the machine."""
@@ -130,8 +130,8 @@ class SigsController:
             f"{each}WebhookConfiguration": yaml.safe_load((folder / f"{each.lower()}-patch.yaml").read_text())
             for each in ("Mutating", "Validating")
         }
-        written = self._operator.source(self._operator.webhooks).read_text()
-        documents = filter(None, yaml.safe_load_all(written))
+        text = self._operator.source(self._operator.webhooks).read_text()
+        documents = filter(None, yaml.safe_load_all(text))
         return [jsonpatch.apply_patch(document, patches[document["kind"]]) for document in documents]
 
 

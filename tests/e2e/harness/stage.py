@@ -97,7 +97,7 @@ class Stage:
 
     def start_controller_manager(self, *flags: str) -> None:
         """Start the controllers, so that Jobs get their pods, and objects without their owner are deleted."""
-        process = self.cluster.start_controller_manager(more=flags)
+        process = self.cluster.start_controller_manager(further_flags=flags)
         self.started.callback(process.kill)
 
     def give_edit(self, user: str) -> None:
@@ -109,9 +109,9 @@ class Stage:
 
     def _is_edit_whole(self) -> bool:
         added = self.api.items(CLUSTER_ROLES, labelSelector=f"{AGGREGATED}=true")
-        has = self.api.get(CLUSTER_ROLES, "edit").get("rules") or []
+        edit_rules = self.api.get(CLUSTER_ROLES, "edit").get("rules") or []
         rules = [role.get("rules") or [] for role in added]
-        return all(rules) and all(rule in has for own in rules for rule in own)
+        return all(rules) and all(rule in edit_rules for role_rules in rules for rule in role_rules)
 
     def start_operator(self, operator: SigsOperator) -> SigsController:
         """Start a real controller of kubernetes-sigs, next to kube-controller-manager.
@@ -135,8 +135,8 @@ class Stage:
 
     def nodes(self, count: int, *, prefix: str = "n", **options: Any) -> list[str]:
         """Create nodes: `nodes(3, cpu="4")` makes n0, n1, n2."""
-        made = [objects.node(f"{prefix}{number}", **options) for number in range(count)]
-        return _names(self.api.create_many(NODES, made))
+        bodies = [objects.node(f"{prefix}{number}", **options) for number in range(count)]
+        return _names(self.api.create_many(NODES, bodies))
 
     def queue(self, name: str, **spec: Any) -> Json:
         return self.api.create(QUEUES, objects.queue(name, **spec))
@@ -148,19 +148,19 @@ class Stage:
         before the queue's new state.
         """
         self.api.patch(QUEUES, name, {"spec": {"state": state}})
-        found = {"Open"} if state == "Open" else {"Closing", "Closed"}
+        states = {"Open"} if state == "Open" else {"Closing", "Closed"}
         wait_for(
-            lambda: self.api.get(QUEUES, name).get("status", {}).get("state") in found,
+            lambda: self.api.get(QUEUES, name).get("status", {}).get("state") in states,
             what=f"queue {name} is {state}",
         )
 
     def priority(self, name: str, value: int) -> str:
         """Create a PriorityClass for this test, wait until pods may name it, and return its name."""
-        made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
-        self.api.create(PRIORITY_CLASSES, {**made, "metadata": {"name": name}})
+        head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
+        self.api.create(PRIORITY_CLASSES, {**head, "metadata": {"name": name}})
         self.started.callback(self.api.delete, PRIORITY_CLASSES, name)
-        shown = objects.pod("for-show", namespace=self.namespace, priorityClassName=name)
-        wait_for(lambda: self.admits(PODS, shown), what=f"pods of priority {name} admitted")
+        sample = objects.pod("for-show", namespace=self.namespace, priorityClassName=name)
+        wait_for(lambda: self.admits(PODS, sample), what=f"pods of priority {name} admitted")
         return name
 
     def admits(self, resource: Resource, body: Json) -> bool:
@@ -184,8 +184,8 @@ class Stage:
 
     def group(self, name: str, min_member: int, **spec: Any) -> Json:
         """Create a PodGroup alone; options as `objects.pod_group` takes them."""
-        made = objects.pod_group(name, namespace=self.namespace, min_member=min_member, **spec)
-        return self.api.create(POD_GROUPS, made)
+        body = objects.pod_group(name, namespace=self.namespace, min_member=min_member, **spec)
+        return self.api.create(POD_GROUPS, body)
 
     def limit_pods(self, pods: str, *scopes: str) -> None:
         """Create or change a ResourceQuota, with its status, as its controller does not run here."""
@@ -202,8 +202,8 @@ class Stage:
     def pods(self, name: str, count: int, *, first: int = 0, **options: Any) -> list[str]:
         """Create pods `name-0`, `name-1`, ...; options as `objects.pod` takes them."""
         numbers = range(first, first + count)
-        made = [objects.pod(f"{name}-{number}", namespace=self.namespace, **options) for number in numbers]
-        return _names(self.api.create_many(PODS, made))
+        bodies = [objects.pod(f"{name}-{number}", namespace=self.namespace, **options) for number in numbers]
+        return _names(self.api.create_many(PODS, bodies))
 
     def pod(self, name: str) -> Json:
         return self.api.get(PODS, name, self.namespace)
@@ -219,12 +219,12 @@ class Stage:
         """Wait until the PodGroup exists with these values: `wait_group("a", phase="Running", running=3)`."""
 
         def with_status() -> Json | None:
-            found = self.api.find(POD_GROUPS, name, self.namespace)
-            return found if found and status.items() <= found.get("status", {}).items() else None
+            podgroup = self.api.find(POD_GROUPS, name, self.namespace)
+            return podgroup if podgroup and status.items() <= podgroup.get("status", {}).items() else None
 
-        found = wait_for(with_status, what=f"PodGroup {name} {status}")
-        assert found is not None
-        return found
+        podgroup = wait_for(with_status, what=f"PodGroup {name} {status}")
+        assert podgroup is not None
+        return podgroup
 
     def reason(self, group: str) -> str:
         """Return the reason in a PodGroup: why it waits, else its state; empty before there is one."""
@@ -245,8 +245,8 @@ class Stage:
         try:
             return str(wait_for(one_of_them, timeout))
         except TimeoutError:
-            what = f"{group} has {self.reason(group)!r}, never one of {reasons}"
-            raise TimeoutError(f"{what}: {self.pod_group(group).get('status')}") from None
+            description = f"{group} has {self.reason(group)!r}, never one of {reasons}"
+            raise TimeoutError(f"{description}: {self.pod_group(group).get('status')}") from None
 
     def first_to_say(self, groups: Iterable[str], reason: str) -> str:
         """Return the first of these PodGroups that has this reason."""
@@ -270,13 +270,13 @@ class Stage:
 
     def bound(self, names: Iterable[str]) -> dict[str, str]:
         """Return the nodes of the bound ones of these pods."""
-        wanted = set(names)
-        pods = [pod for pod in self.api.items(PODS, self.namespace) if pod["metadata"]["name"] in wanted]
+        requested = set(names)
+        pods = [pod for pod in self.api.items(PODS, self.namespace) if pod["metadata"]["name"] in requested]
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
 
     def wait_bound(self, names: Sequence[str], timeout: float = GENEROUS) -> dict[str, str]:
         def all_bound() -> dict[str, str] | None:
-            return found if len(found := self.bound(names)) == len(names) else None
+            return nodes_by_pod if len(nodes_by_pod := self.bound(names)) == len(names) else None
 
         nodes = wait_for(all_bound, timeout, f"{len(names)} pods {names[0]}.. bound")
         assert nodes is not None
@@ -294,5 +294,5 @@ class Stage:
         self.kubelet.finish(self.namespace, names)
 
 
-def _names(made: Iterable[Json]) -> list[str]:
-    return [item["metadata"]["name"] for item in made]
+def _names(items: Iterable[Json]) -> list[str]:
+    return [item["metadata"]["name"] for item in items]

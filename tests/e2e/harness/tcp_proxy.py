@@ -99,9 +99,9 @@ class TcpProxy:
     def _dial(self, _caller: socket.socket) -> socket.socket:
         return socket.create_connection((loopback.host(), self._target_port))
 
-    def _forget(self, ended: "_Pair") -> None:
+    def _forget(self, pair: "_Pair") -> None:
         with self._lock:
-            self._open.discard(ended)
+            self._open.discard(pair)
 
 
 class _Pair:
@@ -139,9 +139,9 @@ class _Pair:
     def _answer(self) -> None:
         with suppress(OSError):
             while self._left != 0 and (data := self._target.recv(CHUNK)):
-                self._caller.sendall(data[: (left := self._left)])
-                if left is not None:
-                    self._left = max(left - len(data), 0)
+                self._caller.sendall(data[: (remaining := self._left)])
+                if remaining is not None:
+                    self._left = max(remaining - len(data), 0)
         if self._left == 0:
             self.hang_up()
         self._finish(self._caller)

@@ -52,12 +52,12 @@ def crd() -> Json:
 
 def rights() -> list[Json]:
     """Return the roles and bindings of docs/reference/jobs.md."""
-    api, named = "rbac.authorization.k8s.io", {"name": f"muster-{PLURAL}"}
+    api, metadata = "rbac.authorization.k8s.io", {"name": f"muster-{PLURAL}"}
     rule = {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "list", "watch", "patch"]}
     account = {"kind": "ServiceAccount", "name": "muster", "namespace": "kube-muster"}
-    role = {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": named, "rules": [rule]}
-    bound = {"roleRef": {"apiGroup": api, "kind": "ClusterRole", **named}, "subjects": [account]}
-    return [role, {"apiVersion": f"{api}/v1", "kind": "ClusterRoleBinding", "metadata": named, **bound}]
+    role = {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]}
+    bound = {"roleRef": {"apiGroup": api, "kind": "ClusterRole", **metadata}, "subjects": [account]}
+    return [role, {"apiVersion": f"{api}/v1", "kind": "ClusterRoleBinding", "metadata": metadata, **bound}]
 
 
 def install(client: Client) -> None:
@@ -78,7 +78,7 @@ def remove_kind(client: Client, name: str) -> None:
 
 def training_run(name: str, *, namespace: str, replicas: int, queue: str = "default", **pod: Any) -> Json:
     """Return a suspended run; other keywords are those of `objects.pod`."""
-    made = objects.pod("", namespace=namespace, **pod)
+    template_pod = objects.pod("", namespace=namespace, **pod)
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
@@ -87,5 +87,5 @@ def training_run(name: str, *, namespace: str, replicas: int, queue: str = "defa
             "namespace": namespace,
             "annotations": {objects.QUEUE_NAME: queue},
         },
-        "spec": {"suspend": True, "replicas": replicas, "template": {"spec": made["spec"]}},
+        "spec": {"suspend": True, "replicas": replicas, "template": {"spec": template_pod["spec"]}},
     }

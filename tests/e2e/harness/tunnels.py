@@ -22,8 +22,8 @@ class TunnelProxy(TcpProxy):
         self.closed = False  # whether it answers all callers with 503
         self.turned_away = 0
 
-    def route(self, address: str, port: int, to: int) -> None:
-        self._routes[f"{address}:{port}"] = to
+    def route(self, address: str, port: int, target: int) -> None:
+        self._routes[f"{address}:{port}"] = target
 
     @property
     def url(self) -> str:
@@ -31,15 +31,15 @@ class TunnelProxy(TcpProxy):
 
     def _dial(self, caller: socket.socket) -> socket.socket:
         caller.settimeout(PATIENCE)
-        wanted = _address(caller)
+        requested = _address(caller)
         if self.closed:
             self.turned_away += 1
             caller.sendall(b"HTTP/1.1 503 Closed\r\nContent-Length: 0" + END)
-            raise ConnectionRefusedError(wanted)
-        if wanted not in self._routes:
+            raise ConnectionRefusedError(requested)
+        if requested not in self._routes:
             caller.sendall(b"HTTP/1.1 502 No Route" + END)
-            raise ConnectionRefusedError(wanted)
-        target = socket.create_connection((loopback.host(), self._routes[wanted]))
+            raise ConnectionRefusedError(requested)
+        target = socket.create_connection((loopback.host(), self._routes[requested]))
         caller.sendall(b"HTTP/1.1 200 OK" + END)
         caller.settimeout(None)
         return target
@@ -49,7 +49,7 @@ def _address(caller: socket.socket) -> str:
     """Return the address of `CONNECT ADDRESS:PORT HTTP/1.1`. Nothing follows it before the answer."""
     head = b""
     while not head.endswith(END):
-        if not (more := caller.recv(4096)):
+        if not (piece := caller.recv(4096)):
             raise ConnectionAbortedError("no whole CONNECT")
-        head += more
+        head += piece
     return head.split()[1].decode()

@@ -30,8 +30,8 @@ class ViewClient:
         connection = http.client.HTTPConnection(self.proxy, timeout=PATIENCE)
         content = None if body is None else json.dumps(body).encode()
         try:
-            given = {"Content-Type": "application/json", **headers}
-            connection.request(method, f"{server or self.server}{path}", content, given)
+            all_headers = {"Content-Type": "application/json", **headers}
+            connection.request(method, f"{server or self.server}{path}", content, all_headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -40,5 +40,5 @@ class ViewClient:
     def json(self, method: str, path: str) -> Json:
         status, body = self.ask(method, path)
         assert status == 200, f"{method} {path}: {status} {body[:500]!r}"
-        found: Json = json.loads(body)
-        return found
+        document: Json = json.loads(body)
+        return document

@@ -23,17 +23,19 @@ class Vcctl:
 
     def __call__(self, *arguments: str) -> str:
         command = [self._program, *arguments, self._access]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
-        if done.returncode:
-            raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
-        return done.stdout
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
+        if completed.returncode:
+            raise subprocess.CalledProcessError(
+                completed.returncode, command, completed.stdout, completed.stderr
+            )
+        return completed.stdout
 
 
 def crds(*plurals: str) -> list[Json]:
     """Return the CustomResourceDefinitions of Volcano with these plurals: `crds("queues", "podgroups")`."""
     folder = build.sources("volcano.sh/volcano", MODULE)
-    found = read(sorted(folder.glob("config/crd/*/bases/*.yaml")))
-    return [each for each in found if each["spec"]["names"]["plural"] in plurals]
+    documents = read(sorted(folder.glob("config/crd/*/bases/*.yaml")))
+    return [each for each in documents if each["spec"]["names"]["plural"] in plurals]
 
 
 def release(module: Path) -> list[Json]:

@@ -64,9 +64,9 @@ class Volcano:
         taint = {"key": NODE, "effect": "NoSchedule"}
         client.create(NODES, objects.node(NODE, cpu="0", taints=[taint]))
         self._pods.start()
-        written = self._objects()
-        self._mount(next(each for each in written if each["metadata"]["name"] == CONFIG))
-        manifests.install(client, written)
+        documents = self._objects()
+        self._mount(next(each for each in documents if each["metadata"]["name"] == CONFIG))
+        manifests.install(client, documents)
         wait_for(lambda: len(self._programs) == len(PROGRAMS), what="Volcano's pods run")
         wait_for(lambda: client.find(QUEUES, "default"), what="Volcano has made its queues")
         return self
@@ -86,13 +86,13 @@ class Volcano:
         }
 
     def _objects(self) -> list[Json]:
-        found = [
+        documents = [
             each for each in volcano.release(MODULE) if each["kind"] in KINDS and not _is_admission(each)
         ]
-        for each in found:
+        for each in documents:
             if each["kind"] == "Deployment":
                 each["spec"]["template"]["spec"]["nodeName"] = NODE
-        return sorted(found, key=lambda each: KINDS.index(each["kind"]))
+        return sorted(documents, key=lambda each: KINDS.index(each["kind"]))
 
     def _mount(self, config: Json) -> None:
         self._config.mkdir(exist_ok=True)

@@ -39,21 +39,21 @@ def volcano_at_work(client: Client) -> Iterator[None]:
         client.delete(LEASES, meta["name"], SYSTEM)
 
 
-def task(name: str = "work", replicas: int = 2, **more: Any) -> Json:
+def task(name: str = "work", replicas: int = 2, **pod_fields: Any) -> Json:
     """Return a task: `task("ps", 1, policies=[...], dependsOn={...})`.
 
     `cpu`, `restartPolicy` and the like are its pods'.
     """
     fields = ("minAvailable", "policies", "dependsOn", "maxRetry", "partitionPolicy")
-    own = {field: more.pop(field) for field in fields if field in more}
-    pod = objects.pod("", namespace="", scheduler="volcano", **{"restartPolicy": "Never", **more})
+    task_fields = {field: pod_fields.pop(field) for field in fields if field in pod_fields}
+    pod = objects.pod("", namespace="", scheduler="volcano", **{"restartPolicy": "Never", **pod_fields})
     template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
-    return {"name": name, "replicas": replicas, "template": template, **own}
+    return {"name": name, "replicas": replicas, "template": template, **task_fields}
 
 
-def policy(event: str | int, action: str, **more: Any) -> Json:
+def policy(event: str | int, action: str, **fields: Any) -> Json:
     """Return a policy: `policy("PodFailed", "RestartJob")`, `policy(3, "CompleteJob")` for an exit code."""
-    return {"exitCode" if isinstance(event, int) else "event": event, "action": action, **more}
+    return {"exitCode" if isinstance(event, int) else "event": event, "action": action, **fields}
 
 
 class VolcanoJobs:
@@ -64,13 +64,13 @@ class VolcanoJobs:
 
     def create(self, name: str, *tasks: Json, **spec: Any) -> Json:
         """Create a job; it has one task of two pods, if none are given."""
-        written = {
+        job = {
             "apiVersion": VERSION,
             "kind": "Job",
             "metadata": {"name": name, "namespace": self.namespace},
             "spec": {"schedulerName": "volcano", "tasks": [*tasks] or [task()], **spec},
         }
-        return self.client.create(VOLCANO_JOBS, written)
+        return self.client.create(VOLCANO_JOBS, job)
 
     def create_cron(self, name: str, *tasks: Json, **spec: Any) -> str:
         """Create a CronJob with one job that is due, and return when it was scheduled last.
@@ -78,7 +78,7 @@ class VolcanoJobs:
         `spec` is of the Job. The status of the CronJob has that time: some minutes ago.
         """
         job = {"schedulerName": "volcano", "tasks": [*tasks] or [task()], **spec}
-        written = {
+        cron_job = {
             "apiVersion": VERSION,
             "kind": "CronJob",
             "metadata": {"name": name, "namespace": self.namespace},
@@ -89,7 +89,7 @@ class VolcanoJobs:
                 "suspend": True,
             },
         }
-        self.client.create(VOLCANO_CRON_JOBS, written)
+        self.client.create(VOLCANO_CRON_JOBS, cron_job)
         last = (datetime.now(UTC) - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
         status = {"status": {"lastScheduleTime": last}}
         self.client.patch(VOLCANO_CRON_JOBS, name, status, self.namespace, sub="status")
@@ -132,9 +132,9 @@ class VolcanoJobs:
     def command(self, name: str, action: str) -> str:
         """Create a Command as vcctl does, and return its name."""
         target, command = _reference(self.get(name)), f"{name}-{action.lower()}-{next(NUMBERS)}"
-        written = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "action": action}
+        head = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "action": action}
         meta = {"name": command, "namespace": self.namespace}
-        self.client.create(COMMANDS, {**written, "metadata": meta, "target": target})
+        self.client.create(COMMANDS, {**head, "metadata": meta, "target": target})
         return command
 
     def leave_running(self, name: str, node: str, version: int) -> None:
@@ -166,10 +166,10 @@ class VolcanoJobs:
 
         Without pods that are being deleted.
         """
-        found = self.client.items(PODS, self.namespace, labelSelector=f"volcano.sh/job-name={name}")
+        pods_ = self.client.items(PODS, self.namespace, labelSelector=f"volcano.sh/job-name={name}")
         return {
             each["metadata"]["name"]: each["metadata"]["uid"]
-            for each in found
+            for each in pods_
             if phase in ("", each["status"]["phase"]) and "deletionTimestamp" not in each["metadata"]
         }
 
@@ -199,8 +199,8 @@ class VolcanoJobs:
         """Wait until the status has these values; an absent count is 0."""
 
         def says() -> bool:
-            found = self.status(name)
-            return all(found.get(key, 0) == value for key, value in status.items())
+            current = self.status(name)
+            return all(current.get(key, 0) == value for key, value in status.items())
 
         try:
             wait_for(says)

@@ -52,13 +52,13 @@ class Provisioner:
         return f"{self._stage.namespace}-{claim}"
 
     def _claim(self, name: str, spec: Json, annotations: Json) -> Json:
-        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        request = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         metadata = {"name": name, "namespace": self._stage.namespace, "annotations": annotations}
         kind = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
-        made: Json = self._stage.api.create(
-            VOLUME_CLAIMS, {**kind, "metadata": metadata, "spec": {**asked, **spec}}
+        created: Json = self._stage.api.create(
+            VOLUME_CLAIMS, {**kind, "metadata": metadata, "spec": {**request, **spec}}
         )
-        return made
+        return created
 
     def _make_volume(self, claim: Json, storage_class: str, **spec: Any) -> None:
         owner = {key: claim["metadata"][key] for key in ("namespace", "name", "uid")}

@@ -29,12 +29,12 @@ class Port:
     def __init__(self) -> None:
         (self.number,) = free_ports(1)
 
-    def flags(self, certificates: str, *more: str) -> tuple[str, ...]:
+    def flags(self, certificates: str, *further_flags: str) -> tuple[str, ...]:
         return (
             f"--webhook-certificates={certificates}",
             f"--webhook-listen={loopback.at(self.number)}",
             f"--webhook-name={loopback.host()}",
-            *more,
+            *further_flags,
         )
 
     def url(self, path: str) -> str:
@@ -42,18 +42,18 @@ class Port:
 
 
 @contextmanager
-def configured(client: Client, port: Port, *more: str, bundle: bytes = b"") -> Iterator[None]:
-    """Yield with the webhook configurations of the manifests in force, and of `more` files.
+def configured(client: Client, port: Port, *files: str, bundle: bytes = b"") -> Iterator[None]:
+    """Yield with the webhook configurations of the manifests in force, and of `files`.
 
     Without a bundle Muster has to put its own in.
     """
-    written = [_on_loopback(document, port, bundle) for document in manifests.documents(*FILES, *more)]
+    documents = [_on_loopback(document, port, bundle) for document in manifests.documents(*FILES, *files)]
     try:
-        for each in written:
+        for each in documents:
             manifests.apply_one(client, each)
         yield
     finally:
-        manifests.remove(client, written)
+        manifests.remove(client, documents)
         wait_for(lambda: not refusal(client, SHOWN), what="webhooks out of force")
         if client.find(SECRETS, *SECRET):
             client.delete(SECRETS, *SECRET)
@@ -62,11 +62,11 @@ def configured(client: Client, port: Port, *more: str, bundle: bytes = b"") -> I
 def move_to_loopback(client: Client, port: Port) -> None:
     """Make the installed configurations call one Muster: their Service leads nowhere here."""
     for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
-        for found in client.items(resource):
-            for each in found["webhooks"]:
+        for configuration in client.items(resource):
+            for each in configuration["webhooks"]:
                 config = each["clientConfig"]
                 config["url"] = port.url(config.pop("service")["path"])
-            client.replace(resource, found)
+            client.replace(resource, configuration)
 
 
 def wait_in_force(client: Client) -> None:
@@ -91,10 +91,10 @@ def refusal(client: Client, group: Json) -> str:
 def load(client: Client) -> Iterator[list[str]]:
     """Create groups without end, over new connections as well, and yield the list of refusals."""
     refusals: list[str] = []
-    ended, numbers = Event(), count()
+    stopping, numbers = Event(), count()
 
     def create() -> None:
-        while not ended.is_set():
+        while not stopping.is_set():
             group = objects.pod_group(f"load-{next(numbers)}", namespace="default", min_member=1)
             if refused := refusal(client, group):
                 refusals.append(refused)
@@ -106,7 +106,7 @@ def load(client: Client) -> Iterator[list[str]]:
     try:
         yield refusals
     finally:
-        ended.set()
+        stopping.set()
         for thread in threads:
             thread.join()
 

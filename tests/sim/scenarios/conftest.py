@@ -14,8 +14,8 @@ from tests.e2e.harness.muster import Muster
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[EmbeddedStage]:
-    with embedded_stage(tmp_path) as made:
-        yield made
+    with embedded_stage(tmp_path) as new_stage:
+        yield new_stage
 
 
 @pytest.fixture

@@ -26,14 +26,14 @@ class Field:
 
     arena: Arena
     crowd: Crowd
-    luck: Random
+    rng: Random
     lasting: float
     target: Gang | None = None  # the gang that is to be struck
 
     def one(self, victims: list[Each]) -> Each:
         if not victims:
             raise NoVictim
-        return self.luck.choice(victims)
+        return self.rng.choice(victims)
 
     def gang(self) -> Gang:
         """Return the target; else, two times of three, a gang at the barrier, where there is one."""
@@ -41,7 +41,7 @@ class Field:
             return self.target
         gangs = [gang for gang in self.crowd.gangs.values() if not gang.leaving and gang.wish.kind != "pods"]
         starting = [gang for gang in gangs if gang.wish.name in self.starting()]
-        return self.one(starting if starting and self.luck.random() < 0.67 else gangs)
+        return self.one(starting if starting and self.rng.random() < 0.67 else gangs)
 
     def starting(self) -> set[str]:
         """Return the gangs with members at the barrier."""
@@ -60,7 +60,7 @@ class Field:
         if running:
             return self.one([pod for pod in pods if pod["status"].get("phase") == "Running"])
         waiting = [pod for pod in pods if unbound(pod)]
-        return self.one(waiting if waiting and self.luck.random() < 0.67 else pods)
+        return self.one(waiting if waiting and self.rng.random() < 0.67 else pods)
 
     def node(self, having: str = "cpu") -> Json:
         """Return a node with this resource that has no other fault."""

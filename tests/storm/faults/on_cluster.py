@@ -25,7 +25,7 @@ def _kind_gone(field: Field) -> Broken:
     """Delete a kind with all its objects. Their owners create PodGroups again."""
     takes_down(field, "kinds")
     field.arena.calm.begin("kinds")
-    file = field.luck.choice(FILES)
+    file = field.rng.choice(FILES)
     (crd,) = manifests.documents(f"crds/{file}.yaml")
     field.arena.api.delete(CRDS, crd["metadata"]["name"])
     return Broken(f"the kind of {file} is gone", partial(_kind_back, field.arena, field.crowd, file))
@@ -34,8 +34,8 @@ def _kind_gone(field: Field) -> Broken:
 def _kind_back(arena: Arena, crowd: Crowd, file: str) -> bool:
     """Recreate a kind once it has gone: made again before that, it would go, too."""
     (crd,) = manifests.documents(f"crds/{file}.yaml")
-    found = arena.api.find(CRDS, crd["metadata"]["name"])
-    if found is not None and "deletionTimestamp" in found["metadata"]:
+    stored = arena.api.find(CRDS, crd["metadata"]["name"])
+    if stored is not None and "deletionTimestamp" in stored["metadata"]:
         return False
     manifests.apply(arena.api, f"crds/{file}.yaml")
     for name, spec in arena.queues.items() if file == "queues" else ():
@@ -51,20 +51,20 @@ def _tenant_misbehaves(field: Field) -> Broken:
     takes_down(field, MALLORY)
     api = field.arena.api
     manifests.ensure_namespace(api, MALLORY)
-    attack = field.luck.choice(ATTACKS)
+    attack = field.rng.choice(ATTACKS)
     victim = field.one(list(api.items(POD_GROUPS, field.arena.namespace)))
-    made = attack(Tenant(api, {"kind": "PodGroup", "apiVersion": "scheduling.volcano.sh/v1beta1", **victim}))
-    return Broken(f"a tenant writes {attack.__name__}: {made} objects", partial(_tenant_gone, field.arena))
+    count = attack(Tenant(api, {"kind": "PodGroup", "apiVersion": "scheduling.volcano.sh/v1beta1", **victim}))
+    return Broken(f"a tenant writes {attack.__name__}: {count} objects", partial(_tenant_gone, field.arena))
 
 
 def _tenant_gone(arena: Arena) -> bool:
-    left = 0
+    remaining = 0
     for resource in (REPLICA_SETS, PODS, POD_GROUPS):
         arena.api.delete_all(resource, MALLORY)
-        left += len(arena.api.items(resource, MALLORY))
-    if left == 0:
+        remaining += len(arena.api.items(resource, MALLORY))
+    if remaining == 0:
         arena.give_back([MALLORY])
-    return left == 0
+    return remaining == 0
 
 
 FAULTS: dict[str, Inflict] = {

@@ -16,20 +16,20 @@ SOMEBODY = "somebody-else"
 
 def _lose_leader(field: Field) -> Broken:
     """Kill the leader with its whole machine, which comes back when the other pair leads."""
-    lost, parts = _take_down(field)
+    leader, parts = _take_down(field)
     for part in parts:
         field.arena.processes()[part].kill()
-    return Broken(f"the machine of {lost.name} fails", partial(_machine_back, field.arena, lost))
+    return Broken(f"the machine of {leader.name} fails", partial(_machine_back, field.arena, leader))
 
 
-def _machine_back(arena: Arena, lost: Sidecar) -> bool:
+def _machine_back(arena: Arena, sidecar: Sidecar) -> bool:
     if not arena.is_led:
         return False
-    parts = _parts(lost)
+    parts = _parts(sidecar)
     for part in parts:
         if not arena.processes()[part].alive():
             arena.processes()[part].start()
-    if not lost.muster.ready():
+    if not sidecar.muster.ready():
         return False
     arena.give_back(parts)
     return True
@@ -37,7 +37,7 @@ def _machine_back(arena: Arena, lost: Sidecar) -> bool:
 
 def _freeze_leader(field: Field) -> Broken:
     """Freeze the leader's whole machine until after the end of its Lease; then it continues."""
-    lost, parts = _take_down(field)
+    leader, parts = _take_down(field)
     processes = [field.arena.processes()[part] for part in parts]
     for process in processes:
         process.freeze()
@@ -45,15 +45,15 @@ def _freeze_leader(field: Field) -> Broken:
         timer.daemon = True
         timer.start()
     thawed = time.monotonic() + TERM + field.lasting
-    what = f"the machine of {lost.name} frozen for {TERM + field.lasting:.1f} s"
-    return Broken(what, partial(_thawed, field.arena, lost, thawed))
+    title = f"the machine of {leader.name} frozen for {TERM + field.lasting:.1f} s"
+    return Broken(title, partial(_thawed, field.arena, leader, thawed))
 
 
-def _thawed(arena: Arena, lost: Sidecar, at: float) -> bool:
+def _thawed(arena: Arena, sidecar: Sidecar, at: float) -> bool:
     """Return whether it is over: its scheduler has ended itself, or leads again."""
-    if time.monotonic() < at or not (arena.is_led and lost.muster.ready()):
+    if time.monotonic() < at or not (arena.is_led and sidecar.muster.ready()):
         return False
-    arena.give_back(_parts(lost))
+    arena.give_back(_parts(sidecar))
     return True
 
 
@@ -73,8 +73,8 @@ def _lose_lease(field: Field) -> Broken:
 
 def _lease_back(arena: Arena) -> bool:
     lease = load("sidecar.yaml")["leaderElection"]
-    found = arena.api.get(LEASES, lease["resourceName"], lease["resourceNamespace"])
-    if found["spec"]["holderIdentity"] == SOMEBODY or not arena.is_led:
+    stored = arena.api.get(LEASES, lease["resourceName"], lease["resourceNamespace"])
+    if stored["spec"]["holderIdentity"] == SOMEBODY or not arena.is_led:
         return False
     arena.give_back(["lease"])
     return True
@@ -82,15 +82,15 @@ def _lease_back(arena: Arena) -> bool:
 
 def _take_down(field: Field) -> tuple[Sidecar, list[str]]:
     """Take down both of the leading pair."""
-    arena, lost = field.arena, field.arena.leading
+    arena, leader = field.arena, field.arena.leading
     if len(arena.sidecars) < 2:
         raise NoVictim
-    parts = _parts(lost)
+    parts = _parts(leader)
     for part in parts:
         takes_down(field, part)
     for part in parts:
         arena.calm.begin(part)
-    return lost, parts
+    return leader, parts
 
 
 def _parts(sidecar: Sidecar) -> list[str]:

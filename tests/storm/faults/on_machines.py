@@ -25,7 +25,7 @@ def _clock_steps(field: Field) -> Broken:
     if not clock.can_step:
         raise NoVictim
     takes_down(field, "clock")
-    step = field.luck.choice(STEPS)
+    step = field.rng.choice(STEPS)
     clock.step(step)
     return Broken(f"the clock of Muster steps by {step:g} s", partial(_clock_back, field.arena))
 
@@ -68,7 +68,7 @@ def _out_of_memory(field: Field) -> Broken:
         raise NoVictim(str(why)) from None
     arena.calm.begin(part)
     parent = arena.muster.process.pid
-    group.limit(field.luck.choice(LITTLE))
+    group.limit(field.rng.choice(LITTLE))
     group.take([parent, *_children(parent)])
     arena.muster_wire.cut()
     until = time.monotonic() + field.lasting + STUCK

@@ -33,10 +33,10 @@ UNREACHABLE = [
 def _delete_group(remade: bool, field: Field) -> Broken:
     gang = field.gang()
     field.arena.api.delete(POD_GROUPS, gang.wish.name, field.arena.namespace)
-    what = f"PodGroup {gang.wish.name} deleted"
+    title = f"PodGroup {gang.wish.name} deleted"
     if not remade:
-        return Broken(what)
-    return Broken(f"{what}, to be made again", partial(setattr, gang, "remade", True))
+        return Broken(title)
+    return Broken(f"{title}, to be made again", partial(setattr, gang, "remade", True))
 
 
 def _delete_pod(field: Field) -> Broken:
@@ -91,10 +91,10 @@ def _node_back(arena: Arena, name: str) -> bool:
 
 def _emptied(arena: Arena, name: str) -> bool:
     """Delete what is left on a node; return whether nothing was."""
-    left = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == name]
-    for each in left:
+    remaining = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == name]
+    for each in remaining:
         _tolerantly(arena.api.delete, PODS, each["metadata"]["name"], arena.namespace, 0)
-    return not left
+    return not remaining
 
 
 def _fail_node(field: Field) -> Broken:
@@ -121,11 +121,11 @@ def _relabel_node(field: Field) -> Broken:
     return Broken(f"node {name} moves from rack {before} to {rack}")
 
 
-def _change_node(what: str, change: Json, back: Json, sub: str, field: Field) -> Broken:
+def _change_node(title: str, change: Json, back: Json, sub: str, field: Field) -> Broken:
     name = field.node()["metadata"]["name"]
     takes_down(field, name)
     field.arena.api.patch(NODES, name, change, sub=sub)
-    return Broken(f"node {name} {what}", partial(_restore_node, field.arena, name, back, sub))
+    return Broken(f"node {name} {title}", partial(_restore_node, field.arena, name, back, sub))
 
 
 def _restore_node(arena: Arena, name: str, back: Json, sub: str) -> None:
@@ -148,11 +148,11 @@ def _lose_gpus(field: Field) -> Broken:
 # ---- queues
 
 
-def _change_queue(what: str, change: Json, field: Field) -> Broken:
+def _change_queue(title: str, change: Json, field: Field) -> Broken:
     name = field.one([each for each in field.arena.queues if each not in {DEFAULT_QUEUE, *field.arena.down}])
     takes_down(field, name)
     field.arena.api.patch(QUEUES, name, {"spec": change})
-    return Broken(f"queue {name} {what}", partial(_restore_queue, field.arena, name))
+    return Broken(f"queue {name} {title}", partial(_restore_queue, field.arena, name))
 
 
 def _restore_queue(arena: Arena, name: str) -> None:
@@ -166,25 +166,25 @@ def _restore_queue(arena: Arena, name: str) -> None:
 def _foreign_pods(field: Field) -> Broken:
     """Bind a few pods as another scheduler that sees bound pods only."""
     node = field.node()
-    name, number = node["metadata"]["name"], field.luck.randint(1, 3)
-    made = [f"foreign-{field.luck.getrandbits(32):x}" for _ in range(number)]
-    placed = [each for each in made if _bind_foreign(field, each, node)]
+    name, number = node["metadata"]["name"], field.rng.randint(1, 3)
+    names = [f"foreign-{field.rng.getrandbits(32):x}" for _ in range(number)]
+    placed = [each for each in names if _bind_foreign(field, each, node)]
     if not placed:
         raise NoVictim
-    return Broken(f"{', '.join(placed)} bound to {name}", partial(_take_away, field.arena, made))
+    return Broken(f"{', '.join(placed)} bound to {name}", partial(_take_away, field.arena, names))
 
 
 def _bind_foreign(field: Field, name: str, node: Json) -> bool:
-    arena, on = field.arena, node["metadata"]["name"]
-    made = objects.pod(name, namespace=arena.namespace, scheduler=ELSEWHERE, cpu="1")
-    held = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == on and holds(pod)]
+    arena, node_name = field.arena, node["metadata"]["name"]
+    pod_ = objects.pod(name, namespace=arena.namespace, scheduler=ELSEWHERE, cpu="1")
+    held = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == node_name and holds(pod)]
     free = amounts(node["status"]["allocatable"])
-    for each in (*held, made, made):
+    for each in (*held, pod_, pod_):
         free.subtract(requests(each))
     if min(free.values()) < 0:
         return False
-    arena.api.create(PODS, made)
-    arena.api.bind(arena.namespace, name, on)
+    arena.api.create(PODS, pod_)
+    arena.api.bind(arena.namespace, name, node_name)
     return True
 
 

@@ -40,10 +40,10 @@ class Standstill:
         self.fault.times = 0
 
 
-def _meet(field: Field, what: str, *faults: Fault) -> Broken:
+def _meet(field: Field, title: str, *faults: Fault) -> Broken:
     """Let requests meet these faults until they are used up, or time is over."""
     field.arena.proxy.inject(*faults)
-    return Broken(what, partial(_over, faults))
+    return Broken(title, partial(_over, faults))
 
 
 def _over(faults: tuple[Fault, ...]) -> None:
@@ -52,7 +52,7 @@ def _over(faults: tuple[Fault, ...]) -> None:
 
 
 def _bindings_refused(field: Field) -> Broken:
-    status, times = field.luck.choice(STATUSES), field.luck.randint(1, FEW)
+    status, times = field.rng.choice(STATUSES), field.rng.randint(1, FEW)
     return _meet(field, f"{times} bindings meet {status}", Fault("POST", BINDING, status=status, times=times))
 
 
@@ -62,21 +62,21 @@ def _bindings_slow(field: Field) -> Broken:
 
 
 def _bindings_lost(field: Field) -> Broken:
-    times = field.luck.randint(1, FEW)
-    lost = Fault("POST", BINDING, answered=False, times=times)
-    return _meet(field, f"{times} answers to bindings are lost", lost)
+    times = field.rng.randint(1, FEW)
+    fault = Fault("POST", BINDING, answered=False, times=times)
+    return _meet(field, f"{times} answers to bindings are lost", fault)
 
 
 def _bindings_hang(field: Field) -> Broken:
     """Hang bindings before or after they took effect: the caller cannot know."""
-    released, times = threading.Event(), field.luck.randint(1, FEW)
+    released, times = threading.Event(), field.rng.randint(1, FEW)
     wait = partial(released.wait, 60)
     fault = Fault("POST", BINDING, times=times, while_awaited=True)
-    when = field.luck.choice(("before", "after"))
-    setattr(fault, when, wait)
+    phase = field.rng.choice(("before", "after"))
+    setattr(fault, phase, wait)
     field.arena.proxy.inject(fault)
-    what = f"{times} bindings hang, {when} they take effect"
-    return Broken(what, partial(_release, released, fault))
+    title = f"{times} bindings hang, {phase} they take effect"
+    return Broken(title, partial(_release, released, fault))
 
 
 def _release(released: threading.Event, fault: Fault) -> None:
@@ -86,7 +86,7 @@ def _release(released: threading.Event, fault: Fault) -> None:
 
 def _writes_refused(field: Field) -> Broken:
     """Refuse a few writes of each method, for any object."""
-    status, times = field.luck.choice(STATUSES), field.luck.randint(1, FEW)
+    status, times = field.rng.choice(STATUSES), field.rng.randint(1, FEW)
     faults = [Fault(method, r"", status=status, times=times) for method in WRITES]
     return _meet(field, f"{times} writes of each method meet {status}", *faults)
 
@@ -100,25 +100,25 @@ def _writes_slow(field: Field) -> Broken:
 
 
 def _evictions_refused(field: Field) -> Broken:
-    times = field.luck.randint(1, FEW)
+    times = field.rng.randint(1, FEW)
     return _meet(field, f"{times} evictions meet 429", Fault("POST", EVICTION, status=429, times=times))
 
 
 def _writes_lost(field: Field) -> Broken:
-    times = field.luck.randint(1, FEW)
+    times = field.rng.randint(1, FEW)
     faults = [Fault(method, r"", answered=False, times=times) for method in WRITES]
     return _meet(field, f"{times} answers to writes of each method are lost", *faults)
 
 
 def _writes_doubled(field: Field) -> Broken:
     """Send a few writes twice, as a client or a proxy does after a broken connection."""
-    times = field.luck.randint(1, FEW)
+    times = field.rng.randint(1, FEW)
     faults = [Fault(method, r"", twice=True, times=times) for method in WRITES]
     return _meet(field, f"{times} writes of each method come twice", *faults)
 
 
 def _reads_refused(field: Field) -> Broken:
-    status, times = field.luck.choice(STATUSES), field.luck.randint(1, FEW)
+    status, times = field.rng.choice(STATUSES), field.rng.randint(1, FEW)
     refused = Fault("GET", r"", status=status, times=times)
     field.arena.muster_wire.cut()  # so that something is read
     return _meet(field, f"{times} reads meet {status}", refused)
@@ -142,13 +142,13 @@ def _everything_meets(status: int | None, field: Field) -> Broken:
     ]
     field.arena.proxy.inject(*faults)
     field.arena.muster_wire.cut()  # so that lists and watches are requested again, and refused
-    what = f"everything {f'meets {status}' if status else 'hangs'} for {field.lasting:.1f} s"
-    return Broken(what, partial(_api_back, field.arena, faults, released))
+    title = f"everything {f'meets {status}' if status else 'hangs'} for {field.lasting:.1f} s"
+    return Broken(title, partial(_api_back, field.arena, faults, released))
 
 
 def _api_down(field: Field) -> Broken:
     """Refuse all requests, as an overloaded API server does."""
-    return _everything_meets(field.luck.choice((429, 500)), field)
+    return _everything_meets(field.rng.choice((429, 500)), field)
 
 
 def _api_back(arena: Arena, faults: list[Fault], released: threading.Event) -> None:

@@ -35,8 +35,8 @@ class Echo:
     ones, in their order.
     """
 
-    def __init__(self, luck: Random) -> None:
-        self._luck = luck
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
         self._reported = deque[bytes](maxlen=REMEMBERED)
         self.doubles = self.retells = False
 
@@ -52,7 +52,7 @@ class Echo:
     def _passed_on(self, event: bytes) -> bytes:
         if b"ERROR" not in event[:_BEGINNING]:
             self._reported.append(event)
-        return event * 2 if self.doubles and self._luck.random() < 0.5 else event
+        return event * 2 if self.doubles and self._rng.random() < 0.5 else event
 
 
 def _events_doubled(field: Field) -> Broken:
@@ -60,8 +60,8 @@ def _events_doubled(field: Field) -> Broken:
     for each in echoes:
         each.doubles = True
     field.arena.muster_wire.cut()
-    what = f"events of Muster's watches come twice for {field.lasting:.1f} s"
-    return Broken(what, partial(_fall_silent, field.arena, echoes, faults))
+    title = f"events of Muster's watches come twice for {field.lasting:.1f} s"
+    return Broken(title, partial(_fall_silent, field.arena, echoes, faults))
 
 
 def _events_retold(field: Field) -> Broken:
@@ -71,13 +71,13 @@ def _events_retold(field: Field) -> Broken:
     """
     echoes, faults = _listen(field)
     field.arena.muster_wire.cut()
-    what = f"Muster's watches are cut, and repeat {field.lasting:.1f} s"
-    return Broken(what, partial(_retell, field.arena, echoes, faults))
+    title = f"Muster's watches are cut, and repeat {field.lasting:.1f} s"
+    return Broken(title, partial(_retell, field.arena, echoes, faults))
 
 
 def _listen(field: Field) -> tuple[list[Echo], list[Fault]]:
     takes_down(field, "echo")
-    echoes = [Echo(Random(field.luck.random())) for _ in KINDS]
+    echoes = [Echo(Random(field.rng.random())) for _ in KINDS]
     faults = [
         Fault("GET", rf"/{kind}$", asked="watch=", agent=AGENT, pieces=echo, times=OFTEN)
         for kind, echo in zip(KINDS, echoes, strict=True)
@@ -110,7 +110,7 @@ def _fall_silent(arena: Arena, echoes: list[Echo], faults: list[Fault]) -> None:
 
 def _watches_expired(field: Field) -> Broken:
     """Expire the versions from which watches continue: all objects are listed again."""
-    times = field.luck.randint(1, MOST_EXPIRED)
+    times = field.rng.randint(1, MOST_EXPIRED)
     field.arena.proxy.inject(expired := Fault("GET", r"", asked="watch=", status=410, times=times))
     field.arena.muster_wire.cut()
     return Broken(f"{times} watches of Muster meet 410", partial(setattr, expired, "times", 0))

@@ -10,14 +10,14 @@ from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
 A_FEW_EVENTS = 20_000  # bytes
 
 
-def _cut(which: Callable[[Arena], TcpProxy], what: str, field: Field) -> Broken:
+def _cut(which: Callable[[Arena], TcpProxy], title: str, field: Field) -> Broken:
     cut = which(field.arena).cut()
-    return Broken(f"{cut} connections of {what} cut")
+    return Broken(f"{cut} connections of {title} cut")
 
 
 def _cut_view(field: Field) -> Broken:
     """Cut the proxy at a random byte of its next events."""
-    count = field.luck.randrange(A_FEW_EVENTS)
+    count = field.rng.randrange(A_FEW_EVENTS)
     cut = field.arena.leading.scheduler_wire.cut_after(count)
     return Broken(f"{cut} connections of scheduler to the proxy end after {count} more bytes")
 
