@@ -80,3 +80,15 @@ class ViewedEvents(Events):
 
 ViewedEvents.TestCase.settings = settings(max_examples=examples(24), stateful_step_count=40)
 TestViewedEvents = ViewedEvents.TestCase
+
+
+def test_a_pod_that_is_deleted_before_its_plan_is_known_is_not_shown() -> None:
+    state = ViewedEvents()
+    state.begin()
+    state.pod_is_gone(name="g0-0")
+    state.pod_comes(cpu="1", gated=False, kind={}, name="g0-0")
+    state.decide_only()
+    state.pod_is_marked_deleted(name="g0-0")
+    state.publish_late()
+    state.planned_pods_are_released()
+    state.only_pods_with_a_firm_claim_are_shown()

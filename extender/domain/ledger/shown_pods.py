@@ -128,7 +128,8 @@ class ShownPods(Appearances):
         again. Of members that share a claim, one is shown until the claim is allocated: the scheduler would
         refuse the others.
         """
-        claims = (self._claims.get(uid) for uid, pod in group.pods.items() if not pod.expected)
+        unbound = (uid for uid, pod in group.pods.items() if pod.waiting and not pod.expected)
+        claims = map(self._claims.get, unbound)
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         picks_itself = self._leaves_nodes_to_scheduler(group)
         awaited = {
