@@ -321,7 +321,7 @@ _AMOUNTS: dict[str, Any] = {
 @click.option("--name", type=NAME, required=True, help="The name of the new job.")
 @click.option("--image", default="busybox", show_default=True, help="The image of the container.")
 @click.option("--replicas", **_PODS, help="The number of pods.")
-@click.option("--min", "least", **_PODS, help="The number of pods that start together.")
+@click.option("--min", "minimum", **_PODS, help="The number of pods that start together.")
 @click.option("--requests", **_AMOUNTS, help="The request of each pod.")
 @click.option("--limits", **_AMOUNTS, help="The limit of each pod.")
 @click.option("--scheduler", default="volcano", show_default=True, help="The schedulerName of the pods.")
