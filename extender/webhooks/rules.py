@@ -382,8 +382,9 @@ class AdmissionRules:
         if spec.scheduler_name and spec.scheduler_name not in self._schedulers:
             return ReviewOutcome()
         if request.operation == UPDATE:
-            former = read(request.old_object, VolcanoJob)
-            return ReviewOutcome(review_change(former, job) if runs_jobs else [])
+            if not runs_jobs:
+                return ReviewOutcome()
+            return ReviewOutcome(review_change(read(request.old_object, VolcanoJob), job))
         target = entry.destination(lambda known: destination_of_group(meta, namespace, spec.queue, known))
         # Muster creates jobs only for CronJobs; they wait if the CronJob lacks the record of a right.
         users = [] if _is_by_muster(request) else [subject(request.user_info)]
