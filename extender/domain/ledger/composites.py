@@ -5,7 +5,6 @@ gang, in one domain, or in evictions. A tree that is invalid is held back, with 
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -31,10 +30,11 @@ class Composites:
     """Composites, and the PodGroups that name a parent."""
 
     def __init__(self) -> None:
+        self.portion = 250  # groups that one refresh moves, so that no change of a tenant makes a cycle long
         self._records: dict[GroupKey, GroupRecord] = {}
         self._children: defaultdict[GroupKey, dict[GroupKey, None]] = defaultdict(dict)
         self._placings: dict[GroupKey, Placing] = {}
-        self._stale: dict[GroupKey, bool] = {}  # changes since the last refresh: whether groups may move
+        self._stale: dict[GroupKey, int] = {}  # changes: levels, from each group downwards, that may move
 
     @property
     def are_stale(self) -> bool:
@@ -48,7 +48,7 @@ class Composites:
         if before is not None and replace(before, last_reason=record.last_reason) == record and not is_group:
             return False
         moves = before is None or _terms(before) != _terms(record)
-        self._stale[record.key] = moves or self._stale.get(record.key, False)
+        self._stale[record.key] = max(_DEEPEST + 1 if moves else 0, self._stale.get(record.key, 0))
         if moves:
             self._drop_child(before)
             if record.parent:
@@ -58,7 +58,7 @@ class Composites:
     def drop(self, key: GroupKey) -> None:
         if (record := self._records.pop(key, None)) is not None:
             self._drop_child(record)
-            self._stale[key] = True
+            self._stale[key] = _DEEPEST + 1
 
     def _drop_child(self, record: GroupRecord | None) -> None:
         if record is not None and record.parent:
@@ -67,71 +67,78 @@ class Composites:
                 del self._children[record.parent]
 
     def refresh(self) -> tuple[dict[GroupKey, GroupRecord | None], dict[GroupKey, GroupKey]]:
-        """Return the changes since the last call.
+        """Return the next portion of the changes: `are_stale` says whether more are left.
 
         Returns:
             Records of groups, None for a composite or PodGroup that is no group of its own; and the group of
-            the pods of each PodGroup.
+            the pods of each PodGroup or composite.
         """
-        stale, self._stale = self._stale, {}
-        changed = list(self._below(key for key, moves in stale.items() if moves))
-        affected = dict.fromkeys((*changed, *map(self._group_of, (*stale, *changed))))
-        for key in changed:
-            self._placings.pop(key, None)
-            if key in self._records:
-                self._placings[key] = self._place(self._records[key])
-            affected[self._group_of(key)] = None
-        records = {key: self._record_of(key) for key in affected if key in self._records}
-        return records, {key: self._group_of(key) for key in changed if not self._is_composite(key)}
+        affected: dict[GroupKey, None] = {}
+        groups: dict[GroupKey, GroupKey] = {}
+        while self._stale and len(affected) < self.portion:
+            key = next(iter(self._stale))
+            affected |= dict.fromkeys((key, self._group_of(key)))
+            if levels := self._stale.pop(key):
+                self._place_again(key, levels)
+                groups[key] = self._group_of(key)
+        affected |= dict.fromkeys(groups.values())
+        return {key: self._record_of(key) for key in affected if key in self._records}, groups
+
+    def _place_again(self, key: GroupKey, levels: int) -> None:
+        self._placings.pop(key, None)
+        if key in self._records:
+            self._placings[key] = self._place(self._records[key])
+        if levels > 1:
+            for child in self._children.get(key, ()):
+                self._stale[child] = max(levels - 1, self._stale.get(child, 0))
 
     def below(self, group: GroupKey) -> list[GroupRecord]:
         """Return the composites and PodGroups that are parts of a group."""
-        keys = [key for key in self._below([group]) if key != group and self._group_of(key) == group]
-        return [self._records[key] for key in keys]
+        below = self._below(group)
+        return [self._records[key] for key in below if key != group and self._group_of(key) == group]
 
     def _group_of(self, key: GroupKey) -> GroupKey:
         return self._placings[key].group if key in self._placings else key
 
-    def _is_composite(self, key: GroupKey) -> bool:
-        return key in self._records and self._records[key].origin is Origin.COMPOSITE
-
-    def _below(self, tops: Iterable[GroupKey]) -> Iterator[GroupKey]:
-        """Yield some groups and all below them, each once."""
-        left = deque(tops)
-        seen = set(left)
-        while left:
-            yield (key := left.popleft())
-            new = [child for child in self._children.get(key, ()) if child not in seen]
-            seen.update(new)
-            left += new
+    def _below(self, top: GroupKey) -> list[GroupKey]:
+        """Return a group and those below it, each once; no more than one above the limit of a tree."""
+        found = {top: None}
+        left = deque(found)
+        while left and len(found) <= _MOST:
+            new = (child for child in self._children.get(left.popleft(), ()) if child not in found)
+            left += (children := dict.fromkeys(islice(new, _MOST + 1 - len(found))))
+            found |= children
+        return list(found)
 
     def _place(self, record: GroupRecord) -> Placing:
         path, fault = [record], ""
         while path[-1].parent and not fault:
             above = self._records.get(path[-1].parent)
             if above is None:
-                fault = f"{_spoken(path[-1].parent)}, the parent of {_spoken(path[-1].key)}, does not exist"
+                parent, child = _kind_and_name(path[-1].parent), _kind_and_name(path[-1].key)
+                fault = f"{parent}, the parent of {child}, does not exist"
             elif above in path:
-                fault = f"{_spoken(above.key)} is below itself"
+                fault = f"{_kind_and_name(above.key)} is below itself"
             elif len(path) == _DEEPEST:
                 fault = f"its groups are nested deeper than {_DEEPEST} levels, that of PodGroups included"
             else:
                 path.append(above)
-        composites = [it for it in path if it.origin is Origin.COMPOSITE]
-        workloads = sorted({it.workload for it in path})
+        composites = [record for record in path if record.origin is Origin.COMPOSITE]
+        workloads = sorted({record.workload for record in path})
         if not fault and len(workloads) > 1:
             fault = f"its groups belong to different Workloads: {listed(workloads, _FEW, ' and ')}"
         if fault:
             return Placing(composites[-1].key if composites else record.key, fault)
         alone = GroupKey("") if record in composites else record.key
-        return Placing(next((it.key for it in reversed(composites) if _binds(it)), alone))
+        return Placing(next((above.key for above in reversed(composites) if _binds(above)), alone))
 
     def _record_of(self, key: GroupKey) -> GroupRecord | None:
         """Return the record of a group; None if no pods belong to it, or could do so."""
-        own, below = self._records[key], list(islice(self._below([key]), _MOST + 1))
-        if not any(self._placings[each].group == key for each in below):
+        own, below = self._records[key], self._below(key)
+        placed = [each for each in below if each in self._placings]
+        if not any(self._placings[each].group == key for each in placed):
             return None
-        faults = (it.fault for each in below for it in (self._placings[each], self._records[each]))
+        faults = (part.fault for each in placed for part in (self._placings[each], self._records[each]))
         fault = next(filter(None, faults), "")
         if own.origin is not Origin.COMPOSITE:
             return replace(own, fault=fault)
@@ -144,16 +151,16 @@ class Composites:
         self, record: GroupRecord, requests: tuple[PartRequest, ...] = (), goes_whole: bool = False
     ) -> ChildGroup:
         """Return the tree of a group. `requests`: its own, after those of the composites above it."""
-        least = max(record.min_member, 1)
+        minimum = max(record.min_member, 1)
         if record.origin is not Origin.COMPOSITE:
-            asks = any(any(request) for _, request in requests)
-            return ChildGroup(record.name, least, None, goes_whole, requests if asks else ())
+            has_topology = any(any(topology) for _, topology in requests)
+            return ChildGroup(record.name, minimum, None, goes_whole, requests if has_topology else ())
         children = []
         for child in (self._records[key] for key in self._children.get(record.key, ())):
             part = ("composite", child.name) if child.origin is Origin.COMPOSITE else (child.name,)
-            asked = (*requests, (part, child.topology))
-            children.append(self._tree(child, asked, goes_whole or child.goes_whole))
-        return ChildGroup(record.name, least, tuple(children))
+            with_own = (*requests, (part, child.topology))
+            children.append(self._tree(child, with_own, goes_whole or child.goes_whole))
+        return ChildGroup(record.name, minimum, tuple(children))
 
 
 def _terms(record: GroupRecord) -> tuple[object, ...]:
@@ -166,6 +173,6 @@ def _binds(composite: GroupRecord) -> bool:
     return composite.min_member > 0 or composite.goes_whole or any(composite.topology)
 
 
-def _spoken(key: GroupKey) -> str:
+def _kind_and_name(key: GroupKey) -> str:
     _, kind, name = key.rpartition("/compositepodgroup/")
     return f"CompositePodGroup {name}" if kind else f"PodGroup {key.rpartition('/')[2]}"

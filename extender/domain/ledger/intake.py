@@ -251,7 +251,7 @@ class Intake:
         for key in (key for key, record in records.items() if record is None):
             self._registry.drop_group(key, Origin.NATIVE, version)
             self._registry.drop_group(key, Origin.COMPOSITE, version)
-        self._changes.record()
+        self._changes.notify()  # the next cycle moves the next portion
 
     def put_group(self, record: GroupRecord) -> None:
         with self._lock:
