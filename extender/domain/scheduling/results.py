@@ -18,7 +18,7 @@ from extender.domain.queues.tree import QueueInfo
 from extender.domain.scheduling.cycle import NO_GROUP, Cycle, error_decision
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
 from extender.domain.scheduling.memory import CarriedFacts, Evaluation, NodeRequests
-from extender.domain.scheduling.node_requests import requests_after, with_request
+from extender.domain.scheduling.node_requests import Lines, requests_after, with_request
 from extender.domain.scheduling.order import Rank
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.decisions import (
@@ -203,36 +203,21 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     """
     cycle, before, snapshot = evaluated.cycle, inadmissible.before, inadmissible.snapshot
     positions, dirty, known = positions_of(evaluated, inadmissible), snapshot.dirty, before.groups
-    earlier = inadmissible.carried if inadmissible.memory is not None else None
-    now: dict[GroupKey, GroupDecision] = {}  # decisions that may differ from before
-    if inadmissible.memory is not None:
-        now = {decision.key: decision for decision in inadmissible.reported(cycle.decided, evaluated.heads)}
-        for key, place in positions.by_group.items():
-            decision = now.get(key) or known.get(key)
-            if decision is not None and key not in cycle.decided and place != decision.position:
-                now[key] = replace(decision, position=place)
-    for key, decision in cycle.decided.items():
-        completed = _completed(snapshot.groups[key], decision, positions.by_group.get(key, 0))
-        if earlier is not None:
-            completed = with_request(completed, known.get(key))
-        now[key] = _reuse(known.get(key), completed)
+    now = _latest_decisions(evaluated, inadmissible, positions.by_group)
+    requests = _request_nodes(evaluated, inadmissible, positions.lines, now)
     gone = {key for key in (known if inadmissible.memory is None else dirty) if key not in snapshot.groups}
-    requests = NodeRequests() if earlier is None else earlier.requests
-    may_ask = any(positions.lines.values()) or any(decision.reason for decision in now.values())
-    if may_ask or requests != NodeRequests():
-        requests, more_changes = requests_after(evaluated, earlier, positions.lines, now, known)
-        now |= {made.key: _reuse(known.get(made.key), made) for made in more_changes}
     changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
     if inadmissible.memory is not None:
         groups = with_changes(known, {**changed, **dict.fromkeys(key for key in gone if key in known)})
-    numbers = [key for key in changed if _differs_in_numbers(known.get(key), now[key]) and key not in dirty]
-    renumbered = frozenset(numbers)
-    changed_groups = [key for key in now if key in dirty or (key in changed and key not in renumbered)]
+    renumbered = [key for key in changed if _is_renumbered(known.get(key), now[key]) and key not in dirty]
+    only_numbers = frozenset(renumbered)
+    changed_groups = [key for key in now if key in dirty or (key in changed and key not in only_numbers)]
     changed_groups += sorted(gone | (dirty - now.keys()))  # depends only on the decisions
-    more = place_changes(known, groups, changed_groups, in_queue)
-    counts = recount(before.counts, more)
-    queues = _queues(inadmissible, cycle, counts, more, positions)  # may request a later cycle
+    differences = place_changes(known, groups, changed_groups, in_queue)
+    counts = recount(before.counts, differences)
+    of_local_queues = place_changes(known, groups, changed_groups, local_queue_column)
+    queues = _queues(inadmissible, cycle, counts, differences, positions)  # may request a later cycle
     instants, requeue_at = _instants(cycle, inadmissible, gone)
     return Decisions(
         version=snapshot.version,
@@ -242,12 +227,10 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
         orphans=snapshot.orphans,
         evictions=cycle.evictions,
         counts=counts,
-        local_counts=recount(
-            before.local_counts, place_changes(known, groups, changed_groups, local_queue_column)
-        ),
+        local_counts=recount(before.local_counts, of_local_queues),
         serial=before.serial + 1,
         changed=changed_groups,
-        renumbered=numbers,
+        renumbered=renumbered,
         memory=CarriedFacts(
             evaluated,
             inadmissible.memory,
@@ -260,7 +243,41 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     )
 
 
-def _differs_in_numbers(before: GroupDecision | None, now: GroupDecision) -> bool:
+def _latest_decisions(
+    evaluated: Evaluation, inadmissible: InadmissibleGroups, positions: Mapping[GroupKey, int]
+) -> dict[GroupKey, GroupDecision]:
+    """Return the decisions that may differ from the previous ones."""
+    cycle, known = evaluated.cycle, inadmissible.before.groups
+    decided: dict[GroupKey, GroupDecision] = {}
+    if inadmissible.memory is not None:
+        decided = {made.key: made for made in inadmissible.reported(cycle.decided, evaluated.heads)}
+        for key, position in positions.items():
+            decision = decided.get(key) or known.get(key)
+            if decision is not None and key not in cycle.decided and position != decision.position:
+                decided[key] = replace(decision, position=position)
+    for key, decision in cycle.decided.items():
+        completed = _completed(inadmissible.snapshot.groups[key], decision, positions.get(key, 0))
+        if inadmissible.memory is not None:
+            completed = with_request(completed, known.get(key))
+        decided[key] = _reuse(known.get(key), completed)
+    return decided
+
+
+def _request_nodes(
+    evaluated: Evaluation, inadmissible: InadmissibleGroups, lines: Lines, now: dict[GroupKey, GroupDecision]
+) -> NodeRequests:
+    """Return which groups request nodes, and write to `now` the decisions that change with that."""
+    known = inadmissible.before.groups
+    earlier = inadmissible.carried if inadmissible.memory is not None else None
+    requests = NodeRequests() if earlier is None else earlier.requests
+    may_request = any(lines.values()) or any(decision.reason for decision in now.values())
+    if may_request or requests != NodeRequests():
+        requests, changes = requests_after(evaluated, earlier, lines, now, known)
+        now |= {made.key: _reuse(known.get(made.key), made) for made in changes}
+    return requests
+
+
+def _is_renumbered(before: GroupDecision | None, now: GroupDecision) -> bool:
     """Return whether a decision differs from the one before, but only in its detail and position."""
     return before is not None and replace(before, detail=now.detail, position=now.position) == now
 
