@@ -7,6 +7,7 @@ import pytest
 from tests.e2e.harness.access import User
 from tests.e2e.harness.devices import Devices
 from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import NAMESPACES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 
@@ -139,6 +140,22 @@ def test_members_that_share_a_claim_start_where_its_devices_are(
     stage.gang("b", 1, **devices.template("two", 2))
     stage.wait_reason("b", "NoRoom")
     assert "2 needed, 0 left" in stage.message("b")
+
+
+def test_devices_in_use_can_be_monitored(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, devices: Devices
+) -> None:
+    """A request with access for administrators takes no device from others."""
+    label = "resource.kubernetes.io/admin-access"
+    stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": {label: "true"}}})
+    stage.start_controller_manager()
+    (node,) = stage.nodes(1, cpu="16")
+    devices.on(node, 2)
+    stage.wait_phase(stage.gang("all", 1, **devices.template("two", 2)))
+    exactly = {"deviceClassName": devices.name, "allocationMode": "All", "adminAccess": True}
+    requests = [{"name": "gpu", "exactly": exactly}]
+    stage.wait_phase(stage.gang("monitors", 2, **devices.template("watched", 0, requests=requests)))
+    scheduler.wait_agrees()
 
 
 def test_devices_are_reclaimed_for_a_starved_queue(
