@@ -4,7 +4,7 @@ Watches of different kinds arrive in any order, their versions do not: one etcd 
 history is first put in the order of its versions and checked afterwards, never while it arrives.
 
 Facts that a scheduler cannot know yet are no violation: for `sight` seconds it may have missed that a node
-shrank or that another scheduler bound a pod. `calm` counts the seconds, without those of outages.
+shrank or that another scheduler bound a pod. `undisturbed_time` counts the seconds, without those of outages.
 """
 
 from collections import defaultdict
@@ -120,7 +120,7 @@ class Review:
         deadline: float,
         *,
         sight: float = 0.0,
-        calm: Callable[[float], float] = lambda at: at,
+        undisturbed_time: Callable[[float], float] = lambda at: at,
         restarts: Sequence[float] = (),
     ) -> None:
         """Check a history. `restarts`: when Muster was ready again.
@@ -131,7 +131,7 @@ class Review:
         self.found: list[Violation] = []
         self._deadline = deadline
         self._sight = sight
-        self._calm = calm
+        self._undisturbed_time = undisturbed_time
         self._restarts = restarts
         self._nodes: dict[str, Capacity] = {}
         self._came: dict[str, float] = {}
@@ -174,7 +174,7 @@ class Review:
         elif (capacity := self._nodes.get(event.key)) is None:
             self._nodes[event.key] = Capacity(event.allocatable)
         else:
-            capacity.change(event.allocatable, self._calm(event.at))
+            capacity.change(event.allocatable, self._undisturbed_time(event.at))
 
     def _take_gang(self, event: GangSeen) -> None:
         """Record a gang: its minMember outlives its PodGroup, until the last of its members is gone."""
@@ -193,7 +193,7 @@ class Review:
         if event.holds:
             self._on_node[event.node].add(event.uid)
             if before is None or not before.holds:
-                self._came[event.uid] = self._calm(event.at)
+                self._came[event.uid] = self._undisturbed_time(event.at)
                 if not (event.foreign and before is None):  # created on its node: no scheduler put it there
                     self._judge_node(event)
         else:
@@ -216,7 +216,7 @@ class Review:
     def _judge_node(self, event: PodSeen) -> None:
         """Check a node in the newcomer's resources only: others are no fault of its scheduler."""
         capacity = self._nodes.get(event.node)
-        since = self._calm(event.at) - self._sight
+        since = self._undisturbed_time(event.at) - self._sight
         if capacity is None or self._unseen(event, since):
             return
         held, maximum = self._held(event.node, since), capacity.most(since)
@@ -242,7 +242,7 @@ class Review:
     def _judge_gang(self, gang: Gang, at: float) -> None:
         if self._is_forgotten(gang, at):
             gang.partial_since = None
-        elif (message := gang.review(self._calm(at), self._deadline)) is not None:
+        elif (message := gang.review(self._undisturbed_time(at), self._deadline)) is not None:
             self.found.append(Violation(at, gang.name, message))
 
     def _is_forgotten(self, gang: Gang, at: float) -> bool:
@@ -251,7 +251,8 @@ class Review:
             return False
         latest = at if gang.partial_since is None else gang.partial_since + self._deadline
         return any(
-            gang.gone_at <= restart <= at and self._calm(restart) <= latest for restart in self._restarts
+            gang.gone_at <= restart <= at and self._undisturbed_time(restart) <= latest
+            for restart in self._restarts
         )
 
     def _gang(self, key: str) -> Gang:

@@ -35,17 +35,17 @@ class Observer(Following):
         deadline: float = GANG_DEADLINE,
         *,
         sight: float = 0.0,
-        calm: Callable[[float], float] = lambda at: at,
+        undisturbed_time: Callable[[float], float] = lambda at: at,
         restarts: Sequence[float] = (),
     ) -> None:
         """Observe a cluster.
 
-        `sight`, `calm` and `restarts` are the judge's; the seconds are those of `time.monotonic`.
+        `sight`, `undisturbed_time` and `restarts` are the judge's; the seconds are those of `time.monotonic`.
         """
         self.deadline = deadline
         self._client = client
         self._sight = sight
-        self._calm = calm
+        self._undisturbed_time = undisturbed_time
         self._restarts = restarts
         self._history: list[Seen] = []
         self._last: dict[str, Any] = {}
@@ -88,7 +88,9 @@ class Observer(Following):
     def _evaluated(self) -> Review:
         with self._lock:
             history = list(self._history)
-        review = Review(self.deadline, sight=self._sight, calm=self._calm, restarts=self._restarts)
+        review = Review(
+            self.deadline, sight=self._sight, undisturbed_time=self._undisturbed_time, restarts=self._restarts
+        )
         review.replay(history, time.monotonic())
         return review
 
