@@ -167,9 +167,7 @@ def _change_queue(title: str, change: Json, context: FaultContext) -> InflictedF
 
 def _restore_queue(storm_cluster: StormCluster, name: str) -> None:
     spec = storm_cluster.spec_without_faults(name)
-    storm_cluster.api.patch(
-        QUEUES, name, {"spec": {"state": "Open", **storm_cluster.spec_without_faults(name)}}
-    )
+    storm_cluster.api.patch(QUEUES, name, {"spec": {"state": "Open", **spec}})
     storm_cluster.mark_up([name])
 
 
