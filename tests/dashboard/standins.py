@@ -17,9 +17,8 @@ class SomeViewer:
     refused: set[tuple[str, ...]] = field(default_factory=set)  # (verb, plural, namespace)
     patched: list[tuple[str, str, str, Mapping[str, Any]]] = field(default_factory=list)
     fault: Exception | None = None  # of patches
-    objects: dict[tuple[str, str, str], dict[str, Any]] = field(
-        default_factory=dict
-    )  # plural, namespace, name
+    # Plural, namespace, name.
+    objects: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return (verb, resource, namespace) not in self.refused

@@ -335,9 +335,8 @@ class Replay:
             return min(candidates)[1]
         line = [getattr(each, "group", each) for each in lines[name.removesuffix("/")]]
         queue = self.state.queue(name.removesuffix("/"))
-        is_strict = (
-            queue is not None and queue.strategy == "fifo"
-        )  # then those that back off are in line, too
+        # In a strict queue, groups that back off stay in line and block others.
+        is_strict = queue is not None and queue.strategy == "fifo"
         return name, next((group for group in line if is_strict or not group.retry_in), line[0]).age
 
     def _rank(self, name: str, age: float) -> tuple[int, Fraction, Fraction, float, str]:

@@ -235,9 +235,8 @@ class Campaign:
     def _check_all(self) -> None:
         for at, message in self._watcher.liveness.found:
             self._violate(at, "muster", message)
-        evictions = (
-            [] if self._mix.tree else self._storm_cluster.view.evictions
-        )  # in a tree, some are paid for
+        # In a tree, some are paid for.
+        evictions = [] if self._mix.tree else self._storm_cluster.view.evictions
         first = [*undone(evictions, self._owners.settled)]
         first += [(each.at, each.key, each.what) for each in self._storm_cluster.stage.observer.found()]
         second_judge = self._storm_cluster.recorder.reviewed(

@@ -42,13 +42,14 @@ MOST_IN_A_RACK = 10  # largest gang that requires one rack
 FLAVORS = [{"name": f"zone-{zone}", "nodeLabels": {"zone": zone}} for zone in ZONES]
 LARGEST = 40
 CPUS = ("500m", "1", "1", "1500m", "2", "3")
+# Smallest, largest, probability.
 SIZES = (
     (1, 1, 0.25),
     (2, 4, 0.35),
     (5, 10, 0.25),
     (11, 20, 0.1),
     (21, LARGEST, 0.05),
-)  # smallest, largest, probability
+)
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,8 @@ class GangSpec:
     cpu: str
     runtime: float  # seconds from when it runs until its members finish
     patience: float  # seconds after which its owner gives up
-    roles: dict[str, int] = field(
-        default_factory=dict
-    )  # minTaskMember; the roles are assigned to the members in turn
+    # MinTaskMember; the roles are assigned to the members in turn.
+    roles: dict[str, int] = field(default_factory=dict)
     selector: dict[str, str] = field(default_factory=dict)
     gpus: int = 0
     in_a_rack: bool = False  # all members need the same rack

@@ -66,9 +66,8 @@ MILD_KINDS: dict[str, float] = {
     "events-retold": 2,
     "evictions-refused": 3,
 }
-VIEW_KINDS: dict[str, float] = {
-    "cut-view": 40
-}  # one every few seconds, where the scheduler reads through Muster
+# One every few seconds, where the scheduler reads through Muster.
+VIEW_KINDS: dict[str, float] = {"cut-view": 40}
 ROUGH_VIEW_KINDS: dict[str, float] = {"disk-full": 1}
 REPLICAS_KINDS: dict[str, float] = {  # where there are two Musters
     "lose-leader": 4,

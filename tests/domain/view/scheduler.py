@@ -17,9 +17,8 @@ class Scheduler:
         self.must_list = True
         self.queue: dict[str, str] = {}  # UIDs of unbound pods; the nominated node
         self.cache: dict[str, str] = {}  # UIDs of bound pods; the node
-        self.assumed: set[str] = (
-            set()
-        )  # UIDs of unbound pods with a bind call, or whose end has not been seen
+        # UIDs of unbound pods with a bind call, or whose end has not been seen.
+        self.assumed: set[str] = set()
         self.store: dict[str, Frame] = {}  # by name, as informers do
         self._initial: dict[str, Frame] = {}  # of a WatchList that has not ended
 

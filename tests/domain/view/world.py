@@ -21,9 +21,8 @@ class World:
         self.muster = Muster(self.api)
         self.scheduler = Scheduler(lists=self.random.random() < 0.5)
         self.connection: Connection | None = None
-        self.calls: set[str] = (
-            set()
-        )  # bind calls that have not ended; the scheduler may have forgotten the pod
+        # Bind calls that have not ended; the scheduler may have forgotten the pod.
+        self.calls: set[str] = set()
         self.log: list[str] = []
         self._what = tuple(dict(WHAT))
         # In some worlds something happens often that is rare in others.
