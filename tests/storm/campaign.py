@@ -198,7 +198,7 @@ class Campaign:
         self._agenda.repair_now()
         self._agenda.add_repair(0, "nodes and queues", self._storm_cluster.restore_objects)
         self._owners.finishing = False
-        self._storm_cluster.stage.kubelet.relent()
+        self._storm_cluster.stage.kubelet.refuse_none()
         end = time.monotonic() + LONGEST
         while self._agenda or not self._storm_cluster.ready():
             self._run_until(time.monotonic() + PAUSE)
