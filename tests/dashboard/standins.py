@@ -1,4 +1,4 @@
-"""A viewer whose rights and patches are plain data, and a source with one overview."""
+"""Stand-ins: a viewer with rights and recorded patches, and a source with one overview."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
