@@ -21,9 +21,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 CODE = "extender"
 DOMAIN = f"{CODE}.domain"
-TOOLS = tuple(
-    f"{CODE}.{name}" for name in ("cli", "sim", "files", "apimachinery", "terminal")
-)  # all else is the server
+# All else is the server.
+TOOLS = tuple(f"{CODE}.{name}" for name in ("cli", "sim", "files", "apimachinery", "terminal"))
 SMALL, LONG = 40, 40  # lines of a module and of a function
 MOST_ARROWS = 20  # between folders of the domain
 MOST_FILES, DEEPEST = 25, 11  # of decide() for a gang of three

@@ -60,9 +60,8 @@ class HistoryFile:
                 if self._sql.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
                     self._sql.executescript(_SCHEMA)
                 _check(path, self._sql)
-                self._sql.execute(
-                    "PRAGMA synchronous = NORMAL"
-                )  # a commit survives the process, not a power cut
+                # A commit survives the process, not a power cut.
+                self._sql.execute("PRAGMA synchronous = NORMAL")
                 self._sql.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
                 self._inode = path.stat().st_ino
         except HistoryFault:

@@ -1,7 +1,4 @@
-"""Jobs as their operators write them.
-
-Each file has one that waits, then the statuses with which it succeeds and fails.
-"""
+"""Jobs as their operators write them. Each file has a suspended job, and statuses of success and failure."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +27,7 @@ def row_of(obj: Json) -> WorkloadRow:
 
 
 def resumed(obj: Json) -> Json:
-    """Return the job as its manager resumes it."""
+    """Return the job with `suspend` set to false."""
     row = row_of(obj)
     if row.commanded:
         return dict(put(obj, ("metadata", "annotations", STARTED), "2026-01-01T00:00:00Z"))

@@ -1,5 +1,5 @@
-"""`make bench`: what Muster costs, as ratios against the stock scheduler on a real control plane.
+"""Benchmarks of Muster (`make bench`), as ratios to the stock scheduler on a real control plane.
 
-Absolute figures belong to the machine; a claim about speed is a ratio of two runs of one session, taken
-alternately. Every load is bounded in count and time, and what a watch has counted is counted again by a list.
+Absolute figures depend on the machine, so speeds are compared by alternating runs of one session. Every load
+is bounded in count and time, and the counts of watches are checked by lists.
 """

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(name: str, bench: Bench, report: Report) -> bool:
     """Run one case; return whether it succeeded.
 
-    A case that fails is a row that says so; the others still run.
+    A failed case has a row with its error, and the other cases still run.
     """
     show(f"case {name}")
     try:
@@ -90,7 +90,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # which leaves what is under way
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that contexts are left
     try:
         sys.exit(main())
     except BuildError as error:

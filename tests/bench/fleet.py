@@ -1,4 +1,4 @@
-"""A control plane with nodes and without kubelets, and the two that are compared on it."""
+"""Control plane with nodes and without kubelets, and the schedulers that are compared on it."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from extender.api import keys
-from tests.bench.load import Wish, create
+from tests.bench.load import NewObject, create
 from tests.bench.report import show
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import ADMIN, SCHEDULER
@@ -31,8 +31,8 @@ _NODES_OF_RACK = 100
 def stock_config(sampled: bool = True) -> Json:
     """Return the stock scheduler's configuration with the same client limits as ours.
 
-    The default limits would bind 50 pods/s. Without `sampled` it looks at all nodes for each pod, as ours
-    has to.
+    The default limits allow 50 bindings/s. Without `sampled` it scores all nodes for each pod, as it has to
+    next to Muster.
     """
     config = load("sidecar-gates.yaml")
     del config["extenders"]
@@ -55,7 +55,7 @@ class Side:
 
 
 class Fleet:
-    """`with Fleet(1000) as fleet: ...`: so many equal and empty nodes."""
+    """Control plane with a number of equal, empty nodes: `with Fleet(1000) as fleet: ...`."""
 
     def __init__(self, nodes: int, cpu: str = CPU, pods: int = PODS_OF_NODE) -> None:
         self.cluster = ControlPlane(users=manifests.service_accounts())
@@ -83,7 +83,10 @@ class Fleet:
         self._stack.close()
 
     def namespace(self) -> str:
-        """Create a namespace and return its name, so that names of pods can be used again."""
+        """Create a namespace and return its name.
+
+        Runs in different namespaces may use the same names of pods.
+        """
         name = f"bench-{next(self._numbers)}"
         self.cluster.admin.create(NAMESPACES, objects.namespace(name))
         return name
@@ -98,14 +101,13 @@ class Fleet:
         return not self.cluster.admin.items(resource, namespace, limit="1")
 
     def muster(self, *arguments: str, view: bool = False) -> Muster:
-        """Return a Muster that is not yet started."""
+        """Return a Muster that is not started yet."""
         return Muster(self.cluster, self.cluster.kubeconfig(self._user), arguments=arguments, view=view)
 
     def scheduler(self, muster: Muster | None = None, sampled: bool = True) -> KubeScheduler:
-        """Return a scheduler that is not yet started.
+        """Return a scheduler that is not started yet.
 
-        With Muster it is the sidecar's, which reads through the proxy if Muster has one; else a plain
-        one.
+        With `muster`, it is the sidecar's scheduler, which uses the scheduler proxy if Muster has one.
         """
         if muster is None:
             return KubeScheduler(self.cluster, stock_config(sampled), user=SCHEDULER)
@@ -117,7 +119,7 @@ class Fleet:
             yield Side(scheduler, muster)
 
     def fill(self, count: int) -> str:
-        """Create so many foreign small pods, bound to the nodes in turn, and return their namespace."""
+        """Create small pods of the stock scheduler, bound to all nodes in turn; return their namespace."""
         space = self.namespace()
         show(f"{count} bound pods")
         pods = (
@@ -135,13 +137,13 @@ class Fleet:
             yield Side(scheduler)
 
 
-def gang(namespace: str, name: str, size: int, in_rack: bool = False, **pod: Any) -> Iterator[Wish]:
-    """Yield the wishes for a group and its pods `name-0`, `name-1`, ... `in_rack`: they need one rack."""
+def gang(namespace: str, name: str, size: int, in_rack: bool = False, **pod: Any) -> Iterator[NewObject]:
+    """Yield a group and its pods `name-0`, `name-1`, ... `in_rack`: all pods need the same rack."""
     notes = {keys.REQUIRED_TOPOLOGY: RACK} if in_rack else {}
     yield POD_GROUPS, objects.pod_group(name, namespace=namespace, min_member=size, annotations=notes)
     yield from pods(namespace, name, size, group=name, **pod)
 
 
-def pods(namespace: str, name: str, size: int, **pod: Any) -> Iterator[Wish]:
+def pods(namespace: str, name: str, size: int, **pod: Any) -> Iterator[NewObject]:
     names = (f"{name}-{number}" for number in range(size))
     return ((PODS, objects.pod(name, namespace=namespace, **pod)) for name in names)

@@ -1,7 +1,7 @@
-"""The load of Kueue's own scheduler benchmark: its classes of jobs, its queues, and when each job arrives.
+"""Load of Kueue's own scheduler benchmark: classes of jobs, queues, and arrivals of jobs.
 
-5 parents with 6 queues each, every one of which deserves 20 cpus and may borrow 100: 600 cpus in all. One
-node has all of them, since Kueue counts quotas only.
+5 parents have 6 queues each. Each queue deserves 20 cpus and may borrow 100, so the queues deserve 600 cpus.
+One node has all of them, since Kueue counts quotas only.
 """
 
 import heapq
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bench.load import Wish
+from tests.bench.load import NewObject
 from tests.e2e.harness import jobs, objects
 from tests.e2e.harness.resources import JOBS, PRIORITY_CLASSES, QUEUES
 
@@ -21,13 +21,13 @@ CAPACITY = PARENTS * CHILDREN * DESERVED
 
 @dataclass(frozen=True)
 class JobClass:
-    """Jobs of one pod each; the numbers are for each queue."""
+    """Class of jobs with one pod each. `count`: number of jobs for each queue."""
 
     name: str
     count: int
-    every: float  # seconds from one to the next
+    interval: float  # seconds between two arrivals in a queue
     cpu: int
-    runs: float  # seconds
+    run_seconds: float
     priority: int
 
     def scaled(self, part: float) -> int:
@@ -43,7 +43,7 @@ BY_NAME = {each.name: each for each in CLASSES}
 
 
 def class_of(job: str) -> JobClass:
-    """Return the class of a job by its name, `large-3-4-17`."""
+    """Return the class of a job from its name, such as `large-3-4-17`."""
     return BY_NAME[job.partition("-")[0]]
 
 
@@ -52,20 +52,20 @@ def total(part: float) -> int:
 
 
 def work(part: float) -> float:
-    """Return the seconds that the run times alone take, with every cpu in use."""
-    return PARENTS * CHILDREN * sum(c.scaled(part) * c.cpu * c.runs for c in CLASSES) / CAPACITY
+    """Return the least seconds that all jobs take, if every cpu is always in use."""
+    return PARENTS * CHILDREN * sum(c.scaled(part) * c.cpu * c.run_seconds for c in CLASSES) / CAPACITY
 
 
-def setting() -> Iterator[Wish]:
-    """Yield the queues of Kueue's benchmark.
+def queues_and_classes() -> Iterator[NewObject]:
+    """Yield the queues and priority classes of Kueue's benchmark.
 
-    A queue below its deserved share reclaims, and higher priority preempts lower.
+    Queues below their deserved share reclaim capacity, and jobs preempt those of lower priority.
     """
     for each in CLASSES:
         yield PRIORITY_CLASSES, priority_class(each)
     for parent in range(PARENTS):
         yield QUEUES, objects.queue(f"p{parent}", capability={"cpu": str(CHILDREN * DESERVED)})
-    for parent, child in _places():
+    for parent, child in _queue_numbers():
         yield (
             QUEUES,
             objects.queue(
@@ -84,24 +84,24 @@ def priority_class(of: JobClass) -> dict[str, Any]:
     return head | {"value": of.priority}
 
 
-def arrivals(namespace: str, part: float, report_sent: Callable[[str], None]) -> Iterator[Wish]:
-    """Yield the jobs, each when it is due; `report_sent` is called with each name at that time."""
+def arrivals(namespace: str, part: float, report_sent: Callable[[str], None]) -> Iterator[NewObject]:
+    """Yield each job at its time of arrival, and call `report_sent` with its name."""
     started = time.monotonic()
-    for due, name, queue in heapq.merge(*map(sorted, _due(part))):
+    for due, name, queue in heapq.merge(*map(sorted, _arrival_times(part))):
         time.sleep(max(0.0, started + due - time.monotonic()))
-        wish = JOBS, suspended_job(name, namespace, queue, class_of(name))
+        new_object = JOBS, suspended_job(name, namespace, queue, class_of(name))
         report_sent(name)
-        yield wish
+        yield new_object
 
 
-def _due(part: float) -> Iterator[Iterable[tuple[float, str, str]]]:
-    for parent, child in _places():
+def _arrival_times(part: float) -> Iterator[Iterable[tuple[float, str, str]]]:
+    for parent, child in _queue_numbers():
         for of in CLASSES:
             names = (f"{of.name}-{parent}-{child}-{number}" for number in range(of.scaled(part)))
-            yield [((n + 1) * of.every, name, f"p{parent}-{child}") for n, name in enumerate(names)]
+            yield [((n + 1) * of.interval, name, f"p{parent}-{child}") for n, name in enumerate(names)]
 
 
-def _places() -> Iterator[tuple[int, int]]:
+def _queue_numbers() -> Iterator[tuple[int, int]]:
     return ((parent, child) for parent in range(PARENTS) for child in range(CHILDREN))
 
 

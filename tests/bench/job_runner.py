@@ -1,6 +1,6 @@
-"""Plays the job controller without pods: an admitted job is finished after its run time.
+"""Simulated job controller without pods: an admitted job is finished after its run time.
 
-A job that is suspended again before that has lost its run, and runs from the start when it is admitted again.
+A job that is suspended before that starts from the beginning when it is admitted again.
 """
 
 import heapq
@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from tests.bench.api_connection import MERGE, ApiConnection
 from tests.bench.job_load import class_of
-from tests.bench.line import MERGE, Line
 from tests.bench.load import EventWatch, ObjectMeta
 from tests.e2e.harness.client import Access
 from tests.e2e.harness.resources import JOBS
@@ -47,12 +47,12 @@ class JobRunner(EventWatch[_JobEvent]):
         super().__init__(access, f"{JOBS.path(namespace)}?", _JobEvent)
         self._namespace = namespace
         self.sent: dict[str, float] = {}
-        self.admitted: dict[str, float] = {}  # for the first time
+        self.admitted: dict[str, float] = {}  # when each job was admitted first
         self.finished: dict[str, float] = {}
-        self.interrupted = 0  # how often a job was suspended before its end
-        self.used = 0.0  # cpu seconds of all runs
+        self.interrupted = 0  # number of suspensions of running jobs
+        self.cpu_seconds = 0.0  # of all runs
         self.failures: list[BaseException] = []
-        self._running: dict[str, float] = {}  # since when
+        self._running: dict[str, float] = {}  # start times of running jobs
         self._due: list[tuple[float, str]] = []
         self._changed = threading.Condition()
         self._clients = [threading.Thread(target=self._finish_all, daemon=True) for _ in range(_CLIENTS)]
@@ -87,24 +87,24 @@ class JobRunner(EventWatch[_JobEvent]):
         elif not (suspended or name in self._running or name in self.finished):
             self.admitted.setdefault(name, now)
             self._running[name] = now
-            heapq.heappush(self._due, (now + class_of(name).runs, name))
+            heapq.heappush(self._due, (now + class_of(name).run_seconds, name))
             self._changed.notify()
 
     def _end(self, name: str, now: float) -> None:
-        self.used += class_of(name).cpu * (now - self._running.pop(name))
+        self.cpu_seconds += class_of(name).cpu * (now - self._running.pop(name))
 
     def _finish_all(self) -> None:
-        line = Line.to(self._access, content=MERGE)
+        connection = ApiConnection.to(self._access, content=MERGE)
         try:
             while (name := self._take()) is not None:
-                line.want("PATCH", JOBS.path(self._namespace, name, "status"), _completed())
+                connection.expect_success("PATCH", JOBS.path(self._namespace, name, "status"), _completed())
         except (ApiError, OSError, http.client.HTTPException) as fault:
             self.failures.append(fault)
         finally:
-            line.close()
+            connection.close()
 
     def _take(self) -> str | None:
-        """Return the next job whose time is over; None at the end."""
+        """Wait for the next job whose run time is over, and return it; None at the end."""
         with self._changed:
             while not self._ended.is_set():
                 now = time.monotonic()
@@ -112,7 +112,9 @@ class JobRunner(EventWatch[_JobEvent]):
                     self._changed.wait(min(self._due[0][0] - now, 1.0) if self._due else 1.0)
                     continue
                 due, name = heapq.heappop(self._due)
-                if self._running.get(name, now) + class_of(name).runs <= due:  # not an earlier run of it
+                if (
+                    self._running.get(name, now) + class_of(name).run_seconds <= due
+                ):  # the entry is not of an interrupted run
                     self._end(name, now)
                     self.finished[name] = now
                     return name

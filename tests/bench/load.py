@@ -1,7 +1,7 @@
-"""Objects created by eight clients at once, and the watch that sees pods bound.
+"""Creation of objects by eight clients, and a watch of bound pods.
 
-The watch is for bound pods only, and for their metadata only, so that it costs the API server the same
-for every scheduler. It resumes where it was dropped: an observer that does not reports nonsense.
+The watch selects bound pods and requests only their metadata, so that it costs the API server the same for
+every scheduler. A dropped watch continues from its last version, so that no binding is missed.
 """
 
 import http.client
@@ -14,23 +14,23 @@ from urllib.parse import quote
 
 import msgspec
 
-from tests.bench.line import JSON, Line
+from tests.bench.api_connection import JSON, ApiConnection
 from tests.e2e.harness.client import Access
 from tests.e2e.harness.resources import PODS, Resource
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
-Wish = tuple[Resource, Json]
+NewObject = tuple[Resource, Json]
 CLIENTS = 8
 BOUND = f"fieldSelector={quote('spec.nodeName!=')}"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _GONE = 410
 
 
-def create(access: Access, wishes: Iterable[Wish]) -> float:
-    """Create all of it in this order, as far as eight clients keep one; returns when the first was sent."""
-    shared, failures = _Shared(wishes), list[BaseException]()
+def create(access: Access, new_objects: Iterable[NewObject]) -> float:
+    """Create the objects by eight clients, about in this order. Return when the first was sent."""
+    shared, failures = _Shared(new_objects), list[BaseException]()
     clients = [threading.Thread(target=_client, args=(access, shared, failures)) for _ in range(CLIENTS)]
     started = time.monotonic()
     for client in clients:
@@ -42,29 +42,29 @@ def create(access: Access, wishes: Iterable[Wish]) -> float:
     return started
 
 
-def _client(access: Access, wishes: "_Shared", failures: list[BaseException]) -> None:
-    line = Line.to(access)
+def _client(access: Access, new_objects: "_Shared", failures: list[BaseException]) -> None:
+    connection = ApiConnection.to(access)
     try:
-        while not failures and (wish := wishes.take()) is not None:
-            resource, body = wish
+        while not failures and (new_object := new_objects.take()) is not None:
+            resource, body = new_object
             path = resource.path(str(body["metadata"].get("namespace", "")))
-            line.want("POST", path, json.dumps(body).encode())
+            connection.expect_success("POST", path, json.dumps(body).encode())
     except (ApiError, OSError, http.client.HTTPException) as fault:
         failures.append(fault)
     finally:
-        line.close()
+        connection.close()
 
 
 class _Shared:
-    """An iterator that many threads take from."""
+    """Iterator that several threads share."""
 
-    def __init__(self, wishes: Iterable[Wish]) -> None:
-        self._wishes = iter(wishes)
+    def __init__(self, new_objects: Iterable[NewObject]) -> None:
+        self._new_objects = iter(new_objects)
         self._lock = threading.Lock()
 
-    def take(self) -> Wish | None:
+    def take(self) -> NewObject | None:
         with self._lock:
-            return next(self._wishes, None)
+            return next(self._new_objects, None)
 
 
 class ObjectMeta(msgspec.Struct, rename="camel"):
@@ -86,13 +86,13 @@ E = TypeVar("E")
 
 
 class EventWatch(Generic[E]):
-    """Watch of one resource that passes events on to `record`, from `with` on.
+    """Watch of one resource, whose events are given to `record` while the context is entered.
 
-    `kind`: the decoded type of an event; it has `type` and `object`.
+    `kind`: the class of decoded events, with the fields `type` and `object`.
     """
 
     def __init__(self, access: Access, path: str, kind: type[E], accept: str = JSON) -> None:
-        """Prepare a watch. `path`: with a query, without those of a watch."""
+        """Prepare a watch. `path`: path and query without the parameters of a watch."""
         self._access, self._path, self._accept = access, path, accept
         self._version = ""
         self._ended = threading.Event()
@@ -100,7 +100,7 @@ class EventWatch(Generic[E]):
         self._thread = threading.Thread(target=self._run, name="bench-watch", daemon=True)
 
     def __enter__(self) -> Self:
-        listing = json.loads(Line.to(self._access).want("GET", f"{self._path}&limit=1"))
+        listing = json.loads(ApiConnection.to(self._access).expect_success("GET", f"{self._path}&limit=1"))
         self._version = listing["metadata"]["resourceVersion"]
         self._thread.start()
         return self
@@ -109,7 +109,7 @@ class EventWatch(Generic[E]):
         self._ended.set()
 
     def record(self, event: E) -> str:
-        """Record an event and return the version to go on from.
+        """Record an event and return its resourceVersion.
 
         Raises ApiError for an event that ends the watch.
         """
@@ -124,17 +124,17 @@ class EventWatch(Generic[E]):
                 self._ended.wait(0.1)
 
     def _events(self) -> Iterator[E]:
-        """Yield the events of short watches, so that it ends soon after `stop`."""
+        """Yield the events of one short watch, so that the thread ends soon after the context is left."""
         query = f"&watch=1&allowWatchBookmarks=1&timeoutSeconds=10&resourceVersion={self._version}"
-        line = Line.to(self._access)
+        connection = ApiConnection.to(self._access)
         try:
-            yield from map(self._decoder.decode, line.stream(self._path + query, self._accept))
+            yield from map(self._decoder.decode, connection.stream(self._path + query, self._accept))
         finally:
-            line.close()
+            connection.close()
 
 
 class BoundWatch(EventWatch[_Event]):
-    """Watch of bound pods with their times.
+    """Watch of bound pods, with the time at which each was seen.
 
     `with BoundWatch(access, namespace) as bound: ...; bound.wait(100, 60)`.
     """
@@ -164,5 +164,7 @@ class BoundWatch(EventWatch[_Event]):
 
 
 def count_bound(access: Access, namespace: str) -> int:
-    """Count the bound pods by a list, as a second way to count."""
-    return len(json.loads(Line.to(access).want("GET", f"{PODS.path(namespace)}?{BOUND}"))["items"])
+    """Return the number of bound pods by a list, to check the count of the watch."""
+    return len(
+        json.loads(ApiConnection.to(access).expect_success("GET", f"{PODS.path(namespace)}?{BOUND}"))["items"]
+    )

@@ -1,4 +1,4 @@
-"""Description of the machine and of the measured version: without it a figure means nothing."""
+"""Description of the machine and of the measured version, which the figures depend on."""
 
 import os
 import platform
@@ -38,7 +38,7 @@ def _etcd() -> str:
 
 
 def _commit() -> str:
-    """Return the commit, with a + where the tree differs from it."""
+    """Return the commit, with a + if the working tree differs."""
     root = str(Path(extender.__file__).parents[1])
     return _output(["git", "-C", root, "describe", "--always", "--dirty=+"]) or "no commit"
 

@@ -1,4 +1,4 @@
-"""Reading what a run has cost: CPU and memory from /proc, requests and scheduling times from /metrics."""
+"""Meters of a run: CPU and memory from /proc, requests and scheduling times from /metrics."""
 
 import os
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.line import Line
+from tests.bench.api_connection import ApiConnection
 from tests.e2e.harness import probes
 from tests.e2e.harness.client import Access
 
@@ -31,7 +31,7 @@ def _stats() -> Iterator[tuple[int, list[str]]]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             yield int(path.parent.name), path.read_text().rpartition(")")[2].split()
-        except OSError:  # it ended meanwhile
+        except OSError:  # the process has just ended
             continue
 
 
@@ -42,13 +42,13 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_microseconds(pid: int) -> float:
-    """Return the CPU time of all living threads, as exact as the kernel has it, for loads of few ticks."""
+    """Return the CPU time of all living threads with the kernel's precision, for short measurements."""
     threads = (path for each in family(pid) for path in Path(f"/proc/{each}/task").glob("*/schedstat"))
     return sum(int(path.read_text().split()[0]) for path in threads) / 1000
 
 
 def megabytes(pid: int) -> float:
-    """Return the present resident set of the largest process of the family."""
+    """Return the current resident set of the largest process of the family."""
     return max(_memory(each, "VmRSS:") for each in family(pid))
 
 
@@ -67,7 +67,7 @@ def _memory(pid: int, name: str) -> float:
 def api_requests(access: Access) -> Counter[str]:
     """Return the requests that the API server has answered, by verb, resource and subresource."""
     counts: Counter[str] = Counter()
-    text = Line.to(access).want("GET", "/metrics").decode()
+    text = ApiConnection.to(access).expect_success("GET", "/metrics").decode()
     lines = "\n".join(line for line in text.splitlines() if line.startswith(_REQUESTS))
     for sample, value in probes.samples(lines).items():
         verb, resource, sub = (_label(sample, name) for name in ("verb", "resource", "subresource"))
@@ -99,7 +99,7 @@ class Reading:
 
 
 def read(access: Access, processes: Mapping[str, int], scheduler: Mapping[str, float]) -> Reading:
-    """Read all meters: of `processes` by name, and of the samples of the scheduler's /metrics."""
+    """Read all meters. `processes`: ids by name; `scheduler`: samples of its /metrics."""
     name = "scheduler_scheduling_algorithm_duration_seconds"
     return Reading(
         {each: cpu_seconds(pid) for each, pid in processes.items()},

@@ -1,4 +1,4 @@
-"""Rows as they come and a table at the end, or one JSON document a line. Progress goes to stderr."""
+"""Report of rows: each at once and a table at the end, or JSON lines. Progress goes to stderr."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Traces on which reservations are compared: each has large gangs that small groups may pass.
+"""Traces to compare reservations: each has large gangs that small groups may overtake.
 
 | trace    | nodes        | groups                                                     | queues            |
 |----------|--------------|------------------------------------------------------------|-------------------|
@@ -6,8 +6,7 @@
 | `gpu`    | 12 of 8 GPUs | log-normal run times up to 6 h, 1 GPU to 8 whole nodes     | 8, weights 1 to 3 |
 | `bursts` | 6 of 16 cpus | Pareto's law up to 90 min, a third of the gangs is elastic | 12, 2 levels      |
 
-In the first two, 1.25 times the work that the cluster can do comes while groups come. The same seed makes the
-same trace.
+In the first two, 1.25 times as much work arrives as the cluster can do. A trace follows from its seed.
 """
 
 import math
@@ -24,7 +23,7 @@ from extender.sim.virtual.workload import VirtualWorkload
 
 _LOAD = 1.25
 _HEAVY_SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16, 32)
-_GPU_SIZES = {  # GPUs of a member and members of a group, and how many of 97 groups are so
+_GPU_SIZES = {  # weights of groups by the GPUs of a member and the number of members
     (1, 1): 40,
     (2, 1): 12,
     (4, 1): 10,

@@ -1,4 +1,4 @@
-"""Sizes of the loads. One number, the pods of a race, decides the sizes of all others."""
+"""Sizes of the loads. The number of pods of a race also decides the sizes of the other cases."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ class Sizes:
     rounds: int = 1
     variants: tuple[str, ...] = VARIANTS
     own_cores: bool = False  # each part has a slice of the CPU
-    bound: int | None = None  # pods that run before; None: what the case has without being asked
+    bound: int | None = None  # pods that run before; None: the default of the case
 
     def but(self, **changes: Any) -> "Sizes":
         return replace(self, **changes)
@@ -31,7 +31,7 @@ class Sizes:
 
     @property
     def most_nodes(self) -> int:
-        """Return the cluster size of the cases that have only one."""
+        """Return the number of nodes for cases that use only one size."""
         return max(self.nodes)
 
     @property
@@ -61,12 +61,12 @@ class Sizes:
 
     @property
     def seeds(self) -> int:
-        """Return the number of such traces of each kind."""
+        """Return the number of traces of each kind, one for each seed."""
         return 5 if self.pods >= 10_000 else 2
 
     @property
     def queued(self) -> float:
-        """Return the part of Kueue's benchmark that is run."""
+        """Return the factor on the numbers of jobs of Kueue's benchmark."""
         return min(1.0, self.pods / 10_000)
 
     @property
@@ -76,7 +76,7 @@ class Sizes:
 
     @property
     def patience(self) -> float:
-        """Return the seconds after which an unfinished load is called stuck: 20 pods/s is no scheduling."""
+        """Return the seconds after which an unfinished load counts as stuck: less than 20 pods/s."""
         return 60 + self.pods / 20
 
 

@@ -1,7 +1,6 @@
-"""Slices of the CPU for each part, by cgroup, as if each ran on its own machine.
+"""Slices of the CPU by cgroups, as if each part ran on its own machine; and limits of memory, for storms.
 
-The savings of one part are of no use to the others then, as they are where all share the cores. And limits of
-memory, for storms.
+Without slices, CPU time that one part saves would make the other parts faster.
 """
 
 import os
@@ -11,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 CORES = {"control plane": 1.1, "scheduler": 0.3, "muster": 0.3, "clients": 0.3}
-_PERIOD = 10_000  # microseconds: who has used up a slice waits no longer than that
+_PERIOD = 10_000  # microseconds: the longest wait of a process that has used up its slice
 _NAME = "muster-bench"
 _MOUNTED = Path("/sys/fs/cgroup")
 
 
 class NoSlices(Exception):
-    """Why this machine has none."""
+    """Error: this machine has no usable cgroups. The message says why."""
 
 
 class Hierarchy(NamedTuple):
@@ -37,7 +36,7 @@ class Hierarchy(NamedTuple):
 
 @contextmanager
 def sliced(parts: Mapping[str, Iterable[int]]) -> Iterator[None]:
-    """Give each part, processes by id, its `CORES` while it lasts, with all processes that it starts."""
+    """Limit each part, given by process ids, to its `CORES` while the context is entered."""
     hierarchy, folders = find(), dict[str, Path]()
     remove_left(hierarchy.root)
     try:
@@ -58,12 +57,12 @@ def remove_left(root: Path) -> None:
     for folder in root.glob(f"{_NAME}-*"):
         pid = folder.name.removeprefix(f"{_NAME}-").partition("-")[0]
         if not Path("/proc", pid).exists():
-            with suppress(OSError):  # somebody is in it, or has removed it
+            with suppress(OSError):  # it is in use, or already removed
                 folder.rmdir()
 
 
 class MemoryGroup:
-    """Processes that may take only so much more than they had when they were put into it. Raises NoSlices."""
+    """Cgroup whose processes have a common memory limit. Raises NoSlices."""
 
     def __init__(self, name: str) -> None:
         self._hierarchy = find(of="memory")
@@ -82,7 +81,7 @@ class MemoryGroup:
             (self._folder / "memory.limit_in_bytes").write_text(str(count or -1))
 
     def kills(self) -> int:
-        """Return how many processes of this group the kernel has killed for their memory."""
+        """Return the number of processes of this group that the kernel's OOM killer has killed."""
         newer = self._folder / "memory.events"
         reported = newer if newer.exists() else self._folder / "memory.oom_control"
         return int(dict(map(str.split, reported.read_text().splitlines()))["oom_kill"])
@@ -114,5 +113,5 @@ def find(mounted: Path | None = None, ours: str = "", of: str = "cpu") -> Hierar
 
 def _move(pids: Iterable[int], folder: Path) -> None:
     for pid in pids:
-        with suppress(ProcessLookupError):  # it has ended meanwhile
+        with suppress(ProcessLookupError):  # the process has just ended
             (folder / "cgroup.procs").write_text(str(pid))

@@ -27,13 +27,13 @@ from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.trace import ClusterSize, Row, from_rows, job_rows, team_queues
 from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
-_LOAD = 1.8  # times the work that the cluster can do comes while jobs come
-_NODES, _CPUS, _GPUS = 3, 32, 8  # cpus of a node for jobs, GPUs of one for training
+_LOAD = 1.8  # arriving work, as a multiple of the cluster's capacity
+_NODES, _CPUS, _GPUS = 3, 32, 8  # nodes; cpus of a node for jobs; GPUs of a node for training
 _GPU_NODES, _GPU_NODE_CPUS = 16, "64"
 _SERVICES, _PODS_OF_A_SERVICE = 5, 8
-_SIZES = {1: 60, 2: 13, 4: 12, 8: 11, 16: 3, 32: 1}  # GPUs of a job, and how many of 100 ask for so many
+_SIZES = {1: 60, 2: 13, 4: 12, 8: 11, 16: 3, 32: 1}  # percentage of jobs by their number of GPUs
 _MEDIAN, _MEAN, _LONGEST = 206.0, 6652.0, 28_800.0  # seconds
-_STEP = 10.0  # seconds: jobs come and end at multiples of it
+_STEP = 10.0  # seconds; arrivals and ends of jobs are multiples of this
 _WEIGHTS = (8, 6, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1)  # of the virtual clusters
 
 
@@ -49,7 +49,7 @@ _ENDINGS = (Ending(69.3, 44.5, False), Ending(13.5, 37.7, True), Ending(17.2, 17
 
 
 class Trace(NamedTuple):
-    """`units`: by group, how many cpus, or GPUs where there are some, it asks for; without services."""
+    """Trace. `units`: requested GPUs by group, or cpus in a trace without GPUs; services are left out."""
 
     workload: VirtualWorkload
     units: dict[str, int]
@@ -82,7 +82,7 @@ def of_training(jobs: int, seed: int) -> Trace:
         Queue(Meta(f"vc-{number}"), QueueSpec(weight, placement="Pack"))
         for number, weight in enumerate(_WEIGHTS)
     ]
-    users = [rng.paretovariate(1.2) for _ in queues]  # who asks for most is not who is due most
+    users = [rng.paretovariate(1.2) for _ in queues]  # independent of the queues' weights
     rows, failing = [], set[str]()
     for number in range(jobs):
         gpus = rng.choices(tuple(_SIZES), tuple(_SIZES.values()))[0]

@@ -1,7 +1,7 @@
-"""An API server that only answers reads: empty lists, and a watch of pods with so many events a second.
+"""Simulated API server for reads: empty lists, and a watch of pods with a fixed rate of events.
 
-A real one on the same machine would take the processors that the relay is to be measured on. It speaks TLS
-and both watch formats; the events are about one pod of another scheduler, as a real API server has it.
+A real one would use the CPU time of the machine on which the relay is measured. The server has TLS and both
+watch formats. All events are about one pod of another scheduler, copied from a real API server.
 
     python -m tests.bench.upstream PORT CERTIFICATE KEY POD.json POD.protobuf
 
@@ -68,7 +68,7 @@ class Upstream:
     async def _watch(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Answer a watch until the caller goes."""
+        """Answer a watch until the client hangs up."""
         kind = f"Content-Type: {request.codec.stream_type}\r\n"
         writer.write(f"HTTP/1.1 200 OK\r\n{kind}Transfer-Encoding: chunked\r\n\r\n".encode())
         if request.path == PODS:
@@ -78,7 +78,7 @@ class Upstream:
         writer.close()
 
     async def _send(self, rate: int, seconds: int) -> None:
-        """Send each event to all watches at its time; none is waited for, a slow one has a buffer."""
+        """Send each event to all watches at its time, without waiting for slow ones, which have buffers."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         for number in range(rate * seconds):

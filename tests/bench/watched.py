@@ -1,9 +1,9 @@
 """Muster in one process with a dashboard: `python -m tests.bench.watched GROUPS CHANGES API`.
 
-It has decision cycles, answers to the scheduler, and pages behind the door that an API server guards. On
-5,000 nodes with 1,000 queues, GROUPS wait or start. A pod comes and a cycle is decided CHANGES times a
-second, and each 10 ms a filter call with all nodes is answered, as the verbs do it: under the ledger's lock.
-API is the port of an API server on loopback. It prints its address, and for each line that it reads a Mark.
+The process runs scheduling cycles, answers filter calls, and serves pages to users that an API server
+authenticates. On 5,000 nodes with 1,000 queues, GROUPS groups wait or start. CHANGES times a second a pod
+comes and a cycle runs. Every 10 ms a filter call with all nodes is answered under the ledger's lock. API is
+the port of an API server on loopback. The process prints its address, then a Mark for each line of its input.
 """
 
 import sys
@@ -39,8 +39,8 @@ _SWITCH = 0.0005  # seconds, as in extender/web/server.py
 class Mark(msgspec.Struct):
     """Meter readings.
 
-    `cpu`: seconds of all threads of the dashboard since the start. The others: milliseconds of answers
-    and cycles since the last reading.
+    `cpu`: CPU seconds of all threads of the dashboard since the start. The other fields: milliseconds of
+    answers and cycles since the last reading.
     """
 
     cpu: float

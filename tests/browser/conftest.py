@@ -1,4 +1,4 @@
-"""A real, headless Chromium, and dashboards on loopback for it. `make browser` installs what it needs."""
+"""Fixtures: a real headless Chromium, which `make browser` installs, and dashboards on loopback."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ from tests.dashboard.standins import SomeViewer
 from tests.kube.conftest import connection, server
 
 __all__ = ["connection", "server"]
-_REFUSED = "Failed to load resource"  # the browser's note of an answer that some tests ask for
+_REFUSED = "Failed to load resource"  # the browser's message about refusals, which some tests expect
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 Open = Callable[..., Page]
 
@@ -81,13 +81,13 @@ def served(
     identify: Identify | None = None,
     login: Blueprint | None = None,
     port: int = 0,
-    supposing: WhatIfTrials | None = None,
+    trials: WhatIfTrials | None = None,
     cluster: ClusterName = UNNAMED,
 ) -> Iterator[str]:
     """Yield the address of a dashboard that shows `source` to `viewer`."""
     used_viewer = viewer or SomeViewer()
     identify = identify or (lambda _: used_viewer)
-    app = create_dashboard_app(source, identify, login, past, trials=supposing, cluster=cluster)
+    app = create_dashboard_app(source, identify, login, past, trials=trials, cluster=cluster)
     listener = listen("--dashboard-listen", Address("127.0.0.1", port))
     server = SideServer("dashboard", listener, pages(app), open_to_pages=True)
     try:

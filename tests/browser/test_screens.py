@@ -318,7 +318,7 @@ def test_no_action_is_offered_without_the_right_to_it(opened: Open) -> None:
 def test_what_if_is_asked_on_the_page_of_a_job(opened: Open) -> None:
     stage = two_that_wait()
     source = DecidedSource(lambda: stage.decisions, list)
-    with served(source, supposing=what_if_source(stage.ledger)) as address:
+    with served(source, trials=what_if_source(stage.ledger)) as address:
         page = opened(f"{address}/groups/team/first", width=360, height=740)
         assert faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -1,4 +1,4 @@
-"""A desk for each test, and what stands in front of it."""
+"""Fixtures: a desk for each test, and the proxy in front of its API server."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

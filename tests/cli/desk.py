@@ -1,4 +1,4 @@
-"""A cluster of objects as Muster leaves them, and somebody with `muster` who looks at them."""
+"""Desk of the tests of commands: an API server with objects as Muster writes them, and `muster`."""
 
 import json
 import os
@@ -37,14 +37,15 @@ from extender.sim.apiserver.server import ApiServer
 
 
 def ago(**spans: float) -> str:
-    """Return a time so long before now that the seconds of a test do not show."""
+    """Return the timestamp of a time before now, such as `ago(minutes=30)`."""
     return (datetime.now(UTC) - timedelta(**spans)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Guarded(Store):
-    """Lists that are locked are refused, as RBAC would: (plural, namespace), the latter empty for all.
+    """Store that refuses requests, as RBAC and admission would.
 
-    Who writes an object of a kind in `refusing` is refused, and who reads a `hidden` one, by kind and name.
+    `locked`: refused lists, as (plural, namespace), with an empty namespace for all. `refusing`: errors for
+    writes, by kind. `hidden`: errors for reads of an object, by kind and name.
     """
 
     def __init__(self) -> None:
@@ -52,8 +53,8 @@ class Guarded(Store):
         self.locked: set[tuple[str, str]] = set()
         self.refusing: dict[ResourceKind, StatusError] = {}
         self.hidden: dict[tuple[ResourceKind, str], StatusError] = {}
-        self.keeps_queues = False  # as Muster's queue controller does, at once
-        self.drops_state = False  # of queues, as with Volcano's CRD
+        self.writes_queue_statuses = False  # whether queues get statuses at once, as from Muster
+        self.drops_state = False  # whether spec.state of queues is dropped, as by Volcano's CRD
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Json | None:
         if refusal := self.hidden.get((kind, name)):
@@ -65,21 +66,21 @@ class Guarded(Store):
         if self.drops_state and kind is QUEUES:
             obj = {**obj, "spec": {key: each for key, each in obj["spec"].items() if key != "state"}}
         stored = super().put(kind, obj)
-        self._keep(kind)
+        self._update_queue_statuses(kind)
         return stored
 
     def remove(self, kind: ResourceKind, key: tuple[str, str]) -> Json:
         self._refuse(kind)
         removed = super().remove(kind, key)
-        self._keep(kind)
+        self._update_queue_statuses(kind)
         return removed
 
     def _refuse(self, kind: ResourceKind) -> None:
         if kind in self.refusing:
             raise self.refusing[kind]
 
-    def _keep(self, kind: ResourceKind) -> None:
-        if self.keeps_queues and kind in (QUEUES, POD_GROUPS):
+    def _update_queue_statuses(self, kind: ResourceKind) -> None:
+        if self.writes_queue_statuses and kind in (QUEUES, POD_GROUPS):
             for queue in self.all(QUEUES):
                 status = _status_of(queue, self.all(POD_GROUPS))
                 if status != queue.get("status"):
@@ -103,13 +104,15 @@ def _status_of(queue: Json, groups: list[Json]) -> Json:
 
 def _read_to_the_end(terminal: int) -> bytes:
     text = b""
-    with suppress(OSError):  # how a terminal says that no process writes to it any more
+    with suppress(OSError):  # the error of a terminal to which no process writes any more
         while piece := os.read(terminal, 65_536):
             text += piece
     return text
 
 
 class Desk:
+    """API server with objects, and a user with the command `muster`."""
+
     def __init__(self, folder: Path) -> None:
         self.store = Guarded()
         self.server = ApiServer(Service(self.store))
@@ -175,7 +178,7 @@ class Desk:
         return result.stderr.splitlines()[-1]
 
     def misses(self, *arguments: str) -> tuple[str, list[str]]:
-        """Return the name that a failing command does not find, and the names that it offers."""
+        """Return the name that a failing command does not find, and the names that it suggests."""
         error = self.refuses(*arguments)
         name = re.search(r"'(\S+)'.* not found", error)
         offered = re.search(r"(?:are:|mean) (.+?)\??$", error)
@@ -194,7 +197,7 @@ class Desk:
     def local_queue(
         self, name: str, queue: str, reason: str = "Ready", stop_policy: str = "", **status: Any
     ) -> None:
-        """Add a LocalQueue. `reason`: of its condition Active."""
+        """Add a LocalQueue. `reason`: that of its condition Active."""
         active = {"type": "Active", "status": str(reason == "Ready"), "reason": reason, "message": ""}
         meta = {"name": name, "namespace": "team"}
         self._put(
@@ -259,13 +262,13 @@ class Desk:
         self._put(PODS, meta, {"spec": spec_, "status": {"phase": phase, **(status or {})}})
 
     def gang(self, name: str, size: int, node: str = "", **group: Any) -> None:
-        """Create a group with its pods: on a node, or behind their gates."""
+        """Add a group with its pods, which are on a node or have gates."""
         self.group(name, min_member=size, **group)
         for number in range(size):
             self.pod(f"{name}-{number}", name, node=node, gates=() if node else (GATE,))
 
     def event(self, name: str, reason: str, message: str, minutes: float, kind: str = "Pod") -> None:
-        """Add an event on a pod, or on another kind, of namespace team, so many minutes ago."""
+        """Add an event on an object of namespace team, some minutes ago."""
         subject = {"kind": kind, "name": name, "namespace": "team", "uid": f"uid-{name}"}
         event = {"reason": reason, "message": message, "lastTimestamp": ago(minutes=minutes)}
         meta = {"name": f"{name}.{reason}", "namespace": "team"}

@@ -1,6 +1,6 @@
-"""An API server in front of the embedded one, with what that lacks: rights of a user, and workloads.
+"""Proxy in front of the embedded API server, which adds rights of users, and workloads.
 
-It answers questions about rights and requests for workloads itself, and passes everything else on.
+It answers access reviews and requests for workloads, and passes all other requests on.
 """
 
 import json
@@ -27,7 +27,7 @@ _OWN_GROUPS = (
 
 
 class Front:
-    """Proxy with the refusals for the user and for Muster's account, as verb and resource."""
+    """Proxy. `denied`, `denied_to_muster`: verbs and resources without a right, of the user and of Muster."""
 
     def __init__(self, behind: str) -> None:
         self._behind = behind
@@ -61,7 +61,7 @@ class Front:
         return {"apiVersion": api_version, "kind": kind, "name": name, "uid": meta["uid"], "controller": True}
 
     def install_muster(self) -> None:
-        """Add Muster's Deployment, as a list of all namespaces has it."""
+        """Add Muster's Deployment to the list of all namespaces."""
         template = {"spec": {"serviceAccountName": "muster", "containers": [{"name": "muster"}]}}
         meta = {"name": "muster", "namespace": "kube-muster"}
         deployment = {"metadata": meta, "spec": {"template": template}}
@@ -116,7 +116,7 @@ def _status(code: int, reason: str) -> bytes:
 
 @contextmanager
 def in_front_of(desk: Desk) -> Iterator[Front]:
-    """Yield a proxy to which the desk's commands go."""
+    """Yield a proxy that gets the requests of the desk's commands."""
     front = Front(desk.server.url)
     http = ThreadingHTTPServer(("127.0.0.1", 0), _handling(front))
     thread = threading.Thread(target=http.serve_forever, args=[0.02], daemon=True)

@@ -1,8 +1,7 @@
-"""An API server that holds one installation of Muster, made from the repository's own manifests.
+"""API server with one installation of Muster, made from the repository's manifests.
 
-It answers what `muster check` asks, from a table of objects that a test may spoil. A real one is asked in
-tests/e2e/test_cli.py; here is what cannot be had there: pods that run, clocks that differ, other people's
-schedulers.
+It answers the requests of `muster check` from a table of objects, which tests change. A real API server is
+used in tests/e2e/test_cli.py; this one also has running pods, a wrong clock, and other schedulers.
 """
 
 import json
@@ -31,14 +30,14 @@ Json = dict[str, Any]
 
 
 class Installation:
-    """`objects`: by the path of their collection. `pages`: answers of paths that are no objects."""
+    """Installation. `objects`: by the path of their collection. `pages`: answers for other paths."""
 
     def __init__(self) -> None:
         self.objects: dict[str, list[Json]] = {}
         self.pages: dict[str, tuple[int, str]] = {"/version": (200, _version("1.36"))}
-        self.denied: set[tuple[str, str]] = set()  # of Muster's account: verb, resource
+        self.denied: set[tuple[str, str]] = set()  # rights that Muster's account lacks: verb, resource
         self.forbidden: set[str] = set()  # plural names that the user may not read
-        self.ahead = timedelta()  # of the API server's clock
+        self.ahead = timedelta()  # of the API server's clock, compared with this machine's
         self._http = _Http(self)
         self._thread = threading.Thread(target=self._http.serve_forever, args=[0.02], daemon=True)
 
@@ -59,7 +58,7 @@ class Installation:
         return datetime.now(UTC) + self.ahead
 
     def of(self, plural: str) -> list[Json]:
-        """Return the objects of a kind, to be changed in place."""
+        """Return the list of objects of a kind, which tests change in place."""
         paths = [path for path in self.objects if path.endswith(f"/{plural}")]
         return self.objects[paths[0]] if paths else []
 
@@ -103,7 +102,7 @@ class Installation:
         return obj
 
     def run(self) -> None:
-        """Simulate one replica that is ready, leads, and is called."""
+        """Simulate one replica that is ready, leads, and gets calls of the scheduler."""
         (workload,) = [*self.of("deployments"), *self.of("daemonsets")]
         workload["spec"]["replicas"] = 1
         workload["status"] = {"readyReplicas": 1, "desiredNumberScheduled": 1, "numberReady": 1}
@@ -146,7 +145,7 @@ class Installation:
         return (200, json.dumps(objects[0])) if objects else (404, json.dumps(missing))
 
     def _selected(self, path: str, selector: str) -> list[Json]:
-        """Return the selected objects without their kind, as in a list of a real server."""
+        """Return the selected objects without their kind, as in lists of a real API server."""
         return [
             {name: part for name, part in each.items() if name not in ("kind", "apiVersion")}
             for each in self.objects.get(path, ())
@@ -155,14 +154,14 @@ class Installation:
 
 
 def documents(path: Path) -> list[Json]:
-    """Return the objects of a file, to be changed in place."""
+    """Return new copies of the objects of a file."""
     objects: list[Json] = json.loads(_as_json(path))
     return objects
 
 
 @cache
 def _as_json(path: Path) -> str:
-    """Return the objects of a file as JSON: each test parses it again, in a fraction of YAML's time."""
+    """Return the objects of a file as JSON, which is faster to parse for each test than YAML."""
     return json.dumps([each for each in yaml.load_all(path.read_text(), yaml.CSafeLoader) if each])
 
 
@@ -173,10 +172,7 @@ def _has(labels: Json, selector: str) -> bool:
 
 
 def _merge(target: Json, patch: Json) -> None:
-    """Merge a patch as kustomize does, as far as needed.
-
-    Items with a key are changed or taken out, the rest is replaced.
-    """
+    """Merge a patch as kustomize does: items with a known key are merged or deleted, others replaced."""
     for name, part in patch.items():
         if isinstance(part, dict):
             _merge(target[name], part)

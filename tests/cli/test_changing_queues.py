@@ -23,7 +23,7 @@ G = "podgroup.scheduling.volcano.sh"
 @pytest.fixture
 def town(desk: Desk) -> Desk:
     """Research with two groups, and somebody who keeps the states of queues."""
-    desk.store.keeps_queues = True
+    desk.store.writes_queue_statuses = True
     desk.queue("research", {"weight": 3, "capability": {"cpu": "16", "memory": "64Gi"}})
     desk.queue("idle")
     desk.group("fit", "Running", "Running", queue="research")
@@ -215,7 +215,7 @@ def test_a_group_that_is_inqueue_is_not_said_to_start() -> None:
 
 
 def test_closing_is_not_closed_before_the_status_says_so(town: Desk) -> None:
-    town.store.keeps_queues = False
+    town.store.writes_queue_statuses = False
     assert town.output("queue", "close", "idle") == f"{Q}/idle closing\n"
 
 
@@ -243,7 +243,7 @@ def test_the_timeout_names_the_remaining_groups(
 def test_waiting_without_muster_points_to_the_check(
     town: Desk, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:
-    town.store.keeps_queues = False
+    town.store.writes_queue_statuses = False
     result = town.muster("queue", "close", "research", "--wait", "--timeout", "3m")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[1].endswith(
@@ -449,7 +449,7 @@ def test_a_cascade_names_the_pods_that_are_left(town: Desk) -> None:
 def test_the_timeout_ends_with_pods_that_have_no_group(
     town: Desk, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:
-    town.store.keeps_queues = False
+    town.store.writes_queue_statuses = False
     town.queue("idle", {"state": "Closed"}, state="Closing", running=1)
     message = town.muster("queue", "delete", "idle", "--cascade", "--timeout", "3m").stderr.splitlines()[-1]
     assert message.endswith("; pods that have no PodGroup are left to their owners")

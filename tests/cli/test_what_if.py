@@ -14,7 +14,7 @@ from extender.sim.kubelets import node
 from extender.web.listen import listen
 from tests.cli.desk import Desk
 from tests.cli.test_dashboard import browser
-from tests.pages.town import settle
+from tests.pages.town import add_town
 from tests.rows import each_of
 
 
@@ -29,7 +29,7 @@ def town(desk: Desk) -> Desk:
 
     Sweep wants 8 cores, job/train 16.
     """
-    with_node(settle(desk), "n0")
+    with_node(add_town(desk), "n0")
     with_node(desk, "n1")
     desk.gang("block", 4, node="n1", phase="Running", reason="Running", queue="reports")
     for namespace in ("team", "other"):

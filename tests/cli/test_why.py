@@ -13,7 +13,7 @@ from extender.cli.why.explanation import Statement, numbers
 from extender.domain.model.reasons import REMEDIES, Reason
 from tests.cli.desk import Desk, ago, unschedulable
 from tests.cli.front import Front
-from tests.pages.town import NUMBERS, settle
+from tests.pages.town import NUMBERS, add_town
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "    kubectl "  # on its own line, which is not folded
@@ -21,7 +21,7 @@ COMMAND = "    kubectl "  # on its own line, which is not folded
 
 @pytest.fixture
 def town(desk: Desk) -> Desk:
-    return settle(desk)
+    return add_town(desk)
 
 
 def verdict(answer: str) -> str:

@@ -1,1 +1,1 @@
-"""The field's own cases, as data: what Volcano's tests and rules say, put to the code that serves."""
+"""Cases of other schedulers' tests and rules as data, checked against Muster's code."""

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance [PATH…]`: the cases that fail with what differs, then how many of each kind.
+"""Run of conformance cases: `python -m tests.conformance [PATH…]` prints failures, and counts by kind.
 
 A path is a file of cases, or a folder with such files; without one, those in `data` are run.
 """

@@ -1,4 +1,4 @@
-"""Reading files of cases (data/README.md). What is not of their schemas is refused, with its place."""
+"""Reader of files of cases (data/README.md). Fields that are not in the schemas are errors."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,16 +10,16 @@ from tests.conformance.left_out import CaseData, filled
 
 DATA = Path(__file__).parent / "data"
 _SCHEMA = 1
-# What a case of queueing.json says about itself; the rest of its fields is its input.
+# Fields that describe a case of queueing.json; all other fields are its input.
 _ABOUT = {"id", "family", "title", "source", "checked_by_model", "expect"}
 
 
 class BadCases(ValueError):
-    """A file that does not hold cases; the message names the file and the fault."""
+    """Error: a file has invalid cases. The message names the file and the fault."""
 
 
 class Case(msgspec.Struct, frozen=True, eq=False):
-    """One case of either format; equal to itself only, so that its result can be cached."""
+    """Case of either format; compared by identity, so that its result can be cached."""
 
     id: str
     kind: str
@@ -36,7 +36,7 @@ class Case(msgspec.Struct, frozen=True, eq=False):
 
 
 class CaseFile(msgspec.Struct, frozen=True):
-    """The frame is the same in both formats but for the name of the version."""
+    """File of cases. Both formats differ in the name of the version."""
 
     cases: list[dict[str, Any]]
     schema: int | None = msgspec.field(name="schemaVersion", default=None)

@@ -1,6 +1,6 @@
-"""Putting a case to the code that serves, and judging what comes back.
+"""Run of a case, and its result.
 
-A case that is skipped is run all the same: when it passes, the skip claims too much, and that is a failure.
+Skipped cases are run as well: a skipped case that passes is a failure, since its skip is too broad.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ CHECKS: Mapping[str, Check] = {**kinds.CHECKS, **families.CHECKS, **topology.CHE
 def judge(case: Case) -> Result:
     try:
         return _evaluated(_differences(case), skip_for(case))
-    except Exception as fault:  # a case that lacks what its kind has
+    except Exception as fault:  # a case without the fields of its kind
         return Result(Outcome.FAILED, (f"{type(fault).__name__}: {fault}",))
 
 

@@ -1,4 +1,4 @@
-"""Optional fields of a case with their defaults. Null is the same as left out."""
+"""Defaults of the optional fields of a case. Null is the same as a missing field."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -60,7 +60,7 @@ _FAMILIES: Mapping[str, CaseData] = {
     "submitter_fair_order": {"config": {}, "pending": [], "submitters": []},
     "weighted_division_kai": {"total": {}, "queues": []},
 }
-# By the name of the list that an object stands in.
+# Defaults of objects, by the name of their list.
 _OF_EACH: Mapping[str, CaseData] = {
     "podGroups": {"namespace": "default", "queue": "default", "minMember": 0},
     "pods": {"namespace": "default", "podgroup": ""},
@@ -84,8 +84,8 @@ _OF_EACH: Mapping[str, CaseData] = {
     },
     "hyperNodes": {"tier": 1, "tierName": "", "nodes": []},
 }
-_LONG_AGO = -1_000_000  # of all that does not say when it was created
-_NOWHERE = "nowhere"  # the queue of what names none that exists
+_LONG_AGO = -1_000_000  # creation time of objects without one
+_NOWHERE = "nowhere"  # the queue of objects without an existing one
 _OF_EACH_IN_FAMILIES: Mapping[str, CaseData] = {
     "pending": {"priority": 0, "created": _LONG_AGO},
     "admitted": {"priority": 0, "created": _LONG_AGO, "reserved_at": 0, "usage": []},
@@ -96,7 +96,7 @@ _OF_EACH_IN_FAMILIES: Mapping[str, CaseData] = {
 
 
 def filled(kind: str, data: CaseData) -> CaseData:
-    """Return a case with the defaults of the fields that its schema lets it leave out."""
+    """Return a case with the defaults of its missing optional fields."""
     filled_data: CaseData = {**_KINDS.get(kind, {}), **_FAMILIES.get(kind, {}), **_without_notes(data)}
     for name, of_each in (_OF_EACH_IN_FAMILIES if kind in _FAMILIES else _OF_EACH).items():
         if isinstance(filled_data.get(name), list):
@@ -110,7 +110,7 @@ def filled(kind: str, data: CaseData) -> CaseData:
 
 
 def _without_notes(data: Any) -> Any:
-    """Return a case without null values: in the schema their keys are missing."""
+    """Return a case without null values, which the schema does not allow."""
     match data:
         case dict():
             return {key: _without_notes(value) for key, value in data.items() if value is not None}

@@ -1,1 +1,1 @@
-"""The controllers."""
+"""Tests of the controllers."""

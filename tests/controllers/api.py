@@ -1,4 +1,4 @@
-"""An API server of a few lines: it records every call, and fails the requested ones."""
+"""API client that records every call, and fails the calls that a test chooses."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -12,13 +12,13 @@ from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import Resource
 
-Call = tuple[Any, ...]  # the verb, the object's name, and what else the call says
+Call = tuple[Any, ...]  # the verb, the object's name, and further arguments
 
 
 class Api(ApiClient):
     """API client that records its requests.
 
-    `calls` are the requests, in order. The faults given to `fail` are raised before anything is done.
+    `calls`: the requests, in order. The errors given to `fail` are raised before a request has an effect.
     `patched` is called with each patch of a PodGroup.
     """
 
@@ -38,7 +38,7 @@ class Api(ApiClient):
         self.faults[verb].extend(faults)
 
     def done(self, verb: str) -> list[Call]:
-        """Return the requests of one verb, without the verb."""
+        """Return the arguments of the requests with one verb."""
         return [call[1:] for call in self.calls if call[0] == verb]
 
     def _record(self, verb: str, name: str, *more: Any) -> None:

@@ -1,4 +1,4 @@
-"""A world, an API server, and the writers between them; the test decides whether this replica leads."""
+"""Bench of the tests of controllers: a ledger's world, an API client, and the writer between them."""
 
 from collections import deque
 from collections.abc import Hashable, Iterator
@@ -14,11 +14,11 @@ from tests.controllers.api import Api
 from tests.domain.world import World
 
 PATIENCE = 10.0
-PAUSE = 30.0  # before a write that failed for a passing reason comes again
+PAUSE = 30.0  # seconds before a failed write is repeated
 
 
 class AtOnce(Writers):
-    """Writers without threads."""
+    """Writer that writes at once, without threads."""
 
     def __init__(self) -> None:
         pass
@@ -39,14 +39,13 @@ class AtOnce(Writers):
 
 
 class Bench(World):
-    """World with a writer thread.
+    """World with a writer thread. `is_leader`: set by the test.
 
-    One thread writes, so everything submitted before `flush` has been tried when it returns. `fence` is
-    called before each write; it returns the value that the test set, and then True.
+    There is one writer thread, so `flush` returns after all submitted writes have been tried.
     """
 
     def __init__(self, *objects: Any, **settings: Any) -> None:
-        """Create the world. `settings`: as `World` takes them."""
+        """Create the world. `settings`: as for `World`."""
         super().__init__(*objects, **settings)
         self.api = Api()
         self.leading = True
@@ -63,14 +62,14 @@ class Bench(World):
         self.settle()
 
     def means(self, cluster: ApiClient | None = None) -> ControllerContext:
-        """Return the context of a controller, on the API server of the bench or another one."""
+        """Return the context of a controller, with the API client of the bench or another one."""
         return ControllerContext(self.ledger, cluster or self.api, self.writers, self.leads, lambda: self.now)
 
     def leads(self) -> bool:
         return self.leading
 
     def flush(self) -> None:
-        """Flush twice: the first pass submits due retries, which queue behind it."""
+        """Wait until all writes have been tried, also due retries, which the first pass submits."""
         for _ in range(2):
             flushed = Event()
             self.writers.submit(flushed, flushed.set)

@@ -1,4 +1,4 @@
-"""PodGroups at an API server of a few lines, a watch that shows them on request, and their writers."""
+"""Bench of the tests of PodGroup statuses: an API server's PodGroups, their watch, and the writers."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ from tests.domain.world import gang, key
 
 
 class Desk(Bench):
-    """Bench that keeps the API server's copy of each PodGroup, and shows it to the reporter on request.
+    """Bench with the API server's copy of each PodGroup, which reaches the ledger by `show`.
 
-    `unexplained`: the reporter gives no conditions under which a group would start.
+    `unexplained`: the reporter writes no explanations of waits.
     """
 
     def __init__(self, *objects: Any, unexplained: bool = True) -> None:
@@ -36,7 +36,7 @@ class Desk(Bench):
         self.reporter = PodGroupStatusController(
             context, self.store, self.provisioning, self.start_changes, self.estimates
         )
-        self.api.patched = self._take_in
+        self.api.patched = self._apply_patch
         for name in self.copies:
             self.show(name)
 
@@ -49,12 +49,12 @@ class Desk(Bench):
         return self
 
     def show(self, name: str) -> None:
-        """Deliver the API server's copy by the watch."""
+        """Deliver the API server's copy of a PodGroup, as by the watch."""
         self.store.put(key(name), self.copies[name])
         self.ledger.intake.set_group(self.copies[name])
 
     def look(self) -> list[dict[str, Any]]:
-        """Return the patches that one look sent. The watch delivers the patched objects."""
+        """Update the statuses once; return the sent patches, whose objects the watch delivers."""
         before, self.api.calls = dict(self.copies), []
         self.reporter.on_decisions(self.decisions)
         self.flush()
@@ -63,8 +63,8 @@ class Desk(Bench):
                 self.show(name)
         return [patch for _, patch in self.api.done("patch")]
 
-    def _take_in(self, name: str, patch: dict[str, Any]) -> PodGroup:
-        """Apply a patch as the API server does: raise Conflict if it was made for another version."""
+    def _apply_patch(self, name: str, patch: dict[str, Any]) -> PodGroup:
+        """Apply a patch to the API server's copy. Raises Conflict if it was made for another version."""
         copy = self.copies[name]
         if patch["metadata"]["resourceVersion"] != copy.metadata.resource_version:
             raise Conflict(409, "Conflict")
@@ -90,7 +90,7 @@ def versioned(group: PodGroup, version: int) -> PodGroup:
 
 
 def crowd(groups: int) -> list[Any]:
-    """Return so many gangs that lack capacity, whose messages have the free amount."""
+    """Return a bench with gangs that lack capacity, whose messages name the free amount."""
     return [
         node("a", cpu="4"),
         *(gang(f"g{n}", 4) for n in range(groups)),
@@ -99,7 +99,7 @@ def crowd(groups: int) -> list[Any]:
 
 
 def requeue_changed(bench: Desk, second: int) -> None:
-    """Replace a foreign pod by one of another size: the numbers of all groups change."""
+    """Replace a foreign pod by one of another size, which changes the messages of all groups."""
     bench.advance(1.0)
     if second:
         bench.delete(f"other-{second - 1}")

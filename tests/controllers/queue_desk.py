@@ -1,4 +1,4 @@
-"""An API server that keeps queues, Commands and groups, and a watch that shows them on request."""
+"""Bench of the tests of queues: an API server's queues, Commands and groups, and their watch."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class QueueApi(Api):
-    """`queues` are the server's. Each change makes a new version of the queue."""
+    """API client with stored queues. Each change gives a queue a new version."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,21 +105,21 @@ def merged(before: Any, patch: Any) -> Any:
 
 
 class QueueDesk(Bench):
-    """Queues are kept at the API server, groups and pods in the world."""
+    """Bench with the API server's copies of queues; groups and pods are only in the world."""
 
     def __init__(self, *objects: Any, limits: Limits | None = None) -> None:
         self.store = QueueApi()
         super().__init__(*objects, limits=limits)
-        self.mail = self.api  # where events go
+        self.mail = self.api  # gets the Events
         self.api = self.store
 
     def events(self) -> list[tuple[str, str, str]]:
-        """Return the Events on queues: the queue's name, the reason, the message."""
+        """Return the Events on queues: name of the queue, reason, message."""
         events = [event for _, event in self.mail.done("event")]
         return [(event["involvedObject"]["name"], event["reason"], event["message"]) for event in events]
 
     def keep(self, *queues: Queue) -> None:
-        """Store these queues in the API server, and deliver them by the watch."""
+        """Store queues in the API server, and deliver them by the watch."""
         for queue in queues:
             self.store.put(queue)
             self.show(queue.metadata.name)
@@ -128,12 +128,12 @@ class QueueDesk(Bench):
         return msgspec.convert(self.store.queues[name], Queue)
 
     def show(self, name: str) -> None:
-        """Deliver the API server's copy by the watch."""
+        """Deliver the API server's copy of a queue, as by the watch."""
         self.ledger.intake.set_queue(self.copy(name))
         self.follow(self.copy(name))
 
     def follow(self, queue: Queue) -> None:
-        """Follow the watch next to the ledger; a subclass may do so."""
+        """Handle an event of the watch; subclasses override it."""
 
     def show_all(self) -> None:
         for name in self.store.queues:

@@ -536,7 +536,7 @@ def test_a_kind_that_lacks_the_field_is_not_written_again_and_again(
 ) -> None:
     """The API server drops what the CRD of Volcano does not know."""
     with desk(*short_of_capacity()) as bench:
-        reserved = bench._take_in
+        reserved = bench._apply_patch
 
         def pruned(name: str, patch: dict[str, Any]) -> PodGroup:
             copy = reserved(name, patch)

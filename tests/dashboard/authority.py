@@ -1,4 +1,4 @@
-"""Stands in for an API server that knows tokens and rights; what it is asked is counted."""
+"""Stand-in for an API server with tokens and rights, which counts requests."""
 
 from collections import Counter
 from dataclasses import dataclass, field

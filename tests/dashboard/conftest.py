@@ -1,4 +1,4 @@
-"""A connection to a server that answers from a script, and templates that are compiled once."""
+"""Fixtures: a connection to a scripted server, and templates that are compiled once."""
 
 from types import CodeType
 
@@ -13,7 +13,7 @@ __all__ = ["connection", "server"]
 
 
 class CompiledTemplates(BytecodeCache):
-    """Compiled templates of a process: each application of a test would compile them again."""
+    """Cache of compiled templates, shared by the applications of all tests of a process."""
 
     def __init__(self) -> None:
         self._code: dict[str, CodeType] = {}

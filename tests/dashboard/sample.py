@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Sample clusters: a town that is small and plausible, and crowds of any size.
+"""Sample clusters: a small, plausible one (town), and crowds of any size.
 
 `python -m tests.dashboard.sample [GROUPS [CHANGES]]` serves one on loopback.
 """
@@ -61,12 +61,12 @@ GPU = "nvidia.com/gpu"
 GIB = 1024.0**3
 EVIL = "<script>alert(1)</script>\"'&{{7*7}}😈\u202e"
 _HEALTH = {11: ("cordoned",), 17: ("not ready", "memory pressure")}
-_FLAVORS = {"a100": 8, "h100": 8, "l4": 4, "cpu": 0}  # their GPUs a node
+_FLAVORS = {"a100": 8, "h100": 8, "l4": 4, "cpu": 0}  # GPUs of a node
 
 
 @dataclass
 class Town:
-    """A source whose overview a test changes."""
+    """Source with an overview that tests change."""
 
     seen: Overview
     at: float = field(default_factory=time.time)
@@ -87,13 +87,13 @@ class Town:
         return 1.9
 
     def put(self, **changes: Any) -> None:
-        """Replace the state by another version of it."""
+        """Replace the overview by a changed one with another version."""
         version = f"{self.seen.version}'"
         self.seen = replace(self.seen, **{"version": version, **changes})
 
 
 def town(now: float) -> Town:
-    """Return two departments that share 60 nodes; their running and waiting groups are below."""
+    """Return an overview of two departments that share 60 nodes, with running and waiting groups."""
     return Town(
         Overview(
             version="1",
@@ -297,7 +297,7 @@ def details_of(group: GroupSummary, now: float) -> GroupDetails:
 
 
 def lived(source: Town, now: float) -> Town:
-    """Return the town after an hour in which the shares of queues went up and down."""
+    """Return the town with an hour of history, in which the shares of queues vary."""
     for minute in range(60):
         swing = (0.75 + 0.25 * math.sin(minute / (5 + at)) for at in itertools.count())
         shares = {
@@ -311,7 +311,7 @@ def lived(source: Town, now: float) -> Town:
 
 
 def past(period: Period) -> Report:
-    """Return a report of the town, made of records, so that the sums are those that Muster would report."""
+    """Return a report on the town, summed from records as by Muster."""
     start = period.since + 3600
 
     def run(queue: str, namespace: str, name: str, hours: float, gpus: int, **others: Any) -> list[AnyRecord]:
@@ -348,7 +348,7 @@ def past(period: Period) -> Report:
 
 
 def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
-    """Return everything by the thousand, each different."""
+    """Return an overview with thousands of different objects."""
     base = town(now)
     first = list(base.seen.groups)
     places = {f"queue-{at}": 0 for at in range(queues)}
@@ -379,7 +379,7 @@ def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
 
 
 def fresh(now: float) -> Town:
-    """Return a cluster in which nothing has been submitted yet."""
+    """Return an overview of a cluster without groups."""
     base = town(now)
     nodes = [replace(node, used={}, claimed={}, groups=(), reserved_for="") for node in base.seen.nodes]
     share = ShareSummary(GPU, deserved=300.0)
@@ -389,7 +389,7 @@ def fresh(now: float) -> Town:
 
 
 def long_names(now: float) -> Town:
-    """Return ten groups with names, users, resources and nodes as long as clouds and operators use them."""
+    """Return ten groups with long names, users, resources and nodes, as clouds and operators use them."""
     base = town(now)
     slice_, long_name = "nvidia.com/mig-3g.40gb", "llama-3-70b-instruct-finetune-2026-11-29-run"
 
@@ -414,7 +414,7 @@ def long_names(now: float) -> Town:
 
 
 def spoilt(overview: Overview, evil: str = EVIL) -> Overview:
-    """Return an overview with `evil` after every text that somebody else than Muster may write."""
+    """Return an overview with `evil` appended to every text that users may write."""
     return msgspec.convert(_spoil(msgspec.to_builtins(overview), evil), Overview)
 
 
@@ -448,7 +448,7 @@ def _spoil(value: Any, evil: str) -> Any:
 def main() -> None:
     """Serve a sample cluster.
 
-    GROUPS wait and run on 5,000 nodes in 1,000 queues; 0: the town. CHANGES: so many a second.
+    GROUPS: number of groups, on 5,000 nodes in 1,000 queues; 0: the town. CHANGES: number a second.
     """
     set_up("text", "error")
     groups, changes = (int(text) for text in (*sys.argv[1:], *("0", "0")[len(sys.argv) - 1 :]))

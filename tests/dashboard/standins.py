@@ -1,4 +1,4 @@
-"""A viewer whose rights and patches are plain data, and a source with one overview."""
+"""Stand-ins: a viewer with rights and recorded patches, and a source with one overview."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +17,8 @@ class SomeViewer:
     refused: set[tuple[str, ...]] = field(default_factory=set)  # (verb, plural, namespace)
     patched: list[tuple[str, str, str, Mapping[str, Any]]] = field(default_factory=list)
     fault: Exception | None = None  # of patches
-    objects: dict[tuple[str, str, str], dict[str, Any]] = field(
-        default_factory=dict
-    )  # plural, namespace, name
+    # Plural, namespace, name.
+    objects: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return (verb, resource, namespace) not in self.refused

@@ -1,4 +1,4 @@
-"""Objects as the API server sends them, in a few words each."""
+"""Builders of objects as the API server sends them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -139,7 +139,7 @@ def pod(
 
 
 def foreign_pod(name: str, on: str = "", cpu: str = "1", **more: Any) -> Pod:
-    """Return a pod that is not ours. `more`: as `pod` takes it."""
+    """Return a pod of another scheduler. `more`: as for `pod`."""
     return pod(name, cpu=cpu, on=on, gated=False, scheduler=keys.DEFAULT_SCHEDULER, **more)
 
 
@@ -208,7 +208,7 @@ def owner(
     return Workload(meta, WorkloadSpec(replicas, suspended, pod_management_policy=policy))
 
 
-# Where a test says nothing else, capacity is reclaimed at once at any price, also inside a queue.
+# By default, capacity is reclaimed at once, at any cost, also inside a queue.
 AT_ONCE = QueuePreemption(within_queue="LowerPriority", after="0s", at_most="0s")
 
 
@@ -291,7 +291,7 @@ def on_flavor(name: str) -> dict[str, str]:
 def budget(name: str, allowed: int, stale: bool = False, **labels: str) -> PodDisruptionBudget:
     """Return a budget that allows `allowed` evictions of the pods with these labels.
 
-    `stale`: by the status of an older spec.
+    `stale`: its status is that of an older spec.
     """
     meta = BudgetMeta(name=name, namespace=NAMESPACE, generation=2)
     status = PodDisruptionBudgetStatus(allowed, observed_generation=1 if stale else 2)
@@ -303,12 +303,12 @@ def _term(topology: str, labels: Mapping[str, str]) -> PodAffinityTerm:
 
 
 def anti_affinity(topology: str = HOSTNAME, **labels: str) -> Affinity:
-    """Return an affinity that is never in one domain with a pod of these labels."""
+    """Return an anti-affinity to pods with these labels."""
     return Affinity(pod_anti_affinity=PodAffinity([_term(topology, labels)]))
 
 
 def co_location(topology: str = ZONE, **labels: str) -> Affinity:
-    """Return an affinity that is only in a domain with a pod of these labels."""
+    """Return an affinity to pods with these labels."""
     return Affinity(pod_affinity=PodAffinity([_term(topology, labels)]))
 
 

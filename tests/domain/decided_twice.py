@@ -1,6 +1,6 @@
-"""Any course of events in which each decision is made twice: from cached data, and from nothing.
+"""State machine in which each decision is made twice, with and without caches, with equal results.
 
-Both must be equal. And the groups of a queue are found as by looking at all of them.
+The groups of a queue are also compared with those that a search of all groups finds.
 """
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -10,7 +10,7 @@ from tests.domain.world import World, comparable
 
 
 class DecidedTwice(RuleBasedStateMachine):
-    """A machine of this kind sets `world`, at the latest in a rule to initialize it."""
+    """Base of state machines. Subclasses set `world`, at the latest in an initializing rule."""
 
     world: World
 
@@ -20,7 +20,7 @@ class DecidedTwice(RuleBasedStateMachine):
 
     @invariant()
     def decided_as_from_nothing(self) -> None:
-        self._find_groups_by_queue()  # before they have new views, and after
+        self._find_groups_by_queue()  # before their infos are updated, and afterwards
         snapshot = self.world.ledger.snapshot()
         self._find_groups_by_queue()
         assert comparable(decide(snapshot, self.world.decisions)) == comparable(decide(snapshot))

@@ -8,7 +8,7 @@ from tests.domain.builders import flavor, foreign_pod, group, node, on_flavor, p
 from tests.domain.world import World, gang, timestamp
 
 WAITING = 24
-USERS = ("ann", "bob", "cyd", "")  # the last one is not known
+USERS = ("ann", "bob", "cyd", "")  # empty: unknown
 QUEUES = ("pa", "pb", "q")
 RUNNING = tuple(f"r{n}" for n in range(3))
 NODES = tuple(f"n{n}" for n in range(3))
@@ -17,9 +17,9 @@ SHARED = (QueueFlavor("spot", capability={"cpu": "20"}, resource_flavor="f"), fl
 
 
 def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
-    """Return two full nodes of three queues, two of them below one, and many waiting gangs.
+    """Return a world with two full nodes, three queues, two of them with a common parent, and waiting gangs.
 
-    `ages`: for so many seconds at least. `queues`: fields of their specs.
+    `ages`: least seconds for which gangs have waited. `queues`: fields of the queues' specs.
     """
     world = World(node("n0", cpu="4"), node("n1", cpu="4"), queue("p"))
     for name in QUEUES:
@@ -32,16 +32,13 @@ def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
         notes = {keys.SUBMITTER: USERS[number % 4]}
         fields: dict[str, Any] = {"cpu": "1", "created": born, "notes": notes}
         world.add(gang(f"w{number}", 1 + number % 2, queue=QUEUES[number % 3], **fields))
-    for _ in range(20):  # as many reservations are made as there may be, one in a second
+    for _ in range(20):  # a reservation a second, up to their limit
         world.settle().advance(1.0)
     return world.settle()
 
 
 def full_cluster() -> World:
-    """Return nodes of 4 cpu with 1 left on each.
-
-    A gang is settled, and gangs of one and of two shapes wait.
-    """
+    """Return a world with nodes of 4 cpu, of which 1 is free. Gangs with one and with two shapes wait."""
     world = World([node(name, cpu="4") for name in NODES], queue("q"), queue("r"))
     created: dict[str, Any] = {"created": timestamp(1000)}
     world.add([gang("done", 1, queue="q", cpu="100m", **created)]).settle().start("done")
@@ -53,7 +50,7 @@ def full_cluster() -> World:
 
 
 def divided_cluster() -> World:
-    """Return a full node of each flavor, with half a cpu left, and a gang of two that fits on neither."""
+    """Return a world with a node of each flavor with half a free cpu, and a gang of two that does not fit."""
     world = World(queue("q", flavors=FLAVORS), node("old", cpu="4"))
     for kind in ("spot", "ondemand"):
         world.add(

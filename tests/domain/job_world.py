@@ -1,4 +1,4 @@
-"""A world with jobs: what Muster's controller writes, and a job controller that makes and deletes pods."""
+"""World with jobs, Muster's controller of jobs, and a job controller that creates and deletes pods."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -23,7 +23,7 @@ from tests.domain.world import World
 _AWAY = ("not-ready", "unreachable")
 TOLERATED = [Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute") for why in _AWAY]
 BATCH = JobKind("batch/v1", "Job")
-UNITS_MADE_AT = "2027-01-01T00:00:00Z"  # all at once, and later than any job: Muster was away
+GROUPS_CREATED_AT = "2027-01-01T00:00:00Z"  # later than any job, as after a restart of Muster
 REFUSAL = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
 
 
@@ -61,8 +61,8 @@ def podgroup_name(name: str) -> str:
 class JobWorld(World):
     """World with jobs and their controller.
 
-    `stopped`: the job controller does nothing. `locked`: jobs that Muster cannot change. `quota`: how
-    many pods of jobs the API server takes.
+    `stopped`: the job controller does nothing. `locked`: jobs that Muster cannot change. `quota`: maximum
+    number of pods of jobs.
     """
 
     kind = BATCH
@@ -102,7 +102,7 @@ class JobWorld(World):
         self.jobs.pop(name)
 
     def work(self) -> Self:
-        """Decide, do what is to be done about jobs, and let their controller work, until nothing changes."""
+        """Decide, take the next steps of jobs, and let their controller run, until nothing changes."""
         for _ in range(20):
             self.settle()
             steps = [self._step(name) for name in list(self.jobs)]
@@ -121,13 +121,13 @@ class JobWorld(World):
         return f"podgroup-{self.jobs[name].metadata.uid}"
 
     def run_whole(self, name: str) -> Self:
-        """Run a job: its scheduler binds all its pods, and they run."""
+        """Let the scheduler bind all pods of a job, and run them."""
         self.work()
         self.scheduler_takes(*self.pods_of(name))
         self.run(*self.pods_of(name))
         return self
 
-    # ---- inside
+    # ---- internals
 
     def _step(self, name: str) -> bool:
         managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
@@ -172,7 +172,7 @@ class JobWorld(World):
             self.podgroup_name(name),
             spec["minMember"],
             queue=spec.get("queue", "default"),
-            created=UNITS_MADE_AT,
+            created=GROUPS_CREATED_AT,
             annotations={**(before or {}), **notes},
             roles=spec.get("minTaskMember"),
             min_resources=spec.get("minResources"),

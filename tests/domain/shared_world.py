@@ -1,4 +1,4 @@
-"""A world of queues in a tree whose every decision is checked: what must hold whatever happened before."""
+"""World with a tree of queues, in which the invariants of every decision are checked."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,11 +14,11 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import whole
 from tests.domain.world import LIMITS, World, comparable
 
-SLACK = 0.5  # thousandths of a cpu: what rounding may make of a share
+SLACK = 0.5  # millicores: possible rounding of a share
 
 
 class SharedWorld(World):
-    """Counts how often groups took from each other, and when each reclaim began."""
+    """World that counts reclaims, and records when each began."""
 
     def __init__(self, *objects: object) -> None:
         self.taken: dict[tuple[GroupKey, GroupKey], float] = {}
@@ -51,7 +51,7 @@ class SharedWorld(World):
         super().take_over(decisions)
 
     def _forget_refused(self, key: GroupKey, reclaim: Reclaim, snapshot: Snapshot) -> None:
-        """Forget the reclaim of groups that lost no pod because an eviction was refused."""
+        """Forget a reclaim for which no pod was evicted, since an eviction was refused."""
         placed = {pod.uid for group in snapshot.groups.values() for pod in group.placed if not pod.deleting}
         if any(victim.uid in snapshot.spared for victim in reclaim.victims):
             gave = {victim.group for victim in reclaim.victims if victim.uid not in placed}
@@ -69,13 +69,13 @@ class SharedWorld(World):
 
 
 class DecidedStep:
-    """State of the cluster, and the decision on it. Amounts are in thousandths of a cpu."""
+    """Snapshot of the cluster, and the decision on it. Amounts are in millicores."""
 
     def __init__(self, snapshot: Snapshot, before: Decisions, now: Decisions) -> None:
         self.snapshot, self.before, self.now = snapshot, before, now
 
     def assumed_pods(self, group: GroupInfo) -> Iterator[tuple[PodRecord, str]]:
-        """Yield members that start now, or go on starting, with their nodes."""
+        """Yield members that are starting, with their nodes."""
         yield from group.assumed
         assumed = {pod.uid for pod, _ in group.assumed}
         plan = self.now.groups[group.key].plan
@@ -84,15 +84,12 @@ class DecidedStep:
                 yield pod, plan[pod.uid]
 
     def holders(self, group: GroupInfo, leaving: bool = True) -> list[tuple[PodRecord, str]]:
-        """Return members that hold capacity, with their nodes.
-
-        `leaving`: those that are being deleted, too.
-        """
+        """Return members that hold capacity, with their nodes. `leaving`: also terminating ones."""
         members = [*group.placed, *(group.departing if leaving else ())]
         return [*((pod, pod.node) for pod in members if pod.holds_capacity), *self.assumed_pods(group)]
 
     def new_members(self, group: GroupInfo) -> list[PodRecord]:
-        """Return members that are placed in this decision."""
+        """Return members that got a node in this decision."""
         return [
             pod
             for pod in group.waiting
@@ -103,8 +100,7 @@ class DecidedStep:
     def joining(self, group: GroupInfo) -> list[PodRecord]:
         """Return the pods of a group that had no node before.
 
-        A pod that is given another node adds nothing to its queue, whose ceiling may be a new one by
-        now.
+        A pod that moves to another node adds nothing to its queue, whose ceiling may have changed.
         """
         return [pod for pod in self.new_members(group) if pod.uid not in group.planned]
 
@@ -122,7 +118,7 @@ class DecidedStep:
         return cpu(pod for group in self.subtree(queue) for pod, _ in self.holders(group, leaving))
 
     def promised(self, queue: str, but: GroupKey) -> int:
-        """Return the amount that other groups will hold for which capacity is reclaimed."""
+        """Return the requests of other groups for which capacity is being reclaimed."""
         groups = [group for group in self.subtree(queue) if group.key != but]
         plans = [(group, each.plan) for group in groups if (each := self.now.groups[group.key].reclaim)]
         return cpu(pod for group, plan in plans for pod in group.waiting if pod.uid in plan)
@@ -155,7 +151,7 @@ def check(picture: DecidedStep) -> None:
 
 
 def check_nodes(picture: DecidedStep) -> None:
-    """Check that nodes on which anything starts now are not above their capacity."""
+    """Check that nodes on which pods start are not above their capacity."""
     snapshot, used = picture.snapshot, Counter[str]()
     starting: set[str] = set()
     for group in snapshot.groups.values():
@@ -169,7 +165,7 @@ def check_nodes(picture: DecidedStep) -> None:
 
 
 def check_ceilings(picture: DecidedStep) -> None:
-    """Check that the groups that start now leave all queues above them within their capability."""
+    """Check that starts keep all queues on their paths within their capability."""
     queues = {
         queue
         for group in picture.snapshot.groups.values()
@@ -182,10 +178,7 @@ def check_ceilings(picture: DecidedStep) -> None:
 
 
 def check_division(picture: DecidedStep) -> None:
-    """Check that siblings deserve their parent's share.
-
-    No more, and all of it that they may have and ask for.
-    """
+    """Check that siblings divide their parent's share: no more, and no less than they may use and request."""
     children: dict[str, list[str]] = {}
     for name, queue in picture.now.queues.items():
         children.setdefault(queue.parent, []).append(name)
@@ -197,7 +190,7 @@ def check_division(picture: DecidedStep) -> None:
             deserved_of_parent, sum(_reserved(picture, children, name) for name in names)
         ) + len(names), parent
         if any(group.queue == parent for group in picture.snapshot.groups.values()):
-            continue  # its own groups have a share that is not reported
+            continue  # the share of its own groups is not reported
         if all(_is_plain(picture, queue) for queue in picture.now.queues):
             requested = sum(_requested_of(picture, children, name) for name in names)
             assert deserved_sum >= min(deserved_of_parent, requested) - 2 * len(names), (
@@ -232,7 +225,7 @@ def _requested_of(picture: DecidedStep, children: Mapping[str, list[str]], queue
 
 
 def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
-    """Check that no gang that was never complete is left with some members on nodes."""
+    """Check that no gang stays incomplete with some members on nodes."""
     holding = [pod for pod in group.placed if pod.holds_capacity]
     if holding and not group.is_whole and not group.stood_whole:
         starts = decision.verdict is Verdict.STARTING
@@ -243,7 +236,7 @@ def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
 
 
 def check_remainders(picture: DecidedStep) -> None:
-    """Check that all members of a group are evicted, or what is left is whole."""
+    """Check that evictions leave a group complete or without members."""
     reclaims = [each.reclaim for each in picture.now.groups.values() if each.reclaim]
     victims = [victim for reclaim in reclaims for victim in reclaim.victims]
     victim_uids = {victim.uid for victim in victims if victim.cause is not EvictionCause.CONSOLIDATE}
@@ -255,9 +248,9 @@ def check_remainders(picture: DecidedStep) -> None:
 
 
 def check_victims(picture: DecidedStep) -> None:
-    """Check that a queue that loses capacity to others is above its deserved share until its last victim.
+    """Check that a queue is above its deserved share before each of its victims for other queues.
 
-    The same holds for those above it that lose by it.
+    The same is checked for its ancestors that lose capacity.
     """
     for key, reclaim in picture.new_reclaims().items():
         claimant = picture.snapshot.groups[key]
@@ -282,7 +275,7 @@ def check_victims(picture: DecidedStep) -> None:
 
 
 def check_moves(picture: DecidedStep) -> None:
-    """Check that moved pods have a place next to the gang and all others, and that none moves twice."""
+    """Check that moved pods fit on their new nodes, and that no pod moves twice."""
     snapshot = picture.snapshot
     for key, reclaim in picture.new_reclaims().items():
         if not reclaim.homes:
@@ -305,7 +298,7 @@ def check_moves(picture: DecidedStep) -> None:
 
 
 def units(snapshot: Snapshot, victims: Iterable[PodRecord]) -> list[list[PodRecord]]:
-    """Return victims that are evicted together: one by one while the rest of their group is complete."""
+    """Return the victims in units that are evicted together: single pods while their group stays complete."""
     by_group: dict[GroupKey, list[PodRecord]] = {}
     for pod in victims:
         by_group.setdefault(pod.group, []).append(pod)
@@ -317,7 +310,7 @@ def units(snapshot: Snapshot, victims: Iterable[PodRecord]) -> list[list[PodReco
 
 
 def check_outcome(reclaim: Reclaim, decision: GroupDecision | None) -> None:
-    """Check that a group for which capacity was reclaimed starts, or has a reason why it does not."""
+    """Check that a group for which capacity was reclaimed starts, or has another reason to wait."""
     if decision is None or decision.verdict is not Verdict.WAITING:
         return
     assert decision.reason not in (None, Reason.RECLAIMING)

@@ -1,22 +1,22 @@
-"""Brute force for gangs that share domains: whether any placement exists, and with how few domains."""
+"""Exhaustive search of placements for gangs that share domains, and of the fewest domains."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
 Node = str
-Level = Mapping[Node, str]  # the domain of each node; nodes without the level's label are missing
+Level = Mapping[Node, str]  # domains by node, for nodes with the level's label
 
 
 class Member(NamedTuple):
-    """Member of a gang: its request, and the sets that it is in, by name."""
+    """Member of a gang: its request, and the names of its sets."""
 
     cpu: int
     sets: tuple[str, ...] = ()
 
 
 def is_placeable(members: Sequence[Member], free: Mapping[Node, int], levels: Mapping[str, Level]) -> bool:
-    """Return whether all members fit. `levels`: by set, the level whose domain its members share."""
+    """Return whether all members fit. `levels`: for each set, the level of which it needs one domain."""
     return any(
         _fits(members, free, [_nodes_for(member, chosen, levels, free) for member in members])
         for chosen in choices(members, levels)
@@ -24,7 +24,7 @@ def is_placeable(members: Sequence[Member], free: Mapping[Node, int], levels: Ma
 
 
 def fewest_domains(members: Sequence[Member], free: Mapping[Node, int], level: Level) -> int | None:
-    """Return the fewest domains of a level that hold all members; None: no nodes with its label do."""
+    """Return the fewest domains of a level on which all members fit; None if they do not fit."""
     names = sorted({*level.values()})
     for maximum in range(1, len(names) + 1):
         for picked in product((False, True), repeat=len(names)):
@@ -36,7 +36,7 @@ def fewest_domains(members: Sequence[Member], free: Mapping[Node, int], level: L
 
 
 def choices(members: Sequence[Member], levels: Mapping[str, Level]) -> Iterator[dict[str, str]]:
-    """Yield all ways to give each set a domain."""
+    """Yield all assignments of domains to sets."""
     names = sorted({name for member in members for name in member.sets})
     for domains in product(*(sorted({*levels[name].values()}) for name in names)):
         yield dict(zip(names, domains, strict=True))
@@ -49,7 +49,7 @@ def _nodes_for(
 
 
 def _fits(members: Sequence[Member], free: Mapping[Node, int], nodes: Sequence[Sequence[Node]]) -> bool:
-    """Return whether each member fits on one of its nodes, at the same time; the largest are tried first."""
+    """Return whether all members fit at the same time, each on one of its nodes."""
     remaining = dict(free)
     order = sorted(range(len(members)), key=lambda at: (-members[at].cpu, len(nodes[at]), nodes[at]))
     visited: set[tuple[int, tuple[int, ...]]] = set()

@@ -1,4 +1,4 @@
-"""A world with Volcano Jobs, and a controller that makes the pods of admitted jobs."""
+"""World with Volcano Jobs, and a controller that creates the pods of admitted jobs."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""Small world around a Ledger.
-
-It has an API server's objects, a stock scheduler's calls, and a clock that tests advance.
-"""
+"""World for tests of a Ledger: objects of an API server, calls of a scheduler, and a clock."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +47,7 @@ from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 
 _MOST_CYCLES = 50
-_SETTERS: dict[type, str] = {  # of the ledger's intake
+_SETTERS: dict[type, str] = {  # methods of the ledger's intake, by type of object
     **dict.fromkeys(
         (PodGroup, PluginsPodGroup, NativePodGroup, AlphaPodGroup, CompositePodGroup), "set_group"
     ),
@@ -64,7 +61,7 @@ _SETTERS: dict[type, str] = {  # of the ledger's intake
     PriorityClass: "set_priority_class",
     PodDisruptionBudget: "set_disruption_budget",
 }
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()  # when the clock is at 0
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()  # wall-clock time at which the clock is 0
 LIMITS = Limits(
     window=1000,
     start_deadline=120.0,
@@ -93,15 +90,15 @@ class World:
         jobs: JobRules | None = None,
         logical: Sequence[str] = (),
     ) -> None:
-        """Begin with some objects. `logical`: logical resources, as they are configured."""
+        """Begin with some objects. `logical`: logical resources, as in the configuration."""
         self.now = 1000.0
-        self.wall_steps = 0.0  # seconds by which the wall clock was put forward
+        self.wall_steps = 0.0  # seconds by which the wall clock was set forward
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.changes = 0
-        self._calls = count(1)  # each bind call has a token
+        self._calls = count(1)  # tokens of bind calls
         self.cycles = 2
-        self.scheduler_asks = True  # for pods of others, all the time
+        self.scheduler_asks = True  # whether it calls filter for foreign pods all the time
         self.ledger = Ledger(
             Ownership(frozenset({SCHEDULER}), auto_groups),
             limits or LIMITS,
@@ -151,7 +148,7 @@ class World:
         return self
 
     def mark_deleted(self, name: str, grace: float = 0.0) -> None:
-        """Mark the pod as being deleted: its kubelet still runs it."""
+        """Delete a pod that its kubelet still runs: it gets a deletion timestamp."""
         before, gone_by = self.pods[name], timestamp(self.now + grace)
         self.add(replace(before, metadata=replace(before.metadata, deletion_timestamp=gone_by)))
 
@@ -184,7 +181,7 @@ class World:
         return self
 
     def refuse(self, name: str, message: str = "0/3 nodes are available: 3 Insufficient magic.") -> None:
-        """Report in the status of a pod that the scheduler finds no node for it."""
+        """Write to the status of a pod that the scheduler finds no node for it."""
         before = self.pods[name]
         condition = Condition("PodScheduled", "False", "Unschedulable", message)
         self.add(replace(before, status=replace(before.status, conditions=[condition])))
@@ -196,7 +193,7 @@ class World:
         return self
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass as the server does: it decides again when the decisions say that time matters."""
+        """Advance the clock, and decide again at the times that the decisions request."""
         until = self.now + seconds
         self.settle()
         while (requeue_at := self.decisions.requeue_at) is not None and requeue_at <= until:
@@ -205,7 +202,7 @@ class World:
         self._move_on(until)
 
     def _move_on(self, until: float) -> None:
-        """Move to a time, with a scheduler that asks about some pod every few seconds."""
+        """Advance the clock to a time, with a call of the scheduler every few seconds."""
         while self.scheduler_asks and self.now < until:
             self.now = min(self.now + 5.0, until)
             self.ledger.record_scheduler_call()
@@ -222,8 +219,7 @@ class World:
     def settle(self) -> Self:
         """Decide and publish until nothing changes.
 
-        Without an event, decisions reach a fixed point within so many `cycles` after the last one
-        that starts or evicts anything.
+        Fails if decisions still change `cycles` cycles after the last start or eviction.
         """
         if self.scheduler_asks:
             self.ledger.record_scheduler_call()
@@ -246,7 +242,7 @@ class World:
             self.ledger.shown.release(group)
 
     def _give_up_calls(self) -> None:
-        """Do what the barrier does with the held calls of waiting groups."""
+        """Give up the held bind calls of waiting groups, as the barrier does."""
         for decision in self.decisions.groups.values():
             if decision.verdict is Verdict.WAITING:
                 for pod in self.ledger.groups.members(decision.key):
@@ -274,7 +270,7 @@ class World:
         return self.decision(group).detail
 
     def figures(self, group: str) -> list[str]:
-        """Return the amounts in the detail of a group's decision, in their order."""
+        """Return the amounts in the detail of a decision, in order."""
         return re.findall(r"(?<![\w-])\d[\w.:-]*", self.detail(group))
 
     def verdicts(self, *groups: str) -> list[Verdict]:
@@ -290,7 +286,7 @@ class World:
         return self.ledger.claims.get(Uid(self.pods[name].metadata.uid))
 
     def claim_count(self) -> int:
-        """Count the claims of all pods, those included that a job has still to create."""
+        """Return the number of claims of all pods, also of pods that a job has yet to create."""
         return len(list(self.ledger.claims))
 
     def stage(self, name: str) -> ClaimStage | None:
@@ -304,7 +300,7 @@ class World:
     # ---- the scheduler's side
 
     def shown(self) -> dict[str, Appearance]:
-        """Return, by name, how pods of ours that may start look to the scheduler."""
+        """Return the appearances of released pods to the scheduler, by name."""
         appearances = self.ledger.shown._releases.shown
         return {
             name: appearances[uid]
@@ -313,7 +309,7 @@ class World:
         }
 
     def shown_changes(self) -> list[tuple[str, Appearance | None]]:
-        """Return the changes of these appearances since the last call; None: withdrawn."""
+        """Return the changes of appearances since the last call; None for withdrawn pods."""
         names = {each.metadata.uid: name for name, each in self.pods.items()}
         return [(names[uid], looks) for uid, looks in self.ledger.shown.take_changes()]
 
@@ -322,7 +318,7 @@ class World:
         return dict(self.shown_changes())
 
     def report(self, name: str, text: str = "") -> Uid | None:
-        """Report the end of an attempt in a status patch, as the scheduler does."""
+        """Report the end of a scheduling attempt by a status patch, as the scheduler does."""
         return self.ledger.shown.record_status(NAMESPACE, name, text)
 
     def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
@@ -342,10 +338,7 @@ class World:
         return self.ledger.assumed.confirm(key(group))
 
     def scheduler_takes(self, *names: str, offered: Sequence[str] | None = None) -> Self:
-        """Filter and bind each pod in turn as the scheduler does.
-
-        The bind call posts all pods that may be posted.
-        """
+        """Filter and bind each pod in turn, as the scheduler does. Bindings of complete gangs are posted."""
         for name in names:
             self.ungate(name)
             nodes = self.answer(name, offered)
@@ -361,14 +354,14 @@ class World:
         return str(record.group).partition("/")[2]
 
     def post(self, group: str) -> list[str]:
-        """Post the bindings of a group that is whole; returns the pods' names."""
+        """Post the bindings of a complete group; return the names of its pods."""
         posted = [(claim.pod.name, claim.node) for claim in self.confirm(group).posting]
         for name, node in posted:
             self.bind(name, node)
         return [name for name, _ in posted]
 
     def start(self, *groups: str) -> Self:
-        """Settle, let the scheduler take all planned pods, and run them."""
+        """Settle, let the scheduler bind all planned pods, and run them."""
         for group in groups:
             self.settle()
             names = list(self.plan(group))
@@ -406,8 +399,8 @@ def gang(
 ) -> list[Any]:
     """Return a PodGroup and its pods, `name-0` and so on.
 
-    Without min_member, all of them are needed. `admitted`: it has the annotation that Muster admitted its
-    start, before this process began. `notes`: annotations of the PodGroup.
+    By default, all members are needed. `admitted`: it has the annotation of a start that an earlier process
+    of Muster admitted. `notes`: annotations of the PodGroup.
     """
     minimum = members if min_member is None else min_member
     record = builders.group(
@@ -433,7 +426,7 @@ def names(group: str, count: int) -> Iterable[str]:
 
 
 def starts_or_evicts(before: Decisions, now: Decisions) -> bool:
-    """Return whether a decision starts or evicts pods that the one before it did not."""
+    """Return whether a decision starts or evicts pods, compared with the previous one."""
     if now.evictions.keys() - before.evictions.keys():
         return True
     pairs = ((before.groups.get(key), decision) for key, decision in now.groups.items())
@@ -445,5 +438,5 @@ def starts_or_evicts(before: Decisions, now: Decisions) -> bool:
 
 
 def comparable(decisions: Decisions) -> Decisions:
-    """Return the decision without the fields that show how it came about."""
+    """Return the decisions without fields that depend on caches."""
     return replace(decisions, serial=0, changed=(), renumbered=())

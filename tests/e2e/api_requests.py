@@ -1,4 +1,4 @@
-"""Good and bad requests to which the embedded API server and a real one give the same answer."""
+"""Valid and invalid requests, which the embedded API server and a real one answer in the same way."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ STRICT = "?fieldValidation=Strict"
 
 
 class Sent(NamedTuple):
-    """One request. `body`: JSON, or bytes as they are."""
+    """Request. `body`: JSON, or bytes."""
 
     name: str
     method: str
@@ -43,7 +43,7 @@ def pod(name: str = "bad", meta: Json | None = None, **spec: Any) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def asking(requests: Json | None = None, limits: Json | None = None, name: str = "bad") -> Json:
+def pod_requesting(requests: Json | None = None, limits: Json | None = None, name: str = "bad") -> Json:
     resources = {"requests": requests or {}, "limits": limits or {}}
     return pod(name, containers=[{**CONTAINER, "resources": resources}])
 
@@ -109,18 +109,20 @@ def _pods() -> Iterator[Sent]:
     yield bad("with containers that are text", pod(containers="main"))
     yield bad("with a spec that is a list", {**pod(), "spec": []})
     yield bad("without a spec", named("Pod", "bad"))
-    yield bad("with a negative request", asking({"cpu": "-1"}))
-    yield bad("with a negative number", asking({"cpu": -2}))
-    yield bad("with a negative limit", asking(limits={"memory": "-1Gi"}))
-    yield bad("with an amount that is none", asking({"cpu": "2x"}))
-    yield bad("with an amount that is empty", asking({"cpu": ""}))
-    yield bad("that asks for more than its limit", asking({"cpu": "2"}, {"cpu": "1"}))
-    yield bad("that asks for half a device", asking({"example.com/gpu": "0.5"}, {"example.com/gpu": "0.5"}))
-    yield bad("that asks for devices without limit", asking({"example.com/gpu": "1"}))
-    yield bad("that asks for other devices than its limit", asking({"a.b/c": "1"}, {"a.b/c": "2"}))
-    yield bad("that asks for an unknown resource", asking({"gpu": "1"}))
-    yield bad("that asks for a badly named thing", asking({"a b": "1"}))
-    yield bad("that asks for pods", asking({"pods": "1"}))
+    yield bad("with a negative request", pod_requesting({"cpu": "-1"}))
+    yield bad("with a negative number", pod_requesting({"cpu": -2}))
+    yield bad("with a negative limit", pod_requesting(limits={"memory": "-1Gi"}))
+    yield bad("with an amount that is none", pod_requesting({"cpu": "2x"}))
+    yield bad("with an amount that is empty", pod_requesting({"cpu": ""}))
+    yield bad("that asks for more than its limit", pod_requesting({"cpu": "2"}, {"cpu": "1"}))
+    yield bad(
+        "that asks for half a device", pod_requesting({"example.com/gpu": "0.5"}, {"example.com/gpu": "0.5"})
+    )
+    yield bad("that asks for devices without limit", pod_requesting({"example.com/gpu": "1"}))
+    yield bad("that asks for other devices than its limit", pod_requesting({"a.b/c": "1"}, {"a.b/c": "2"}))
+    yield bad("that asks for an unknown resource", pod_requesting({"gpu": "1"}))
+    yield bad("that asks for a badly named thing", pod_requesting({"a b": "1"}))
+    yield bad("that asks for pods", pod_requesting({"pods": "1"}))
     yield bad("with a bad restart policy", pod(restartPolicy="Sometimes"))
     yield bad("with a bad DNS policy", pod(dnsPolicy="Mine"))
     yield bad("with a gate twice", pod(schedulingGates=[{"name": "a"}, {"name": "a"}]))
@@ -281,7 +283,7 @@ def _changes() -> Iterator[Sent]:
 def _changes_of_jobs() -> Iterator[Sent]:
     """Yield changes of the Jobs `going` and `held`, which is suspended and has never started.
 
-    Writes to `held` are dry runs: both have their earlier state afterwards.
+    Writes to `held` are dry runs, so that both Jobs keep their state.
     """
 
     def patch(title: str, name: str, *operations: Json) -> Sent:
@@ -361,7 +363,7 @@ def _applied() -> Iterator[Sent]:
     )
 
 
-# Words that name types of Go or positions in a text, or say more about an object than we keep.
+# Parts of messages that name Go types or positions in a text, or fields that we do not store.
 OTHER_MESSAGES = frozenset(
     (
         *("pod that is no JSON", "pod that is a list", "pod of another version"),
@@ -387,7 +389,7 @@ BEFORE = (
 
 
 def _course() -> Iterator[Sent]:
-    """Yield writes of several managers to one queue: the owners of its fields, and the remaining fields."""
+    """Yield writes of several field managers to one queue."""
     path = f"{QUEUES}/course"
 
     def apply(manager: str, body: Json, options: str = "", sub: str = "") -> Sent:

@@ -45,7 +45,7 @@ CERTIFICATE = ("--host=127.0.0.1,localhost", "--ca", "--rsa-bits=2048", "--durat
 
 
 class BuildError(Exception):
-    """Reason why a build is impossible, in words for its user."""
+    """Error: a build is impossible. The message is for the user."""
 
 
 def supported() -> list[str]:
@@ -54,7 +54,7 @@ def supported() -> list[str]:
 
 
 def folder(kubernetes: str = DEFAULT) -> Path:
-    """Return the folder with the binaries of one minor version, built first when it is not there."""
+    """Return the folder with the binaries of a minor version, which are built if necessary."""
     module = _module(kubernetes)
     target = _cache() / f"{_release(module)}-{_checksum(module)}"
     if not target.is_dir():
@@ -71,7 +71,7 @@ def release(kubernetes: str = DEFAULT) -> str:
 
 
 def tool(module: Path, package: str) -> Path:
-    """Return one further program for tests, such as Helm, from the module in its own folder."""
+    """Return a further program for tests, such as Helm, built if necessary from the module in its folder."""
     name = package.rpartition("/")[2]
     target = _cache().parent / "tools" / f"{name}-{_fingerprint(module)}"
     if not (target / name).is_file():
@@ -90,9 +90,9 @@ def older_etcd() -> Path:
 
 
 def sources(release: str, module: Path = MODULES) -> Path:
-    """Return the folder of a release's sources in Go's cache, downloaded first when they are not there.
+    """Return the folder of a release's sources in Go's cache, downloaded if necessary.
 
-    The argument is `path@version`, or the path alone for the version that the module in a folder pins.
+    `release`: PATH@VERSION, or PATH for the version that `module` pins.
     """
     downloaded = _output(["go", "mod", "download", "-json", release], module)
     return Path(json.loads(downloaded)["Dir"])
@@ -137,7 +137,7 @@ def _checksum(module: Path) -> str:
 def _flags(module: Path) -> list[str]:
     """Return the build flags.
 
-    Without the version flags the API server says v0.0.0, and clients that look at it are confused.
+    Without the version flags, the API server's version would be v0.0.0, which confuses some clients.
     """
     release = _release(module)
     major, minor = release.removeprefix("v").split(".")[:2]
@@ -173,7 +173,7 @@ def _output(command: list[str], where: Path | None = None) -> str:
 
 @contextmanager
 def _one_builder_at_a_time() -> Iterator[None]:
-    """Lock the build: of two test runs that start together, the second waits for the first."""
+    """Lock the build, so that concurrent test runs wait for each other."""
     _cache().mkdir(parents=True, exist_ok=True)
     with (_cache() / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -181,7 +181,7 @@ def _one_builder_at_a_time() -> Iterator[None]:
 
 
 def _build(go: str, module: Path, target: Path) -> None:
-    """Build aside and rename when complete: an interrupted build leaves nothing that looks finished."""
+    """Build in a temporary folder and rename it, so that an interrupted build leaves no partial folder."""
     show(f"building the control plane {_release(module)} (about 5 minutes on 2 cores the first time)")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as name:
         folder = Path(name) / "made"
@@ -195,17 +195,14 @@ def _build(go: str, module: Path, target: Path) -> None:
 
 
 def _compile(go: str, module: Path, into: Path) -> None:
-    """Compile one program after the other, to report progress.
-
-    Shared packages are compiled once, by the first.
-    """
+    """Compile one program after the other, to show progress. Shared packages are compiled once."""
     for place, program in enumerate(PROGRAMS, start=1):
         show(f"  {place}/{len(PROGRAMS)} {program}")
         _run([go, "build", *_flags(module), "-o", f"{into}/", program], module)
 
 
 def _certificate_program(go: str) -> str:
-    """Return Go's program for self-signed certificates; it leaves cert.pem and key.pem where it runs."""
+    """Return Go's program for self-signed certificates, which writes cert.pem and key.pem."""
     return str(Path(_output([go, "env", "GOROOT"])) / "src" / "crypto" / "tls" / "generate_cert.go")
 
 
@@ -217,7 +214,7 @@ def _run(command: list[str], where: Path) -> None:
 
 
 def show(line: str) -> None:
-    """Print progress to stderr: stdout belongs to the folder."""
+    """Print progress to stderr, since stdout is for the name of the folder."""
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 

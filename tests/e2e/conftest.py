@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Give real components on a busy machine longer than unit tests, and skip tests of another setup."""
+    """Set a longer timeout than for unit tests, and skip tests of other setups."""
     for item in items:
         if VIEW and item.get_closest_marker("gates") is not None:
             item.add_marker(pytest.mark.skip(reason="about a scheduler that does not read through Muster"))
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Build the binaries before the first test's clock starts: a cold build takes minutes."""
+    """Build the binaries before the first test, whose timeout is shorter than a build."""
     if session.items and not session.config.option.collectonly:
         try:
             build.folder(KUBERNETES)
@@ -90,7 +90,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the logs of the programs that run at that time to every failure."""
+    """Add the logs of running programs to the report of a failure."""
     report = yield
     if report.when == "call":
         item.stash[PASSED] = report.passed
@@ -107,10 +107,7 @@ def muster_user() -> User:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """Yield a control plane with the manifests' CRDs and RBAC.
-
-    An admission policy is there while `stage.policy` says so.
-    """
+    """Yield a control plane with the manifests' CRDs and RBAC. Policies are applied by `stage.policy`."""
     with ControlPlane(kubernetes=KUBERNETES, users=manifests.service_accounts()) as started:
         manifests.apply(started.admin, *manifests.INSTALLED)
         yield started
@@ -143,7 +140,7 @@ def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Sta
 
 @pytest.fixture
 def tls(tmp_path: Path) -> Path:
-    """Return the folders `muster` and `scheduler`, as `muster certificates` makes them."""
+    """Return a folder with the folders `muster` and `scheduler` of `muster certificates`."""
     out = tmp_path / "tls"
     subprocess.run([PROGRAM, "certificates", "--out", out], check=True, capture_output=True, timeout=60)
     return out
@@ -157,7 +154,7 @@ def muster_flags(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 @pytest.fixture
 def view(request: pytest.FixtureRequest) -> bool:
-    """Return whether Muster has the proxy, through which the scheduler next to it reads."""
+    """Return whether Muster has a scheduler proxy, which the scheduler uses."""
     return VIEW or request.node.get_closest_marker("view") is not None
 
 
@@ -169,7 +166,7 @@ def muster(stage: Stage, muster_user: User, muster_flags: tuple[str, ...], view:
 
 @pytest.fixture
 def proxy(stage: Stage) -> FaultProxy:
-    """Return a proxy to the API server on which requests meet the faults of a test."""
+    """Return a proxy to the API server that applies the faults of a test."""
     return stage.start_fault_proxy()
 
 
@@ -183,30 +180,27 @@ def far_muster(
 
 @pytest.fixture
 def scheduler(stage: Stage, muster: Muster, muster_user: User) -> KubeScheduler:
-    """Return the second stock scheduler of the sidecar variant.
-
-    Muster is its extender and shares its account.
-    """
+    """Return the scheduler of the sidecar, with Muster as its extender and the same account."""
     return stage.start_sidecar(muster, user=muster_user)
 
 
 @pytest.fixture(scope="module")
 def job_rights(cluster: ControlPlane) -> Iterator[None]:
-    """Yield with Muster's rights on Jobs as its component installs them: there before Muster looks."""
+    """Grant Muster's rights on Jobs, before Muster starts."""
     with manifests.applied(cluster.admin, "jobs/batch/rbac.yaml"):
         yield
 
 
 @pytest.fixture(scope="module")
 def volcano_kinds(cluster: ControlPlane) -> Iterator[None]:
-    """Install Volcano Jobs and Muster's rights on them: there before Muster looks."""
+    """Install Volcano Jobs and Muster's rights on them, before Muster starts."""
     with volcano_jobs.installed(cluster.admin):
         yield
 
 
 @pytest.fixture(scope="module")
 def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
-    """Remove the rights of the scheduler next to Muster: the two share a service account."""
+    """Remove the scheduler's rights from the service account that it shares with Muster."""
     schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))
     manifests.remove(cluster.admin, schedulers)
     yield

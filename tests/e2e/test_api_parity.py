@@ -35,9 +35,9 @@ from tests.e2e.api_requests import (
     REFUSED,
     Json,
     Sent,
-    asking,
     named,
     pod,
+    pod_requesting,
 )
 from tests.e2e.harness import manifests
 from tests.e2e.harness.cleanup import clean
@@ -156,16 +156,16 @@ def under_a_quota(api: Client) -> tuple[list[Answer], Json]:
     counted = Sent("its status", "PATCH", f"{QUOTAS}/q/status", used, MERGE)
     for each in (Sent("the namespace", "POST", NAMESPACES, named("Namespace", LIMITED)), made, counted):
         assert exchanged(api, each)[0] < 300
-    large = asking({"cpu": "9"}, {"cpu": "9", "memory": "1Gi"}, name="large")
+    large = pod_requesting({"cpu": "9"}, {"cpu": "9", "memory": "1Gi"}, name="large")
     tried = Sent("a trial", "POST", f"{LIMITED_PODS}?dryRun=All", large)
     wait_for(lambda: "exceeded quota" in exchanged(api, tried)[1].get("message", ""), what="the quota holds")
     pods = (
-        asking({"cpu": "1"}, {"memory": "1024Mi"}, name="a"),
-        asking({"cpu": "600m"}, {"memory": "1536Mi"}, name="both"),
-        asking({"cpu": "100m"}, name="no-limit"),
+        pod_requesting({"cpu": "1"}, {"memory": "1024Mi"}, name="a"),
+        pod_requesting({"cpu": "600m"}, {"memory": "1536Mi"}, name="both"),
+        pod_requesting({"cpu": "100m"}, name="no-limit"),
         pod("nothing", containers=[CONTAINER, {**CONTAINER, "name": "side"}]),
-        asking({"cpu": "0.5"}, {"memory": "512Mi"}, name="b"),
-        asking({"cpu": "1m"}, {"memory": "1Mi"}, name="one-more"),
+        pod_requesting({"cpu": "0.5"}, {"memory": "512Mi"}, name="b"),
+        pod_requesting({"cpu": "1m"}, {"memory": "1Mi"}, name="one-more"),
     )
     found = [answer(*exchanged(api, Sent("a pod", "POST", LIMITED_PODS, each))) for each in pods]
     return found, exchanged(api, Sent("the quota", "GET", f"{QUOTAS}/q"))[1]["status"]["used"]

@@ -203,7 +203,7 @@ def test_a_tenant_holds_and_resumes_as_themselves(town: Town, audit: Audit) -> N
     assert tenant.do(own, f"{own}/resume")[0] == 303
     assert HOLD not in annotations(stage.api, stage.namespace)
 
-    writes = [it for it in audit.since(mark) if it.what == "podgroups"]
+    writes = [it for it in audit.since(mark) if it.resource == "podgroups"]
     held = [it for it in writes if HOLD in it.body.get("metadata", {}).get("annotations", {})]
     assert [it.user for it in held] == ["tenant", "tenant"]
     forged = {"csrf": "0" * 64, "confirmed": "yes"}
@@ -242,7 +242,7 @@ def test_the_local_dashboard_uses_the_rights_of_its_user(town: Town, audit: Audi
         assert browser.status("/api/v1/overview") == 404
         browser.cookie = ""
         assert browser.status(f"{below}/api/v1/overview") == 401
-    writes = [it for it in audit.since(mark) if it.what == "podgroups"]
+    writes = [it for it in audit.since(mark) if it.resource == "podgroups"]
     held = [it for it in writes if HOLD in it.body.get("metadata", {}).get("annotations", {})]
     assert [it.user for it in held] == ["tenant"]
 
@@ -252,7 +252,7 @@ def test_an_administrator_closes_a_queue_as_themselves(town: Town, audit: Audit)
     wait_for(lambda: admin.status("/queues/q") == 200, what="the queue shown")
     assert admin.do("/queues/q", "/queues/q/close")[0] == 303
     assert town.stage.api.get(QUEUES, "q")["spec"]["state"] == "Closed"
-    writes = [it for it in audit.since(mark) if it.what == "queues"]
+    writes = [it for it in audit.since(mark) if it.resource == "queues"]
     assert [it.user for it in writes if it.body.get("spec") == {"state": "Closed"}] == ["admin"]
 
 
@@ -266,7 +266,7 @@ def test_a_what_if_is_answered_to_users_who_see_everything_and_written_nowhere(
     assert (status, "would still wait" in said) == (200, True), said
     assert admin.do(others, f"{others}/what-if", term="minMember=", number="many")[0] == 400
     assert tenant.do(own, f"{own}/what-if", term="minMember=", number="3")[0] == 403
-    assert {"admin", "tenant"}.isdisjoint(it.user for it in audit.since(mark) if it.what == "podgroups")
+    assert {"admin", "tenant"}.isdisjoint(it.user for it in audit.since(mark) if it.resource == "podgroups")
 
 
 def test_tricks_of_a_tenant_open_nothing(town: Town) -> None:

@@ -75,7 +75,7 @@ def test_a_gang_that_is_undone_again_and_again_is_held_until_it_is_resumed(
     pods = stage.pods("a", 3, group="a", cpu="2", gated=True)
     stage.wait_reason("a", "StartTimedOut")
     muster.restart(hard=True)
-    stage.kubelet.relent()
+    stage.kubelet.refuse_none()
     stage.wait_reason("a", "StartTimedOut")
     assert stage.bound(pods) == {}
     stage.api.patch(POD_GROUPS, "a", {"metadata": {"annotations": {NOTED: None}}}, stage.namespace)

@@ -97,9 +97,9 @@ def test_a_member_that_has_done_its_work_stands() -> None:
 
 def test_a_deadline_counts_calm_seconds_only() -> None:
     history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a")]
-    frozen = Review(DEADLINE, calm=lambda at: min(at, 8) + max(at - 20, 0))
+    frozen = Review(DEADLINE, undisturbed_time=lambda at: min(at, 8) + max(at - 20, 0))
     assert frozen.replay(history, 26) == []
-    frozen = Review(DEADLINE, calm=lambda at: min(at, 8) + max(at - 20, 0))
+    frozen = Review(DEADLINE, undisturbed_time=lambda at: min(at, 8) + max(at - 20, 0))
     assert frozen.replay(history, 28) == late(11.0)
     assert frozen.found[0].at == 28
 

@@ -222,7 +222,7 @@ def _wait_quiet(audit: Audit) -> None:
     try:
         wait_for(lambda: audit.silent(SHARED, QUIET))
     except TimeoutError:
-        written = counted(each for each in audit.since(mark) if each.what in SHARED)
+        written = counted(each for each in audit.since(mark) if each.resource in SHARED)
         raise TimeoutError(f"queues and groups are written all the time: {written}") from None
 
 

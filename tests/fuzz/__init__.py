@@ -1,1 +1,1 @@
-"""Requests that make no sense, at all ports of a running Muster: `make fuzz`."""
+"""Fuzzing of all ports of a running Muster: `make fuzz`."""

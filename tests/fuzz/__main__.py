@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: Muster on an embedded cluster, all its ports fuzzed; status 1 when it minds."""
+"""Fuzzing of Muster on an embedded cluster: `python -m tests.fuzz`. Exit status 1: it misbehaved."""
 
 import argparse
 import sys
@@ -38,10 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _cluster(stack: ExitStack) -> tuple[Embedded, dict[str, int], Path]:
-    """Start a cluster with a certificate for the webhooks; return it with their port and the proxy's.
-
-    The kubeconfig of the proxy comes last.
-    """
+    """Start a cluster; return it, the ports of webhooks and scheduler proxy, and the proxy's kubeconfig."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-fuzz-")))
     pair = make_pair(["127.0.0.1"], 3600, time.time())
     (folder / CERTIFICATE).write_bytes(pair.certificate)
@@ -62,7 +59,7 @@ def _cluster(stack: ExitStack) -> tuple[Embedded, dict[str, int], Path]:
 
 
 def _starts_a_gang(cluster: Embedded) -> list[str]:
-    """Start a gang after the fuzzing, as if nothing had been; return errors."""
+    """Check that a gang still starts after the fuzzing; return errors."""
     cluster.service.create(POD_GROUPS, "", objects.pod_group("last", namespace="default", min_member=3))
     for number in range(3):
         cluster.service.create(PODS, "", objects.pod(f"last-{number}", namespace="default", group="last"))

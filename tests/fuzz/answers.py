@@ -1,4 +1,4 @@
-"""Answers on one connection, read as strictly as a careful client would."""
+"""Strict reader of the answers on a connection."""
 
 import re
 
@@ -9,13 +9,13 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]+)\r\n")
 
 
 class Unreadable(ValueError):
-    """This is not HTTP."""
+    """Error: the bytes are not HTTP."""
 
 
 def statuses(data: bytes, without_body: bool) -> list[int]:
-    """Return the status codes of the answers, one after the other.
+    """Return the status codes of consecutive answers.
 
-    `without_body`: some may be answers to HEAD. Raises Unreadable.
+    `without_body`: answers may be to HEAD. Raises Unreadable.
     """
     codes = []
     while data:

@@ -1,4 +1,4 @@
-"""So many requests at all ports, in turn from several threads, and what was wrong with the answers."""
+"""Campaign of requests to all ports, from several threads, with checks of the answers."""
 
 import http.client
 import socket
@@ -16,16 +16,16 @@ from tests.fuzz.answers import Unreadable, statuses
 from tests.fuzz.target import PATIENCE, Target
 
 CALLERS = 8
-_ALERT = b"\x15\x03"  # what TLS says to those who do not speak it
+_ALERT = b"\x15\x03"  # TLS's answer to other protocols
 _AUDITED = b"\r\naudit-id:"  # a header of the API server's answers
 _WATCHED = b"HTTP/1.1 200 "
-_EVENTS = 0.3  # of those to the proxy
-_SILENT = 0.01  # of the raw ones: they do not even hang up
+_EVENTS = 0.3  # part of the requests to the proxy that are Events
+_SILENT = 0.01  # part of the raw requests whose callers never hang up
 
 
 @dataclass
 class Findings:
-    """`counts`: by port and kind of request, and by status. `violations`: what must not be."""
+    """Results. `counts`: by port and kind of request, and by status. `violations`: sentences."""
 
     counts: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Findings:
 
 
 class Campaign:
-    """Request number N is the same in each campaign with this seed."""
+    """Campaign, in which the seed determines all requests."""
 
     def __init__(self, target: Target, seed: int) -> None:
         self._target = target
@@ -50,16 +50,16 @@ class Campaign:
         self.findings = Findings()
 
     def run(self, first: int, count: int, until: float) -> int:
-        """Send requests from number `first` on, and return their number.
+        """Send up to `count` requests from number `first` on, and return their number.
 
-        They are at most `count`, and begin before `until`, a time of time.monotonic().
+        None begins after `until`, a time of time.monotonic().
         """
         with ThreadPoolExecutor(CALLERS) as callers:
             counts = callers.map(lambda number: self._one(number, until), range(first, first + count))
             return sum(counts)
 
     def hung_up_on(self) -> None:
-        """Check that silent callers with half a request have been hung up on by now, or are soon."""
+        """Check that Muster closes the connections of silent callers in time."""
         for caller in self.findings.silent:
             with caller:
                 try:
@@ -87,7 +87,7 @@ class Campaign:
             self.findings.violated(f"request {number} at {port}: {type(fault).__name__} {fault}")
             codes = []
         except OSError:
-            codes = []  # it was hung up on
+            codes = []  # Muster has closed the connection
         self.findings.count(f"{port} {kind.__name__.strip('_')}", *(f"status {each}" for each in codes))
         for status in codes:
             if status >= 500:
@@ -95,7 +95,7 @@ class Campaign:
         return True
 
     def _structured(self, rng: Random, port: str) -> list[int]:
-        """Send a whole request and expect a whole answer."""
+        """Send a complete request and expect a complete answer."""
         if port == "verbs":
             verb = rng.choice(messages.VERBS)
             path, body = f"/v1/{verb}", messages.spoilt(rng, messages.verb_body(rng, verb))
@@ -130,7 +130,7 @@ class Campaign:
             if b"watch" not in request or not response.startswith(_WATCHED):
                 raise
             codes = []
-        # What the API server says itself is its own affair: 500 for some versions that are no numbers.
+        # Answers of the API server are not checked: it answers 500 to some invalid versions.
         return [each for each in codes if each < 500 or _AUDITED not in response.lower()]
 
     def _raw(self, rng: Random, port: str) -> list[int]:
@@ -157,7 +157,7 @@ def _exchanged(caller: socket.socket, request: bytes, keeps: bool = False) -> by
     try:
         caller.sendall(request)
         if not keeps:
-            socket.socket.shutdown(caller, socket.SHUT_WR)  # below TLS: nothing more comes
+            socket.socket.shutdown(caller, socket.SHUT_WR)  # ends the TCP stream, without a message of TLS
         while piece := caller.recv(65536):
             response += piece
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""A campaign from its beginning to its verdict: is Muster afterwards what it was before?"""
+"""Run of a campaign, and the comparison of Muster's state before and after it."""
 
 import json
 import time
@@ -10,8 +10,8 @@ from tests.e2e.harness.waiting import wait_for
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import PATIENCE, Target
 
-_WARM_UP = 0.2  # of the requests: after them Muster has all that it needs to answer
-_SLACK_THREADS = 24  # a port keeps some that have nothing to do
+_WARM_UP = 0.2  # part of the requests before the first measurement
+_SLACK_THREADS = 24  # ports keep some idle threads
 _SLACK_MEGABYTES = 64
 
 
@@ -70,7 +70,7 @@ def nodes_of_filter(target: Target) -> list[str]:
 
 
 def _relayed(target: Target) -> list[str]:
-    """Return the proxy's answers to a caller without its secret, to a list of nodes, and to one of pods."""
+    """Return statuses of the proxy: without its secret, for a list of nodes, and for a list of pods."""
     paths = ("/wrong/api/v1/nodes", f"/{target.secret}/api/v1/nodes", f"/{target.secret}/api/v1/pods")
     caller = HTTPConnection("127.0.0.1", target.ports["view"], timeout=PATIENCE)
     kinds = []

@@ -1,7 +1,4 @@
-"""Bodies: what the scheduler and the API server send, with something wrong in it.
-
-Everything comes from the generator that is given, so a seed brings it back.
-"""
+"""Bodies of the scheduler and the API server, with random errors, which follow from the seed."""
 
 import copy
 import json
@@ -14,7 +11,7 @@ Json = Any
 VERBS = ("filter", "prioritize", "bind", "preempt")
 REVIEWS = ("queues", "podgroups", "jobs", "pods")
 NAMESPACE = "default"
-_LARGE = 500  # characters: what is larger is not multiplied
+_LARGE = 500  # characters of a text that may still be repeated
 JUNK: tuple[Json, ...] = (
     None,
     True,
@@ -47,7 +44,7 @@ JUNK: tuple[Json, ...] = (
 
 
 def verb_body(rng: Random, verb: str) -> Json:
-    """Return a body of a verb as the scheduler writes it."""
+    """Return the body of a call as the scheduler writes it."""
     names = [f"node-{rng.randrange(1, 8)}" for _ in range(rng.randrange(4))]
     pod = _pod(rng)
     metadata = pod["metadata"]
@@ -61,7 +58,7 @@ def verb_body(rng: Random, verb: str) -> Json:
 
 
 def review_body(rng: Random, kind: str) -> Json:
-    """Return a body of a review as the API server writes it."""
+    """Return the body of a review as the API server writes it."""
     obj = _reviewed(rng, kind)
     operation = rng.choice(("CREATE", "UPDATE", "DELETE", "CONNECT"))
     request = {
@@ -78,7 +75,7 @@ def review_body(rng: Random, kind: str) -> Json:
 
 
 def spoilt(rng: Random, body: Json) -> bytes:
-    """Return the body with up to five changes, as JSON; now and then with a change of the bytes, too."""
+    """Return JSON of the body with up to five changed values, sometimes with changed bytes."""
     body = copy.deepcopy(body)
     for _ in range(rng.randrange(6)):
         _change(rng, body)

@@ -1,4 +1,4 @@
-"""Bytes that are no request, nearly one, or more than one."""
+"""Raw bytes: invalid, incomplete and pipelined requests."""
 
 from collections.abc import Callable
 from random import Random
@@ -84,7 +84,7 @@ CHUNKS = (
     b"0\r\nTrailer: x\r\n\r\n",
 )
 _HOST = b"Host: localhost"
-_WITH_A_HOST = 0.8  # a server of HTTP/1.1 reads little of a request that has none
+_WITH_A_HOST = 0.8  # a server reads little of a request without Host
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
@@ -94,7 +94,7 @@ def nonsense(rng: Random) -> bytes:
 
 
 def half(rng: Random) -> bytes:
-    """Return the beginning of a request, for which a server should wait a while."""
+    """Return the beginning of a request, of which a server waits for the rest."""
     request = b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{        }"
     return request[: rng.randrange(1, len(request))]
 

@@ -1,7 +1,6 @@
-"""Requests through the proxy: what a scheduler would ask for, with something wrong in it.
+"""Requests of a scheduler to the scheduler proxy, with random errors.
 
-Each is the last of its connection. Everything comes from the generator that is given, so a seed brings it
-back; only the secret is another one in each campaign.
+Each is the last of its connection. All follow from the seed, except the secret of the proxy.
 """
 
 from random import Random
@@ -134,10 +133,7 @@ def request(rng: Random, secret: str) -> bytes:
 
 
 def event(rng: Random, secret: str) -> bytes:
-    """Return an event as a scheduler writes it for each pod, or nearly.
-
-    Then a request that ends the connection.
-    """
+    """Return a POST of an Event, with random errors, and a request that ends the connection."""
     body = rng.choice(_BODIES[:6])
     fields = [
         b"Host: kube-apiserver.muster",
@@ -158,7 +154,7 @@ def event(rng: Random, secret: str) -> bytes:
 
 
 def _first(rng: Random, secret: bytes) -> bytes:
-    """Return the secret, or nearly."""
+    """Return the secret, sometimes with an error."""
     wrong_secrets = (
         b"",
         b"x",

@@ -1,1 +1,1 @@
-"""The assembled parts."""
+"""Tests of the assembled parts."""

@@ -1,4 +1,4 @@
-"""Everything that a host is made of, around an API server of the test."""
+"""Fixtures: the parts of a host, with a test's API server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.kube.conftest import write_kubeconfig
 
 
 class Station:
-    """A feed, the parts that it feeds, and the server that it reads."""
+    """Feed with its ledger and controllers, and the API server that it reads."""
 
     def __init__(self, api: ApiServer, connection: Connection) -> None:
         self.now = 0.0
@@ -52,13 +52,13 @@ class Station:
 
     @property
     def writes(self) -> int:
-        """Return how many keys wait: nothing is written here."""
+        """Return the number of submitted writes, none of which is executed."""
         return sum(writer.depth for writer in self.writers)
 
     def wait_for(self, condition: Any) -> None:
-        """Wait for a condition that the ledger announces, under its lock.
+        """Wait for a condition that changes with the ledger.
 
-        `condition` must not need that lock.
+        `condition` is called under the ledger's lock.
         """
         with self.changed:
             assert self.changed.wait_for(condition, PATIENCE)

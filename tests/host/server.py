@@ -1,4 +1,4 @@
-"""An API server that lists the objects it is given, and sends the watch events that the test chooses."""
+"""API server with the objects of a test, which chooses the events of watches."""
 
 import json
 import threading
@@ -18,14 +18,14 @@ PATIENCE = 10.0
 class ApiServer:
     """`with ApiServer() as api:`. `objects` are what a list of a plural shows, `send` continues its watch.
 
-    `served` is what discovery answers for API groups that a cluster may lack: plurals by group and version.
+    `served`: the plurals in discovery, by group and version, of API groups that a cluster may lack.
     """
 
     def __init__(self) -> None:
         self.objects: defaultdict[str, list[Any]] = defaultdict(list)
         self.served: dict[str, list[str]] = {"bus.volcano.sh/v1alpha1": ["commands"]}
         self.asked: list[str] = []  # plurals in the order of their lists
-        self.open = threading.Event()  # lists are answered
+        self.open = threading.Event()  # set: lists are answered
         self.open.set()
         self._closing = False
         self._watches: defaultdict[str, SimpleQueue[bytes | None]] = defaultdict(SimpleQueue)
@@ -67,7 +67,7 @@ class ApiServer:
         return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
 
     def watch(self, plural: str) -> "SimpleQueue[bytes | None]":
-        """Return the lines of a watch; None ends it, also one that begins while the server ends."""
+        """Return the queue of lines of a watch; None ends the watch."""
         watch = self._watches[plural]
         if self._closing:
             watch.put(None)

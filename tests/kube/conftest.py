@@ -1,4 +1,4 @@
-"""A server, and a connection to it that is found through a kubeconfig."""
+"""Fixtures: a server, and a connection to it by a kubeconfig."""
 
 import json
 from collections.abc import Iterator

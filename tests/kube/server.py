@@ -1,6 +1,6 @@
-"""A real HTTP server on loopback that answers request after request from a script.
+"""HTTP server on loopback that answers requests in the order of a script.
 
-When the script is used up it falls silent, as a half-open connection does, until it is closed.
+After the end of the script it does not answer, as on a half-open connection.
 """
 
 import json
@@ -33,7 +33,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer in one piece. `raw` is sent instead, unchanged, and then the connection is cut."""
+    """Answer. `raw`: bytes that are sent instead, before the connection is cut."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -43,7 +43,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Lines:
-    """A chunked answer that comes line by line, and then ends, is cut or falls silent."""
+    """Chunked answer in lines. `then`: what follows the last line."""
 
     lines: Iterable[bytes]
     then: str = "end"  # end | cut | silence
@@ -90,7 +90,7 @@ class Server:
 
 
 class _Listener(ThreadingHTTPServer):
-    daemon_threads = False  # closing waits for every handler, so that no socket outlives its test
+    daemon_threads = False  # so that closing waits for every handler, and no socket stays open
 
     def __init__(self, server: Server, port: int) -> None:
         super().__init__(("127.0.0.1", port), _Handler)

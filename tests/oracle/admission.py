@@ -1,7 +1,7 @@
-"""Admission, group by group, as docs/explanation/concepts.md and docs/reference/queues.md define it.
+"""Admission of groups, one by one, as docs/explanation/concepts.md and docs/reference/queues.md define it.
 
-In the order of shares: first groups within their queue's deserved share, then those that borrow capacity.
-Where a group starts, its nodes are those that decide() chose: any others would have been as right.
+Groups within their queue's deserved share come first, then those that borrow capacity; both in the order of
+shares. A starting group gets the nodes that decide() chose, since other nodes could be right as well.
 """
 
 from collections import Counter
@@ -22,11 +22,11 @@ from tests.oracle.placement import Amounts, FreeCapacity, Pod, free_capacity, in
 from tests.oracle.shares import ROOT, ZERO, Part, Queues
 from tests.oracle.states import GONE, Group, State
 
-SLACK = Fraction(1, 10)  # of a unit: smaller differences of shares do not count
+SLACK = Fraction(1, 10)  # smaller differences of amounts do not count
 
 
 class Shares:
-    """Shares of queues: usage, deserved, ceilings. `reserved`: headroom for groups with a claim."""
+    """Usage, deserved shares and ceilings of queues. `reserved`: headroom reserved for groups."""
 
     def __init__(self, state: State) -> None:
         self.total = state.offers
@@ -43,7 +43,8 @@ class Shares:
     def take(self, queue: str, requests: Amounts) -> None:
         self.held.setdefault(self.queues.own(queue), Counter()).update(requests)
 
-    def there(self, requests: Amounts) -> Amounts:
+    def offered(self, requests: Amounts) -> Amounts:
+        """Return the requests for resources that the cluster has."""
         return {resource: n for resource, n in requests.items() if n and resource in self.total}
 
     def held_at(self, name: str, resource: str) -> int:
@@ -53,7 +54,7 @@ class Shares:
         return self.held.get(name, Counter())[resource]
 
     def filled_at(self, name: str, resource: str) -> Fraction:
-        """Return the held amount, and that reserved for queues below it, whether they hold it or not."""
+        """Return the usage of a queue, in which queues below count with at least their reserved amount."""
         children = self.queues.children(name)
         if not children:
             return Fraction(self.held_at(name, resource))
@@ -62,7 +63,7 @@ class Shares:
         )
 
     def of(self, name: str) -> Fraction:
-        """Return a queue's share: the held part of its deserved amount, the largest of all resources."""
+        """Return a queue's share: the largest ratio of usage to deserved amount over all resources."""
         due = {resource: parts[name].deserved for resource, parts in self.parts.items()}
         ratios = [self.held_at(name, resource) / n for resource, n in due.items() if n >= SLACK]
         holds_any = any(self.held_at(name, resource) for resource in self.total)
@@ -72,14 +73,14 @@ class Shares:
         own_queue = self.queues.own(queue)
         return any(
             self.held_at(own_queue, resource) + n > self.parts[resource][own_queue].deserved + SLACK
-            for resource, n in self.there(requests).items()
+            for resource, n in self.offered(requests).items()
             if resource != PODS
         )
 
     def limit(self, name: str, resource: str) -> Fraction | float:
         """Return the ceiling of a queue.
 
-        Where that is the whole capacity, it is the queue's own limit: the rest depends on free capacity.
+        A ceiling that is not below the capacity does not count, since free capacity is checked anyway.
         """
         if name == ROOT:
             is_any_kept = self.filled_at(ROOT, resource) > self.held_at(ROOT, resource)
@@ -88,8 +89,8 @@ class Shares:
         return ceiling if ceiling < self.total[resource] else self.queues.limit(name, resource)
 
     def added(self, queue: str, requests: Amounts) -> Iterator[tuple[str, str, Fraction]]:
-        """Yield, on the way up to root, the increase of each queue by these requests."""
-        for resource, n in self.there(requests).items():
+        """Yield the increases of this queue and all its ancestors, if a group with these requests starts."""
+        for resource, n in self.offered(requests).items():
             increase = Fraction(n)
             for name in self.queues.path(queue):
                 yield name, resource, increase
@@ -102,18 +103,18 @@ class Shares:
             if increase and self.filled_at(name, resource) + self.reserved[name, resource] + increase > limit:
                 return True
             if name != ROOT and self.held_at(name, resource) + requests[resource] > limit:
-                return True  # others hold what is kept for it
+                return True  # other queues use its reserved amount
         return False
 
-    def is_never_below_ceiling(self, queue: str, requests: Amounts) -> bool:
+    def always_exceeds_ceiling(self, queue: str, requests: Amounts) -> bool:
         own_queue = self.queues.own(queue)
         return any(
             n > self.parts[resource][own_queue].potential + SLACK
-            for resource, n in self.there(requests).items()
+            for resource, n in self.offered(requests).items()
         )
 
-    def keep(self, queue: str, requests: Amounts) -> None:
-        """Reserve for a group the part of its requests that ceilings on the way up to root leave."""
+    def reserve(self, queue: str, requests: Amounts) -> None:
+        """Reserve headroom for a group: its requests, as far as the ceilings up to root allow."""
         for name, resource, increase in list(self.added(queue, requests)):
             limit = self.limit(name, resource)
             if name != ROOT and limit < inf:
@@ -123,19 +124,19 @@ class Shares:
 
 @dataclass(frozen=True)
 class Turn:
-    """One group when its turn came: what is true then."""
+    """Turn of one group, with the state at that time."""
 
     group: Group
     decision: GroupDecision
     state: State
     shares: Shares
     capacity: FreeCapacity
-    lends: bool
-    starting: int  # members that start before it
-    places: int  # in the window
-    behind: str  # the group that goes first in its queue; empty: none does
-    claimants: tuple[Group, ...]  # within their share, and without capacity
-    kept_below: bool  # it has no headroom only since others have a claim on it
+    lends: bool  # whether groups may borrow capacity now
+    starting: int  # members of groups that start before it
+    places: int  # its free places in the limit of in-flight pods
+    behind: str  # the group that blocks it in its queue; empty: none
+    claimants: tuple[Group, ...]  # groups within their share that lack capacity
+    is_reserved_for_others: bool  # whether it lacks headroom only because of `Shares.reserved`
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -155,14 +156,14 @@ class Turn:
 
     @cached_property
     def can_never_start(self) -> bool:
-        """Return whether it is too large, even if nothing else ran, and no other group of any queue."""
+        """Return whether the group could not start even if no other group ran."""
         group = self.group
         is_too_large = not self.fits_empty_cluster or group.needed > self.state.window
-        return is_too_large or self.shares.is_never_below_ceiling(group.queue, group.asks)
+        return is_too_large or self.shares.always_exceeds_ceiling(group.queue, group.asks)
 
     @property
     def running(self) -> int:
-        """Return the number of groups of its queue that run or start."""
+        """Return the number of groups of the queue that run or start."""
         return sum(1 for group in self.state.groups if group.queue == self.group.queue and group.nodes)
 
     @cached_property
@@ -188,7 +189,7 @@ class Turn:
 
     @property
     def is_deferred(self) -> bool:
-        """Return whether it is above its share: it is evaluated again once capacity may be borrowed."""
+        """Return whether the group would borrow, so that it gets a second turn when borrowing is allowed."""
         return not self.backs_off and self.is_within_limits and self.is_above_share and not self.lends
 
     @property
@@ -198,7 +199,7 @@ class Turn:
 
 
 def obstacle(state: State, group: Group) -> frozenset[Reason]:
-    """Return all reasons that keep a group from having a turn at all; each of them is true."""
+    """Return all reasons, each of them true, for which a group gets no turn."""
     queue = state.queue(group.queue)
     reasons = set[Reason]()
     if not group.exists:
@@ -223,13 +224,13 @@ def obstacle(state: State, group: Group) -> frozenset[Reason]:
 
 
 class Replay:
-    """The turns of all groups that wait, in their order."""
+    """Turns of all waiting groups, in their order."""
 
     def __init__(self, state: State, decisions: Decisions) -> None:
         self.state, self.decisions = state, decisions
         self.shares = Shares(state)
-        self.started: dict[str, int] = {}  # by queue the members that start
-        self.held_up: set[str] = set()  # queues of which a group lacks only places in the window
+        self.started: dict[str, int] = {}  # starting members, by queue
+        self.lacking_places: set[str] = set()  # queues with a group that lacks only in-flight places
         self.heads: dict[str, str] = {}
         self.claimants: list[Group] = []
         self.at_ceiling: list[Group] = []
@@ -241,7 +242,7 @@ class Replay:
         above_share = list[Group]()
         yield from self._pass(waiting, above_share)
         for group in self.at_ceiling:
-            self.shares.keep(group.queue, group.asks)
+            self.shares.reserve(group.queue, group.asks)
         yield from self._pass(above_share, None)
 
     def decision(self, group: Group) -> GroupDecision:
@@ -258,7 +259,7 @@ class Replay:
                 turn = self._turn(group, lends=deferred is None)
                 if turn.is_deferred and not turn.behind and deferred is not None:
                     deferred.append(group)
-                    if self._lets_none_pass(turn):
+                    if self._blocks_queue(turn):
                         deferred += line
                         line.clear()
                     continue
@@ -267,16 +268,16 @@ class Replay:
                 if turn.decision.verdict is Verdict.STARTING:
                     break
 
-    def _lets_none_pass(self, turn: Turn) -> bool:
-        """Return whether the queue is first in, first out; groups that can never start block no other."""
+    def _blocks_queue(self, turn: Turn) -> bool:
+        """Return whether a waiting group blocks its queue: a strict one, unless the group can never start."""
         queue = self.state.queue(turn.group.queue)
         return queue is not None and queue.strategy == "fifo" and not turn.can_never_start
 
     def _turn(self, group: Group, lends: bool) -> Turn:
-        kept_below = False
+        is_reserved_for_others = False
         if self.shares.is_above_ceiling(group.queue, group.asks) and self.shares.reserved:
             reserved, self.shares.reserved = self.shares.reserved, Counter()
-            kept_below = not self.shares.is_above_ceiling(group.queue, group.asks)
+            is_reserved_for_others = not self.shares.is_above_ceiling(group.queue, group.asks)
             self.shares.reserved = reserved
         return Turn(
             group,
@@ -289,7 +290,7 @@ class Replay:
             self._places_of_gang(group.queue),
             self.heads.get(group.queue, ""),
             tuple(self.claimants),
-            kept_below,
+            is_reserved_for_others,
         )
 
     def _record(self, turn: Turn) -> None:
@@ -300,7 +301,7 @@ class Replay:
             self.shares.take(queue, group.asks)
             self.started[queue] = self.started.get(queue, 0) + group.needed
             return
-        if self._lets_none_pass(turn):
+        if self._blocks_queue(turn):
             self.heads.setdefault(queue, group.name)
         if turn.behind or turn.backs_off or turn.can_never_start or turn.is_at_limit:
             return
@@ -308,16 +309,15 @@ class Replay:
             if not (turn.lends or turn.is_above_share):
                 (self.at_ceiling if turn.is_above_ceiling else self.claimants).append(group)
         elif group.needed > turn.places:
-            self.held_up.add(queue)
+            self.lacking_places.add(queue)
 
-    # ---- whose turn it is
+    # ---- order of turns
 
     def next_queue(self, lines: Mapping[str, list[Any]]) -> str | None:
-        """Return the next queue, from root down.
+        """Return the next queue, chosen from root down.
 
-        At each node: the child of the highest priority, then the smallest share of those above their
-        deserved share, then the smallest share of all, then the oldest first group, then the first
-        name.
+        The order of siblings: higher priority, smaller share (all shares up to 1 are equal), smaller share,
+        older first group, name.
         """
         waiting = {name for queue, line in lines.items() if line for name in self.shares.queues.path(queue)}
         return None if not waiting else self._next_below(ROOT, waiting, lines)[0].removesuffix("/")
@@ -335,9 +335,8 @@ class Replay:
             return min(candidates)[1]
         line = [getattr(each, "group", each) for each in lines[name.removesuffix("/")]]
         queue = self.state.queue(name.removesuffix("/"))
-        is_strict = (
-            queue is not None and queue.strategy == "fifo"
-        )  # then those that back off are in line, too
+        # In a strict queue, groups that back off stay in line and block others.
+        is_strict = queue is not None and queue.strategy == "fifo"
         return name, next((group for group in line if is_strict or not group.retry_in), line[0]).age
 
     def _rank(self, name: str, age: float) -> tuple[int, Fraction, Fraction, float, str]:
@@ -345,17 +344,17 @@ class Replay:
         priority = -queue.priority if queue else 0
         return priority, max(share, Fraction(1)), share, -age, name.removesuffix("/")
 
-    # ---- the window
+    # ---- limit of in-flight pods
 
     def _places_of_gang(self, queue: str) -> int:
-        """Return all that is left if nothing of the queue starts or waits for places, else its own places."""
-        is_first = not self.started.get(queue) and queue not in self.held_up
+        """Return all free places if no other group of the queue starts or waits for places, else `places`."""
+        is_first = not self.started.get(queue) and queue not in self.lacking_places
         return self.state.window - sum(self.started.values()) if is_first else self.places(queue)
 
     def places(self, queue: str) -> int:
-        """Return the rest of the queue's part, and of the places that belong to no queue."""
+        """Return the unused places of the queue's part, and those of no queue's part."""
         size, used = self.state.window, sum(self.started.values())
-        if queue in self.held_up:
+        if queue in self.lacking_places:
             return 0
         beyond = sum(max(n - self._part(name), 0) for name, n in self.started.items())
         parts = sum(map(self._part, self.shares.queues.demands))
@@ -363,7 +362,7 @@ class Replay:
         return max(min(own_rest + max(size - parts - beyond, 0), size - used), 0)
 
     def _part(self, queue: str) -> int:
-        """Return a queue's part of half of the window, divided by weight from root down."""
+        """Return a queue's part of one half of the places, which are divided by weight from root down."""
         part, way = Fraction(self.state.window, 2), self.shares.queues.path(queue)[::-1]
         for parent, child in pairwise(way):
             weights = [self._weight(name) for name in self.shares.queues.children(parent)]

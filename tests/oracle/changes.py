@@ -1,4 +1,4 @@
-"""The smallest change that would start a group, applied to the objects and not to their snapshot."""
+"""Smallest change that would start a group, applied to the objects instead of their snapshot."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.oracle.states import Group, State
 
 
 class Change(NamedTuple):
-    """State after a change, and the states with less of it."""
+    """State after a change, and the states after slightly smaller changes."""
 
     then: State
     less: tuple[State, ...]
@@ -29,7 +29,7 @@ _NUMBERED: tuple[tuple[str, Callable[[State, Group, int, str], State]], ...] = (
 
 
 def changed_state(state: State, group: Group, change: StartChange, reclaim: Reclaim | None) -> Change | None:
-    """Return the state after a change; None for a change of which no amount is given."""
+    """Return the states after a change; None for a change without an amount."""
     queue = state.queue(group.queue)
     if change.ends:
         ends = [name_of(each) for each in change.ends]
@@ -52,7 +52,7 @@ def changed_state(state: State, group: Group, change: StartChange, reclaim: Recl
         return Change(state.with_group(group._replace(timeouts=0)), ())
     if "stopPolicy" in change.text and queue is not None:
         return Change(state.with_queue(queue._replace(is_stopped=False)), ())
-    return None  # of notes and namespaces: a State has these of whole queues only
+    return None  # a change of annotations or of a namespace, which a State does not have
 
 
 def _capability(state: State, change: StartChange) -> Change:
@@ -75,7 +75,7 @@ _UNITS = {"": 1, "m": 1, "Gi": 2**30}
 
 
 def _requests(state: State, group: Group, text: str) -> Change:
-    """Return the change to members that ask for less; one unit more would not do."""
+    """Return the change to members with smaller requests, and the state with one unit more."""
 
     def asking(surplus: int) -> State:
         pods = list(group.pods)

@@ -1,6 +1,6 @@
-"""Reclaim of capacity, as docs/explanation/concepts.md says.
+"""Rules of reclaim in docs/explanation/concepts.md.
 
-Only if it suffices, from groups that may lose it, and no more than is needed.
+Evictions suffice for the group, hit only groups that may lose capacity, and are no more than needed.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.oracle.states import Group, State
 
 
 class Pick(NamedTuple):
-    """Victims of one group: groups as a whole, since all members of each are needed, and foreign pods."""
+    """Victims for one group: whole groups, since all their members are needed, and foreign pods."""
 
     group: Group
     reclaim: Reclaim
@@ -45,7 +45,7 @@ def allocations(state: State, decisions: Decisions) -> list[Pick]:
 
 
 def untrue(replay: Replay, decisions: Decisions) -> Iterator[str]:
-    """Yield the false statements about the reclaimed capacity, once all turns are over."""
+    """Yield the violated rules, once all turns are over."""
     state, shares, picks = replay.state, replay.shares, allocations(replay.state, decisions)
     without_victims = state.without(victim for allocation in picks for victim in allocation.victims)
     capacity = free_capacity(
@@ -60,16 +60,20 @@ def untrue(replay: Replay, decisions: Decisions) -> Iterator[str]:
             group = next((group_ for group_ in state.groups if group_.name == victim), None)
             if group is not None and any(f"uid-{victim}-{n}" not in pods for n in range(len(group.pods))):
                 yield f"a gang goes whole: {victim}"
-            if not may_go(state, shares, allocation, group, allocation.causes[victim]):
+            if not may_be_evicted(state, shares, allocation, group, allocation.causes[victim]):
                 yield f"{victim} may be evicted for {allocation.group.name}"
-    if len(picks) == 1 and set(replay.claimants) <= {picks[0].group}:  # no capacity is reserved for others
+    if len(picks) == 1 and set(replay.claimants) <= {
+        picks[0].group
+    }:  # no capacity is reserved for other groups
         yield from _needless(state, shares, picks[0])
 
 
-def may_go(state: State, shares: Shares, allocation: Pick, group: Group | None, cause: EvictionCause) -> bool:
+def may_be_evicted(
+    state: State, shares: Shares, allocation: Pick, group: Group | None, cause: EvictionCause
+) -> bool:
     claimant = allocation.group
     if group is None:
-        return claimant.priority > 0  # theirs is 0
+        return claimant.priority > 0  # foreign pods have priority 0
     if cause is EvictionCause.PREEMPT:
         return group.priority < claimant.priority
     above = set(shares.queues.path(claimant.queue))
@@ -77,7 +81,7 @@ def may_go(state: State, shares: Shares, allocation: Pick, group: Group | None, 
         if name in above:
             return True
         due = {resource: parts[name].deserved for resource, parts in shares.parts.items()}
-        if not any(shares.held_at(name, resource) > due[resource] for resource in shares.there(group.asks)):
+        if not any(shares.held_at(name, resource) > due[resource] for resource in shares.offered(group.asks)):
             return False
     return True
 

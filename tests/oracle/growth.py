@@ -1,7 +1,7 @@
-"""Members beyond those that their group needs, once all gangs have had their turn.
+"""Starts of optional members, after the turns of all gangs.
 
-They start one by one in the order of shares: first those within their queue's deserved share, then those that
-borrow capacity.
+They start one by one: first those within their queue's deserved share, then those that borrow capacity; both
+in the order of shares.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from tests.oracle.states import Group, State
 
 @dataclass
 class Line:
-    """Missing members of one group with equal needs, and the nodes of those that start."""
+    """Missing members of one group with equal requests, and the nodes of those that start."""
 
     group: Group
     pod: Pod
@@ -25,7 +25,7 @@ class Line:
 
 
 class Growth:
-    """The turns of these members, after those of `replay`."""
+    """Turns of optional members, after those of `replay`."""
 
     def __init__(self, before: State, replay: Replay) -> None:
         self.before, self.replay, self.shares = before, replay, replay.shares
@@ -48,7 +48,7 @@ class Growth:
                 yield f"members of {group.name} wait for {reason}, and not for {sorted(stops)}"
 
     def _keeps_out(self, group: Group) -> frozenset[Reason]:
-        """Return the obstacles of a group; a running one has started in time."""
+        """Return the obstacles of a group. A start timeout does not matter for a running group."""
         return obstacle(self.before, group) - {Reason.START_TIMED_OUT}
 
     def _lines(self, group: Group) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""Exhaustive placement: whether pods fit on nodes together, by trying every placement."""
+"""Exhaustive search of placements: whether pods fit on nodes at the same time."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ FreeCapacity = Mapping[Node, Amounts]
 
 
 def free_capacity(nodes: Iterable[Node], standing: Iterable[tuple[Pod, str]]) -> dict[Node, dict[str, int]]:
-    """Return the rest of the nodes next to pods that are placed by name."""
+    """Return the free capacity of nodes, with placed pods given by the names of their nodes."""
     capacity = {node: dict(node.offers) for node in nodes}
     by_name = {node.name: node for node in capacity}
     for pod, name in standing:
@@ -47,9 +47,9 @@ def total(pods: Iterable[Pod]) -> Counter[str]:
 
 
 def fit(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
-    """Return whether all pods find a node.
+    """Return whether all pods fit at the same time.
 
-    The largest first, on every node in turn; a failed state is not tried again, and of equal nodes one is
+    Larger pods are placed first. States that have failed are remembered, and of equal nodes only one is
     tried.
     """
     ordered = sorted(pods, key=lambda pod: (sorted(n for _, n in pod.asks), pod), reverse=True)
@@ -81,20 +81,17 @@ def fit(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
 
 
 def some_fit(pods: Sequence[Pod], number: int, capacity: FreeCapacity) -> bool:
-    """Return whether any `number` of the pods find nodes."""
+    """Return whether any `number` of the pods fit at the same time."""
     return any(fit(chosen, capacity) for chosen in sorted(set(combinations(sorted(pods), number))))
 
 
 def most_that_fit(pods: Sequence[Pod], capacity: FreeCapacity) -> int:
-    """Return how many of the pods find a node at the same time."""
+    """Return the largest number of pods that fit at the same time."""
     return next(n for n in range(len(pods), -1, -1) if some_fit(pods, n, capacity))
 
 
 def in_sum(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
-    """Return whether the suitable nodes together have as much left as the pods ask for.
-
-    That holds for pods of each kind alone, and for all of them.
-    """
+    """Return whether the sum of free capacity on suitable nodes covers the pods: of each kind, and of all."""
     parts = [[pod] * n for pod, n in Counter(pods).items()]
     for part in (*parts, list(pods)):
         sums = Counter[str]()

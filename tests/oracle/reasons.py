@@ -1,6 +1,6 @@
-"""Claims of reasons, by their meaning in extender/domain/model/reasons.py and their definition in docs/.
+"""Conditions of reasons, as extender/domain/model/reasons.py and docs/ define them.
 
-A claim is true or not of a group when its turn comes, whatever decide() went through to find it.
+A condition is checked at the turn of a group, independently of decide().
 """
 
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ def never_fits(turn: Turn) -> bool:
 
 
 def queue_ceiling(turn: Turn) -> bool:
-    return (turn.is_at_limit or turn.is_above_ceiling) and not turn.kept_below
+    return (turn.is_at_limit or turn.is_above_ceiling) and not turn.is_reserved_for_others
 
 
 def queue_share(turn: Turn) -> bool:
-    """Return whether the group has capacity or headroom, but for claims of groups within their share."""
-    if turn.kept_below:
+    """Return whether the group has capacity, except for reservations for groups within their share."""
+    if turn.is_reserved_for_others:
         return turn.is_above_share
     return turn.is_above_share and turn.lends and turn.has_capacity and bool(turn.claimants)
 
@@ -31,20 +31,17 @@ def behind_others(turn: Turn) -> bool:
 
 
 def no_capacity(turn: Turn) -> bool:
-    """Return whether no placement exists, and the suitable nodes have less left than it asks for."""
+    """Return whether the group does not fit, and suitable nodes have less than its requests in sum."""
     return not turn.has_capacity and not turn.has_sums
 
 
 def fragmented(turn: Turn) -> bool:
-    """Return whether no placement exists, although the suitable nodes have as much left as it asks for."""
+    """Return whether the group does not fit, although suitable nodes have its requests in sum."""
     return not turn.has_capacity and turn.has_sums
 
 
 def reclaiming(turn: Turn) -> bool:
-    """Return whether the group would wait, for capacity, for its share or for a ceiling.
-
-    Its possible victims are in evictions.py.
-    """
+    """Return whether the group lacks capacity, share or headroom. Its victims are checked in evictions.py."""
     return not (turn.behind or turn.can_never_start) and not (turn.may_start and not turn.claimants)
 
 

@@ -1,9 +1,8 @@
-"""Division of a cluster over a tree of queues, in exact fractions.
+"""Division of a cluster over a tree of queues, in exact fractions (docs/explanation/concepts.md).
 
-docs/explanation/concepts.md defines it. At each level the children have start + level * speed, but no less
-than their guarantee nor more than they ask for and may hold, with the level at which together they have all
-of the capacity: first in proportion to their nominal amounts, then by weight. The own groups of a queue that
-has others below it are one more child.
+A child of a node gets start + level * speed, but at least its guarantee, and at most its requests and limits.
+The level is the one at which the children together have the whole capacity. The division is first by nominal
+amounts, then by weight. The own groups of a parent queue count as one more child.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,14 +16,13 @@ from extender.domain.queues.share_tree import QueueDemand
 ZERO = Fraction(0)
 ROOT = "root"
 Amount = Fraction | float  # a float: no limit
-Bounds = tuple[Fraction, Fraction, Fraction, Fraction]  # start, speed, least and most of a child
+Bounds = tuple[Fraction, Fraction, Fraction, Fraction]  # start, speed, minimum and maximum of a child
 
 
 def levelled(capacity: Fraction, children: Sequence[Bounds]) -> list[Fraction]:
     """Return the amount of each child.
 
-    The sum of all rises with the level, in straight lines between the levels at which a child leaves its
-    lower bound or reaches its upper one.
+    The sum of all amounts is linear between the levels at which a child reaches one of its bounds.
     """
 
     def at(level: Fraction) -> list[Fraction]:
@@ -46,12 +44,12 @@ class Part(NamedTuple):
     """Amount of one resource for a queue, or for the own groups of one."""
 
     deserved: Fraction
-    ceiling: Amount  # the most that it may hold
-    potential: Amount  # the same, if borrowing above what it deserves were not limited
+    ceiling: Amount  # maximum usage
+    potential: Amount  # maximum usage without the borrowing limit
 
 
 class Queues:
-    """The tree. The own groups of a queue with others below it are the queue `name/`; of others, `name`."""
+    """Tree of queues. The own groups of a parent queue are the leaf `name/`."""
 
     def __init__(self, demands: Iterable[QueueDemand]) -> None:
         self.demands = {demand.name: demand for demand in demands}
@@ -63,22 +61,22 @@ class Queues:
                 self.below[demand.parent or ROOT].append(name)
         for name in [name for name, children in self.below.items() if children]:
             self.below[name].append(f"{name}/")
-        self.limit, self.reserved = cache(self._limit), cache(self._reserved)  # nothing said changes
+        self.limit, self.reserved = cache(self._limit), cache(self._reserved)  # the settings do not change
         self.wanted, self.takes_part = cache(self._wanted), cache(self._takes_part)
         self.parent = {child: name for name, children in self.below.items() for child in children}
 
     def own(self, queue: str) -> str:
-        """Return the name under which the own groups of a queue count."""
+        """Return the name of the leaf with the own groups of a queue."""
         return f"{queue}/" if self.below.get(queue) else queue
 
     def path(self, queue: str) -> list[str]:
-        """Return the queues from there up to root."""
+        """Return the queues from this one up to root."""
         way = [self.own(queue)]
         while way[-1] != ROOT:
             way.append(self.parent[way[-1]])
         return way
 
-    # ---- what is said of them, of one resource
+    # ---- settings and requests for one resource
 
     def demand(self, name: str) -> QueueDemand:
         if name.endswith("/"):
@@ -87,10 +85,9 @@ class Queues:
         return self.demands.get(name, QueueDemand(name, 1, {}, groups=False))
 
     def _limit(self, name: str, resource: str) -> Amount:
-        """Return the limit by the queue's own settings alone.
+        """Return the limit by the queue's own settings: capability, and nominal amount plus borrowing limit.
 
-        These are its capability (of cpu and memory, zero is none), and its nominal amount with its
-        borrowing limit.
+        A capability of zero cpu or memory is no limit.
         """
         demand = self.demand(name)
         maximum: Amount = inf
@@ -103,10 +100,7 @@ class Queues:
         return maximum
 
     def _reserved(self, name: str, resource: str) -> Fraction:
-        """Return the amount that no other queue may hold.
-
-        It is guaranteed, or nominal and not borrowed, to this queue or those below.
-        """
+        """Return the amount that other queues may not use: guarantees, and amounts that are not lent."""
         demand, below = (
             self.demand(name),
             sum((self.reserved(child, resource) for child in self.children(name)), ZERO),
@@ -127,7 +121,7 @@ class Queues:
         return any(map(self.takes_part, children)) if children else self.demand(name).groups
 
     def asked(self, name: str, resource: str) -> Fraction:
-        """Return the request with the reserved amount, and no more than it may hold."""
+        """Return the request, at least the reserved amount, and at most the limit."""
         if not self.takes_part(name):
             return self.reserved(name, resource)
         return max(
@@ -136,7 +130,7 @@ class Queues:
         )
 
     def _wanted(self, name: str, resource: str) -> Fraction:
-        """Return the amounts held and waited for, with those below."""
+        """Return usage and pending requests of a queue and those below it."""
         children = self.children(name)
         if children:
             return sum((self.asked(child, resource) for child in children), ZERO)
@@ -185,6 +179,6 @@ class Queues:
             self._divide_below(child, resource, share, parts)
 
     def _below(self, maximum: Amount, child: str, reserved: Mapping[str, Fraction], resource: str) -> Amount:
-        """Return the part of the parent's limit that a child may hold, without that reserved for others."""
+        """Return the part of the parent's limit that is not reserved for the child's siblings."""
         unclaimed = max(maximum - sum(reserved.values(), ZERO), ZERO)
         return min(unclaimed + reserved[child], self.limit(child, resource))

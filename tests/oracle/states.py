@@ -1,4 +1,4 @@
-"""States of small clusters: what is there, in a few plain records, and the same as objects of the API."""
+"""States of small clusters as plain records, and their conversion to objects of the API."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -35,10 +35,10 @@ class Queue(NamedTuple):
     lending: tuple[tuple[str, int], ...] = ()
     is_closed: bool = False
     is_stopped: bool = False
-    is_restricted: bool = False  # and no user is recorded as allowed
-    is_for_others: bool = False  # for groups of other namespaces
-    groups: int | None = None  # so many may run
-    takes_back: bool = False  # it evicts at once
+    is_restricted: bool = False  # its users are restricted, and no group's user is allowed
+    is_for_others: bool = False  # it selects other namespaces
+    groups: int | None = None  # maximum number of running groups
+    reclaims: bool = False  # it reclaims at once
 
     @property
     def keeps_all_out(self) -> bool:
@@ -50,13 +50,13 @@ class Group(NamedTuple):
     queue: str
     needed: int
     pods: tuple[Pod, ...]
-    nodes: tuple[str, ...] = ()  # where the first of them run; empty: all wait
+    nodes: tuple[str, ...] = ()  # nodes of its first pods; empty: all wait
     age: float = 0.0  # seconds since it was created
     priority: int = 0
     is_held: bool = False
     exists: bool = True
-    timeouts: int = 0  # how often in a row a start of it was undone
-    retry_in: float = 0.0  # seconds until it is tried again after a start that failed; 0: none has
+    timeouts: int = 0  # consecutive start timeouts
+    retry_in: float = 0.0  # remaining seconds of its backoff; 0: none
 
     @property
     def order(self) -> tuple[int, float, str]:
@@ -64,7 +64,7 @@ class Group(NamedTuple):
 
     @property
     def asks(self) -> Amounts:
-        """Return the requests of the members that the group needs: they are the first ones."""
+        """Return the requests of the needed members, which are the first ones."""
         return total(self.pods[: self.needed])
 
     @property
@@ -102,7 +102,7 @@ class State(NamedTuple):
         return self._replace(groups=tuple(group if each.name == group.name else each for each in self.groups))
 
     def without(self, names: Iterable[str]) -> "State":
-        """Return the state without these groups and foreign pods, which have ended."""
+        """Return the state after these groups and foreign pods have ended."""
         ended = set(names)
         others = (place for n, place in enumerate(self.others) if f"other-{n}" not in ended)
         return self._replace(
@@ -111,9 +111,9 @@ class State(NamedTuple):
         )
 
     def demands(self) -> list[QueueDemand]:
-        """Return the demands of queues: their settings, held amounts and requests.
+        """Return the demands of queues: settings, usage and requests.
 
-        Only resources that nodes offer, and no requests of groups that came too late or are held.
+        Only resources of nodes count, and no requests of groups that are held or have timed out.
         """
         return [self._demand(queue) for queue in (*self.queues, Queue(DEFAULT_QUEUE))]
 
@@ -206,7 +206,7 @@ def _queue(queue: Queue) -> Any:
         queue.priority,
         spec_state="Closed" if queue.is_closed else "",
         parent=queue.parent,
-        preemption=builders.AT_ONCE if queue.takes_back else None,
+        preemption=builders.AT_ONCE if queue.reclaims else None,
         **fields,
     )
 

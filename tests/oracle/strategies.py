@@ -1,4 +1,4 @@
-"""Random small clusters: in one half all kinds of settings, in the other nothing but crowds of gangs."""
+"""Random small clusters: with all kinds of settings, or crowded with gangs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -47,10 +47,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 
 @st.composite
 def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) -> Queue:
-    """Draw a queue. `part`: its amount of the cluster if all had the same.
-
-    Together they are guaranteed no more than there is.
-    """
+    """Draw a queue. `part`: an equal share of the cluster, which bounds its guarantee."""
 
     def some(maximum: Amounts, times: int, minimum: int = 0) -> Said:
         names = [resource for resource in _UNITS if resource in part and _rarely(draw, times)]
@@ -82,20 +79,20 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) ->
         is_restricted=_rarely(draw, 16),
         is_for_others=_rarely(draw, 16),
         groups=draw(st.sampled_from((None, None, None, None, 1, 2))),
-        takes_back=_rarely(draw, 4),
+        reclaims=_rarely(draw, 4),
     )
 
 
 @st.composite
 def plain_queues(draw: st.DrawFn, name: str, parents: Sequence[str]) -> Queue:
-    """Draw a queue that is limited by nothing but its share."""
+    """Draw a queue without limits."""
     weight, parent = draw(st.integers(1, 3)), draw(st.sampled_from(parents))
-    return Queue(name, weight, parent, takes_back=draw(st.booleans()))
+    return Queue(name, weight, parent, reclaims=draw(st.booleans()))
 
 
 @st.composite
 def groups(draw: st.DrawFn, name: str, queues: Sequence[str], shapes: Sequence[Pod]) -> Group:
-    """Draw a group with members of two shapes at most; more than it needs only of one."""
+    """Draw a group with members of at most two shapes; optional members have one shape."""
     kinds = draw(st.lists(st.sampled_from(shapes), min_size=1, max_size=2))
     members = tuple(sorted(draw(st.sampled_from(kinds)) for _ in range(draw(st.integers(1, 4)))))
     surplus = draw(st.sampled_from((0, 0, 0, 0, -1, 1))) if len(set(members)) == 1 else 0
@@ -175,7 +172,7 @@ def growing(draw: st.DrawFn) -> State:
     """Draw a state in which running groups lack optional members; nothing is reclaimed."""
     state = draw(states())
     for queue in state.queues:
-        state = state.with_queue(queue._replace(takes_back=False, is_closed=False))
+        state = state.with_queue(queue._replace(reclaims=False, is_closed=False))
     for group in state.groups:
         if group.nodes:
             count = draw(st.integers(1, len(group.nodes)))

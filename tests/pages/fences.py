@@ -1,8 +1,7 @@
-"""The commands of README and docs/: the contents of their shell fences.
+"""Commands and files in the code fences of README and docs/.
 
-`sh` fences hold commands, one after the other. `console` fences hold commands after `$ `, each with what it
-prints; a line `…` stands for what is left out. A `yaml` fence that begins with a comment of a path shows that
-file.
+`sh` fences have commands. `console` fences have commands after `$ `, each followed by its output, in which a
+line `…` stands for omitted lines. A `yaml` fence whose first line is a comment with a path shows that file.
 """
 
 import re
@@ -18,7 +17,7 @@ _OPENS = re.compile(r"""['"`({[<|&]|\b(?:if|for|while|until|case|select|function
 
 
 class Command(NamedTuple):
-    """`printed`: what the page says that it prints; None where it says nothing."""
+    """Command of a page. `printed`: the output on the page; None if it is not shown."""
 
     page: str
     text: str
@@ -38,7 +37,7 @@ def commands(page: Path) -> Iterator[Command]:
 
 
 def steps(page: Path) -> Iterator[Command | File]:
-    """Yield the commands and files of a page for its reader, from its top to its end."""
+    """Yield the commands and files of a page, in its order."""
     name = str(page.relative_to(ROOT))
     for language, text in fences(page):
         if language == "yaml" and (path := re.match(r"# ([\w./-]+\.ya?ml)\n", text)):
@@ -58,7 +57,7 @@ def fences(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def _whole(text: str) -> Iterator[str]:
-    """Yield lines, those of one command together, without comments."""
+    """Yield the commands of a text without comments. A command may have several lines."""
     lines: list[str] = []
     for line in text.splitlines():
         if lines or (line.strip() and not line.startswith("#")):
@@ -70,7 +69,7 @@ def _whole(text: str) -> Iterator[str]:
 
 
 def _complete(text: str) -> bool:
-    """Return whether the text is complete: where nothing is opened, nothing has to be closed."""
+    """Return whether a text is a complete command."""
     return not text.endswith("\\") and (_OPENS.search(text) is None or _parses(text))
 
 

@@ -1,7 +1,7 @@
-"""Pictures of the pages: output of terminals and drawings of `muster simulate`.
+"""Pictures of the pages: terminals with the output of commands, and drawings of `muster simulate`.
 
-`python -m tests.pages.pictures` writes them to docs/pictures. A terminal is drawn from the output of a
-command to one, in two sets of colours, for light and dark pages.
+`python -m tests.pages.pictures` writes them to docs/pictures. Terminals have colours for light and for dark
+pages.
 """
 
 import io
@@ -23,14 +23,19 @@ from tests.cli.desk import Desk
 from tests.domain.builders import queue
 from tests.pages.fences import ROOT, File, steps
 from tests.pages.register import TUTORIAL
-from tests.pages.share_pictures import Row, shares, taken_back
-from tests.pages.town import settle
+from tests.pages.share_pictures import Row, reclaimed, shares
+from tests.pages.town import add_town
 from tests.sim.drawings import Drawing, drawn
 
 FOLDER = ROOT / "docs" / "pictures"
 LETTER, LINE, MARGIN = 7.8, 18, 12  # pixels: the width of a letter, the height of a line, and the edge
 CELL_WIDE, CELL_HIGH = 36, 10  # pixels of a cell of the dashboard
-COLOURS = {1: "wrong", 2: "ok", 3: "waits", 4: "typed"}  # by their numbers on a terminal
+COLOURS = {
+    1: "wrong",
+    2: "ok",
+    3: "waits",
+    4: "typed",
+}  # classes of the style sheet, by the numbers of ANSI colours
 STYLE = """<style>
   text { font: 13px ui-monospace, Menlo, Consolas, monospace; fill: #1f2937; }
   .paper { fill: #f9fafb; stroke: #d1d5db; } .typed { fill: #2563eb; } .bold { font-weight: 600; }
@@ -48,14 +53,14 @@ def run() -> str:
 
 
 def asked(title: str, *commands: str) -> Callable[[], str]:
-    """Return a picture of commands to the cluster of tests/pages/town.py."""
+    """Return a picture of a terminal, with commands to the cluster of tests/pages/town.py."""
 
     def draw() -> str:
         with tempfile.TemporaryDirectory() as folder:
             desk = Desk(Path(folder))
             desk.server.start()
             try:
-                settle(desk)
+                add_town(desk)
                 return terminal(title, [(command, _answer(desk, command)) for command in commands])
             finally:
                 desk.server.stop()
@@ -71,7 +76,7 @@ def _answer(desk: Desk, command: str) -> str:
 
 
 def simulated(*arguments: str) -> Callable[[], str]:
-    """Return the chart of the tutorial's reader, who has its files and the examples."""
+    """Return the chart of the command in the tutorial, with its files."""
 
     def draw() -> str:
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
@@ -96,7 +101,7 @@ def report() -> str:
 
 
 def terminal(title: str, commands: list[tuple[str, str]]) -> str:
-    """Return a terminal in which each command was typed and printed its output."""
+    """Return a picture of a terminal with commands and their outputs."""
     lines: list[Text] = []
     for command, printed in commands:
         lines += [Text("")] if lines else []
@@ -119,7 +124,7 @@ def terminal(title: str, commands: list[tuple[str, str]]) -> str:
 
 
 def _pieces(line: Text, number: int) -> Iterator[str]:
-    """Yield letters of one colour, each at its place and as wide as it has to be in any font."""
+    """Yield the texts of a line by colour, with fixed positions and widths, for any font."""
     column, baseline = 0, MARGIN + number * LINE + 13
     for segment in line.render(Console(file=io.StringIO(), color_system="standard")):
         text, style = segment.text.rstrip("\n"), segment.style or Style()
@@ -137,7 +142,7 @@ def _pieces(line: Text, number: int) -> Iterator[str]:
 
 
 def dashboard() -> str:
-    """Return a drawing of Grafana's panels at their places, with their titles and contents."""
+    """Return a drawing of the panels of the Grafana dashboard, with titles and contents."""
     panels = json.loads((ROOT / "manifests/monitoring/dashboard.json").read_text())["panels"]
     high = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels) * CELL_HIGH + 2 * MARGIN
     wide = 24 * CELL_WIDE + 2 * MARGIN
@@ -224,7 +229,7 @@ PICTURES: dict[str, Callable[[], str]] = {
         Row(queue("a", deserved={"cpu": "6"}), 2, gang=5, says="waits: a gang of 5"),
         Row(queue("b", deserved={"cpu": "6"}), 12),
     ),
-    "taken-back": taken_back(
+    "taken-back": reclaimed(
         "b is due 4 of 12 cpus for a gang of 4: the gang of 10 of a goes whole, though that leaves a with 2.",
         12,
         Row(queue("a"), 2, gang=10),

@@ -1,7 +1,6 @@
-"""Register of the tests that run the commands of the pages. The first entry that matches a command holds.
+"""Register of the tests that run the commands of the pages. The first matching entry of a command applies.
 
-A command that matches nothing fails tests/pages/test_commands.py: add an entry here, or write the command so
-that one matches. An entry that no command needs any more fails, too.
+tests/pages/test_commands.py fails if a command has no entry, or if an entry matches no command.
 """
 
 import re
@@ -22,10 +21,7 @@ class Way(StrEnum):
 
 
 class Entry(NamedTuple):
-    """`why`: of those that are run elsewhere, what they need or which test has them.
-
-    `page`: the only page for which this entry is.
-    """
+    """Entry. `why`: the reason why a command is not run, or the test that runs it. `page`: the only page."""
 
     pattern: str
     way: Way
@@ -46,7 +42,7 @@ REGISTER = (
     Entry(r"muster (dump|replay) .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_dump.py"),
     Entry(r"muster dashboard( .*)?", Way.ELSEWHERE, "runs until Ctrl-C: tests/cli/test_dashboard.py"),
     Entry(r"muster report .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_report.py"),
-    Entry(r"openssl req .*", Way.CLUSTER),  # what it makes goes into a Secret
+    Entry(r"openssl req .*", Way.CLUSTER),  # its files are used in a Secret
     Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg|namespace) .*", Way.TOWN),
     Entry(
         r"muster (migrate kueue|simulate) .*",
@@ -59,7 +55,7 @@ REGISTER = (
     Entry(r"muster run", Way.ELSEWHERE, "without a terminal: tests/cli/test_run.py"),
     Entry(r"muster run .* --racks .*", Way.ELSEWHERE, "tests/cli/test_run.py runs its file on racks"),
     Entry(r"muster run .*", Way.SIMULATED),
-    Entry(r"muster certificates .*", Way.CLUSTER),  # what they make goes into a Secret
+    Entry(r"muster certificates .*", Way.CLUSTER),  # its files are used in a Secret
     Entry(r"source <\(muster completion bash\)", Way.ALONE),
     Entry(r"kubectl create token ACCOUNT", Way.ELSEWHERE, "of the reader's: tests/e2e/test_dashboard.py"),
     Entry(r"kubectl .*port-forward .*", Way.ELSEWHERE, "needs a kubelet"),

@@ -1,4 +1,4 @@
-"""Pictures of what decide() gives to queues: a row for each, a cell for each cpu that it holds or wants."""
+"""Pictures of the capacity that decide() gives to queues: a row for each, and a cell for each cpu."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from extender.domain.model.reasons import Verdict
 from tests.domain.builders import node, pod
 from tests.domain.world import World, gang
 
-CELL, ROW, LEFT, EDGE = 26, 62, 150, 10  # pixels: of a cell and a row, left of the cells, and around
+CELL, ROW, LEFT, EDGE = 26, 62, 150, 10  # pixels: width of a cell, height of a row, left of the cells, margin
 STYLE = """<style>
   text { font: 13px system-ui, sans-serif; fill: #1f2937; } .small { font-size: 11.5px; fill: #4b5563; }
   .name { font-weight: 600; } .turn { font-size: 11.5px; fill: #ffffff; }
@@ -27,13 +27,13 @@ STYLE = """<style>
 
 
 class Row(NamedTuple):
-    """A queue, its groups of 1 cpu, a gang of several, and what is kept for it while it has none."""
+    """Row of a queue. `asks`: number of its groups of 1 cpu; `gang`: size of a further gang."""
 
     queue: Queue
     asks: int = 0
     gang: int = 0
-    reserved: int = 0
-    says: str = ""  # what of its spec matters
+    reserved: int = 0  # cpus that are guaranteed to the queue
+    says: str = ""  # description of its spec
 
     def drawn(self, world: World, top: int, turns: Mapping[str, list[int]]) -> Iterator[str]:
         name = self.queue.metadata.name
@@ -59,15 +59,15 @@ class Row(NamedTuple):
 
 
 def shares(title: str, cpus: int, *rows: Row, one_by_one: bool = False) -> Callable[[], str]:
-    """Return a picture of so many cpus, of which queues hold their nominal amounts; other groups wait.
+    """Return a picture of queues that share a number of cpus; other groups wait.
 
-    `one_by_one`: whose turn it was as each cpu became free.
+    `one_by_one`: the cpus become free one by one, and each cell has the number of its cpu.
     """
 
     def draw() -> str:
         world = World([row.queue for row in rows])
         for row in rows:
-            _come(world, row)
+            _add_groups(world, row)
         turns: dict[str, list[int]] = {}
         for turn in range(1, cpus + 1) if one_by_one else (cpus,):
             for name in _start(world.add(node("n", cpu=str(turn)))):
@@ -78,18 +78,18 @@ def shares(title: str, cpus: int, *rows: Row, one_by_one: bool = False) -> Calla
     return draw
 
 
-def taken_back(title: str, cpus: int, lender: Row, claimant: Row) -> Callable[[], str]:
-    """Return a picture of the lender's holdings before and after the claimant's groups come."""
+def reclaimed(title: str, cpus: int, lender: Row, claimant: Row) -> Callable[[], str]:
+    """Return a picture of the lender's cpus before and after groups of the claimant come."""
 
     def draw() -> str:
         world = World(lender.queue, claimant.queue, node("n", cpu=str(cpus)))
-        _come(world, lender)
+        _add_groups(world, lender)
         _start(world)
         rows = (lender._replace(says="before"), lender._replace(says="after"), claimant)
         drawn = [[*rows[0].drawn(world, EDGE, {})]]
-        _come(world, claimant)
+        _add_groups(world, claimant)
         victims = [eviction.victim for eviction in world.settle().decisions.evictions.values()]
-        for victim in victims:  # its controller makes it again
+        for victim in victims:  # its controller creates a new one
             world.delete(victim.name).add(pod(f"{victim.name}-again", victim.group.partition("/")[2]))
         _start(world)
         world.settle()
@@ -99,8 +99,8 @@ def taken_back(title: str, cpus: int, lender: Row, claimant: Row) -> Callable[[]
     return draw
 
 
-def _come(world: World, row: Row) -> None:
-    """Add the groups of a queue, its gang last."""
+def _add_groups(world: World, row: Row) -> None:
+    """Add the groups of a queue, and its gang as the newest."""
     name = row.queue.metadata.name
     world.add([gang(f"{name}{number:02}", 1, queue=name) for number in range(row.asks)])
     if row.gang:

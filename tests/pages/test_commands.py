@@ -17,7 +17,7 @@ from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.cli.desk import Desk
 from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import REGISTER, Entry, Way, entry_of, way_of
-from tests.pages.town import settle
+from tests.pages.town import add_town
 from tests.rows import each_of
 
 SAME_FLAGS = ("create_namespaces", "nodes", "node_cpu", "node_memory", "node_gpu")  # of run and simulate
@@ -83,8 +83,8 @@ def with_files_of_its_page(folder: Path, command: Command) -> Path:
 def town(tmp_path: Path) -> Iterator[Desk]:
     desk = Desk(tmp_path)
     desk.server.start()
-    settle(desk)
-    desk.store.keeps_queues = True
+    add_town(desk)
+    desk.store.writes_queue_statuses = True
     yield desk
     desk.server.stop()
 

@@ -1,4 +1,4 @@
-"""The queues and groups that the pages show."""
+"""Queues and groups that the pages show."""
 
 from typing import Any
 
@@ -14,25 +14,25 @@ BEHIND = "cpu: 16 needed, 2 left on suitable nodes; capacity for 1 of 8 members;
 UID = "4c1d2f60-6c1e-4d0b-9f0a-0a3f5e7b9c21"
 
 
-def settle(desk: Desk) -> Desk:
-    """Fill the town.
+def add_town(desk: Desk) -> Desk:
+    """Add the queues and groups.
 
-    Sweep and job/train wait for capacity, which fit of their queue and report of a queue above its share
-    hold.
+    The groups sweep and job/train of queue research wait for capacity. It is held by fit of the same queue,
+    and by report of queue reports, which is above its share.
     """
     held: dict[str, Any] = {"allocated": {"cpu": "4", "pods": "2"}, "deserved": {"cpu": "6", "memory": "0"}}
     desk.queue("research", {"weight": 2}, state="Open", **held, share=0.667, pending=2, running=1)
-    above: dict[str, Any] = {"allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}
-    desk.queue("reports", {"capability": {"cpu": "8"}}, state="Open", **above, share=1.5, running=1)
+    above_share: dict[str, Any] = {"allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}
+    desk.queue("reports", {"capability": {"cpu": "8"}}, state="Open", **above_share, share=1.5, running=1)
     desk.gang("fit", 2, node="n0", phase="Running", reason="Running", queue="research")
     desk.gang("sweep", 4, message=NUMBERS, queue="research", days=10, more={"waiting": {"position": 1}})
     desk.group("report", "Running", "Running", queue="reports", namespace="other", min_member=3)
-    waiting_job(desk)
+    _add_waiting_job(desk)
     desk.namespace("team-a")
     return desk
 
 
-def waiting_job(desk: Desk) -> None:
+def _add_waiting_job(desk: Desk) -> None:
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2", "memory": "4Gi"}}}
     template = {"spec": {"schedulerName": "muster", "containers": [container]}}
     meta = {"name": "train", "namespace": "team", "uid": UID, "creationTimestamp": ago(days=2)}

@@ -1,4 +1,4 @@
-"""An event loop whose time can be moved on."""
+"""Event loop whose clock a test advances."""
 
 import asyncio
 

@@ -1,3 +1,3 @@
-"""The proxy."""
+"""Tests of the scheduler proxy."""
 
-ANSWER_TIME = 60.0  # seconds; an error is reported after it
+ANSWER_TIME = 60.0  # seconds until a missing answer is an error

@@ -1,4 +1,4 @@
-"""A view on real sockets before a scripted API server."""
+"""Fixtures: a scheduler proxy on real sockets, in front of a scripted API server."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def status_and_reason(answer: HTTPResponse) -> tuple[int, str]:
 
 
 class Front:
-    """A running proxy and its clients."""
+    """Running scheduler proxy and its clients."""
 
     def __init__(self, stack: ExitStack, url: str, folder: Path, **options: object) -> None:
         self._stack = stack
@@ -57,7 +57,7 @@ Start = Callable[..., Front]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Yield a function that starts a proxy before an API server: `start(url)`."""
+    """Yield a function that starts a proxy in front of an API server: `start(url)`."""
     with ExitStack() as stack:
 
         def start_front(

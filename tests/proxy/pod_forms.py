@@ -1,4 +1,4 @@
-"""The two forms in which pods are sent, so that tests can say the same of both."""
+"""Forms of pods on the wire, JSON and protobuf, so that tests run with both."""
 
 import json
 from typing import NamedTuple, Protocol

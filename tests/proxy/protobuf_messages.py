@@ -1,6 +1,6 @@
-"""Pods in protobuf for tests: between JSON and messages, by the numbers of k8s.io/api's generated.proto.
+"""Conversion of pods between JSON and protobuf, by the numbers of k8s.io/api's generated.proto.
 
-It reads and writes bytes itself, so that the library that Muster uses is compared with something else.
+It does not use the library that Muster uses, so that tests are independent of it.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def encoded(obj: Json, table: Table) -> bytes:
 
 
 def decoded(data: bytes, table: Table) -> Json:
-    """Decode a message as Go does: messages are merged, lists are joined, of texts the last one counts."""
+    """Decode a message as Go does: repeated messages are merged, lists joined, and texts replaced."""
     result: Json = {}
     for number, value in fields(data):
         if number not in table:
@@ -77,7 +77,7 @@ def decoded(data: bytes, table: Table) -> Json:
 
 
 def _merged(old: Json, new: Json) -> Json:
-    """Merge two messages as deep as needed: lists and messages right below."""
+    """Merge two messages, with their lists and messages."""
     joined = {key: old[key] + new[key] for key in old.keys() & new.keys() if isinstance(new[key], list)}
     return {**old, **new, **joined}
 

@@ -1,4 +1,4 @@
-"""An API server and clients whose raw bytes a test writes."""
+"""API server and clients whose raw bytes a test writes."""
 
 import socket
 from contextlib import suppress
@@ -10,7 +10,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encodi
 
 
 class RawConnection:
-    """One end of a connection."""
+    """End of a connection."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -21,7 +21,7 @@ class RawConnection:
         self.sock.sendall(data)
 
     def read_until(self, end: bytes) -> bytes:
-        """Read up to and with `end`; raise EOFError if the other side closes before."""
+        """Read until `end`, inclusive. Raises EOFError if the other side closes before."""
         position = 0
         while (at := self._read.find(end, position)) < 0:
             position = max(len(self._read) - len(end), 0)
@@ -57,7 +57,7 @@ class RawConnection:
 
 
 class RawServer:
-    """`accept` for each connection that the proxy opens."""
+    """Listening server; `accept` returns the next connection of the proxy."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

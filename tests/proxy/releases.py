@@ -1,4 +1,4 @@
-"""The ledger's side of a proxy, driven by tests."""
+"""Ledger's side of a scheduler proxy, controlled by tests."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ class DrivenAppearances(Appearances):
         return Handlers(pods, StatusPatches(upstream, self))
 
     def change(self, *changes: tuple[str, Appearance | None]) -> None:
-        """Change the appearance of pods of these names, as the ledger does under its lock."""
+        """Change the appearances of pods by name, as the ledger does under its lock."""
         with self._lock:
             for name, appearance in changes:
                 uid = Uid(f"uid-of-{name}")

@@ -56,12 +56,12 @@ def bookmark(version: str, annotations: dict[str, str] | None = None) -> Json:
 
 
 def without_kind(obj: Json) -> Json:
-    """Return an object as it appears in a list."""
+    """Return an object without the fields that items of lists lack."""
     return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
 
 
 def expected(obj: Json, version: int | None = None, node: str = "", asks: bool = False) -> Json:
-    """Return the same pod with the three edits, made the slow way."""
+    """Return a pod with the three edits of the proxy, made on decoded JSON."""
     changed = deepcopy(obj)
     if version is not None:
         changed["metadata"]["resourceVersion"] = str(version)

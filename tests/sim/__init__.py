@@ -1,1 +1,1 @@
-"""The embedded cluster: it must behave like a real one where Muster depends on it."""
+"""Tests of the embedded cluster, which behaves like a real one where Muster depends on that."""

@@ -1,4 +1,4 @@
-"""A clock that a test moves."""
+"""Clock that a test advances."""
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""An API server for each test with Muster's client of it, and one embedded cluster for all of a process."""
+"""Fixtures: an API server for each test, with a client, and one embedded cluster for each process."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -69,7 +69,7 @@ def kubectl(server: ApiServer, tmp_path: Path) -> Kubectl:
 
 
 class SharedCluster(NamedTuple):
-    """A running embedded cluster and the objects that it began with."""
+    """Running embedded cluster, with its initial objects."""
 
     cluster: Embedded
     first: frozenset[tuple[ResourceKind, Key]]
@@ -80,7 +80,7 @@ class SharedCluster(NamedTuple):
 
     def _is_clear(self) -> bool:
         for kind, key in objects_of(self.cluster.store) - self.first:
-            with suppress(KeyError):  # a controller was faster
+            with suppress(KeyError):  # a controller has deleted it
                 self.cluster.store.remove(kind, key)
         idle = not (self.cluster.controllers.is_behind or self.cluster.kubelets.busy)
         return idle and not any(map(self.cluster.muster.debug_page, ("podgroups", "nodes")))
@@ -93,7 +93,7 @@ def objects_of(store: Store) -> set[tuple[ResourceKind, Key]]:
 
 @pytest.fixture(scope="session")
 def shared_cluster() -> Iterator[SharedCluster]:
-    """Yield one cluster for all tests of a process: each start of `muster serve` costs 0.5 s of CPU."""
+    """Yield one cluster for all tests of a process, since a start of `muster serve` costs 0.5 s of CPU."""
     with Embedded(speed=10, seed=1, serve_arguments=("--start-backoff", "1s")) as cluster:
         cluster.start()
         wait_for(lambda: cluster.store.get(QUEUES, "", "default"))

@@ -1,4 +1,4 @@
-"""Pictures of `muster run`, kept as text in tests/sim/frames/. `python -m tests.sim.drawings` writes them."""
+"""Pictures of `muster run`, stored as text in tests/sim/frames/ by `python -m tests.sim.drawings`."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ WIDTHS = {80: 24, 120: 40, 200: 60}  # each with a height
 
 
 class Drawing(NamedTuple):
-    """`form`: terminal, coloured (a terminal with its colours) or piped."""
+    """Drawing. `form`: terminal, coloured (a terminal, with colours) or piped."""
 
     gangs: str
     width: int
@@ -53,7 +53,7 @@ def drawn(drawing: Drawing) -> str:
     service, log = Service(Store(), Random(0)), TransitionLog()
     FILLED[drawing.gangs](service)
     state = seen(service, queues=QUEUES[drawing.gangs], podgroups=LINES[drawing.gangs])
-    for second in (1.0, 3.0):  # a group that waits for others is reported once these are known, or late
+    for second in (1.0, 3.0):  # two frames: a group that waits for others is shown once these are known
         log.observe(state, second)
     canvas = Canvas(drawing.width, WIDTHS[drawing.width])
     if drawing.form == "piped":

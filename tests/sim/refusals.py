@@ -1,4 +1,4 @@
-"""The table of refusals: objects that a Kubernetes API server refuses, and the fields that it names."""
+"""Table of refusals: objects that a Kubernetes API server refuses, and the fields that it names."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -14,8 +14,8 @@ Json = dict[str, Any]
 class Refusal(NamedTuple):
     """Refusal of an object.
 
-    `given`: the object without the change for which it is refused. `fields`: those in the refusal, empty
-    where the body cannot be read at all.
+    `given`: the object without the refused change. `fields`: those that the refusal names, none for an
+    unreadable body.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Requests as a user makes them, over Muster's own connection: JSON in, JSON out."""
+"""Requests of users, sent by Muster's own connection, with bodies and answers in JSON."""
 
 import json
 from typing import Any
@@ -21,10 +21,7 @@ POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 
 
 def ask(connection: Connection, method: str, path: str, body: Any = None, **options: Any) -> Any:
-    """Send a request and return the JSON of the answer.
-
-    `options` as Connection.request takes them: query, content_type.
-    """
+    """Send a request and return the JSON of the answer. `options`: as for Connection.request."""
     data = None if body is None else json.dumps(body).encode()
     return json.loads(connection.request(method, path, body=data, **options))
 
@@ -48,7 +45,7 @@ def names(listed: Json) -> list[str]:
 
 
 def pod(name: str = "a", **options: Any) -> Json:
-    """Return a pod of the cluster's own scheduler, unless `scheduler` says otherwise."""
+    """Return a pod, by default of the embedded scheduler."""
     return objects.pod(name, namespace="default", **{"scheduler": "default-scheduler", **options})
 
 
@@ -63,7 +60,7 @@ spec:
 
 
 def overflow_log(store: Store) -> None:
-    """Write more than the log of the store holds."""
+    """Write more changes than the log of the store holds."""
     with store:
         for _ in range(50_000):
             store.put(LEASES, {"metadata": {"namespace": "default", "name": "renewed"}})

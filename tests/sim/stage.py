@@ -1,4 +1,4 @@
-"""Clusters that are made up, to be drawn: objects in the store of the embedded API server, without Muster."""
+"""Sample clusters for drawings: objects in the store of the embedded API server, without Muster."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ RUNS = ("Running", "")
 
 
 def shares(used: int, deserved: int, waiting: int = 1) -> tuple[Json, ...]:
-    """Return Muster's report of queue research, which uses this many cpu of its deserved amount."""
+    """Return Muster's report on queue research, with used and deserved cpu."""
     amounts: Json = {"allocated": {"cpu": used * 1000}, "deserved": {"cpu": deserved * 1000.0}}
     return ({"name": "research", "state": "Open", **amounts, "share": used / deserved, "waiting": waiting},)
 
@@ -22,7 +22,7 @@ SHARES = shares(4, 8)
 
 
 def line(*names: str) -> tuple[Json, ...]:
-    """Return Muster's report of groups that wait in this order."""
+    """Return Muster's report on groups that wait in this order."""
     return tuple({"podGroup": f"default/{name}", "position": n} for n, name in enumerate(names, 1))
 
 
@@ -33,7 +33,7 @@ LARGE_LINE = line(
 
 
 def seen(service: Service, **pages: Any) -> ClusterState:
-    """Return the present state; `pages` are those of Muster's debug port."""
+    """Return the current state. `pages`: of Muster's debug port."""
     return observe(ShownObjects.of(service.store), pages.get)
 
 
@@ -47,10 +47,7 @@ def gang(
     queue: str = "research",
     min_member: int | None = None,
 ) -> None:
-    """Create a group and its pods.
-
-    `shown`: reason and message of its condition; None: Muster has written none.
-    """
+    """Create a group and its pods. `shown`: reason and message of its condition, if it has one."""
     group = objects.pod_group(
         name, namespace="default", min_member=size if min_member is None else min_member, queue=queue
     )

@@ -20,7 +20,9 @@ from tests.sim.kubectl import Kubectl, needs_kubectl
 from tests.sim.requests import pod
 
 
-def asking(requests: Json | None = None, limits: Json | None = None, name: str = "a", **spec: Any) -> Json:
+def pod_requesting(
+    requests: Json | None = None, limits: Json | None = None, name: str = "a", **spec: Any
+) -> Json:
     made = pod(name)
     (container,) = made["spec"]["containers"]
     container["resources"] = {"requests": requests or {}, "limits": limits or {}}
@@ -36,23 +38,23 @@ OBJECT = {"count/pods": 1, "pods": 1}
 
 
 @each_of(
-    (asking(), OBJECT),
-    (asking({"cpu": "500m"}), {**OBJECT, "cpu": "500m", "requests.cpu": "500m"}),
-    (asking({"cpu": "1.5"}), {**OBJECT, "cpu": "1500m", "requests.cpu": "1500m"}),
-    (asking({"memory": "1536Mi"}), {**OBJECT, "memory": "1536Mi", "requests.memory": "1536Mi"}),
-    (asking({"memory": "2000M"}), {**OBJECT, "memory": "2G", "requests.memory": "2G"}),
-    (asking({"memory": "2048Mi"}), {**OBJECT, "memory": "2Gi", "requests.memory": "2Gi"}),
-    (asking(limits={"cpu": "2"}), {**OBJECT, "limits.cpu": "2"}),
-    (asking({"example.com/gpu": "2"}), {**OBJECT, "requests.example.com/gpu": "2"}),
-    (asking(limits={"example.com/gpu": "2"}), OBJECT),
+    (pod_requesting(), OBJECT),
+    (pod_requesting({"cpu": "500m"}), {**OBJECT, "cpu": "500m", "requests.cpu": "500m"}),
+    (pod_requesting({"cpu": "1.5"}), {**OBJECT, "cpu": "1500m", "requests.cpu": "1500m"}),
+    (pod_requesting({"memory": "1536Mi"}), {**OBJECT, "memory": "1536Mi", "requests.memory": "1536Mi"}),
+    (pod_requesting({"memory": "2000M"}), {**OBJECT, "memory": "2G", "requests.memory": "2G"}),
+    (pod_requesting({"memory": "2048Mi"}), {**OBJECT, "memory": "2Gi", "requests.memory": "2Gi"}),
+    (pod_requesting(limits={"cpu": "2"}), {**OBJECT, "limits.cpu": "2"}),
+    (pod_requesting({"example.com/gpu": "2"}), {**OBJECT, "requests.example.com/gpu": "2"}),
+    (pod_requesting(limits={"example.com/gpu": "2"}), OBJECT),
     (
-        asking({"hugepages-2Mi": "4Mi"}),
+        pod_requesting({"hugepages-2Mi": "4Mi"}),
         {**OBJECT, "hugepages-2Mi": "4Mi", "requests.hugepages-2Mi": "4Mi"},
     ),
-    (asking({"cpu": "1"}) | {"status": {"phase": "Succeeded"}}, {"count/pods": 1}),
-    (asking({"cpu": "1"}) | {"status": {"phase": "Failed"}}, {"count/pods": 1}),
+    (pod_requesting({"cpu": "1"}) | {"status": {"phase": "Succeeded"}}, {"count/pods": 1}),
+    (pod_requesting({"cpu": "1"}) | {"status": {"phase": "Failed"}}, {"count/pods": 1}),
     (
-        asking({"cpu": "1"}, initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}]),
+        pod_requesting({"cpu": "1"}, initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}]),
         {**OBJECT, "cpu": "3", "requests.cpu": "3"},
     ),
 )
@@ -60,9 +62,9 @@ def test_a_pod_uses_its_amounts_of_a_quota(given: Json, expected: Json) -> None:
     assert usage(typed(given, Pod)) == expected
 
 
-ONE = asking({"cpu": "1", "memory": "1Gi"})
-CALM = asking({"cpu": "1"}, activeDeadlineSeconds=60)
-CLASSY = asking({"cpu": "1"}, priorityClassName="high")
+ONE = pod_requesting({"cpu": "1", "memory": "1Gi"})
+CALM = pod_requesting({"cpu": "1"}, activeDeadlineSeconds=60)
+CLASSY = pod_requesting({"cpu": "1"}, priorityClassName="high")
 
 
 def by_class(operator: str, *values: str) -> Json:
@@ -87,22 +89,27 @@ def by_class(operator: str, *values: str) -> Json:
         (
             {"requests.memory": "1", "cpu": "1"},
             {},
-            asking(),
+            pod_requesting(),
             "failed quota: q: must specify cpu for: main; requests.memory for: main",
         ),
-        ({"example.com/gpu": "0"}, {}, asking({"example.com/gpu": "1"}), ""),
-        ({"requests.example.com/gpu": "0"}, {}, asking({"example.com/gpu": "1"}), "exceeded quota: q"),
-        ({"requests.example.com/gpu": "0"}, {}, asking(), ""),
-        ({"ephemeral-storage": "1"}, {}, asking(), ""),
+        ({"example.com/gpu": "0"}, {}, pod_requesting({"example.com/gpu": "1"}), ""),
+        (
+            {"requests.example.com/gpu": "0"},
+            {},
+            pod_requesting({"example.com/gpu": "1"}),
+            "exceeded quota: q",
+        ),
+        ({"requests.example.com/gpu": "0"}, {}, pod_requesting(), ""),
+        ({"ephemeral-storage": "1"}, {}, pod_requesting(), ""),
         ({"count/jobs.batch": "0", "configmaps": "0"}, {}, ONE, ""),
         ({"pods": "0"}, {"scopes": ["Terminating"]}, ONE, ""),
         ({"pods": "0"}, {"scopes": ["Terminating"]}, CALM, "exceeded quota"),
         ({"pods": "0"}, {"scopes": ["NotTerminating"]}, CALM, ""),
         ({"pods": "0"}, {"scopes": ["NotTerminating"]}, ONE, "exceeded quota"),
         ({"pods": "0"}, {"scopes": ["BestEffort"]}, ONE, ""),
-        ({"pods": "0"}, {"scopes": ["BestEffort"]}, asking(), "exceeded quota"),
-        ({"pods": "0"}, {"scopes": ["NotBestEffort"]}, asking(), ""),
-        ({"pods": "0"}, {"scopes": ["NotBestEffort"]}, asking(limits={"cpu": "1"}), "exceeded quota"),
+        ({"pods": "0"}, {"scopes": ["BestEffort"]}, pod_requesting(), "exceeded quota"),
+        ({"pods": "0"}, {"scopes": ["NotBestEffort"]}, pod_requesting(), ""),
+        ({"pods": "0"}, {"scopes": ["NotBestEffort"]}, pod_requesting(limits={"cpu": "1"}), "exceeded quota"),
         ({"pods": "0"}, {"scopes": ["CrossNamespacePodAffinity"]}, ONE, ""),
         ({"pods": "0"}, by_class("In", "high"), ONE, ""),
         ({"pods": "0"}, by_class("In", "high"), CLASSY, "exceeded quota"),
@@ -123,18 +130,18 @@ def test_which_pods_a_quota_refuses_and_in_which_words(
 
 
 def test_pods_beyond_a_quota_are_refused_and_the_others_counted(service: Service) -> None:
-    service.create(PODS, "", asking({"cpu": "500m", "memory": "1Gi"}, name="before"))
+    service.create(PODS, "", pod_requesting({"cpu": "500m", "memory": "1Gi"}, name="before"))
     hard = {"requests.cpu": "1", "memory": "4Gi", "pods": "5", "secrets": "2"}
     service.create(RESOURCE_QUOTAS, "", quota(hard=hard))
     assert status(service) == {
         "hard": hard,
         "used": {"requests.cpu": "500m", "memory": "1Gi", "pods": "1"},
     }
-    service.create(PODS, "", asking({"cpu": "500m", "memory": "512Mi"}))
+    service.create(PODS, "", pod_requesting({"cpu": "500m", "memory": "512Mi"}))
     used = {"requests.cpu": "1", "memory": "1536Mi", "pods": "2"}
     assert status(service)["used"] == used
     with pytest.raises(StatusError) as refused:
-        service.create(PODS, "", asking({"cpu": "100m", "memory": "512Mi"}, name="b"))
+        service.create(PODS, "", pod_requesting({"cpu": "100m", "memory": "512Mi"}, name="b"))
     assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
     assert str(refused.value) == (
         'pods "b" is forbidden: exceeded quota: q, requested: requests.cpu=100m, used: requests.cpu=1, '
@@ -143,7 +150,7 @@ def test_pods_beyond_a_quota_are_refused_and_the_others_counted(service: Service
     assert status(service)["used"] == used
     assert service.store.get(PODS, "default", "b") is None
     elsewhere = Service(Store(), Random(0))
-    assert elsewhere.create(PODS, "", asking())
+    assert elsewhere.create(PODS, "", pod_requesting())
 
 
 def status(service: Service) -> Any:
@@ -247,7 +254,7 @@ def test_a_job_that_is_suspended_or_gone_is_refused_nothing(
 def test_a_quota_is_created_shown_and_described(kubectl: Kubectl, service: Service) -> None:
     hard = "--hard=cpu=1,memory=2Gi,limits.cpu=2"
     assert kubectl("create", "quota", "q", hard) == "resourcequota/q created\n"
-    service.create(PODS, "", asking({"cpu": "250m", "memory": "1Gi"}, {"cpu": "1"}))
+    service.create(PODS, "", pod_requesting({"cpu": "250m", "memory": "1Gi"}, {"cpu": "1"}))
     head, row = kubectl("get", "quota").splitlines()
     assert head.split() == ["NAME", "REQUEST", "LIMIT", "AGE"]
     assert "cpu: 250m/1, memory: 1Gi/2Gi   limits.cpu: 1/2" in row

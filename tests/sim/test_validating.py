@@ -19,7 +19,7 @@ from tests.rows import each_of
 from tests.sim.requests import NODES, POD_GROUPS, PODS, QUEUES, Json, ask, create, get, patch, pod
 
 
-def asking(requests: Json, limits: Json) -> Json:
+def pod_requesting(requests: Json, limits: Json) -> Json:
     made = pod()
     made["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": limits}
     return made
@@ -48,10 +48,10 @@ VOLCANO_JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
         pod(cpu="-1"),
         'resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0',
     ),
-    (PODS, asking({"cpu": "2"}, {"cpu": "1"}), "must be less than or equal to cpu limit of 1"),
+    (PODS, pod_requesting({"cpu": "2"}, {"cpu": "1"}), "must be less than or equal to cpu limit of 1"),
     (
         PODS,
-        asking({"example.com/gpu": "1"}, {}),
+        pod_requesting({"example.com/gpu": "1"}, {}),
         "Required value: Limit must be set for non overcommitable",
     ),
     (NODES, objects.node("n", cpu="-4"), 'status.allocatable.cpu: Invalid value: "-4"'),

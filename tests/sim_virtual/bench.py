@@ -1,4 +1,4 @@
-"""Small workloads in a few words, and a run of them that is watched at every step."""
+"""Builders of small workloads, and a simulation of them that is checked at every step."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ SCHEDULERS = frozenset({"muster"})
 
 
 class Watchman(Measurements):
-    """Checks at every step that no node is over its capacity and no gang is partial."""
+    """Observer that checks at every step that no node is above its capacity and no gang is partial."""
 
     def __init__(self, workload: VirtualWorkload) -> None:
         super().__init__(workload)
@@ -32,7 +32,7 @@ class Watchman(Measurements):
 
     def pod_bound(self, pod: PodRecord, now: float) -> None:
         super().pod_bound(pod, now)
-        if not pod.node:  # else it came with its node, from before
+        if not pod.node:  # a pod with a node ran before the simulation
             self._ran[pod.group] += 1
 
     def decided(self, decisions: Decisions, now: float) -> None:
@@ -62,7 +62,7 @@ def row(
 
 
 def run(workload: VirtualWorkload, limits: Limits | None = None) -> Result:
-    """Run the simulation, watched and measured."""
+    """Run the simulation with checks and measurements."""
     measurements = Watchman(workload)
     simulation = Simulation(workload, limits or Limits(), SCHEDULERS, measurements)
     measurements.cluster = simulation
@@ -76,7 +76,7 @@ def run(workload: VirtualWorkload, limits: Limits | None = None) -> Result:
 
 
 def at_once(rows: Sequence[Row], weights: Mapping[str, int] = {}) -> VirtualWorkload:
-    """Return the rows with their queues, which reclaim capacity at once."""
+    """Return the workload of rows, with queues that reclaim capacity at once."""
     queues = tuple(
         queue(name, weights.get(name, 1)) for name in sorted({row.queue for row in rows} | {*weights})
     )

@@ -12,13 +12,13 @@ from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
-from tests.bench.cases.turning import WINDOW, NodeTime, Turns, of_backlog
+from tests.bench.cases.turning import WINDOW, NodeTime, WeightedCluster, of_backlog
 
 
 @pytest.mark.parametrize(
-    "cluster", [Turns((1,) * 4, 2), Turns((1, 2, 10), 4)], ids=lambda it: str(it.weights)
+    "cluster", [WeightedCluster((1,) * 4, 2), WeightedCluster((1, 2, 10), 4)], ids=lambda it: str(it.weights)
 )
-def test_each_gets_its_part_of_half_an_hour(cluster: Turns) -> None:
+def test_each_gets_its_part_of_half_an_hour(cluster: WeightedCluster) -> None:
     measured = of_backlog(cluster, seed=0, seconds=WINDOW)
     assert 0.85 <= float(measured["least"]) <= float(measured["most"]) <= 1.15
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from tests.e2e import build
 from tests.e2e.build import BuildError
 from tests.e2e.harness import loopback
-from tests.storm.arena import arena
 from tests.storm.campaign import Campaign
 from tests.storm.plan import Mix, plan
 from tests.storm.progress import Progress
 from tests.storm.report import report_of
 from tests.storm.series import BadSeries, Series, records_of, run
+from tests.storm.storm_cluster import storm_cluster
 from tests.storm.table import table_of
 
 
@@ -33,12 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     if arguments_.plan:
         for step in plan(arguments_.seed, arguments_.seconds, mix):
-            _show(f"{step.at:8.1f} s  {step.kind:24} {step.wish or f'for {step.lasting:.1f} s'}")
+            _show(f"{step.at:8.1f} s  {step.kind:24} {step.gang_spec or f'for {step.lasting:.1f} s'}")
         return 0
     if mix.ipv6:
         os.environ[loopback.SETTING] = "::1"
     progress = Progress(arguments_.seconds)
-    with arena(arguments_.kubernetes, mix) as new_arena:
+    with storm_cluster(arguments_.kubernetes, mix) as new_arena:
         outcome = Campaign(new_arena, arguments_.seed, arguments_.seconds, mix, progress).run()
     progress.close()
     shutil.rmtree(outcome.folder / "etcd", ignore_errors=True)
@@ -52,7 +52,7 @@ def _series(series: Series, arguments: argparse.Namespace) -> int:
     """Run the storms of a series; earlier ones are in the results, and are not run again."""
     results: Path = arguments.results or Path("build/soak") / f"{series.file.stem}.jsonl"
     results.parent.mkdir(parents=True, exist_ok=True)
-    for storm in series.left(records_of(results)):
+    for storm in series.remaining(records_of(results)):
         _show(f"storm {storm}")
         record = run(storm, series.file, ["--kubernetes", arguments.kubernetes])
         with results.open("a") as file:

@@ -1,4 +1,4 @@
-"""One campaign from its first gang to the verdict."""
+"""One campaign from its first gang to its result."""
 
 import json
 import time
@@ -8,27 +8,27 @@ from functools import partial
 from random import Random
 
 from tests.storm.agenda import Agenda
-from tests.storm.arena import DEADLINE, SIGHT, Arena
-from tests.storm.crowd import TROUBLE, Crowd, Gang
-from tests.storm.faults import FAULTS, Field, NoVictim, Standstill
+from tests.storm.faults import FAULTS, FaultContext, NoVictim, Standstill
+from tests.storm.gang_owners import API_ERRORS, Gang, GangOwners
 from tests.storm.journal import Journal
 from tests.storm.judges import undone
+from tests.storm.liveness import LivenessProber
 from tests.storm.plan import OUTAGES, Mix, Step, plan, rough
 from tests.storm.progress import Progress
-from tests.storm.pulse import Watcher
 from tests.storm.recovery import Breakage, Recovery
 from tests.storm.settling import LONGEST, picture, settle
+from tests.storm.storm_cluster import DEADLINE, SIGHT, StormCluster
 from tests.storm.verdict import Outcome
 from tests.storm.view import stands
 
-PAUSE, TENDED = 0.05, 0.5
-# kube-scheduler ends itself where it lists a pod that replaced one of the same name on another node: as the
-# pods of a Volcano Job do while its watch is cut twice within a second. No fault of Muster's.
+PAUSE, OWNER_PERIOD = 0.05, 0.5  # seconds
+# kube-scheduler exits if it lists a pod that replaced one of the same name on another node. The pods of a
+# Volcano Job do that, if the watch is cut twice within a second. This is no fault of Muster.
 GIVES_UP = {
     "Pod updated on a different node than previously added to": "schedulers that gave up: a name came again",
     "Leaderelection lost": "schedulers that lost their Lease",
 }
-OWN_START = {
+FAULTS_OF_OWN_PROCESS = {
     "kill-muster",
     "stop-muster",
     "freeze-muster",
@@ -37,38 +37,46 @@ OWN_START = {
     "out-of-memory",
     "lose-leader",
 }
-EBB = 30.0  # seconds in which what runs may finish
-AWAY = (AssertionError, *TROUBLE)  # an assertion: a page of Muster's that does not answer
+DRAIN = 30.0  # seconds in which running pods may finish
+UNREACHABLE = (AssertionError, *API_ERRORS)  # a debug page that does not answer fails an assertion
 PAGES = ("podgroups", "nodes", "queues", "held", "decisions?limit=1000", "watches", "bad-objects")
 
 
 class Campaign:
-    """`Campaign(arena, seed, seconds, mix, progress).run()`."""
+    """Storm on a cluster, and the checks after it."""
 
-    def __init__(self, arena: Arena, seed: int, seconds: float, mix: Mix, progress: Progress) -> None:
-        self.outcome = Outcome(seed, seconds, mix.name, arena.cluster.folder)
+    def __init__(
+        self, storm_cluster: StormCluster, seed: int, seconds: float, mix: Mix, progress: Progress
+    ) -> None:
+        self.outcome = Outcome(seed, seconds, mix.name, storm_cluster.cluster.folder)
         self._mix = mix
         self._recovery = Recovery()
-        self._arena = arena
-        arena.when_changed = self._changed
-        self._crowd = Crowd(arena.api, arena.namespace, arena.view, arena.stage.kubelet, arena.calm)
-        self._journal = Journal(arena.cluster.folder / "journal.log")
-        self._agenda = Agenda(AWAY, partial(self._journal.record, "mended"))
+        self._storm_cluster = storm_cluster
+        storm_cluster.when_changed = self._changed
+        self._owners = GangOwners(
+            storm_cluster.api,
+            storm_cluster.namespace,
+            storm_cluster.view,
+            storm_cluster.stage.kubelet,
+            storm_cluster.undisturbed_time,
+        )
+        self._journal = Journal(storm_cluster.cluster.folder / "journal.log")
+        self._agenda = Agenda(UNREACHABLE, partial(self._journal.record, "mended"))
         self._progress = progress
-        self._watcher = Watcher(arena, self._recovery)
-        self._still: list[tuple[Standstill, Step]] = []
-        self._began = self._tended = 0.0
+        self._watcher = LivenessProber(storm_cluster, self._recovery)
+        self._standstills: list[tuple[Standstill, Step]] = []
+        self._began = self._last_acted = 0.0
 
     def run(self) -> Outcome:
         self._watcher.start()
         self._storm(plan(self.outcome.seed, self.outcome.seconds, self._mix))
-        self._mend_all()
+        self._repair_all()
         self._settle("after the storm")
-        self._ebb()
+        self._drain()
         self._settle("after the ebb")
         self._watcher.stop()
-        self._judge_all()
-        self._crowd.close()
+        self._check_all()
+        self._owners.close()
         self._journal.close()
         return self.outcome
 
@@ -77,70 +85,80 @@ class Campaign:
     def _storm(self, steps: list[Step]) -> None:
         began = self._began = time.monotonic()
         for step in steps:
-            self._live_until(began + step.at)
-            self._arrive(step) if step.wish else self._inflict(step)
-        self._live_until(began + self.outcome.seconds)
-        self.outcome.calm = self._arena.calm(time.monotonic()) - self._arena.calm(began)
+            self._run_until(began + step.at)
+            self._arrive(step) if step.gang_spec else self._inflict(step)
+        self._run_until(began + self.outcome.seconds)
+        self.outcome.calm = self._storm_cluster.undisturbed_time(
+            time.monotonic()
+        ) - self._storm_cluster.undisturbed_time(began)
 
-    def _live_until(self, instant: float) -> None:
+    def _run_until(self, instant: float) -> None:
         while True:
             self._agenda.run(time.monotonic())
-            self._strike()
-            self._tend()
+            self._break_incomplete_gangs()
+            self._act_as_owners()
             if (remaining := instant - time.monotonic()) <= 0:
                 return
             time.sleep(min(remaining, PAUSE))
 
     def _arrive(self, step: Step) -> None:
-        wish = step.wish
-        assert wish is not None
-        is_accepted = self._crowd.arrive(wish)
-        self._journal.record("arrives" if is_accepted else "turned away", f"{wish.name} {asdict(wish)}")
-        if is_accepted and wish.lingers:
-            still = Standstill(wish.name, wish.lingers, step.lasting)
-            self._arena.proxy.inject(still.fault)
-            self._still.append((still, step))
+        gang_spec = step.gang_spec
+        assert gang_spec is not None
+        is_accepted = self._owners.add(gang_spec)
+        self._journal.record(
+            "arrives" if is_accepted else "turned away", f"{gang_spec.name} {asdict(gang_spec)}"
+        )
+        if is_accepted and gang_spec.lingers:
+            standstill = Standstill(gang_spec.name, gang_spec.lingers, step.lasting)
+            self._storm_cluster.proxy.inject(standstill.fault)
+            self._standstills.append((standstill, step))
 
-    def _strike(self) -> None:
-        """Break gangs that have come to a standstill."""
-        for still, step in [each for each in self._still if each[0].fault.hit.is_set()]:
-            self._still.remove((still, step))
-            assert step.wish is not None
-            self.outcome.faults[f"hold-{step.wish.lingers}"] += 1
-            self._journal.record(f"hold-{step.wish.lingers}", f"{step.wish.name} for {step.lasting:.1f} s")
-            if step.wish.fate and (step.wish.fate not in OUTAGES or rough(time.monotonic() - self._began)):
-                struck = replace(step, kind=step.wish.fate)
-                self._agenda.strike(min(1.0, step.lasting / 2), partial(self._inflict, struck))
+    def _break_incomplete_gangs(self) -> None:
+        """Add a fault for each gang that a hanging request keeps incomplete."""
+        for standstill, step in [each for each in self._standstills if each[0].fault.hit.is_set()]:
+            self._standstills.remove((standstill, step))
+            assert step.gang_spec is not None
+            self.outcome.faults[f"hold-{step.gang_spec.lingers}"] += 1
+            self._journal.record(
+                f"hold-{step.gang_spec.lingers}", f"{step.gang_spec.name} for {step.lasting:.1f} s"
+            )
+            if step.gang_spec.fate and (
+                step.gang_spec.fate not in OUTAGES or rough(time.monotonic() - self._began)
+            ):
+                struck = replace(step, kind=step.gang_spec.fate)
+                self._agenda.add_fault(min(1.0, step.lasting / 2), partial(self._inflict, struck))
 
     def _inflict(self, step: Step) -> None:
-        """Execute a fault; one that finds no victim, or an API server that is down, is counted as missed."""
-        target = self._crowd.gangs.get(step.wish.name) if step.wish else None
-        down = set(self._arena.down)
+        """Execute a fault. It counts as missed if it finds no victim, or the API server is down."""
+        target = self._owners.gangs.get(step.gang_spec.name) if step.gang_spec else None
+        down = set(self._storm_cluster.down)
         try:
-            broken = FAULTS[step.kind](
-                Field(self._arena, self._crowd, Random(step.rng), step.lasting, target)
+            inflicted = FAULTS[step.kind](
+                FaultContext(self._storm_cluster, self._owners, Random(step.rng), step.lasting, target)
             )
-        except (NoVictim, *AWAY) as why:
-            self._arena.give_back(self._arena.down - down)
+        except (NoVictim, *UNREACHABLE) as why:
+            self._storm_cluster.mark_up(self._storm_cluster.down - down)
             self.outcome.missed[step.kind] += 1
             self._journal.record(f"missed {step.kind}", f"{type(why).__name__} {why}")
             return
         self.outcome.faults[step.kind] += 1
-        self._journal.record(step.kind, broken.what)
+        self._journal.record(step.kind, inflicted.description)
         breakage = self._recovery.begin(step.kind, outage=step.kind in OUTAGES)
-        if broken.mend is None:
+        if inflicted.repair is None:
             return breakage.end()
-        mend = partial(_mend, breakage, broken.mend, is_own=step.kind in OWN_START)
-        self._agenda.mend(step.lasting, broken.what, mend)
+        repair = partial(
+            _repair, breakage, inflicted.repair, is_own_process=step.kind in FAULTS_OF_OWN_PROCESS
+        )
+        self._agenda.add_repair(step.lasting, inflicted.description, repair)
 
-    def _tend(self) -> None:
-        """Let the owners act, and check that no process has ended that was not killed."""
-        if time.monotonic() - self._tended < TENDED:
+    def _act_as_owners(self) -> None:
+        """Let the owners of gangs act, and check that no process has ended without a fault."""
+        if time.monotonic() - self._last_acted < OWNER_PERIOD:
             return
-        self._crowd.tend()
-        self._tended = time.monotonic()
-        for part, process in self._arena.processes().items():
-            if part not in self._arena.down and not process.alive():
+        self._owners.act()
+        self._last_acted = time.monotonic()
+        for part, process in self._storm_cluster.processes().items():
+            if part not in self._storm_cluster.down and not process.alive():
                 if reported_reasons := [
                     reported for words, reported in GIVES_UP.items() if words in process.tail()
                 ]:
@@ -148,46 +166,48 @@ class Campaign:
                 else:
                     self._violate(time.monotonic(), part, f"{part} ended by itself, see {process.log}")
                 process.start()
-        counts = self._crowd.counts + self._arena.view.counts
-        self._progress.show(self.outcome.summary(counts, len(self._crowd.gangs)))
+        counts = self._owners.counts + self._storm_cluster.view.counts
+        self._progress.show(self.outcome.summary(counts, len(self._owners.gangs)))
 
     def _changed(self) -> None:
-        """Record that another Muster leads, and the incomplete gangs that the previous one left."""
-        pieces = [gang.wish.name for gang in list(self._crowd.gangs.values()) if self._in_pieces(gang)]
+        """Record the new leader, and the gangs that the previous leader left incomplete."""
+        incomplete = [
+            gang.spec.name for gang in list(self._owners.gangs.values()) if self._is_incomplete(gang)
+        ]
         self._journal.record(
-            "leader", f"{self._arena.leading.name}; in pieces: {', '.join(pieces) or 'none'}"
+            "leader", f"{self._storm_cluster.leading.name}; in pieces: {', '.join(incomplete) or 'none'}"
         )
         self.outcome.counts["changes of the leader"] += 1
-        self.outcome.counts["changes of the leader in the middle of a start"] += bool(pieces)
+        self.outcome.counts["changes of the leader in the middle of a start"] += bool(incomplete)
 
-    def _in_pieces(self, gang: Gang) -> bool:
-        """Return whether some members are bound, of a gang that was never complete."""
+    def _is_incomplete(self, gang: Gang) -> bool:
+        """Return whether a gang that was never complete has bound members."""
         return (
             gang.started is None
-            and 0 < sum(map(stands, self._arena.view.members(gang.wish.name))) < gang.wish.min_member
+            and 0 < sum(map(stands, self._storm_cluster.view.members(gang.spec.name))) < gang.spec.min_member
         )
 
     # ---- the end
 
-    def _mend_all(self) -> None:
-        """Mend everything; from here on nothing is broken any more, and no pod finishes."""
+    def _repair_all(self) -> None:
+        """Repair all faults, and stop faults and the ends of pods."""
         self._journal.record("the storm ends", "everything is mended")
-        for still, _ in self._still:
-            still.fault.times = 0
-        self._still.clear()
-        self._agenda.hurry()
-        self._agenda.mend(0, "nodes and queues", self._arena.tidy)
-        self._crowd.finishing = False
-        self._arena.stage.kubelet.relent()
+        for standstill, _ in self._standstills:
+            standstill.fault.times = 0
+        self._standstills.clear()
+        self._agenda.repair_now()
+        self._agenda.add_repair(0, "nodes and queues", self._storm_cluster.restore_objects)
+        self._owners.finishing = False
+        self._storm_cluster.stage.kubelet.refuse_none()
         end = time.monotonic() + LONGEST
-        while self._agenda or not self._arena.ready():
-            self._live_until(time.monotonic() + PAUSE)
+        while self._agenda or not self._storm_cluster.ready():
+            self._run_until(time.monotonic() + PAUSE)
             if time.monotonic() > end:
-                raise TimeoutError(f"not mended: {self._agenda}, down: {self._arena.down}")
+                raise TimeoutError(f"not mended: {self._agenda}, down: {self._storm_cluster.down}")
 
     def _settle(self, instant: str) -> None:
         began = time.monotonic()
-        complaints = settle(self._arena, self._tend)
+        complaints = settle(self._storm_cluster, self._act_as_owners)
         self._journal.record(
             "settled", f"{instant}, {time.monotonic() - began:.0f} s, {len(complaints)} complaints"
         )
@@ -196,46 +216,51 @@ class Campaign:
         if complaints:
             self._dump(instant.replace(" ", "-"))
 
-    def _ebb(self) -> None:
+    def _drain(self) -> None:
         """Let running pods finish, so that they free capacity for waiting ones."""
-        end = time.monotonic() + EBB
-        self._crowd.finishing = True
-        for gang in self._crowd.gangs.values():
+        end = time.monotonic() + DRAIN
+        self._owners.finishing = True
+        for gang in self._owners.gangs.values():
             gang.came = time.monotonic()  # no owner loses patience now
-        while self._crowd.gangs and time.monotonic() < end:
-            self._live_until(time.monotonic() + PAUSE)
-        self._crowd.finishing = False
+        while self._owners.gangs and time.monotonic() < end:
+            self._run_until(time.monotonic() + PAUSE)
+        self._owners.finishing = False
 
     def _dump(self, name: str) -> None:
         """Write all current data next to the logs."""
-        pages = {page: self._arena.muster.debug(f"/debug/{page}") for page in PAGES}
-        everything = {"api": asdict(picture(self._arena)), "debug": pages}
+        pages = {page: self._storm_cluster.muster.debug(f"/debug/{page}") for page in PAGES}
+        everything = {"api": asdict(picture(self._storm_cluster)), "debug": pages}
         (self.outcome.folder / f"{name}.json").write_text(json.dumps(everything, indent=1))
 
-    def _judge_all(self) -> None:
-        for at, message in self._watcher.pulse.found:
+    def _check_all(self) -> None:
+        for at, message in self._watcher.liveness.found:
             self._violate(at, "muster", message)
-        evictions = [] if self._mix.tree else self._arena.view.evictions  # in a tree, some are paid for
-        first = [*undone(evictions, self._crowd.settled)]
-        first += [(each.at, each.key, each.what) for each in self._arena.stage.observer.found()]
-        witness = self._arena.witness.reviewed(DEADLINE, SIGHT, self._arena.calm)
-        second = [(each.at, each.about, f"the second judge: {each.what}") for each in witness.accusations]
+        # In a tree, some are paid for.
+        evictions = [] if self._mix.tree else self._storm_cluster.view.evictions
+        first = [*undone(evictions, self._owners.settled)]
+        first += [(each.at, each.key, each.what) for each in self._storm_cluster.stage.observer.found()]
+        second_judge = self._storm_cluster.recorder.reviewed(
+            DEADLINE, SIGHT, self._storm_cluster.undisturbed_time
+        )
+        second = [
+            (each.at, each.about, f"the second judge: {each.what}") for each in second_judge.accusations
+        ]
         for at, subject, message in [*first, *second]:
             self._violate(at, subject, message)
         self.outcome.judges_agree = bool(first) == bool(second)
-        self.outcome.evictions += witness.leaves
-        self.outcome.counts += self._crowd.counts + self._arena.view.counts
-        self.outcome.recoveries = self._recovery.times(self._arena.view.bindings)
+        self.outcome.evictions += second_judge.evictions
+        self.outcome.counts += self._owners.counts + self._storm_cluster.view.counts
+        self.outcome.recoveries = self._recovery.times(self._storm_cluster.view.bindings)
 
     def _violate(self, at: float, key: str, message: str) -> None:
         self.outcome.violate(self._journal, at, key, message)
 
 
-def _mend(breakage: Breakage, mend: Callable[[], object], is_own: bool) -> object:
-    """End a fault: of Muster's own process when that is started, others when they are mended."""
-    if is_own:
+def _repair(breakage: Breakage, repair: Callable[[], object], is_own_process: bool) -> object:
+    """Repair a fault. The fault of a process of Muster ends when that is started, others after the repair."""
+    if is_own_process:
         breakage.end()
-    result = mend()
+    result = repair()
     if result is not False:
         breakage.end()
     return result

@@ -1,6 +1,6 @@
-"""A wall clock of Muster's own, that can step: a small library that is loaded before all others.
+"""Wall clock of Muster that a test can change, by a small library in LD_PRELOAD.
 
-It needs a C compiler; where there is none, `wrapped` changes nothing, and the clock cannot step.
+The library needs a C compiler. Without one, the clock stays that of the machine.
 """
 
 import shutil
@@ -14,7 +14,7 @@ NANO = 10**9
 
 
 class Clock:
-    """`Clock(folder).wrapped(["muster"])` is the command that goes by it."""
+    """Changeable clock; `wrapped(["muster"])` is the command of a program that uses it."""
 
     def __init__(self, folder: Path) -> None:
         self._file, self._library = folder / "clock", folder / "clock.so"
@@ -26,7 +26,7 @@ class Clock:
         self.can_step = compiler is not None
 
     def step(self, seconds: float) -> None:
-        """Set the clock so far ahead of the machine's; behind it if negative."""
+        """Set the difference to the machine's clock."""
         with self._file.open("r+b" if self._file.exists() else "wb") as file:
             file.write(struct.pack("q", int(seconds * NANO)))
 

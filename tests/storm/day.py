@@ -1,7 +1,7 @@
-"""Hours of virtual time: gangs of storms in a tree of queues, and faults of nodes and queues.
+"""Hours of virtual time: gangs of storms in a tree of queues, with faults of nodes and queues.
 
-Muster's own decisions on its own ledger. There is no API server and no scheduler: what is planned is taken at
-once. After every step no node is over, no gang is partial, and no group was started above a ceiling.
+There is no API server and no scheduler: planned pods start at once. After every step no node is above its
+capacity, no gang is partial, and no group was started above a ceiling.
 """
 
 from collections import Counter
@@ -24,19 +24,19 @@ from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
 from tests.e2e.harness import objects
 from tests.sim_virtual.bench import Watchman
+from tests.storm.gang_specs import TREE, draw
 from tests.storm.recovery import Times
 from tests.storm.verdict import Json
-from tests.storm.wishes import TREE, draw
 
 NODES, GANGS, FAULTS = 24, 150.0, 120.0  # seconds between two, on average
-LONGER = 60  # times what gangs of a storm run
+LONGER = 60  # factor on the run times of a storm's gangs
 LASTING = (60.0, 1800.0)
 CAP = "20"
 PRIORITIES = {"storm-low": 10, "storm-high": 1000, "": 0}
 
 
 class Inspector(Watchman):
-    """Watchman that checks capability: of a queue and those above it, when a pod of its starts."""
+    """Watchman that also checks the capability of a queue and its ancestors when a pod starts."""
 
     def __init__(self, workload: VirtualWorkload) -> None:
         super().__init__(workload)
@@ -64,7 +64,7 @@ class Inspector(Watchman):
         self._gone(pod)
 
     def decided(self, decisions: Decisions, now: float) -> None:
-        """Check a settled decision; at one time, starts are reported before their victims."""
+        """Check the ceilings, now that victims are known: starts are reported before them."""
         super().decided(decisions, now)
         self.counts["instants"] += 1
         for name in self._came:
@@ -84,7 +84,7 @@ class Inspector(Watchman):
 
 
 class Day:
-    """`Day(seed, seconds).run()` is a record as a storm leaves one."""
+    """Storm in virtual time; `run` returns a record as other storms write it."""
 
     def __init__(self, seed: int, seconds: float) -> None:
         self._seed, self._seconds, self._rng = seed, seconds, Random(f"{seed} day")
@@ -103,8 +103,8 @@ class Day:
         violations = list[str]()
         try:
             self._simulation.run()
-        except AssertionError as wrong:
-            violations.append(str(wrong))
+        except AssertionError as violation:
+            violations.append(str(violation))
         return {
             "faults": self.faults,
             "missed": {},
@@ -125,17 +125,24 @@ class Day:
             at += self._rng.expovariate(1 / GANGS)
             if at > self._seconds:
                 return rows
-            wish = draw(self._rng, number, TREE)
+            gang_spec = draw(self._rng, number, TREE)
             rows.append(
                 Row(
-                    *(at, wish.name, wish.size, wish.min_member, wish.runtime * LONGER, {CPU: wish.cpu}),
-                    queue=wish.queue,
-                    priority=PRIORITIES[wish.priority],
+                    *(
+                        at,
+                        gang_spec.name,
+                        gang_spec.size,
+                        gang_spec.min_member,
+                        gang_spec.runtime * LONGER,
+                        {CPU: gang_spec.cpu},
+                    ),
+                    queue=gang_spec.queue,
+                    priority=PRIORITIES[gang_spec.priority],
                 )
             )
         raise AssertionError
 
-    # ---- what befalls nodes and queues
+    # ---- faults of nodes and queues
 
     def _plan_faults(self) -> None:
         at = self._rng.expovariate(1 / FAULTS)
@@ -154,7 +161,7 @@ class Day:
             at += self._rng.expovariate(1 / FAULTS)
 
     def _strike_node(self, kind: str, at: float, ends: float, node: Node) -> None:
-        """Break a node; the end of one fault is the end of all on the same node."""
+        """Break a node for some time. The end of a fault repairs the node from all its faults."""
         taint = [Taint("storm", "yes", "NoSchedule")]
         spec = (
             replace(node.spec, unschedulable=True)

@@ -1,7 +1,4 @@
-"""Journal of actions and observations, in order.
-
-It is a file to read afterwards, and has the lines about one object.
-"""
+"""Journal of actions and observations, in order: a file, which can be searched for one object."""
 
 import time
 from dataclasses import dataclass
@@ -16,7 +13,7 @@ class Line:
 
 
 class Journal:
-    """Seconds are counted from its making."""
+    """Journal; times in the file are seconds since its creation."""
 
     def __init__(self, file: Path) -> None:
         self.began = time.monotonic()
@@ -32,7 +29,7 @@ class Journal:
         return f"{line.at - self.began:8.1f} s  {line.kind:24} {line.text}"
 
     def before(self, at: float, key: str, count: int = 12) -> list[str]:
-        """Return the last lines up to this time that name the object, or that concern all objects."""
+        """Return the last lines up to a time that name an object, or concern all objects."""
         name = key.rpartition("/")[2]
         lines = [line for line in self._lines if line.at <= at and _about(line, name)]
         return [self.written(each) for each in lines[-count:]]

@@ -1,8 +1,7 @@
-"""Checks of the cluster once all faults are over and nothing changes any more, on the API server's objects.
+"""Checks of the API server's objects, once all faults are repaired and nothing changes any more.
 
-Each check takes a picture of the cluster and yields its violations, a line for each. They know nothing of how
-Muster decides; a group that they report as fitting is placed by `placing`, and below the ceiling of its
-queue.
+Each check takes a picture of the cluster and yields a line for each violation. The checks do not know how
+Muster decides: whether a group fits follows from `placing` and the ceilings of its queues.
 """
 
 from collections import Counter, defaultdict
@@ -13,9 +12,9 @@ from typing import Any
 from extender.api.keys import REQUIRED_TOPOLOGY
 from tests.e2e.harness.amounts import MILLI, Amounts, amounts, requests
 from tests.e2e.harness.objects import GROUP_NAME
+from tests.storm.gang_specs import QUEUE
 from tests.storm.placing import FreeCapacity, capacities, place, size
 from tests.storm.view import Eviction, going, holds, stands, unbound
-from tests.storm.wishes import QUEUE
 
 Json = dict[str, Any]
 OURS = ("muster", "volcano")
@@ -38,7 +37,7 @@ class Picture:
         return [pod for pod in self.pods if pod["spec"]["schedulerName"] in OURS]
 
     def queue(self, name: str) -> Json:
-        """Return a queue; an absent one takes nothing."""
+        """Return a queue; a missing one is closed."""
         missing: Json = {"spec": {}, "status": {"state": "missing"}}
         return next((queue for queue in self.queues if queue["metadata"]["name"] == name), missing)
 
@@ -50,16 +49,16 @@ class Picture:
         return next((group for name, group in keyed if name == key), None)
 
     def reserved(self) -> set[str]:
-        """Return the nodes that queues report as reserved for a group of theirs."""
+        """Return the nodes that are reserved for a group, by the statuses of queues."""
         reserved = [queue.get("status", {}).get("reservation") or {} for queue in self.queues]
         return {node for each in reserved for node in each.get("nodes") or ()}
 
-    def line(self, name: str) -> list[str]:
+    def path(self, name: str) -> list[str]:
         """Return a queue and those above it."""
-        line = [name]
-        while (parent := self.queue(line[-1])["spec"].get("parent", "")) and parent not in line:
-            line.append(parent)
-        return line
+        path = [name]
+        while (parent := self.queue(path[-1])["spec"].get("parent", "")) and parent not in path:
+            path.append(parent)
+        return path
 
     def members(self) -> dict[str, list[Json]]:
         """Return the pods by the name of their group."""
@@ -72,7 +71,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Waiter:
-    """Pods of a group that could start at once, or a pod alone."""
+    """Pods that have to start together: the missing members of a group, or a single pod."""
 
     name: str
     queue: str
@@ -83,11 +82,11 @@ def complaints(picture: Picture) -> list[str]:
     return [*idle_capacity(picture), *ownerless(picture), *wrong_sums(picture), *stale(picture)]
 
 
-# ---- what fits and does not run
+# ---- pending pods that fit
 
 
 def idle_capacity(picture: Picture) -> Iterator[str]:
-    """Yield waiters that fit, each for itself: of several that fit, at least one should not wait."""
+    """Yield waiters that fit. Each is tried alone: if any fits, at least one should not wait."""
     space = [
         capacity
         for capacity in capacities(picture.nodes, picture.pods)
@@ -99,7 +98,7 @@ def idle_capacity(picture: Picture) -> Iterator[str]:
         if not _below_ceiling(waiter, picture):
             continue
         if claimed - {waiter.queue} and not _within_share(waiter, picture):
-            continue  # it would borrow capacity that is reserved for a group within its share
+            continue  # it would borrow, and borrowers wait for groups that are within their share
         for inside in _domains(waiter, picture, space):
             placements = [place(waiter.pods, capacities) for capacities in _spaces(waiter, picture, inside)]
             if (placed := placements[0]) is not None and None not in placements:
@@ -109,7 +108,7 @@ def idle_capacity(picture: Picture) -> Iterator[str]:
 
 
 def _domains(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> list[list[FreeCapacity]]:
-    """Return the nodes of each domain that a waiter may use: those of its group's members, if it has any."""
+    """Return the nodes by domain that a waiter may use: only the domain of running members, if any run."""
     notes = waiter.pods[0]["metadata"].get("annotations", {})
     if not (level := notes.get(REQUIRED_TOPOLOGY)):
         return [space]
@@ -124,9 +123,9 @@ def _domains(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> lis
 
 
 def _spaces(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> list[list[FreeCapacity]]:
-    """Return the nodes of each flavor of its queue.
+    """Return the nodes of each flavor of a waiter's queue.
 
-    A waiter that fits on all of them fits on those that it may use, whichever its other members have.
+    The flavor of its running members is not looked up: only a waiter that fits on every flavor is reported.
     """
     flavors = picture.queue(waiter.queue)["spec"].get("flavors") or [{"nodeLabels": {}}]
     labels = [flavor["nodeLabels"].items() for flavor in flavors]
@@ -151,9 +150,9 @@ def waiters(picture: Picture) -> Iterator[Waiter]:
 
 
 def _needed(spec: Json, pods: list[Json]) -> list[Json]:
-    """Return the largest pods that would complete the group.
+    """Return the largest pods that would complete a group, or one more pod of a complete group.
 
-    Of a complete group one more, none if impossible.
+    The result is empty if too few pods exist.
     """
     waiting = sorted(filter(unbound, pods), key=size, reverse=True)
     standing = [pod for pod in pods if stands(pod)]
@@ -181,11 +180,11 @@ def _task(pod: Json) -> str:
 
 
 def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
-    """Return whether the queue is below its ceiling; only existing open queues can start groups."""
+    """Return whether a waiter's queue is open, and would stay within all capabilities on its path."""
     queue = picture.queue(waiter.queue)
     if queue.get("status", {}).get("state", "Open") != "Open":
         return False
-    for above in picture.line(waiter.queue):
+    for above in picture.path(waiter.queue):
         held, ceiling = (
             _held_with(waiter, picture, above),
             amounts(picture.queue(above)["spec"].get("capability")),
@@ -196,17 +195,14 @@ def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
 
 
 def _within_share(waiter: Waiter, picture: Picture) -> bool:
-    """Return whether the group is within its queue's deserved amount.
-
-    Without one it is not known to borrow.
-    """
+    """Return whether a waiter's queue would stay within its deserved amount, if that is known."""
     deserved = amounts(picture.queue(waiter.queue).get("status", {}).get("deserved"))
     held = _held_with(waiter, picture, waiter.queue)
     return not deserved or all(held[name] <= deserved[name] for name in deserved)
 
 
 def _has_claim(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> bool:
-    """Return whether it is within its share, has no capacity now, and would start if it were alone."""
+    """Return whether a waiter is within its share, does not fit now, and would fit on empty nodes."""
     if not (_below_ceiling(waiter, picture) and _within_share(waiter, picture)):
         return False
     now, when_alone = (_spaces(waiter, picture, each) for each in (space, capacities(picture.nodes, [])))
@@ -215,11 +211,11 @@ def _has_claim(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> b
 
 
 def _held_with(waiter: Waiter, picture: Picture, queue: str) -> Amounts:
-    """Return the amount that this queue, its own or one above it, would hold with it."""
+    """Return the amount that a queue would hold if the waiter started."""
     held = Amounts()
     for pod in picture.ours():
         queue_name = pod["metadata"].get("labels", {}).get(QUEUE)
-        if holds(pod) and queue_name is not None and queue in picture.line(queue_name):
+        if holds(pod) and queue_name is not None and queue in picture.path(queue_name):
             held += requests(pod)
     for pod in waiter.pods:
         held += requests(pod)
@@ -230,10 +226,7 @@ def _held_with(waiter: Waiter, picture: Picture, queue: str) -> Amounts:
 
 
 def ownerless(picture: Picture) -> Iterator[str]:
-    """Yield claims without an owner.
-
-    A claim belongs to a pod that exists: bound there, or, while it is not bound, about to be.
-    """
+    """Yield claims on nodes that belong to no existing pod, or to a pod in another state."""
     pods = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod for pod in picture.pods}
     for node in picture.claimed:
         for claim in node["claims"]:
@@ -252,9 +245,9 @@ def _wrong_claim(claim: Json, pod: Json | None) -> str:
 
 
 def wrong_sums(picture: Picture) -> Iterator[str]:
-    """Yield differences between Muster's idle capacity and the API server's.
+    """Yield nodes whose idle capacity is not the same by Muster's page and by the API server's objects.
 
-    An overcommitted node has none. The page counts cpu in thousandths, everything else in its own unit.
+    The page has cpu in millicores, and 0 for overcommitted nodes.
     """
     truth = {node["metadata"]["name"]: amounts(node["status"]["allocatable"]) for node in picture.nodes}
     for pod in picture.pods:
@@ -271,11 +264,11 @@ def wrong_sums(picture: Picture) -> Iterator[str]:
                 yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {right}"
 
 
-# ---- what is said
+# ---- statuses
 
 
 def stale(picture: Picture) -> Iterator[str]:
-    """Yield waiting groups whose reason is not that of the last decision on them."""
+    """Yield waiting groups whose status has another reason than their last decision."""
     for decision in picture.decided:
         group = picture.group(decision["podGroup"])
         if group is not None and decision["verdict"] == "Waiting":
@@ -296,9 +289,9 @@ def _reason(group: Json) -> str:
 
 
 def undone(evictions: Iterable[Eviction], settled: Mapping[str, float]) -> Iterator[tuple[float, str, str]]:
-    """Yield complete gangs that lose a member to Muster, whatever else they lost.
+    """Yield time, name and message of gangs that lost a member by eviction after they had settled.
 
-    Each gang once, with the time and the name; `settled` has the times from which on this is checked.
+    `settled`: by gang, the time from which on it must not lose members.
     """
     reported = set[str]()
     for at, gang, pod in evictions:

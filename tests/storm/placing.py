@@ -43,10 +43,7 @@ def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[FreeCapacity
 
 
 def place(members: Iterable[Json], into: Iterable[FreeCapacity]) -> dict[str, str] | None:
-    """Return each member's node; None if none is found so.
-
-    The largest first, each on the first node that takes it.
-    """
+    """Return a node for each member, or None: the largest first, each on the first node that has capacity."""
     remaining = [FreeCapacity(each.node, each.labels, Amounts(each.left)) for each in into]
     placed = dict[str, str]()
     for pod in sorted(members, key=size, reverse=True):

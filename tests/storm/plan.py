@@ -1,15 +1,15 @@
-"""The plan of a campaign: what comes and what breaks, when, and the seed of each step, from one seed.
+"""Plan of a campaign, made from one seed: arrivals and faults, their times, and a seed for each step.
 
-An action draws its victims from the objects at its time, by the random numbers of its step's seed.
+A step draws its victims from the objects that exist at its time, with random numbers from its seed.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.storm.wishes import CROWD, FLAVORS, QUEUES, TREE, Json, Wish, draw
+from tests.storm.gang_specs import FLAVORS, MANY_QUEUES, QUEUES, TREE, GangSpec, Json, draw
 
-MINUTE, ROUGH = 60.0, 30.0  # in the rest of each minute nothing dies, so that deadlines may pass undisturbed
+MINUTE, ROUGH = 60.0, 30.0  # no process is killed in the rest of each minute, so that deadlines can pass
 ROUGH_KINDS: dict[str, float] = {
     "kill-muster": 3,
     "stop-muster": 1,
@@ -66,9 +66,8 @@ MILD_KINDS: dict[str, float] = {
     "events-retold": 2,
     "evictions-refused": 3,
 }
-VIEW_KINDS: dict[str, float] = {
-    "cut-view": 40
-}  # one every few seconds, where the scheduler reads through Muster
+# One every few seconds, where the scheduler reads through Muster.
+VIEW_KINDS: dict[str, float] = {"cut-view": 40}
 ROUGH_VIEW_KINDS: dict[str, float] = {"disk-full": 1}
 REPLICAS_KINDS: dict[str, float] = {  # where there are two Musters
     "lose-leader": 4,
@@ -80,7 +79,7 @@ OUTAGES = ROUGH_KINDS.keys() | ROUGH_VIEW_KINDS.keys() | REPLICAS_KINDS.keys()
 
 @dataclass(frozen=True)
 class Mix:
-    """Mix of arrivals and faults; `kinds` are weights other than the usual, 0 for kinds to leave out."""
+    """Mix of arrivals and faults. `kinds`: weights of faults that differ from the usual ones; 0: never."""
 
     name: str = "usual"
     arrivals: float = 0.9  # seconds between two, on average
@@ -92,18 +91,19 @@ class Mix:
     flavored: bool = False  # queues divide the nodes into flavors, by zone
     ipv6: bool = False  # everything listens on ::1
     older_etcd: bool = False
-    fates: Mapping[str, float] = field(default_factory=dict)  # what strikes most gangs when half is bound
+    # Weights of the faults that hit most gangs when half of their members are bound.
+    fates: Mapping[str, float] = field(default_factory=dict)
     kinds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def queues(self) -> dict[str, Json]:
-        queues = TREE if self.tree else CROWD if self.crowded else QUEUES
+        queues = TREE if self.tree else MANY_QUEUES if self.crowded else QUEUES
         return (
             {name: {**spec, "flavors": FLAVORS} for name, spec in queues.items()} if self.flavored else queues
         )
 
     def weights(self, at: float) -> dict[str, float]:
-        """Return the weights of every kind of fault that may come at this time."""
+        """Return the weights of the kinds of faults that are possible at a time."""
         usual = {**MILD_KINDS, **(VIEW_KINDS if self.view else {})}
         if rough(at):
             usual |= {**ROUGH_KINDS, **(ROUGH_VIEW_KINDS if self.view else {})}
@@ -113,45 +113,42 @@ class Mix:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happens, `at` seconds after the beginning."""
+    """Arrival or fault, `at` seconds after the beginning."""
 
     at: float
     kind: str  # "arrive", or a kind of fault
-    rng: int  # the seed of what it draws on the spot
-    lasting: float  # seconds until a fault is mended, or a gang that lingers may go on
-    wish: Wish | None = None
+    rng: int  # the seed of its random numbers
+    lasting: float  # seconds until a fault is repaired, or a hanging gang continues
+    gang_spec: GangSpec | None = None
 
 
 def plan(seed: int, seconds: float, mix: Mix) -> list[Step]:
-    """Return all steps in the order of their times.
-
-    With the proxy few pods have gates, and its connection is cut.
-    """
+    """Return all steps in the order of their times. With the scheduler proxy, few pods have gates."""
     arrivals = _arrivals(Random(f"{seed} arrivals"), seconds, mix)
     if mix.view:
-        arrivals = [replace(step, wish=_ungated(step.wish)) for step in arrivals]
+        arrivals = [replace(step, gang_spec=_with_inverted_gates(step.gang_spec)) for step in arrivals]
     if mix.fates:
-        arrivals = [replace(step, wish=_halved(step, mix.fates)) for step in arrivals]
+        arrivals = [replace(step, gang_spec=_halved(step, mix.fates)) for step in arrivals]
     faults = _faults(Random(f"{seed} faults"), seconds, mix)
     return sorted([*arrivals, *faults], key=lambda step: step.at)
 
 
-def _ungated(wish: Wish | None) -> Wish | None:
-    """Return the wish with its gates inverted: most pods have gates in the plan, and here few have.
+def _with_inverted_gates(gang_spec: GangSpec | None) -> GangSpec | None:
+    """Return a gang for the scheduler proxy: with gates if it had none, else without.
 
-    Without a gate, none can hang.
+    Without gates, no removal of a gate can hang, so a binding hangs instead.
     """
-    if wish is None or not wish.gated:
-        return wish and replace(wish, gated=True)
-    return replace(wish, gated=False, lingers=wish.lingers and "binding")
+    if gang_spec is None or not gang_spec.gated:
+        return gang_spec and replace(gang_spec, gated=True)
+    return replace(gang_spec, gated=False, lingers=gang_spec.lingers and "binding")
 
 
-def _halved(step: Step, fates: Mapping[str, float]) -> Wish | None:
-    """Return the wish; two of three gangs are incomplete for a while, when a fault comes."""
-    rng, wish = Random(step.rng), step.wish
-    if wish is None or wish.kind != "gang" or wish.min_member < 2 or rng.random() > 0.67:
-        return wish
-    return replace(wish, lingers="half", fate=rng.choices(list(fates), list(fates.values()))[0])
+def _halved(step: Step, fates: Mapping[str, float]) -> GangSpec | None:
+    """Return the gang; two of three gangs are incomplete for a while, and are then hit by a fault."""
+    rng, gang_spec = Random(step.rng), step.gang_spec
+    if gang_spec is None or gang_spec.kind != "gang" or gang_spec.min_member < 2 or rng.random() > 0.67:
+        return gang_spec
+    return replace(gang_spec, lingers="half", fate=rng.choices(list(fates), list(fates.values()))[0])
 
 
 def _arrivals(rng: Random, seconds: float, mix: Mix) -> list[Step]:
@@ -163,7 +160,7 @@ def _arrivals(rng: Random, seconds: float, mix: Mix) -> list[Step]:
 
 
 def _faults(rng: Random, seconds: float, mix: Mix) -> list[Step]:
-    """Return the steps with faults; the first one comes when there is something to break."""
+    """Return the steps with faults. They begin after the first gangs have arrived."""
     steps, at = list[Step](), 5.0
     while at < seconds:
         weights = mix.weights(at)

@@ -1,4 +1,4 @@
-"""One line that says how far it is: rewritten on a terminal, a line now and then elsewhere."""
+"""Line of progress: rewritten in place on a terminal, printed every 15 seconds elsewhere."""
 
 import sys
 import time

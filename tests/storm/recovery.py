@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 ANSWERS, BINDS = "answers", "binds"
 LASTS = float("inf")
-Times = dict[str, dict[str, list[float]]]  # by what was waited for and kind of fault, in seconds
+Times = dict[str, dict[str, list[float]]]  # seconds, by ANSWERS or BINDS and by kind of fault
 
 
 @dataclass
@@ -16,21 +16,21 @@ class Breakage:
     """A fault with its begin and end, in seconds of `time.monotonic`."""
 
     kind: str
-    outage: bool  # no process can recover meanwhile
+    outage: bool  # no process can recover while it lasts
     began: float
     ended: float = LASTS
 
     def end(self, at: float | None = None) -> None:
-        """End the outage; only the first call counts."""
+        """End the fault; only the first call counts."""
         if self.ended == LASTS:
             self.ended = time.monotonic() if at is None else at
 
 
 @dataclass
 class Recovery:
-    """Recovery from an outage.
+    """Recovery times of faults.
 
-    An outage that another one overtakes, or that still lasts at the end, has none and is left out.
+    A fault is left out if an outage begins before the recovery from it, or if it lasts until the end.
     """
 
     _answers: list[float] = field(default_factory=list)
@@ -48,16 +48,16 @@ class Recovery:
     def times(self, bindings: Sequence[float]) -> Times:
         return {ANSWERS: self._until(self._answers), BINDS: self._until(bindings)}
 
-    def _until(self, instants: Sequence[float]) -> dict[str, list[float]]:
+    def _until(self, recoveries: Sequence[float]) -> dict[str, list[float]]:
         by_kind = defaultdict[str, list[float]](list)
         for each in self._breakages:
-            place = bisect_left(instants, each.ended)
-            if place < len(instants) and not self._overtaken(each, instants[place]):
-                by_kind[each.kind].append(round(instants[place] - each.ended, 2))
+            place = bisect_left(recoveries, each.ended)
+            if place < len(recoveries) and not self._overtaken(each, recoveries[place]):
+                by_kind[each.kind].append(round(recoveries[place] - each.ended, 2))
         return dict(by_kind)
 
     def _overtaken(self, one: Breakage, until: float) -> bool:
-        """Return whether another outage began before this one's end, when Muster answers again."""
+        """Return whether another outage falls between the end of a fault and the recovery from it."""
         others = (each for each in self._breakages if each.outage and each is not one)
         return any(each.began < until and one.ended < self._answered_after(each.ended) for each in others)
 
@@ -67,6 +67,6 @@ class Recovery:
 
 
 def percentile(times: Sequence[float], share: float) -> float:
-    """Return the least time that is not below this share of all."""
+    """Return a percentile of times; `share` is 0.99 for the 99th."""
     ordered = sorted(times)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

@@ -9,7 +9,7 @@ WIDTH = 110
 
 
 def report_of(outcome: Outcome) -> str:
-    """Return the report: counts first, then every violation with its history, then where to read on."""
+    """Return the report: counts, every violation with its history, and the folder of the logs."""
     time = f"{outcome.seconds:g} s ({outcome.calm:.0f} s of them calm)"
     head = f"storm {outcome.mix} of {time}, seed {outcome.seed}: {outcome.faults.total()} faults"
     lines = [head, *_counted("faults", outcome.faults), *_counted("without a victim", outcome.missed)]

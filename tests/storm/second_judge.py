@@ -1,27 +1,34 @@
-"""The second judge: it knows only the watches of pods, nodes, PodGroups and Queues.
+"""The second judge: it checks a run by the watches of pods, nodes, PodGroups and Queues alone.
 
-It shares no line with the first ones and knows nothing of how Muster decides. Versions order what it hears;
-seconds are those of a clock that stands still during outages. Facts that a scheduler cannot have seen or
-undone within `sight` seconds are no fault. That holds for the labels of nodes, too: Muster reads them right
-before it sends a binding, which a wire may hold up.
+It shares no code with the first judge, and does not know how Muster decides. Facts are ordered by their
+versions; seconds are undisturbed ones, which do not pass during outages. A scheduler is not accused of
+violations that follow from changes of the last `sight` seconds, which it may not have seen yet.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from tests.storm.notes import Accusation, Gang, Leave, Limit, NodeLabels, Purpose, Wrong
-from tests.storm.testimony import ONE, Fact, GroupFact, Load, NodeFact, PodFact, QueueFact, more
+from tests.storm.facts import BILLION, Fact, GroupFact, Load, NodeFact, PodFact, QueueFact, sum_of
+from tests.storm.second_judge_state import (
+    Accusation,
+    AccusationCode,
+    Gang,
+    Limit,
+    NodeLabels,
+    Purpose,
+    UnsettledEviction,
+)
 
-GOOD_WHILE = 8.0  # seconds after which a gang has run fully, and loses no member without a reason
-PAID_WITHIN = 60.0  # seconds in which another group takes the capacity of evicted pods
+RAN_LONG = 8.0  # seconds for which a gang runs fully before an eviction needs a reason
+TAKEN_WITHIN = 60.0  # seconds in which another group has to take the capacity of evicted pods
 
 
 class SecondJudge:
-    """`hear` everything, then read `accusations` and `leaves`."""
+    """Judge of one run: call `review` with all facts, then read `accusations` and `evictions`."""
 
     def __init__(self, deadline: float, sight: float, clock: Callable[[float], float]) -> None:
         self.accusations: list[Accusation] = []
-        self.leaves: Counter[Purpose] = Counter()  # pods that were evicted
+        self.evictions: Counter[Purpose] = Counter()  # evicted pods
         self._deadline, self._sight, self._clock = deadline, sight, clock
         self._pods: dict[str, PodFact] = {}
         self._came: dict[str, float] = {}  # when each pod came to its node
@@ -31,10 +38,10 @@ class SecondJudge:
         self._queues: dict[str, QueueFact] = {}
         self._ceilings: dict[str, Limit] = {}
         self._gangs: dict[str, Gang] = defaultdict(Gang)
-        self._queue_of: dict[str, str] = {}  # of each group, also when its record is gone
-        self._unpaid: list[Leave] = []
+        self._queue_of: dict[str, str] = {}  # by group; entries stay when the PodGroup is deleted
+        self._unsettled: list[UnsettledEviction] = []
 
-    def hear(self, facts: Iterable[Fact], until: float) -> None:
+    def review(self, facts: Iterable[Fact], until: float) -> None:
         for fact in sorted(facts, key=lambda each: (each.version, each.at)):
             match fact:
                 case PodFact():
@@ -43,19 +50,19 @@ class SecondJudge:
                     self._limit(self._nodes, fact, {} if fact.gone else fact.has)
                     self._labels.setdefault(fact.name, NodeLabels(fact.labels))
                     if not fact.gone:
-                        self._labels[fact.name].becomes(fact.labels, self._clock(fact.at))
+                        self._labels[fact.name].change(fact.labels, self._clock(fact.at))
                 case QueueFact():
                     self._queues[fact.name] = fact
                     self._limit(self._ceilings, fact, None if fact.gone else fact.most)
                 case GroupFact():
                     self._group(fact)
         for name, gang in list(self._gangs.items()):
-            self._weigh(name, gang, until)
-        self._pay(float("inf"))
+            self._check_gang(name, gang, until)
+        self._settle_evictions(float("inf"))
 
     def _limit(self, limits: dict[str, Limit], fact: Fact, amount: Load | None) -> None:
         if fact.name in limits:
-            limits[fact.name].becomes(amount, self._clock(fact.at))
+            limits[fact.name].change(amount, self._clock(fact.at))
         else:
             limits[fact.name] = Limit(amount, of_node=isinstance(fact, NodeFact))
 
@@ -63,23 +70,23 @@ class SecondJudge:
         gang = self._gangs[fact.name]
         gang.record = None if fact.gone else fact
         self._queue_of[fact.name] = fact.queue
-        self._weigh(fact.name, gang, fact.at)
+        self._check_gang(fact.name, gang, fact.at)
         self._forget(fact.name)
 
     def _pod(self, fact: PodFact) -> None:
         before = self._pods.get(fact.uid)
         if before and before.node and fact.node != before.node:
             facts = f"{fact.name} on {before.node}, {fact.node}"
-            self._accuse(fact.at, fact.name, Wrong.BOUND_TWICE, facts)
-        comes = bool(fact.node) and not (before and before.node)
+            self._accuse(fact.at, fact.name, AccusationCode.BOUND_TWICE, facts)
+        is_newly_bound = bool(fact.node) and not (before and before.node)
         if fact.gone and fact.evicted and fact.node and fact.ours:
-            self._leave(fact)
+            self._judge_eviction(fact)
         self._pods[fact.uid] = fact
-        (self._on[fact.node].add if fact.holds else self._on[fact.node].discard)(fact.uid)
-        if comes:
+        (self._on[fact.node].add if fact.holds_capacity else self._on[fact.node].discard)(fact.uid)
+        if is_newly_bound:
             self._came[fact.uid] = self._clock(fact.at)
-            if fact.holds and fact.ours:
-                self._arrival(fact)
+            if fact.holds_capacity and fact.ours:
+                self._check_newcomer(fact)
         self._member(fact)
         if fact.gone:
             del self._pods[fact.uid]
@@ -90,16 +97,16 @@ class SecondJudge:
             return
         gang = self._gangs[fact.group]
         gang.pods[fact.uid] = fact
-        self._weigh(fact.group, gang, fact.at)
+        self._check_gang(fact.group, gang, fact.at)
         if fact.gone:
             del gang.pods[fact.uid]
             self._forget(fact.group)
 
-    # ---- who comes
+    # ---- newly bound pods
 
-    def _arrival(self, fact: PodFact) -> None:
+    def _check_newcomer(self, fact: PodFact) -> None:
         now = self._clock(fact.at)
-        self._pay(now, fact)
+        self._settle_evictions(now, fact)
         there = [self._pods[uid] for uid in self._on[fact.node]]
         node = self._nodes.get(fact.node, Limit({}, of_node=True))
         self._compare(fact, now, fact.node, there, node)
@@ -110,39 +117,46 @@ class SecondJudge:
         gang = self._gangs.get(fact.group)
         if gang is not None and gang.attempt is not None and now - gang.attempt > self._deadline:
             facts = f"{fact.name} after {now - gang.attempt:.0f} s"
-            self._accuse(fact.at, fact.name, Wrong.LATE_BINDING, facts)
+            self._accuse(fact.at, fact.name, AccusationCode.LATE_BINDING, facts)
         if gang is not None and fact.level:
             self._compare_domains(fact, now, gang)
 
     def _compare_domains(self, fact: PodFact, now: float, gang: Gang) -> None:
-        """Compare the newcomer's domain with those of the members of its task that stay."""
+        """Compare the domain of a newly bound pod with those of the other members of its task."""
         there = set[str]()
         for pod in gang.pods.values():
-            if pod.holds and not pod.leaves and (pod.task, pod.level) == (fact.task, fact.level):
+            if (
+                pod.holds_capacity
+                and not pod.is_terminating
+                and (pod.task, pod.level) == (fact.task, fact.level)
+            ):
                 there |= self._domains(pod, now)
         own = self._domains(fact, now)
         if there and own.isdisjoint(there):
             facts = f"{fact.name} in {', '.join(sorted(own)) or 'none'}, others in {', '.join(sorted(there))}"
-            self._accuse(fact.at, fact.group, Wrong.TWO_DOMAINS, facts)
+            self._accuse(fact.at, fact.group, AccusationCode.TWO_DOMAINS, facts)
 
     def _domains(self, pod: PodFact, now: float) -> set[str]:
-        """Return the domains in which the pod's node was within sight."""
+        """Return the domains of the pod's node in the last `sight` seconds."""
         labels = self._labels.get(pod.node)
         return labels.values(pod.level, now - self._sight) if labels is not None else set()
 
     def _compare(self, fact: PodFact, now: float, about: str, pods: Iterable[PodFact], limit: Limit) -> None:
-        """Compare the newcomer's resources with the limit, without foreign pods that came within sight."""
+        """Compare usage with a limit, in the resources of a newly bound pod.
+
+        Foreign pods of the last `sight` seconds are not counted.
+        """
         since = now - self._sight
         held: Load = {}
         for pod in pods:
-            if pod.holds and (pod.ours or self._came[pod.uid] < since):
-                held = more(held, pod.asks)
+            if pod.holds_capacity and (pod.ours or self._came[pod.uid] < since):
+                held = sum_of(held, pod.asks)
         for name, asked in fact.asks.items():
             maximum = limit.most(name, since)
             if asked and maximum is not None and held[name] > maximum:
-                wrong = Wrong.NODE_OVER if limit.of_node else Wrong.QUEUE_OVER
-                facts = f"{about} with {fact.name}: {name} {held[name] / ONE:g} of {maximum / ONE:g}"
-                self._accuse(fact.at, about, wrong, facts)
+                code = AccusationCode.NODE_OVER if limit.of_node else AccusationCode.QUEUE_OVER
+                facts = f"{about} with {fact.name}: {name} {held[name] / BILLION:g} of {maximum / BILLION:g}"
+                self._accuse(fact.at, about, code, facts)
 
     def _queue(self, pod: PodFact) -> str:
         return self._queue_of.get(pod.group) or pod.queue or "default"
@@ -158,55 +172,61 @@ class SecondJudge:
     def _is_of(self, pod: PodFact, queue: str) -> bool:
         return pod.ours and queue in self._line(self._queue(pod))
 
-    # ---- how a gang stands
+    # ---- gangs
 
-    def _weigh(self, name: str, gang: Gang, at: float) -> None:
-        """Check the gang, after each change of it and at the end."""
+    def _check_gang(self, name: str, gang: Gang, at: float) -> None:
+        """Check a gang: after each of its changes, and at the end."""
         now = self._clock(at)
-        runs = gang.is_whole(pod for pod in gang.pods.values() if pod.runs)
+        runs = gang.is_whole(pod for pod in gang.pods.values() if pod.has_run)
         gang.ran |= runs
-        gang.stood |= gang.runs_since is not None and now - gang.runs_since > GOOD_WHILE
+        gang.ran_long |= gang.runs_since is not None and now - gang.runs_since > RAN_LONG
         gang.runs_since = (now if gang.runs_since is None else gang.runs_since) if runs else None
         began, gang.attempt = gang.attempt, None
         if gang.record is None or gang.was_whole:
             return
         if began is not None and now - began > self._deadline and not gang.accused:
             gang.accused = True
-            self._accuse(at, name, Wrong.PARTIAL_GANG, f"{name} for {now - began:.0f} s")
-        gang.was_whole = gang.is_whole(pod for pod in gang.pods.values() if pod.stands)
-        if not gang.was_whole and any(pod.holds for pod in gang.pods.values()):
+            self._accuse(at, name, AccusationCode.PARTIAL_GANG, f"{name} for {now - began:.0f} s")
+        gang.was_whole = gang.is_whole(pod for pod in gang.pods.values() if pod.counts_as_member)
+        if not gang.was_whole and any(pod.holds_capacity for pod in gang.pods.values()):
             gang.attempt = now if began is None else began
 
     def _forget(self, name: str) -> None:
         if name in self._gangs and self._gangs[name].record is None and not self._gangs[name].pods:
             del self._gangs[name]
 
-    # ---- who leaves
+    # ---- evicted pods
 
-    def _leave(self, fact: PodFact) -> None:
-        gang = self._gangs[fact.group] if fact.group else Gang(ran=True, stood=True)
+    def _judge_eviction(self, fact: PodFact) -> None:
+        gang = self._gangs[fact.group] if fact.group else Gang(ran=True, ran_long=True)
         if not gang.ran:
-            self.leaves[Purpose.UNDONE_START] += 1
+            self.evictions[Purpose.UNDONE_START] += 1
             return
         now = self._clock(fact.at)
         queue = self._queues.get(self._queue(fact))
-        wants = any(pod.waits and pod.ours and pod.group != fact.group for pod in self._pods.values())
-        if queue is not None and queue.gives and wants:
-            self._unpaid.append(Leave(fact, now))
-        elif not (gang.stood or (gang.runs_since is not None and now - gang.runs_since > GOOD_WHILE)):
-            self.leaves[Purpose.SHORT_LIVED] += 1
+        others_wait = any(
+            pod.is_pending and pod.ours and pod.group != fact.group for pod in self._pods.values()
+        )
+        if queue is not None and queue.is_reclaimable and others_wait:
+            self._unsettled.append(UnsettledEviction(fact, now))
+        elif not (gang.ran_long or (gang.runs_since is not None and now - gang.runs_since > RAN_LONG)):
+            self.evictions[Purpose.SHORT_LIVED] += 1
         else:
-            self.leaves[Purpose.NONE] += 1
-            self._accuse(fact.at, fact.group or fact.name, Wrong.UNASKED_EVICTION, fact.name)
+            self.evictions[Purpose.NONE] += 1
+            self._accuse(fact.at, fact.group or fact.name, AccusationCode.UNASKED_EVICTION, fact.name)
 
-    def _pay(self, now: float, comes: PodFact | None = None) -> None:
+    def _settle_evictions(self, now: float, newcomer: PodFact | None = None) -> None:
         """Settle evictions whose capacity a pod of another group takes, or none in time."""
-        for leave in list(self._unpaid):
-            late = now - leave.when > PAID_WITHIN
-            taken = comes is not None and comes.node == leave.pod.node and comes.group != leave.pod.group
+        for eviction in list(self._unsettled):
+            late = now - eviction.at > TAKEN_WITHIN
+            taken = (
+                newcomer is not None
+                and newcomer.node == eviction.pod.node
+                and newcomer.group != eviction.pod.group
+            )
             if taken or late:
-                self._unpaid.remove(leave)
-                self.leaves[Purpose.UNTAKEN if late else Purpose.TAKEN] += 1
+                self._unsettled.remove(eviction)
+                self.evictions[Purpose.UNTAKEN if late else Purpose.TAKEN] += 1
 
-    def _accuse(self, at: float, about: str, wrong: Wrong, facts: str) -> None:
-        self.accusations.append(Accusation(at, about, wrong, facts))
+    def _accuse(self, at: float, about: str, code: AccusationCode, facts: str) -> None:
+        self.accusations.append(Accusation(at, about, code, facts))

@@ -1,4 +1,4 @@
-"""A series of storms from a file: each in its own process, none twice, and one table of all."""
+"""Series of storms from a file: each runs in its own process, and none is run twice."""
 
 import json
 import subprocess
@@ -20,18 +20,18 @@ LONGEST_END = 900.0  # seconds that a storm has to start, to settle, and to be c
 
 
 class BadSeries(Exception):
-    """The file does not say what it has to."""
+    """Error: the file is no valid series."""
 
 
 @dataclass(frozen=True)
 class Storm:
-    """One of the series; what it is known by in the results."""
+    """Storm of a series, with the fields that identify it in the results."""
 
     mix: str
     seed: int
     seconds: float
 
-    def is_that_of(self, record: Json) -> bool:
+    def is_of(self, record: Json) -> bool:
         return (record["mix"], record["seed"], record["seconds"]) == (self.mix, self.seed, self.seconds)
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Series:
 
     @classmethod
     def read(cls, file: Path) -> "Series":
-        """Read a file. Raises BadSeries with the words that are wrong."""
+        """Read a file. Raises BadSeries with the unknown names."""
         try:
             document = tomllib.loads(file.read_text())
             mixes = {name: Mix(name=name, **spec) for name, spec in document["mixes"].items()}
@@ -66,26 +66,26 @@ class Series:
         return cls(file, mixes, tuple(storms))
 
     def mix(self, name: str) -> Mix:
-        """Return a mix by its name. Raises BadSeries with the existing ones."""
+        """Return a mix. Raises BadSeries with the known names."""
         if name not in self.mixes:
             raise BadSeries(f"{self.file}: no mix {name}, but {', '.join(self.mixes)}")
         return self.mixes[name]
 
-    def left(self, records: Iterable[Json]) -> list[Storm]:
-        """Return the storms that are not complete yet."""
+    def remaining(self, records: Iterable[Json]) -> list[Storm]:
+        """Return the storms without a complete record."""
         completed = [record for record in records if "failed" not in record]
-        return [storm for storm in self.storms if not any(map(storm.is_that_of, completed))]
+        return [storm for storm in self.storms if not any(map(storm.is_of, completed))]
 
 
 def records_of(results: Path) -> list[Json]:
-    """Return one record for each storm that was run; of repeated storms the last one."""
+    """Return the latest record of each storm."""
     lines = results.read_text().splitlines() if results.exists() else []
     latest = {(each["mix"], each["seed"], each["seconds"]): each for each in map(json.loads, lines)}
     return list(latest.values())
 
 
 def run(storm: Storm, file: Path, further_arguments: Sequence[str]) -> Json:
-    """Run a storm and return its record; one with `failed` where there was no verdict."""
+    """Run a storm and return its record, which has `failed` if the storm could not be checked."""
     if storm.mix == VIRTUAL:
         return {**vars(storm), **Day(storm.seed, storm.seconds).run()}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""After the faults: everything is mended, and what can run has a bounded time to run."""
+"""The end of a storm: all faults are repaired, and pods that can start get a limited time to start."""
 
 import time
 from collections import deque
@@ -6,41 +6,43 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, QUEUES
-from tests.storm.arena import Arena
 from tests.storm.judges import Picture, complaints
+from tests.storm.storm_cluster import StormCluster
 
 Json = dict[str, Any]
-LONGEST = 150.0  # what the scheduler's own rules refused is tried again after a minute
+LONGEST = 150.0  # seconds; kube-scheduler retries unschedulable pods after a minute
 QUIET = 5.0  # seconds without a complaint and without a change on any pod
 PAUSE = 1.0
 IN_A_ROW = 4
 
 
-def picture(arena: Arena) -> Picture:
-    """Return a picture with Muster's pages last: Muster has had time to learn of the older objects."""
-    api, namespace = arena.api, arena.namespace
+def picture(storm_cluster: StormCluster) -> Picture:
+    """Return a picture. Muster's pages are read last, so that Muster has seen the objects before."""
+    api, namespace = storm_cluster.api, storm_cluster.namespace
     return Picture(
         list(api.items(NODES)),
         list(api.items(PODS, namespace)),
         list(api.items(POD_GROUPS, namespace)),
         list(api.items(QUEUES)),
-        arena.muster.debug("/debug/nodes"),
-        arena.muster.debug("/debug/podgroups"),
+        storm_cluster.muster.debug("/debug/nodes"),
+        storm_cluster.muster.debug("/debug/podgroups"),
     )
 
 
-def settle(arena: Arena, tend: Callable[[], None], longest: float = LONGEST) -> list[str]:
-    """Return the violations of the cluster once it rests; at the latest after so many seconds.
+def settle(
+    storm_cluster: StormCluster, act_as_owners: Callable[[], None], longest: float = LONGEST
+) -> list[str]:
+    """Return the violations that remain once nothing changes any more, or after `longest` seconds.
 
-    A picture is not atomic, so only a violation in several of them in a row counts.
+    A picture is not atomic, so a violation counts only if several consecutive pictures have it.
     """
     end, since, before = time.monotonic() + longest, time.monotonic(), ""
     recent = deque[list[str]](maxlen=IN_A_ROW)
     while True:
-        tend()
-        current = picture(arena)
-        believed = arena.scheduler.dump().complaints(current.pods)
-        recent.append([*complaints(current), *believed, *arena.stage.observer.in_pieces()])
+        act_as_owners()
+        current = picture(storm_cluster)
+        cache_faults = storm_cluster.scheduler.dump().complaints(current.pods)
+        recent.append([*complaints(current), *cache_faults, *storm_cluster.stage.observer.in_pieces()])
         now, state = time.monotonic(), _state(current)
         if state != before or recent[-1]:
             before, since = state, now
@@ -57,9 +59,9 @@ def _lasting(recent: Iterable[list[str]]) -> list[str]:
 
 
 def _state(current: Picture) -> str:
-    """Return the state that changes while anything moves."""
-    return repr(sorted(map(_where, current.pods), key=str))
+    """Return a text that differs if any pod has changed its node or phase."""
+    return repr(sorted(map(_state_of_pod, current.pods), key=str))
 
 
-def _where(pod: Json) -> tuple[str, str | None, str | None]:
+def _state_of_pod(pod: Json) -> tuple[str, str | None, str | None]:
     return pod["metadata"]["uid"], pod["spec"].get("nodeName"), pod["status"].get("phase")

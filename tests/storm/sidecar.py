@@ -1,4 +1,4 @@
-"""Muster and the scheduler next to it, with the wires between them: one of them, or two that take turns."""
+"""Pair of Muster and its scheduler, with the connections between them. A cluster has one or two pairs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class Sidecar:
-    """`name` is empty for the only one, else that of its host."""
+    """Pair of Muster and scheduler. `name`: the host, empty if there is one pair only."""
 
     name: str
     muster: Muster
@@ -35,9 +35,9 @@ class Sidecar:
     def start(
         cls, stage: Stage, user: User, server: str, clock: Clock, name: str, view: bool, standby: bool
     ) -> "Sidecar":
-        """Start the pair.
+        """Start the pair. With a name, Muster leads while its scheduler has the Lease.
 
-        With a name it follows the Lease of its scheduler. `server`: as Muster reaches the API server.
+        `server`: the address at which Muster reaches the API server.
         """
         options: dict[str, Any] = {"leader_elect": "follow", "host": name} if name else {}
         program = clock.wrapped([str(PROGRAM)])
@@ -58,7 +58,7 @@ class Sidecar:
         return f"{name} of {self.name}" if self.name else name
 
     def leads(self) -> bool:
-        """Return whether it leads: the only one always does, a frozen one does not."""
+        """Return whether this pair leads: a single pair always does, a frozen one does not."""
         try:
             return not self.name or bool(self.muster.debug("/debug/leadership", SOON)["leads"])
         except (urllib3.exceptions.HTTPError, AssertionError):

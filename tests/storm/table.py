@@ -1,4 +1,4 @@
-"""One table of many storms: what broke, what missed, what started and left, how soon all was well again."""
+"""Table of several storms: faults, evictions, recovery times and violations."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,10 +15,10 @@ HEAD = ("fault", "done", "missed", "answers", "p99", "binds", "p99")
 def table_of(records: Sequence[Json]) -> str:
     """Return a table of the records.
 
-    `answers` and `binds` are the median seconds from the end of a fault until Muster did so again.
+    `answers` and `binds`: median seconds from the end of a fault until Muster answers and binds again.
     """
     reviewed = [each for each in records if "failed" not in each and each["mix"] != VIRTUAL]
-    days = [each for each in records if "failed" not in each and each["mix"] == VIRTUAL]
+    virtual_runs = [each for each in records if "failed" not in each and each["mix"] == VIRTUAL]
     faults, missed = _sum(reviewed, "faults"), _sum(reviewed, "missed")
     times = {kind_: _times(reviewed, kind_) for kind_ in (ANSWERS, BINDS)}
     lines = [COLUMNS.format(*HEAD)]
@@ -28,21 +28,23 @@ def table_of(records: Sequence[Json]) -> str:
     all_cells = [
         cell
         for kind_ in times
-        for cell in _cells([each for those in times[kind_].values() for each in those])
+        for cell in _cells([each for seconds in times[kind_].values() for each in seconds])
     ]
     lines.append(COLUMNS.format("all", faults.total(), missed.total(), *all_cells))
     lines += _reported("gangs and pods", _sum(reviewed, "counts"))
     lines += _reported("evictions, by what they were for", _sum(reviewed, "evictions"))
     calm = sum(record["calm"] for record in reviewed)
     seconds = sum(record["seconds"] for record in reviewed)
-    violations = list(_wrong(records))
+    violations = list(_violations(records))
     lines += [
         f"{len(reviewed)} storms of {seconds:g} s ({calm:.0f} s of them calm), {len(violations)} violations"
     ]
-    if days:
-        hours = sum(day["seconds"] for day in days) / 3600
-        reported = ", ".join(f"{count} {name}" for name, count in sorted(_sum(days, "counts").items()))
-        lines += [f"{hours:g} h of virtual time: {_sum(days, 'faults').total()} faults, {reported}"]
+    if virtual_runs:
+        hours = sum(run["seconds"] for run in virtual_runs) / 3600
+        reported = ", ".join(
+            f"{count} {name}" for name, count in sorted(_sum(virtual_runs, "counts").items())
+        )
+        lines += [f"{hours:g} h of virtual time: {_sum(virtual_runs, 'faults').total()} faults, {reported}"]
     lines += [f"the two judges agree on {sum(record['judges_agree'] for record in reviewed)} of them"]
     return "\n".join([*lines, *violations])
 
@@ -73,7 +75,7 @@ def _reported(title: str, counts: Counter[str]) -> list[str]:
     return [f"{title}:", *reported] if reported else []
 
 
-def _wrong(records: Iterable[Json]) -> Iterator[str]:
+def _violations(records: Iterable[Json]) -> Iterator[str]:
     for record in records:
         name = f"{record['mix']} {record['seed']}"
         if "failed" in record:

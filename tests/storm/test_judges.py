@@ -4,9 +4,9 @@ from typing import Any
 
 from tests.e2e.harness import objects
 from tests.rows import each_of
+from tests.storm.gang_specs import QUEUE
 from tests.storm.judges import Picture, complaints, undone
 from tests.storm.view import Eviction
-from tests.storm.wishes import QUEUE
 
 Json = dict[str, Any]
 

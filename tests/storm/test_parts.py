@@ -1,4 +1,4 @@
-"""The plan, the agenda, the clock that stands still, and the pulse: all without a cluster."""
+"""The plan, the agenda, the clock that stands still, and the liveness: all without a cluster."""
 
 import subprocess
 import sys
@@ -6,9 +6,10 @@ import time
 from pathlib import Path
 
 from tests.storm.agenda import Agenda
-from tests.storm.calm import Calm
 from tests.storm.clock import Clock
 from tests.storm.faults import FAULTS, Standstill
+from tests.storm.gang_specs import FATES
+from tests.storm.liveness import LivenessCheck
 from tests.storm.plan import (
     MILD_KINDS,
     MINUTE,
@@ -21,8 +22,7 @@ from tests.storm.plan import (
     Mix,
     plan,
 )
-from tests.storm.pulse import Pulse
-from tests.storm.wishes import FATES
+from tests.storm.undisturbed_time import UndisturbedTime
 
 
 def test_a_plan_follows_from_its_seed() -> None:
@@ -47,17 +47,17 @@ def test_every_kind_of_fault_is_planned_and_can_be_done() -> None:
 
 def test_with_the_view_few_pods_have_gates_and_it_is_cut_every_few_seconds() -> None:
     steps = plan(7, 600, Mix(view=True))
-    wishes = [step.wish for step in steps if step.wish]
-    assert 0 < sum(wish.gated for wish in wishes) < len(wishes) / 2
-    assert {wish.lingers for wish in wishes if not wish.gated} == {"", "binding"}
+    gang_specs = [step.gang_spec for step in steps if step.gang_spec]
+    assert 0 < sum(gang_spec.gated for gang_spec in gang_specs) < len(gang_specs) / 2
+    assert {gang_spec.lingers for gang_spec in gang_specs if not gang_spec.gated} == {"", "binding"}
     assert sum(step.kind == "cut-view" for step in steps) > 600 / 6
 
 
 def test_a_mix_with_fates_has_most_gangs_struck_when_half_of_them_is_bound() -> None:
     steps = plan(7, 600, Mix(replicas=True, fates={"lose-leader": 1}))
-    gangs = [step.wish for step in steps if step.wish and step.wish.kind == "gang"]
-    halved = [wish for wish in gangs if wish.lingers == "half"]
-    assert {(wish.fate, wish.min_member > 1) for wish in halved} == {("lose-leader", True)}
+    gangs = [step.gang_spec for step in steps if step.gang_spec and step.gang_spec.kind == "gang"]
+    halved = [gang_spec for gang_spec in gangs if gang_spec.lingers == "half"]
+    assert {(gang_spec.fate, gang_spec.min_member > 1) for gang_spec in halved} == {("lose-leader", True)}
     assert len(halved) > len(gangs) / 3
     bound = Standstill("g1", "half", 1.0).fault
     binds = [bound.matches("POST", f"/api/v1/namespaces/x/pods/g1-{n}/binding") for n in range(11)]
@@ -65,7 +65,7 @@ def test_a_mix_with_fates_has_most_gangs_struck_when_half_of_them_is_bound() -> 
 
 
 def test_half_an_hour_has_a_thousand_faults() -> None:
-    assert sum(step.wish is None for step in plan(1, 1800, Mix())) > 1200
+    assert sum(step.gang_spec is None for step in plan(1, 1800, Mix())) > 1200
 
 
 def test_nothing_dies_in_the_calm_part_of_a_minute() -> None:
@@ -74,26 +74,26 @@ def test_nothing_dies_in_the_calm_part_of_a_minute() -> None:
 
 
 def test_generated_objects_are_valid() -> None:
-    for wish in (step.wish for step in plan(5, 1800, Mix()) if step.wish):
-        assert 1 <= wish.min_member <= wish.size <= 40
-        pods = [wish.pod(number, "x")["metadata"]["annotations"] for number in range(wish.size)]
-        for role, least in wish.roles.items():
+    for gang_spec in (step.gang_spec for step in plan(5, 1800, Mix()) if step.gang_spec):
+        assert 1 <= gang_spec.min_member <= gang_spec.size <= 40
+        pods = [gang_spec.pod(number, "x")["metadata"]["annotations"] for number in range(gang_spec.size)]
+        for role, least in gang_spec.roles.items():
             assert sum(pod.get("volcano.sh/task-spec") == role for pod in pods) >= least
-        assert sum("storm/refused" in pod for pod in pods) == wish.refused
+        assert sum("storm/refused" in pod for pod in pods) == gang_spec.refused
 
 
 def test_the_calm_clock_stands_still_during_outages() -> None:
-    calm = Calm(grace=2)
-    calm.begin("muster", at=10)
-    calm.begin("apiserver", at=12)
-    calm.end("muster", at=14)
-    assert calm(20) == 10, "the API server is still away"
-    calm.end("apiserver", at=15)
-    assert [calm(at) for at in (5, 10, 13, 17, 20)] == [5, 10, 10, 10, 13]
-    calm.begin("muster", at=30)
-    calm.end("muster", at=31)
-    assert calm(40) == 40 - 7 - 3
-    assert calm(13) == 10
+    undisturbed_time = UndisturbedTime(grace=2)
+    undisturbed_time.begin("muster", at=10)
+    undisturbed_time.begin("apiserver", at=12)
+    undisturbed_time.end("muster", at=14)
+    assert undisturbed_time(20) == 10, "the API server is still away"
+    undisturbed_time.end("apiserver", at=15)
+    assert [undisturbed_time(at) for at in (5, 10, 13, 17, 20)] == [5, 10, 10, 10, 13]
+    undisturbed_time.begin("muster", at=30)
+    undisturbed_time.end("muster", at=31)
+    assert undisturbed_time(40) == 40 - 7 - 3
+    assert undisturbed_time(13) == 10
 
 
 def test_an_agenda_does_what_is_due_until_it_is_done() -> None:
@@ -106,11 +106,11 @@ def test_an_agenda_does_what_is_due_until_it_is_done() -> None:
         return len(tries) > 2
 
     agenda = Agenda((OSError,), reports.append)
-    agenda.mend(1000, "the wire", mend)
-    agenda.strike(1000, lambda: tries.append("never"))
+    agenda.add_repair(1000, "the wire", mend)
+    agenda.add_fault(1000, lambda: tries.append("never"))
     agenda.run(time.monotonic())
     assert (tries, len(agenda)) == ([], 2)
-    agenda.hurry()
+    agenda.repair_now()
     for seconds in (1, 2, 3):
         assert reports == []
         agenda.run(time.monotonic() + seconds)
@@ -118,27 +118,27 @@ def test_an_agenda_does_what_is_due_until_it_is_done() -> None:
 
 
 def test_a_second_end_of_an_outage_does_not_count() -> None:
-    calm = Calm(grace=0)
-    calm.begin("muster", at=1)
-    calm.end("muster", at=2)
-    calm.end("muster", at=9)
-    assert calm(10) == 9
+    undisturbed_time = UndisturbedTime(grace=0)
+    undisturbed_time.begin("muster", at=1)
+    undisturbed_time.end("muster", at=2)
+    undisturbed_time.end("muster", at=9)
+    assert undisturbed_time(10) == 9
 
 
 def test_the_pulse_reports_a_probe_that_fails_for_long() -> None:
-    pulse = Pulse(patience=20)
+    liveness = LivenessCheck(patience=20)
     for at in range(31):
-        pulse.record(at, alive=at < 5, excused=False)
-    assert pulse.found == [(26, "/livez has failed for 21 s")]
+        liveness.record(at, alive=at < 5, excused=False)
+    assert liveness.found == [(26, "/livez has failed for 21 s")]
 
 
 def test_the_pulse_excuses_killed_processes_and_short_failures() -> None:
-    pulse = Pulse(patience=20)
+    liveness = LivenessCheck(patience=20)
     for at in range(100):
-        pulse.record(at, alive=at % 15 == 0, excused=False)
+        liveness.record(at, alive=at % 15 == 0, excused=False)
     for at in range(100, 200):
-        pulse.record(at, alive=False, excused=True)
-    assert pulse.found == []
+        liveness.record(at, alive=False, excused=True)
+    assert liveness.found == []
 
 
 def test_the_clock_of_one_process_steps(tmp_path: Path) -> None:

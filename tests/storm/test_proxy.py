@@ -88,9 +88,9 @@ def test_a_watch_gets_events_again_at_once_or_from_an_earlier_watch(proxy: Fault
     echo.doubles = True
     heard = Counter(_watched(proxy).splitlines(keepends=True))
     assert (heard[error], max(heard.values())) == (1, 2), "some came twice"
-    echo.doubles, echo.retells = False, True
+    echo.doubles, echo.repeats_last = False, True
     assert _watched(proxy) == (added + deleted) * 3 + error
-    echo.retells = False
+    echo.repeats_last = False
     assert _watched(proxy) == added + deleted + error
 
 

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from tests.rows import each_of
-from tests.storm.notes import Purpose, Wrong
-from tests.storm.second_judge import GOOD_WHILE, PAID_WITHIN, SecondJudge
-from tests.storm.testimony import (
-    ONE,
+from tests.storm.facts import (
+    BILLION,
     Fact,
     GroupFact,
     NodeFact,
@@ -21,6 +19,8 @@ from tests.storm.testimony import (
     pod_fact,
     queue_fact,
 )
+from tests.storm.second_judge import RAN_LONG, TAKEN_WITHIN, SecondJudge
+from tests.storm.second_judge_state import AccusationCode, Purpose
 
 DEADLINE, SIGHT = 30.0, 15.0
 END = 1000.0
@@ -34,16 +34,18 @@ class History:
         self.node(0, "n", cpu=4)
 
     def node(self, at: float, name: str, *, gone: bool = False, rack: str = "", **has: int) -> None:
-        amounts = {resource: count * ONE for resource, count in {"pods": 99, **has}.items()}
+        amounts = {resource: count * BILLION for resource, count in {"pods": 99, **has}.items()}
         labels = {"rack": rack} if rack else {}
         self.facts.append(NodeFact(self._next(), at, name, gone, amounts, labels))
 
     def group(self, at: float, least: int, *, gone: bool = False, queue: str = "q", **tasks: int) -> None:
         self.facts.append(GroupFact(self._next(), at, "x/g", gone, least, tasks, queue))
 
-    def queue(self, at: float, name: str = "q", parent: str = "", most: int = 0, gives: bool = False) -> None:
-        ceiling = {"cpu": most * ONE} if most else None
-        self.facts.append(QueueFact(self._next(), at, name, False, parent, ceiling, gives))
+    def queue(
+        self, at: float, name: str = "q", parent: str = "", most: int = 0, is_reclaimable: bool = False
+    ) -> None:
+        ceiling = {"cpu": most * BILLION} if most else None
+        self.facts.append(QueueFact(self._next(), at, name, False, parent, ceiling, is_reclaimable))
 
     def pod(self, at: float, name: str, node: str = "", *, cpu: int = 1, **said: Any) -> None:
         fact = PodFact(
@@ -58,18 +60,18 @@ class History:
             task="",
             node=node,
             phase="Running" if node else "Pending",
-            asks={"cpu": cpu * ONE, "pods": ONE},
+            asks={"cpu": cpu * BILLION, "pods": BILLION},
             evicted=False,
         )
         self.facts.append(replace(fact, **said))
 
     def reviewed(self, clock: Any = lambda at: at) -> SecondJudge:
         review = SecondJudge(DEADLINE, SIGHT, clock)
-        review.hear(reversed(self.facts), END)
+        review.review(reversed(self.facts), END)
         return review
 
-    def accusations(self) -> list[tuple[Wrong, str]]:
-        return [(each.wrong, each.facts) for each in self.reviewed().accusations]
+    def accusations(self) -> list[tuple[AccusationCode, str]]:
+        return [(each.code, each.facts) for each in self.reviewed().accusations]
 
     def _next(self) -> int:
         return len(self.facts)
@@ -93,7 +95,7 @@ def test_a_gang_that_fully_runs_in_time_is_no_violation(reported: History) -> No
 def test_a_gang_that_never_fully_ran_must_hold_no_nodes(reported: History) -> None:
     reported.group(0, 2)
     reported.pod(1, "a", "n")
-    assert reported.accusations() == [(Wrong.PARTIAL_GANG, "x/g for 999 s")]
+    assert reported.accusations() == [(AccusationCode.PARTIAL_GANG, "x/g for 999 s")]
 
 
 def test_a_gang_that_was_undone_in_time_may_start_again(reported: History) -> None:
@@ -102,7 +104,7 @@ def test_a_gang_that_was_undone_in_time_may_start_again(reported: History) -> No
         reported.pod(at, f"a{at}", "n")
         reported.pod(at + DEADLINE, f"a{at}", "n", gone=True, evicted=True)
     assert reported.accusations() == []
-    assert reported.reviewed().leaves == {Purpose.UNDONE_START: 3}
+    assert reported.reviewed().evictions == {Purpose.UNDONE_START: 3}
 
 
 def test_a_gang_that_has_fully_run_may_lose_members(reported: History) -> None:
@@ -117,7 +119,7 @@ def test_each_role_of_a_gang_must_be_complete(reported: History) -> None:
     reported.group(0, 2, lead=1)
     for name in "ab":
         reported.pod(1, name, "n", task="work")
-    assert reported.accusations() == [(Wrong.PARTIAL_GANG, "x/g for 999 s")]
+    assert reported.accusations() == [(AccusationCode.PARTIAL_GANG, "x/g for 999 s")]
 
 
 def test_a_gang_without_a_record_is_not_checked(reported: History) -> None:
@@ -126,14 +128,14 @@ def test_a_gang_without_a_record_is_not_checked(reported: History) -> None:
     reported.group(5, 2, gone=True)
     assert reported.accusations() == []
     reported.group(500, 2)
-    assert reported.accusations() == [(Wrong.PARTIAL_GANG, "x/g for 500 s")]
+    assert reported.accusations() == [(AccusationCode.PARTIAL_GANG, "x/g for 500 s")]
 
 
 def test_outages_do_not_count(reported: History) -> None:
     reported.group(0, 2)
     reported.pod(1, "a", "n")
     reported.pod(900, "a", "n", gone=True)
-    assert reported.accusations() == [(Wrong.PARTIAL_GANG, "x/g for 899 s")]
+    assert reported.accusations() == [(AccusationCode.PARTIAL_GANG, "x/g for 899 s")]
     assert reported.reviewed(clock=lambda at: at / 100).accusations == []
 
 
@@ -141,7 +143,7 @@ def test_no_member_is_bound_after_the_deadline(reported: History) -> None:
     reported.group(0, 3)
     reported.pod(1, "a", "n")
     reported.pod(50, "b", "n")
-    assert (Wrong.LATE_BINDING, "x/b after 49 s") in reported.accusations()
+    assert (AccusationCode.LATE_BINDING, "x/b after 49 s") in reported.accusations()
 
 
 # ---- never over
@@ -151,7 +153,7 @@ def test_a_node_holds_at_most_its_capacity(reported: History) -> None:
     reported.pod(1, "a", "n", cpu=4, group="")
     assert reported.accusations() == []
     reported.pod(2, "b", "n", cpu=1, group="")
-    assert reported.accusations() == [(Wrong.NODE_OVER, "n with x/b: cpu 5 of 4")]
+    assert reported.accusations() == [(AccusationCode.NODE_OVER, "n with x/b: cpu 5 of 4")]
 
 
 @pytest.mark.parametrize("freed", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"gone": True}], ids=str)
@@ -163,8 +165,8 @@ def test_ended_pods_hold_no_capacity(reported: History, freed: Any) -> None:
 
 
 def test_a_node_without_a_resource_has_none_of_it(reported: History) -> None:
-    reported.pod(1, "a", "n", group="", asks={"example.com/gpu": ONE})
-    assert reported.accusations() == [(Wrong.NODE_OVER, "n with x/a: example.com/gpu 1 of 0")]
+    reported.pod(1, "a", "n", group="", asks={"example.com/gpu": BILLION})
+    assert reported.accusations() == [(AccusationCode.NODE_OVER, "n with x/a: example.com/gpu 1 of 0")]
 
 
 def test_a_node_that_just_shrank_counts_with_its_former_capacity(reported: History) -> None:
@@ -172,7 +174,7 @@ def test_a_node_that_just_shrank_counts_with_its_former_capacity(reported: Histo
     reported.pod(10 + SIGHT, "a", "n", cpu=4, group="")
     assert reported.accusations() == []
     reported.pod(11 + SIGHT, "b", "n", cpu=1, group="")
-    assert reported.accusations() == [(Wrong.NODE_OVER, "n with x/b: cpu 5 of 1")]
+    assert reported.accusations() == [(AccusationCode.NODE_OVER, "n with x/b: cpu 5 of 1")]
 
 
 def test_a_deleted_node_takes_no_pod(reported: History) -> None:
@@ -181,8 +183,8 @@ def test_a_deleted_node_takes_no_pod(reported: History) -> None:
     assert reported.accusations() == []
     reported.pod(30, "b", "n", group="")
     assert set(reported.accusations()) == {
-        (Wrong.NODE_OVER, "n with x/b: cpu 2 of 0"),
-        (Wrong.NODE_OVER, "n with x/b: pods 2 of 0"),
+        (AccusationCode.NODE_OVER, "n with x/b: cpu 2 of 0"),
+        (AccusationCode.NODE_OVER, "n with x/b: pods 2 of 0"),
     }
 
 
@@ -191,7 +193,7 @@ def test_pods_of_others_are_no_violation_and_count_once_they_are_visible(reporte
     reported.pod(SIGHT, "a", "n", group="")
     assert reported.accusations() == []
     reported.pod(2 + SIGHT, "b", "n", group="")
-    assert reported.accusations() == [(Wrong.NODE_OVER, "n with x/b: cpu 11 of 4")]
+    assert reported.accusations() == [(AccusationCode.NODE_OVER, "n with x/b: cpu 11 of 4")]
 
 
 # ---- queues
@@ -204,7 +206,7 @@ def test_the_capability_of_a_queue_holds_for_its_groups_and_pods(reported: Histo
     reported.pod(1, "b", "n", group="", queue="q")
     assert reported.accusations() == []
     reported.pod(2, "c", "n")
-    assert reported.accusations() == [(Wrong.QUEUE_OVER, "q with x/c: cpu 3 of 2")]
+    assert reported.accusations() == [(AccusationCode.QUEUE_OVER, "q with x/c: cpu 3 of 2")]
 
 
 def test_the_capability_of_a_parent_holds_for_all_below(reported: History) -> None:
@@ -214,7 +216,7 @@ def test_the_capability_of_a_parent_holds_for_all_below(reported: History) -> No
     reported.group(0, 1)
     reported.pod(1, "a", "n", cpu=2)
     reported.pod(2, "b", "n", group="", queue="other")
-    assert reported.accusations() == [(Wrong.QUEUE_OVER, "top with x/b: cpu 3 of 2")]
+    assert reported.accusations() == [(AccusationCode.QUEUE_OVER, "top with x/b: cpu 3 of 2")]
 
 
 def test_a_new_capability_does_not_bind_at_once(reported: History) -> None:
@@ -224,7 +226,7 @@ def test_a_new_capability_does_not_bind_at_once(reported: History) -> None:
     reported.pod(11, "a", "n", cpu=2)
     assert reported.accusations() == []
     reported.pod(11 + SIGHT, "b", "n", cpu=2)
-    assert reported.accusations() == [(Wrong.QUEUE_OVER, "q with x/b: cpu 4 of 1")]
+    assert reported.accusations() == [(AccusationCode.QUEUE_OVER, "q with x/b: cpu 4 of 1")]
 
 
 # ---- twice
@@ -236,7 +238,7 @@ def test_a_pod_is_bound_once(reported: History) -> None:
     reported.pod(2, "a", "n", group="", phase="Running")
     assert reported.accusations() == []
     reported.pod(3, "a", "m", group="")
-    assert reported.accusations() == [(Wrong.BOUND_TWICE, "x/a on n, m")]
+    assert reported.accusations() == [(AccusationCode.BOUND_TWICE, "x/a on n, m")]
 
 
 # ---- domains
@@ -257,7 +259,7 @@ def test_members_that_share_a_rack_are_not_bound_in_two() -> None:
     racks.pod(2, "two", "n", level="rack")
     assert racks.accusations() == []
     racks.pod(3, "three", "m", level="rack")
-    assert racks.accusations() == [(Wrong.TWO_DOMAINS, "x/three in b, others in a")]
+    assert racks.accusations() == [(AccusationCode.TWO_DOMAINS, "x/three in b, others in a")]
 
 
 @each_of({"level": ""}, {"level": "rack", "task": "work"}, {"level": "rack", "group": "x/other"})
@@ -267,7 +269,7 @@ def test_pods_of_no_rack_or_of_another_task_or_gang_go_anywhere(pod: Any) -> Non
     assert racks.accusations() == []
 
 
-@each_of({"phase": "Succeeded"}, {"gone": True}, {"leaves": True})
+@each_of({"phase": "Succeeded"}, {"gone": True}, {"is_terminating": True})
 def test_members_that_have_left_bind_no_newcomer_to_their_rack(change: Any) -> None:
     racks = in_racks()
     racks.pod(2, "one", "n", level="rack", **change)
@@ -297,9 +299,9 @@ def test_a_node_that_moved_long_ago_counts_for_its_present_rack() -> None:
 # ---- leaves
 
 
-def evicted(reported: History, *, gives: bool, stands: float, waits: bool = True) -> None:
+def evicted(reported: History, *, is_reclaimable: bool, stands: float, waits: bool = True) -> None:
     """Add a gang of one that stood so long when it was evicted; `waits`: another pod did meanwhile."""
-    reported.queue(0, gives=gives)
+    reported.queue(0, is_reclaimable=is_reclaimable)
     reported.group(0, 1)
     reported.pod(1, "a", "n", cpu=4)
     if waits:
@@ -308,32 +310,32 @@ def evicted(reported: History, *, gives: bool, stands: float, waits: bool = True
 
 
 def test_a_fully_running_gang_of_a_queue_that_lends_nothing_loses_no_pod(reported: History) -> None:
-    evicted(reported, gives=False, stands=GOOD_WHILE + 1)
-    assert reported.accusations() == [(Wrong.UNASKED_EVICTION, "x/a")]
+    evicted(reported, is_reclaimable=False, stands=RAN_LONG + 1)
+    assert reported.accusations() == [(AccusationCode.UNASKED_EVICTION, "x/a")]
 
 
 def test_no_pod_is_evicted_while_no_group_waits(reported: History) -> None:
-    evicted(reported, gives=True, stands=GOOD_WHILE + 1, waits=False)
-    assert reported.accusations() == [(Wrong.UNASKED_EVICTION, "x/a")]
+    evicted(reported, is_reclaimable=True, stands=RAN_LONG + 1, waits=False)
+    assert reported.accusations() == [(AccusationCode.UNASKED_EVICTION, "x/a")]
 
 
 def test_each_eviction_needs_a_group_that_uses_the_capacity(reported: History) -> None:
-    evicted(reported, gives=True, stands=GOOD_WHILE + 1)
+    evicted(reported, is_reclaimable=True, stands=RAN_LONG + 1)
     reported.pod(20, "other", "n", group="", queue="r")
     assert reported.accusations() == []
-    assert reported.reviewed().leaves == {Purpose.TAKEN: 1}
+    assert reported.reviewed().evictions == {Purpose.TAKEN: 1}
 
 
 def test_unused_freed_capacity_is_reported(reported: History) -> None:
-    evicted(reported, gives=True, stands=GOOD_WHILE + 1)
-    reported.pod(PAID_WITHIN + 20, "other", "n", group="", queue="r")
-    assert reported.reviewed().leaves == {Purpose.UNTAKEN: 1}
+    evicted(reported, is_reclaimable=True, stands=RAN_LONG + 1)
+    reported.pod(TAKEN_WITHIN + 20, "other", "n", group="", queue="r")
+    assert reported.reviewed().evictions == {Purpose.UNTAKEN: 1}
 
 
 def test_an_eviction_of_a_short_run_is_reported_separately(reported: History) -> None:
-    evicted(reported, gives=False, stands=GOOD_WHILE - 1)
+    evicted(reported, is_reclaimable=False, stands=RAN_LONG - 1)
     assert reported.accusations() == []
-    assert reported.reviewed().leaves == {Purpose.SHORT_LIVED: 1}
+    assert reported.reviewed().evictions == {Purpose.SHORT_LIVED: 1}
 
 
 def test_a_gang_with_a_refused_member_has_not_fully_run(reported: History) -> None:
@@ -342,14 +344,14 @@ def test_a_gang_with_a_refused_member_has_not_fully_run(reported: History) -> No
     reported.pod(2, "b", "n", phase="Pending")
     reported.pod(3, "b", "n", phase="Failed")
     reported.pod(4, "a", "n", gone=True, evicted=True)
-    assert (reported.accusations(), reported.reviewed().leaves) == ([], {Purpose.UNDONE_START: 1})
+    assert (reported.accusations(), reported.reviewed().evictions) == ([], {Purpose.UNDONE_START: 1})
 
 
 def test_a_pod_deleted_by_its_owner_does_not_count(reported: History) -> None:
     reported.group(0, 1)
     reported.pod(1, "a", "n")
     reported.pod(100, "a", "n", gone=True)
-    assert (reported.accusations(), reported.reviewed().leaves) == ([], {})
+    assert (reported.accusations(), reported.reviewed().evictions) == ([], {})
 
 
 # ---- how objects are read
@@ -357,7 +359,7 @@ def test_a_pod_deleted_by_its_owner_does_not_count(reported: History) -> None:
 
 @each_of(("3", 3), ("1500m", 1.5), ("64Mi", 2**26), ("2k", 2000), (4, 4), ("1e3", 1000), ("0.5Gi", 2**29))
 def test_amounts_are_read_with_their_suffixes(text: str, number: float) -> None:
-    assert amount(text) == number * ONE
+    assert amount(text) == number * BILLION
 
 
 def test_all_needed_fields_of_a_pod_are_read() -> None:
@@ -382,9 +384,9 @@ def test_all_needed_fields_of_a_pod_are_read() -> None:
     }
     fact = pod_fact(body, False, 3, 1.0)
     assert (fact.name, fact.group, fact.task, fact.node) == ("x/a", "x/g", "lead", "n")
-    assert (fact.asks, fact.evicted) == ({"cpu": ONE, "pods": ONE}, True)
-    assert (fact.ours, fact.runs, fact.waits) == (True, True, False)
-    assert (fact.level, fact.leaves) == ("rack", True)
+    assert (fact.asks, fact.evicted) == ({"cpu": BILLION, "pods": BILLION}, True)
+    assert (fact.ours, fact.has_run, fact.is_pending) == (True, True, False)
+    assert (fact.level, fact.is_terminating) == ("rack", True)
 
 
 @each_of(
@@ -393,19 +395,19 @@ def test_all_needed_fields_of_a_pod_are_read() -> None:
     ({"preemption": {"withinQueue": "Never"}}, True),
     ({"reclaimable": False, "preemption": {"withinQueue": "Never"}}, False),
 )
-def test_a_queue_says_whether_it_lends(spec: Any, gives: bool) -> None:
-    assert queue_fact({"metadata": {"name": "q"}, "spec": spec}, False, 1, 0).gives == gives
+def test_a_queue_says_whether_it_lends(spec: Any, is_reclaimable: bool) -> None:
+    assert queue_fact({"metadata": {"name": "q"}, "spec": spec}, False, 1, 0).is_reclaimable == is_reclaimable
 
 
 def test_the_second_judge_imports_neither_the_first_judges_nor_muster() -> None:
     """Allow only the client that follows the watches."""
     here = Path(__file__).parent
-    for name in ("second_judge", "notes", "testimony", "witness"):
+    for name in ("second_judge", "second_judge_state", "facts", "event_recorder"):
         imported = re.findall(
             r"^(?:from|import) ((?:tests|extender)\S*)", (here / f"{name}.py").read_text(), re.M
         )
-        allowed = {f"tests.storm.{other}" for other in ("notes", "second_judge", "testimony")}
-        if name == "witness":
+        allowed = {f"tests.storm.{other}" for other in ("second_judge_state", "second_judge", "facts")}
+        if name == "event_recorder":
             allowed |= {
                 f"tests.e2e.harness.{other}" for other in ("client", "follower", "resources", "waiting")
             }

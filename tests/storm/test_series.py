@@ -41,13 +41,13 @@ def test_ten_thousand_faults_are_planned() -> None:
     series = Series.read(CAMPAIGNS[0].with_name("ten-thousand.toml"))
     storms = Counter((storm.mix, storm.seconds) for storm in series.storms if storm.mix != VIRTUAL)
     plans = {kind: plan(1, kind[1], series.mix(kind[0])) for kind in storms}
-    faults = {kind: sum(step.wish is None for step in steps) for kind, steps in plans.items()}
+    faults = {kind: sum(step.gang_spec is None for step in steps) for kind, steps in plans.items()}
     assert sum(number * faults[kind] for kind, number in storms.items()) > 10_000
 
 
 def test_a_mix_says_what_breaks_and_how_often() -> None:
     mix = Mix(faults=0.1, kinds={"kill-muster": 1000, "freeze-muster": 0})
-    kinds = [step.kind for step in plan(1, 60, mix) if step.wish is None]
+    kinds = [step.kind for step in plan(1, 60, mix) if step.gang_spec is None]
     assert kinds.count("kill-muster") > len(kinds) / 4
     assert "freeze-muster" not in kinds
     assert len(kinds) > 300
@@ -73,19 +73,19 @@ def test_finished_campaigns_are_not_run_again_and_failed_ones_are(tmp_path: Path
     storms = tuple(Storm("usual", seed, 60) for seed in (1, 2, 3))
     series = Series(tmp_path, {"usual": Mix()}, storms)
     results = tmp_path / "results.jsonl"
-    assert series.left(records_of(results)) == list(storms)
+    assert series.remaining(records_of(results)) == list(storms)
     lines = [RECORD, {"mix": "usual", "seed": 2, "seconds": 60, "failed": "killed"}]
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert series.left(records_of(results)) == [storms[1], storms[2]]
+    assert series.remaining(records_of(results)) == [storms[1], storms[2]]
     with results.open("a") as file:
         file.write(json.dumps({**RECORD, "seed": 2}) + "\n")
-    assert series.left(records_of(results)) == [storms[2]]
+    assert series.remaining(records_of(results)) == [storms[2]]
 
 
 def test_half_an_hour_of_virtual_time_violates_nothing(tmp_path: Path) -> None:
     storm = Storm(VIRTUAL, 5, 1800)
     record = run(storm, tmp_path, ())
-    assert storm.is_that_of(record)
+    assert storm.is_of(record)
     assert record["violations"] == []
     assert min(record["counts"][each] for each in ("bound", "finished", "instants")) > 0
     assert "0.5 h of virtual time" in table_of([RECORD, record])

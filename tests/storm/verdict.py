@@ -24,13 +24,13 @@ class Outcome:
     faults: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)  # faults that found no victim
     counts: Counter[str] = field(default_factory=Counter)
-    evictions: Counter[str] = field(default_factory=Counter)  # by what they were paid for
+    evictions: Counter[str] = field(default_factory=Counter)  # by purpose
     recoveries: Times = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
-    judges_agree: bool = True  # on whether a promise to gangs, nodes and queues was broken
+    judges_agree: bool = True  # whether both judges found violations, or neither did
 
     def violate(self, journal: Journal, at: float, key: str, message: str) -> None:
-        """Record a violation; `key` is its object: journal lines about that are added."""
+        """Record a violation, with the journal's last lines about its object `key`."""
         before = "".join(f"\n      {line}" for line in journal.before(at, key))
         self.violations.append(f"{at - journal.began:.1f} s: {message}{before}")
         journal.record("VIOLATION", message)

@@ -1,4 +1,4 @@
-"""View of the cluster by the campaign's own watches, with their counts."""
+"""View of pods and nodes, from watches of the campaign's own, with counts of events."""
 
 import threading
 import time
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.follower import Follower, Following
 from tests.e2e.harness.resources import NODES, PODS
-from tests.storm.wishes import GANG
+from tests.storm.gang_specs import GANG
 
 Json = dict[str, Any]
 OVER = ("Succeeded", "Failed")
 
 
 class Eviction(NamedTuple):
-    """An eviction: Muster alone evicts here."""
+    """Eviction by Muster; nothing else evicts pods here."""
 
     at: float
     gang: str
@@ -23,7 +23,7 @@ class Eviction(NamedTuple):
 
 
 class View(Following):
-    """Lags a little, as every watch does. `with View(client) as view: view.members("g7")`."""
+    """Pods and nodes as watches show them, so a little late: `with View(client) as view: ...`."""
 
     def __init__(self, client: Client) -> None:
         self._pods = Follower(client, PODS, self._saw_pod)
@@ -43,7 +43,7 @@ class View(Following):
         return list(self._nodes.known.values())
 
     def members(self, gang: str) -> list[Json]:
-        """Return the existing pods of one wish, in any state."""
+        """Return the existing pods of one gang_spec, in any state."""
         with self._lock:
             return list(self._by_gang[gang].values()) if gang in self._by_gang else []
 

@@ -1,7 +1,6 @@
-"""A world with a barrier and the verbs in front of it, for several threads at once.
+"""Stage of the tests of verbs: a world with a barrier and the verbs, for concurrent calls.
 
-Each of the scheduler's bind calls has an event loop and a thread, so that several really come at once; tests
-wait for conditions, never for time.
+Each bind call has a thread with an event loop. Tests wait for conditions, never for time.
 """
 
 import asyncio
@@ -27,12 +26,12 @@ from tests.controllers.api import Api
 from tests.domain.builders import NAMESPACE, SCHEDULER
 from tests.domain.world import World
 
-LONG = 1000.0  # longer than any test may take
-PATIENCE = 10.0  # for what a thread does at once
+LONG = 1000.0  # seconds: longer than a test
+PATIENCE = 10.0  # seconds to wait for another thread
 
 
 class Patient(Caller):
-    """A caller that waits until the test makes it hang up."""
+    """Caller that waits until the test lets it hang up."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +42,7 @@ class Patient(Caller):
 
 
 class Stage(World):
-    """`posted` are the holds that the barrier posted. With `withholds`, the test decides how each ends."""
+    """Stage. `posted`: the holds that the barrier posted. `withholds`: the test ends each posting."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class Stage(World):
 
     @contextmanager
     def calls(self) -> Iterator["Stage"]:
-        """Bind calls can be made; at the end, those that are still held are answered."""
+        """Allow bind calls; at the end, held calls are answered."""
         with ThreadPoolExecutor(64) as pool:
             self._pool = pool
             try:
@@ -112,13 +111,13 @@ class Stage(World):
         return self._pool.submit(lambda: asyncio.run(self.verbs.bind(args, caller or Patient())).error)
 
     def held_call(self, name: str, node: str = "", caller: Patient | None = None) -> Future[str]:
-        """Start a bind call and wait until it is held: its claim is firm."""
+        """Start a bind call and wait until the barrier holds it."""
         answer = self.call(name, node, caller)
         self.wait_for(lambda: self.stage(name) is ClaimStage.HELD)
         return answer
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition that the ledger or a posting announces."""
+        """Wait for a condition that changes with the ledger or with a posting."""
         with self.noticed:
             assert self.noticed.wait_for(condition, PATIENCE), self.barrier.held()
 

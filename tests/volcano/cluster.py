@@ -1,7 +1,7 @@
-"""A small cluster with one Volcano Job, in virtual time: plans are carried out as its controller does it.
+"""Small cluster with one Volcano Job in virtual time, in which plans are executed as by the controller.
 
-What a look sees may lag, each write may be the last one before a crash, and a status that is written on an
-outdated copy of the job is refused. If more than counts is in it, nothing else is done then. Every step is
+The controller may see old states and may crash after any write. A status that is based on an old version of
+the job is refused; if it changes more than counts, the rest of the plan is then left out. Every step is
 checked: see `_check_phase` and `_delete`.
 """
 
@@ -20,7 +20,7 @@ from extender.volcano.states import ACTIVE, ENDED, TABLE, TARGETED, Action, JobP
 
 LEADS = {
     (JobPhase.PENDING, JobPhase.RUNNING),
-    (JobPhase.RUNNING, JobPhase.PENDING),  # too few run, or its queue has reclaimed its capacity
+    (JobPhase.RUNNING, JobPhase.PENDING),  # too few pods run, or its capacity was reclaimed
     (JobPhase.RUNNING, JobPhase.COMPLETED),
     (JobPhase.RUNNING, JobPhase.FAILED),
     (JobPhase.RESTARTING, JobPhase.PENDING),
@@ -33,7 +33,7 @@ ALLOWED = LEADS | {(phase, row.to) for (phase, _), row in TABLE.items() if row.t
 
 
 def _of_turn(status: JobStatus) -> tuple[object, ...]:
-    """Return the fields that have to be written before the next action. Counts may come later."""
+    """Return the fields that have to be written before the rest of a plan: all but counts."""
     return status.state, status.version, status.retry_count
 
 
@@ -45,11 +45,11 @@ class Cluster:
     admitted: bool = True
     group_phase: str = ""
     command: JobRequest | None = None
-    pods: dict[str, JobPod] = field(default_factory=dict)  # by name; those of others are in `foreign`
-    lost: list[JobRequest] = field(default_factory=list)  # what Muster remembers of pods that went
-    deleted: set[str] = field(default_factory=set)  # UIDs of pods that this life of Muster deleted
+    pods: dict[str, JobPod] = field(default_factory=dict)  # by name; pods of other owners are in `foreign`
+    lost: list[JobRequest] = field(default_factory=list)  # Muster's records of deleted pods
+    deleted: set[str] = field(default_factory=set)  # UIDs of pods that Muster has deleted since its start
     uids: "count[int]" = field(default_factory=count)
-    phases: list[JobPhase] = field(default_factory=list)  # that it has had
+    phases: list[JobPhase] = field(default_factory=list)  # former phases
     created: list[tuple[str, int, int]] = field(default_factory=list)  # name, version and retry count
 
     def __post_init__(self) -> None:
@@ -60,9 +60,9 @@ class Cluster:
     # ---- Muster
 
     def look(self, lag: int = 0, job_lag: int = 0, writes: int = 1000) -> Plan:
-        """Look at the pods as they were `lag` changes ago, and at the job as it was `job_lag` changes ago.
+        """Execute a plan for old states: pods `lag` changes ago, and the job `job_lag` changes ago.
 
-        A watch never goes back. After so many `writes` Muster crashes.
+        States never go back behind those of an earlier look. After `writes` writes, Muster crashes.
         """
         self._seen = max(len(self._shown) - 1 - lag, self._seen)
         self._job_seen = max(len(self._jobs) - 1 - job_lag, self._job_seen)
@@ -124,7 +124,7 @@ class Cluster:
         pod = pod_of(obj)
         assert pod is not None
         assert pod.name not in self.foreign
-        if pod.name in self.pods:  # the API server says so
+        if pod.name in self.pods:  # the API server would refuse it
             return
         self.created.append((pod.name, pod.version, pod.retry))
         self._change(replace(pod, uid=f"{next(self.uids)}", created=self.now, ready=False))
@@ -168,7 +168,7 @@ class Cluster:
             self.lost += [request] if request is not None else []
 
     def crowd_out(self, number: int, seconds: float = 60.0) -> None:
-        """Evict a pod for others; its replacement finds no node for so long."""
+        """Evict a pod for other groups; its replacement gets no node for some seconds."""
         self.evict(number)
         self.remove(number)
         self.look()
@@ -186,7 +186,7 @@ class Cluster:
             self.command = JobRequest(action, message="a Command")
 
     def start(self) -> None:
-        """Run all pods that it may have."""
+        """Let all pods run that the job may have."""
         for _ in range(len(self.job.spec.tasks) + 1):
             while self.look().creates:
                 pass
@@ -195,7 +195,7 @@ class Cluster:
         self.look()
 
     def rest(self, maximum: int = 400) -> int:
-        """Let pods run and succeed, and deletions end, until nothing changes; return the number of looks."""
+        """Let pods run and succeed, and deletions end, until nothing changes; return the number of plans."""
         for looks in range(maximum):
             before = self.job, dict(self.pods)
             planned = self.look()

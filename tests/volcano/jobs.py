@@ -1,4 +1,4 @@
-"""Jobs, pods and views for tests of Volcano Jobs. Times are in seconds since 1970."""
+"""Builders of jobs, pods and views for tests of Volcano Jobs. Times are seconds since 1970."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def task(
 
 
 def job(*tasks: TaskSpec, status: JobStatus | None = None, **spec: Any) -> VolcanoJob:
-    """Return a job named j, with a task w of two pods if none is given."""
+    """Return a job j, by default with one task w of two pods."""
     meta = Meta(name="j", namespace="n", uid="u", creation_timestamp=timestamp_at(NOW - 1000.0))
     tasks = tasks or (task("w", 2),)
     return VolcanoJob(meta, VolcanoJobSpec(tasks=list(tasks), **spec), status or JobStatus())
@@ -43,7 +43,7 @@ def in_phase(phase: str, reason: str = "", message: str = "", **counts: Any) -> 
 
 
 def pod(index: int, phase: str = "Running", of: str = "w", **more: Any) -> JobPod:
-    """Return a pod of version 0, made a hundred seconds ago and ready; if it has ended, ten seconds ago."""
+    """Return a ready pod of version 0, created 100 seconds ago; an ended one ended 10 seconds ago."""
     defaults: dict[str, Any] = {"version": 0, "created": NOW - 100.0, "ready": phase == "Running"}
     if phase in ("Succeeded", "Failed"):
         defaults["ended"] = NOW - 10.0
@@ -60,5 +60,5 @@ def look(job: VolcanoJob, *pods: JobPod, admitted: bool = True, now: float = NOW
 
 
 def after(job: VolcanoJob, planned: Plan) -> VolcanoJob:
-    """Return the job once its status is written."""
+    """Return the job with the planned status."""
     return replace(with_defaults(job), status=planned.status)

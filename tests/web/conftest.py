@@ -15,13 +15,13 @@ def program() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def impatient_program() -> Iterator[Server]:
-    """Yield a program whose connections have parts of a second where others have seconds."""
+    """Yield a program with short deadlines of connections."""
     with ExitStack() as stack:
         yield Server(stack, "--impatient")
 
 
 @pytest.fixture(scope="session")
 def lasting_program() -> Iterator[Server]:
-    """Yield one program for all tests of a process that leave it as it was."""
+    """Yield one program for all tests of a process that do not change it."""
     with ExitStack() as stack:
         yield Server(stack)

@@ -1,8 +1,7 @@
-"""The smallest program with all ports that holds bind calls, for the tests of the real server.
+"""Small program with all ports, which holds bind calls, to test the real server.
 
-Its webhook port echoes requests to /echo, with a self-signed certificate. Run as `python -m
-tests.web.program`, with `--tls FOLDER` for the verbs over TLS, and with `--impatient` for deadlines of parts
-of a second. Its debug port can wait: /debug/pods/held/N
+Its webhook port echoes requests to /echo, with a self-signed certificate. `--tls FOLDER`: the verbs use TLS.
+`--impatient`: the deadlines of connections are short. Its debug port can wait: /debug/pods/held/N
 answers once N calls are held, and /debug/pods/left/NAME once the caller that binds NAME has hung up. A filter
 call for the pod `stuck` blocks the event loop until /debug/pods/go/on.
 """
@@ -43,7 +42,7 @@ IMPATIENT = Timeouts(handshake=0.3, head=0.2, body=0.4, answer=1.0, discard=0.1)
 
 
 class Holding(SchedulerVerbs):
-    """Holds every bind call until the end, or until its caller hangs up."""
+    """Verbs that hold every bind call until the end, or until its caller hangs up."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -124,7 +123,7 @@ def main() -> None:
     def start() -> None:
         tls.start()
         if "--broken" in sys.argv:
-            Thread(target=Event().wait).start()  # not a daemon: it would keep the process
+            Thread(target=Event().wait).start()  # no daemon thread, so it would keep the process alive
             raise RuntimeError("cannot start")
         limits = LIMITS._replace(timeouts=timeouts)
         SideServer("debug", debug, pages(create_debug_app({"pod": holding.look})), limits)

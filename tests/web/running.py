@@ -1,4 +1,4 @@
-"""tests.web.program in its own process, and the calls that tests make to it."""
+"""Process of tests.web.program, and the calls that tests send to it."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ class Server:
         return self._stack.enter_context(closing(connection))
 
     def hold(self, count: int) -> list[HTTPConnection]:
-        """Send so many bind calls, written as Go's client writes them, and wait until all have arrived."""
+        """Send bind calls in the form of Go's client, and wait until all have arrived."""
         calls = [self.connect() for _ in range(count)]
         for number, call in enumerate(calls):
             binding = {"PodName": f"p{number}", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
@@ -71,7 +71,7 @@ class Server:
         return answer(connection)
 
     def dropped(self, port: str, reason: str) -> float:
-        """Return how many connections the process reports as closed."""
+        """Return the number of closed connections by the metrics of the process."""
         connection = self.connect(self.health_port)
         connection.request("GET", "/metrics")
         name = f'muster_connections_dropped_total{{port="{port}",reason="{reason}"}} '
@@ -79,7 +79,7 @@ class Server:
         return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
     def ended(self) -> int:
-        """Return the exit status, once every process that could write to our pipe has ended."""
+        """Return the exit status, once all processes that write to the pipe have ended."""
         self._output.read()
         return self.process.wait()
 

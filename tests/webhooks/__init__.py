@@ -1,1 +1,1 @@
-"""Admission reviews, and the certificate that they are answered with."""
+"""Tests of admission reviews and of the webhooks' certificate."""

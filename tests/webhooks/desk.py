@@ -1,4 +1,4 @@
-"""A reviewer over a ledger of a few objects, called as the API server calls it."""
+"""Desk of the tests of reviews: a reviewer with a small ledger, called as by the API server."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ CONTROLLER = {
 
 
 class Roles:
-    """Queues that each subject may use; None: the authorizer cannot be asked."""
+    """Queues that subjects may use. `granted` is None if the API server does not answer."""
 
     def __init__(self) -> None:
         self.granted: set[tuple[str, str]] | None = set()
@@ -40,13 +40,15 @@ class Roles:
 
 
 class Desk:
+    """Reviewer with a ledger, and objects that the API server has and the watches do not show yet."""
+
     def __init__(self, schedulers: Iterable[str] = (SCHEDULER,)) -> None:
         names = tuple(schedulers)
         self.ledger = Ledger(Ownership(frozenset(names)))
         self.roles = Roles()
         self.synced = True
         self.runs_volcano_jobs = False
-        self.newest: dict[str, Queue] = {}  # what the watch has not shown yet
+        self.newest: dict[str, Queue] = {}  # queues of the API server that the watch has not shown yet
         self.newest_local_queues: dict[str, LocalQueue] = {}
         self.newest_namespaces: dict[str, Namespace] = {}
         self.looked_up: list[str] = []
@@ -80,7 +82,7 @@ class Desk:
         return self.newest_namespaces.get(name)
 
     def ask(self, path: str, obj: Json | None, operation: str = "CREATE", **fields: Any) -> Json:
-        """Return the response; keywords go into the request."""
+        """Review an object and return the response. `request`: further fields of the request."""
         request = {
             "uid": "1",
             "operation": operation,
@@ -97,7 +99,7 @@ class Desk:
         return response
 
     def faults(self, path: str, obj: Json | None, operation: str = "CREATE", **fields: Any) -> list[str]:
-        """Return the codes of a refusal; none if it is admitted."""
+        """Return the codes of a refusal; empty if the object is admitted."""
         answer = self.ask(path, obj, operation, **fields)
         causes = answer.get("status", {}).get("details", {}).get("causes", [])
         assert answer["allowed"] is not bool(causes)

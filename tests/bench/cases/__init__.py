@@ -1,4 +1,4 @@
-"""The cases by name, in the order in which they run. Each yields its rows as they come."""
+"""Table of the cases by name, in the order in which they run. Each yields its rows as they come."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,8 +1,8 @@
-"""Time for which the scheduler is busy with a gang that gives up with all its bind calls held.
+"""Time for which the scheduler is busy with a gang that can no longer start, while its bind calls are held.
 
-One member names a volume claim that does not exist, so that it never gets a bind call while all others
-are held. Then it is deleted, the gang cannot start any more, and Muster answers all held calls with an error;
-each costs the scheduler a patch. Then a single pod is created. Once with gates, once with the proxy.
+One member names a volume claim that does not exist, so its bind call never comes, and those of all others
+are held. Then the member is deleted, and Muster answers all held calls with an error, for each of which the
+scheduler sends a patch. Then a single pod is created. The case runs with gates and with the proxy.
 """
 
 import time

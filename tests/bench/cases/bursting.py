@@ -4,7 +4,7 @@ stock      the same pods, of the default scheduler: no groups, no queues
 muster     gangs in one queue, in 20 and in 200 queues; the scheduler reads through the scheduler proxy
 
 The pace is counted from the first binding to the last one. `ratio` compares it with the pace of stock, and
-`of one queue` with that of the same gangs in one queue. In the mix, gangs of 1, 4 and 20 follow one another.
+`of one queue` with the pace of the same gangs in one queue. The mix has gangs of 1, 4 and 20 in turn.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count, cycle
 
 from tests.bench.fleet import OURS, STOCK, Fleet, Side, pods
-from tests.bench.load import BoundWatch, Wish, create
+from tests.bench.load import BoundWatch, NewObject, create
 from tests.bench.meters import cpu_seconds
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
@@ -23,7 +23,7 @@ from tests.e2e.harness.resources import POD_GROUPS, PODS, QUEUES
 _QUEUES = (1, 20, 200)
 _MIXES = {"1": (1,), "4": (4,), "20": (20,), "mix": (1, 4, 20)}
 _PODS_OF_NODE = 400
-_SPARE = 1.3  # nodes, so that no gang waits for capacity
+_SPARE = 1.3  # factor on the nodes, so that no gang waits for capacity
 _CPU = "10m"
 
 
@@ -54,8 +54,8 @@ def _ratio(row: Row, other: Row) -> float:
     return float(row["pods/s"]) / float(other["pods/s"])
 
 
-def _gangs(sizes: tuple[int, ...], total: int, queues: list[str], namespace: str) -> Iterator[Wish]:
-    """Yield the wishes for gangs with `total` pods, dealt out to the queues in turn."""
+def _gangs(sizes: tuple[int, ...], total: int, queues: list[str], namespace: str) -> Iterator[NewObject]:
+    """Yield the objects of gangs with `total` pods, whose queues are used in turn."""
     queue = cycle(queues)
     for number, size in zip(count(), cycle(sizes), strict=False):
         if total <= 0:
@@ -67,10 +67,12 @@ def _gangs(sizes: tuple[int, ...], total: int, queues: list[str], namespace: str
         yield from pods(namespace, name, members, group=name, scheduler=OURS, cpu=_CPU)
 
 
-def _paced(fleet: Fleet, side: AbstractContextManager[Side], wishes: Callable[[str], Iterable[Wish]]) -> Row:
-    """Create all wishes in a new namespace, start the side, and measure the pace of its bindings."""
+def _paced(
+    fleet: Fleet, side: AbstractContextManager[Side], new_objects: Callable[[str], Iterable[NewObject]]
+) -> Row:
+    """Create the objects in a new namespace, start the schedulers, and measure the pace of bindings."""
     namespace = fleet.namespace()
-    objects_ = list(wishes(namespace))
+    objects_ = list(new_objects(namespace))
     create(fleet.access, objects_)
     total = sum(resource is PODS for resource, _ in objects_)
     with BoundWatch(fleet.access, namespace) as bound, side as processes:

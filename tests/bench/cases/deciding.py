@@ -1,12 +1,12 @@
-"""decide() alone, in this process: many groups wait on a full cluster, or start on an empty one.
+"""Cost of decide() in this process: many groups wait on a full cluster, or start on an empty one.
 
-`first` knows nothing of before, and `again` follows it with nothing changed. `after an event` follows one pod
-bound elsewhere: the median of several events. `worst` is the slowest of them: an event that changes a number
-that is reported to all groups. `snapshot` is what freezing the ledger costs in each.
+`first` has no cached data, and `again` follows without a change. `after an event` is the median after foreign
+pods were bound, and `worst` the slowest of these: its event changes an amount that the statuses of all groups
+report. `snapshot` is the part of each that freezes the ledger.
 
-In many queues, of each strategy, the cluster is full of gangs that run. `start ms`: CPU time of the decision
-after one of them ends, in which groups that wait start. `started ms`: of the next one. `new ms`: of the one
-after a new group, which has to wait.
+Then, for each strategy of queues, the cluster is full of running gangs in many queues. `start ms`: CPU time
+of the decision after a gang has ended, in which waiting groups start. `started ms`: of the next decision.
+`new ms`: of the decision after a new group, which has to wait.
 """
 
 import gc
@@ -43,7 +43,7 @@ def decide_case(bench: Bench) -> Iterator[Row]:
 def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
     """Return a world with waiting groups.
 
-    On a full cluster every node has capacity for one CPU less than a member asks for.
+    On a full cluster every node lacks one CPU for a member.
     """
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     if full:
@@ -80,7 +80,7 @@ def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Ro
 
 
 def _in_queues(groups: int, queues: int, strategy: str, flavored: bool) -> Row:
-    """Return what decisions cost in which gangs of a crowded cluster end and start."""
+    """Return the costs of decisions on a full cluster after the end of a gang, and after a new one."""
     world = _crowd(groups, queues, strategy, flavored)
     start_times, takeover_times, arrival_times = list[float](), list[float](), list[float]()
     for number in range(_EVENTS):
@@ -130,7 +130,7 @@ def _crowd(groups: int, queues: int, strategy: str, flavored: bool) -> World:
 
 
 def _cpu_of_decision(world: World) -> float:
-    """Return the milliseconds of CPU time of one decision, which is published."""
+    """Decide and publish; return the milliseconds of CPU time of the decision."""
     gc.collect()
     snapshot = world.ledger.snapshot()
     started = time.process_time()
@@ -141,7 +141,7 @@ def _cpu_of_decision(world: World) -> float:
 
 
 def decided_once(world: World, before: Decisions | None) -> tuple[float, float, Decisions]:
-    """Return the milliseconds of the snapshot and of the decision, without garbage that others left."""
+    """Return the milliseconds of the snapshot and of the decision, after a garbage collection."""
     gc.collect()
     started = time.perf_counter()
     snapshot = world.ledger.snapshot()

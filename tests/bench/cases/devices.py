@@ -1,4 +1,4 @@
-"""Devices of DRA next to those of a device plugin: 8 on each node, and gangs that request them.
+"""Cost of devices of DRA, compared with those of a device plugin: 8 on each node, requested by gangs.
 
 `slices s`: reading the slices of all nodes, with three classes. `slice ms`: a changed slice. `MB`: memory of
 the inventory. `claims ms` and `plugin ms`: a decision on gangs that claim devices, and on gangs that request
@@ -137,7 +137,7 @@ def _timed(inventory: DeviceInventory, changed: ResourceSlice) -> float:
 
 
 def _decision(world: World, kind: str) -> float:
-    """Return the milliseconds of a decision on a few gangs; they leave again."""
+    """Return the milliseconds of a decision on a few gangs, which are deleted afterwards."""
     two = ClaimSpec(DeviceClaim([DeviceRequest("gpu", ExactRequest("gpu", count=2))]))
     world.ledger.intake.set_claim(ClaimKey(builders.NAMESPACE, "two"), two)
     for gang in range(GANGS):

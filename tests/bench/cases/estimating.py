@@ -1,9 +1,9 @@
 """Accuracy of estimated starts, in virtual time.
 
-Counts the groups that start in the interval estimated first, and measures the cost of the estimates. Owners
-submit jobs whose run times vary around a typical one, which Muster has to learn; more at some hours than at
-others, and all the time, so that some overtake. With each sixth group that begins to wait, a forecast is made
-for all that wait then; a group that has started before has none.
+The case counts the groups that start within their first estimated interval, and measures the cost of
+estimates. The jobs of an owner have run times around a typical one, which Muster has to learn. Jobs arrive
+all the time, at a rate that rises and falls, so later jobs may overtake. After every sixth group that begins
+to wait, a forecast is made for all groups that wait then.
 """
 
 import random
@@ -28,12 +28,12 @@ from tests.bench.sizes import Bench
 _NODES, _CPUS = 3, 32
 _QUEUES = {"research": 2, "labs": 1}  # with their weights
 _OWNERS = 30
-_SHORTEST, _LONGEST = 60.0, 1800.0  # seconds that the jobs of an owner usually run
-_VARIES = 0.35  # the standard deviation of the logarithms of their runs
-_LOAD, _SWING, _PERIOD = 0.72, 0.6, 3600.0  # of what the cluster can do; how much that swings, in seconds
-_EVERY = 6  # groups that begin to wait from one forecast to the next
-_SHOWN = 50  # forecasts from one line about how it goes to the next
-_JOBS = 4.0  # for each that is estimated: many start at once, or before the next forecast
+_SHORTEST, _LONGEST = 60.0, 1800.0  # typical run times, in seconds
+_DEVIATION = 0.35  # standard deviation of the logarithms of run times
+_LOAD, _SWING, _PERIOD = 0.72, 0.6, 3600.0  # mean load, its relative swing, and seconds of a swing
+_EVERY = 6  # number of groups that begin to wait between two forecasts
+_SHOWN = 50  # number of forecasts between two lines of progress
+_JOBS = 4.0  # jobs for each estimate, since many start before a forecast
 
 
 def estimate_case(bench: Bench) -> Iterator[Row]:
@@ -50,7 +50,7 @@ def arrivals(jobs: int, seed: int) -> list[Arrival]:
     owners = [_owner(f"train{number}", rng) for number in range(_OWNERS)]
     for number in range(jobs):
         owner = rng.choice(owners)
-        seconds = float(round((owner.seconds or 0.0) * rng.lognormvariate(0, _VARIES)))
+        seconds = float(round((owner.seconds or 0.0) * rng.lognormvariate(0, _DEVIATION)))
         rows.append(owner._replace(group=f"{owner.group}-{number}", seconds=seconds))
     work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
     at, rate = 0.0, _LOAD * jobs * _NODES * _CPUS / work
@@ -61,23 +61,23 @@ def arrivals(jobs: int, seed: int) -> list[Arrival]:
 
 
 def _owner(name: str, rng: random.Random) -> Arrival:
-    """Return an owner's common properties of jobs, which usually run for `seconds`."""
+    """Return the common properties of an owner's jobs; `seconds` is their typical run time."""
     seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** rng.random()
     members, cpus = rng.choice((1, 1, 2)), rng.choice((8, 16))
     return Arrival(0.0, name, members, members, seconds, {"cpu": str(cpus)}, rng.choice([*_QUEUES]))
 
 
 class Review(Observer):
-    """Compares starts with the first report, and corrects the next reports, as a running Muster does."""
+    """Observer that compares starts with their first estimates, and calibrates later ones, as Muster does."""
 
     def __init__(self) -> None:
-        self._reported: dict[GroupKey, ExpectedStart] = {}  # of groups that still wait
-        self._waits: set[GroupKey] = set()  # without a report yet
-        self._begun = 0  # groups that began to wait since the last forecast
+        self._reported: dict[GroupKey, ExpectedStart] = {}  # first estimates of waiting groups
+        self._unestimated: set[GroupKey] = set()  # waiting groups without an estimate
+        self._new_waits = 0  # groups that began to wait since the last forecast
         self._former_decisions = Decisions()
         self._calibration = Calibration()
         self._costs: list[float] = []  # seconds of each forecast
-        self._compared_starts: list[tuple[ExpectedStart, float]] = []  # with the starts
+        self._compared_starts: list[tuple[ExpectedStart, float]] = []  # estimates with the actual starts
         self._unknown = 0
 
     def decided(self, decisions: Decisions, now: float) -> None:
@@ -85,21 +85,21 @@ class Review(Observer):
         for key in decisions.changed_since(former):
             decision = decisions.groups.get(key)
             if decision is None or decision.verdict is not Verdict.WAITING:
-                self._waits.discard(key)
+                self._unestimated.discard(key)
                 self._compare(key, self._reported.pop(key, None), now)
-            elif key not in self._reported and key not in self._waits:
-                self._waits.add(key)
-                self._begun += 1
-        if self._begun >= _EVERY and self._waits:
+            elif key not in self._reported and key not in self._unestimated:
+                self._unestimated.add(key)
+                self._new_waits += 1
+        if self._new_waits >= _EVERY and self._unestimated:
             self._report(decisions)
 
     def _report(self, decisions: Decisions) -> None:
-        started, expected_starts = time.process_time(), worked_out(decisions)
+        started, expected_starts = time.process_time(), completed_forecasts(decisions)
         self._costs.append(time.process_time() - started)
-        for key in self._waits:
+        for key in self._unestimated:
             self._reported[key] = self._calibration.applied(key, expected_starts[key])
-        self._waits.clear()
-        self._begun = 0
+        self._unestimated.clear()
+        self._new_waits = 0
         if len(self._costs) % _SHOWN == 0 and self._compared_starts:
             show(f"estimates: {self.row()}")
 
@@ -133,7 +133,8 @@ class Review(Observer):
         }
 
 
-def worked_out(decisions: Decisions) -> Mapping[GroupKey, ExpectedStart]:
+def completed_forecasts(decisions: Decisions) -> Mapping[GroupKey, ExpectedStart]:
+    """Return the result of the generator `forecasts`."""
     work = forecasts(decisions)
     while True:
         try:

@@ -1,16 +1,17 @@
 """Benefit and cost of evictions: decide() in virtual time on three traces, under several policies.
 
 `none` never evicts; `traverse` neither evicts nor reserves nodes. `shipped` has the defaults of queues;
-`prompt` evicts as soon as that is paid for. Kueue (reclaimWithinCohort Any, withinClusterQueue Never) and KAI
-(reclaim, and preemption by priority inside a queue) are expressed in Muster's settings: both evict at once
-and reserve nothing. They have Muster's gangs, shares and order: only the time of evictions is compared.
+`prompt` evicts as soon as the benefit outweighs the lost work. Kueue (reclaimWithinCohort Any,
+withinClusterQueue Never) and KAI (reclaim, and preemption by priority inside a queue) are expressed in
+Muster's settings: both evict at once and reserve nothing. They have Muster's gangs, shares and order: only
+the time of evictions is compared.
 
 Each row is the mean over the seeds. Waits are in seconds, until all members of a group ran for the first
 time, as mean/p95: small are groups of up to 2 cpus (of the trace `training`, GPUs), large those of more than
 8. `delay` is the time of jobs beyond their run time, lost work included. Hours are of cpus, and of GPUs in
-`training`; `below due` is the part that queues lacked of what they deserved and asked for. `most` is how
-often one group was evicted. Utilisation is that of the scarce resource, until the last arrival, without the
-first fifth.
+`training`; `below due` is the amount by which queues were below their requests and deserved shares. `most` is
+the largest number of evictions of one group. Utilisation is that of the scarce resource, until the last
+arrival, without the first fifth.
 """
 
 import os
@@ -33,15 +34,12 @@ from tests.bench.sizes import Bench
 from tests.bench.traces import TRACES, Trace
 
 _HOUR = 3600.0
-_WARM_UP = 0.2  # the part of the time of arrivals in which the cluster fills
-_SMALL, _MEDIUM = 2, 8  # the most units of a group of this size
+_WARM_UP = 0.2  # first part of the arrivals, in which the cluster fills
+_SMALL, _MEDIUM = 2, 8  # largest numbers of units of small and medium groups
 
 
 class Policy(NamedTuple):
-    """Settings of all queues.
-
-    `preemption`: the default, where it is None.
-    """
+    """Settings of all queues. `preemption`: None for the default."""
 
     limits: Limits = Limits()
     preemption: QueuePreemption | None = None
@@ -154,10 +152,7 @@ def _p95(waits: Sequence[float]) -> float:
 
 
 def _mean(rows: Sequence[dict[str, float]]) -> Row:
-    """Return the mean of all rows; of `most` the largest value.
-
-    A mean and its p95 share a cell.
-    """
+    """Return the means of all rows, and the maximum of `most`. A mean and its p95 share a cell."""
     means = {name: fmean(row[name] for row in rows) for name in rows[0]}
     means["most"] = max(row["most"] for row in rows)
     cells: dict[str, float | str] = {}

@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+from tests.bench.api_connection import ApiConnection
 from tests.bench.fleet import Fleet, pods
-from tests.bench.line import Line
 from tests.bench.load import create
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
@@ -54,13 +54,13 @@ def _flood(muster: Muster, port: str) -> subprocess.Popen[bytes]:
 
 def _calls(muster: Muster, body: bytes, seconds: float) -> list[float]:
     """Return the milliseconds of each call."""
-    line, times = Line.plain(muster.address), []
-    line.want("POST", "/v1/filter", body)
+    connection, times = ApiConnection.plain(muster.address), []
+    connection.expect_success("POST", "/v1/filter", body)
     end = time.perf_counter() + seconds
     while (started := time.perf_counter()) < end:
-        line.want("POST", "/v1/filter", body)
+        connection.expect_success("POST", "/v1/filter", body)
         times.append(1000 * (time.perf_counter() - started))
-    line.close()
+    connection.close()
     return sorted(times)
 
 

@@ -1,9 +1,10 @@
-"""Cost of a pod for Muster, and Muster's size, as clusters grow.
+"""Cost of a pod for Muster, and Muster's size, by the size of the cluster.
 
-It measures the whole process, next to a simulated API server and a simulated scheduler
-(tests/bench/played.py), so that one machine carries 15,000 nodes. While so many pods run, gangs of 20 come at
-an even pace, are bound, and go. `start`: from the start of the process until it has read everything and
-decided. `idle`: a second in which nothing happens. A ratio is to the first row of the same run.
+The whole process is measured, next to a simulated API server and a simulated scheduler
+(tests/bench/simulated.py), so that one machine can run 15,000 nodes. While many pods run, gangs of 20 come at
+regular intervals, are bound, and are deleted. `start`: from the start of the process until it has read
+everything and decided. `idle`: a second in which nothing happens. A ratio is to the first row of the same
+run.
 """
 
 import time
@@ -13,15 +14,15 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from tests.bench.meters import cpu_microseconds, megabytes, peak_megabytes
-from tests.bench.played import MEMBERS, PlayedCluster, PlayedScheduler, members_of
 from tests.bench.report import Row, show
+from tests.bench.simulated import MEMBERS, SimulatedCluster, SimulatedScheduler, members_of
 from tests.bench.sizes import Bench
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.waiting import wait_for
 
 _PACE = 0.2  # seconds between two gangs
 _GANGS, _WARM_UP = 100, 10
-_STAY = 10  # gangs that are there at the same time
+_STAY = 10  # concurrent gangs
 _IDLE = 5.0  # seconds
 _CALM = 3.0  # seconds
 _PATIENCE = 300.0  # seconds
@@ -48,7 +49,7 @@ def growth(bench: Bench) -> Iterator[Row]:
 
 def _measured(step: Step, folder: Path) -> dict[str, float]:
     show(f"{step.nodes} nodes, {step.bound} pods, {step.queues} queues")
-    with PlayedCluster(folder, *step) as cluster:
+    with SimulatedCluster(folder, *step) as cluster:
         muster = cluster.muster()
         try:
             started = time.monotonic()
@@ -57,11 +58,11 @@ def _measured(step: Step, folder: Path) -> dict[str, float]:
             ready = time.monotonic() - started
             wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm")
             start = cpu_microseconds(muster.process.pid) / 1e6
-            with PlayedScheduler(muster, cluster.service.store.version) as scheduler:
+            with SimulatedScheduler(muster, cluster.service.store.version) as scheduler:
                 _play(cluster, scheduler, range(_WARM_UP))
                 cycles, before = _cycles(muster), cpu_microseconds(muster.process.pid)
                 _play(cluster, scheduler, range(_WARM_UP, _WARM_UP + _GANGS))
-                spent = cpu_microseconds(muster.process.pid) - before  # without reading all metrics
+                spent = cpu_microseconds(muster.process.pid) - before  # without the cost of reading metrics
             wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm again")
             return {
                 "ms a pod": spent / 1000 / (_GANGS * MEMBERS),
@@ -76,8 +77,8 @@ def _measured(step: Step, folder: Path) -> dict[str, float]:
             muster.kill()
 
 
-def _play(cluster: PlayedCluster, scheduler: PlayedScheduler, numbers: range) -> None:
-    """Create these gangs and wait until all are bound; meanwhile as many earlier ones are deleted."""
+def _play(cluster: SimulatedCluster, scheduler: SimulatedScheduler, numbers: range) -> None:
+    """Create gangs and wait until all are bound, while equally many earlier gangs are deleted."""
     due = time.monotonic()
     for number in numbers:
         cluster.add_gang(number)
@@ -90,7 +91,7 @@ def _play(cluster: PlayedCluster, scheduler: PlayedScheduler, numbers: range) ->
         _wait_bound(scheduler, number)
 
 
-def _wait_bound(scheduler: PlayedScheduler, number: int) -> None:
+def _wait_bound(scheduler: SimulatedScheduler, number: int) -> None:
     members = set(members_of(number))
     wait_for(lambda: members <= scheduler.bound or scheduler.refused, _PATIENCE, f"gang {number} bound")
     assert not scheduler.refused, scheduler.refused[:3]
@@ -100,15 +101,15 @@ def _cycles(muster: Muster) -> float:
     return muster.metric("muster_decisions_total")
 
 
-def _is_calm(cluster: PlayedCluster) -> bool:
-    """Return whether nothing is written any more."""
+def _is_calm(cluster: SimulatedCluster) -> bool:
+    """Return whether Muster has stopped writing."""
     version = cluster.service.store.version
     time.sleep(_CALM)
     return cluster.service.store.version == version
 
 
 def _idle(muster: Muster, seconds: float) -> float:
-    """Return the part of a core that Muster uses while idle."""
+    """Return the CPU time of an idle Muster, as a part of a core."""
     before = cpu_microseconds(muster.process.pid)
     time.sleep(seconds)
     return (cpu_microseconds(muster.process.pid) - before) / 1e6 / seconds

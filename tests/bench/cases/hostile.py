@@ -1,7 +1,7 @@
-"""Cost of one tenant's objects, written as the API allows, for all others.
+"""Cost of a hostile tenant's objects, all of which the API allows, for other tenants.
 
-In this process, without a cluster. Milliseconds are of processor time, so that other load of the machine
-matters less.
+The case runs in this process, without a cluster. Milliseconds are CPU time, so that other load of the
+machine matters less.
 """
 
 import gc
@@ -40,9 +40,9 @@ def hostile(bench: Bench) -> Iterator[Row]:
 
 
 def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS) -> Row:
-    """Measure pods that share no term.
+    """Measure pods with different anti-affinity terms.
 
-    `everywhere`: in all namespaces, and each term selects all pods.
+    `everywhere`: each term selects all pods of all namespaces.
     """
     title = f"{terms} anti-affinity terms each{' in all namespaces' if everywhere else ''}"
     show(f"hostile: {pods} pods, {title}")
@@ -86,7 +86,7 @@ def pods_of_others(pods: int, nodes: int) -> Row:
 
 
 def large_affinities(pods: int) -> Row:
-    """Measure pods with large affinities, as they come from the API server and after they are gone."""
+    """Measure the memory for pods with large affinities, while they exist and after their deletion."""
     texts = [_large(number) for number in range(pods)]
     size, title = len(texts[0]), "1.2 MB of node affinity each"
     show(f"hostile: {pods} pods, {title}")
@@ -99,7 +99,7 @@ def large_affinities(pods: int) -> Row:
     world.settle()
     for number in range(pods):
         world.ledger.pods.drop(Uid(f"uid-p{number}"))
-    for number in range(2):  # of what is decided, the last round is remembered, and the one before
+    for number in range(2):  # caches keep the last two decisions
         world.settle().add(builders.foreign_pod(f"event{number}", on="n0", cpu="10m"))
     world.settle()
     remaining_bytes = _traced() - before
@@ -118,7 +118,7 @@ def _large(number: int) -> bytes:
 
 
 def long_names(pods: int) -> Row:
-    """Measure pods that each name a group that cannot exist; the messages about them are logged."""
+    """Measure pods that name groups with invalid names, about which Muster logs messages."""
     title = "250 KB of a group's name each"
     show(f"hostile: {pods} pods, {title}")
     world = World(builders.node("n0"))
@@ -135,7 +135,7 @@ def _traced() -> int:
 
 
 class _Watched:
-    """A row: what the events of hostile pods cost, the first decision, and those after another event."""
+    """Measurements for a row: the events of hostile pods, the first decision, and later decisions."""
 
     def __init__(self, title: str, pods: int, come: Callable[[], Any]) -> None:
         self._row: dict[str, Any] = {"what": title, "pods": pods, "events ms": _milliseconds(come)}

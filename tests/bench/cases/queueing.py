@@ -1,8 +1,8 @@
 """Kueue's own scheduler benchmark, run with suspended Jobs.
 
 15,000 Jobs of three classes in 30 queues below 5 parents, on a real control plane without kubelets and
-without a job controller. As a separate case: Jobs that only wait, with the memory of one, and the cost of
-one more event when there are many.
+without a job controller. A second case measures Jobs that only wait: the memory
+for each Job, and the cost of one event when there are many.
 
 All sizes, run times, priorities, intervals and amounts of the queues are Kueue's, but Kueue's benchmark has
 no Jobs: it writes the objects of its queue itself.
@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from statistics import mean, quantiles
 
 from tests.bench import job_load
+from tests.bench.api_connection import ApiConnection
 from tests.bench.fleet import Fleet, Json
-from tests.bench.job_load import CAPACITY, CLASSES, arrivals, class_of, setting, suspended_job
+from tests.bench.job_load import CAPACITY, CLASSES, arrivals, class_of, queues_and_classes, suspended_job
 from tests.bench.job_runner import JobRunner
-from tests.bench.line import Line
-from tests.bench.load import Wish, create
+from tests.bench.load import NewObject, create
 from tests.bench.meters import Reading, cpu_microseconds, megabytes, peak_megabytes, read
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
@@ -31,8 +31,8 @@ from tests.e2e.harness.waiting import wait_for
 _MANY = 10_000  # pods of a node
 _PATIENCE = 1200.0  # seconds
 _CHANGES = 40
-_CALM = 4.0  # seconds in which they are made, or none
-_QUIET = 200_000.0  # microseconds of its processor time in a second
+_CALM = 4.0  # seconds of a measurement, with or without changes
+_QUIET = 200_000.0  # microseconds of Muster's CPU time a second, below which it is idle
 
 
 def queueing(bench: Bench) -> Iterator[Row]:
@@ -58,10 +58,10 @@ def waiting(bench: Bench) -> Iterator[Row]:
 
 @contextmanager
 def _fleet(cpu: int) -> Iterator[Fleet]:
-    """Yield a fleet of one node with so many cpus, with Muster's rights on Jobs."""
+    """Yield a fleet of one node, with the queues of the benchmark and with Muster's rights on Jobs."""
     with Fleet(1, cpu=str(cpu), pods=_MANY) as fleet:
         manifests.apply(fleet.cluster.admin, "jobs/batch/rbac.yaml")
-        create(fleet.access, setting())
+        create(fleet.access, queues_and_classes())
         yield fleet
 
 
@@ -85,7 +85,7 @@ def _whole(runner: JobRunner, started: float, cost: Reading, peak: float) -> Row
     return {
         "jobs": jobs,
         "wall s": wall,
-        "capacity used": runner.used / (CAPACITY * wall),
+        "capacity used": runner.cpu_seconds / (CAPACITY * wall),
         "interrupted": runner.interrupted,
         **{f"{name} cpu s": used for name, used in cost.cpu.items()},
         "muster MB": peak,
@@ -95,7 +95,7 @@ def _whole(runner: JobRunner, started: float, cost: Reading, peak: float) -> Row
 
 
 def _requests(counts: Mapping[str, int], jobs: int) -> Row:
-    """Return the requests for each job, if at least every second job needs one."""
+    """Return the numbers of requests per job, without requests that fewer than half of the jobs cause."""
     return {name: number / jobs for name, number in sorted(counts.items()) if number > jobs / 2}
 
 
@@ -132,7 +132,7 @@ def _waiting(count: int) -> Row:
         }
 
 
-def _waiters(space: str, count: int) -> Iterator[Wish]:
+def _waiters(space: str, count: int) -> Iterator[NewObject]:
     small = CLASSES[0]
     for number in range(count):
         queue = f"p{number % job_load.PARENTS}-{number // job_load.PARENTS % job_load.CHILDREN}"
@@ -140,7 +140,9 @@ def _waiters(space: str, count: int) -> Iterator[Wish]:
 
 
 def _known(fleet: Fleet, space: str) -> int:
-    page = json.loads(Line.to(fleet.access).want("GET", f"{POD_GROUPS.path(space)}?limit=1"))
+    page = json.loads(
+        ApiConnection.to(fleet.access).expect_success("GET", f"{POD_GROUPS.path(space)}?limit=1")
+    )
     return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
 
@@ -149,12 +151,12 @@ def _job(fleet: Fleet, space: str, name: str) -> Json:
 
 
 def _change(fleet: Fleet, space: str, number: int) -> None:
-    """Change a job, so that it asks for one pod more."""
+    """Raise the parallelism of a job."""
     fleet.cluster.admin.patch(JOBS, f"small-{number}", {"spec": {"parallelism": 2}}, space)
 
 
 def _spent(pid: int, change: Callable[[int], None]) -> float:
-    """Return the microseconds of its processor time while changes are made at regular intervals."""
+    """Return the microseconds of a process's CPU time while changes are made at regular intervals."""
     before = cpu_microseconds(pid)
     for number in range(_CHANGES):
         change(number)

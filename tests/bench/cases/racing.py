@@ -3,17 +3,16 @@
 Three cases report on them:
 
 - stock: plain pods of the default scheduler: no groups, no gates, no admission policy
-- all nodes: the same; it looks at every node for each pod, as it must next to Muster, instead of at some
-- gated: gangs whose pods are born with our gate, by the MutatingAdmissionPolicy of the manifests
-- ungated: gangs without a gate: refused at filter until their group may start
-- view: gangs without a gate: the scheduler reads its pods through Muster, which shows those that may start
+- all nodes: the same, but every node is scored for each pod, as it has to be next to Muster
+- gated: gangs whose pods get our gate at creation, by the MutatingAdmissionPolicy of the manifests
+- ungated: gangs without a gate, which filter refuses until their group may start
+- view: gangs without a gate; the scheduler reads its pods through Muster, which shows those that may start
 - racks: the same, each gang in one rack of 100 nodes
 
-For each cluster and size of gang they run one after the other, stock first and again last, and a ratio is to
-the mean of those two: the API server's store grows with every run, and a shared machine has better and worse
-minutes. The distance between the two shows the uncertainty of a ratio. In gangs of 1 are pods of ours without
-a PodGroup. Where `--bound` asks for it, the nodes have so many running pods before. With `--own-cores` each
-part has a slice of the CPU during a race.
+For each size of cluster and gang, all variants run one after the other. Stock runs first and last, and ratios
+are to the mean of both: the API server's store grows with every run, and the speed of a shared machine
+varies. The difference between both shows the uncertainty of a ratio. Gangs of 1 are pods without a PodGroup.
+With `--bound`, the nodes have running pods before. With `--own-cores`, each part has a slice of the CPU.
 """
 
 import os
@@ -27,7 +26,7 @@ from statistics import mean, median
 from typing import Any
 
 from tests.bench.fleet import OURS, STOCK, Fleet, Side, gang, pods
-from tests.bench.load import BoundWatch, Wish, count_bound, create
+from tests.bench.load import BoundWatch, NewObject, count_bound, create
 from tests.bench.meters import Reading, api_requests, family, peak_megabytes, read
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench, Sizes
@@ -37,7 +36,7 @@ from tests.e2e.harness.policy import in_force
 ALONE = ("stock", "all nodes")
 WARM_UP = 500
 _NEGLIGIBLE = 0.005
-_SETTLES = 15  # seconds
+_SETTLES = 15  # seconds without a request, after which the API server is idle
 _CPU = "0.1"
 
 
@@ -50,7 +49,7 @@ class Race:
     round: int = 0
     own_cores: bool = False
 
-    def wishes(self, namespace: str) -> Iterable[Wish]:
+    def new_objects(self, namespace: str) -> Iterable[NewObject]:
         if self.alone:
             return pods(namespace, "plain", self.pods, scheduler=STOCK, cpu=_CPU)
         if self.gang == 1:
@@ -73,7 +72,10 @@ class Race:
 
 @dataclass(frozen=True)
 class Result:
-    """`bound` is counted by a list; `stock`: the same race by the stock scheduler alone, before and after."""
+    """Result of a race.
+
+    `bound` is counted by a list; `stock`: results of the stock scheduler, first and last.
+    """
 
     race: Race
     seconds: float
@@ -96,7 +98,7 @@ class Result:
         return 1000 * self.cost.cpu.get(process, 0.0) / self.race.pods
 
     def ratio(self, of: Callable[["Result"], float]) -> Row:
-        """Return the ratio of this race to the mean of stock's; empty if not all were bound."""
+        """Return the ratio to the mean of the stock results; empty if not all pods were bound."""
         stock = [of(each) for each in self.stock]
         if not stock or not all(stock) or not all(each.complete for each in (self, *self.stock)):
             return {}
@@ -104,7 +106,7 @@ class Result:
 
 
 class Races:
-    """All of them, run when somebody first asks."""
+    """All races, which are run when the first result is needed."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
@@ -148,7 +150,7 @@ def run(fleet: Fleet, race: Race, patience: float) -> Result:
         BoundWatch(fleet.access, namespace) as bound,
     ):
         before = _reading(fleet, processes)
-        started = create(fleet.access, race.wishes(namespace))
+        started = create(fleet.access, race.new_objects(namespace))
         bound.wait(race.pods, patience)
         cost = _reading(fleet, processes) - before
         cost = replace(cost, requests=_settled(fleet) - before.requests)
@@ -165,7 +167,7 @@ def _parts(fleet: Fleet, side: Side) -> dict[str, list[int]]:
 
 
 def _settled(fleet: Fleet) -> Counter[str]:
-    """Return the counts of requests once no more come: the scheduler posts its events after it binds."""
+    """Return the counts of requests, once no more come: the scheduler posts Events after bindings."""
     counts = api_requests(fleet.access)
     for _ in range(_SETTLES):
         time.sleep(1)
@@ -231,7 +233,7 @@ def _requests(result: Result) -> str:
 
 
 def algorithm(bench: Bench) -> Iterator[Row]:
-    """Yield the scheduler's time from the queue to a node, Muster's answers included."""
+    """Yield the scheduler's time from the queue to a node, including calls to Muster."""
     for result in bench.races:
         yield {
             **result.race.name,
@@ -243,7 +245,7 @@ def algorithm(bench: Bench) -> Iterator[Row]:
 
 
 def cpu(bench: Bench) -> Iterator[Row]:
-    """Yield the extender's own CPU time, its worker included."""
+    """Yield the CPU time of Muster's processes."""
     for result in bench.races:
         if not result.race.alone:
             yield {**result.race.name, "muster ms/pod": result.cpu("muster"), "bound": result.bound}

@@ -1,4 +1,4 @@
-"""Cost of relaying events of pods that are not ours, and their additional delay.
+"""Cost of relaying events of pods of other schedulers, and their additional delay.
 
 The API server is a simulated one that only sends events (tests/bench/upstream.py), so that the processors are
 free for the measured work. One process has two watches of all pods, one at the API server and one through the
@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.bench.api_connection import ApiConnection
 from tests.bench.fleet import STOCK, Fleet, pods
-from tests.bench.line import Line
 from tests.bench.load import create
 from tests.bench.meters import cpu_seconds
 from tests.bench.report import Row, show
@@ -36,7 +36,7 @@ _ACCEPTED = {"json": "application/json", "protobuf": "application/vnd.kubernetes
 
 
 def view_case(bench: Bench) -> Iterator[Row]:
-    """Measure the proxy; the sizes of the other cases do not matter here."""
+    """Measure the proxy; sizes are not used."""
     with Fleet(1) as fleet:
         samples = _samples(fleet)
         with _sending(fleet, samples) as access:
@@ -51,7 +51,7 @@ def _row(muster: Muster, access: Access, encoding: str) -> Row:
     accept = _ACCEPTED[encoding]
     assert muster.view_kubeconfig is not None
     view = ViewClient(muster.view_kubeconfig)
-    direct = Arrivals(Line.to(access).connection, _WATCH, accept, access.token)
+    direct = Arrivals(ApiConnection.to(access).connection, _WATCH, accept, access.token)
     through = Arrivals(http.client.HTTPConnection(view.proxy), f"{view.server}{_WATCH}", accept, "")
     with direct, through:
         whole_time = _spent(muster, access)
@@ -71,24 +71,24 @@ def _row(muster: Muster, access: Access, encoding: str) -> Row:
 
 
 def _spent(muster: Muster, access: Access) -> float:
-    """Return the seconds of Muster's processors while the events come."""
-    line = Line.to(access)
+    """Return the CPU seconds of Muster while the events come."""
+    connection = ApiConnection.to(access)
     before = cpu_seconds(muster.process.pid)
-    line.want("POST", f"/go?rate={RATE}&seconds={SECONDS}")
-    line.close()
+    connection.expect_success("POST", f"/go?rate={RATE}&seconds={SECONDS}")
+    connection.close()
     time.sleep(1)
     return cpu_seconds(muster.process.pid) - before
 
 
 class Arrivals:
-    """Arrival of each event of one watch, by the event's end."""
+    """Times at which the events of one watch arrived completely."""
 
-    def __init__(self, line: http.client.HTTPConnection, url: str, accept: str, token: str) -> None:
+    def __init__(self, connection: http.client.HTTPConnection, url: str, accept: str, token: str) -> None:
         self.at: list[float] = []
         self._framed = "protobuf" in accept
-        self._line = line
-        line.request("GET", url, headers={"Accept": accept, "Authorization": f"Bearer {token}"})
-        self._answer = line.getresponse()
+        self._connection = connection
+        connection.request("GET", url, headers={"Accept": accept, "Authorization": f"Bearer {token}"})
+        self._answer = connection.getresponse()
         assert self._answer.status == 200, f"{url}: {self._answer.status} {self._answer.read()[:500]!r}"
         self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
 
@@ -97,10 +97,10 @@ class Arrivals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._line.sock:
-            self._line.sock.shutdown(socket.SHUT_RDWR)
+        if self._connection.sock:
+            self._connection.sock.shutdown(socket.SHUT_RDWR)
         self._thread.join(10)
-        self._line.close()
+        self._connection.close()
 
     def _run(self) -> None:
         with suppress(OSError, ValueError, http.client.HTTPException):

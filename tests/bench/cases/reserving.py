@@ -1,9 +1,9 @@
 """Cost and benefit of reservations: decide() in virtual time on three traces, under several settings.
 
-Each row is the mean over the seeds. Waits are in seconds, until the least members of a group ran at first;
-`large` are groups of at least 8. `lost` is the part of all work that evictions lost, in percent, `again` how
-many evictions hit a group for a queue to which it had lost capacity before. `mean %` and `worst %` compare
-with `none`, which reserves nothing.
+Each row is the mean over the seeds. Waits are the seconds until minMember members of a group first ran;
+`large` are groups of at least 8. `lost` is the percentage of work lost by evictions. `again` is the number of
+evictions of a group for a queue that had already got capacity of this group. `mean %` and `worst %` are
+relative to `none`, which reserves nothing.
 """
 
 import os
@@ -28,10 +28,7 @@ _LARGE = 8  # members
 
 
 class Setting(NamedTuple):
-    """Settings of all queues.
-
-    `reserve_after`: the default, where it is empty.
-    """
+    """Settings of all queues. `reserve_after`: empty for the default."""
 
     limits: Limits = Limits()
     reserve_after: str = ""
@@ -54,8 +51,9 @@ class Waits(Observer):
         self._created_at: dict[GroupKey, float] = {}
         self._bound: Counter[GroupKey] = Counter()
         self._since: dict[Uid, float] = {}
-        self._going: set[GroupKey] = set()  # groups that were evicted since the last step
-        self._struck: defaultdict[GroupKey, set[str]] = defaultdict(set)  # by group for which queues
+        self._just_evicted: set[GroupKey] = set()  # groups that were evicted since the last step
+        # The queues that got capacity of a group.
+        self._evicted_for: defaultdict[GroupKey, set[str]] = defaultdict(set)
         self.waits: dict[GroupKey, float] = {}
         self.done = self.lost = 0.0
         self.evictions, self.again = 0, 0
@@ -74,17 +72,17 @@ class Waits(Observer):
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         self.evictions += 1
-        self._going.add(pod.group)
+        self._just_evicted.add(pod.group)
         self.lost += self._work(pod, now)
 
     def decided(self, decisions: Decisions, now: float) -> None:
-        going, self._going = self._going, set()
+        going, self._just_evicted = self._just_evicted, set()
         for name, queue in decisions.queues.items() if going else ():
             takes_from = {losing.queue for losing, last in queue.reclaimed.items() if last.at == stamp(now)}
             for group in going:
                 if self._queues[group] in takes_from:
-                    self.again += name in self._struck[group]
-                    self._struck[group].add(name)
+                    self.again += name in self._evicted_for[group]
+                    self._evicted_for[group].add(name)
 
     def _work(self, pod: PodRecord, now: float) -> float:
         since = self._since.pop(pod.uid, now)

@@ -1,9 +1,10 @@
-"""The dashboard in its own process: the time until a page is there, and the cost of open pages.
+"""Dashboard in a separate process: the time until a page is there, and the cost of open pages.
 
-1,000 queues, 10,000 groups and 5,000 nodes. First each page while something changes all the time, so that it
-is made again (of tests/dashboard/sample.py); then 100 pages of as many users and eight addresses that poll
-like a browser, while nothing changes, and while a gang comes and a cycle runs each second; and the time
-that this adds to answers to the scheduler, with cycles and pages in one process (tests/bench/watched.py).
+The cluster has 1,000 queues, 10,000 groups and 5,000 nodes. First, each page is requested while something
+changes all the time, so that it is rendered again (tests/dashboard/sample.py). Then 100 pages of different
+users at eight addresses poll like browsers: while nothing changes, and while a gang comes and a cycle runs
+each second. Also measured is the delay of answers to the scheduler from the same process
+(tests/bench/watched.py).
 """
 
 import asyncio
@@ -33,9 +34,9 @@ _OPEN_PATHS = (
     *("/", "/?page=7", "/?state=Waiting&sort=-waited", "/namespaces/team", "/groups/team/job-00001"),
     *("/queues", "/queues/queue-7", "/nodes"),
 )
-_OPEN, _SECONDS = 100, 20.0  # pages, and how long they are
-_PAUSE, _SPREAD = 1.9, 0.2  # seconds between two questions of a page, as in live.js
-_WARM = 10.0  # seconds in which templates are compiled, and all is asked for the first time
+_OPEN, _SECONDS = 100, 20.0  # number of open pages, and seconds for which they are open
+_PAUSE, _SPREAD = 1.9, 0.2  # seconds between two requests of a page, as in live.js
+_WARM = 10.0  # seconds before the measurement, for first requests and compiled templates
 _STATE = re.compile(r'data-state="([\w-]+)"')
 _TIMES = 7
 
@@ -64,10 +65,10 @@ def _served(groups: int, changes: int) -> Iterator[str]:
 
 
 async def _timed(address: str, path: str) -> Row:
-    """Return the milliseconds until the first byte, and until the whole page is there."""
+    """Return the milliseconds until the first byte and the last byte of a page."""
     first_byte_times, page_times = [], []
     url = urlsplit(address)
-    for number in range(_TIMES + 1):  # the first compiles its template
+    for number in range(_TIMES + 1):  # the first request compiles the template and does not count
         await asyncio.sleep(0.3)
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
         began = time.perf_counter()
@@ -89,7 +90,7 @@ async def _timed(address: str, path: str) -> Row:
 
 @contextmanager
 def _watched(groups: int, changes: int, api: int) -> Iterator[tuple[str, Callable[[], Mark]]]:
-    """Yield the address of a watched Muster, and a function for the readings since the last call."""
+    """Yield the address of a Muster, and a function that returns the readings since its last call."""
     command = [sys.executable, "-m", "tests.bench.watched", str(groups), str(changes), str(api)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         commands, readings = process.stdin, process.stdout
@@ -146,7 +147,7 @@ def _spread_of(times: list[float]) -> tuple[float, float, float]:
 
 
 async def _page(session: aiohttp.ClientSession, address: str, number: int, statuses: list[int]) -> None:
-    """Ask for a page as live.js does, with its own token."""
+    """Poll a page as live.js does, with the token of one user."""
     authorization, state, pause = {"Authorization": f"Bearer viewer-{number}"}, "", _PAUSE
     await asyncio.sleep(number * _PAUSE / _OPEN)
     while True:
@@ -160,7 +161,7 @@ async def _page(session: aiohttp.ClientSession, address: str, number: int, statu
 
 
 async def _review(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer as an API server that knows all users by their tokens and refuses nothing."""
+    """Answer reviews as an API server that knows all tokens and grants all rights."""
     with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
         while True:
             head = await reader.readuntil(b"\r\n\r\n")

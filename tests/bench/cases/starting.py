@@ -1,8 +1,8 @@
-"""From the start of the process to the first binding, on a cluster that is full of running work.
+"""Time from the start of the process to the first binding, on a cluster that is full of running pods.
 
-What is to be bound is there before the process starts: a gang of three for ours, one pod for the stock
-scheduler. Ours is measured twice: started together with its scheduler, and next to one that runs; and both
-again with the proxy, where the gang has no gates and the scheduler reads through Muster.
+The pending pods exist before the process starts: a gang of three for Muster, one pod for the stock scheduler.
+Muster is measured when it is started together with its scheduler, and next to a running scheduler; each
+with gates, and with the scheduler proxy.
 """
 
 import json
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 
 from extender.api.keys import SCHEDULED
+from tests.bench.api_connection import ApiConnection
 from tests.bench.fleet import OURS, STOCK, Fleet, gang, pods
-from tests.bench.line import Line
-from tests.bench.load import BoundWatch, Wish, count_bound, create
+from tests.bench.load import BoundWatch, NewObject, count_bound, create
 from tests.bench.meters import peak_megabytes
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
@@ -41,10 +41,11 @@ def start(bench: Bench) -> Iterator[Row]:
 
 
 def _report(fleet: Fleet, namespace: str) -> None:
-    """Report all admitted groups as an earlier Muster would have, as after any restart."""
+    """Start Muster once, so that the statuses of the running groups are written as after a restart."""
 
     def reported() -> bool:
-        groups = json.loads(Line.to(fleet.access).want("GET", POD_GROUPS.path(namespace)))["items"]
+        listing = ApiConnection.to(fleet.access).expect_success("GET", POD_GROUPS.path(namespace))
+        groups = json.loads(listing)["items"]
         return all(SCHEDULED in {each["type"] for each in group["status"]["conditions"]} for group in groups)
 
     show("an earlier Muster reports them")
@@ -64,7 +65,7 @@ def _cycle(fleet: Fleet) -> Iterator[Row]:
         yield {"started": name, "seconds": seconds, "ratio": seconds / stock, **peaks}
 
 
-def _standing(namespace: str, count: int, nodes: int) -> Iterator[Wish]:
+def _standing(namespace: str, count: int, nodes: int) -> Iterator[NewObject]:
     """Yield running groups with bound pods, which need no scheduler."""
     for number in range(count // MEMBERS):
         name = f"g{number}"
@@ -85,32 +86,32 @@ def _stock(fleet: Fleet) -> tuple[float, Row]:
 def _ours(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
     muster = fleet.muster(view=view)
     space = fleet.namespace()
-    wishes = gang(space, "new", 3, scheduler=OURS, gated=not view)
-    return _measured(fleet, space, wishes, {"muster": muster, "scheduler": fleet.scheduler(muster)})
+    new_objects = gang(space, "new", 3, scheduler=OURS, gated=not view)
+    return _measured(fleet, space, new_objects, {"muster": muster, "scheduler": fleet.scheduler(muster)})
 
 
 def _ours_alone(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
-    """Measure the start with our own pods alone.
+    """Measure the start of Muster next to a running scheduler.
 
-    With the proxy, its scheduler has read everything through an earlier Muster.
+    With the proxy, the scheduler has read all objects through an earlier Muster.
     """
     muster = fleet.muster(view=view)
     space = fleet.namespace()
     with muster if view else nullcontext(), fleet.scheduler(muster):
-        wishes = gang(space, "new", 3, scheduler=OURS, gated=not view)
+        new_objects = gang(space, "new", 3, scheduler=OURS, gated=not view)
         if view:
             muster.kill()
-        return _measured(fleet, space, wishes, {"muster": muster})
+        return _measured(fleet, space, new_objects, {"muster": muster})
 
 
 def _measured(
-    fleet: Fleet, namespace: str, wishes: Iterable[Wish], started: Mapping[str, Muster | KubeScheduler]
+    fleet: Fleet,
+    namespace: str,
+    new_objects: Iterable[NewObject],
+    started: Mapping[str, Muster | KubeScheduler],
 ) -> tuple[float, Row]:
-    """Return the seconds from the start of the processes until all waiting pods are bound.
-
-    With them, the largest memory of the processes.
-    """
-    waiting = list(wishes)
+    """Return the seconds from the start until all pending pods are bound, and the peak memory."""
+    waiting = list(new_objects)
     create(fleet.access, waiting)
     pod_count = sum(resource is PODS for resource, _ in waiting)
     with BoundWatch(fleet.access, namespace) as bound, ExitStack() as ending:

@@ -1,8 +1,7 @@
-"""decide() alone, in this process: gangs whose members share domains of a topology, next to gangs without.
+"""Cost of decide() in this process, for gangs that need one domain of a topology and for other gangs.
 
-The nodes are in blocks of 500 and racks of 100. In the decision of `first ms` the gangs start, and `next ms`
-is that after an event meanwhile. The ratios are to gangs without a request in the same round. Each number is
-the median of all rounds.
+The nodes are in blocks of 500 and racks of 100. The gangs start in the decision of `first ms`; `next ms` is
+the decision after a further event. Ratios are to gangs without a topology. All numbers are medians.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
-"""Node time that queues get over time: decide() in virtual time, one-node jobs of 40 to 80 s.
+"""Fairness over time: node time of queues in virtual time, with one-node jobs of 40 to 80 s.
 
-In `backlog` every queue has more jobs than the cluster can run. `least` and `most` are the smallest and the
-largest part of its due node time that any queue got in any window of 30 minutes; the due part of a queue is
-its weight by the sum of the weights. In `arrivals` jobs come at random, 1.5 times as many as the cluster can
-run, for an hour; `wait` is the mean wait of the jobs of a queue in seconds: the shortest and the longest.
+In `backlog` every queue has more jobs than the cluster can run. The due part of a queue is its weight divided
+by the sum of the weights. `least` and `most`: the smallest and the largest ratio of a queue's node time to
+its due part, in any window of 30 minutes. In `arrivals` jobs come at random, 1.5 times as many as the cluster
+can run, for an hour; `wait` is the mean wait of the jobs of a queue in seconds: the shortest and the longest.
 `parts` are the parts of the node time in the first 30 minutes, the queues by age, the oldest first.
 """
 
@@ -26,13 +26,13 @@ from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 
 WINDOW = 1800.0  # seconds
-_STEP = 60.0  # from one window to the next
+_STEP = 60.0  # seconds between the starts of two windows
 _SHORTEST, _LONGEST = 40.0, 80.0  # seconds that a job runs
 _LOAD, _ARRIVING = 1.5, 3600.0
 
 
-class Turns(NamedTuple):
-    """One cluster: the weights of its queues, the oldest first, and its number of nodes."""
+class WeightedCluster(NamedTuple):
+    """Cluster: the weights of its queues, the oldest first, and its number of nodes."""
 
     weights: tuple[int, ...]
     nodes: int
@@ -43,14 +43,14 @@ class Turns(NamedTuple):
 
 
 CLUSTERS = (
-    Turns((1,) * 2, 1),
-    Turns((1,) * 3, 4),
-    Turns((1,) * 8, 4),
-    Turns((1,) * 12, 5),
-    Turns((1, 10), 1),
-    Turns((1, 2, 10), 2),
-    Turns((1, 2, 10), 4),
-    Turns((10, 2, 1), 13),
+    WeightedCluster((1,) * 2, 1),
+    WeightedCluster((1,) * 3, 4),
+    WeightedCluster((1,) * 8, 4),
+    WeightedCluster((1,) * 12, 5),
+    WeightedCluster((1, 10), 1),
+    WeightedCluster((1, 2, 10), 2),
+    WeightedCluster((1, 2, 10), 4),
+    WeightedCluster((10, 2, 1), 13),
 )
 
 
@@ -89,8 +89,8 @@ def turns(bench: Bench) -> Iterator[Row]:
         yield {"load": "arrivals", **fields, **of_arrivals(cluster, 0)}
 
 
-def of_backlog(cluster: Turns, seed: int, seconds: float = 2 * WINDOW) -> Row:
-    """Measure any window of 30 minutes while all queues have jobs that wait."""
+def of_backlog(cluster: WeightedCluster, seed: int, seconds: float = 2 * WINDOW) -> Row:
+    """Measure all windows of 30 minutes while all queues have waiting jobs."""
     rng, jobs = random.Random(seed), list[Job]()
     for queue, due in enumerate(cluster.due):
         remaining = 1.3 * due * cluster.nodes * seconds + 4 * _LONGEST
@@ -109,7 +109,7 @@ def of_backlog(cluster: Turns, seed: int, seconds: float = 2 * WINDOW) -> Row:
     return {"least": min(parts), "most": max(parts), "parts": " ".join(f"{part:.3f}" for part in first)}
 
 
-def of_arrivals(cluster: Turns, seed: int) -> Row:
+def of_arrivals(cluster: WeightedCluster, seed: int) -> Row:
     rng, mean = random.Random(seed), (_SHORTEST + _LONGEST) / 2
     number = int(_LOAD * cluster.nodes * _ARRIVING / mean)
     queues = rng.choices(range(len(cluster.weights)), cluster.weights, k=number)
@@ -126,11 +126,11 @@ def _job(rng: random.Random, queue: int, number: int) -> Job:
     return Job(0.0, f"g{number}", 1, 1, seconds, {"cpu": "4"}, f"q{queue}")
 
 
-def _names(cluster: Turns) -> list[str]:
+def _names(cluster: WeightedCluster) -> list[str]:
     return [f"q{number}" for number in range(len(cluster.weights))]
 
 
-def _run(cluster: Turns, jobs: Sequence[Job]) -> NodeTime:
+def _run(cluster: WeightedCluster, jobs: Sequence[Job]) -> NodeTime:
     queues = tuple(
         Queue(Meta(name, uid=name, creation_timestamp=stamp(age - 1000.0)), QueueSpec(weight))
         for age, (name, weight) in enumerate(zip(_names(cluster), cluster.weights, strict=True))

@@ -1,7 +1,7 @@
-"""Processor time of a small write in its thread: extender/kube/connection.py against the libraries.
+"""CPU time of a small write to the API server: extender/kube/connection.py compared with libraries.
 
-The peer answers with the headers of an API server over one kept-alive connection. This figure is the reason
-for our own wire.py: a gang of 500 is 1,500 such writes next to filter calls under the same interpreter lock.
+The peer answers with the headers of an API server over one kept-alive connection. A gang of
+500 causes 1,500 such writes, and filter calls wait for the same interpreter lock.
 """
 
 import http.client

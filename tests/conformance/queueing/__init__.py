@@ -1,1 +1,1 @@
-"""Cases of other queueing systems: their families, put to the code that serves, one module for each theme."""
+"""Checks of the families of queueing.json, which come from other queueing systems."""

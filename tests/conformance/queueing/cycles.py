@@ -1,4 +1,4 @@
-"""Whole cycles: who starts, who is evicted for it, who waits."""
+"""Whole scheduling cycles: starts, evictions and waits."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,10 +21,7 @@ _FAMILIES = ("admit_cycle", "admit_cycle_fair", _FIRST)
 
 
 def check_cycle(case: Case) -> Iterator[str]:
-    """Check a cycle with one head of each queue.
-
-    A head that is not admitted waits: active or parked is the same here.
-    """
+    """Check a cycle with the head of each queue. Heads that are not admitted only have to wait."""
     built = _world(case)
     if _evicts(case):
         yield from unequal("evicted", expected(case), built.evicted())
@@ -40,12 +37,12 @@ def check_cycle(case: Case) -> Iterator[str]:
 
 @lru_cache(maxsize=8)
 def _world(case: Case, *only: str) -> KueueWorld:
-    """Return the same world for all readers."""
+    """Return a world of the case, which is cached."""
     return _new_world(case, *only)
 
 
 def _new_world(case: Case, *only: str) -> KueueWorld:
-    """Return a world with the head of each queue; `only`: with these of them."""
+    """Return a world with the heads of all queues, or only with the workloads `only`."""
     data = as_today(case.input) if case.kind == _FIRST else case.input
     return KueueWorld(data, [head for head in _heads(case) if not only or head["id"] in only])
 
@@ -93,7 +90,7 @@ def _flavors(assignment: CaseData) -> dict[str, set[str]]:
 
 
 def _elastic(case: Case) -> list[str]:
-    """Return the admitted workloads that may run with fewer members."""
+    """Return the admitted workloads with optional members."""
     admitted = [each for each in case.input["pending"] if each["id"] in case.expect["admitted"]]
     return [each["id"] for each in admitted if any("min_count" in part for part in each["podsets"])]
 
@@ -102,7 +99,7 @@ def _members(case: Case, workload: str) -> dict[str, int]:
     return {part["name"]: part["count"] for part in case.expect["assignments"][workload]["podsets"]}
 
 
-# ---- what is done otherwise
+# ---- differences of Muster
 
 
 def _evicts(case: Case) -> bool:
@@ -126,7 +123,7 @@ def _divides_resources(case: Case) -> bool:
 
 
 def _shrinks_in_proportion(case: Case) -> bool:
-    """Return whether members beyond the least, which start one by one, differ from those of the case."""
+    """Return whether the numbers of optional members, which start one by one, differ from the case."""
     return any(
         sum("min_count" in part for part in head["podsets"]) > 1
         and _new_world(case).members(head["id"]) != _members(case, head["id"])
@@ -136,13 +133,13 @@ def _shrinks_in_proportion(case: Case) -> bool:
 
 
 def _surplus(case: Case) -> list[str]:
-    """Return heads that start although the case leaves them waiting, if all start that it admits."""
+    """Return heads that start although they wait in the case, if all its admitted heads start."""
     starting = _world(case).starting()
     return sorted({*starting} - {*_admitted(case)}) if {*_admitted(case)} <= {*starting} else []
 
 
 def _falls_back_at_once(case: Case) -> bool:
-    """Return whether these take another flavor because the first was taken in the same decision."""
+    """Return whether heads get another flavor, since the first one was used up in the same decision."""
     surplus, world_of_all = _surplus(case), _world(case)
     return bool(surplus) and all(
         world_of_all.flavors(surplu) != _world(case, surplu).flavors(surplu) for surplu in surplus
@@ -150,7 +147,7 @@ def _falls_back_at_once(case: Case) -> bool:
 
 
 def _lends_at_once(case: Case) -> bool:
-    """Return whether these would take the same flavor alone: it has capacity that no group has a claim on."""
+    """Return whether each head would get the same flavor alone, so that nothing reserves its capacity."""
     surplus, world_of_all = _surplus(case), _world(case)
     return bool(surplus) and any(
         world_of_all.flavors(surplu) == _world(case, surplu).flavors(surplu) for surplu in surplus
@@ -164,7 +161,7 @@ def _orders_queues_otherwise(case: Case) -> bool:
     return bool(admitted - starting) and {*_world(case, *sorted(admitted)).starting()} == admitted
 
 
-# ---- what is done otherwise where the case evicts
+# ---- differences of Muster in cases with evictions
 
 
 def _starts_smaller(case: Case) -> bool:
@@ -178,7 +175,7 @@ def _fits_on_another_flavor(case: Case) -> bool:
 
 
 def _evicts_on_another_flavor(case: Case) -> bool:
-    """Return whether no victim runs on the flavor that is looked at first, where evictions help as well."""
+    """Return whether no victim is on the first flavor, although evictions there would help as well."""
     first = {
         use["flavor"]
         for head in _heads_of_queues(case)
@@ -216,7 +213,7 @@ def _evicts_beyond_a_share(case: Case) -> bool:
 
 
 def _empties_its_own_queue_first(case: Case) -> bool:
-    """Return whether a head that brings its queue above its deserved share finds enough victims there."""
+    """Return whether a head above its queue's deserved share finds enough victims in that queue."""
     if not victims_of(case, EvictionCause.RECLAIM):
         return False
     built = _world(case)
@@ -225,7 +222,7 @@ def _empties_its_own_queue_first(case: Case) -> bool:
 
 
 def _shares_unrequested_quota(case: Case) -> bool:
-    """Return whether a queue is spared that deserves more than its quota."""
+    """Return whether a queue without victims deserves more than its quota."""
     if not victims_of(case, EvictionCause.RECLAIM):
         return False
     built = _world(case)
@@ -233,7 +230,7 @@ def _shares_unrequested_quota(case: Case) -> bool:
 
 
 def _left_waiting(case: Case) -> list[CaseData]:
-    """Return heads that the case does not admit, and for which it evicts others."""
+    """Return heads that wait in the case until victims have ended."""
     return [each for each in _heads_of_queues(case) if each["id"] not in _admitted(case)]
 
 

@@ -1,4 +1,4 @@
-"""The families of queueing.json: the check of each, and what of them is skipped. Each theme has a table."""
+"""Families of queueing.json, with their checks and skips. Each module of a theme has a table."""
 
 from collections.abc import Mapping
 

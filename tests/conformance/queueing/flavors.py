@@ -1,4 +1,4 @@
-"""Nodes that a group may use: the flavors of its queue, in order."""
+"""Checks of flavor assignments: the flavors of a queue, in order."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,8 +18,8 @@ CaseData = Mapping[str, Any]
 def check_assignment(case: Case) -> Iterator[str]:
     """Check the mode of an assignment.
 
-    Fit: it starts. Preempt: it waits, and could start if others left. NoFit: it waits, and could not,
-    unless the stand-in for the search says that no pod may be evicted.
+    Fit: the workload starts. Preempt: it waits, and could start after evictions. NoFit: it waits, and could
+    not start after evictions, unless the case forbids them.
     """
     (pending,) = case.input["pending"]
     built = KueueWorld(case.input, [pending])

@@ -1,1 +1,1 @@
-"""The stream of pods against models of the API server, of client-go and of the scheduler."""
+"""Tests of the stream of pods with models of the API server, of client-go and of the scheduler."""

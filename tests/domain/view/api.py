@@ -1,4 +1,4 @@
-"""A model of the API server: a history of pods, one version a change. And how frames are written here."""
+"""Model of the API server: a history of pods, with a version for each change; and a codec for frames."""
 
 from msgspec import Struct, json
 from msgspec.structs import replace
@@ -30,16 +30,16 @@ class Frame(Struct, frozen=True):
 
     type: str
     version: int
-    pod: Pod | None = None  # with its own version, which is not the one that the client sees
+    pod: Pod | None = None  # with its version in the API, which may differ from the client's
     nominated: str = ""
     ends_initial: bool = False
-    ours: bool = False  # Muster made it up
+    ours: bool = False  # whether Muster invented the event
 
 
 class Api:
     def __init__(self) -> None:
         self.version = 1
-        self.oldest = 0  # watches from before are answered with 410
+        self.oldest = 0  # the oldest version of a watch; earlier ones get 410
         self.alive: dict[str, Pod] = {}
         self.events: list[PodEvent] = []
         self._uids = 0
@@ -56,7 +56,7 @@ class Api:
         self._put("DELETED", replace(self.alive[name], version=self._next()))
 
     def pass_by(self) -> None:
-        """Write something else than a pod."""
+        """Use up a version for an object of another kind."""
         self._next()
 
     def by_uid(self, uid: str) -> Pod | None:

@@ -1,4 +1,4 @@
-"""A model of the ledger's side of the proxy: it reads pods by its own watch."""
+"""Model of the ledger for the proxy, which reads pods by a separate watch."""
 
 from collections.abc import Sequence
 
@@ -13,8 +13,8 @@ class Ledger(Appearances):
         self.version = 0
         self.unbound: set[Uid] = set()  # of ours
         self.released: dict[Uid, Appearance] = {}
-        self.held: set[Uid] = set()  # by a bind call, or bound
-        self.left: list[str] = []  # nodes
+        self.held: set[Uid] = set()  # pods with a held bind call, and bound pods
+        self.left: list[str] = []  # nodes of deleted pods
         self._changes: list[Change] = []
         self.read(api.version)
 

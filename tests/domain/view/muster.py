@@ -1,4 +1,4 @@
-"""A process of Muster between the models: its streams, and where each is in the API's history."""
+"""Model of Muster's process: its streams, and their positions in the API's history."""
 
 from collections import deque
 
@@ -18,7 +18,7 @@ from tests.domain.view.ledger import Ledger
 
 
 class Connection:
-    """A watch. Frames wait in `outbox` until the client reads them, or the connection is cut."""
+    """Connection with a watch. Frames wait in `outbox` until the client reads them."""
 
     def __init__(self, stream: PodWatch, initial: list[PodEvent], version: int) -> None:
         self.stream = stream
@@ -43,12 +43,12 @@ class Muster:
         self._api = api
         self.ledger = Ledger(api)
         self.waiting = WaitingPods(frozenset({OURS}))
-        self.connections: list[Connection] = []  # dead ones, too, until that is noticed
+        self.connections: list[Connection] = []  # also broken ones, until that is noticed
 
     def watch(self, version: int, met_at: int) -> Connection:
         """Start a watch that continues from a version.
 
-        `met_at`: of the list that is read if this process does not know the pods at that version.
+        `met_at`: the version of a list, which is read if this process does not know the client's pods.
         """
         if not self.waiting.knows_version(version):
             pods = [pod for pod in self._api.at(met_at).values() if pod.ours]

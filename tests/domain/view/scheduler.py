@@ -1,8 +1,8 @@
-"""A model of the pods of a kube-scheduler: client-go's reflector and informer, its queue and its cache.
+"""Model of the pods in a kube-scheduler: client-go's reflector and informer, the queue and the cache.
 
 Source: tools/cache/reflector.go, the_real_fifo.go and shared_informer.go of client-go 0.36.3,
-eventhandlers.go and backend/cache/cache.go of kube-scheduler 1.36.3. What ends
-the real scheduler fails here.
+eventhandlers.go and backend/cache/cache.go of kube-scheduler 1.36.3. Events that
+would end the real scheduler fail an assertion.
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,13 @@ from tests.domain.view.api import OURS, Frame, Pod
 
 class Scheduler:
     def __init__(self, lists: bool) -> None:
-        self.lists = lists  # LIST and then watch, as in 1.34; else WatchList
+        self.lists = lists  # whether it uses LIST and a watch, as in 1.34, or a WatchList
         self.version: int | None = None  # of the last event
         self.must_list = True
-        self.queue: dict[str, str] = {}  # UIDs of unbound pods; the nominated node
-        self.cache: dict[str, str] = {}  # UIDs of bound pods; the node
-        self.assumed: set[str] = (
-            set()
-        )  # UIDs of unbound pods with a bind call, or whose end has not been seen
+        self.queue: dict[str, str] = {}  # nominated nodes, by UID of unbound pods
+        self.cache: dict[str, str] = {}  # nodes, by UID of bound pods
+        # UIDs of unbound pods with a bind call, or whose end has not been seen.
+        self.assumed: set[str] = set()
         self.store: dict[str, Frame] = {}  # by name, as informers do
         self._initial: dict[str, Frame] = {}  # of a WatchList that has not ended
 
@@ -107,7 +106,7 @@ class Scheduler:
     # ---- bind calls
 
     def call_failed(self, uid: str) -> None:
-        """Requeue the pod, as the informer has it then."""
+        """Requeue a pod with its current state in the informer."""
         self.assumed.discard(uid)
         for frame in self.store.values():
             if frame.pod is not None and frame.pod.uid == uid and not frame.pod.node:

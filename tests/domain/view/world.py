@@ -21,12 +21,11 @@ class World:
         self.muster = Muster(self.api)
         self.scheduler = Scheduler(lists=self.random.random() < 0.5)
         self.connection: Connection | None = None
-        self.calls: set[str] = (
-            set()
-        )  # bind calls that have not ended; the scheduler may have forgotten the pod
+        # Bind calls that have not ended; the scheduler may have forgotten the pod.
+        self.calls: set[str] = set()
         self.log: list[str] = []
         self._what = tuple(dict(WHAT))
-        # In some worlds something happens often that is rare in others.
+        # The frequencies of steps vary from world to world.
         self._weights = [weight * self.random.choice((0.3, 1, 1, 3)) for _, weight in WHAT]
 
     def run(self, steps: int) -> None:
@@ -77,7 +76,7 @@ class World:
             ledger.release(uid, self.random.choice(APPEARANCES))
 
     def pods_are_withdrawn(self) -> None:
-        """Withdraw pods that were released but are not posted."""
+        """Withdraw released pods that are not posted."""
         ledger = self.muster.ledger
         for uid in self.some_of(
             [uid for uid in ledger.released if uid not in ledger.held or self.waits(uid)]
@@ -124,7 +123,7 @@ class World:
     def connect(self, stale: int, is_lost: bool) -> None:
         """Connect the scheduler.
 
-        `stale`: versions by which a list may be behind; `is_lost`: the client never gets it.
+        `stale`: maximum age of a list, in versions; `is_lost`: the answer does not reach the client.
         """
         if not self.scheduler.must_list:
             self.watch()
@@ -192,13 +191,10 @@ class World:
         self.connection = None
         self.scheduler.disconnected()
 
-    # ---- what has to hold
+    # ---- invariants
 
     def check_writes(self) -> None:
-        """Check that nothing is taken away that the scheduler has bound itself.
-
-        It counts a pod as bound before its watch says so.
-        """
+        """Check that no pod is withdrawn that the scheduler has bound, even if no watch shows it yet."""
         for connection in self.muster.connections:
             for frame in connection.fresh():
                 if (
@@ -237,7 +233,7 @@ class World:
     # ---- helpers
 
     def waits(self, uid: str) -> bool:
-        """Return whether a pod is really unbound."""
+        """Return whether a pod is unbound in the API."""
         pod = self.api.by_uid(uid)
         return pod is not None and not pod.node
 

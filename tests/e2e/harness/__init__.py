@@ -1,1 +1,1 @@
-"""Base of the scenarios: real components, simulated kubelets, broken connections, a distrustful observer."""
+"""Base of the scenarios: real components, simulated kubelets, faults of connections, and an observer."""

@@ -18,7 +18,7 @@ from tests.e2e.harness.client import Access, Client
 
 @dataclass(frozen=True)
 class User:
-    """A line of the token file. What the user may do is for RBAC to say."""
+    """User with a line in the token file, whose rights come from RBAC."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -32,14 +32,14 @@ class User:
 
 
 def service_account(namespace: str, name: str) -> User:
-    """Return the user of a pod with this service account, so that bindings to the account hold for it."""
+    """Return a user with the name and groups of a service account, so that RBAC bindings apply."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     return User(f"system:serviceaccount:{namespace}:{name}", groups)
 
 
 @dataclass(frozen=True)
 class IssuedUser(User):
-    """A service account that shows a token of the API server's own, as pods do."""
+    """Service account with a token that the API server issued, as in pods."""
 
     issued: str = ""
 
@@ -51,7 +51,7 @@ class IssuedUser(User):
 def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> IssuedUser:
     """Return a user with an issued token.
 
-    `until_gone`: a Secret of the namespace, without which the token is refused within ten seconds.
+    `until_gone`: a Secret of the namespace; ten seconds after its deletion, the token is invalid.
     """
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     bound = (
@@ -62,10 +62,9 @@ def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> I
 
 
 def signed(client: Client, key: Path, account: User, seconds: int) -> IssuedUser:
-    """Return a user with a token that the API server accepts for so long, shorter than it issues any.
+    """Return a user with a token that is valid for less time than the API server would issue.
 
-    It is signed with the key of the server's own tokens. The server accepts each for a minute after it
-    has expired.
+    The token is signed with the server's own key. The server accepts tokens for a minute after they expire.
     """
     namespace, name = account.name.split(":")[2:]
     uid = client.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")["metadata"]["uid"]
@@ -109,11 +108,11 @@ def write_certificate(folder: Path) -> Path:
     return folder
 
 
-CALLERS_CA = "callers-ca.crt"  # of the certificate that the API server shows to webhooks
+CALLERS_CA = "callers-ca.crt"  # CA of the API server's client certificate for webhooks
 
 
 def write_caller(folder: Path) -> None:
-    """Write the certificate that the API server shows to webhooks, and the files that make it do so."""
+    """Write the API server's client certificate for webhooks, and the configuration that names it."""
     _, client = make_mutual([], 24 * 3600.0, time.time())
     files = {"caller.crt": client.certificate, "caller.key": client.key, CALLERS_CA: client.authority}
     for name, content in files.items():
@@ -131,7 +130,7 @@ def write_caller(folder: Path) -> None:
 
 
 def write_kubeconfig(path: Path, user: User, access: Access) -> Path:
-    """Write a kubeconfig as JSON, which every reader of kubeconfig files takes for YAML."""
+    """Write a kubeconfig as JSON, which is valid YAML."""
     cluster = {"server": access.server}
     if access.server.startswith("https"):
         cluster["certificate-authority"] = str(access.authority)

@@ -1,4 +1,4 @@
-"""Administrator with a shell, the repository and an overlay next to it, who follows a page of docs/."""
+"""Administrator who follows a page of docs/, with a shell, the repository and an overlay."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from tests.e2e.harness.muster import PROGRAM
 
 
 class Administrator:
-    """`components`: of manifests/, in the overlay."""
+    """Administrator. `components`: components of manifests/ in the overlay."""
 
     def __init__(self, cluster: ControlPlane, home: Path, page: Path, components: Sequence[str] = ()) -> None:
         self.home = home
@@ -33,7 +33,7 @@ class Administrator:
             shutil.copytree(installs.ROOT / name, home / "kube-muster" / name)
 
     def run(self, command: str, *, exit_code: int = 0) -> str:
-        """Run a command and return its output. Another exit code than this one is an error."""
+        """Run a command and return its output. Raises an error for another exit code than `exit_code`."""
         completed = subprocess.run(
             ["bash", "-eu", "-o", "pipefail", "-c", command],
             cwd=self.home,

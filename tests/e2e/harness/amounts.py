@@ -1,4 +1,4 @@
-"""Requests of a pod and capacity of a node, counted by the observer's own rules and not by Muster's."""
+"""Requests of a pod and capacity of a node, computed without Muster's code."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -27,15 +27,15 @@ def quantity(text: str | int | float) -> int:
 
 
 def amounts(written: Mapping[str, Any] | None) -> Amounts:
-    """Return amounts without the marks of the default-scheduler variant: no node has such a resource."""
+    """Return amounts without the marker resources of the default-scheduler variant, which no node has."""
     given = (written or {}).items()
     return Counter({name: quantity(value) for name, value in given if not name.startswith(OUR_MARKS)})
 
 
 def requests(pod: Json) -> Amounts:
-    """Return the requests of a pod.
+    """Return the requests of a pod: of its containers and sidecars or, if larger, of an init container.
 
-    Containers and sidecars add up; each init container runs next to the sidecars started before it.
+    An init container runs together with the sidecars that were started before it.
     """
     spec = pod["spec"]
     running = _sum(map(_asked, spec.get("containers", [])))
@@ -56,10 +56,7 @@ def _asked(container: Json) -> Amounts:
 
 
 def _pod_level(spec: Json, total: Amounts) -> dict[str, int]:
-    """Return the requests of the pod as a whole, as the difference to the sum of its containers.
-
-    They replace that sum.
-    """
+    """Return the difference between pod-level requests and the requests of the containers."""
     stated = amounts(spec.get("resources", {}).get("requests"))
     return {name: value - total[name] for name, value in stated.items()}
 

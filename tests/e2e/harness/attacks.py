@@ -13,14 +13,14 @@ from tests.e2e.harness.watch import ApiError
 Json = dict[str, Any]
 TIMES = int(os.environ.get("MUSTER_HOSTILE", "1"))
 LARGEST = 2**63 - 1
-MANY_NAMES = 4_000  # of resources in a pod: they fit into its 1.5 MB
+MANY_NAMES = 4_000  # names of resources in one pod, which may have 1.5 MB
 LONGEST = 250_000  # bytes of an object's annotations
 MALLORY = "mallory"
 
 
 class Tenant(NamedTuple):
     client: Client
-    victim: Json  # a PodGroup of somebody else
+    victim: Json  # a PodGroup of another tenant
 
     def pods(self, name: str, count: int, **options: Any) -> int:
         bodies = (objects.pod(f"{name}-{n}", namespace=MALLORY, **options) for n in range(count))
@@ -31,7 +31,7 @@ class Tenant(NamedTuple):
         return self.create(POD_GROUPS, bodies)
 
     def create(self, resource: Resource, bodies: Iterable[Json]) -> int:
-        """Create these objects and return how many were accepted: a refused one costs others nothing."""
+        """Create objects and return the number of accepted ones: refused objects harm no other tenant."""
         accepted = 0
         for body in bodies:
             try:
@@ -43,7 +43,7 @@ class Tenant(NamedTuple):
         return accepted
 
 
-# ---- what is written; each returns how many objects were taken
+# ---- attacks: each returns the number of accepted objects
 
 
 def amounts_at_limits(tenant: Tenant) -> int:
@@ -65,17 +65,17 @@ def long_names(tenant: Tenant) -> int:
 
 
 def resource_names(tenant: Tenant) -> int:
-    """Create pods with many names of resources: 40,000 in the quick form."""
+    """Create pods with many different names of resources."""
     pods = range(10 * TIMES)
     limits = ({f"x{pod}.example.com/r{n}": "1" for n in range(MANY_NAMES)} for pod in pods)
     return sum(tenant.pods(f"wide{pod}", 1, limits=names) for pod, names in enumerate(limits))
 
 
 def absent_queues(tenant: Tenant) -> int:
-    """Create pods of absent queues and return their number.
+    """Create pods of absent queues and LocalQueues.
 
-    The first are refused, each after a look at the API server, in turn; LocalQueues may come after their
-    pods.
+    Pods of absent queues are refused, each after a request to the API server. Pods of absent LocalQueues are
+    accepted, since a LocalQueue may be created later.
     """
     looked_up, later = range(150 * TIMES), range(350 * TIMES)
     accepted = sum(tenant.pods(f"absent{n}", 1, queue=f"absent-{n}") for n in looked_up)
@@ -94,10 +94,7 @@ def owners_in_a_loop(tenant: Tenant) -> int:
 
 
 def uids_of_others(tenant: Tenant) -> int:
-    """Create objects that refer to somebody else's.
-
-    They are foreign owners, annotations with another's UIDs, and names that come back at once.
-    """
+    """Create objects that refer to those of other tenants, by owners, UIDs in annotations, and names."""
     uid = tenant.victim["metadata"]["uid"]
     recorded = {QUEUE_UID: f"{uid}/{uid}", STOOD_WHOLE_NOTE: f"3/{uid}"}
     accepted = tenant.groups("noted", 20 * TIMES, min_member=1, annotations=recorded)
@@ -116,7 +113,7 @@ def priorities(tenant: Tenant) -> int:
 
 
 def daemon_sets(tenant: Tenant) -> int:
-    """Create pods as the DaemonSet controller makes them for nodes, here for absent ones."""
+    """Create pods as the DaemonSet controller makes them, for nodes that do not exist."""
     name = "metadata.name"
     for_node = [
         {"matchFields": [{"key": name, "operator": "In", "values": [f"absent{n}"]}]} for n in range(100)

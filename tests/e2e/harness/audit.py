@@ -1,4 +1,4 @@
-"""Writes to the API server with their users: its own audit log."""
+"""Writes to the API server with their users, from the audit log."""
 
 import json
 import time
@@ -27,18 +27,18 @@ POLICY: Json = {
 
 
 class Write(NamedTuple):
-    """One write. `user` is the last part of the name: `muster`, `volcano-scheduler`."""
+    """Write. `user`: the last part of the user's name, such as `muster` or `volcano-scheduler`."""
 
     user: str
     verb: str
-    what: str  # plural, and the subresource
+    resource: str  # plural and subresource
     name: str
     status: int
     body: Json
 
 
 class Audit:
-    """Made before the API server starts: `ControlPlane(apiserver_flags=audit.flags)`."""
+    """Audit log; needed before the API server starts: `ControlPlane(apiserver_flags=audit.flags)`."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "audit.log"
@@ -55,10 +55,10 @@ class Audit:
         return self._log.stat().st_size if self._log.exists() else 0
 
     def silent(self, kinds: Collection[str], seconds: float) -> bool:
-        """Return whether nothing of these kinds (`queues/status`) is written for so many seconds."""
+        """Return whether nothing of these resources, such as `queues/status`, is written for some seconds."""
         mark, until = self.mark(), time.monotonic() + seconds
         while time.monotonic() < until:
-            if any(each.what in kinds for each in self.since(mark)):
+            if any(each.resource in kinds for each in self.since(mark)):
                 return False
             time.sleep(PAUSE)
         return True
@@ -66,14 +66,14 @@ class Audit:
     def since(self, mark: int) -> list[Write]:
         with self._log.open("rb") as log:
             log.seek(max(mark - 1, 0))
-            if mark and log.read(1) != b"\n":  # it was in the middle of a line
+            if mark and log.read(1) != b"\n":  # the position was in the middle of a line
                 log.readline()
             return [_read(json.loads(line)) for line in log if line.endswith(b"\n")]
 
 
 def counted(writes: Iterable[Write]) -> Counter[str]:
-    """Count the writes of each kind: `muster patch queues/status a`."""
-    return Counter(f"{write.user} {write.verb} {write.what} {write.name}" for write in writes)
+    """Return the numbers of equal writes, by text: `muster patch queues/status a`."""
+    return Counter(f"{write.user} {write.verb} {write.resource} {write.name}" for write in writes)
 
 
 def _read(entry: Json) -> Write:

@@ -1,4 +1,4 @@
-"""The real cert-manager: its CRDs, its controllers, and what writes CAs into webhook configurations."""
+"""The real cert-manager: its CRDs and controllers, and its injector of CAs into webhook configurations."""
 
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ ITS_SECRETS = "controller.cert-manager.io/fao=true"
 
 
 def crds(*kinds: str) -> list[Json]:
-    """Return the CRDs of the release that the module pins.
+    """Return the CRDs of the pinned release, all of its group without `kinds`.
 
-    Without `kinds`, they are all CRDs of its group. Without their conversion there is no need for
-    its webhook.
+    Their conversion is removed, since its webhook does not run.
     """
     folder = build.sources(RELEASE, MODULE) / "deploy" / "crds"
     documents = read(sorted(folder.glob("cert-manager.io_*.yaml")))
@@ -29,9 +28,9 @@ def crds(*kinds: str) -> list[Json]:
 
 
 def process(cluster: ControlPlane, gates: str = "") -> Process:
-    """Return a process that is not yet started, with gates as its flag --feature-gates takes them.
+    """Return a process that is not started yet. It has all rights, which are not under test.
 
-    It may do everything: its rights are not under test.
+    `gates`: as for --feature-gates.
     """
     program = build.tool(MODULE, "kube-muster.io/cert-manager")
     environment = {"KUBECONFIG": str(cluster.kubeconfig(ADMIN)), "FEATURE_GATES": gates}

@@ -1,4 +1,4 @@
-"""Removal of the objects that a test leaves behind, so that the next one finds an empty cluster."""
+"""Removal of the objects that a test leaves behind, so that the next test begins with an empty cluster."""
 
 from collections.abc import Callable
 
@@ -24,19 +24,16 @@ from tests.e2e.harness.waiting import GENEROUS, wait_for
 from tests.e2e.harness.watch import ApiError
 
 NOT_FOUND = 404
-NOT_YET = 429  # what a restarted API server says of kinds whose storage it is still reading
+NOT_READY = 429  # answer of a restarted API server for kinds whose storage it is still reading
 REFUSED_BY_POLICY = (403, 422)
 OWNERS = (CRON_JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, VOLCANO_JOBS)
 IN_NAMESPACE = (COMMANDS, *OWNERS, POD_GROUPS, PODS, LOCAL_QUEUES)
 IN_CLUSTER = (QUEUES, RESOURCE_FLAVORS, NODES)
-SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next one waits for a dead leader
+SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next scheduler waits for a dead leader
 
 
 def clean(client: Client, namespace: str) -> None:
-    """Delete owners before their dependents.
-
-    The empty namespace stays: only a controller could end it.
-    """
+    """Delete owners before their dependents. The namespace stays, since only a controller could delete it."""
     for resource in IN_NAMESPACE:
         empty(client, resource, namespace)
     for resource in IN_CLUSTER:
@@ -46,10 +43,9 @@ def clean(client: Client, namespace: str) -> None:
 
 
 def empty(client: Client, resource: Resource, namespace: str, timeout: float = GENEROUS) -> None:
-    """Delete all objects of a kind; kinds that are not installed have none.
+    """Delete all objects of a kind, if that is installed.
 
-    The API server still asks a deleted policy until its own watch reports the
-    deletion.
+    Refusals by policies are tried again: the API server applies a deleted policy for some time.
     """
     refusals: list[ApiError] = []
 
@@ -58,39 +54,41 @@ def empty(client: Client, resource: Resource, namespace: str, timeout: float = G
             client.delete_all(resource, namespace)
             return _gone(client, resource, namespace)
         except ApiError as error:
-            if error.status not in (NOT_FOUND, NOT_YET, *REFUSED_BY_POLICY):
+            if error.status not in (NOT_FOUND, NOT_READY, *REFUSED_BY_POLICY):
                 raise
             refusals[:] = [error]
             return error.status == NOT_FOUND
 
     try:
         wait_for(emptied, timeout, what=f"{resource.plural} gone")
-    except TimeoutError as late:
-        raise (TimeoutError(f"{late}; last refusal: {refusals[0]}") if refusals else late) from None
+    except TimeoutError as timeout_error:
+        if not refusals:
+            raise
+        raise TimeoutError(f"{timeout_error}; last refusal: {refusals[0]}") from None
 
 
 def _gone(client: Client, resource: Resource, namespace: str) -> bool:
-    """Return whether all are gone; finalizers whose controllers do not run here are removed first."""
+    """Remove finalizers and delete again; return whether no objects are left."""
     items = client.items(resource, namespace)
     for item in items:
         metadata = item["metadata"]
         if metadata.get("finalizers"):
-            _release(client, resource, metadata["name"], namespace)
+            _remove_finalizers(client, resource, metadata["name"], namespace)
         elif "deletionTimestamp" in metadata or resource is PODS:
             _delete(client, resource, metadata["name"], namespace)
     return not items
 
 
-def _release(client: Client, resource: Resource, name: str, namespace: str) -> None:
-    _forgiving(lambda: client.patch(resource, name, {"metadata": {"finalizers": None}}, namespace))
+def _remove_finalizers(client: Client, resource: Resource, name: str, namespace: str) -> None:
+    _ignoring_missing(lambda: client.patch(resource, name, {"metadata": {"finalizers": None}}, namespace))
 
 
 def _delete(client: Client, resource: Resource, name: str, namespace: str) -> None:
-    _forgiving(lambda: client.delete(resource, name, namespace, grace=0))
+    _ignoring_missing(lambda: client.delete(resource, name, namespace, grace=0))
 
 
-def _forgiving(action: Callable[[], object]) -> None:
-    """Call, and ignore objects that are gone: that was the aim."""
+def _ignoring_missing(action: Callable[[], object]) -> None:
+    """Call, and ignore errors about missing objects."""
     try:
         action()
     except ApiError as error:

@@ -1,6 +1,6 @@
-"""A thin client of the API server: JSON in, dicts out, kept-alive connections, and watches.
+"""Thin client of the API server, with JSON, kept-alive connections and watches.
 
-It shares no code with Muster's own client, so that a fault in one cannot hide in the other.
+It shares no code with Muster's own client, so that they cannot have the same faults.
 """
 
 import json
@@ -32,7 +32,7 @@ class Access:
 
 
 class Client:
-    """All verbs of the API for one user."""
+    """Client for one user, with all verbs of the API."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -70,7 +70,7 @@ class Client:
     def exchange(
         self, method: str, path: str, body: bytes | None, content: str, accept: str = "application/json"
     ) -> tuple[int, bytes]:
-        """Send a request and return the answer as it is, also one that reports an error."""
+        """Send a request and return the unchanged answer, even if it reports an error."""
         headers = {**self._with(content), "Accept": accept}
         answer = self._pool.request(method, path, body=body, headers=headers)
         return answer.status, answer.data
@@ -103,7 +103,7 @@ class Client:
             raise
 
     def listing(self, resource: Resource, namespace: str = "", **query: str) -> Json:
-        """Return the list object itself, for its resourceVersion; `items` returns the items alone."""
+        """Return the list object, which has a resourceVersion; `items` returns only the items."""
         return self._json("GET", _asking(resource.path(namespace), query))
 
     def items(self, resource: Resource, namespace: str = "", **query: str) -> Sequence[Json]:
@@ -150,7 +150,7 @@ class Client:
         )
 
     def stream(self, path: str, accept: str) -> Watch:
-        """Return a watch in another form than JSON; its path names the resource."""
+        """Return a watch of a path, in the form that `accept` names."""
         return Watch(self._connections(1), path, {**self._headers, "Accept": accept})
 
     def _json(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Json:
@@ -161,7 +161,7 @@ class Client:
         return {**self._headers, "Content-Type": content}
 
     def _connections(self, count: int) -> urllib3.HTTPConnectionPool:
-        """Return connections without retries: a test that does not see a failure cannot check it."""
+        """Return connections without retries, so that tests see failures."""
         options: Json = (
             {"ca_certs": str(self._access.authority)} if self._access.server.startswith("https") else {}
         )
@@ -176,7 +176,7 @@ class Client:
 
 
 def refusal(action: Callable[[], object]) -> str:
-    """Return the words of a refusal; empty when the action passes."""
+    """Return the message of a refusal; empty if the action succeeds."""
     try:
         action()
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""client-go as a reader of lists and watches of pods: what it makes of bytes is what a scheduler sees."""
+"""client-go as a reader of lists and watches of pods, which decodes them as in a scheduler."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver and, where asked, kube-controller-manager as plain processes on loopback."""
+"""etcd, kube-apiserver and, on request, kube-controller-manager as processes on loopback."""
 
 import shutil
 import tempfile
@@ -40,7 +40,7 @@ CONTROLLERS = (
 
 
 class ControlPlane:
-    """A cluster without nodes: `with ControlPlane() as cluster: cluster.admin.create(...)`."""
+    """Cluster without nodes: `with ControlPlane() as cluster: cluster.admin.create(...)`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ControlPlane:
         self.wait_ready()
 
     def close(self) -> None:
-        """Stop all components, the API server first: it would spend its last seconds looking for etcd."""
+        """Stop all components, the API server before etcd, for which it would wait."""
         self.admin.close()
         for process in (*self._others, self.apiserver, self.etcd):
             if process.alive():
@@ -100,10 +100,7 @@ class ControlPlane:
 
     @property
     def certificate(self) -> Path:
-        """Return the certificate that every server of the tests shows, with its own authority.
-
-        The one that is built is for 127.0.0.1.
-        """
+        """Return the self-signed certificate of all servers of the tests."""
         return self._shown / "cert.pem"
 
     @property
@@ -112,14 +109,14 @@ class ControlPlane:
 
     @property
     def signing_key(self) -> Path:
-        """Return the key of the tokens of service accounts."""
+        """Return the key that signs tokens of service accounts."""
         return self.binaries / "key.pem"
 
     def access(self, user: User, server: str | None = None) -> Access:
         return Access(server or self.server, user.token, self.certificate)
 
     def kubeconfig(self, user: User, server: str | None = None) -> Path:
-        """Write a kubeconfig for this user; another server is a proxy in front of this one."""
+        """Write a kubeconfig for a user. `server`: that of a proxy in front of the API server."""
         port = (server or self.server).rpartition(":")[2]
         path = self.folder / f"{user.name.replace(':', '-')}-{port}.kubeconfig"
         return write_kubeconfig(path, user, self.access(user, server))
@@ -131,7 +128,7 @@ class ControlPlane:
         program: str | Path | None = None,
         host: str | None = None,
     ) -> Process:
-        """Return one of the built programs, not yet started, with its own log."""
+        """Return a process of a built program, which is not started yet."""
         command = [str(self.binaries / (program or name)), *arguments]
         return Process(name, command, self.folder / f"{name}.log", host=host)
 
@@ -139,17 +136,14 @@ class ControlPlane:
         wait_for(self._ready, what="kube-apiserver ready")
 
     def restart_apiserver(self, *, hard: bool = True) -> None:
-        """Restart on the same port, with the same data.
-
-        Hard, because a soft stop waits for the open watches.
-        """
+        """Restart on the same port, with the same data; by SIGKILL, since SIGTERM waits for open watches."""
         self.apiserver.restart(hard=hard)
         self.wait_ready()
 
     def start_controller_manager(
         self, controllers: Sequence[str] = CONTROLLERS, further_flags: Sequence[str] = ()
     ) -> Process:
-        """Start the controllers for Jobs, garbage collection and namespaces; the tests need no others."""
+        """Start the controllers for Jobs, garbage collection and namespaces, by default."""
         (port,) = free_ports(1)
         command = flags.controller_manager(
             self.folder, self.kubeconfig(CONTROLLER_MANAGER), self.signing_key, port, controllers

@@ -1,6 +1,6 @@
-"""Devices of a played driver, as resource.k8s.io describes them, and claims for them.
+"""Devices of a simulated driver, as objects of resource.k8s.io, and claims for them.
 
-What is in no namespace bears the name of the test's, and goes with `end`.
+Cluster-scoped objects are named after the test's namespace, and are deleted by `end`.
 """
 
 from typing import Any
@@ -26,9 +26,10 @@ class Devices:
         self._create(DEVICE_CLASSES, "DeviceClass", self.name, {"selectors": [chosen], **backing})
 
     def on(self, node: str, count: int, *each: Json) -> None:
-        """Publish so many devices on a node, as a driver does.
+        """Publish devices on a node, as a driver does.
 
-        `each`: the fields of each device, the last ones for all others; without any, its attribute `index`.
+        `each`: the fields of each device, the last ones for all further devices. By default, a device has
+        the attribute `index`.
         """
         name = f"{self._stage.namespace}-{node}"
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
@@ -59,7 +60,7 @@ class Devices:
             self._slices.append(name)
 
     def device_class(self, name: str, attribute: str) -> str:
-        """Create a class of the devices with an attribute, or without it if it begins with `!`."""
+        """Create a class of the devices with an attribute, or, for `!NAME`, of those without it."""
         not_, attribute = ("!", attribute[1:]) if attribute.startswith("!") else ("", attribute)
         return self.selected(name, f"{not_}device.attributes['{self.driver}'].{attribute}")
 
@@ -74,14 +75,14 @@ class Devices:
         return class_name
 
     def claimed(self, name: str, count: int = 1) -> Json:
-        """Create a claim for so many devices, and return the fields that a pod's spec needs for it."""
+        """Create a claim for devices, and return the fields of a pod's spec that use it."""
         request = {"name": "gpu", "exactly": {"deviceClassName": self.name, "count": count}}
         spec = {"devices": {"requests": [request]}}
         self._create(RESOURCE_CLAIMS, "ResourceClaim", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
 
     def template(self, name: str, count: int, device_class: str = "", first: int = 0, **more: Any) -> Json:
-        """Create a template of claims for so many devices, and return the fields that a pod's spec needs.
+        """Create a template of claims for devices, and return the fields of a pod's spec that use it.
 
         Args:
             name: Its name.

@@ -1,7 +1,7 @@
-"""The stage of the end-to-end tests on the embedded cluster: same methods, kubelets and observer.
+"""Stage of the end-to-end tests on the embedded cluster, with the same methods, kubelets and observer.
 
-Only the API server and the scheduler are not the real ones; kubelets and judges are the same. A scenario that
-passes on a real control plane and fails here shows a difference between both.
+Only the API server and the scheduler differ. A scenario that passes on a real control plane and fails here
+shows a difference between both.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,10 @@ class EmbeddedControlPlane:
         self._server.stop()
 
     def kubeconfig(self, user: User, server: str | None = None) -> Path:
-        """Write a kubeconfig; every user has all rights. Another server is a proxy in front of this one."""
+        """Write a kubeconfig.
+
+        Every user has all rights. `server`: that of a proxy in front of the API server.
+        """
         access = Access(server or self.server, "", self.folder)
         return write_kubeconfig(self.folder / f"kubeconfig-{access.server.rpartition(':')[2]}", user, access)
 
@@ -64,7 +67,7 @@ class EmbeddedScheduler(Scheduler):
 
 
 class EmbeddedStage(Stage):
-    """A stage whose schedulers are embedded loops. They read the same configuration files."""
+    """Stage with embedded schedulers, which read the same configuration files as kube-scheduler."""
 
     def __init__(self, control_plane: EmbeddedControlPlane, kubelet: Kubelet, observer: Observer) -> None:
         cluster: Any = control_plane
@@ -91,7 +94,7 @@ class EmbeddedStage(Stage):
 
 
 def _bind_mark(config: Json) -> str:
-    """Return the resource that the entry for binding manages; empty where it manages none."""
+    """Return the managed resource of the extender that binds; empty if it has none."""
     binders = [entry for entry in config.get("extenders", []) if "bindVerb" in entry]
     return next((each["name"] for entry in binders for each in entry.get("managedResources", [])), "")
 

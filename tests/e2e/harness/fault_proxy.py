@@ -1,7 +1,6 @@
-"""A reverse proxy in front of the API server that does to chosen requests what a test asks for.
+"""Reverse proxy in front of the API server, which applies faults to the requests that a test chooses.
 
-Bodies are passed on as they come, so watches stream. One thread per connection, each with a connection of its
-own to the API server.
+Bodies are streamed. Each connection has a thread, and a separate connection to the API server.
 """
 
 import http.client
@@ -27,7 +26,7 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length",
 
 @dataclass(frozen=True)
 class Call:
-    """One request that came by. Status 0: no answer, or (after another entry) one that was cut short."""
+    """Request through the proxy. Status 0: it got no answer; a second record with 0: its answer was cut."""
 
     method: str
     path: str
@@ -45,9 +44,9 @@ class FaultProxy:
         key: Path | None = None,
         remember: int | None = None,
     ) -> None:
-        """Start a proxy that remembers the last `remember` calls, else all.
+        """Start a proxy that records the last `remember` calls, by default all.
 
-        Without a certificate it speaks plain HTTP, as a server on loopback may.
+        Without a certificate it uses plain HTTP.
         """
         self.target = server.rpartition("/")[2]
         self.trust = ssl.create_default_context(cafile=str(certificate)) if certificate else None
@@ -78,17 +77,20 @@ class FaultProxy:
         return loopback.at(self._server.server_address[1])
 
     def inject(self, *faults: Fault) -> None:
-        """Let requests meet the faults in this order; each is used up by its number of requests."""
+        """Add faults.
+
+        A request meets the first fault that it matches; a fault ends after `times` requests.
+        """
         with self._lock:
             self._faults = [each for each in (*self._faults, *faults) if each.times > 0]
 
     def left(self) -> list[Fault]:
-        """Return the faults that no request has met yet."""
+        """Return the faults that may still meet requests."""
         with self._lock:
             return [fault for fault in self._faults if fault.times > 0]
 
     def cut(self, watches: Fault) -> int:
-        """End the streams whose requests this fault would match, and return their number."""
+        """End the streams whose requests match this fault, and return their number."""
         return self._server.cut(watches)
 
     def take(self, method: str, path: str, body: bytes = b"", agent: str = "") -> Fault | None:
@@ -104,7 +106,7 @@ class FaultProxy:
             self.calls.append(call)
 
     def writes(self) -> list[Call]:
-        """Return all calls but reads and access reviews."""
+        """Return all calls except reads and access reviews."""
         with self._lock:
             return [call for call in self.calls if call.method != "GET" and ASKING not in call.path]
 
@@ -118,7 +120,7 @@ class FaultProxy:
 
 
 class _Server(ThreadingHTTPServer):
-    """TLS handshakes are made in the connection's own thread: a slow caller delays no other."""
+    """Server that makes TLS handshakes in the thread of the connection, so that no caller delays others."""
 
     daemon_threads = True
     request_queue_size = 512
@@ -145,7 +147,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors: callers that hang up are the purpose of this proxy."""
+        """Ignore errors: many callers hang up in these tests."""
 
     def hang_up(self) -> None:
         for request in list(self._open):
@@ -160,7 +162,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One caller's connection."""
+    """Connection of one caller."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -210,10 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
     def _do(self, fault: Fault, body: bytes) -> int:
-        """Refuse a request, or forward it with an action before or after it; return the status.
-
-        Without an answer the connection ends.
-        """
+        """Refuse or forward a request as the fault says, and return the status."""
         fault.before()
         if fault.while_awaited and self._hung_up():
             return 0
@@ -231,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _hung_up(self) -> bool:
         """Return whether the caller has closed.
 
-        It sends nothing while it waits for an answer: readable data is the end.
+        It sends nothing while it waits, so only an end is readable.
         """
         return bool(select.select([self.connection], [], [], 0)[0])
 
@@ -266,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.proxy.record(Call(self.command, self.path, status, self._body))
 
     def _head(self, status: int, headers: Iterable[tuple[str, str]], length: tuple[str, str]) -> None:
-        """Send the head of an answer, recorded first: a caller with the answer finds it among the calls."""
+        """Record the status and send the head. A caller that has the answer finds it in `calls`."""
         self._record(status)
         self.send_response_only(status)
         passed_headers = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]

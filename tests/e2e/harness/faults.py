@@ -16,8 +16,7 @@ Pieces = Iterator[bytes]
 class Fault:
     """Fault for the next `times` matching requests.
 
-    They match by method, path, words of the body, words of the query, and the beginning of the
-    User-Agent.
+    A request matches by method, path, texts in body and query, and the beginning of its User-Agent.
     """
 
     method: str
@@ -28,12 +27,12 @@ class Fault:
     status: int | None = None
     message: str = "injected by the test"
     before: Callable[[], object] = lambda: None
-    instead: Callable[[str], str] = lambda target: target  # the path and query that are passed on
-    pieces: Callable[[Pieces], Pieces] = iter  # how what is streamed is passed on
+    instead: Callable[[str], str] = lambda target: target  # changes path and query
+    pieces: Callable[[Pieces], Pieces] = iter  # changes a streamed answer
     after: Callable[[], object] = lambda: None
     answered: bool = True
-    twice: bool = False  # passed on twice, and the second answer is the caller's
-    while_awaited: bool = False  # dropped when its caller hangs up meanwhile, as an API server drops it
+    twice: bool = False  # the request is sent twice, and the caller gets the second answer
+    while_awaited: bool = False  # the request is dropped if its caller hangs up, as by an API server
     times: int = 1
     hit: threading.Event = field(default_factory=threading.Event)
 
@@ -44,7 +43,7 @@ class Fault:
         return bool(re.search(self.path, path)) and self.asked in query and agent.startswith(self.agent)
 
     def body(self) -> bytes:
-        """Return an answer in the form of the API server's own refusals."""
+        """Return the answer as a Status of the API server."""
         reason = {404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests"}.get(
             self.status or 0, "InternalError"
         )
@@ -53,29 +52,26 @@ class Fault:
 
 
 def answer(status: int, method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
-    """Return a fault that answers with this status; the API server never sees the request."""
+    """Return a fault that answers with a status; the request does not reach the API server."""
     return Fault(method, path, status=status, times=times)
 
 
 def lose_answer(method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
-    """Return a fault that lets a request succeed, but cuts the connection before the answer.
-
-    The caller cannot know the result.
-    """
+    """Return a fault that lets a request succeed, and cuts the connection before the answer."""
     return Fault(method, path, answered=False, times=times)
 
 
 def hold_answer(
     released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
 ) -> Fault:
-    """Return a fault that keeps the answer until the test releases it: a timeout after success."""
+    """Return a fault that delays the answer until the test releases it: a timeout after a success."""
     return Fault(method, path, after=released.wait, times=times)
 
 
 def hold_request(
     released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
 ) -> Fault:
-    """Return a fault that keeps a request from the API server until the test releases it.
+    """Return a fault that delays a request until the test releases it.
 
     `fault.hit` is set when the request arrives.
     """
@@ -83,27 +79,24 @@ def hold_request(
 
 
 def keep_gate_shut(released: threading.Event, pod: str) -> Fault:
-    """Return a fault that admits the pod only when the test releases it.
-
-    Its gang waits at the barrier until then.
-    """
+    """Return a fault that delays the removal of a pod's gate, so that its gang waits at the barrier."""
     return hold_request(released, "PATCH", rf"/pods/{pod}$", times=OFTEN)
 
 
 def lose_request(
     released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
 ) -> Fault:
-    """Return a fault that hangs a request until the test releases it; it never reaches the API server."""
+    """Return a fault that lets a request hang until the test releases it, and then drops it."""
     return Fault(method, path, status=500, before=released.wait, times=times)
 
 
 def pass_on(method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
-    """Return a fault that does nothing; the faults behind it are for later requests."""
+    """Return a fault that passes requests on, so that further faults meet only later requests."""
     return Fault(method, path, times=times)
 
 
 def before_request(
     action: Callable[[], object], method: str = "POST", path: str = BINDING, times: int = 1
 ) -> Fault:
-    """Return a fault that acts just before a request: takes a node, deletes a pod, kills a process."""
+    """Return a fault that calls `action` just before a request, for example to delete a pod."""
     return Fault(method, path, before=action, times=times)

@@ -1,4 +1,4 @@
-"""The command lines of the control plane's programs, each flag with its reason where it is not plain."""
+"""Flags of the control plane's programs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,7 @@ SERVICES = ("10.0.0.0/24", "fd00:10::/112")  # of IPv4 and of IPv6
 
 
 def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
-    """Return the flags of etcd.
-
-    The member's name must be in the initial cluster; fsync is for data that outlives the test.
-    """
+    """Return the flags of etcd. Its data need not survive a crash, so it does not call fsync."""
     clients, peers = (f"http://{loopback.at(number)}" for number in (port, peer_port))
     return [
         "--name=e2e",
@@ -30,10 +27,7 @@ def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
 def apiserver(
     folder: Path, port: int, etcd_port: int, certificate: Path, key: Path, signing_key: Path
 ) -> list[str]:
-    """Return the flags of the API server.
-
-    Without throttling, and without the plugins that need controllers: default accounts, node taints.
-    """
+    """Return the flags of the API server, without throttling, and without plugins that need controllers."""
     return [
         f"--etcd-servers=http://{loopback.at(etcd_port)}",
         f"--bind-address={loopback.host()}",
@@ -55,10 +49,7 @@ def apiserver(
 
 
 def scheduler(config: Path, kubeconfig: Path, port: int, certificate: Path, key: Path) -> list[str]:
-    """Return the flags of kube-scheduler.
-
-    The API server has no client CA to look up; probes and metrics are read without a token.
-    """
+    """Return the flags of kube-scheduler. Probes and metrics need no token."""
     return [
         f"--config={config}",
         f"--authentication-kubeconfig={kubeconfig}",

@@ -1,4 +1,4 @@
-"""A thread that follows one kind of object from a list on, and resumes where a dropped watch ended."""
+"""Thread that follows one kind by a list and watches, and resumes where a dropped watch ended."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ SHORTEST = 1
 
 
 class Follower(threading.Thread):
-    """Hands every event to the listener with the resourceVersion at which it happened.
+    """Follower that gives each event to a listener, with the resourceVersion of the event.
 
     When the API server no longer has the versions since the last event (410), the objects are listed again,
     the differences are handed over, and `gaps` counts the events that may have been missed.
@@ -32,7 +32,7 @@ class Follower(threading.Thread):
         self._resource = resource
         self._listener = listener
         self._version = ""
-        self._reached = 0  # the version of the last event, also when it is of no use any more
+        self._reached = 0  # the version of the last event, even if it has expired
         self._watch: Watch | None = None
         self._asked = threading.Event()
         self._ended = threading.Event()
@@ -58,20 +58,17 @@ class Follower(threading.Thread):
                 self._ended.wait(0.1)
 
     def has_reached(self, version: int) -> bool:
-        """Return whether everything up to a version has been handed over.
-
-        An object of this kind must have that version: events come in order.
-        """
+        """Return whether all events up to the version of an object of this kind have been handed over."""
         return self._reached >= version
 
     def ask(self) -> None:
-        """Ask for proof that everything up to now has been handed over; `settled` returns whether it has."""
+        """Request a check that all events until now have been handed over; `settled` returns its result."""
         self._asked.set()
 
     def settled(self) -> bool:
-        """Return whether all events have been received.
+        """Return whether all events until `ask` have been received.
 
-        A list cannot prove it: objects that came and went while a watch was down are in no list.
+        A list is not enough: it lacks objects that were created and deleted while a watch was down.
         """
         if self._asked.is_set() and (watch := self._watch) is not None:
             watch.close()
@@ -86,7 +83,7 @@ class Follower(threading.Thread):
             self._follow()
 
     def _settle(self) -> None:
-        """Run a short watch: one that ends properly has reported all that happened before it began."""
+        """Run a short watch: if it ends without an error, it has reported all events before its start."""
         for kind, item in self._client.watch(self._resource, self._version, seconds=SHORTEST):
             self._event(kind, item)
         self._asked.clear()
@@ -94,7 +91,7 @@ class Follower(threading.Thread):
     def _list(self) -> None:
         """List the objects and report the absent ones as deleted.
 
-        They were deleted at some time since the last event: the earliest possible time accuses no scheduler.
+        Their deletion gets the earliest possible time, so that no scheduler is accused without reason.
         """
         listing = self._client.listing(self._resource)
         version = listing["metadata"]["resourceVersion"]
@@ -130,15 +127,12 @@ class Follower(threading.Thread):
             self.known[item["metadata"]["uid"]] = item
 
     def _take(self, error: Exception) -> None:
-        """Handle an error: an unreachable server is tried again.
-
-        Only an expired version may mean lost events.
-        """
+        """Handle an error. Requests are repeated; only an expired version may mean lost events."""
         status = getattr(error, "status", 0)
         if status == GONE:
             self.gaps.append(f"{self._resource.plural} after version {self._version}: {error}")
             self._version = ""
-        elif status == NOT_FOUND:  # a kind that is not installed has no objects
+        elif status == NOT_FOUND:  # the kind is not installed
             self._version = "0"
             self._asked.clear()
 
@@ -148,7 +142,7 @@ def _version(item: Json) -> int:
 
 
 class Following:
-    """A base of what has followers, which follow while it is entered."""
+    """Base of classes with followers, which run while the context is entered."""
 
     _followers: Sequence[Follower]
 

@@ -1,4 +1,4 @@
-"""Gates of pods at birth, as each release is installed: a policy, or Muster's webhook before 1.36."""
+"""Gates of new pods, as each release gets them: by a policy, or by Muster's webhook before 1.36."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured
 
 @contextmanager
 def gating_muster(stage: Stage, user: User) -> Iterator[Muster]:
-    """Yield Muster as in the sidecar install, once its pods are born gated."""
+    """Yield Muster as in the sidecar install, once new pods get gates."""
     if needed(stage.cluster.kubernetes):
         port = Port()
         with configured(stage.api, port, POD_WEBHOOK):

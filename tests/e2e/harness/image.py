@@ -1,6 +1,6 @@
-"""Muster's image, and the command that starts it as its pod does.
+"""Muster's image, and the command that starts it as in a pod.
 
-buildah builds as well, but starts nothing that looks like a pod's container.
+buildah is not used: it does not start containers like those of pods.
 """
 
 import subprocess
@@ -27,13 +27,13 @@ AS_IN_A_POD = (
 
 
 class Image:
-    """Built of this tree by one engine."""
+    """Image that one engine has built from this tree."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
 
     def command(self, name: str, folder: Path) -> list[str]:
-        """Return the command that starts a container of this name, which sees the folder as FOLDER."""
+        """Return the command that starts a container. `folder` is mounted as FOLDER."""
         mount = f"--volume={folder}:{FOLDER}:ro"
         return [self._engine, "run", "--rm", f"--name={name}", *AS_IN_A_POD, mount, TAG]
 
@@ -45,7 +45,7 @@ class Image:
         return completed.stdout
 
     def forget(self, name: str) -> None:
-        """Remove a container, which outlives the engine's command when that is killed."""
+        """Remove a container, which continues if the engine's command is killed."""
         _quietly([self._engine, "rm", "--force", name])
 
 
@@ -53,8 +53,7 @@ class Image:
 def built() -> Iterator[Image]:
     """Yield the built image.
 
-    Skips the test where no engine answers or the base image is not available. The engine keeps its
-    layers.
+    Skips the test if no engine answers or the base image is not available.
     """
     engine = _engine()
     if fault := image.lack(engine, image.base()):

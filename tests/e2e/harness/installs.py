@@ -1,4 +1,4 @@
-"""Objects that a user applies: those that kustomize builds of an overlay, and those that Helm renders."""
+"""Objects of an install: built by kustomize from an overlay, or rendered by Helm."""
 
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -35,10 +35,7 @@ def helm() -> Path:
 
 
 def overlay(folder: Path, install: str, components: Iterable[str], release: str) -> Path:
-    """Write an overlay as a user does, for a cluster of this exact release.
-
-    It has components of manifests/ on top of an install.
-    """
+    """Write an overlay: an install with components of manifests/, for a release of Kubernetes."""
     target = folder / "overlay"
     target.mkdir()
     # kustomize takes no absolute paths.

@@ -1,7 +1,6 @@
-"""Jobs of batch/v1 and their helpers.
+"""Jobs of batch/v1.
 
-Their pods are created by the real job controller, which a test has to start:
-`stage.start_controller_manager()`.
+Their pods need the real job controller: `stage.start_controller_manager()`.
 """
 
 from typing import Any
@@ -57,7 +56,7 @@ def job(
 
 
 class StagedJobs:
-    """`stage.jobs`: the Jobs of one namespace."""
+    """Jobs of one namespace, as `stage.jobs`."""
 
     def __init__(self, client: Client, namespace: str, kubelet: Kubelet) -> None:
         self._client = client
@@ -65,7 +64,7 @@ class StagedJobs:
         self._kubelet = kubelet
 
     def create(self, name: str, **options: Any) -> Json:
-        """Create a Job; options as `job` takes them."""
+        """Create a Job. `options`: as for `job`."""
         return self._client.create(JOBS, job(name, namespace=self._namespace, **options))
 
     def get(self, name: str) -> Json:
@@ -87,7 +86,7 @@ class StagedJobs:
         self._client.request("DELETE", path, {"propagationPolicy": "Background"})
 
     def pods(self, name: str, phase: str = "") -> list[str]:
-        """Return the names of a Job's pods, or of those in this phase."""
+        """Return the names of a Job's pods, or only of those in one phase."""
         pods_ = self._client.items(PODS, self._namespace, labelSelector=f"{OF_JOB}={name}")
         return sorted(
             each["metadata"]["name"]
@@ -96,7 +95,7 @@ class StagedJobs:
         )
 
     def wait_pods(self, name: str, count: int, phase: str = "") -> list[str]:
-        """Wait until a Job has so many pods, or so many in this phase; return their names."""
+        """Wait until a Job has `count` pods, or `count` pods in one phase; return their names."""
         wait_for(lambda: len(self.pods(name, phase)) == count, what=f"Job {name}: {count} pods {phase}")
         return self.pods(name, phase)
 
@@ -105,7 +104,7 @@ class StagedJobs:
         self._kubelet.finish(self._namespace, self.pods(name, "Running"), phase)
 
     def condition(self, name: str, type_: str) -> Json:
-        """Return a condition of a Job; empty if it has none of this type, or is not there yet."""
+        """Return a condition of a Job; empty if there is none, or no such Job."""
         job_ = self._client.find(JOBS, name, self._namespace) or {}
         conditions = job_.get("status", {}).get("conditions", [])
         return next((condition for condition in conditions if condition["type"] == type_), {})

@@ -22,7 +22,7 @@ def job_set(
 ) -> Json:
     """Return a JobSet with `replicas` Jobs named `<name>-workers-<n>`.
 
-    Each has so many pods, as `objects.pod` takes them.
+    Each Job has `parallelism` pods. `pod`: as for `objects.pod`.
     """
     template = job("", namespace=namespace, parallelism=parallelism, completions=parallelism, **pod)
     replicated = {"name": "workers", "replicas": replicas, "template": {"spec": template["spec"]}}
@@ -46,6 +46,6 @@ JOB_SET = SigsOperator(
     crd="config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
     webhooks="config/components/webhook/manifests.yaml",
     patches="config/components/webhook/patches",
-    shown=lambda: job_set("for-show", namespace="default", suspend=True),
+    sample=lambda: job_set("for-show", namespace="default", suspend=True),
     is_defaulted=_is_defaulted,
 )

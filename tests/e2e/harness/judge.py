@@ -1,10 +1,10 @@
-"""The two promises that no run may break, checked over a recorded history.
+"""Check of a recorded history: no gang stays incomplete, and no node gets more pods than fit.
 
-Watches of different kinds arrive in any order, their versions do not: one etcd counts them all. So the
-history is first put in the order of its versions and checked afterwards, never while it arrives.
+Events of different kinds arrive in any order, so the whole history is first sorted by resourceVersion, which
+orders the objects of all kinds.
 
-Facts that a scheduler cannot know yet are no violation: for `sight` seconds it may have missed that a node
-shrank or that another scheduler bound a pod. `calm` counts the seconds, without those of outages.
+A violation does not count if a scheduler could not know better: for `sight` seconds it may not have seen that
+a node shrank or that another scheduler bound a pod. `undisturbed_time` excludes the seconds of outages.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from tests.e2e.harness.amounts import MILLI, Amounts
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One event: the version at which it happened and when the observer received it."""
+    """Event: its version, and the time at which the observer received it."""
 
     version: int
     at: float
@@ -25,34 +25,34 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class PodSeen(Seen):
-    """A pod as an event left it. `holds` is false when it is unbound, over or deleted."""
+    """State of a pod after an event. `holds` is false if it is unbound, ended or deleted."""
 
     uid: str
     node: str
     gang: str | None
     holds: bool
     requests: Amounts
-    succeeded: bool = False  # it has done its work, and counts as a member that stands
-    foreign: bool = False  # another scheduler's
+    succeeded: bool = False  # it counts as a member of a complete gang
+    foreign: bool = False  # of another scheduler
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen(Seen):
-    """A node with its capacity; without allocatable it was deleted."""
+    """State of a node after an event; allocatable is None for a deleted one."""
 
     allocatable: Amounts | None
 
 
 @dataclass(frozen=True, slots=True)
 class GangSeen(Seen):
-    """A PodGroup; without minMember it was deleted."""
+    """State of a PodGroup after an event; minMember is None for a deleted one."""
 
     min_member: int | None
 
 
 @dataclass(frozen=True)
 class Violation:
-    """Violation with its time, in seconds of the history's own clock."""
+    """Violation, with its time in seconds of the history's clock."""
 
     at: float
     key: str  # of the node, or of the gang
@@ -72,10 +72,7 @@ class Gang:
     gone_at: float | None = None  # when its PodGroup was deleted
 
     def review(self, now: float, deadline: float) -> str | None:
-        """Return a violation, if there is one, after each change of the gang's members.
-
-        A gang that was once complete is not checked again.
-        """
+        """Return the violation after a change of members, if any. A gang that was complete has none."""
         if self.min_member is None or self.ran_fully:
             return None
         standing = len(self.members)
@@ -94,7 +91,7 @@ class Gang:
 
 @dataclass
 class Capacity:
-    """Capacity of a node, now and until lately: (until when, how much)."""
+    """Current capacity of a node, and earlier capacities with the times until which they applied."""
 
     allocatable: Amounts
     former: list[tuple[float, Amounts]] = field(default_factory=list)
@@ -104,7 +101,7 @@ class Capacity:
         self.allocatable = allocatable
 
     def most(self, since: float) -> Amounts:
-        """Return the most of each resource that it had at any time since then."""
+        """Return the largest amount of each resource since a time."""
         maximum = Amounts(self.allocatable)
         for until, allocatable in self.former:
             if until > since:
@@ -113,25 +110,25 @@ class Capacity:
 
 
 class Review:
-    """Replays a history and collects what was wrong in it."""
+    """Review of a history, which collects violations."""
 
     def __init__(
         self,
         deadline: float,
         *,
         sight: float = 0.0,
-        calm: Callable[[float], float] = lambda at: at,
+        undisturbed_time: Callable[[float], float] = lambda at: at,
         restarts: Sequence[float] = (),
     ) -> None:
-        """Check a history. `restarts`: when Muster was ready again.
+        """Prepare a review. `restarts`: times at which Muster was ready again.
 
-        It cannot know then the size of a gang whose PodGroup was deleted before: such a gang is not
-        checked any more.
+        A restarted Muster does not know the size of a gang whose PodGroup was deleted before, so such gangs
+        are not checked any more.
         """
         self.found: list[Violation] = []
         self._deadline = deadline
         self._sight = sight
-        self._calm = calm
+        self._undisturbed_time = undisturbed_time
         self._restarts = restarts
         self._nodes: dict[str, Capacity] = {}
         self._came: dict[str, float] = {}
@@ -147,7 +144,7 @@ class Review:
         return list(dict.fromkeys(each.what for each in self.found))
 
     def in_pieces(self) -> list[str]:
-        """Return the gangs between 0 and minMember when the history ends, whether that is late or not."""
+        """Return the incomplete gangs at the end of the history, even before their deadline."""
         return [
             f"gang {gang.name} stands with {len(gang.members)} of {gang.min_member}"
             + ("" if gang.recorded else ", and its PodGroup is gone")
@@ -165,19 +162,16 @@ class Review:
                 self._take_gang(event)
 
     def _take_node(self, event: NodeSeen) -> None:
-        """Record a node; only bindings are checked.
-
-        A node that shrinks under its pods is no scheduler's fault.
-        """
+        """Record a node. It is not checked: no scheduler is at fault if a node shrinks below its pods."""
         if event.allocatable is None:
             self._nodes.pop(event.key, None)
         elif (capacity := self._nodes.get(event.key)) is None:
             self._nodes[event.key] = Capacity(event.allocatable)
         else:
-            capacity.change(event.allocatable, self._calm(event.at))
+            capacity.change(event.allocatable, self._undisturbed_time(event.at))
 
     def _take_gang(self, event: GangSeen) -> None:
-        """Record a gang: its minMember outlives its PodGroup, until the last of its members is gone."""
+        """Record a gang. Its minMember is kept after the deletion of its PodGroup, while members exist."""
         gang = self._gang(event.key)
         if event.min_member is None:
             gang.recorded, gang.gone_at = False, event.at
@@ -193,8 +187,8 @@ class Review:
         if event.holds:
             self._on_node[event.node].add(event.uid)
             if before is None or not before.holds:
-                self._came[event.uid] = self._calm(event.at)
-                if not (event.foreign and before is None):  # created on its node: no scheduler put it there
+                self._came[event.uid] = self._undisturbed_time(event.at)
+                if not (event.foreign and before is None):  # it was created with a node, without a scheduler
                     self._judge_node(event)
         else:
             self._on_node[event.node].discard(event.uid)
@@ -214,9 +208,9 @@ class Review:
             self._gangs[gang.name] = Gang(gang.name)
 
     def _judge_node(self, event: PodSeen) -> None:
-        """Check a node in the newcomer's resources only: others are no fault of its scheduler."""
+        """Check a node in the resources of a newly bound pod, since others are no fault of its scheduler."""
         capacity = self._nodes.get(event.node)
-        since = self._calm(event.at) - self._sight
+        since = self._undisturbed_time(event.at) - self._sight
         if capacity is None or self._unseen(event, since):
             return
         held, maximum = self._held(event.node, since), capacity.most(since)
@@ -242,16 +236,17 @@ class Review:
     def _judge_gang(self, gang: Gang, at: float) -> None:
         if self._is_forgotten(gang, at):
             gang.partial_since = None
-        elif (message := gang.review(self._calm(at), self._deadline)) is not None:
+        elif (message := gang.review(self._undisturbed_time(at), self._deadline)) is not None:
             self.found.append(Violation(at, gang.name, message))
 
     def _is_forgotten(self, gang: Gang, at: float) -> bool:
-        """Return whether Muster was restarted after the PodGroup was deleted, with time left to undo it."""
+        """Return whether Muster was restarted after the deletion of the PodGroup and before the deadline."""
         if gang.gone_at is None:
             return False
         latest = at if gang.partial_since is None else gang.partial_since + self._deadline
         return any(
-            gang.gone_at <= restart <= at and self._calm(restart) <= latest for restart in self._restarts
+            gang.gone_at <= restart <= at and self._undisturbed_time(restart) <= latest
+            for restart in self._restarts
         )
 
     def _gang(self, key: str) -> Gang:

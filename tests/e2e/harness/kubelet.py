@@ -1,7 +1,7 @@
-"""All kubelets of the cluster in one: bound pods become Running, deletions are confirmed.
+"""Simulated kubelets of all nodes: bound pods become Running, and deletions are confirmed.
 
-Tests can have it refuse pods at its admission, finish them, or switch it off; switched on again, it makes up
-for what happened meanwhile.
+Tests can let them refuse pods at admission, finish pods, or turn them off. When turned on again, they handle
+the changes since then.
 """
 
 import queue
@@ -54,7 +54,7 @@ class Kubelet:
             thread.join()
 
     def off(self) -> None:
-        """Turn the kubelets off: bound pods stay Pending, deleted ones stay terminating."""
+        """Turn the kubelets off: bound pods stay Pending, and deleted pods stay terminating."""
         self._on.clear()
 
     def on(self) -> None:
@@ -66,18 +66,18 @@ class Kubelet:
             (lambda pod: bool(pod["metadata"]["name"] == chosen)) if isinstance(chosen, str) else chosen
         )
 
-    def relent(self) -> None:
-        """Reject nothing from here on."""
+    def refuse_none(self) -> None:
+        """Reject no pods any more."""
         self._refused.clear()
 
     def pull(self, *names: str) -> None:
-        """Keep these pods Pending once they are bound, as if their images were never there."""
+        """Keep these pods Pending once they are bound, as if their images could not be pulled."""
         self._pulling.update(names)
 
     def finish(
         self, namespace: str, names: Iterable[str], phase: str = "Succeeded", code: int | None = None
     ) -> None:
-        """End running pods. `code`: that of their container, 0 or 1 if not given."""
+        """End running pods. `code`: the exit code, by default 0 or 1 by the phase."""
         terminated = _container(_ended(phase, code))
         for name in names:
             self._patch(namespace, name, {"phase": phase, "containerStatuses": [terminated]})
@@ -93,9 +93,9 @@ class Kubelet:
                 self._serve(pod)
 
     def _serve(self, pod: Json) -> None:
-        """Advance a pod, and try again later if the API server is away.
+        """Advance a pod, and try again later if the API server is down.
 
-        A pod that changed meanwhile comes again by its own event.
+        After a conflict, an event follows.
         """
         try:
             self._advance(pod)
@@ -109,7 +109,7 @@ class Kubelet:
         metadata, phase = pod["metadata"], pod["status"].get("phase")
         if "deletionTimestamp" in metadata:
             if metadata.get("finalizers") and phase not in ("Succeeded", "Failed"):
-                # Kubelets do so since 1.27, before they release a pod.
+                # Kubelets write the final phase before they delete a pod, since 1.27.
                 self.finish(metadata["namespace"], [metadata["name"]], "Failed")
             self._client.delete(PODS, metadata["name"], metadata["namespace"], grace=0)
         elif phase == "Pending" and metadata["name"] not in self._pulling:

@@ -1,8 +1,8 @@
-"""Runs a program that dies with the process that asked for it: `leash.py PARENT PROGRAM ARGUMENT...`.
+"""Program that runs another one until the parent process ends: `leash.py PARENT PROGRAM ARGUMENT...`.
 
-This is a program and not a hook between fork and exec: such a hook runs Python in the fork of a process
-with many threads, which can hang. The kernel's signal follows the parent's *thread*, so components are to be
-started from threads that live until the tests end, in practice the main one.
+It is no hook between fork and exec, since such a hook runs Python in the fork of a process with many threads,
+which can hang. The kernel sends the signal when the parent's *thread* ends, so components have to be started
+from threads that live until the tests end, in practice the main thread.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 def main(parent: int, command: list[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == parent:  # else the parent died before the leash was on
+    if os.getppid() == parent:  # else the parent ended before the signal was set up
         os.execvp(command[0], command)
 
 

@@ -1,4 +1,4 @@
-"""The address on which everything of a test listens: 127.0.0.1, or ::1 with MUSTER_E2E_LOOPBACK=::1."""
+"""Loopback address of all servers of a test: 127.0.0.1, or ::1 with MUSTER_E2E_LOOPBACK=::1."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ def is_v6() -> bool:
 
 
 def at(port: int) -> str:
-    """Return the address as URLs and flags have it: `127.0.0.1:8281`, `[::1]:8281`."""
+    """Return address and port as in URLs and flags: `127.0.0.1:8281`, `[::1]:8281`."""
     return f"[{host()}]:{port}" if is_v6() else f"{host()}:{port}"
 
 

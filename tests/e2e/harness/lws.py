@@ -11,7 +11,7 @@ LEADER_WORKER_SETS = Resource("/apis/leaderworkerset.x-k8s.io/v1", "leaderworker
 
 
 def leader_worker_set(name: str, *, namespace: str, replicas: int, size: int, **pod: Any) -> Json:
-    """Return a LeaderWorkerSet with `replicas` groups of `size` pods, as `objects.pod` takes them."""
+    """Return a LeaderWorkerSet with `replicas` groups of `size` pods. `pod`: as for `objects.pod`."""
     template_pod = objects.pod("", namespace=namespace, **pod)
     meta = {key: template_pod["metadata"][key] for key in ("labels", "annotations")}
     template = {"metadata": meta, "spec": template_pod["spec"]}
@@ -35,6 +35,6 @@ LWS = SigsOperator(
     crd="config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
     webhooks="config/webhook/manifests.yaml",
     patches="config/webhook",
-    shown=lambda: leader_worker_set("for-show", namespace="default", replicas=1, size=1),
+    sample=lambda: leader_worker_set("for-show", namespace="default", replicas=1, size=1),
     is_defaulted=_is_defaulted,
 )

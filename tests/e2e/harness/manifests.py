@@ -1,4 +1,4 @@
-"""Applies the repository's own manifests, so that the tests run with what users install."""
+"""The repository's manifests, applied as users install them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -47,12 +47,12 @@ def service_accounts() -> list[User]:
 
 
 def apply(client: Client, *patterns: str) -> list[Json]:
-    """Create or replace the objects of the files; wait for new kinds. Return the objects as written."""
+    """Create or replace the objects of files, and wait for new kinds. Return the objects as in the files."""
     return install(client, list(documents(*patterns)))
 
 
 def install(client: Client, documents_: list[Json]) -> list[Json]:
-    """Create or replace objects from anywhere, as `apply` does."""
+    """Create or replace objects, as `apply` does for files."""
     for document in documents_:
         apply_one(client, document)
     for document in documents_:
@@ -74,10 +74,7 @@ def apply_one(client: Client, document: Json) -> Json:
 
 
 def remove(client: Client, documents_to_remove: Iterable[Json]) -> None:
-    """Remove the objects that `apply` made, last first.
-
-    The deletion of a kind takes time; a kind that is made again before that would be deleted, too.
-    """
+    """Delete objects in reverse order. Wait until kinds are gone, else new ones would be deleted, too."""
     documents = list(documents_to_remove)
     for document in reversed(documents):
         metadata = document["metadata"]
@@ -88,7 +85,7 @@ def remove(client: Client, documents_to_remove: Iterable[Json]) -> None:
 
 @contextmanager
 def applied(client: Client, *patterns: str) -> Iterator[None]:
-    """Apply the files while entered."""
+    """Apply files, and delete their objects when the context ends."""
     documents_ = apply(client, *patterns)
     try:
         yield
@@ -97,7 +94,7 @@ def applied(client: Client, *patterns: str) -> Iterator[None]:
 
 
 def find(client: Client, document: Json) -> Json | None:
-    """Return the object as the API server has it; None where even its kind is gone."""
+    """Return an object from the API server; None if it or its kind does not exist."""
     try:
         resource = resource_of(client, document)
     except (LookupError, ApiError):
@@ -107,7 +104,7 @@ def find(client: Client, document: Json) -> Json | None:
 
 
 def resource_of(client: Client, document: Json) -> Resource:
-    """Return the resource of this kind of object, looked up in the API server."""
+    """Return the resource of an object, looked up in the API server."""
     version, kind = document["apiVersion"], document["kind"]
     prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
     for each in client.request("GET", prefix)["resources"]:
@@ -122,7 +119,7 @@ def ensure_namespace(client: Client, name: str | None) -> None:
 
 
 def _objects(document: Json | None) -> Iterator[Json]:
-    """Yield the objects of a document; empty documents and lists of objects are both usual in YAML files."""
+    """Yield the objects of a document, which may be empty or a list."""
     if document and document.get("kind") == "List":
         yield from document["items"]
     elif document and "kind" in document and "apiVersion" in document:
@@ -130,10 +127,7 @@ def _objects(document: Json | None) -> Iterator[Json]:
 
 
 def _wait_established(client: Client, name: str) -> None:
-    """Wait until the objects of a CRD can be listed, too.
-
-    Until then the API server reports that it gets ready for that.
-    """
+    """Wait until a CRD is established and its objects can be listed."""
 
     def is_ready() -> bool:
         crd = client.get(CRDS, name)

@@ -1,4 +1,4 @@
-"""The real `muster serve`, as installed with the Python that runs the tests."""
+"""Process of `muster serve`, from the environment that runs the tests."""
 
 import json
 import sys
@@ -17,14 +17,14 @@ from tests.e2e.harness.waiting import wait_for
 
 PROGRAM = Path(sys.executable).with_name("muster")
 LONGEST_STOP = 5.0
-SOON = urllib3.Timeout(2)  # for one that may be frozen
+SOON = urllib3.Timeout(2)  # for a process that may be frozen
 
 
 class Muster:
-    """One replica. Ports and arguments stay the same over restarts.
+    """Replica of Muster. A restart keeps ports and arguments.
 
-    It leads without a Lease, because the schedulers of most tests hold none; `leader_elect="follow"` is for
-    those that start theirs with `leader_elect=True`. Another program is a container's, say.
+    It leads without a Lease, as do the schedulers of most tests. `leader_elect="follow"` is for schedulers
+    with `leader_elect=True`. `program`: another command, for example of a container.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Muster:
         program: Sequence[str] = (str(PROGRAM),),
         view: bool = False,
     ) -> None:
-        """Start Muster. With a proxy, its scheduler reads pods through it: `view_kubeconfig` says how."""
+        """Prepare a replica. `view`: with a scheduler proxy, for a scheduler that uses `view_kubeconfig`."""
         verbs, health, debug, *others = free_ports(4 if view else 3)
         self.address, self._health, self._debug = map(loopback.at, (verbs, health, debug))
         self.view_port = others[0] if view else None
@@ -63,11 +63,11 @@ class Muster:
 
     @property
     def view_kubeconfig(self) -> Path | None:
-        """Return the file that Muster writes for its scheduler before it is live; None without a proxy."""
+        """Return the kubeconfig that Muster writes for its scheduler; None without a scheduler proxy."""
         return None if self.view_port is None else self.view_folder / "kubeconfig"
 
     def view_kubeconfig_through(self, port: int) -> Path:
-        """Return the same by way of a proxy that listens on this port."""
+        """Return a copy of `view_kubeconfig` that leads to a proxy on this port."""
         assert self.view_kubeconfig is not None, "started without a proxy"
         return proxied(self.view_kubeconfig, port)
 
@@ -86,13 +86,13 @@ class Muster:
             self.process.kill()
 
     def start(self, *, wait: bool = True) -> None:
-        """Start; without `wait` for tests whose API server is away."""
+        """Start the process. `wait`: until it is ready; False for tests without an API server."""
         self.process.start()
         if wait:
             self.wait_ready()
 
     def stop(self) -> int:
-        """Stop by SIGTERM. It promises to be gone within 5 s; twice that on a busy machine."""
+        """Stop by SIGTERM, within 10 s: Muster promises 5 s, and the machine may be busy."""
         return self.process.stop(2 * LONGEST_STOP)
 
     def kill(self) -> None:
@@ -119,22 +119,22 @@ class Muster:
         return probes.samples(probes.fetch(f"http://{self._health}/metrics").data.decode())
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return the sum over all samples of one metric with these labels."""
+        """Return the sum of all samples of a metric with these labels."""
         return probes.total(self.metrics(), name, **labels)
 
     def wait_calls(self, verb: str, count: int) -> None:
-        """Wait until exactly so many calls have been answered: their effects can be seen before that."""
+        """Wait until exactly `count` calls have been answered; their effects can be visible before."""
         calls = partial(self.metric, "muster_verb_calls_total", verb=verb)
         wait_for(lambda: calls() >= count, what=f"{count} calls of {verb} answered")
         assert calls() == count
 
     def held(self, timeout: urllib3.Timeout = probes.PATIENT) -> dict[str, str]:
-        """Return the pods whose bind calls wait at the barrier, with the nodes that they hold."""
+        """Return the pods whose bind calls wait at the barrier, with their nodes."""
         page = self.debug("/debug/held", timeout)
         return {each["pod"].rpartition("/")[2]: each["node"] for each in page}
 
     def wait_held(self, names: Iterable[str]) -> dict[str, str]:
-        """Wait until exactly these pods are at the barrier; without names, until none is."""
+        """Wait until exactly these pods are at the barrier, or none without names."""
         expected = set(names)
         wait_for(lambda: self.held().keys() == expected, what=f"{sorted(expected)} held")
         return self.held()
@@ -144,7 +144,7 @@ class Muster:
         return {claim["stage"] for node in self.debug("/debug/nodes") for claim in node["claims"]}
 
     def decision(self, namespace: str, group: str) -> dict[str, Any]:
-        """Return the last decision on a group; empty before it is known."""
+        """Return the last decision on a group; empty if there is none."""
         page = self.debug("/debug/podgroups")
         return next((each for each in page if each["podGroup"] == f"{namespace}/{group}"), {})
 

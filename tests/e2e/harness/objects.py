@@ -1,4 +1,4 @@
-"""Builders of the objects that the tests create. Every keyword has the default that most tests want."""
+"""Builders of the objects that tests create, with defaults that suit most tests."""
 
 from typing import Any
 
@@ -48,10 +48,7 @@ def pod(
     ports: list[int] | None = None,
     **spec: Any,
 ) -> Json:
-    """Return a pod with one pause container.
-
-    Other keywords go into the spec as they are: `nodeSelector={...}`.
-    """
+    """Return a pod with one pause container. `spec`: further fields of its spec."""
     names = {GROUP_NAME: group, QUEUE_NAME: queue, "volcano.sh/task-spec": task}
     annotations_of_names = {key: value for key, value in names.items() if value is not None}
     return {
@@ -94,10 +91,7 @@ def pod_group(
     labels: dict[str, str] | None = None,
     **spec: Any,
 ) -> Json:
-    """Return a PodGroup.
-
-    Other keywords go into the spec as they are: `minTaskMember={...}`, `priorityClassName="high"`.
-    """
+    """Return a PodGroup. `spec`: further fields of its spec, such as `minTaskMember`."""
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
@@ -115,7 +109,7 @@ AT_ONCE = {"withinQueue": "LowerPriority", "after": "0s", "atMost": "0s"}
 
 
 def queue(name: str, *, weight: int = 1, **spec: Any) -> Json:
-    """Return a queue; unless `preemption` differs, capacity is reclaimed at once, also inside the queue."""
+    """Return a queue. By default it reclaims capacity at once, also inside the queue."""
     spec["preemption"] = {**AT_ONCE, **spec.get("preemption", {})}
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -140,7 +134,7 @@ def namespace(name: str, annotations: dict[str, str] | None = None) -> Json:
 
 
 def binding(role: str, user: str, *, namespace: str = "", of: str = "ClusterRole") -> Json:
-    """Return a binding for the whole cluster, unless a namespace is named. Its name is that of the user."""
+    """Return a ClusterRoleBinding or, with a namespace, a RoleBinding, named after the user."""
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",

@@ -1,7 +1,7 @@
-"""The observer: its own watches, its own arithmetic, every event from the first version on.
+"""Observer of all events of a test, with separate watches and arithmetic.
 
-It never asks Muster or the scheduler anything. `assert_clean` first waits until everything that has happened
-was received, so that a slow reader cannot pass for a clean run.
+It does not ask Muster or the scheduler. `assert_clean` first waits until all events have been received, so
+that a slow watch cannot hide a violation.
 """
 
 import threading
@@ -35,17 +35,14 @@ class Observer(Following):
         deadline: float = GANG_DEADLINE,
         *,
         sight: float = 0.0,
-        calm: Callable[[float], float] = lambda at: at,
+        undisturbed_time: Callable[[float], float] = lambda at: at,
         restarts: Sequence[float] = (),
     ) -> None:
-        """Observe a cluster.
-
-        `sight`, `calm` and `restarts` are the judge's; the seconds are those of `time.monotonic`.
-        """
+        """Observe a cluster. `sight`, `undisturbed_time` and `restarts`: as for `judge.Review`."""
         self.deadline = deadline
         self._client = client
         self._sight = sight
-        self._calm = calm
+        self._undisturbed_time = undisturbed_time
         self._restarts = restarts
         self._history: list[Seen] = []
         self._last: dict[str, Any] = {}
@@ -57,16 +54,16 @@ class Observer(Following):
         ]
 
     def violations(self) -> list[str]:
-        """Return the violations up to now, each once."""
+        """Return the messages of violations until now, each once."""
         return _once(self.found())
 
     def found(self) -> list[Violation]:
-        """Return the same with their times, once all events until now have been received."""
+        """Return the violations, once all events until now have been received."""
         self._settle()
         return self._evaluated().found
 
     def in_pieces(self) -> list[str]:
-        """Return the gangs that are between 0 and minMember now."""
+        """Return the gangs that are incomplete now."""
         self._settle()
         return self._evaluated().in_pieces()
 
@@ -76,10 +73,10 @@ class Observer(Following):
         wait_for(self._settled, what="observer settled")
 
     def _catch_up(self, namespace: str) -> None:
-        """Settle in less than a second, by an object of each kind: the last created comes last."""
+        """Wait for all events by creating an object of each kind, whose events come last."""
         try:
             last = [self._client.create(kind, body) for kind, body in _of_each_kind(namespace)]
-        except ApiError:  # a test has left something behind that refuses it
+        except ApiError:  # an admission policy of a test refuses the object
             return self._settle()
         versions = [int(each["metadata"]["resourceVersion"]) for each in last]
         reached = list(zip(self._followers, versions, strict=True))
@@ -88,19 +85,21 @@ class Observer(Following):
     def _evaluated(self) -> Review:
         with self._lock:
             history = list(self._history)
-        review = Review(self.deadline, sight=self._sight, calm=self._calm, restarts=self._restarts)
+        review = Review(
+            self.deadline, sight=self._sight, undisturbed_time=self._undisturbed_time, restarts=self._restarts
+        )
         review.replay(history, time.monotonic())
         return review
 
     def gaps(self) -> list[str]:
-        """Return the gaps, where the API server no longer knew the events since the last one."""
+        """Return the number of gaps, in which the API server had forgotten events."""
         return [gap for follower in self._followers for gap in follower.gaps]
 
     def assert_clean(self, *, gaps_allowed: bool = False, namespace: str = "") -> None:
-        """Fail if there are violations, or gaps.
+        """Fail if there are violations or gaps.
 
-        Gaps are errors, except where the API server restarts: it forgets events older than itself.
-        `namespace`: of a test that is over, so that objects may be created there.
+        `gaps_allowed`: for tests that restart the API server, which forgets earlier events. `namespace`: a
+        namespace in which objects may be created.
         """
         self._catch_up(namespace) if namespace else self._settle()
         faults = _once(self._evaluated().found)
@@ -108,10 +107,7 @@ class Observer(Following):
         assert not faults, "the observer saw:\n  " + "\n  ".join(faults)
 
     def _settled(self) -> bool:
-        """Return whether all followers have settled.
-
-        Each is asked every time, since they settle in parallel.
-        """
+        """Return whether all followers have settled. Each is asked, since they settle in parallel."""
         return False not in [follower.settled() for follower in self._followers]
 
     def _recorder(self, read: Reading) -> Callable[[str, Json, int], None]:
@@ -121,7 +117,7 @@ class Observer(Following):
         return record
 
     def _record(self, uid: str, fact: Seen) -> None:
-        """Keep an object unless it is unchanged: heartbeats and conditions change nothing that is checked."""
+        """Keep a state unless it is the same as before, as after heartbeats."""
         facts = [getattr(fact, name) for name in type(fact).__slots__]
         with self._lock:
             if self._last.get(uid) != facts:
@@ -162,7 +158,7 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
 
 
 def _of_its_node(pod: Json, requests: Amounts) -> Amounts:
-    """Return the requests without extended resources for which the scheduler allocated devices."""
+    """Return the requests without extended resources that are backed by allocated devices."""
     claimed = pod.get("status", {}).get("extendedResourceClaimStatus", {}).get("requestMappings", ())
     devices = {each["resourceName"] for each in claimed}
     return Amounts({name: amount for name, amount in requests.items() if name not in devices})
@@ -174,7 +170,7 @@ def read_node(kind: str, item: Json, version: int, at: float) -> NodeSeen:
 
 
 def read_gang(kind: str, item: Json, version: int, at: float) -> GangSeen:
-    """Return a gang; without minMember a group asks for one member, as everywhere in this API."""
+    """Return the state of a gang; minMember is 1 by default."""
     minimum = int(item.get("spec", {}).get("minMember", 1))
     return GangSeen(version, at, _key(item["metadata"]), None if kind == "DELETED" else minimum)
 

@@ -1,7 +1,7 @@
-"""Plays the controllers of an operator: the objects of a fixture, made in its order and unchanged.
+"""Simulated controllers of an operator, which create the objects of a fixture in its order.
 
-The fixture says where its facts are from. Only what the API server gives is filled in: the namespace, and the
-UIDs of owners. The operators' own kinds are stand-ins without a schema, for their objects to be owners.
+The fixture names the source of its objects. Only the namespace and the UIDs of owners are filled in. The
+operator's own kinds are CRDs without a schema, whose objects are owners.
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ APPROVED = {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"}  #
 
 
 class Operator:
-    """`Operator(stage, "kuberay-cluster")`. Objects are named as `Kind/name`, and made once."""
+    """Operator of a fixture: `Operator(stage, "kuberay-cluster")`. Objects are named as `Kind/name`."""
 
     def __init__(self, stage: Stage, fixture: str) -> None:
         self._stage = stage
@@ -48,7 +48,7 @@ class Operator:
         return [each["metadata"]["name"] for each in self._objects if each["kind"] == kind]
 
     def create(self, kind: str, *names: str) -> list[str]:
-        """Create all objects of a kind, or those of these names; return the names."""
+        """Create all objects of a kind, or only those with these names; return the names."""
         chosen = [self._filled(kind, name) for name in names or self.names(kind)]
         for each in chosen:
             self._record(self._stage.api.create(self._resource(each), each))
@@ -63,10 +63,7 @@ class Operator:
             self._record(self._stage.api.request("PATCH", f"{path}?{query}", body, APPLY))
 
     def update_pod_group(self, name: str, **spec: Any) -> None:
-        """Update a PodGroup as operators do.
-
-        They read, change the spec, write the whole object, and retry after a conflict.
-        """
+        """Update the spec of a PodGroup by a PUT, repeated after conflicts, as operators do."""
 
         def written() -> bool:
             read = self._stage.api.get(POD_GROUPS, name, self._stage.namespace)
@@ -81,7 +78,7 @@ class Operator:
         wait_for(written, what=f"PodGroup {name} updated")
 
     def delete(self, kind: str) -> None:
-        """Delete all objects of a kind; their dependents are left to the garbage collector."""
+        """Delete all objects of a kind, but not their dependents."""
         for name in self.names(kind):
             self._stage.api.delete(self._resource(self._made[f"{kind}/{name}"]), name, self._stage.namespace)
 
@@ -103,7 +100,7 @@ class Operator:
 
 
 def install_kind(client: Client, owner: Json) -> None:
-    """Install a kind that takes everything. It stays, like an operator that is installed."""
+    """Install the CRD of an owner's kind, without a schema."""
     group, version = owner["apiVersion"].split("/")
     plural = OWN_KINDS[owner["kind"]]
     if client.find(CRDS, f"{plural}.{group}") is None:

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 class Pair:
-    """Muster and its scheduler; each start reads the installed objects again."""
+    """Muster and its scheduler. Each start reads the installed objects again."""
 
     def __init__(self, stage: Stage, user: User) -> None:
         self._stage, self._user, self._port = stage, user, Port()
@@ -43,10 +43,7 @@ class Pair:
         self.muster.stop()
 
     def forget_webhooks(self) -> None:
-        """Delete the webhook configurations.
-
-        Helm recreates absent ones; those that call loopback it would make invalid.
-        """
+        """Delete the webhook configurations: Helm can recreate them, but not change those for loopback."""
         for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
             self._stage.api.delete_all(resource)
 

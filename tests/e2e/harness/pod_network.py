@@ -1,7 +1,7 @@
-"""The addresses of pods and services, as an API server reaches them: here nothing has such an address.
+"""Network of pods and services for the API server, as a proxy like konnectivity.
 
-The API server reaches the cluster through a proxy, as with konnectivity. This is that proxy: it connects an
-address with a route to a port on loopback, and refuses all others.
+No process has an address of a pod. The proxy connects an address that has a route to a port on loopback, and
+refuses all others.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Faults of watches of pods. Behind a proxy there are two: the scheduler's through Muster, and Muster's own.
+"""Faults of watches of pods: Muster's own watch, and the scheduler's through the scheduler proxy.
 
-The fault proxy distinguishes them by the program that asks.
+The fault proxy tells them apart by the User-Agent.
 """
 
 import re
@@ -19,27 +19,24 @@ _VERSION = re.compile(r"resourceVersion=\d+")
 
 
 def pod_watch(agent: str, **fields: Any) -> Fault:
-    """Return a fault of the next watch of pods of this program."""
+    """Return a fault for the next watch of pods by a program."""
     return Fault("GET", r"/pods$", asked="watch=", agent=agent, **fields)
 
 
 def begins_too_early(agent: str, before: Callable[[], object]) -> Fault:
-    """Return a fault for a watch from a version that the API server has forgotten.
-
-    It is answered as the API server does that: by an event that is an error with code 410.
-    """
+    """Return a fault that replaces the version by an expired one: the answer is an event with code 410."""
     return pod_watch(
         agent, before=before, instead=lambda target: _VERSION.sub("resourceVersion=1", target, count=1)
     )
 
 
 def is_refused_as_too_old(agent: str, before: Callable[[], object]) -> Fault:
-    """Return the same fault as the status of the answer."""
+    """Return a fault for an expired version whose answer has the status 410."""
     return pod_watch(agent, before=before, status=410)
 
 
 def stands_still(agent: str, passing: threading.Event) -> Fault:
-    """Return a fault that passes nothing while the event is not set."""
+    """Return a fault that passes no events until `passing` is set."""
 
     def passed(pieces: Pieces) -> Pieces:
         for piece in pieces:
@@ -50,13 +47,13 @@ def stands_still(agent: str, passing: threading.Event) -> Fault:
 
 
 def is_late(agent: str, seconds: float) -> Fault:
-    """Return a fault that passes everything, so much later."""
+    """Return a fault that delays all events by some seconds."""
 
     def passed(pieces: Pieces) -> Pieces:
         on_the_way: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
         def read() -> None:
-            with suppress(OSError, HTTPException, AttributeError):  # the last: who asked has hung up
+            with suppress(OSError, HTTPException, AttributeError):  # AttributeError: the caller has hung up
                 for piece in pieces:
                     on_the_way.put((time.monotonic() + seconds, piece))
             on_the_way.put((0.0, b""))

@@ -16,10 +16,7 @@ REFUSED = 422
 
 @contextmanager
 def in_force(client: Client, namespace: str) -> Iterator[None]:
-    """Apply all policies and wait until they are in force.
-
-    The API server takes up new policies once a second, maybe in the middle of a file.
-    """
+    """Apply all policies and wait until each is in force: the API server loads new ones once a second."""
     tiers = {"highestTierAllowed": 1, "highestTierName": "rack"}
     refused = (
         (QUEUES, objects.queue("q", parent="q")),

@@ -1,7 +1,7 @@
-"""The admission policies of the manifests, in force while a test wants them.
+"""Admission policies of the manifests, in force while a context is entered.
 
-The API server takes seconds to notice a policy, and as long to forget it: both are waited for, with pods that
-are only created for show. A test that wants a policy is skipped on a release that does not serve the kind.
+The API server applies and forgets policies after seconds, which is checked by dry runs of pods. Tests with
+policies are skipped on releases that do not serve the kind.
 """
 
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.waiting import wait_for
 
 WITHOUT_POLICIES = ("1.34", "1.35")  # v1beta1 behind a feature gate that is off
-IN_PLACE = "older-kubernetes"  # the component that puts a webhook in the place of the policies
+IN_PLACE = "older-kubernetes"  # the component that replaces the policies by a webhook
 GATES = "gates"  # the component of the sidecar install whose policy puts gates on pods
 
 
 def needed(kubernetes: str) -> tuple[str, ...]:
-    """Return the components without which this release refuses an install with such policies."""
+    """Return the components that an install with policies needs on this release."""
     return (IN_PLACE,) if kubernetes in WITHOUT_POLICIES else ()
 
 
 def gating(kubernetes: str) -> tuple[str, ...]:
-    """Return the components with which pods of the sidecar install wait behind gates on this release."""
+    """Return the components that the sidecar install needs on this release, so that pods get gates."""
     return (GATES, *needed(kubernetes))
 
 
@@ -38,7 +38,7 @@ def in_force(client: Client, namespace: str, file: str) -> Iterator[None]:
 
 
 def gates_pods(client: Client, namespace: str) -> bool:
-    """Return whether a pod of ours would be born with our gate now."""
+    """Return whether a new pod of Muster would get its gate now."""
     sample = objects.pod("for-show", namespace=namespace, group="for-show")
     created = client.request("POST", f"{PODS.path(namespace)}?dryRun=All", sample)
     return {"name": objects.GATE} in created["spec"].get("schedulingGates", [])

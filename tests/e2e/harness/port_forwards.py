@@ -1,4 +1,4 @@
-"""A node whose kubelet forwards ports: each of its pods has the loopback of this machine."""
+"""Node whose kubelet forwards ports of all its pods to loopback of this machine."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def start_node(stage: Stage) -> None:
-    """Start the node, for the rest of the test."""
+    """Start the node, which runs until the end of the test."""
     (port,) = free_ports(1)
     program = build.tool(MODULE, "kube-muster.io/kubelet")
     flags = [loopback.at(port), str(stage.cluster.certificate), str(stage.cluster.key)]
@@ -30,7 +30,7 @@ def start_node(stage: Stage) -> None:
 
 
 def pod_of_muster(name: str, namespace: str, muster: Muster) -> Json:
-    """Return a pod on that node, of the manifests' labels, for a Muster that runs as a process."""
+    """Return a pod on that node with the labels of the manifests, which stands for a process of Muster."""
     labels = {"app.kubernetes.io/part-of": "kube-muster", "app.kubernetes.io/name": "muster"}
     pod = objects.pod(name, namespace=namespace, scheduler="none", labels=labels, nodeName=NODE)
     address = f"--debug-listen={loopback.at(muster.ports['debug'])}"

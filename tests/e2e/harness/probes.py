@@ -1,4 +1,4 @@
-"""Reading the probes, metrics and debug pages of the programs under test."""
+"""Clients of the probes, metrics and debug pages of programs under test."""
 
 import re
 from pathlib import Path
@@ -13,14 +13,14 @@ QUICK, PATIENT = urllib3.Timeout(5), urllib3.Timeout(30)
 def fetch(
     url: str, authority: Path | None = None, timeout: urllib3.Timeout = PATIENT
 ) -> urllib3.BaseHTTPResponse:
-    """Send one request on its own connection; no proxy of the environment is used."""
+    """Send a request on a new connection, without a proxy of the environment."""
     options: dict[str, Any] = {"ca_certs": str(authority)} if authority else {}
     with urllib3.PoolManager(retries=False, timeout=timeout, **options) as pool:
         return pool.request("GET", url)
 
 
 def answers(url: str, authority: Path | None = None) -> bool:
-    """Return whether a probe says yes; a closed port counts as no."""
+    """Return whether a probe succeeds; a closed port is a failure."""
     try:
         return fetch(url, authority, QUICK).status == 200
     except urllib3.exceptions.HTTPError:
@@ -28,13 +28,13 @@ def answers(url: str, authority: Path | None = None) -> bool:
 
 
 def samples(text: str) -> dict[str, float]:
-    """Return Prometheus text as a dict: `name{label="value"}` as written, to its value."""
+    """Return the samples of a Prometheus text: values by `name{label="value"}`."""
     matches = map(SAMPLE.match, text.splitlines())
     return {match[1]: float(match[2]) for match in matches if match}
 
 
 def total(values: dict[str, float], name: str, **labels: str) -> float:
-    """Return the sum of all samples of one name that carry these labels."""
+    """Return the sum of all samples of a metric with these labels."""
     label_texts = [f'{key}="{value}"' for key, value in labels.items()]
     return sum(
         value

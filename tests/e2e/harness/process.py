@@ -1,6 +1,6 @@
-"""One child process with a log file: start, stop, kill, restart, always by its own id.
+"""Child process with a log file. All signals go to its process id.
 
-Its process id stays the same through every wrapper, since each of them replaces itself by the next.
+Wrapper programs keep the process id, since each replaces itself by the next one.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.e2e.harness import loopback
 
 LEASH = Path(__file__).with_name("leash.py")
 LONGEST_STOP = 30.0
-# Each worker of pytest-xdist has its own: a port that is free while its server restarts stays that server's.
+# Each worker of pytest-xdist has separate ports, so that a port stays reserved while its server restarts.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 OUR_PORTS = range(10_000, 32_000)[WORKER::WORKERS]
@@ -26,7 +26,7 @@ STARTED: list["Process"] = []
 
 
 class Process:
-    """A program that keeps its arguments: a restart comes back on the same ports with the same data."""
+    """Program that can be restarted, with the same arguments, ports and data."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Process:
         self.log = log
         self._aside = _on_host(host) if host else ()
         self.within: Sequence[str] = ()
-        # What one start has compiled, the hundreds after it read.
+        # Later starts read the bytecode that the first one has compiled.
         shared = {"NO_PROXY": "127.0.0.1,::1,localhost", "PYTHONDONTWRITEBYTECODE": ""}
         self._env = {**os.environ, **shared, **(env or {})}
         self._child: subprocess.Popen[bytes] | None = None
@@ -52,10 +52,7 @@ class Process:
         return self._child.pid
 
     def start(self, within: Sequence[str] = ()) -> None:
-        """Start the program.
-
-        `within`: a program that sets something up and is replaced by this one, this once.
-        """
+        """Start the program. `within`: the command of a wrapper, for this start only."""
         assert not self.alive(), f"{self.name} runs already"
         self.within = within
         leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
@@ -74,10 +71,7 @@ class Process:
         return self._child is not None and self._child.poll() is None
 
     def stop(self, timeout: float = LONGEST_STOP) -> int:
-        """Stop by SIGTERM and return the exit code.
-
-        A program that does not end in time is killed, and that is an error.
-        """
+        """Stop by SIGTERM and return the exit code. Kills the program and raises an error after `timeout`."""
         self.send(signal.SIGTERM)
         try:
             return self._wait(timeout)
@@ -86,7 +80,7 @@ class Process:
             raise AssertionError(f"{self.name} did not stop within {timeout:g} s of SIGTERM") from None
 
     def kill(self) -> None:
-        """Kill it and its children by SIGKILL: nothing is flushed, closed or reported to anybody."""
+        """Kill the program and its children by SIGKILL."""
         self._signal_all(signal.SIGKILL)
         self._wait(LONGEST_STOP)
 
@@ -102,14 +96,14 @@ class Process:
             os.kill(self.pid, number)
 
     def freeze(self) -> None:
-        """Stop it by SIGSTOP: alive but silent, as a machine that hangs."""
+        """Freeze the program by SIGSTOP, as on a machine that hangs."""
         self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal_all(signal.SIGCONT)
 
     def exit_code(self, timeout: float = LONGEST_STOP) -> int:
-        """Wait for a program that ends by itself, and return its exit code."""
+        """Wait until the program has ended by itself, and return its exit code."""
         return self._wait(timeout)
 
     def tail(self, lines: int = 60) -> str:
@@ -117,12 +111,12 @@ class Process:
         return "\n".join(text.splitlines()[-lines:])
 
     def require_alive(self) -> None:
-        """Raise if the process has ended: waiting for it to become ready would only hide why it ended."""
+        """Raise an error with the log if the process has ended, so that no test waits for it in vain."""
         if self._child is not None and (code := self._child.poll()) is not None:
             raise RuntimeError(f"{self.name} ended with {code}:\n{self.tail(20)}")
 
     def _signal_all(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group: a worker that outlives its parent would go on answering."""
+        """Send a signal to the process group, so that worker processes do not survive."""
         if self.alive():
             os.killpg(self.pid, number)
 
@@ -134,18 +128,15 @@ class Process:
 
 
 def _on_host(name: str) -> Sequence[str]:
-    """Return a command prefix that runs a program as if on a machine of this name.
-
-    Leadership is known by it. The program keeps the process id.
-    """
+    """Return a command prefix that runs a program with another host name, which is its name in a Lease."""
     return ("unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct loopback ports that were free just now.
+    """Return distinct free ports of loopback.
 
-    They exclude those that the kernel hands out: one of the many connections of a test would take it
-    before its server does; and, for long, any that was returned before: its server may not listen yet.
+    They are outside the range that the kernel gives to client connections, and were not returned lately: a
+    server may not listen yet.
     """
     ports: list[int] = []
     while len(ports) < count:

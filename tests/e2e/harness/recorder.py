@@ -1,7 +1,6 @@
-"""Record of a scheduler's calls to its extender: a proxy between the two that changes nothing.
+"""Recorder of a scheduler's calls to its extender: a proxy that changes nothing.
 
-Calls are kept in the order in which they came, each with the kind of its answer, without the parts that
-differ from run to run (UIDs, times, addresses).
+Calls are recorded in order, each with the kind of its answer, and without UIDs, times and addresses.
 """
 
 import http.client
@@ -18,7 +17,7 @@ _UNANSWERED = "(no answer yet)"
 
 @dataclass
 class Answered:
-    """One call: the verb, the pod, the nodes that it names, and what became of it."""
+    """Recorded call: the verb, the pod, the named nodes, and the kind of the answer."""
 
     verb: str
     pod: str
@@ -30,7 +29,7 @@ class Answered:
 
 
 class Recorder:
-    """`with Recorder(muster.address) as recorder:`, and the scheduler is given `recorder.address`."""
+    """Recorder: `with Recorder(muster.address) as recorder:`. The scheduler calls `recorder.address`."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -83,7 +82,7 @@ def _nodes(verb: str, args: Json) -> Iterable[str]:
 
 
 def kind_of(verb: str, answer: Any) -> str:
-    """Return the kind of an answer, as far as the scheduler's next step depends on it."""
+    """Return the kind of an answer: the part on which the scheduler's next step depends."""
     match verb:
         case "filter":
             refused = (answer.get("FailedNodes") or {}) | (answer.get("FailedAndUnresolvableNodes") or {})
@@ -103,7 +102,7 @@ def _answered_by_filter(answer: Json, refusals: list[str]) -> str:
 
 def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """A connection of the scheduler, with its own connection to Muster."""
+        """Connection of the scheduler, with a separate connection to Muster."""
 
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True

@@ -12,7 +12,7 @@ from tests.e2e.harness.process import Process, free_ports
 from tests.e2e.harness.waiting import wait_for
 
 MODULE = Path(__file__).parents[1] / "registry"
-# For each platform an image of one small layer; names and digests are as in one that an engine pushes.
+# An index with an image of one small layer for each platform, as an engine pushes it.
 ENGINE = """\
 #!/bin/sh
 # docker info | docker buildx build --platform LIST --tag NAME ... --push FOLDER
@@ -32,7 +32,7 @@ done
 
 @contextmanager
 def registry(folder: Path) -> Iterator[str]:
-    """Yield the address of an empty registry, which keeps its contents in memory. `folder`: for its log."""
+    """Yield the address of an empty registry in memory. `folder`: for its log."""
     (port,) = free_ports(1)
     command = [str(_crane()), "registry", "serve", f"--address=127.0.0.1:{port}"]
     with _served(Process("registry", command, folder / "registry.log"), f"127.0.0.1:{port}", "/v2/"):
@@ -49,7 +49,7 @@ def files(folder: Path, log: Path) -> Iterator[str]:
 
 
 def write_engine(folder: Path, layer: Path) -> None:
-    """Write the stand-in as `docker`. `layer`: a tar, which every image has as its only layer."""
+    """Write the stand-in as `docker`. `layer`: a tar, the only layer of all images."""
     program = folder / "docker"
     program.write_text(ENGINE.format(crane=_crane(), layer=layer))
     program.chmod(0o755)

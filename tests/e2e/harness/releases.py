@@ -17,11 +17,7 @@ class Release(NamedTuple):
     crds: str
 
     def crd(self, group: str, kind: str) -> Json:
-        """Return a CRD.
-
-        The files are large: only those that name the kind are read, by the fast loader if there is
-        one.
-        """
+        """Return a CRD. The files are large, so only those that name the kind are parsed."""
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         folder = build.sources(self.module, MODULE) / self.crds
         texts = [text for path in folder.glob("*.yaml") if f"kind: {kind}" in (text := path.read_text())]

@@ -1,16 +1,16 @@
-"""One of several replicas: Muster and a scheduler on their own host, on one wire to the API server."""
+"""Replica of several: Muster and a scheduler with one host name and one proxy to the API server."""
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import Call
 from tests.e2e.harness.scheduler import QUICK_LEASE
 from tests.e2e.harness.stage import Json, Stage
 
-# How kube-scheduler writes to the core API, events about its Lease among them; Muster writes JSON.
+# The content type of kube-scheduler's writes to the core API; Muster writes JSON.
 PROTOBUF = b"k8s\x00"
 
 
 class Replica:
-    """The schedulers take turns by the Lease; the one without it stands by. `proxy` notes every request."""
+    """Replica, whose scheduler waits for the Lease. `proxy` records its requests."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class Replica:
         )
 
     def leads(self) -> bool:
-        """Return whether it leads now; the metric has the state of the last look at the Lease."""
+        """Return whether this replica leads, by its debug page, which may be a little late."""
         return bool(self.muster.debug("/debug/leadership")["leads"])
 
     def kill(self) -> None:
-        """Kill both, as when their machine fails."""
+        """Kill both processes, as when their machine fails."""
         self.muster.kill()
         self.scheduler.kill()
 
@@ -56,9 +56,8 @@ class Replica:
 def _is_the_schedulers(call: Call) -> bool:
     """Return whether a call is the scheduler's.
 
-    Muster is the binder, and writes JSON and no Lease; of pods' status it only ever writes the nominated
-    node, and not as client-go does. Events about the Lease come while client-go tries again: seconds
-    after it is lost.
+    Muster writes neither protobuf nor Leases and these Events. In the status of a pod it writes only the
+    nominated node, and in another form than client-go.
     """
     if call.body.startswith(PROTOBUF) or "/leases" in call.path:
         return True

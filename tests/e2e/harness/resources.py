@@ -1,4 +1,4 @@
-"""The kinds that the tests touch, and where the API server keeps them."""
+"""Resources that the tests use, with their paths in the API."""
 
 from typing import NamedTuple
 

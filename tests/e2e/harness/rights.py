@@ -1,4 +1,4 @@
-"""The rights of Muster's account: those that its roles grant, and those that its requests needed."""
+"""Rights of Muster's account: those that its roles grant, and those that its requests needed."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ FORBIDDEN = 403
 
 
 class Need(NamedTuple):
-    """Right that one request needs of RBAC."""
+    """Right that a request needs."""
 
     verb: str
     resource: str
@@ -26,7 +26,7 @@ class Need(NamedTuple):
 
 
 class Right(NamedTuple):
-    """One verb on one resource of a group, such as patch pods/status; of all names unless one is given."""
+    """Right to one verb on one resource, such as patch pods/status; of one object or of all."""
 
     verb: str
     resource: str
@@ -38,7 +38,7 @@ class Right(NamedTuple):
 
     @property
     def _qualified(self) -> str:
-        """Return the resource, with its group if ambiguous: three kinds are called podgroups."""
+        """Return the resource, with its group if it is ambiguous: three groups have podgroups."""
         others = self.resource == "podgroups" and self.group != "scheduling.volcano.sh"
         return f"{self.resource}.{self.group}" if others else self.resource
 
@@ -62,7 +62,7 @@ def granted(file: str) -> list[Right]:
 
 
 def is_served(client: Client, right: Right) -> bool:
-    """Return whether the kind is served: Kubernetes' own PodGroups, for one, are alpha and off by default."""
+    """Return whether the API server serves the resource of a right."""
     if not right.group:
         return True
     groups = client.request("GET", "/apis")["groups"]
@@ -74,8 +74,8 @@ def is_served(client: Client, right: Right) -> bool:
 
 
 def used(calls: Iterable[Call], rights: Iterable[Right]) -> set[Right]:
-    """Return the rights of `rights` that some call needed."""
-    needs = {need for call in tuple(calls) for need in needed(call)}  # others are made meanwhile
+    """Return the rights that at least one call needed."""
+    needs = {need for call in tuple(calls) for need in needed(call)}  # a copy, since calls continue
     return {right for right in rights if any(right.covers(need) for need in needs)}
 
 
@@ -86,7 +86,7 @@ def refused(calls: Iterable[Call]) -> set[Need]:
 def needed(call: Call) -> Iterator[Need]:
     """Yield the rights that a request needs: none for discovery, which all users may read.
 
-    Asking for the rights of an account needs that one as well, as a rule.
+    For an access review, these are the right to create it and the reviewed right.
     """
     url = urlsplit(call.path)
     match url.path.strip("/").split("/"):
@@ -114,7 +114,7 @@ def _asked_about(attributes: Json) -> Need:
 
 @contextmanager
 def without_right(client: Client, right: Right) -> Iterator[None]:
-    """Write the roles without this right, and restore them afterwards."""
+    """Remove a right from the roles, and restore it when the context ends."""
     all_roles = roles(OWN, WEBHOOKS)
     for role in all_roles:
         _write(client, {**role, "rules": [part for rule in role["rules"] for part in _without(rule, right)]})
@@ -126,7 +126,7 @@ def without_right(client: Client, right: Right) -> Iterator[None]:
 
 
 def _without(rule: Json, right: Right) -> Iterator[Json]:
-    """Yield a rule in as many parts as it grants rights."""
+    """Yield the parts of a rule without a right, each with one of the remaining rights."""
     for each in _rights(rule):
         if each != right:
             part: Json = {"apiGroups": [each.group], "resources": [each.resource], "verbs": [each.verb]}

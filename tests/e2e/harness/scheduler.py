@@ -1,4 +1,4 @@
-"""The stock kube-scheduler, with a configuration file of the repository or one made up by a test."""
+"""The stock kube-scheduler, with a configuration of the repository or of a test."""
 
 import copy
 import json
@@ -24,13 +24,13 @@ CONFIGS = Path(__file__).parents[3] / "scheduler-config"
 BIND_MARK = "kube-muster.io/bind"
 MARKED: Json = {"limits": {BIND_MARK: "1"}}
 """For pods that are to be bound by the extender of `for_all_pods`."""
-# A standby takes over sooner, and a machine with much to do still renews in time.
+# Shorter than the default, so that a standby takes over soon; a busy machine still renews in time.
 QUICK_LEASE: Json = {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"}
 PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
 
 def load(name: str) -> Json:
-    """Return a configuration as the repository ships it: `sidecar-gates.yaml`, `default-scheduler.yaml`."""
+    """Return a configuration of the repository, such as `sidecar-gates.yaml`."""
     configuration: Json = yaml.safe_load((CONFIGS / name).read_text())
     return configuration
 
@@ -38,7 +38,7 @@ def load(name: str) -> Json:
 def for_all_pods(profile: str) -> Json:
     """Return the sidecar's configuration with one more profile.
 
-    Muster is asked about all pods, and binds those that are MARKED: it binds no pods but its own.
+    The scheduler calls Muster for all pods, but lets it bind only pods with the marker resource.
     """
     config = load("sidecar-gates.yaml")
     config["profiles"].append({"schedulerName": profile, "percentageOfNodesToScore": 100})
@@ -48,7 +48,7 @@ def for_all_pods(profile: str) -> Json:
 
 
 class KubeScheduler:
-    """A stock scheduler; several may run at the same time."""
+    """Stock scheduler; several may run at the same time."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class KubeScheduler:
         kubeconfig: Path | None = None,
         arguments: Sequence[str] = (),
     ) -> None:
-        """Start a scheduler.
+        """Prepare a scheduler.
 
-        `lease`: other durations of it than the configuration's. `kubeconfig`: of the proxy that it
-        reads through; who calls its own port it looks up as before.
+        `lease`: durations that replace those of the configuration. `kubeconfig`: of the scheduler proxy; it
+        is not used to authenticate callers of the scheduler's port.
         """
         (self.port,) = free_ports(1)
         self._url, self._authority = f"https://{loopback.at(self.port)}", cluster.certificate
@@ -93,7 +93,7 @@ class KubeScheduler:
             self.process.kill()
 
     def start(self, *, wait: bool = True) -> None:
-        """Start; without `wait` for one that stands by. As in a pod, Muster is up before."""
+        """Start the process. `wait`: until it is ready; False for a standby."""
         wait_for(self._kubeconfig.exists, what=f"{self._kubeconfig} is there")
         self.process.start()
         if wait:
@@ -110,14 +110,14 @@ class KubeScheduler:
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Wait until its informers have synced; one that waits for its lease is not ready."""
+        """Wait until its informers have synced; a standby is not ready."""
         wait_for(self._ready, what="kube-scheduler ready")
 
     def metrics(self) -> dict[str, float]:
         return probes.samples(probes.fetch(f"{self._url}/metrics", self._authority).data.decode())
 
     def dump(self) -> Dump:
-        """Return the scheduler's cache and queue, as it writes them into its log on SIGUSR2."""
+        """Return the scheduler's cache and queue, which SIGUSR2 makes it log."""
         before = self.process.log.stat().st_size
         self.process.send(signal.SIGUSR2)
         dump = wait_for(lambda: Dump.read(self._logged(before)), what="kube-scheduler dumped its cache")
@@ -145,10 +145,7 @@ class KubeScheduler:
 
 
 def sidecar_options(muster: Muster) -> Json:
-    """Return the arguments of the sidecar's scheduler: `KubeScheduler(cluster, **sidecar_options(muster))`.
-
-    It reads through the proxy if there is one.
-    """
+    """Return the arguments of KubeScheduler for the sidecar, with the scheduler proxy if there is one."""
     config = "sidecar-gates.yaml" if muster.view_kubeconfig is None else "sidecar.yaml"
     return {"config": config, "muster": muster.address, "kubeconfig": muster.view_kubeconfig}
 
@@ -156,10 +153,9 @@ def sidecar_options(muster: Muster) -> Json:
 def adapted(
     config: Json, kubeconfig: Path, muster: str | None, leader_elect: bool, tls: Path | None = None
 ) -> Json:
-    """Return the configuration with only the settings changed that depend on the machine.
+    """Return a configuration with the kubeconfig, addresses, leader election and certificates of a test.
 
-    These are the kubeconfig, Muster's address, leader election, and the folder with the certificates,
-    without which Muster is called over plain HTTP.
+    Without a folder of certificates, Muster is called over plain HTTP.
     """
     config.setdefault("clientConnection", {})["kubeconfig"] = str(kubeconfig)
     config.setdefault("leaderElection", {})["leaderElect"] = leader_elect

@@ -1,8 +1,7 @@
-"""Cache and queue of a kube-scheduler, which SIGUSR2 makes it write into its log.
+"""Cache and queue of a kube-scheduler, which SIGUSR2 makes it log.
 
-It compares the cache with its own informer's store as well, and reports a mismatch. That comparison counts
-unbound pods of other schedulers and pods of the attempt at hand as missing, so it is for reading only: the
-tests compare the cache with the API.
+The scheduler also compares its cache with its informer's store. Tests do not rely on this: it reports pods of
+other schedulers and of the current attempt as missing. They compare the cache with the API.
 """
 
 import re
@@ -14,21 +13,21 @@ _NODES, _QUEUE = '"Dump of cached NodeInfo"', '"Dump of scheduling queue"'
 _MISMATCH = '"Cache mismatch"'
 _POD = re.compile(r"name: (\S+), namespace: \S+, uid: (\S+), phase: \S*, nominated node: (\S*)")
 _PLACE = re.compile(r"Node name: (\S+)$")
-_PODS_END = re.compile(r'^ >$|^pods=""$', re.MULTILINE)  # of the queue, the last that is written
+_PODS_END = re.compile(r'^ >$|^pods=""$', re.MULTILINE)  # end of the queue, the last part of the dump
 OVER = ("Succeeded", "Failed")
 
 
 class Dump(NamedTuple):
-    """Pods by UID."""
+    """Dump of a scheduler. All fields but the last are by UID of pods."""
 
-    cached: dict[str, str]  # the node of each that the cache has there, assumed ones included
-    queued: dict[str, str]  # the name of each that waits in its queue, active, in backoff or refused
-    nominated: dict[str, str]  # the node of each that is nominated
-    mismatches: list[str]  # what it said of its cache and its informer
+    cached: dict[str, str]  # nodes of cached pods, also of assumed ones
+    queued: dict[str, str]  # names of queued pods: active, in backoff, or unschedulable
+    nominated: dict[str, str]  # nominated nodes
+    mismatches: list[str]  # differences that the scheduler reports between cache and informer
 
     @classmethod
     def read(cls, log: str) -> "Dump | None":
-        """Return the dump in a log; None while it is not complete."""
+        """Return the dump in a log; None if it is incomplete."""
         head, separator, queue = log.partition(_QUEUE)
         _summary, key, pods = queue.partition("pods=")
         if not separator or not _PODS_END.search(key + pods):
@@ -38,10 +37,7 @@ class Dump(NamedTuple):
         return cls(cached, queued, nominated, [line for line in log.splitlines() if _MISMATCH in line])
 
     def complaints(self, pods: Iterable[Json]) -> list[str]:
-        """Return the differences from the API's pods; empty if there are none.
-
-        While the scheduler is at work, it is ahead of the API by the pods that it has assumed.
-        """
+        """Return the differences from the pods in the API. A busy scheduler differs by its assumed pods."""
         alive = [pod for pod in pods if pod["status"].get("phase") not in OVER]
         nodes = {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in alive}
         bound = {uid: node for uid, node in nodes.items() if node}

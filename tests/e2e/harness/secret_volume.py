@@ -1,4 +1,4 @@
-"""A folder as the kubelet keeps it for a volume of a Secret: all files change at once, behind one link."""
+"""Folder of a Secret volume, as a kubelet writes it: one symbolic link changes all files at once."""
 
 import base64
 import tempfile
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def bring(secret: dict[str, Any], folder: Path) -> None:
-    """Update the folder to the present content of the Secret."""
+    """Update the folder to the content of the Secret."""
     new_folder = Path(tempfile.mkdtemp(prefix="..", dir=folder))
     for name, value in secret["data"].items():
         (new_folder / name).write_bytes(base64.b64decode(value))

@@ -1,4 +1,4 @@
-"""A user who types `muster …` on a terminal."""
+"""Shell in which a user types `muster …`."""
 
 import json
 import os
@@ -15,7 +15,7 @@ LONGEST = 120
 
 
 class Shell:
-    """In a namespace, unless -n says another."""
+    """Shell of a user, with a namespace that -n overrides."""
 
     def __init__(self, cluster: ControlPlane, user: User, namespace: str = "default") -> None:
         self._kubeconfig = str(cluster.kubeconfig(user))
@@ -44,7 +44,7 @@ class Shell:
         return completed.stderr
 
     def runs(self, line: str) -> str:
-        """Run a line as a shell takes it, with any program, and return its output."""
+        """Run a line of shell with any program, and return its output."""
         environment = {**os.environ, "KUBECONFIG": self._kubeconfig, "PATH": self._path}
         completed = subprocess.run(
             ["bash", "-euc", line],

@@ -25,27 +25,24 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class SigsOperator:
-    """Operator of one kind. Its files are named by their paths below the sources of its release."""
+    """Operator of one kind. Paths are relative to the sources of its release."""
 
-    name: str  # of the folder whose go.mod pins it, and in the API group of its configuration
+    name: str  # of the folder with its go.mod, and of the API group of its configuration
     release: str  # path of the Go module
     package: str  # path of the program
     kind: Resource
     crd: str
     webhooks: str
-    patches: str  # folder of the patches by which the webhooks ask only for the operator's own pods
-    shown: Callable[[], Json]  # returns an object for show
-    is_defaulted: Callable[[Json], bool]  # whether its webhooks have filled in defaults
+    patches: str  # folder of the patches that restrict the webhooks to the operator's pods
+    sample: Callable[[], Json]  # returns an object for dry runs
+    is_defaulted: Callable[[Json], bool]  # whether an object has the defaults of the webhooks
 
     @property
     def module(self) -> Path:
         return Path(__file__).parents[1] / self.name
 
     def program(self) -> Path:
-        """Return the program, built first when it is not there.
-
-        That takes a minute or two, so it is not done inside a test.
-        """
+        """Return the program, built if necessary: that takes minutes, so it is done before the tests."""
         return build.tool(self.module, self.package)
 
     def source(self, path: str) -> Path:
@@ -53,9 +50,9 @@ class SigsOperator:
 
 
 class SigsController:
-    """Controller of an operator: `with SigsController(cluster, JOB_SET):`, next to kube-controller-manager.
+    """Controller of an operator: `with SigsController(cluster, JOB_SET):`; needs kube-controller-manager.
 
-    Its kind is removed with it. It may do everything: its rights are not under test.
+    Its kind is deleted at the end. It has all rights, which are not under test.
     """
 
     def __init__(self, cluster: ControlPlane, operator: SigsOperator) -> None:
@@ -84,7 +81,7 @@ class SigsController:
         self.process.kill()
 
     def _delete_stand_in(self) -> None:
-        """Delete a stand-in of this kind that other tests may have left."""
+        """Delete a CRD of this kind that other tests may have left."""
         if self._client.find(CRDS, self._crd["metadata"]["name"]):
             self._client.delete(CRDS, self._crd["metadata"]["name"])
             self._wait_gone()
@@ -102,17 +99,17 @@ class SigsController:
         return configuration
 
     def _are_in_force(self) -> bool:
-        """Return whether defaults of an object are filled in, by a controller that answers."""
+        """Return whether the webhooks fill in the defaults of an object."""
         self.process.require_alive()
         path = self._operator.kind.path("default")
         try:
-            created = self._client.request("POST", f"{path}?dryRun=All", self._operator.shown())
+            created = self._client.request("POST", f"{path}?dryRun=All", self._operator.sample())
         except ApiError:
             return False
         return self._operator.is_defaulted(created)
 
     def _configuration(self, certificates: Path) -> Json:
-        """Return a configuration, without which the program listens on all addresses of the machine."""
+        """Return a configuration that makes the program listen on loopback only."""
         return {
             "apiVersion": f"config.{self._operator.name}.x-k8s.io/v1alpha1",
             "kind": "Configuration",
@@ -124,7 +121,7 @@ class SigsController:
         }
 
     def _webhooks(self) -> list[Json]:
-        """Return the webhooks as its kustomization makes them: those of pods ask only for its own pods."""
+        """Return the webhooks of its kustomization; those of pods select the operator's pods."""
         folder = self._operator.source(self._operator.patches)
         patches = {
             f"{each}WebhookConfiguration": yaml.safe_load((folder / f"{each.lower()}-patch.yaml").read_text())

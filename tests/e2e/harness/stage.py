@@ -1,4 +1,4 @@
-"""The stage of one test: its namespace, kubelets and observer, and the methods that scenarios use."""
+"""Stage of one test: its namespace, kubelets and observer, and helpers of scenarios."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,11 +34,11 @@ from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
 AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-edit"  # label of ClusterRoles
-VIEW = bool(os.environ.get("MUSTER_E2E_VIEW"))  # in every scenario, not only in those that are about it
+VIEW = bool(os.environ.get("MUSTER_E2E_VIEW"))  # whether every scenario uses the scheduler proxy
 
 
 class Stage:
-    """Stage of a test: programs that it starts end with the test."""
+    """Stage of a test. Started programs end with the test."""
 
     def __init__(self, cluster: ControlPlane, namespace: str, kubelet: Kubelet, observer: Observer) -> None:
         self.cluster = cluster
@@ -54,15 +54,15 @@ class Stage:
     ) -> KubeScheduler:
         """Start a scheduler: `start_scheduler("sidecar-gates.yaml", muster=muster.address)`.
 
-        The stock one alone by default.
+        By default, it has the stock configuration, without Muster.
         """
         scheduler = KubeScheduler(self.cluster, config, **options)
-        self.started.push(scheduler)  # before its start: one that never becomes ready is ended, too
+        self.started.push(scheduler)  # before its start, so that it is stopped even if it never becomes ready
         scheduler.start(wait=wait)
         return scheduler
 
     def start_sidecar(self, muster: Muster, /, **options: Any) -> KubeScheduler:
-        """Start the scheduler next to this Muster; it reads through the proxy if Muster has one."""
+        """Start the scheduler next to a Muster, with its scheduler proxy if it has one."""
         return self.start_scheduler(**{**sidecar_options(muster), **options})
 
     def start_muster(
@@ -74,9 +74,9 @@ class Stage:
         view: bool = VIEW,
         **options: Any,
     ) -> Muster:
-        """Start Muster; further arguments go to `muster serve` as they are.
+        """Start Muster. `arguments`: of `muster serve`. `server`: that of a proxy, else the API server's.
 
-        The server may be a proxy's. Without a user, it finds the cluster as in a pod.
+        Without a user, Muster finds the cluster as in a pod.
         """
         kubeconfig = self.cluster.kubeconfig(user, server) if user else None
         muster = Muster(self.cluster, kubeconfig, arguments=arguments, view=view, **options)
@@ -85,10 +85,7 @@ class Stage:
         return muster
 
     def policy(self, file: str) -> AbstractContextManager[None]:
-        """Apply a policy: `with stage.policy("gates/admission-policy.yaml"): ...`.
-
-        Pods are born with gates (and marks).
-        """
+        """Apply a policy: `with stage.policy("gates/admission-policy.yaml"): ...`."""
         if self.cluster.kubernetes in WITHOUT_POLICIES:
             pytest.skip(
                 f"Kubernetes {self.cluster.kubernetes} has no MutatingAdmissionPolicy unless asked to"
@@ -96,7 +93,7 @@ class Stage:
         return in_force(self.api, self.namespace, file)
 
     def start_controller_manager(self, *flags: str) -> None:
-        """Start the controllers, so that Jobs get their pods, and objects without their owner are deleted."""
+        """Start the controllers of Jobs, garbage collection and namespaces."""
         process = self.cluster.start_controller_manager(further_flags=flags)
         self.started.callback(process.kill)
 
@@ -114,18 +111,18 @@ class Stage:
         return all(rules) and all(rule in edit_rules for role_rules in rules for rule in role_rules)
 
     def start_operator(self, operator: SigsOperator) -> SigsController:
-        """Start a real controller of kubernetes-sigs, next to kube-controller-manager.
+        """Start a real controller of kubernetes-sigs and kube-controller-manager.
 
-        Such tests are marked by its name: `jobset`, `lws`.
+        Such tests have the marker of its name: `jobset`, `lws`.
         """
         return self.started.enter_context(SigsController(self.cluster, operator))
 
     def start_wire(self, server: str | None = None) -> TcpProxy:
-        """Start a proxy to the API server, or to a proxy in front of it, with connections that can be cut."""
+        """Start a TCP proxy to `server`, by default the API server, whose connections can be cut."""
         return self.started.enter_context(TcpProxy(int((server or self.cluster.server).rpartition(":")[2])))
 
     def start_verbs_proxy(self, muster: Muster) -> FaultProxy:
-        """Start a proxy between a scheduler and this Muster's verbs."""
+        """Start a fault proxy between a scheduler and a Muster's verbs."""
         return self.started.enter_context(FaultProxy(f"http://{muster.address}"))
 
     def start_fault_proxy(self, remember: int | None = None) -> FaultProxy:
@@ -134,7 +131,7 @@ class Stage:
         return self.started.enter_context(proxy)
 
     def nodes(self, count: int, *, prefix: str = "n", **options: Any) -> list[str]:
-        """Create nodes: `nodes(3, cpu="4")` makes n0, n1, n2."""
+        """Create nodes: `nodes(3, cpu="4")` creates n0, n1 and n2."""
         bodies = [objects.node(f"{prefix}{number}", **options) for number in range(count)]
         return _names(self.api.create_many(NODES, bodies))
 
@@ -144,8 +141,7 @@ class Stage:
     def set_queue_state(self, name: str, state: str) -> None:
         """Open or close a queue, and wait until Muster has changed its state.
 
-        Muster learns of queues and of groups by two watches, so a group created at once might be seen
-        before the queue's new state.
+        Otherwise Muster might see a new group before the queue's state, since these have separate watches.
         """
         self.api.patch(QUEUES, name, {"spec": {"state": state}})
         states = {"Open"} if state == "Open" else {"Closing", "Closed"}
@@ -155,7 +151,7 @@ class Stage:
         )
 
     def priority(self, name: str, value: int) -> str:
-        """Create a PriorityClass for this test, wait until pods may name it, and return its name."""
+        """Create a PriorityClass for this test, wait until pods can use it, and return its name."""
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
         self.api.create(PRIORITY_CLASSES, {**head, "metadata": {"name": name}})
         self.started.callback(self.api.delete, PRIORITY_CLASSES, name)
@@ -164,7 +160,7 @@ class Stage:
         return name
 
     def admits(self, resource: Resource, body: Json) -> bool:
-        """Return whether the API server would create this now."""
+        """Return whether the API server would create an object now."""
         try:
             self.api.request("POST", f"{resource.path(self.namespace)}?dryRun=All", body)
         except ApiError:
@@ -174,21 +170,21 @@ class Stage:
     def gang(
         self, name: str, size: int, *, min_member: int | None = None, queue: str = "default", **pod: Any
     ) -> list[str]:
-        """Create a PodGroup and its pods `name-0`, `name-1`, ...; minMember is all of them unless given."""
+        """Create a PodGroup and its pods `name-0`, `name-1`, ... By default, minMember is `size`."""
         self.group(name, size if min_member is None else min_member, queue=queue)
         return self.pods(name, size, group=name, **pod)
 
     def job(self, name: str, **options: Any) -> Json:
-        """Create a Job; options as `harness.jobs.job` takes them. For everything else: `stage.jobs`."""
+        """Create a Job. `options`: as for `harness.jobs.job`."""
         return self.jobs.create(name, **options)
 
     def group(self, name: str, min_member: int, **spec: Any) -> Json:
-        """Create a PodGroup alone; options as `objects.pod_group` takes them."""
+        """Create a PodGroup without pods. `options`: as for `objects.pod_group`."""
         body = objects.pod_group(name, namespace=self.namespace, min_member=min_member, **spec)
         return self.api.create(POD_GROUPS, body)
 
     def limit_pods(self, pods: str, *scopes: str) -> None:
-        """Create or change a ResourceQuota, with its status, as its controller does not run here."""
+        """Create or change a ResourceQuota with its status, since its controller does not run."""
         spec, status = {"hard": {"pods": pods}}, {"hard": {"pods": pods}, "used": {"pods": "0"}}
         if self.api.find(RESOURCE_QUOTAS, "limit", self.namespace):
             self.api.patch(RESOURCE_QUOTAS, "limit", {"spec": spec}, self.namespace)
@@ -200,7 +196,7 @@ class Stage:
         self.api.patch(RESOURCE_QUOTAS, "limit", {"status": status}, self.namespace, "status")
 
     def pods(self, name: str, count: int, *, first: int = 0, **options: Any) -> list[str]:
-        """Create pods `name-0`, `name-1`, ...; options as `objects.pod` takes them."""
+        """Create pods `name-0`, `name-1`, ... `options`: as for `objects.pod`."""
         numbers = range(first, first + count)
         bodies = [objects.pod(f"{name}-{number}", namespace=self.namespace, **options) for number in numbers]
         return _names(self.api.create_many(PODS, bodies))
@@ -212,7 +208,7 @@ class Stage:
         return self.api.get(POD_GROUPS, name, self.namespace)
 
     def own_group(self, pod: str) -> str:
-        """Return the name of the group of a pod without group and owner."""
+        """Return the name of the group that Muster makes for a pod without group and owner."""
         return f"podgroup-{self.pod(pod)['metadata']['uid']}"
 
     def wait_group(self, name: str, **status: Any) -> Json:
@@ -227,12 +223,12 @@ class Stage:
         return podgroup
 
     def reason(self, group: str) -> str:
-        """Return the reason in a PodGroup: why it waits, else its state; empty before there is one."""
+        """Return the reason of a PodGroup's condition Scheduled; empty if there is none."""
         conditions = self.pod_group(group).get("status", {}).get("conditions", [])
         return next((condition["reason"] for condition in conditions if condition["type"] == "Scheduled"), "")
 
     def message(self, group: str) -> str:
-        """Return the message of the reason; empty before there is one."""
+        """Return the message of a PodGroup's condition Scheduled; empty if there is none."""
         conditions = self.pod_group(group).get("status", {}).get("conditions") or []
         return next((each.get("message", "") for each in conditions if each["type"] == "Scheduled"), "")
 
@@ -249,7 +245,7 @@ class Stage:
             raise TimeoutError(f"{description}: {self.pod_group(group).get('status')}") from None
 
     def first_to_say(self, groups: Iterable[str], reason: str) -> str:
-        """Return the first of these PodGroups that has this reason."""
+        """Wait until one of these PodGroups has a reason, and return its name."""
         names = list(groups)
 
         def found() -> list[str]:
@@ -258,18 +254,18 @@ class Stage:
         return wait_for(found, what=f"one of {names} says {reason}")[0]
 
     def phases(self, names: Iterable[str]) -> set[str]:
-        """Return the phases of these pods; a deleted one counts as Gone."""
+        """Return the phases of pods; Gone for deleted ones."""
         present = {
             pod["metadata"]["name"]: pod["status"]["phase"] for pod in self.api.items(PODS, self.namespace)
         }
         return {present.get(name, "Gone") for name in names}
 
     def running(self, gangs: Mapping[str, Iterable[str]]) -> list[str]:
-        """Return the gangs, given with their pods, of which all pods run."""
+        """Return the gangs of which all pods run. `gangs`: the names of pods, by gang."""
         return [name for name, pods in gangs.items() if self.phases(pods) == {"Running"}]
 
     def bound(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the nodes of the bound ones of these pods."""
+        """Return the nodes of those of the pods that are bound."""
         requested = set(names)
         pods = [pod for pod in self.api.items(PODS, self.namespace) if pod["metadata"]["name"] in requested]
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}

@@ -1,4 +1,4 @@
-"""Gangs that stop at the barrier, or between two bindings, while a test changes something."""
+"""Gangs that stay at the barrier, or incomplete, while a test changes something."""
 
 import threading
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from tests.e2e.harness.waiting import wait_for
 
 
 class Standstill:
-    """All members but the last are held when this is made: the gate of the last stays shut until `release`.
+    """Gang at the barrier: the gate of its last member is not removed before `release`.
 
-    Muster must reach the API server through the proxy.
+    Muster must reach the API server through the proxy. All other members are held after the constructor.
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class Standstill:
 
 
 class LastCall:
-    """The same without gates: the bind call of the last member does not arrive before `release`.
+    """Gang at the barrier, without gates: the last bind call does not arrive before `release`.
 
-    The scheduler must call Muster through `verbs`. A call whose scheduler is gone by then is dropped.
+    The scheduler must call Muster through `verbs`. The call is dropped if the scheduler has ended by then.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class LastCall:
 
 
 class HangingBinding:
-    """Gang of three pods, two of them bound, while the binding of the third hangs until `release`.
+    """Incomplete gang: two of three pods are bound, and the third binding hangs until `release`.
 
-    Then it arrives, unless `fault` says otherwise. Muster must reach the API server through the proxy.
+    Afterwards the binding arrives by default; `fault` can change that. Muster must reach the API server
+    through the proxy.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""TCP proxy that can drop or refuse connections at any byte."""
+"""TCP proxy that can cut connections at any byte, and refuse new ones."""
 
 import socket
 import threading
@@ -12,7 +12,7 @@ CHUNK = 1 << 16
 
 
 class TcpProxy:
-    """`with TcpProxy(port) as wire: ...; wire.cut()`. TLS passes through it untouched."""
+    """Proxy: `with TcpProxy(port) as wire: ...; wire.cut()`. TLS passes unchanged."""
 
     def __init__(self, target_port: int, listener: socket.socket | None = None) -> None:
         self._target_port = target_port
@@ -45,7 +45,7 @@ class TcpProxy:
         return f"https://{loopback.at(self.port)}"
 
     def cut(self) -> int:
-        """Cut all connections, watches among them, and return their number. New ones are served."""
+        """Cut all connections, also of watches, and return their number. New connections are served."""
         with self._lock:
             cut, self._open = self._open, set()
         for each in cut:
@@ -53,17 +53,14 @@ class TcpProxy:
         return len(cut)
 
     def cut_after(self, count: int) -> int:
-        """Cut each open connection after so many more bytes to its caller.
-
-        Return the number of connections.
-        """
+        """Cut each open connection after `count` more bytes to its caller; return their number."""
         with self._lock:
             for each in self._open:
-                each.allow(count)
+                each.cut_after(count)
             return len(self._open)
 
     def refuse(self) -> None:
-        """Close new connections at once from now on, and cut existing ones."""
+        """Cut all connections, and close new ones at once from now on."""
         self._refusing.set()
         self.cut()
 
@@ -79,10 +76,7 @@ class TcpProxy:
             self._connect(caller)
 
     def _connect(self, caller: socket.socket) -> None:
-        """Connect a caller to the target.
-
-        Close the connection if the target is away, as the target itself would.
-        """
+        """Connect a caller to the target; close the caller's connection if the target is down."""
         if self._refusing.is_set():
             caller.close()
             return
@@ -105,14 +99,14 @@ class TcpProxy:
 
 
 class _Pair:
-    """Both directions of one connection. Each end is closed once, when both directions have ended."""
+    """Connection: a caller's and the target's socket, closed when both directions have ended."""
 
     def __init__(
         self, caller: socket.socket, target: socket.socket, ended: Callable[["_Pair"], None]
     ) -> None:
         self._caller, self._target = caller, target
         self._ended = ended
-        self._left: int | None = None  # bytes for the caller before the cut; None: no cut
+        self._left: int | None = None  # bytes to the caller before the cut; None: no cut
         self._running = 2
         self._lock = threading.Lock()
 
@@ -120,8 +114,8 @@ class _Pair:
         for pump in (self._ask, self._answer):
             threading.Thread(target=pump, name="tcp-proxy-pump", daemon=True).start()
 
-    def allow(self, count: int) -> None:
-        """Allow so many more bytes for the caller."""
+    def cut_after(self, count: int) -> None:
+        """Cut the connection after `count` more bytes to the caller."""
         self._left = count
 
     def hang_up(self) -> None:

@@ -1,4 +1,4 @@
-"""A kind of jobs of no operator: its CRD, what a configuration says of it, the rights, and its objects."""
+"""Kind of jobs that only the tests have: its CRD, its entry in a configuration, rights, and objects."""
 
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def install(client: Client) -> None:
 
 
 def remove(client: Client) -> None:
-    """Remove the kind with all its objects; where it is not there, nothing happens."""
+    """Delete the kind with all its objects, if it exists."""
     remove_kind(client, _CRD_NAME)
 
 
@@ -77,7 +77,7 @@ def remove_kind(client: Client, name: str) -> None:
 
 
 def training_run(name: str, *, namespace: str, replicas: int, queue: str = "default", **pod: Any) -> Json:
-    """Return a suspended run; other keywords are those of `objects.pod`."""
+    """Return a suspended run. `pod`: as for `objects.pod`."""
     template_pod = objects.pod("", namespace=namespace, **pod)
     return {
         "apiVersion": f"{GROUP}/{VERSION}",

@@ -1,4 +1,4 @@
-"""An HTTP proxy that opens tunnels (CONNECT), as those do that stand between two networks."""
+"""HTTP proxy that opens tunnels (CONNECT), such as between two networks."""
 
 import socket
 
@@ -6,7 +6,7 @@ from tests.e2e.harness import loopback
 from tests.e2e.harness.tcp_proxy import TcpProxy
 
 END = b"\r\n\r\n"
-PATIENCE = 5.0  # seconds for the few words of a CONNECT
+PATIENCE = 5.0  # seconds to receive a CONNECT
 NOWHERE = 0
 
 
@@ -46,7 +46,7 @@ class TunnelProxy(TcpProxy):
 
 
 def _address(caller: socket.socket) -> str:
-    """Return the address of `CONNECT ADDRESS:PORT HTTP/1.1`. Nothing follows it before the answer."""
+    """Read `CONNECT ADDRESS:PORT HTTP/1.1` and return the address."""
     head = b""
     while not head.endswith(END):
         if not (piece := caller.recv(4096)):

@@ -1,4 +1,4 @@
-"""A client of the proxy: it asks as the scheduler next to Muster does, through a proxy on loopback."""
+"""Client of the scheduler proxy, which sends requests as the scheduler next to Muster does."""
 
 import http.client
 import json
@@ -23,10 +23,7 @@ class ViewClient:
     def ask(
         self, method: str, path: str, body: Json | None = None, *, server: str = "", **headers: str
     ) -> tuple[int, bytes]:
-        """Return the status and body of an answer.
-
-        Another `server` is for callers that do not know the secret.
-        """
+        """Return the status and body of an answer. `server`: another URL, for callers without the secret."""
         connection = http.client.HTTPConnection(self.proxy, timeout=PATIENCE)
         content = None if body is None else json.dumps(body).encode()
         try:

@@ -1,4 +1,4 @@
-"""Parts of Volcano itself for the tests: its command line `vcctl`, and the CRDs of its release."""
+"""Parts of Volcano for the tests: its command line `vcctl`, and the CRDs of its release."""
 
 import subprocess
 from pathlib import Path
@@ -15,7 +15,7 @@ LONGEST = 30
 
 
 class Vcctl:
-    """`vcctl("queue", "get", "--name=a")`, as one user. What it prints, or CalledProcessError."""
+    """Command vcctl of one user: `vcctl("queue", "get", "--name=a")` returns the output."""
 
     def __init__(self, cluster: ControlPlane, user: User) -> None:
         self._program = str(build.tool(MODULE, "volcano.sh/volcano/cmd/cli"))

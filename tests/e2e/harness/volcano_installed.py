@@ -1,7 +1,7 @@
-"""Volcano itself: installed from the file of its release, its pods played by its own programs.
+"""Volcano, installed from the file of its release, with its real programs as processes.
 
-Its Deployments are real objects, so kube-controller-manager obeys who scales or patches them. The kubelet's
-part is played: while a pod runs, so does the program of its image, with the pod's own arguments.
+Its Deployments are real objects, which tests may scale or patch. While a pod of theirs runs, the program of
+its image runs with the arguments of the pod.
 """
 
 import re
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 MODULE = volcano.MODULE / "installed"
 SYSTEM, NODE = "volcano-system", "of-volcano"
 PROGRAMS = {"vc-scheduler": "scheduler", "vc-controller-manager": "controller-manager"}
-ACCOUNTS = ("volcano-scheduler", "volcano-controllers")  # and the Deployments
+ACCOUNTS = ("volcano-scheduler", "volcano-controllers")  # also the names of the Deployments
 KINDS = (
     "Namespace",
     "ServiceAccount",
@@ -33,14 +33,14 @@ KINDS = (
 )
 CONFIG = "volcano-scheduler-configmap"
 MOUNTED = re.compile(r"/volcano\.scheduler/")
-LISTENING = {"--enable-healthz=true", "--enable-metrics=true"}  # on all addresses of the machine
+LISTENING = {
+    "--enable-healthz=true",
+    "--enable-metrics=true",
+}  # flags by which it would listen on all addresses of the machine
 
 
 def programs() -> dict[str, Path]:
-    """Return the programs by the name of the image, built first when they are not there.
-
-    That takes minutes, so it is not done inside a test.
-    """
+    """Return the programs by image, built if necessary: that takes minutes, so not inside a test."""
     return {image: build.tool(MODULE, f"volcano.sh/volcano/cmd/{name}") for image, name in PROGRAMS.items()}
 
 
@@ -50,7 +50,7 @@ def users() -> list[User]:
 
 
 class Volcano:
-    """`with Volcano(cluster):` on a cluster with kube-controller-manager and played kubelets."""
+    """Installed Volcano: `with Volcano(cluster):`. Needs kube-controller-manager and simulated kubelets."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""Volcano Jobs that Muster runs itself (`--volcano-jobs=on`), and the words for them."""
+"""Volcano Jobs that Muster runs itself (`--volcano-jobs=on`), and builders of their objects."""
 
 import itertools
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ NUMBERS = itertools.count()
 
 
 def installed(client: Client) -> AbstractContextManager[None]:
-    """Install the kinds and Muster's rights: there before Muster looks."""
+    """Install the kinds and Muster's rights; needed before Muster starts."""
     return manifests.applied(client, *FILES)
 
 
 @contextmanager
 def volcano_at_work(client: Client) -> Iterator[None]:
-    """Simulate a running Volcano by the Lease of its controllers, which is renewed now."""
+    """Simulate a running Volcano: renew the Lease of its controllers."""
     manifests.ensure_namespace(client, SYSTEM)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": "vc-1", "leaseDurationSeconds": 60, "acquireTime": now, "renewTime": now}
@@ -42,7 +42,7 @@ def volcano_at_work(client: Client) -> Iterator[None]:
 def task(name: str = "work", replicas: int = 2, **pod_fields: Any) -> Json:
     """Return a task: `task("ps", 1, policies=[...], dependsOn={...})`.
 
-    `cpu`, `restartPolicy` and the like are its pods'.
+    `pod`: as for `objects.pod`, such as `cpu` or `restartPolicy`.
     """
     fields = ("minAvailable", "policies", "dependsOn", "maxRetry", "partitionPolicy")
     task_fields = {field: pod_fields.pop(field) for field in fields if field in pod_fields}
@@ -63,7 +63,7 @@ class VolcanoJobs:
         self.client, self.namespace, self._kubelet = client, namespace, kubelet
 
     def create(self, name: str, *tasks: Json, **spec: Any) -> Json:
-        """Create a job; it has one task of two pods, if none are given."""
+        """Create a job, by default with one task of two pods."""
         job = {
             "apiVersion": VERSION,
             "kind": "Job",
@@ -73,9 +73,9 @@ class VolcanoJobs:
         return self.client.create(VOLCANO_JOBS, job)
 
     def create_cron(self, name: str, *tasks: Json, **spec: Any) -> str:
-        """Create a CronJob with one job that is due, and return when it was scheduled last.
+        """Create a CronJob with one job that is due. `spec`: of the Job. Return the last schedule time.
 
-        `spec` is of the Job. The status of the CronJob has that time: some minutes ago.
+        That is some minutes ago, and is also in the status of the CronJob.
         """
         job = {"schedulerName": "volcano", "tasks": [*tasks] or [task()], **spec}
         cron_job = {
@@ -97,7 +97,7 @@ class VolcanoJobs:
         return last
 
     def made_by_cron(self, name: str) -> str:
-        """Return the name of the CronJob's Job, and make the CronJob create no more."""
+        """Return the name of the CronJob's Job, and suspend the CronJob."""
 
         def active() -> list[str]:
             status = self.client.get(VOLCANO_CRON_JOBS, name, self.namespace).get("status") or {}
@@ -138,7 +138,7 @@ class VolcanoJobs:
         return command
 
     def leave_running(self, name: str, node: str, version: int) -> None:
-        """Create the objects that Volcano's controller leaves of a job whose pods all run on this node."""
+        """Create the objects of a job that Volcano's controller has started, with all pods on one node."""
         job, count = self.get(name), 0
         owners = [{**_reference(job), "controller": True, "blockOwnerDeletion": True}]
         for part in job["spec"]["tasks"]:
@@ -162,10 +162,7 @@ class VolcanoJobs:
         self.client.create(POD_GROUPS, group)
 
     def pods(self, name: str, phase: str = "") -> dict[str, str]:
-        """Return the UIDs of a job's pods, or of those in this phase, by name.
-
-        Without pods that are being deleted.
-        """
+        """Return the UIDs by name of a job's pods, or of those in one phase, without terminating pods."""
         pods_ = self.client.items(PODS, self.namespace, labelSelector=f"volcano.sh/job-name={name}")
         return {
             each["metadata"]["name"]: each["metadata"]["uid"]
@@ -178,7 +175,7 @@ class VolcanoJobs:
         return self.pods(name, phase)
 
     def wait_others(self, name: str, before: dict[str, str], phase: str = "Running") -> dict[str, str]:
-        """Wait until all pods of a job are replaced, by their UIDs, by as many others."""
+        """Wait until all pods of a job are replaced by as many pods with other UIDs."""
 
         def renewed() -> bool:
             now = self.pods(name, phase)
@@ -209,7 +206,7 @@ class VolcanoJobs:
         return self.status(name)
 
     def finish(self, name: str, *pods: str, phase: str = "Succeeded", code: int | None = None) -> None:
-        """End the running pods of a job, or these."""
+        """End the running pods of a job, or only those with these names."""
         self._kubelet.finish(self.namespace, pods or self.pods(name, "Running"), phase, code)
 
 

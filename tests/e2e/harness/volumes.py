@@ -1,6 +1,6 @@
-"""Volumes of a played provisioner: of one zone from the beginning, or made late, for the scheduler's choice.
+"""Volumes of a simulated provisioner: in one zone from the beginning, or provisioned on a chosen node.
 
-What is in no namespace bears the name of the test's, and goes with the test.
+Cluster-scoped objects are named after the test's namespace, and are deleted with it.
 """
 
 from typing import Any
@@ -19,16 +19,16 @@ class Provisioner:
         self._class = f"{stage.namespace}-late"
 
     def in_zone(self, name: str, zone: str) -> Json:
-        """Create a claim with a volume in this zone, and return the fields that a pod's spec needs for it."""
+        """Create a claim with a volume in a zone, and return the fields of a pod's spec that use it."""
         claim = self._claim(name, {"storageClassName": "", "volumeName": self._volume(name)}, BOUND)
         term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
         self._make_volume(claim, "", nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
         return _using(name)
 
     def late(self, name: str) -> Json:
-        """Create a claim whose volume is made later, and return the same fields.
+        """Create a claim that waits for its first consumer, and return the fields of a pod's spec for it.
 
-        The test makes the volume, after a node was chosen.
+        The test provides the volume after the scheduler has chosen a node.
         """
         kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": self._class}}
         if self._stage.api.find(STORAGE_CLASSES, self._class) is None:
@@ -38,7 +38,7 @@ class Provisioner:
         return _using(name)
 
     def is_awaited(self, name: str) -> bool:
-        """Return whether the scheduler has chosen a node for the claim's pod, and waits for the volume."""
+        """Return whether the scheduler has chosen a node for a claim, and waits for the volume."""
         claim = self._stage.api.get(VOLUME_CLAIMS, name, self._stage.namespace)
         return "volume.kubernetes.io/selected-node" in claim["metadata"].get("annotations", {})
 
@@ -79,7 +79,7 @@ class Provisioner:
         self._stage.started.callback(self._remove, resource, body["metadata"]["name"])
 
     def _remove(self, resource: Resource, name: str) -> None:
-        """Remove the finalizer and delete: no controller runs that would do so."""
+        """Remove the finalizer, since its controller does not run, and delete the object."""
         self._stage.api.patch(resource, name, {"metadata": {"finalizers": None}})
         self._stage.api.delete(resource, name)
 

@@ -1,4 +1,4 @@
-"""The stream of one watch, and the errors of the API."""
+"""Stream of one watch, and the errors of the API."""
 
 import json
 from collections.abc import Generator, Iterator
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class ApiError(Exception):
-    """An answer that is not a success."""
+    """Answer of the API that is no success."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -19,7 +19,7 @@ class ApiError(Exception):
 
 
 class Watch:
-    """The events of one watch until the server or `close` ends it."""
+    """Watch, which ends with the server's answer or by `close`."""
 
     def __init__(self, pool: urllib3.HTTPConnectionPool, path: str, headers: dict[str, str]) -> None:
         self._pool = pool
@@ -27,18 +27,18 @@ class Watch:
         self._answer = pool.request("GET", path, headers=headers, timeout=timeout, preload_content=False)
 
     def __iter__(self) -> Iterator[tuple[str, Json]]:
-        """Yield pairs of type and object; raise an ERROR event as the ApiError that it carries."""
+        """Yield pairs of type and object. Raises ApiError for an ERROR event."""
         with self._opened():
             yield from map(_event, self._lines())
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """Yield the bytes as they come, whatever form was asked for."""
+        """Yield the received bytes, in the requested form."""
         with self._opened():
             yield from self._stream()
 
     def close(self) -> None:
-        """Close from any thread: the reader sees the end of the stream."""
-        with suppress(ValueError, OSError):  # it has just ended by itself
+        """Close the stream; may be called in any thread."""
+        with suppress(ValueError, OSError):  # the stream has just ended
             self._answer.shutdown()
 
     @contextmanager
@@ -69,7 +69,7 @@ def _event(line: bytes) -> tuple[str, Json]:
 
 
 def error_message(data: bytes) -> str:
-    """Return the message of a Status, and behind it the codes of its causes."""
+    """Return the message of a Status, followed by the codes of its causes."""
     try:
         status = json.loads(data)
         causes = (status.get("details") or {}).get("causes") or ()

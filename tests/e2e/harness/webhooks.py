@@ -1,4 +1,4 @@
-"""Muster's webhooks as the manifests configure them, on loopback instead of behind a Service."""
+"""Muster's webhooks as in the manifests, but on loopback instead of behind a Service."""
 
 import base64
 import time
@@ -24,7 +24,7 @@ SHOWN = objects.pod_group("for-show", namespace="default", min_member=1, queue=N
 
 
 class Port:
-    """Port at which one Muster answers reviews, with the flags for it."""
+    """Webhook port of a Muster, with its flags."""
 
     def __init__(self) -> None:
         (self.number,) = free_ports(1)
@@ -43,9 +43,9 @@ class Port:
 
 @contextmanager
 def configured(client: Client, port: Port, *files: str, bundle: bytes = b"") -> Iterator[None]:
-    """Yield with the webhook configurations of the manifests in force, and of `files`.
+    """Install the webhook configurations of the manifests and of `files`, while the context is entered.
 
-    Without a bundle Muster has to put its own in.
+    Without a bundle, Muster has to write its own CA into them.
     """
     documents = [_on_loopback(document, port, bundle) for document in manifests.documents(*FILES, *files)]
     try:
@@ -60,7 +60,7 @@ def configured(client: Client, port: Port, *files: str, bundle: bytes = b"") -> 
 
 
 def move_to_loopback(client: Client, port: Port) -> None:
-    """Make the installed configurations call one Muster: their Service leads nowhere here."""
+    """Let the installed configurations call a Muster on loopback, since their Service has no address here."""
     for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
         for configuration in client.items(resource):
             for each in configuration["webhooks"]:
@@ -74,12 +74,12 @@ def wait_in_force(client: Client) -> None:
 
 
 def in_force(client: Client) -> bool:
-    """Return whether a group is refused by Muster's own words."""
+    """Return whether Muster's webhook refuses an invalid group."""
     return f"there is no queue '{NO_QUEUE}'" in refusal(client, SHOWN)
 
 
 def refusal(client: Client, group: Json) -> str:
-    """Return the words with which a group would be refused; empty when it would not."""
+    """Return the message with which a group would be refused; empty if it would be accepted."""
     try:
         client.request("POST", f"{POD_GROUPS.path(group['metadata']['namespace'])}?dryRun=All", group)
     except ApiError as error:
@@ -89,7 +89,7 @@ def refusal(client: Client, group: Json) -> str:
 
 @contextmanager
 def load(client: Client) -> Iterator[list[str]]:
-    """Create groups without end, over new connections as well, and yield the list of refusals."""
+    """Create groups all the time, also over new connections, and yield the list of refusals."""
     refusals: list[str] = []
     stopping, numbers = Event(), count()
 

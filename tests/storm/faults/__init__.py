@@ -10,10 +10,10 @@ from tests.storm.faults import (
     on_watches,
     on_wires,
 )
-from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim
+from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, NoVictim
 from tests.storm.faults.on_requests import Standstill
 
-__all__ = ["FAULTS", "Broken", "Field", "Inflict", "NoVictim", "Standstill"]
+__all__ = ["FAULTS", "FaultContext", "Inflict", "InflictedFault", "NoVictim", "Standstill"]
 
 FAULTS: dict[str, Inflict] = {
     **on_cluster.FAULTS,

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import urllib3
 
 from tests.e2e.harness.muster import SOON
-from tests.storm.arena import Arena
-from tests.storm.crowd import Crowd, Gang
+from tests.storm.gang_owners import Gang, GangOwners
+from tests.storm.storm_cluster import StormCluster
 from tests.storm.view import unbound
 
 Json = dict[str, Any]
@@ -21,14 +21,14 @@ class NoVictim(Exception):
 
 
 @dataclass(frozen=True)
-class Field:
-    """Possible victims of a fault, with the random generator that draws them."""
+class FaultContext:
+    """Input of a fault: the cluster, its gangs, and the random generator that draws the victims."""
 
-    arena: Arena
-    crowd: Crowd
+    storm_cluster: StormCluster
+    owners: GangOwners
     rng: Random
-    lasting: float
-    target: Gang | None = None  # the gang that is to be struck
+    lasting: float  # seconds until the repair
+    target: Gang | None = None  # the gang to break; None: any
 
     def one(self, victims: list[Each]) -> Each:
         if not victims:
@@ -36,11 +36,11 @@ class Field:
         return self.rng.choice(victims)
 
     def gang(self) -> Gang:
-        """Return the target; else, two times of three, a gang at the barrier, where there is one."""
+        """Return the target; without one, a random gang, in two of three cases one at the barrier."""
         if self.target is not None:
             return self.target
-        gangs = [gang for gang in self.crowd.gangs.values() if not gang.leaving and gang.wish.kind != "pods"]
-        starting = [gang for gang in gangs if gang.wish.name in self.starting()]
+        gangs = [gang for gang in self.owners.gangs.values() if not gang.leaving and gang.spec.kind != "pods"]
+        starting = [gang for gang in gangs if gang.spec.name in self.starting()]
         return self.one(starting if starting and self.rng.random() < 0.67 else gangs)
 
     def starting(self) -> set[str]:
@@ -48,15 +48,15 @@ class Field:
         return {name.rpartition("-")[0] for name in self._held()}
 
     def _held(self) -> dict[str, str]:
-        """Return the held pods by Muster's page, if it answers."""
+        """Return the node of each pod at the barrier; empty if Muster does not answer."""
         try:
-            return self.arena.muster.held(SOON)
+            return self.storm_cluster.muster.held(SOON)
         except (urllib3.exceptions.HTTPError, AssertionError):
             return {}
 
     def member(self, running: bool | None = None) -> Json:
-        """Return a pod of a gang; two times of three one that is not bound yet, unless `running`."""
-        pods = self.arena.view.members(self.gang().wish.name)
+        """Return a pod of a gang: a running one on request, else in two of three cases an unbound one."""
+        pods = self.storm_cluster.view.members(self.gang().spec.name)
         if running:
             return self.one([pod for pod in pods if pod["status"].get("phase") == "Running"])
         waiting = [pod for pod in pods if unbound(pod)]
@@ -64,36 +64,38 @@ class Field:
 
     def node(self, having: str = "cpu") -> Json:
         """Return a node with this resource that has no other fault."""
-        known = self.arena.view.nodes()
+        known = self.storm_cluster.view.nodes()
         nodes = [each for each in known if having in each["status"]["allocatable"]]
-        free = [node for node in nodes if node["metadata"]["name"] not in self.arena.down]
-        return self.one([each for each in free if each["metadata"]["name"] in self._aims()] or free)
+        free = [node for node in nodes if node["metadata"]["name"] not in self.storm_cluster.down]
+        return self.one(
+            [each for each in free if each["metadata"]["name"] in self._nodes_of_target()] or free
+        )
 
-    def _aims(self) -> set[str]:
+    def _nodes_of_target(self) -> set[str]:
         """Return the nodes of the target's members, held or bound."""
         if self.target is None:
             return set()
-        name = self.target.wish.name
-        bound = {member["spec"].get("nodeName", "") for member in self.arena.view.members(name)}
+        name = self.target.spec.name
+        bound = {member["spec"].get("nodeName", "") for member in self.storm_cluster.view.members(name)}
         return bound | {node for pod, node in self._held().items() if pod.rpartition("-")[0] == name}
 
 
 @dataclass(frozen=True)
-class Broken:
+class InflictedFault:
     """Description of an executed fault with its repair, if there is one.
 
     A repair that returns False is not done yet.
     """
 
-    what: str
-    mend: Callable[[], object] | None = None
+    description: str
+    repair: Callable[[], object] | None = None
 
 
-Inflict = Callable[[Field], Broken]
+Inflict = Callable[[FaultContext], InflictedFault]
 
 
-def takes_down(field: Field, part: str) -> None:
-    """Mark a part as down: one fault at a time for each part."""
-    if part in field.arena.down:
+def mark_down(context: FaultContext, part: str) -> None:
+    """Mark a part as down. Raises NoVictim if it is down already: each part has one fault at a time."""
+    if part in context.storm_cluster.down:
         raise NoVictim
-    field.arena.down.add(part)
+    context.storm_cluster.down.add(part)

@@ -13,57 +13,61 @@ from tests.e2e.harness.attacks import (
     uids_of_others,
 )
 from tests.e2e.harness.resources import CRDS, POD_GROUPS, PODS, QUEUES, REPLICA_SETS
-from tests.storm.arena import Arena
-from tests.storm.crowd import Crowd
-from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
+from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, mark_down
+from tests.storm.gang_owners import GangOwners
+from tests.storm.storm_cluster import StormCluster
 
 ATTACKS = (amounts_at_limits, long_names, owners_in_a_loop, priorities, uids_of_others)
 FILES = ("podgroups", "queues", "local-queues", "resource-flavors", "commands")
 
 
-def _kind_gone(field: Field) -> Broken:
-    """Delete a kind with all its objects. Their owners create PodGroups again."""
-    takes_down(field, "kinds")
-    field.arena.calm.begin("kinds")
-    file = field.rng.choice(FILES)
+def _kind_gone(context: FaultContext) -> InflictedFault:
+    """Delete a kind with all its objects. Owners create their PodGroups again."""
+    mark_down(context, "kinds")
+    context.storm_cluster.undisturbed_time.begin("kinds")
+    file = context.rng.choice(FILES)
     (crd,) = manifests.documents(f"crds/{file}.yaml")
-    field.arena.api.delete(CRDS, crd["metadata"]["name"])
-    return Broken(f"the kind of {file} is gone", partial(_kind_back, field.arena, field.crowd, file))
+    context.storm_cluster.api.delete(CRDS, crd["metadata"]["name"])
+    return InflictedFault(
+        f"the kind of {file} is gone", partial(_kind_back, context.storm_cluster, context.owners, file)
+    )
 
 
-def _kind_back(arena: Arena, crowd: Crowd, file: str) -> bool:
-    """Recreate a kind once it has gone: made again before that, it would go, too."""
+def _kind_back(storm_cluster: StormCluster, owners: GangOwners, file: str) -> bool:
+    """Recreate a kind once its deletion is complete; before that, the new kind would be deleted, too."""
     (crd,) = manifests.documents(f"crds/{file}.yaml")
-    stored = arena.api.find(CRDS, crd["metadata"]["name"])
+    stored = storm_cluster.api.find(CRDS, crd["metadata"]["name"])
     if stored is not None and "deletionTimestamp" in stored["metadata"]:
         return False
-    manifests.apply(arena.api, f"crds/{file}.yaml")
-    for name, spec in arena.queues.items() if file == "queues" else ():
-        if arena.api.find(QUEUES, name) is None:
-            arena.api.create(QUEUES, objects.queue(name, **spec))
-    for gang in crowd.gangs.values() if file == "podgroups" else ():
-        gang.remade = gang.wish.kind in ("gang", "job")
-    arena.give_back(["kinds"])
+    manifests.apply(storm_cluster.api, f"crds/{file}.yaml")
+    for name, spec in storm_cluster.queues.items() if file == "queues" else ():
+        if storm_cluster.api.find(QUEUES, name) is None:
+            storm_cluster.api.create(QUEUES, objects.queue(name, **spec))
+    for gang in owners.gangs.values() if file == "podgroups" else ():
+        gang.needs_group = gang.spec.kind in ("gang", "job")
+    storm_cluster.mark_up(["kinds"])
     return True
 
 
-def _tenant_misbehaves(field: Field) -> Broken:
-    takes_down(field, MALLORY)
-    api = field.arena.api
+def _tenant_misbehaves(context: FaultContext) -> InflictedFault:
+    mark_down(context, MALLORY)
+    api = context.storm_cluster.api
     manifests.ensure_namespace(api, MALLORY)
-    attack = field.rng.choice(ATTACKS)
-    victim = field.one(list(api.items(POD_GROUPS, field.arena.namespace)))
+    attack = context.rng.choice(ATTACKS)
+    victim = context.one(list(api.items(POD_GROUPS, context.storm_cluster.namespace)))
     count = attack(Tenant(api, {"kind": "PodGroup", "apiVersion": "scheduling.volcano.sh/v1beta1", **victim}))
-    return Broken(f"a tenant writes {attack.__name__}: {count} objects", partial(_tenant_gone, field.arena))
+    return InflictedFault(
+        f"a tenant writes {attack.__name__}: {count} objects", partial(_tenant_gone, context.storm_cluster)
+    )
 
 
-def _tenant_gone(arena: Arena) -> bool:
+def _tenant_gone(storm_cluster: StormCluster) -> bool:
     remaining = 0
     for resource in (REPLICA_SETS, PODS, POD_GROUPS):
-        arena.api.delete_all(resource, MALLORY)
-        remaining += len(arena.api.items(resource, MALLORY))
+        storm_cluster.api.delete_all(resource, MALLORY)
+        remaining += len(storm_cluster.api.items(resource, MALLORY))
     if remaining == 0:
-        arena.give_back([MALLORY])
+        storm_cluster.mark_up([MALLORY])
     return remaining == 0
 
 

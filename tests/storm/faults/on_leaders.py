@@ -1,4 +1,4 @@
-"""Faults of the leading one of two Musters with their schedulers: it fails, hangs, or loses the Lease."""
+"""Faults of the leading pair of Muster and scheduler: it fails, hangs, or loses the Lease."""
 
 import threading
 import time
@@ -7,89 +7,93 @@ from functools import partial
 
 from tests.e2e.harness.resources import LEASES
 from tests.e2e.harness.scheduler import load
-from tests.storm.arena import Arena
-from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
+from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, NoVictim, mark_down
 from tests.storm.sidecar import TERM, Sidecar
+from tests.storm.storm_cluster import StormCluster
 
 SOMEBODY = "somebody-else"
 
 
-def _lose_leader(field: Field) -> Broken:
-    """Kill the leader with its whole machine, which comes back when the other pair leads."""
-    leader, parts = _take_down(field)
+def _lose_leader(context: FaultContext) -> InflictedFault:
+    """Kill both processes of the leading pair; they start again once the other pair leads."""
+    leader, parts = _take_down(context)
     for part in parts:
-        field.arena.processes()[part].kill()
-    return Broken(f"the machine of {leader.name} fails", partial(_machine_back, field.arena, leader))
+        context.storm_cluster.processes()[part].kill()
+    return InflictedFault(
+        f"the machine of {leader.name} fails", partial(_machine_back, context.storm_cluster, leader)
+    )
 
 
-def _machine_back(arena: Arena, sidecar: Sidecar) -> bool:
-    if not arena.is_led:
+def _machine_back(storm_cluster: StormCluster, sidecar: Sidecar) -> bool:
+    if not storm_cluster.is_led:
         return False
     parts = _parts(sidecar)
     for part in parts:
-        if not arena.processes()[part].alive():
-            arena.processes()[part].start()
+        if not storm_cluster.processes()[part].alive():
+            storm_cluster.processes()[part].start()
     if not sidecar.muster.ready():
         return False
-    arena.give_back(parts)
+    storm_cluster.mark_up(parts)
     return True
 
 
-def _freeze_leader(field: Field) -> Broken:
-    """Freeze the leader's whole machine until after the end of its Lease; then it continues."""
-    leader, parts = _take_down(field)
-    processes = [field.arena.processes()[part] for part in parts]
+def _freeze_leader(context: FaultContext) -> InflictedFault:
+    """Freeze both processes of the leading pair until its Lease has expired."""
+    leader, parts = _take_down(context)
+    processes = [context.storm_cluster.processes()[part] for part in parts]
     for process in processes:
         process.freeze()
-        timer = threading.Timer(TERM + field.lasting, process.thaw)
+        timer = threading.Timer(TERM + context.lasting, process.thaw)
         timer.daemon = True
         timer.start()
-    thawed = time.monotonic() + TERM + field.lasting
-    title = f"the machine of {leader.name} frozen for {TERM + field.lasting:.1f} s"
-    return Broken(title, partial(_thawed, field.arena, leader, thawed))
+    thawed = time.monotonic() + TERM + context.lasting
+    title = f"the machine of {leader.name} frozen for {TERM + context.lasting:.1f} s"
+    return InflictedFault(title, partial(_thawed, context.storm_cluster, leader, thawed))
 
 
-def _thawed(arena: Arena, sidecar: Sidecar, at: float) -> bool:
-    """Return whether it is over: its scheduler has ended itself, or leads again."""
-    if time.monotonic() < at or not (arena.is_led and sidecar.muster.ready()):
+def _thawed(storm_cluster: StormCluster, sidecar: Sidecar, at: float) -> bool:
+    """Return whether the thawed pair is ready, and one of the pairs leads."""
+    if time.monotonic() < at or not (storm_cluster.is_led and sidecar.muster.ready()):
         return False
-    arena.give_back(_parts(sidecar))
+    storm_cluster.mark_up(_parts(sidecar))
     return True
 
 
-def _lose_lease(field: Field) -> Broken:
-    """Give the Lease to a holder that does not renew it. The leader continues until it notices."""
-    arena = field.arena
-    if len(arena.sidecars) < 2:
+def _lose_lease(context: FaultContext) -> InflictedFault:
+    """Give the Lease to a holder that does not renew it. The leader continues until it notices that."""
+    storm_cluster = context.storm_cluster
+    if len(storm_cluster.sidecars) < 2:
         raise NoVictim
-    takes_down(field, "lease")
-    arena.calm.begin("lease")
+    mark_down(context, "lease")
+    storm_cluster.undisturbed_time.begin("lease")
     lease = load("sidecar.yaml")["leaderElection"]
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     spec = {"holderIdentity": SOMEBODY, "renewTime": now, "leaseDurationSeconds": TERM}
-    arena.api.patch(LEASES, lease["resourceName"], {"spec": spec}, lease["resourceNamespace"])
-    return Broken(f"{arena.leading.name} loses its Lease", partial(_lease_back, arena))
+    storm_cluster.api.patch(LEASES, lease["resourceName"], {"spec": spec}, lease["resourceNamespace"])
+    return InflictedFault(
+        f"{storm_cluster.leading.name} loses its Lease", partial(_lease_back, storm_cluster)
+    )
 
 
-def _lease_back(arena: Arena) -> bool:
+def _lease_back(storm_cluster: StormCluster) -> bool:
     lease = load("sidecar.yaml")["leaderElection"]
-    stored = arena.api.get(LEASES, lease["resourceName"], lease["resourceNamespace"])
-    if stored["spec"]["holderIdentity"] == SOMEBODY or not arena.is_led:
+    stored = storm_cluster.api.get(LEASES, lease["resourceName"], lease["resourceNamespace"])
+    if stored["spec"]["holderIdentity"] == SOMEBODY or not storm_cluster.is_led:
         return False
-    arena.give_back(["lease"])
+    storm_cluster.mark_up(["lease"])
     return True
 
 
-def _take_down(field: Field) -> tuple[Sidecar, list[str]]:
-    """Take down both of the leading pair."""
-    arena, leader = field.arena, field.arena.leading
-    if len(arena.sidecars) < 2:
+def _take_down(context: FaultContext) -> tuple[Sidecar, list[str]]:
+    """Mark both processes of the leading pair as down."""
+    storm_cluster, leader = context.storm_cluster, context.storm_cluster.leading
+    if len(storm_cluster.sidecars) < 2:
         raise NoVictim
     parts = _parts(leader)
     for part in parts:
-        takes_down(field, part)
+        mark_down(context, part)
     for part in parts:
-        arena.calm.begin(part)
+        storm_cluster.undisturbed_time.begin(part)
     return leader, parts
 
 

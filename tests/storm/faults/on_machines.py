@@ -8,92 +8,99 @@ from functools import partial
 from pathlib import Path
 
 from tests.bench.slices import MemoryGroup, NoSlices
-from tests.storm.arena import Arena
-from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
+from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, NoVictim, mark_down
 from tests.storm.faults.on_processes import revive
+from tests.storm.storm_cluster import StormCluster
 
 LITTLE = (1 << 18, 1 << 20)  # bytes
-STUCK = 20.0  # seconds in which it may recover
+STUCK = 20.0  # seconds after which a process counts as stuck
 STEPS = (-3600.0, -300.0, -30.0, 30.0, 300.0, 3600.0)  # seconds
-# A tmpfs of one page, which is taken.
+# Mounts a tmpfs of one page, and fills it.
 FULL = 'mount -t tmpfs -o size=4k none "$0"; head -c 4096 /dev/zero > "$0/full"; exec "$@"'
 
 
-def _clock_steps(field: Field) -> Broken:
+def _clock_steps(context: FaultContext) -> InflictedFault:
     """Step the clock, and back again: both are steps."""
-    clock = field.arena.clock
+    clock = context.storm_cluster.clock
     if not clock.can_step:
         raise NoVictim
-    takes_down(field, "clock")
-    step = field.rng.choice(STEPS)
+    mark_down(context, "clock")
+    step = context.rng.choice(STEPS)
     clock.step(step)
-    return Broken(f"the clock of Muster steps by {step:g} s", partial(_clock_back, field.arena))
+    return InflictedFault(
+        f"the clock of Muster steps by {step:g} s", partial(_clock_back, context.storm_cluster)
+    )
 
 
-def _clock_back(arena: Arena) -> None:
-    arena.clock.step(0)
-    arena.give_back(["clock"])
+def _clock_back(storm_cluster: StormCluster) -> None:
+    storm_cluster.clock.step(0)
+    storm_cluster.mark_up(["clock"])
 
 
-def _memory_short(field: Field) -> Broken:
-    """Limit memory: a process that asks for more fails in the middle of its work; it may end."""
-    arena, part = field.arena, field.arena.part("muster")
-    takes_down(field, part)
-    arena.calm.begin(part)
-    parent = arena.muster.process.pid
-    worker = field.one(_children(parent))
+def _memory_short(context: FaultContext) -> InflictedFault:
+    """Limit memory: allocations beyond the limit fail, and the process may end."""
+    storm_cluster, part = context.storm_cluster, context.storm_cluster.part("muster")
+    mark_down(context, part)
+    storm_cluster.undisturbed_time.begin(part)
+    parent = storm_cluster.muster.process.pid
+    worker = context.one(_children(parent))
     pages = int(Path(f"/proc/{worker}/statm").read_text().split()[0])
     _, hard = resource.prlimit(worker, resource.RLIMIT_AS)
     resource.prlimit(worker, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
-    arena.muster_wire.cut()  # so that it lists the cluster again, and needs some
-    until = time.monotonic() + field.lasting + STUCK
-    return Broken("memory of Muster is short", partial(_memory_back, arena, part, (parent, worker), until))
+    storm_cluster.muster_wire.cut()  # Muster lists the cluster again, which needs memory
+    until = time.monotonic() + context.lasting + STUCK
+    return InflictedFault(
+        "memory of Muster is short", partial(_memory_back, storm_cluster, part, (parent, worker), until)
+    )
 
 
-def _memory_back(arena: Arena, part: str, pids: tuple[int, int], until: float) -> bool:
+def _memory_back(storm_cluster: StormCluster, part: str, pids: tuple[int, int], until: float) -> bool:
     parent, worker = pids
-    _restart_if_stuck(arena, part, parent, until)
+    _restart_if_stuck(storm_cluster, part, parent, until)
     with suppress(ProcessLookupError):  # it has ended
         resource.prlimit(worker, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    return revive(arena, part)
+    return revive(storm_cluster, part)
 
 
-def _out_of_memory(field: Field) -> Broken:
-    """Limit memory to a little more than now, so that the kernel kills its worker, as that has most."""
-    arena, part = field.arena, field.arena.part("muster")
-    takes_down(field, part)
+def _out_of_memory(context: FaultContext) -> InflictedFault:
+    """Limit memory to a little more than now, so that the kernel kills the worker process, the largest."""
+    storm_cluster, part = context.storm_cluster, context.storm_cluster.part("muster")
+    mark_down(context, part)
     try:
         group = MemoryGroup(f"muster-storm-{os.getpid()}")
     except NoSlices as why:
         raise NoVictim(str(why)) from None
-    arena.calm.begin(part)
-    parent = arena.muster.process.pid
-    group.limit(field.rng.choice(LITTLE))
+    storm_cluster.undisturbed_time.begin(part)
+    parent = storm_cluster.muster.process.pid
+    group.limit(context.rng.choice(LITTLE))
     group.take([parent, *_children(parent)])
-    arena.muster_wire.cut()
-    until = time.monotonic() + field.lasting + STUCK
-    return Broken(
-        "the kernel kills Muster for its memory", partial(_limit_lifted, arena, part, parent, group, until)
+    storm_cluster.muster_wire.cut()
+    until = time.monotonic() + context.lasting + STUCK
+    return InflictedFault(
+        "the kernel kills Muster for its memory",
+        partial(_limit_lifted, storm_cluster, part, parent, group, until),
     )
 
 
-def _limit_lifted(arena: Arena, part: str, parent: int, group: MemoryGroup, until: float) -> bool:
-    """Lift the memory limit when a process was killed, or none asked for more in a while."""
+def _limit_lifted(
+    storm_cluster: StormCluster, part: str, parent: int, group: MemoryGroup, until: float
+) -> bool:
+    """Lift the memory limit once a process was killed, or after a while without a kill."""
     if group.kills() == 0 and time.monotonic() < until:
         return False
     group.limit(None)
-    _restart_if_stuck(arena, part, parent, until)
-    if not revive(arena, part):
+    _restart_if_stuck(storm_cluster, part, parent, until)
+    if not revive(storm_cluster, part):
         return False
     group.dissolve()
     return True
 
 
-def _restart_if_stuck(arena: Arena, part: str, parent: int, until: float) -> None:
-    """Kill a stuck process, as a kubelet does by /livez, which waits for minutes."""
-    process = arena.processes()[part]
+def _restart_if_stuck(storm_cluster: StormCluster, part: str, parent: int, until: float) -> None:
+    """Kill a stuck process, as a kubelet does after failures of /livez, but without waiting for minutes."""
+    process = storm_cluster.processes()[part]
     is_same = process.alive() and process.pid == parent
-    if is_same and time.monotonic() > until and not arena.is_ready(part):
+    if is_same and time.monotonic() > until and not storm_cluster.is_ready(part):
         process.kill()
 
 
@@ -101,28 +108,30 @@ def _children(parent: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
-def _disk_full(field: Field) -> Broken:
-    """Fill the disk: Muster is killed, and finds no space for the files of its proxy when it starts again."""
-    arena, folder = field.arena, field.arena.muster.view_folder
-    if not arena.through_muster:
+def _disk_full(context: FaultContext) -> InflictedFault:
+    """Kill Muster and fill the disk, so that it cannot write the files of its proxy when it starts again."""
+    storm_cluster, folder = context.storm_cluster, context.storm_cluster.muster.view_folder
+    if not storm_cluster.through_muster:
         raise NoVictim
-    part = arena.part("muster")
-    takes_down(field, part)
-    arena.calm.begin(part)
-    arena.muster.process.kill()
+    part = storm_cluster.part("muster")
+    mark_down(context, part)
+    storm_cluster.undisturbed_time.begin(part)
+    storm_cluster.muster.process.kill()
     within = ("unshare", "--map-root-user", "--mount", "sh", "-ec", FULL, str(folder))
-    arena.muster.process.start(within=within)
-    return Broken("kill -9 of Muster, whose disk is full then", partial(_disk_back, arena, part))
+    storm_cluster.muster.process.start(within=within)
+    return InflictedFault(
+        "kill -9 of Muster, whose disk is full then", partial(_disk_back, storm_cluster, part)
+    )
 
 
-def _disk_back(arena: Arena, part: str) -> bool:
-    """Free the disk when the process without space has ended with its error, or serves nevertheless."""
-    process = arena.processes()[part]
+def _disk_back(storm_cluster: StormCluster, part: str) -> bool:
+    """Free the disk once the process has ended with an error, or serves nevertheless."""
+    process = storm_cluster.processes()[part]
     if process.within and process.alive():
-        if not arena.is_ready(part):
+        if not storm_cluster.is_ready(part):
             return False
         process.kill()
-    return revive(arena, part)
+    return revive(storm_cluster, part)
 
 
 FAULTS: dict[str, Inflict] = {

@@ -10,10 +10,10 @@ from tests.e2e.harness import objects
 from tests.e2e.harness.amounts import amounts, requests
 from tests.e2e.harness.resources import JOBS, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from tests.e2e.harness.watch import ApiError
-from tests.storm.arena import NODE_CPU, Arena, the_node
-from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
+from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, NoVictim, mark_down
+from tests.storm.gang_specs import RACK, RACKS
+from tests.storm.storm_cluster import NODE_CPU, StormCluster, new_node
 from tests.storm.view import holds
-from tests.storm.wishes import RACK, RACKS
 
 Json = dict[str, Any]
 ELSEWHERE = "elsewhere"  # the name of another scheduler
@@ -30,178 +30,195 @@ UNREACHABLE = [
 ]
 
 
-def _delete_group(remade: bool, field: Field) -> Broken:
-    gang = field.gang()
-    field.arena.api.delete(POD_GROUPS, gang.wish.name, field.arena.namespace)
-    title = f"PodGroup {gang.wish.name} deleted"
+def _delete_group(remade: bool, context: FaultContext) -> InflictedFault:
+    gang = context.gang()
+    context.storm_cluster.api.delete(POD_GROUPS, gang.spec.name, context.storm_cluster.namespace)
+    title = f"PodGroup {gang.spec.name} deleted"
     if not remade:
-        return Broken(title)
-    return Broken(f"{title}, to be made again", partial(setattr, gang, "remade", True))
+        return InflictedFault(title)
+    return InflictedFault(f"{title}, to be made again", partial(setattr, gang, "needs_group", True))
 
 
-def _delete_pod(field: Field) -> Broken:
-    name = field.member()["metadata"]["name"]
-    field.arena.api.delete(PODS, name, field.arena.namespace)
-    return Broken(f"pod {name} deleted")
+def _delete_pod(context: FaultContext) -> InflictedFault:
+    name = context.member()["metadata"]["name"]
+    context.storm_cluster.api.delete(PODS, name, context.storm_cluster.namespace)
+    return InflictedFault(f"pod {name} deleted")
 
 
-def _delete_gang(field: Field) -> Broken:
+def _delete_gang(context: FaultContext) -> InflictedFault:
     """Delete a gang with everything at once, as its owner does."""
-    gang = field.gang()
+    gang = context.gang()
     gang.leaving = True
     gang.to_create.clear()
     for resource in (JOBS, VOLCANO_JOBS):
         with suppress(ApiError):
-            field.arena.api.delete(resource, gang.wish.name, field.arena.namespace)
-    return Broken(f"gang {gang.wish.name} withdrawn by its owner")
+            context.storm_cluster.api.delete(resource, gang.spec.name, context.storm_cluster.namespace)
+    return InflictedFault(f"gang {gang.spec.name} withdrawn by its owner")
 
 
-def _fail_member(field: Field) -> Broken:
-    name = field.member(running=True)["metadata"]["name"]
-    field.arena.stage.kubelet.finish(field.arena.namespace, [name], "Failed")
-    return Broken(f"pod {name} failed")
+def _fail_member(context: FaultContext) -> InflictedFault:
+    name = context.member(running=True)["metadata"]["name"]
+    context.storm_cluster.stage.kubelet.finish(context.storm_cluster.namespace, [name], "Failed")
+    return InflictedFault(f"pod {name} failed")
 
 
-def _finish_member(field: Field) -> Broken:
-    name = field.member(running=True)["metadata"]["name"]
-    field.arena.stage.kubelet.finish(field.arena.namespace, [name])
-    return Broken(f"pod {name} has done its work early")
+def _finish_member(context: FaultContext) -> InflictedFault:
+    name = context.member(running=True)["metadata"]["name"]
+    context.storm_cluster.stage.kubelet.finish(context.storm_cluster.namespace, [name])
+    return InflictedFault(f"pod {name} has done its work early")
 
 
 # ---- nodes
 
 
-def _delete_node(field: Field) -> Broken:
+def _delete_node(context: FaultContext) -> InflictedFault:
     """Delete a node with its pods, as the cluster's garbage collector would do a little later."""
-    name = field.node()["metadata"]["name"]
-    takes_down(field, name)
-    field.arena.api.delete(NODES, name)
-    return Broken(f"node {name} deleted", partial(_node_back, field.arena, name))
+    name = context.node()["metadata"]["name"]
+    mark_down(context, name)
+    context.storm_cluster.api.delete(NODES, name)
+    return InflictedFault(f"node {name} deleted", partial(_node_back, context.storm_cluster, name))
 
 
-def _node_back(arena: Arena, name: str) -> bool:
+def _node_back(storm_cluster: StormCluster, name: str) -> bool:
     """Recreate a node once nothing is left on it."""
-    if not _emptied(arena, name):
+    if not _emptied(storm_cluster, name):
         return False
-    if arena.api.find(NODES, name) is None:
-        arena.api.create(NODES, the_node(int(name[1:])))
-    arena.give_back([name])
+    if storm_cluster.api.find(NODES, name) is None:
+        storm_cluster.api.create(NODES, new_node(int(name[1:])))
+    storm_cluster.mark_up([name])
     return True
 
 
-def _emptied(arena: Arena, name: str) -> bool:
+def _emptied(storm_cluster: StormCluster, name: str) -> bool:
     """Delete what is left on a node; return whether nothing was."""
-    remaining = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == name]
+    remaining = [pod for pod in storm_cluster.view.pods() if pod["spec"].get("nodeName") == name]
     for each in remaining:
-        _tolerantly(arena.api.delete, PODS, each["metadata"]["name"], arena.namespace, 0)
+        _tolerantly(storm_cluster.api.delete, PODS, each["metadata"]["name"], storm_cluster.namespace, 0)
     return not remaining
 
 
-def _fail_node(field: Field) -> Broken:
+def _fail_node(context: FaultContext) -> InflictedFault:
     """Make a node unreachable; when it returns, its pods have been deleted as by the node controllers."""
-    name = field.node()["metadata"]["name"]
-    takes_down(field, name)
-    field.arena.api.patch(NODES, name, {"spec": {"taints": UNREACHABLE}})
-    return Broken(f"node {name} fails", partial(_node_returns, field.arena, name))
+    name = context.node()["metadata"]["name"]
+    mark_down(context, name)
+    context.storm_cluster.api.patch(NODES, name, {"spec": {"taints": UNREACHABLE}})
+    return InflictedFault(f"node {name} fails", partial(_node_returns, context.storm_cluster, name))
 
 
-def _node_returns(arena: Arena, name: str) -> bool:
-    if not _emptied(arena, name):
+def _node_returns(storm_cluster: StormCluster, name: str) -> bool:
+    if not _emptied(storm_cluster, name):
         return False
-    _restore_node(arena, name, {"spec": {"taints": None}}, "")
+    _restore_node(storm_cluster, name, {"spec": {"taints": None}}, "")
     return True
 
 
-def _relabel_node(field: Field) -> Broken:
+def _relabel_node(context: FaultContext) -> InflictedFault:
     """Move a node to another rack, where it stays."""
-    node = field.node()
+    node = context.node()
     name, before = node["metadata"]["name"], node["metadata"]["labels"].get(RACK)
-    rack = field.one([each for each in RACKS if each != before])
-    field.arena.api.patch(NODES, name, {"metadata": {"labels": {RACK: rack}}})
-    return Broken(f"node {name} moves from rack {before} to {rack}")
+    rack = context.one([each for each in RACKS if each != before])
+    context.storm_cluster.api.patch(NODES, name, {"metadata": {"labels": {RACK: rack}}})
+    return InflictedFault(f"node {name} moves from rack {before} to {rack}")
 
 
-def _change_node(title: str, change: Json, back: Json, sub: str, field: Field) -> Broken:
-    name = field.node()["metadata"]["name"]
-    takes_down(field, name)
-    field.arena.api.patch(NODES, name, change, sub=sub)
-    return Broken(f"node {name} {title}", partial(_restore_node, field.arena, name, back, sub))
+def _change_node(title: str, change: Json, back: Json, sub: str, context: FaultContext) -> InflictedFault:
+    name = context.node()["metadata"]["name"]
+    mark_down(context, name)
+    context.storm_cluster.api.patch(NODES, name, change, sub=sub)
+    return InflictedFault(
+        f"node {name} {title}", partial(_restore_node, context.storm_cluster, name, back, sub)
+    )
 
 
-def _restore_node(arena: Arena, name: str, back: Json, sub: str) -> None:
-    arena.api.patch(NODES, name, back, sub=sub)
-    arena.give_back([name])
+def _restore_node(storm_cluster: StormCluster, name: str, back: Json, sub: str) -> None:
+    storm_cluster.api.patch(NODES, name, back, sub=sub)
+    storm_cluster.mark_up([name])
 
 
-def _lose_gpus(field: Field) -> Broken:
+def _lose_gpus(context: FaultContext) -> InflictedFault:
     """Remove GPUs below pods that use them.
 
     A node that is overcommitted in one resource still has capacity in others.
     """
-    name = field.node(having="example.com/gpu")["metadata"]["name"]
-    takes_down(field, name)
-    field.arena.api.patch(NODES, name, _allocatable("example.com/gpu", "0"), sub="status")
+    name = context.node(having="example.com/gpu")["metadata"]["name"]
+    mark_down(context, name)
+    context.storm_cluster.api.patch(NODES, name, _allocatable("example.com/gpu", "0"), sub="status")
     back = _allocatable("example.com/gpu", "4")
-    return Broken(f"node {name} lost its GPUs", partial(_restore_node, field.arena, name, back, "status"))
+    return InflictedFault(
+        f"node {name} lost its GPUs", partial(_restore_node, context.storm_cluster, name, back, "status")
+    )
 
 
 # ---- queues
 
 
-def _change_queue(title: str, change: Json, field: Field) -> Broken:
-    name = field.one([each for each in field.arena.queues if each not in {DEFAULT_QUEUE, *field.arena.down}])
-    takes_down(field, name)
-    field.arena.api.patch(QUEUES, name, {"spec": change})
-    return Broken(f"queue {name} {title}", partial(_restore_queue, field.arena, name))
+def _change_queue(title: str, change: Json, context: FaultContext) -> InflictedFault:
+    name = context.one(
+        [
+            each
+            for each in context.storm_cluster.queues
+            if each not in {DEFAULT_QUEUE, *context.storm_cluster.down}
+        ]
+    )
+    mark_down(context, name)
+    context.storm_cluster.api.patch(QUEUES, name, {"spec": change})
+    return InflictedFault(f"queue {name} {title}", partial(_restore_queue, context.storm_cluster, name))
 
 
-def _restore_queue(arena: Arena, name: str) -> None:
-    arena.api.patch(QUEUES, name, {"spec": {"state": "Open", **arena.usual(name)}})
-    arena.give_back([name])
+def _restore_queue(storm_cluster: StormCluster, name: str) -> None:
+    spec = storm_cluster.spec_without_faults(name)
+    storm_cluster.api.patch(QUEUES, name, {"spec": {"state": "Open", **spec}})
+    storm_cluster.mark_up([name])
 
 
 # ---- others
 
 
-def _foreign_pods(field: Field) -> Broken:
+def _foreign_pods(context: FaultContext) -> InflictedFault:
     """Bind a few pods as another scheduler that sees bound pods only."""
-    node = field.node()
-    name, number = node["metadata"]["name"], field.rng.randint(1, 3)
-    names = [f"foreign-{field.rng.getrandbits(32):x}" for _ in range(number)]
-    placed = [each for each in names if _bind_foreign(field, each, node)]
+    node = context.node()
+    name, number = node["metadata"]["name"], context.rng.randint(1, 3)
+    names = [f"foreign-{context.rng.getrandbits(32):x}" for _ in range(number)]
+    placed = [each for each in names if _bind_foreign(context, each, node)]
     if not placed:
         raise NoVictim
-    return Broken(f"{', '.join(placed)} bound to {name}", partial(_take_away, field.arena, names))
+    return InflictedFault(
+        f"{', '.join(placed)} bound to {name}", partial(_take_away, context.storm_cluster, names)
+    )
 
 
-def _bind_foreign(field: Field, name: str, node: Json) -> bool:
-    arena, node_name = field.arena, node["metadata"]["name"]
-    pod_ = objects.pod(name, namespace=arena.namespace, scheduler=ELSEWHERE, cpu="1")
-    held = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == node_name and holds(pod)]
+def _bind_foreign(context: FaultContext, name: str, node: Json) -> bool:
+    storm_cluster, node_name = context.storm_cluster, node["metadata"]["name"]
+    pod_ = objects.pod(name, namespace=storm_cluster.namespace, scheduler=ELSEWHERE, cpu="1")
+    held = [
+        pod for pod in storm_cluster.view.pods() if pod["spec"].get("nodeName") == node_name and holds(pod)
+    ]
     free = amounts(node["status"]["allocatable"])
     for each in (*held, pod_, pod_):
         free.subtract(requests(each))
     if min(free.values()) < 0:
         return False
-    arena.api.create(PODS, pod_)
-    arena.api.bind(arena.namespace, name, node_name)
+    storm_cluster.api.create(PODS, pod_)
+    storm_cluster.api.bind(storm_cluster.namespace, name, node_name)
     return True
 
 
-def _take_away(arena: Arena, names: list[str]) -> None:
+def _take_away(storm_cluster: StormCluster, names: list[str]) -> None:
     for name in names:
-        _tolerantly(arena.api.delete, PODS, name, arena.namespace)
+        _tolerantly(storm_cluster.api.delete, PODS, name, storm_cluster.namespace)
 
 
-def _kubelets_off(field: Field) -> Broken:
-    takes_down(field, "kubelets")
-    field.arena.stage.kubelet.off()
-    return Broken(f"kubelets silent for {field.lasting:.1f} s", partial(_kubelets_on, field.arena))
+def _kubelets_off(context: FaultContext) -> InflictedFault:
+    mark_down(context, "kubelets")
+    context.storm_cluster.stage.kubelet.off()
+    return InflictedFault(
+        f"kubelets silent for {context.lasting:.1f} s", partial(_kubelets_on, context.storm_cluster)
+    )
 
 
-def _kubelets_on(arena: Arena) -> None:
-    arena.stage.kubelet.on()
-    arena.give_back(["kubelets"])
+def _kubelets_on(storm_cluster: StormCluster) -> None:
+    storm_cluster.stage.kubelet.on()
+    storm_cluster.mark_up(["kubelets"])
 
 
 def _tolerantly(call: Callable[..., object], *arguments: object) -> None:

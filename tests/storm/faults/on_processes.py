@@ -1,7 +1,7 @@
-"""Muster, the scheduler and the API server die, stop, or hang.
+"""Faults of processes: Muster, the scheduler and the API server are killed, stopped or frozen.
 
-Starting is left to the campaign's own thread (see the harness's `leash`); thawing is not, because that thread
-may well be the one that waits for a frozen API server.
+Only the campaign's thread starts processes again (see `leash` in the harness). Another thread thaws them,
+since the campaign's thread may be waiting for a frozen API server.
 """
 
 import threading
@@ -9,57 +9,59 @@ import time
 from functools import partial
 
 from tests.e2e.harness.process import Process
-from tests.storm.arena import Arena
-from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
+from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, mark_down
+from tests.storm.storm_cluster import StormCluster
 
 LONGEST_STOP = 10.0
 
 
-def _kill(name: str, field: Field) -> Broken:
-    part, process = _take_down(field, name)
+def _kill(name: str, context: FaultContext) -> InflictedFault:
+    part, process = _take_down(context, name)
     process.kill()
-    return Broken(f"kill -9 of {part}", partial(revive, field.arena, part))
+    return InflictedFault(f"kill -9 of {part}", partial(revive, context.storm_cluster, part))
 
 
-def _stop(name: str, field: Field) -> Broken:
-    part, process = _take_down(field, name)
+def _stop(name: str, context: FaultContext) -> InflictedFault:
+    part, process = _take_down(context, name)
     process.stop(LONGEST_STOP)
-    return Broken(f"{part} stopped", partial(revive, field.arena, part))
+    return InflictedFault(f"{part} stopped", partial(revive, context.storm_cluster, part))
 
 
-def _freeze(name: str, field: Field) -> Broken:
-    part, process = _take_down(field, name)
+def _freeze(name: str, context: FaultContext) -> InflictedFault:
+    part, process = _take_down(context, name)
     process.freeze()
-    timer = threading.Timer(field.lasting, process.thaw)
+    timer = threading.Timer(context.lasting, process.thaw)
     timer.daemon = True
     timer.start()
-    return Broken(f"{part} frozen for {field.lasting:.1f} s", partial(_is_back, field.arena, part))
+    return InflictedFault(
+        f"{part} frozen for {context.lasting:.1f} s", partial(_is_back, context.storm_cluster, part)
+    )
 
 
-def _take_down(field: Field, name: str) -> tuple[str, Process]:
-    """Take a process down: of the leading pair, where there are two."""
-    part = field.arena.part(name)
-    takes_down(field, part)
-    field.arena.calm.begin(part)
-    return part, field.arena.processes()[part]
+def _take_down(context: FaultContext, name: str) -> tuple[str, Process]:
+    """Mark a process as down: that of the leading pair, if there are two."""
+    part = context.storm_cluster.part(name)
+    mark_down(context, part)
+    context.storm_cluster.undisturbed_time.begin(part)
+    return part, context.storm_cluster.processes()[part]
 
 
-def revive(arena: Arena, part: str) -> bool:
-    process = arena.processes()[part]
-    if part in arena.down and not process.alive():
+def revive(storm_cluster: StormCluster, part: str) -> bool:
+    process = storm_cluster.processes()[part]
+    if part in storm_cluster.down and not process.alive():
         process.start()
         return False
-    is_back = _is_back(arena, part)
+    is_back = _is_back(storm_cluster, part)
     if is_back and part.startswith("muster"):
-        arena.restarts.append(time.monotonic())
+        storm_cluster.restarts.append(time.monotonic())
     return is_back
 
 
-def _is_back(arena: Arena, part: str) -> bool:
-    """Return whether the part is ready, or dead again by itself, which the watch over processes reports."""
-    if arena.processes()[part].alive() and not arena.is_ready(part):
+def _is_back(storm_cluster: StormCluster, part: str) -> bool:
+    """Return whether a part is ready, or has ended by itself, which the campaign reports."""
+    if storm_cluster.processes()[part].alive() and not storm_cluster.is_ready(part):
         return False
-    arena.give_back([part])
+    storm_cluster.mark_up([part])
     return True
 
 

@@ -1,4 +1,4 @@
-"""Muster's watches end too early, or repeat earlier events."""
+"""Faults of Muster's watches: they end too early, or repeat earlier events."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from random import Random
 
 from extender.api.protobuf import Frames
 from tests.e2e.harness.faults import OFTEN, Fault, Pieces
-from tests.storm.arena import Arena
-from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
+from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, mark_down
+from tests.storm.storm_cluster import StormCluster
 
 KINDS = ("nodes", "podgroups", "pods", "queues")
 REMEMBERED = 20  # events of each kind
@@ -18,7 +18,7 @@ AGENT = "kube-muster/"  # watches of others through the proxy have other formats
 
 
 class Lines:
-    """Cuts a watch in JSON into its events."""
+    """Splitter of a JSON watch into events."""
 
     def __init__(self) -> None:
         self._begun = b""
@@ -29,95 +29,95 @@ class Lines:
 
 
 class Echo:
-    """Filter of the watches of one kind.
+    """Filter that repeats events in the watches of one kind.
 
-    On demand it repeats events at once, at random; or begins each watch with the last events of earlier
-    ones, in their order.
+    `doubles`: random events are sent twice. `repeats_last`: each watch begins with the last events of the
+    earlier watches.
     """
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._reported = deque[bytes](maxlen=REMEMBERED)
-        self.doubles = self.retells = False
+        self.doubles = self.repeats_last = False
 
     def __call__(self, pieces: Pieces) -> Iterator[bytes]:
-        if self.retells and self._reported:
+        if self.repeats_last and self._reported:
             yield b"".join(self._reported)
         cutter: Lines | Frames | None = None
         for piece in pieces:
             cutter = cutter or (Lines() if piece.startswith(b"{") else Frames())
-            if reported := b"".join(map(self._passed_on, cutter.feed(piece))):
+            if reported := b"".join(map(self._sent, cutter.feed(piece))):
                 yield reported
 
-    def _passed_on(self, event: bytes) -> bytes:
+    def _sent(self, event: bytes) -> bytes:
         if b"ERROR" not in event[:_BEGINNING]:
             self._reported.append(event)
         return event * 2 if self.doubles and self._rng.random() < 0.5 else event
 
 
-def _events_doubled(field: Field) -> Broken:
-    echoes, faults = _listen(field)
+def _events_doubled(context: FaultContext) -> InflictedFault:
+    echoes, faults = _inject_echoes(context)
     for each in echoes:
         each.doubles = True
-    field.arena.muster_wire.cut()
-    title = f"events of Muster's watches come twice for {field.lasting:.1f} s"
-    return Broken(title, partial(_fall_silent, field.arena, echoes, faults))
+    context.storm_cluster.muster_wire.cut()
+    title = f"events of Muster's watches come twice for {context.lasting:.1f} s"
+    return InflictedFault(title, partial(_stop_echoes, context.storm_cluster, echoes, faults))
 
 
-def _events_retold(field: Field) -> Broken:
-    """Repeat events as a server that is behind does.
+def _events_repeated(context: FaultContext) -> InflictedFault:
+    """Repeat events as an API server with an old cache does.
 
-    The watches are cut twice, and send the second time the events between the two cuts.
+    The watches are cut twice. After the second cut they repeat the events between both.
     """
-    echoes, faults = _listen(field)
-    field.arena.muster_wire.cut()
-    title = f"Muster's watches are cut, and repeat {field.lasting:.1f} s"
-    return Broken(title, partial(_retell, field.arena, echoes, faults))
+    echoes, faults = _inject_echoes(context)
+    context.storm_cluster.muster_wire.cut()
+    title = f"Muster's watches are cut, and repeat {context.lasting:.1f} s"
+    return InflictedFault(title, partial(_repeat_last_events, context.storm_cluster, echoes, faults))
 
 
-def _listen(field: Field) -> tuple[list[Echo], list[Fault]]:
-    takes_down(field, "echo")
-    echoes = [Echo(Random(field.rng.random())) for _ in KINDS]
+def _inject_echoes(context: FaultContext) -> tuple[list[Echo], list[Fault]]:
+    mark_down(context, "echo")
+    echoes = [Echo(Random(context.rng.random())) for _ in KINDS]
     faults = [
         Fault("GET", rf"/{kind}$", asked="watch=", agent=AGENT, pieces=echo, times=OFTEN)
         for kind, echo in zip(KINDS, echoes, strict=True)
     ]
-    field.arena.proxy.inject(*faults)
+    context.storm_cluster.proxy.inject(*faults)
     return echoes, faults
 
 
-def _retell(arena: Arena, echoes: list[Echo], faults: list[Fault]) -> bool:
-    """Repeat the events of all kinds; return whether those of pods have been repeated."""
+def _repeat_last_events(storm_cluster: StormCluster, echoes: list[Echo], faults: list[Fault]) -> bool:
+    """Repeat the last events of all kinds; return whether the watch of pods has restarted."""
     restarted = faults[KINDS.index("pods")].hit
-    if not echoes[0].retells:
+    if not echoes[0].repeats_last:
         restarted.clear()
         for echo in echoes:
-            echo.retells = True
-        arena.muster_wire.cut()
+            echo.repeats_last = True
+        storm_cluster.muster_wire.cut()
     if not restarted.is_set():
         return False
-    _fall_silent(arena, echoes, faults)
+    _stop_echoes(storm_cluster, echoes, faults)
     return True
 
 
-def _fall_silent(arena: Arena, echoes: list[Echo], faults: list[Fault]) -> None:
+def _stop_echoes(storm_cluster: StormCluster, echoes: list[Echo], faults: list[Fault]) -> None:
     for fault in faults:
         fault.times = 0
     for echo in echoes:
-        echo.doubles = echo.retells = False
-    arena.give_back(["echo"])
+        echo.doubles = echo.repeats_last = False
+    storm_cluster.mark_up(["echo"])
 
 
-def _watches_expired(field: Field) -> Broken:
+def _watches_expired(context: FaultContext) -> InflictedFault:
     """Expire the versions from which watches continue: all objects are listed again."""
-    times = field.rng.randint(1, MOST_EXPIRED)
-    field.arena.proxy.inject(expired := Fault("GET", r"", asked="watch=", status=410, times=times))
-    field.arena.muster_wire.cut()
-    return Broken(f"{times} watches of Muster meet 410", partial(setattr, expired, "times", 0))
+    times = context.rng.randint(1, MOST_EXPIRED)
+    context.storm_cluster.proxy.inject(expired := Fault("GET", r"", asked="watch=", status=410, times=times))
+    context.storm_cluster.muster_wire.cut()
+    return InflictedFault(f"{times} watches of Muster meet 410", partial(setattr, expired, "times", 0))
 
 
 FAULTS: dict[str, Inflict] = {
     "events-doubled": _events_doubled,
-    "events-retold": _events_retold,
+    "events-retold": _events_repeated,
     "watches-expired": _watches_expired,
 }

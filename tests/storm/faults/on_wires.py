@@ -1,50 +1,54 @@
-"""Connections break, or nothing gets through them."""
+"""Faults of connections: they are cut, or new ones are refused."""
 
 from collections.abc import Callable
 from functools import partial
 
 from tests.e2e.harness.tcp_proxy import TcpProxy
-from tests.storm.arena import Arena
-from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
+from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, mark_down
+from tests.storm.storm_cluster import StormCluster
 
 A_FEW_EVENTS = 20_000  # bytes
 
 
-def _cut(which: Callable[[Arena], TcpProxy], title: str, field: Field) -> Broken:
-    cut = which(field.arena).cut()
-    return Broken(f"{cut} connections of {title} cut")
+def _cut(which: Callable[[StormCluster], TcpProxy], title: str, context: FaultContext) -> InflictedFault:
+    cut = which(context.storm_cluster).cut()
+    return InflictedFault(f"{cut} connections of {title} cut")
 
 
-def _cut_view(field: Field) -> Broken:
-    """Cut the proxy at a random byte of its next events."""
-    count = field.rng.randrange(A_FEW_EVENTS)
-    cut = field.arena.leading.scheduler_wire.cut_after(count)
-    return Broken(f"{cut} connections of scheduler to the proxy end after {count} more bytes")
+def _cut_view(context: FaultContext) -> InflictedFault:
+    """Cut the scheduler's watch at a random byte of its next events."""
+    count = context.rng.randrange(A_FEW_EVENTS)
+    cut = context.storm_cluster.leading.scheduler_wire.cut_after(count)
+    return InflictedFault(f"{cut} connections of scheduler to the proxy end after {count} more bytes")
 
 
-def _offline(which: Callable[[Arena], TcpProxy], part: str, field: Field) -> Broken:
-    """Refuse all connections: the other end does not look dead."""
-    takes_down(field, part)
-    field.arena.calm.begin(part)
-    wire = which(field.arena)
+def _offline(which: Callable[[StormCluster], TcpProxy], part: str, context: FaultContext) -> InflictedFault:
+    """Refuse new connections, while the other end still listens."""
+    mark_down(context, part)
+    context.storm_cluster.undisturbed_time.begin(part)
+    wire = which(context.storm_cluster)
     wire.refuse()
-    return Broken(f"{part} for {field.lasting:.1f} s", partial(_online, field.arena, wire, part))
+    return InflictedFault(
+        f"{part} for {context.lasting:.1f} s", partial(_online, context.storm_cluster, wire, part)
+    )
 
 
-def _online(arena: Arena, wire: TcpProxy, part: str) -> None:
+def _online(storm_cluster: StormCluster, wire: TcpProxy, part: str) -> None:
     wire.restore()
-    arena.give_back([part])
+    storm_cluster.mark_up([part])
 
 
-def _scheduler_wire(arena: Arena) -> TcpProxy:
-    return arena.leading.scheduler_wire
+def _scheduler_wire(storm_cluster: StormCluster) -> TcpProxy:
+    return storm_cluster.leading.scheduler_wire
 
 
 FAULTS: dict[str, Inflict] = {
-    "cut-muster-watches": partial(_cut, lambda arena: arena.muster_wire, "Muster to API server"),
+    "cut-muster-watches": partial(
+        _cut, lambda storm_cluster: storm_cluster.muster_wire, "Muster to API server"
+    ),
     "cut-scheduler-watches": partial(_cut, _scheduler_wire, "scheduler to API server"),
     "cut-view": _cut_view,
-    "cut-calls": partial(_cut, lambda arena: arena.leading.verbs_wire, "scheduler to Muster"),
-    "muster-offline": partial(_offline, lambda arena: arena.muster_wire, "muster-offline"),
+    "cut-calls": partial(_cut, lambda storm_cluster: storm_cluster.leading.verbs_wire, "scheduler to Muster"),
+    "muster-offline": partial(_offline, lambda storm_cluster: storm_cluster.muster_wire, "muster-offline"),
     "scheduler-offline": partial(_offline, _scheduler_wire, "scheduler-offline"),
 }

@@ -1,4 +1,4 @@
-"""Facts for the second judge: one for each event of a watch, read by its own rules."""
+"""Facts for the second judge: one for each event of a watch, decoded without code of the first judge."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 Json = dict[str, Any]
-Load = dict[str, int]  # in billionths: what a quantity can say exactly
-ONE = 10**9
+Load = dict[str, int]  # in billionths, the precision of quantities
+BILLION = 10**9
 SCHEDULERS = ("muster", "volcano")
 NAMES_GROUP, NAMES_QUEUE = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name"
 NAMES_TASK = "volcano.sh/task-spec"
@@ -18,7 +18,7 @@ UNITS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E
 
 @dataclass(frozen=True)
 class Fact:
-    """`version` orders the facts of all kinds; `at` is when it was heard, by `time.monotonic`."""
+    """State of an object after an event. `version` orders facts of all kinds; `at`: when it arrived."""
 
     version: int
     at: float
@@ -36,29 +36,29 @@ class PodFact(Fact):
     node: str
     phase: str
     asks: Load
-    evicted: bool  # users who delete a pod leave no such condition
-    level: str = ""  # label whose value all nodes of its task share
-    leaves: bool = False  # it terminates
+    evicted: bool  # it has the condition of an eviction, which a deletion by a user does not set
+    level: str = ""  # node label with the same value for all pods of its task
+    is_terminating: bool = False
 
     @property
     def ours(self) -> bool:
         return self.scheduler in SCHEDULERS
 
     @property
-    def holds(self) -> bool:
+    def holds_capacity(self) -> bool:
         return bool(self.node) and not self.gone and self.phase not in ENDED
 
     @property
-    def waits(self) -> bool:
+    def is_pending(self) -> bool:
         return not self.node and not self.gone and self.phase not in ENDED
 
     @property
-    def stands(self) -> bool:
-        return self.holds or (self.phase == "Succeeded" and not self.gone)
+    def counts_as_member(self) -> bool:
+        return self.holds_capacity or (self.phase == "Succeeded" and not self.gone)
 
     @property
-    def runs(self) -> bool:
-        return self.stands and self.phase in ("Running", "Succeeded")
+    def has_run(self) -> bool:
+        return self.counts_as_member and self.phase in ("Running", "Succeeded")
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ class GroupFact(Fact):
 class QueueFact(Fact):
     parent: str
     most: Load | None
-    gives: bool  # its specification allows that what it holds is taken for others
+    is_reclaimable: bool  # its spec allows evictions of its groups for other groups
 
 
 def amount(text: Any) -> int:
-    """Return a quantity of Kubernetes."""
+    """Return a quantity in billionths."""
     string = str(text)
     if string.endswith("i"):
         return _billionths(string[:-2], 0) << 10 * ("KMGTPE".index(string[-2]) + 1)
@@ -99,17 +99,17 @@ def load(amounts: Json | None) -> Load:
     return {name: amount(value) for name, value in (amounts or {}).items()}
 
 
-def more(first: Load, second: Load) -> Load:
+def sum_of(first: Load, second: Load) -> Load:
     return {name: first.get(name, 0) + second.get(name, 0) for name in first | second}
 
 
 def pod_fact(item: Json, is_deleted: bool, version: int, at: float) -> PodFact:
-    """Return the fact of a pod; pods of storms have containers only: neither sidecars nor an overhead."""
+    """Return the fact of a pod. Pods of storms have neither init containers nor an overhead."""
     meta, spec, status = item["metadata"], item["spec"], item.get("status", {})
     notes = meta.get("annotations") or {}
-    requests: Load = {"pods": ONE}
+    requests: Load = {"pods": BILLION}
     for container in spec["containers"]:
-        requests = more(requests, load(container.get("resources", {}).get("requests")))
+        requests = sum_of(requests, load(container.get("resources", {}).get("requests")))
     return PodFact(
         version,
         at,
@@ -128,7 +128,7 @@ def pod_fact(item: Json, is_deleted: bool, version: int, at: float) -> PodFact:
             for each in status.get("conditions") or ()
         ),
         level=notes.get(NAMES_LEVEL, ""),
-        leaves="deletionTimestamp" in meta,
+        is_terminating="deletionTimestamp" in meta,
     )
 
 
@@ -151,7 +151,7 @@ def queue_fact(item: Json, is_deleted: bool, version: int, at: float) -> QueueFa
     spec = item.get("spec", {})
     maximum = load(spec["capability"]) if spec.get("capability") else None
     within = spec.get("preemption", {}).get("withinQueue")
-    gives = spec.get("reclaimable", True) or within != "Never"
+    is_reclaimable = spec.get("reclaimable", True) or within != "Never"
     return QueueFact(
-        version, at, item["metadata"]["name"], is_deleted, spec.get("parent", ""), maximum, gives
+        version, at, item["metadata"]["name"], is_deleted, spec.get("parent", ""), maximum, is_reclaimable
     )

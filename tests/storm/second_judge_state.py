@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tests.storm.testimony import GroupFact, Load, PodFact
+from tests.storm.facts import GroupFact, Load, PodFact
 
 
-class Wrong(StrEnum):
+class AccusationCode(StrEnum):
     """Codes of the accusations."""
 
     PARTIAL_GANG = "a gang held nodes without running fully"
@@ -34,29 +34,29 @@ class Purpose(StrEnum):
 class Accusation:
     at: float
     about: str
-    wrong: Wrong
+    code: AccusationCode
     facts: str
 
     @property
     def what(self) -> str:
-        return f"{self.wrong}: {self.facts}"
+        return f"{self.code}: {self.facts}"
 
 
 @dataclass
 class Limit:
-    """An amount of a node or of a queue now, and what it was before: (until when, how much)."""
+    """Current amount of a node or queue, and its earlier amounts with the times until which they applied."""
 
     now: Load | None
-    of_node: bool  # which has nothing of what it does not name
+    of_node: bool  # a node has 0 of an unnamed resource; a queue does not limit it
     before: list[tuple[float, Load | None]] = field(default_factory=list)
 
-    def becomes(self, amount: Load | None, at: float) -> None:
+    def change(self, amount: Load | None, at: float) -> None:
         if amount != self.now:
             self.before.append((at, self.now))
             self.now = amount
 
     def most(self, name: str, since: float) -> int | None:
-        """Return the largest value since then; None: there was no limit to it at some time."""
+        """Return the largest amount of a resource since a time; None if it had no limit at some time."""
         amounts = [self.now, *(amount for until, amount in self.before if until >= since)]
         if any(amount is None or (name not in amount and not self.of_node) for amount in amounts):
             return None
@@ -65,18 +65,18 @@ class Limit:
 
 @dataclass
 class NodeLabels:
-    """Labels of a node now, or before it was gone, and earlier ones: (until when, which)."""
+    """Current or last labels of a node, and earlier ones with the times until which they applied."""
 
     now: Mapping[str, str]
     before: list[tuple[float, Mapping[str, str]]] = field(default_factory=list)
 
-    def becomes(self, labels: Mapping[str, str], at: float) -> None:
+    def change(self, labels: Mapping[str, str], at: float) -> None:
         if labels != self.now:
             self.before.append((at, self.now))
             self.now = labels
 
     def values(self, name: str, since: float) -> set[str]:
-        """Return the values that a label had since then."""
+        """Return the values that a label had since a time."""
         labels_ = [self.now, *(labels for until, labels in self.before if until >= since)]
         return {labels[name] for labels in labels_ if name in labels}
 
@@ -86,10 +86,10 @@ class Gang:
     record: GroupFact | None = None
     pods: dict[str, PodFact] = field(default_factory=dict)
     was_whole: bool = False
-    attempt: float | None = None  # since when it holds nodes and has never run fully
+    attempt: float | None = None  # when it began to hold nodes; None: it holds none, or was complete once
     runs_since: float | None = None
-    ran: bool = False  # whole, which is more than being bound: kubelets may refuse
-    stood: bool = False  # for a good while
+    ran: bool = False  # all needed members ran; a bound pod may never run, if its kubelet refuses it
+    ran_long: bool = False  # for at least RAN_LONG seconds
     accused: bool = False
 
     def is_whole(self, members: Iterable[PodFact]) -> bool:
@@ -104,6 +104,6 @@ class Gang:
 
 
 @dataclass(frozen=True)
-class Leave:
+class UnsettledEviction:
     pod: PodFact
-    when: float  # of the clock
+    at: float  # in undisturbed seconds

@@ -1,8 +1,8 @@
 """Cluster of any size in this process, full of running pods, with a scheduler that binds through the proxy.
 
-The scheduler binds all pods that the proxy shows it. Both are as cheap as can be, since only Muster is
-measured. Existing objects are put into the embedded API server's store as they are; later ones are created,
-bound and deleted as by anybody else.
+The scheduler binds all pods that the proxy shows it. Cluster and scheduler are as cheap as possible, since
+only Muster is measured. Initial objects are put into the embedded API server's store directly; later ones
+are created, bound and deleted by requests.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ _CREATED = "2026-01-01T00:00:00Z"
 _CHILDREN = 20  # queues below one parent
 
 
-class PlayedCluster(EmbeddedControlPlane):
-    """`bound` pods run in groups of 20, whose queues are below parents. What is deleted is gone at once."""
+class SimulatedCluster(EmbeddedControlPlane):
+    """Embedded cluster in which `bound` pods run in groups of 20. Deleted objects are gone at once."""
 
     def __init__(self, folder: Path, nodes: int, bound: int, queues: int) -> None:
         super().__init__(folder)
@@ -45,7 +45,7 @@ class PlayedCluster(EmbeddedControlPlane):
         member = objects.pod("", namespace=SPACE, cpu="100m")
         for number in range(bound // MEMBERS):
             name = f"old-{number:05}"
-            self._put(POD_GROUPS, self._standing(name, number))
+            self._put(POD_GROUPS, self._running_group(name, number))
             for each in range(MEMBERS):
                 notes = {objects.GROUP_NAME: name}
                 meta = {"name": f"{name}-{each:02}", "namespace": SPACE, "annotations": notes}
@@ -72,8 +72,8 @@ class PlayedCluster(EmbeddedControlPlane):
         queue = f"q{number % self._queues}"
         return objects.pod_group(name, namespace=SPACE, min_member=MEMBERS, queue=queue)
 
-    def _standing(self, name: str, number: int) -> Json:
-        """Return a running group as an earlier Muster has left it, so that nothing of it is written again."""
+    def _running_group(self, name: str, number: int) -> Json:
+        """Return a running group with the status that Muster would write, so that Muster writes nothing."""
         group = self._group(name, number)
         uids = f"uid-queues-{group['spec']['queue']}/{_uid(POD_GROUPS, name)}"
         group["metadata"]["annotations"]["kube-muster.io/queue-uid"] = uids
@@ -98,7 +98,7 @@ class PlayedCluster(EmbeddedControlPlane):
         self.service.store.put(kind, obj)
 
     def muster(self, *arguments: str) -> Muster:
-        """Return a Muster that is not yet started; its scheduler reads through it."""
+        """Return a Muster with a scheduler proxy, which is not started yet."""
         cluster: Any = self
         return Muster(cluster, self.kubeconfig(ADMIN), arguments=arguments, view=True)
 
@@ -135,10 +135,10 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class PlayedScheduler:
-    """Simulated scheduler: `with PlayedScheduler(muster, version) as scheduler: ...`.
+class SimulatedScheduler:
+    """Simulated scheduler: `with SimulatedScheduler(muster, version) as scheduler: ...`.
 
-    From that version on it binds each pod that it is shown to the nominated node, by a call on a
+    It watches pods from that version on, and binds each shown pod to its nominated node, by a bind call on a
     separate connection.
     """
 
@@ -151,7 +151,7 @@ class PlayedScheduler:
         self.bound: set[str] = set()
         self.refused: list[str] = []
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="played-scheduler", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="simulated-scheduler", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

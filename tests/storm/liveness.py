@@ -1,26 +1,26 @@
-"""Liveness of Muster while it should live: its probe, asked as a kubelet asks, and its process."""
+"""Liveness of Muster: its probe, polled as by a kubelet, except while Muster is down on purpose."""
 
 import threading
 import time
 from dataclasses import dataclass, field
 
-from tests.storm.arena import Arena
 from tests.storm.recovery import Recovery
+from tests.storm.storm_cluster import StormCluster
 
 PERIOD = 0.2
 PATIENCE = 20.0  # a kubelet would restart it after three failures in 30 s
 
 
 @dataclass
-class Pulse:
-    """Checks the answers in the order of their times."""
+class LivenessCheck:
+    """Check of the answers of the probe, in the order of their times."""
 
     patience: float = PATIENCE
     found: list[tuple[float, str]] = field(default_factory=list)
     failing_since: float | None = None
 
     def record(self, at: float, alive: bool, excused: bool) -> None:
-        """Record a probe; `excused` while it is killed, frozen or not up yet."""
+        """Record an answer. `excused`: a fault keeps Muster from answering."""
         if alive or excused:
             self.failing_since = None
         elif self.failing_since is None:
@@ -30,24 +30,24 @@ class Pulse:
             self.failing_since = None
 
 
-class Watcher(threading.Thread):
-    """Asks five times a second until it is stopped."""
+class LivenessProber(threading.Thread):
+    """Thread that polls the probe five times a second."""
 
-    def __init__(self, arena: Arena, recovery: Recovery) -> None:
-        super().__init__(name="pulse", daemon=True)
-        self.pulse = Pulse()
+    def __init__(self, storm_cluster: StormCluster, recovery: Recovery) -> None:
+        super().__init__(name="liveness", daemon=True)
+        self.liveness = LivenessCheck()
         self._recovery = recovery
-        self._arena = arena
+        self._storm_cluster = storm_cluster
         self._ended = threading.Event()
 
     def run(self) -> None:
         while not self._ended.wait(PERIOD):
-            if len(self._arena.sidecars) > 1:
-                self._arena.look()
-            part, muster = self._arena.part("muster"), self._arena.muster
-            excused = part in self._arena.down
+            if len(self._storm_cluster.sidecars) > 1:
+                self._storm_cluster.update_leader()
+            part, muster = self._storm_cluster.part("muster"), self._storm_cluster.muster
+            excused = part in self._storm_cluster.down
             alive = muster.live()
-            self.pulse.record(time.monotonic(), alive, excused or part in self._arena.down)
+            self.liveness.record(time.monotonic(), alive, excused or part in self._storm_cluster.down)
             if muster.ready():
                 self._recovery.answered(time.monotonic())
 

@@ -1,4 +1,4 @@
-"""The cluster of a campaign, and every wire between its parts, so that each can break.
+"""Cluster of a campaign, with a proxy on every connection between its parts, so that each can be cut.
 
 Muster ──wire──► fault proxy ──► API server ◄──wire── scheduler ──wire──► Muster's verbs
 
@@ -22,50 +22,49 @@ from tests.e2e.harness.process import Process
 from tests.e2e.harness.resources import NAMESPACES, NODES, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
-from tests.storm.calm import Calm
 from tests.storm.clock import Clock
+from tests.storm.event_recorder import EventRecorder
+from tests.storm.gang_specs import PRIORITIES, RACK, RACKS, REFUSED, ZONES
 from tests.storm.plan import Mix
 from tests.storm.sidecar import Sidecar
+from tests.storm.undisturbed_time import UndisturbedTime
 from tests.storm.view import View
-from tests.storm.wishes import PRIORITIES, RACK, RACKS, REFUSED, ZONES
-from tests.storm.witness import Witness
 
 Json = dict[str, Any]
 NAMESPACE = "storm"
 HOSTS = ("first", "second")
 NODE_COUNT, NODE_CPU = 24, "6"
 GRACE = 4.0  # after an outage all objects are listed again
-# In undisturbed seconds: a watch that was cut comes back within 5, and a binding that a wire holds up arrives
-# as much as 10 after it was sent, whatever has happened on its node meanwhile.
+# In undisturbed seconds: 5 until a watch that was cut is open again, and 10 for a delayed binding.
 SIGHT = 15.0
-DEADLINE = 30.0  # several times --bind-deadline: first it is completed, then undone, and members go meanwhile
+DEADLINE = 30.0  # several times --bind-deadline: a partial start is first completed, then undone
 
 
-class Arena:
-    """Everything that runs. What is done to it goes through `faults`."""
+class StormCluster:
+    """All processes of a campaign, and their connections."""
 
     def __init__(
         self,
         stage: Stage,
         view: View,
-        witness: Witness,
-        calm: Calm,
+        recorder: EventRecorder,
+        undisturbed_time: UndisturbedTime,
         restarts: list[float],
         mix: Mix,
     ) -> None:
-        """Prepare the arena. `view` is the campaign's own."""
+        """Start the pairs of Muster and scheduler. `view`: the campaign's watches."""
         self.stage = stage
         self.cluster = stage.cluster
         self.api: Client = stage.api
         self.namespace = stage.namespace
         self.view = view
-        self.witness = witness
-        self.calm = calm
+        self.recorder = recorder
+        self.undisturbed_time = undisturbed_time
         self.queues = mix.queues
         self.restarts = restarts  # when Muster was ready again, by time.monotonic
-        self.changes = 0  # of the leader
+        self.leader_changes = 0
         self.when_changed: Callable[[], object] = lambda: None
-        self.down: set[str] = set()  # what is out of order now: one fault at a time for each part
+        self.down: set[str] = set()  # broken parts; each has at most one fault
         user = next(iter(manifests.service_accounts()), ADMIN)
         self.proxy = stage.start_fault_proxy(remember=1000)
         self.muster_wire = stage.start_wire(self.proxy.server)
@@ -76,7 +75,7 @@ class Arena:
             Sidecar.start(stage, user, self.muster_wire.server, self.clock, name, mix.view, name == HOSTS[1])
             for name in names
         ]
-        self.leading, self.is_led = self.sidecars[0], True  # as it was last seen
+        self.leading, self.is_led = self.sidecars[0], True  # at the last look
 
     @property
     def muster(self) -> Muster:
@@ -86,22 +85,22 @@ class Arena:
     def scheduler(self) -> KubeScheduler:
         return self.leading.scheduler
 
-    def look(self) -> None:
-        """Look up the present leader. One thread asks for all others: a frozen Muster takes its time."""
+    def update_leader(self) -> None:
+        """Look up the current leader. One thread does this for all: a frozen Muster answers late."""
         leads = next((each for each in self.sidecars if each.leads()), None)
         self.is_led = leads is not None
         if leads is not None and leads is not self.leading:
             self.leading = leads
-            self.changes += 1
+            self.leader_changes += 1
             self.when_changed()
-            self.restarts.append(time.monotonic())  # like one that has just started
+            self.restarts.append(time.monotonic())  # a new leader knows as little as a restarted one
 
     def part(self, name: str) -> str:
-        """Return the present name of `muster`, `scheduler` or `apiserver` as a target of faults."""
+        """Return the name in `down` for `apiserver`, or for `muster` or `scheduler` of the leading pair."""
         return name if name == "apiserver" else self.leading.part(name)
 
     def processes(self) -> dict[str, Process]:
-        """Return the processes that are killed, by their names in `down`."""
+        """Return all processes that faults may kill, by their names in `down`."""
         return {
             **{each.part("muster"): each.muster.process for each in self.sidecars},
             **{each.part("scheduler"): each.scheduler.process for each in self.sidecars},
@@ -109,55 +108,55 @@ class Arena:
         }
 
     def is_ready(self, part: str) -> bool:
-        """Return whether a part is ready; of two schedulers one never is: it waits for its Lease."""
+        """Return whether a part is ready. A scheduler counts as ready if the leading one is."""
         ready: dict[str, Callable[[], bool]] = {
             **{each.part("muster"): each.muster.ready for each in self.sidecars},
-            **{each.part("scheduler"): self._scheduled for each in self.sidecars},
+            **{each.part("scheduler"): self._leading_scheduler_is_ready for each in self.sidecars},
             "apiserver": self.cluster._ready,
         }
         return ready[part]()
 
-    def _scheduled(self) -> bool:
-        """Return whether the leading scheduler is ready: it may have died since."""
+    def _leading_scheduler_is_ready(self) -> bool:
+        """Return whether the leading scheduler is alive and ready."""
         return self.is_led and self.scheduler.process.alive() and self.scheduler._ready()
 
     def ready(self) -> bool:
-        return self._scheduled() and self.muster.ready() and not self.down
+        return self._leading_scheduler_is_ready() and self.muster.ready() and not self.down
 
-    def give_back(self, parts: Iterable[str]) -> None:
-        """Release parts that are in order again, or were never broken."""
+    def mark_up(self, parts: Iterable[str]) -> None:
+        """Mark parts as working again."""
         for part in parts:
             self.down.discard(part)
-            self.calm.end(part)
+            self.undisturbed_time.end(part)
 
-    def tidy(self) -> None:
-        """Restore nodes and queues, also where it is not known whether a change came through."""
+    def restore_objects(self) -> None:
+        """Restore all nodes and queues, even if a fault may not have changed them."""
         for number in range(NODE_COUNT):
-            node = the_node(number)
+            node = new_node(number)
             name, status = node["metadata"]["name"], node["status"]
             if self.api.find(NODES, name) is None:
                 self.api.create(NODES, node)
             self.api.patch(NODES, name, {"spec": {"unschedulable": None, "taints": None}})
             self.api.patch(NODES, name, {"status": {"allocatable": status["allocatable"]}}, sub="status")
         for name in self.queues:
-            self.api.patch(QUEUES, name, {"spec": {"state": "Open", **self.usual(name)}})
+            self.api.patch(QUEUES, name, {"spec": {"state": "Open", **self.spec_without_faults(name)}})
 
-    def usual(self, queue: str) -> Json:
-        """Return the specification that this queue has without faults."""
+    def spec_without_faults(self, queue: str) -> Json:
+        """Return the fields of a queue's spec without faults."""
         return {"capability": None, **self.queues[queue]}
 
 
-def the_node(number: int) -> dict[str, Any]:
-    """Return the node of this number: every zone and every rack has as many, every fourth has GPUs."""
+def new_node(number: int) -> dict[str, Any]:
+    """Return a node. Zones and racks have equal numbers of nodes; every fourth node has GPUs."""
     gpus: dict[str, Any] = {"example.com/gpu": "4"} if number % 4 == 0 else {}
     labels = {"zone": ZONES[number % len(ZONES)], RACK: RACKS[number * len(RACKS) // NODE_COUNT]}
     return node(f"n{number}", cpu=NODE_CPU, memory="64Gi", labels=labels, **gpus)
 
 
 @contextmanager
-def arena(kubernetes: str, mix: Mix) -> Iterator[Arena]:
+def storm_cluster(kubernetes: str, mix: Mix) -> Iterator[StormCluster]:
     """Yield a cluster with nodes, queues and the sidecar pair; its logs stay when it ends."""
-    calm, restarts = Calm(GRACE), list[float]()
+    undisturbed_time, restarts = UndisturbedTime(GRACE), list[float]()
     users = manifests.service_accounts()
     with ControlPlane(
         kubernetes=kubernetes, users=users, keep_logs=True, older_etcd=mix.older_etcd
@@ -166,20 +165,22 @@ def arena(kubernetes: str, mix: Mix) -> Iterator[Arena]:
         cluster.admin.create(NAMESPACES, namespace(NAMESPACE))
         watching = Client(cluster.access(ADMIN))
         with (
-            Observer(watching, DEADLINE, sight=SIGHT, calm=calm, restarts=restarts) as observer,
+            Observer(
+                watching, DEADLINE, sight=SIGHT, undisturbed_time=undisturbed_time, restarts=restarts
+            ) as observer,
             View(watching) as view,
-            Witness(watching) as witness,
+            EventRecorder(watching) as recorder,
             Kubelet(Client(cluster.access(ADMIN))) as kubelet,
         ):
             kubelet.refuse(lambda pod: REFUSED in pod["metadata"].get("annotations", {}))
             stage = Stage(cluster, NAMESPACE, kubelet, observer)
             with stage.started:
-                _furnish(stage, mix.queues)
-                yield Arena(stage, view, witness, calm, restarts, mix)
+                _create_objects(stage, mix.queues)
+                yield StormCluster(stage, view, recorder, undisturbed_time, restarts, mix)
 
 
-def _furnish(stage: Stage, queues: Mapping[str, Json]) -> None:
-    stage.api.create_many(NODES, map(the_node, range(NODE_COUNT)))
+def _create_objects(stage: Stage, queues: Mapping[str, Json]) -> None:
+    stage.api.create_many(NODES, map(new_node, range(NODE_COUNT)))
     for name, spec in queues.items():
         stage.queue(name, **spec)
     for name, value in PRIORITIES.items():

@@ -1,4 +1,4 @@
-"""Random gangs: what is asked for, before any of it is on a cluster."""
+"""Specifications of random gangs, and the objects that their owners create."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ QUEUES: dict[str, Json] = {
     "capped": {"weight": 2, "capability": {"cpu": "40"}, **_MILD},
     "important": {"weight": 1, "priority": 5, **_MILD},
 }
-# So many that each has few places in the starting window, and few groups.
-CROWD: dict[str, Json] = {**QUEUES, **{f"team-{number}": _MILD for number in range(195)}}
+# Many queues: each has few groups, and few places in the limit of in-flight pods.
+MANY_QUEUES: dict[str, Json] = {**QUEUES, **{f"team-{number}": _MILD for number in range(195)}}
 # These reclaim: another group must use the capacity. The first group that waits long reserves capacity.
 TREE: dict[str, Json] = {
     "default": {"weight": 1},
@@ -37,17 +37,24 @@ PRIORITIES = {"storm-low": 10, "storm-high": 1000}
 ZONES = ("a", "b", "c")
 RACK = "storm/rack"  # label of nodes
 RACKS = ("r0", "r1", "r2", "r3", "r4", "r5")
-MOST_IN_A_RACK = 10  # members of gangs that require one: larger ones hardly fit
-# Each role of a group has the nodes of one zone.
+MOST_IN_A_RACK = 10  # largest gang that requires one rack
+# A flavor is the nodes of one zone; each role of a group gets one flavor.
 FLAVORS = [{"name": f"zone-{zone}", "nodeLabels": {"zone": zone}} for zone in ZONES]
 LARGEST = 40
 CPUS = ("500m", "1", "1", "1500m", "2", "3")
-SIZES = ((1, 1, 0.25), (2, 4, 0.35), (5, 10, 0.25), (11, 20, 0.1), (21, LARGEST, 0.05))  # from, to, how often
+# Smallest, largest, probability.
+SIZES = (
+    (1, 1, 0.25),
+    (2, 4, 0.35),
+    (5, 10, 0.25),
+    (11, 20, 0.1),
+    (21, LARGEST, 0.05),
+)
 
 
 @dataclass(frozen=True)
-class Wish:
-    """One gang, job or lone pod, with its course if nothing goes wrong."""
+class GangSpec:
+    """Gang, job or single pods, and their course without faults."""
 
     name: str
     kind: str  # "gang" with a PodGroup, "job" with a PodGroup and a Job, "volcano" for a Job of Volcano's,
@@ -58,22 +65,21 @@ class Wish:
     cpu: str
     runtime: float  # seconds from when it runs until its members finish
     patience: float  # seconds after which its owner gives up
-    roles: dict[str, int] = field(default_factory=dict)  # minTaskMember; members take the roles in turn
+    # MinTaskMember; the roles are assigned to the members in turn.
+    roles: dict[str, int] = field(default_factory=dict)
     selector: dict[str, str] = field(default_factory=dict)
     gpus: int = 0
-    in_a_rack: bool = False  # all its members share one
+    in_a_rack: bool = False  # all members need the same rack
     gated: bool = True
     priority: str = ""
     fails: bool = False  # its members end as Failed
-    replaced: bool = True  # its owner makes new members for those that are lost
-    refused: int = 0  # so many members are refused by their kubelets
-    lingers: str = (
-        ""  # "gate", "binding" or "half": what hangs of it, and it stands at the barrier or in pieces
-    )
-    fate: str = ""  # the kind of fault that strikes it there
+    replaced: bool = True  # its owner replaces lost members
+    refused: int = 0  # number of members that kubelets refuse
+    lingers: str = ""  # the requests that hang: "gate", "binding", or "half" of the bindings
+    fate: str = ""  # the kind of fault that hits it while they hang
 
     def pod(self, number: int, namespace: str) -> Json:
-        """Return the member of this number; those beyond the size are replacements."""
+        """Return a member; numbers from `size` on are replacements."""
         return objects.pod(f"{self.name}-{number}", namespace=namespace, **self._pod(number))
 
     def bodies(self, namespace: str) -> list[Wanted]:
@@ -117,7 +123,7 @@ class Wish:
         return self.kind in ("job", "volcano")
 
     def _volcano_job(self, namespace: str) -> Json:
-        """Return a Volcano Job: Muster creates its PodGroup, and its pods once that may start."""
+        """Return a Volcano Job, whose PodGroup and pods Muster creates."""
         sample_pod = self.pod(self.refused, namespace)
         template = {"metadata": {"labels": sample_pod["metadata"]["labels"]}}
         task = {"replicas": self.size, "template": {**template, "spec": sample_pod["spec"]}}
@@ -177,17 +183,17 @@ def leaves(queues: Mapping[str, Json]) -> list[str]:
     return [name for name in queues if name not in parents]
 
 
-def draw(rng: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> Wish:
-    """Draw any gang that users have: most are small, few are large, some are odd."""
+def draw(rng: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> GangSpec:
+    """Draw a gang: most are small, few are large, some have unusual settings."""
     size = _size(rng)
     kind = rng.choices(("gang", "pods", "job", "volcano"), (0.65, 0.15, 0.1, 0.1))[0]
     roles = _roles(rng, size) if kind == "gang" and size >= 4 and rng.random() < 0.25 else {}
     minimum = sum(roles.values()) if roles else size
-    return Wish(
+    return GangSpec(
         name=f"g{number}",
         kind=kind,
         size=min(size, 4) if kind == "pods" else size,
-        min_member=1 if kind == "pods" else minimum if roles else _least(rng, size),
+        min_member=1 if kind == "pods" else minimum if roles else _min_member(rng, size),
         queue=rng.choice(leaves(queues)),
         cpu=rng.choice(CPUS),
         runtime=rng.uniform(8, 40),
@@ -217,11 +223,11 @@ def _size(rng: Random) -> int:
     return rng.randint(minimum, maximum)
 
 
-def _least(rng: Random, size: int) -> int:
-    """Draw the least number: all, as most ask for; else fewer, and the rest is elastic."""
+def _min_member(rng: Random, size: int) -> int:
+    """Draw minMember: usually all members, else fewer."""
     return size if rng.random() < 0.7 else rng.randint(1, size)
 
 
 def _roles(rng: Random, size: int) -> dict[str, int]:
-    """Draw the roles: members take two in turn, so each has at least half of them, rounded down."""
+    """Draw two roles. Members get them in turn, so each role has at least half of the members."""
     return {"lead": 1, "work": rng.randint(1, size // 2)}

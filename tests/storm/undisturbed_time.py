@@ -6,8 +6,8 @@ from bisect import bisect_right
 from itertools import accumulate
 
 
-class Calm:
-    """Counter of undisturbed seconds: `calm(at)` returns how many had passed at a time of `time.monotonic`.
+class UndisturbedTime:
+    """Counter of undisturbed seconds: called with a `time.monotonic` time.
 
     An outage lasts from `begin` to `end` and `grace` seconds more: a process that has come back lists all
     objects again.

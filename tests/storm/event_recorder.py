@@ -1,4 +1,4 @@
-"""Follows pods, nodes, PodGroups and Queues for the second judge, from the first version on."""
+"""Recorder of all events of pods, nodes, PodGroups and Queues for the second judge."""
 
 import threading
 import time
@@ -9,8 +9,8 @@ from tests.e2e.harness.client import Client
 from tests.e2e.harness.follower import Follower, Following
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.waiting import wait_for
+from tests.storm.facts import Fact, group_fact, node_fact, pod_fact, queue_fact
 from tests.storm.second_judge import SecondJudge
-from tests.storm.testimony import Fact, group_fact, node_fact, pod_fact, queue_fact
 
 Json = dict[str, Any]
 Reading = Callable[[Json, bool, int, float], Fact]
@@ -22,8 +22,8 @@ READINGS: dict[Any, Reading] = {
 }
 
 
-class Witness(Following):
-    """`with Witness(client) as witness: ...; witness.reviewed(deadline, sight, clock)`."""
+class EventRecorder(Following):
+    """`with EventRecorder(client) as recorder: ...; recorder.reviewed(deadline, sight, clock)`."""
 
     def __init__(self, client: Client) -> None:
         self._facts: list[Fact] = []
@@ -32,15 +32,15 @@ class Witness(Following):
         self._followers = [Follower(client, kind, self._listener(read)) for kind, read in READINGS.items()]
 
     def reviewed(self, deadline: float, sight: float, clock: Callable[[float], float]) -> SecondJudge:
-        """Return the judge's review of all events until now."""
+        """Return the second judge, after it has reviewed all events until now."""
         for follower in self._followers:
             follower.ask()
-        wait_for(lambda: False not in [each.settled() for each in self._followers], what="witness settled")
-        review = SecondJudge(deadline, sight, clock)
+        wait_for(lambda: False not in [each.settled() for each in self._followers], what="recorder settled")
+        judge = SecondJudge(deadline, sight, clock)
         with self._lock:
             facts = list(self._facts)
-        review.hear(facts, time.monotonic())
-        return review
+        judge.review(facts, time.monotonic())
+        return judge
 
     def _listener(self, read: Reading) -> Callable[[str, Json, int], None]:
         def listen(kind: str, item: Json, version: int) -> None:
@@ -50,7 +50,7 @@ class Witness(Following):
         return listen
 
     def _keep(self, uid: str, fact: Fact) -> None:
-        """Keep a fact, unless it changes nothing that is checked, as a heartbeat does."""
+        """Keep a fact, unless it only repeats the one before, as after a heartbeat."""
         comparable = {**vars(fact), "version": 0, "at": 0}
         with self._lock:
             if self._last.get(uid) != comparable:

@@ -1,4 +1,4 @@
-"""One kept-alive HTTP connection, cheap enough that the client does not become what is measured."""
+"""Kept-alive HTTP connection that costs so little that the client does not distort measurements."""
 
 import http.client
 import ssl
@@ -12,16 +12,16 @@ JSON = "application/json"
 MERGE = "application/merge-patch+json"
 
 
-class Line:
-    """`Line(access)` speaks to the API server as somebody, `Line.plain(address)` to Muster."""
+class ApiConnection:
+    """Connection: `ApiConnection.to(access)` to the API server, `ApiConnection.plain(address)` to Muster."""
 
     def __init__(self, connection: http.client.HTTPConnection, headers: dict[str, str]) -> None:
         self.connection = connection
         self._headers = {"Content-Type": JSON, "Accept": JSON, **headers}
 
     @classmethod
-    def to(cls, access: Access, timeout: float = 120, content: str = JSON) -> "Line":
-        """Return a line to a server. `content`: the type of the bodies that are sent."""
+    def to(cls, access: Access, timeout: float = 120, content: str = JSON) -> "ApiConnection":
+        """Return a connection to the API server. `content`: the content type of requests."""
         place = urlsplit(access.server)
         trust = ssl.create_default_context(cafile=str(access.authority))
         connection = http.client.HTTPSConnection(
@@ -30,7 +30,7 @@ class Line:
         return cls(connection, {"Authorization": f"Bearer {access.token}", "Content-Type": content})
 
     @classmethod
-    def plain(cls, address: str) -> "Line":
+    def plain(cls, address: str) -> "ApiConnection":
         return cls(http.client.HTTPConnection(address, timeout=60), {})
 
     def send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
@@ -38,8 +38,8 @@ class Line:
         with self.connection.getresponse() as answer:
             return answer.status, answer.read()
 
-    def want(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """Return the body of a success; raise ApiError for any other answer."""
+    def expect_success(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """Return the body of a successful answer. Raises ApiError for other answers."""
         status, answer = self.send(method, path, body)
         if status >= 300:
             raise ApiError(status, error_message(answer))
