@@ -108,8 +108,8 @@ def test_a_term_that_makes_no_sense_is_named(tmp_path: Path) -> None:
     file.write_bytes(made(world()))
     said = complaint("replay", file, "--set", "queue.weight=gone:3", status=2)
     assert said.startswith("--set: 'queue.weight=gone:3': ")
-    assert "like which node?" in complaint("replay", file, "--set", "nodes=+1", status=2)
-    assert "in which namespace?" in complaint("replay", file, "--set", "delete=podgroup/waits", status=2)
+    assert "the node to copy is missing" in complaint("replay", file, "--set", "nodes=+1", status=2)
+    assert "the namespace is missing" in complaint("replay", file, "--set", "delete=podgroup/waits", status=2)
 
 
 @each_of((), ("--set", "nodes=+1:a"))

@@ -175,7 +175,7 @@ def test_a_name_by_which_another_queue_means_other_nodes_warns(desk: Desk) -> No
     ]
     new = {"metadata": {"name": "mine"}, "spec": {"flavors": flavors}}
     answer = desk.ask("/queues/validate", new)
-    says = "spec.flavors[0].nodeLabels: queue other has a flavor h100 with other nodes: they are separate"
+    says = "spec.flavors[0].nodeLabels: queue other has a flavor h100 for other nodes: these are two flavors"
     assert (answer["allowed"], answer["warnings"]) == (True, [says])
     heavier = {**new, "spec": {"flavors": flavors, "weight": 2}}
     assert "warnings" not in desk.ask("/queues/validate", heavier, "UPDATE", oldObject=new)
