@@ -12,13 +12,11 @@ from tests.rows import each_of
 
 ROOT = Path(__file__).parents[1]
 FRAMEWORKS = sorted((ROOT / "examples" / "frameworks").glob("*.yaml"))
-FLAVORS = ROOT / "examples" / "flavors.yaml"
 INDEX = ROOT / "docs" / "how-to" / "run-frameworks.md"
 
 PODS = {
     "argo": 3,  # of its first step
     "deployment": 3,
-    "flavors": 6,
     "job": 3,
     "jobset": 5,
     "mpi": 3,
@@ -28,7 +26,7 @@ PODS = {
 }
 
 
-@pytest.mark.parametrize("example", [*FRAMEWORKS, FLAVORS], ids=lambda path: path.name)
+@pytest.mark.parametrize("example", FRAMEWORKS, ids=lambda path: path.name)
 def test_all_of_it_starts_on_the_nodes_that_muster_run_makes(example: Path) -> None:
     done = CliRunner().invoke(main, ["simulate", "-f", str(example), "-o", "json"])
     assert done.exit_code == 0, done.output

@@ -192,15 +192,6 @@ def test_a_missing_kubeconfig_is_reported(tmp_path: Path) -> None:
     assert result.stderr.endswith(f"Error: --kubeconfig: {tmp_path / 'none'}: no such file\n")
 
 
-def test_no_cluster_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    result = CliRunner().invoke(main, ["pg", "list"])
-    assert result.exit_code == 2
-    assert f"(there is no {tmp_path}/.kube/config)" in result.stderr
-
-
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config

@@ -432,8 +432,9 @@ def test_a_missing_configuration_is_reported_with_a_remedy(
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(NoConfiguration, match="give --kubeconfig, set KUBECONFIG, or run in a pod"):
+    with pytest.raises(NoConfiguration, match="give --kubeconfig, set KUBECONFIG, or run in a pod") as raised:
         Connection.load()
+    assert f"(there is no {tmp_path}/.kube/config)" in str(raised.value)
 
 
 def test_tls_is_spoken_and_the_certificate_checked(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import termios
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -19,6 +18,7 @@ from click.testing import CliRunner, Result
 from extender.cli import main
 from extender.sim.virtual.trace import COLUMNS
 from tests.sim.requests import GPU_POD
+from tests.sim_virtual.test_objects import group, pod
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -59,12 +59,6 @@ def test_pods_that_start_one_by_one_are_no_gang(tmp_path: Path) -> None:
     assert not any(line.startswith("started") for line in printed)
     counts = {"groups": 1, "started": 1, "done": 0}
     assert json.loads(muster("-f", path, "-o", "json").output)["oneByOne"] == counts
-
-
-def test_the_chart_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "chart.svg"
-    assert muster("--synthetic", "200", "--nodes", "5", "--gantt", path).exit_code == 0
-    assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
 
 def test_a_chart_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -118,27 +112,12 @@ def test_gpus_of_nodes(tmp_path: Path) -> None:
     assert report["neverStarted"] == []
 
 
-GROUP = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: NAME}\nspec: SPEC\n---\n"
-MEMBER = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: NAME, annotations: {scheduling.k8s.io/group-name: GROUP}}
-spec: {schedulerName: muster, containers: [{name: c, image: x}]}
----
-"""
-
-
 def test_unstarted_groups_are_reported_in_the_status_and_with_the_intended_name(tmp_path: Path) -> None:
     """A group without pods is one of them, as in `muster run`."""
     path = tmp_path / "misspelt.yaml"
-    path.write_text(
-        GROUP.replace("NAME", "train").replace("SPEC", "{minMember: 2}")
-        + GROUP.replace("NAME", "fit").replace("SPEC", "{minMember: 1, queue: defualt}")
-        + "".join(
-            MEMBER.replace("NAME", f"p{number}").replace("GROUP", group)
-            for number, group in enumerate(("trian", "trian", "fit"))
-        )
-    )
+    pods = [pod("a", "trian"), pod("b", "trian"), pod("c", "fit")]
+    fit = group("fit", 1).replace("minMember: 1", "minMember: 1, queue: defualt")
+    path.write_text("---\n".join([group("train", 2), fit, *pods]))
     result = muster("-f", path)
     assert result.exit_code == 3
     started = "started      0 of 1 gang, 0 done\none by one   0 of 2 groups started, 0 done\n"
@@ -154,10 +133,7 @@ def test_unstarted_groups_are_reported_in_the_status_and_with_the_intended_name(
 
 def test_a_gang_without_end_that_starts_last_counts_as_run(tmp_path: Path) -> None:
     path = tmp_path / "endless.yaml"
-    path.write_text(
-        GROUP.replace("NAME", "fit").replace("SPEC", "{minMember: 1}")
-        + MEMBER.replace("GROUP", "fit").replace("NAME", "p")
-    )
+    path.write_text(group("fit", 1) + "---\n" + pod("p", "fit"))
     result = muster("-f", path)
     assert result.exit_code == 0
     assert "utilisation  not measured: no time passed\n" in result.output
