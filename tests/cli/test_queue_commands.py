@@ -255,9 +255,6 @@ def test_forbidden_lists_have_the_words_of_the_server(desk: Desk) -> None:
         'Error: not allowed: queues.scheduling.volcano.sh is forbidden: User "you" cannot list it',
         "You need a ClusterRoleBinding to the role kube-muster-view, or to another that may read queues.",
     )
-
-
-def test_forbidden_lists_in_a_namespace_have_the_words_of_the_server(desk: Desk) -> None:
     desk.lock(("podgroups", "team"))
     assert desk.refuses("pg", "list").startswith("Error: not allowed: podgroups")
 

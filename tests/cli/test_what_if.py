@@ -7,20 +7,14 @@ import pytest
 
 from extender.api.keys import GATE
 from extender.api.setting_kinds import Address
-from extender.apimachinery.kinds import DEPLOYMENTS, JOBS, NODES, PODS
+from extender.apimachinery.kinds import DEPLOYMENTS, JOBS, PODS
 from extender.cli.access import Flags, open_access
 from extender.cli.dashboard import served
-from extender.sim.kubelets import node
 from extender.web.listen import listen
 from tests.cli.desk import Desk
 from tests.cli.test_dashboard import browser
 from tests.pages.town import settle
 from tests.rows import each_of
-
-
-def with_node(desk: Desk, name: str, cpu: str = "8") -> None:
-    made = node(name, cpu, "64Gi")
-    desk.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": name}})
 
 
 @pytest.fixture
@@ -29,8 +23,8 @@ def town(desk: Desk) -> Desk:
 
     Sweep wants 8 cores, job/train 16.
     """
-    with_node(settle(desk), "n0")
-    with_node(desk, "n1")
+    settle(desk).node("n0")
+    desk.node("n1")
     desk.gang("block", 4, node="n1", phase="Running", reason="Running", queue="reports")
     for namespace in ("team", "other"):
         desk.namespace(namespace)
