@@ -17,7 +17,7 @@ from extender.api.keys import (
     STARTED,
 )
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json
+from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json, ResourceKind
 from extender.cli.why.explanation import Statement
 from tests.cli.desk import Desk, ago
 from tests.cli.front import Front
@@ -73,13 +73,11 @@ def queued(
 
 
 def unit(desk: Desk, name: str) -> Json:
-    found = desk.store.get(POD_GROUPS, "team", f"podgroup-uid-{name}")
-    assert found is not None
-    return found
+    return stored(desk, f"podgroup-uid-{name}", POD_GROUPS)
 
 
-def stored(desk: Desk, name: str) -> Json:
-    found = desk.store.get(JOBS, "team", name)
+def stored(desk: Desk, name: str, kind: ResourceKind = JOBS) -> Json:
+    found = desk.store.get(kind, "team", name)
     assert found is not None
     return found
 
