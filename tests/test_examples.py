@@ -1,18 +1,14 @@
-"""The examples per framework hold together, all their pods start, and the pages lead to each."""
+"""All pods of the examples start, and the pages lead to each example."""
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from extender.api import keys
-from extender.api.configuration import Configuration
 from extender.cli import main
-from extender.shipped import read
+from tests.rows import each_of
 
 ROOT = Path(__file__).parents[1]
 FRAMEWORKS = sorted((ROOT / "examples" / "frameworks").glob("*.yaml"))
@@ -29,41 +25,8 @@ PODS = {
     "spark": 4,
 }
 
-each_example = pytest.mark.parametrize("example", FRAMEWORKS, ids=lambda path: path.name)
 
-
-def documents(example: Path) -> list[dict[str, Any]]:
-    return read([example])
-
-
-def named(kind: str, found: list[dict[str, Any]]) -> set[str]:
-    return {each["metadata"]["name"] for each in found if each["kind"] == kind}
-
-
-def values(key: str, value: Any) -> Iterator[Any]:
-    """All that an object has under this key, at any depth."""
-    if isinstance(value, dict):
-        yield from (each for name, each in value.items() if name == key)
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from values(key, each)
-
-
-@each_example
-def test_what_its_pods_name_is_in_the_file(example: Path) -> None:
-    found = documents(example)
-    assert set(values(keys.GROUP_ANNOTATION, found)) == named("PodGroup", found)
-    queues = set(values("queue", found)) | set(values(keys.QUEUE, found))
-    assert queues == named("Queue", found)
-
-
-@each_example
-def test_its_pods_are_for_a_scheduler_of_ours(example: Path) -> None:
-    schedulers = set(values("schedulerName", documents(example)))
-    assert schedulers
-    assert schedulers <= set(Configuration().scheduler_names)
-
-
-@each_example
+@pytest.mark.parametrize("example", FRAMEWORKS, ids=lambda path: path.name)
 def test_all_of_it_starts_on_the_nodes_that_muster_run_makes(example: Path) -> None:
     done = CliRunner().invoke(main, ["simulate", "-f", str(example), "-o", "json"])
     assert done.exit_code == 0, done.output
@@ -71,7 +34,7 @@ def test_all_of_it_starts_on_the_nodes_that_muster_run_makes(example: Path) -> N
     assert (report["pods"], report["neverStarted"]) == (PODS[example.stem], [])
 
 
-@each_example
+@each_of(*FRAMEWORKS)
 def test_it_says_how_it_is_tried(example: Path) -> None:
     path = example.relative_to(ROOT)
     comments = [line for line in example.read_text().splitlines() if line.startswith("#")]

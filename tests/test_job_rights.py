@@ -1,13 +1,11 @@
 """The rights to let jobs wait suspended are granted by component, and only for kinds of the table."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import yaml
 
 from extender.api.workloads.table import WORKLOADS
-from extender.shipped import read
+from tests.cli.installation import documents
 from tests.rows import each_of
 from tools import chart, release
 from tools.chart_changes import FURTHER_JOBS, JOB_KINDS
@@ -18,10 +16,6 @@ SUSPENDED = [row for row in WAITING if not row.commanded]  # Volcano Jobs have t
 RUNTIMES = {
     (kind.group, kind.plural) for row in WORKLOADS.values() if row.runtime for kind in row.runtime.kinds
 }
-
-
-def documents(path: Path) -> list[Any]:
-    return read([path])
 
 
 def test_each_component_has_its_name_in_the_chart() -> None:

@@ -515,7 +515,7 @@ def test_amounts_are_quantities_that_are_not_negative(plural: str, field: str) -
     assert amount["x-kubernetes-int-or-string"] is True
     assert amount["minimum"] == 0
     pattern = re.compile(amount["pattern"])
-    for good in (
+    for good in [
         "0",
         "1",
         "+1",
@@ -531,7 +531,7 @@ def test_amounts_are_quantities_that_are_not_negative(plural: str, field: str) -
         "7n",
         "1E",
         "1Ei",
-    ):
+    ]:
         assert pattern.search(good), good
     for bad in ("", "-1", "-500m", "abc", "1K", "1GB", "1 Gi", "1ki", "0x10", "1e", "1e1.5", ".", "1_000"):
         assert not pattern.search(bad), bad

@@ -56,7 +56,7 @@ class _Sections(click.Group):
 )
 @click.version_option(__version__, message="muster %(version)s")
 def main() -> None:
-    """Queues and whole-gang starts for the stock kube-scheduler."""
+    """Queues and gang scheduling for the stock kube-scheduler."""
 
 
 for command in chain.from_iterable(_SECTIONS.values()):

@@ -47,11 +47,11 @@ class Name(click.ParamType[str]):
 NAME = Name()
 
 
-def access_flags(command: F) -> F:
+def access_flags(command: F, default: str = "that of the kubeconfig's context") -> F:
     """Add the flags -n, --kubeconfig and --context."""
     current = "The context of the kubeconfig to use. [default: its current one]"
     file = "The kubeconfig file. [default: $KUBECONFIG, the account of the pod, ~/.kube/config]"
-    namespace = "The namespace. [default: that of the kubeconfig's context]"
+    namespace = f"The namespace. [default: {default}]"
     command = click.option("--context", type=NAME, metavar="NAME", help=current)(command)
     command = click.option("--kubeconfig", metavar="FILE", help=file)(command)
     return click.option("-n", "--namespace", type=NAME, metavar="NAME", help=namespace)(command)

@@ -31,7 +31,7 @@ def debug_port_flags(command: F) -> F:
     """Add the flags of `debug_page`."""
     help_ = "Ask this address. [default: the leading pod in the cluster of the kubeconfig]"
     address = click.option("--debug-address", metavar="HOST:PORT", callback=checked(ADDRESS), help=help_)
-    return access_flags(address(command))
+    return access_flags(address(command), "kube-muster")
 
 
 def debug_page(
@@ -58,7 +58,7 @@ def dump(file: Path, anonymous: bool, **port_flags: Any) -> None:
 
     FILE may be - for standard output. The dump is JSON, compressed if FILE ends in .gz. It has the names and
     labels of the whole cluster, but no secret and no environment. It is read from the debug port of the
-    leading pod, by port-forward. -n is the namespace of Muster (default: kube-muster).
+    leading pod, by port-forward.
     """
     raw = _fetch_dump(port_flags)
     if anonymous:

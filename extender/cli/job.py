@@ -38,7 +38,7 @@ _COLOURS = {"Waiting": "yellow", "Held": "yellow", "Suspended": "cyan", "Ended":
 
 @click.group()
 def job() -> None:
-    """Show and change jobs that wait as a whole."""
+    """Show and change jobs that start as a whole."""
 
 
 def _target(value: str) -> Target:
@@ -72,7 +72,7 @@ def job_names(command: F) -> F:
 @all_namespaces_flag
 @access_flags
 def list_jobs(output: str, **flags: Any) -> None:
-    """List jobs of all kinds that can wait as a whole.
+    """List jobs of all kinds that can start as a whole.
 
     The list has jobs with a PodGroup, and jobs whose queue is closed. `muster why` explains why another job
     has no PodGroup.

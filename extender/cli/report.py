@@ -59,8 +59,7 @@ _FORMULA = ("=", "+", "-", "@")  # first characters of cells that a spreadsheet 
 def report(since: str, until: str | None, by: str, file: Path | None, output: str, **port_flags: Any) -> None:
     """Report waits, usage and lost work by queue.
 
-    The report is read from the debug port of the leading pod, by port-forward. -n is the namespace of Muster
-    (default: kube-muster).
+    The report is read from the debug port of the leading pod, by port-forward.
     """
     import msgspec
 

@@ -45,7 +45,7 @@ _LIFETIME = Kind(f"a duration from 1h to {_LONGEST}, such as 8760h", within(as_s
     default=_LONGEST,
     show_default=True,
     callback=checked(_LIFETIME),
-    help="How long the certificates are valid. The scheduler reads its certificate only at its start.",
+    help="The lifetime of the certificates. The scheduler reads its certificate only at its start.",
 )
 def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
     """Make TLS certificates for Muster and its scheduler.

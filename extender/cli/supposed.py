@@ -177,7 +177,7 @@ class PlannedStart(Wire, frozen=True):
     remedy: str = ""
 
 
-COSTS = ("no longer starts", "gives up room")
+COSTS = ("no longer starts", "gives up capacity")
 _REFERRED_TO = (
     (resources.NAMESPACES, NAMESPACES),
     (resources.PRIORITY_CLASSES, PRIORITY_CLASSES),

@@ -1,9 +1,7 @@
 """Slices of the CPU: where they can be made, and the messages where they cannot."""
 
 import os
-import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,21 +49,6 @@ def test_a_memory_limit_is_read_from_the_files_of_its_cgroup_version(
         group.limit(count)
         assert (folder / limit).read_text() == written
     assert group.kills() == 2
-
-
-def test_a_process_that_takes_more_memory_than_there_is_gets_killed() -> None:
-    """Have the kernel kill the process, where the machine allows memory groups."""
-    asks = "import sys; sys.stdin.read(1); more = b'x' * (64 << 20); print(len(more))"
-    try:
-        group = slices.MemoryGroup(f"muster-test-{os.getpid()}")
-    except slices.NoSlices as why:
-        pytest.skip(str(why))
-    with subprocess.Popen([sys.executable, "-c", asks], stdin=subprocess.PIPE) as process:
-        group.limit(8 << 20)
-        group.take([process.pid])
-        process.communicate(b"x")
-    assert (process.returncode, group.kills()) == (-signal.SIGKILL, 1)
-    group.dissolve()
 
 
 def test_only_slices_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:

@@ -27,8 +27,11 @@ def front(desk: Desk) -> Iterator[Front]:
         yield front
 
 
+DebugPort = Callable[..., str]
+
+
 @pytest.fixture
-def debug_port() -> Iterator[Callable[..., str]]:
+def debug_port() -> Iterator[DebugPort]:
     """Yield a function that serves the given views by name and returns the address."""
     servers: list[SideServer] = []
 

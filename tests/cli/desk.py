@@ -20,6 +20,7 @@ from extender.apimachinery.kinds import (
     EVENTS,
     LOCAL_QUEUES,
     NAMESPACES,
+    NODES,
     POD_GROUPS,
     PODS,
     QUEUES,
@@ -34,6 +35,7 @@ from extender.cli.kinds import Target, own_kind
 from extender.cli.why.answers import answers
 from extender.cli.why.explanation import Explanation
 from extender.sim.apiserver.server import ApiServer
+from extender.sim.kubelets import node
 
 
 def ago(**spans: float) -> str:
@@ -273,6 +275,10 @@ class Desk:
         event = {"reason": reason, "message": message, "lastTimestamp": ago(minutes=minutes)}
         meta = {"name": f"{name}.{reason}", "namespace": "team"}
         self._put(EVENTS, meta, {"involvedObject": subject, **event})
+
+    def node(self, name: str, cpu: str = "8") -> None:
+        made = node(name, cpu, "64Gi")
+        self.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": name}})
 
     def namespace(self, name: str, queue: str = "") -> None:
         self._put(NAMESPACES, {"name": name, "annotations": {QUEUE: queue} if queue else {}}, {})

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from tests.rows import each_of
 
 Q = "queue.scheduling.volcano.sh"
 G = "podgroup.scheduling.volcano.sh"
+Meanwhile = Callable[[Callable[[], object]], None]
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def spec(desk: Desk, name: str) -> Any:
 
 
 @pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     """Return a function that takes the steps to be run, one after the other, while a command waits.
 
     A pause is a minute, and takes no time.
@@ -219,9 +221,7 @@ def test_closing_is_not_closed_before_the_status_says_so(town: Desk) -> None:
     assert town.output("queue", "close", "idle") == f"{Q}/idle closing\n"
 
 
-def test_closing_waits_for_the_last_group(
-    town: Desk, meanwhile: Callable[[Callable[[], object]], None]
-) -> None:
+def test_closing_waits_for_the_last_group(town: Desk, meanwhile: Meanwhile) -> None:
     meanwhile(lambda: town.store.remove(POD_GROUPS, ("team", "fit")))
     meanwhile(lambda: town.store.remove(POD_GROUPS, ("other", "sweep")))
     result = town.muster("queue", "close", "research", "--wait")
@@ -230,9 +230,7 @@ def test_closing_waits_for_the_last_group(
     assert progress == ["research: Closing, 2 groups", "research: Closing, 1 group"]
 
 
-def test_the_timeout_names_the_remaining_groups(
-    town: Desk, meanwhile: Callable[[Callable[[], object]], None]
-) -> None:
+def test_the_timeout_names_the_remaining_groups(town: Desk, meanwhile: Meanwhile) -> None:
     result = town.muster("queue", "close", "research", "--wait", "--timeout", "5m")
     assert (result.exit_code, result.stdout) == (1, "")
     error = result.stderr.splitlines()[-1]
@@ -240,9 +238,7 @@ def test_the_timeout_names_the_remaining_groups(
     assert error.endswith(": podgroup/other/sweep, podgroup/team/fit")
 
 
-def test_waiting_without_muster_points_to_the_check(
-    town: Desk, meanwhile: Callable[[Callable[[], object]], None]
-) -> None:
+def test_waiting_without_muster_points_to_the_check(town: Desk, meanwhile: Meanwhile) -> None:
     town.store.writes_queue_statuses = False
     result = town.muster("queue", "close", "research", "--wait", "--timeout", "3m")
     assert result.exit_code == 1
@@ -265,9 +261,10 @@ def test_closing_root_takes_its_state(command: tuple[str, ...], *, town: Desk) -
 
 
 def test_a_dry_run_closes_nothing(town: Desk) -> None:
-    for run in ("client", "server"):
+    for run, town.store.drops_state in product(("client", "server"), (False, True)):
         assert town.output("queue", "close", "idle", f"--dry-run={run}").startswith(f"{Q}/idle closed (")
     assert "state" not in spec(town, "idle")
+    assert town.store.all(COMMANDS) == []
 
 
 @each_of("5", "-1s", "soon")
@@ -305,13 +302,6 @@ def test_a_state_that_is_dropped_is_asked_for_by_a_command(
         assert meta["name"].startswith(f"{name}-{each['action'].lower()}-")
         assert (target["kind"], target["name"]) == ("Queue", name)
         assert target["uid"] == queue(town, name)["metadata"]["uid"]
-
-
-def test_a_dry_run_makes_no_command(town: Desk) -> None:
-    town.store.drops_state = True
-    for run in ("client", "server"):
-        town.output("queue", "close", "idle", f"--dry-run={run}")
-    assert town.store.all(COMMANDS) == []
 
 
 def test_without_commands_either_it_says_so(town: Desk) -> None:
@@ -412,9 +402,7 @@ def test_jobs_go_with_their_groups(town: Desk) -> None:
     )
 
 
-def test_a_cascade_waits_for_groups_with_finalizers(
-    town: Desk, meanwhile: Callable[[Callable[[], object]], None]
-) -> None:
+def test_a_cascade_waits_for_groups_with_finalizers(town: Desk, meanwhile: Meanwhile) -> None:
     """Also delete groups that came before the queue was closed and were seen only later."""
     held = town.store.get(POD_GROUPS, "team", "fit")
     assert held is not None
@@ -446,9 +434,7 @@ def test_a_cascade_names_the_pods_that_are_left(town: Desk) -> None:
     ]
 
 
-def test_the_timeout_ends_with_pods_that_have_no_group(
-    town: Desk, meanwhile: Callable[[Callable[[], object]], None]
-) -> None:
+def test_the_timeout_ends_with_pods_that_have_no_group(town: Desk, meanwhile: Meanwhile) -> None:
     town.store.writes_queue_statuses = False
     town.queue("idle", {"state": "Closed"}, state="Closing", running=1)
     message = town.muster("queue", "delete", "idle", "--cascade", "--timeout", "3m").stderr.splitlines()[-1]

@@ -3,7 +3,6 @@
 import gzip
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from extender import __version__
 from extender.cli import main
 from extender.domain.explain.dump import dump
 from extender.web.debug import version
+from tests.cli.conftest import DebugPort
 from tests.domain.builders import node, queue
 from tests.domain.world import World, gang, nodes
 from tests.rows import each_of
@@ -40,9 +40,14 @@ def complaint(*arguments: object, status: int) -> str:
     return result.stderr.partition("Error: ")[2]
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "state.json"
+
+
 @pytest.mark.parametrize("name", ["state.json", "state.json.gz"])
-def test_a_dump_is_written_and_replayed(debug_port: Callable[..., str], tmp_path: Path, name: str) -> None:
-    file, address = tmp_path / name, debug_port(dump=lambda: gzip.compress(made(world())))
+def test_a_dump_is_written_and_replayed(debug_port: DebugPort, tmp_path: Path, name: str) -> None:
+    file, address = tmp_path / name, debug_port(dump=lambda: WHOLE)
     assert muster("dump", file, "--debug-address", address).exit_code == 0
     raw = file.read_bytes()
     assert (gzip.decompress(raw) if name.endswith(".gz") else raw) == made(world())
@@ -53,8 +58,8 @@ def test_a_dump_is_written_and_replayed(debug_port: Callable[..., str], tmp_path
     )
 
 
-def test_an_anonymous_dump_has_other_names(debug_port: Callable[..., str], tmp_path: Path) -> None:
-    file, address = tmp_path / "state.json", debug_port(dump=lambda: gzip.compress(made(world())))
+def test_an_anonymous_dump_has_other_names(debug_port: DebugPort, file: Path) -> None:
+    address = debug_port(dump=lambda: WHOLE)
     assert muster("dump", file, "--debug-address", address, "--anonymous").exit_code == 0
     assert b"waits" not in file.read_bytes()
     assert muster("replay", file).stdout.endswith("(1 Starting, 1 Waiting)\n")
@@ -63,14 +68,13 @@ def test_an_anonymous_dump_has_other_names(debug_port: Callable[..., str], tmp_p
     assert said.startswith("the debug port sent no valid dump: ")
 
 
-def test_a_dump_goes_to_standard_output(debug_port: Callable[..., str]) -> None:
-    address = debug_port(dump=lambda: gzip.compress(made(world())))
+def test_a_dump_goes_to_standard_output(debug_port: DebugPort) -> None:
+    address = debug_port(dump=lambda: WHOLE)
     result = muster("dump", "-", "--debug-address", address)
     assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, made(world()), "")
 
 
-def test_a_replay_names_groups_with_another_decision(tmp_path: Path) -> None:
-    file = tmp_path / "state.json"
+def test_a_replay_names_groups_with_another_decision(file: Path) -> None:
     state, later = made(world()), made(world().add(node("c", cpu="64")).settle())
     document = json.loads(state)
     document["decisions"] = json.loads(later)["decisions"]
@@ -86,14 +90,10 @@ def test_a_replay_names_groups_with_another_decision(tmp_path: Path) -> None:
 
 
 @each_of(
-    (
-        ["nodes=+1:a"],
-        ", it waits: NeverFits.\n",
-    ),
+    (["nodes=+1:a"], ", it waits: NeverFits.\n"),
     (["nodes=+1:a", "queue.weight=q:3", "delete=podgroup/team/waits"], "nothing changes.\n"),
 )
-def test_other_decisions_under_other_terms_are_listed(terms: list[str], said: str, *, tmp_path: Path) -> None:
-    file = tmp_path / "state.json"
+def test_other_decisions_under_other_terms_are_listed(terms: list[str], said: str, *, file: Path) -> None:
     file.write_bytes(made(world()))
     flags = [part for term in terms for part in ("--set", term)]
     result = muster("replay", file, *flags)
@@ -103,27 +103,24 @@ def test_other_decisions_under_other_terms_are_listed(terms: list[str], said: st
     assert shown["terms"] == terms
 
 
-def test_a_term_that_makes_no_sense_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "state.json"
+def test_a_term_that_makes_no_sense_is_named(file: Path) -> None:
     file.write_bytes(made(world()))
     said = complaint("replay", file, "--set", "queue.weight=gone:3", status=2)
     assert said.startswith("--set: 'queue.weight=gone:3': ")
-    assert "like which node?" in complaint("replay", file, "--set", "nodes=+1", status=2)
-    assert "in which namespace?" in complaint("replay", file, "--set", "delete=podgroup/waits", status=2)
+    assert "the node to copy is missing" in complaint("replay", file, "--set", "nodes=+1", status=2)
+    assert "the namespace is missing" in complaint("replay", file, "--set", "delete=podgroup/waits", status=2)
 
 
 @each_of((), ("--set", "nodes=+1:a"))
-def test_a_state_that_contradicts_itself_is_refused(flags: tuple[str, ...], *, tmp_path: Path) -> None:
+def test_a_state_that_contradicts_itself_is_refused(flags: tuple[str, ...], *, file: Path) -> None:
     document = json.loads(made(world()))
     groups = document["snapshot"]["groups"]
     groups["team/other"] = groups.pop("team/runs")
-    file = tmp_path / "state.json"
     file.write_text(json.dumps(document))
     assert complaint("replay", file, *flags, status=2).startswith(f"{file}: nothing can be decided on it: ")
 
 
-def test_a_port_that_has_none_is_named(debug_port: Callable[..., str], tmp_path: Path) -> None:
-    file = tmp_path / "state.json"
+def test_a_port_that_has_none_is_named(debug_port: DebugPort, file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nowhere = f"127.0.0.1:{free.getsockname()[1]}"
     said = complaint("dump", file, "--debug-address", nowhere, status=1)
@@ -139,10 +136,9 @@ def test_a_port_that_has_none_is_named(debug_port: Callable[..., str], tmp_path:
     assert "--debug-address" in complaint("dump", file, "--debug-address", "here", status=2)
 
 
-def test_a_file_that_cannot_be_written_is_named(debug_port: Callable[..., str], tmp_path: Path) -> None:
-    address = debug_port(dump=lambda: gzip.compress(made(world())))
-    file = tmp_path / "nowhere" / "state.json"
-    said = complaint("dump", file, "--debug-address", address, status=2)
+def test_a_file_that_cannot_be_written_is_named(debug_port: DebugPort, file: Path) -> None:
+    file = file.parent / "nowhere" / "state.json"
+    said = complaint("dump", file, "--debug-address", debug_port(dump=lambda: WHOLE), status=2)
     assert said == f"{file}: cannot be written: No such file or directory\n"
 
 

@@ -7,17 +7,14 @@ from typing import Any
 import pytest
 
 from extender.api.summaries import GroupSummary, Overview
-from extender.apimachinery.kinds import NODES
 from extender.cli.access import Flags, open_access
 from extender.cli.overview import ObservedSource
-from extender.sim.kubelets import node
 from tests.cli.desk import Desk
 
 
 @pytest.fixture
 def town(desk: Desk) -> Desk:
-    made = node("n0", "8", "64Gi")
-    desk.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": "n0"}})
+    desk.node("n0")
     for namespace in ("team", "other"):
         desk.namespace(namespace)
     desk.queue(
@@ -35,8 +32,11 @@ def town(desk: Desk) -> Desk:
     return desk
 
 
+Source = Callable[..., ObservedSource]
+
+
 @pytest.fixture
-def source(town: Desk) -> Iterator[Callable[..., ObservedSource]]:
+def source(town: Desk) -> Iterator[Source]:
     made: list[ObservedSource] = []
     with open_access(Flags(str(town.kubeconfig), None, "team")) as place:
 
@@ -53,7 +53,7 @@ def group_of(overview: Overview, name: str) -> GroupSummary:
     return next(it for it in overview.groups if it.name == name)
 
 
-def test_an_overview_is_made_of_statuses_pods_and_nodes(source: Callable[..., ObservedSource]) -> None:
+def test_an_overview_is_made_of_statuses_pods_and_nodes(source: Source) -> None:
     seen = source().overview()
     runs, waits = group_of(seen, "runs"), group_of(seen, "waits")
     assert (runs.verdict, runs.placed, runs.members, runs.wait) == ("Running", 2, 2, None)
@@ -73,9 +73,7 @@ def test_an_overview_is_made_of_statuses_pods_and_nodes(source: Callable[..., Ob
     assert not seen.notes
 
 
-def test_a_change_is_another_version_and_nothing_else_is(
-    source: Callable[..., ObservedSource], town: Desk
-) -> None:
+def test_a_change_is_another_version_and_nothing_else_is(source: Source, town: Desk) -> None:
     looking = source()
     before = looking.overview()
     assert looking.overview() is before
@@ -86,9 +84,7 @@ def test_a_change_is_another_version_and_nothing_else_is(
     assert group_of(after, "comes").verdict == "Waiting"
 
 
-def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(
-    source: Callable[..., ObservedSource], town: Desk
-) -> None:
+def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(source: Source, town: Desk) -> None:
     town.queue("known", state="Open", share=0.75)
     looking = source(clock=lambda: 1000.0)
     looking.overview()
@@ -97,7 +93,7 @@ def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(
     assert list(looking.usage.of("cpu", 1000.0)) == [(1000.0, 0.5)]
 
 
-def test_an_overview_reports_a_silent_api_server(source: Callable[..., ObservedSource]) -> None:
+def test_an_overview_reports_a_silent_api_server(source: Source) -> None:
     assert not source().overview().notes
     [record] = source(max_silence=0.0).overview().notes
     assert record.startswith("No event of the API server came since 20")
@@ -113,7 +109,7 @@ def test_an_overview_reports_that_muster_never_decided(desk: Desk) -> None:
     assert "Muster has decided on none of these jobs" in seen.notes[0]
 
 
-def test_only_a_namespace_may_be_read(source: Callable[..., ObservedSource], town: Desk) -> None:
+def test_only_a_namespace_may_be_read(source: Source, town: Desk) -> None:
     town.group("theirs", "Running", "Running", queue="q", namespace="other")
     town.lock(
         *((plural, "") for plural in ("podgroups", "pods", "nodes", "queues", "namespaces", "localqueues"))
@@ -125,7 +121,7 @@ def test_only_a_namespace_may_be_read(source: Callable[..., ObservedSource], tow
     assert "You may not list nodes: they are not shown." in seen.notes
 
 
-def test_details_are_those_of_why(source: Callable[..., ObservedSource]) -> None:
+def test_details_are_those_of_why(source: Source) -> None:
     looking = source()
     looking.overview()
     found = looking.details("team", "waits")

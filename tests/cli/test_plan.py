@@ -2,14 +2,14 @@
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from extender.api.keys import GROUP_ANNOTATION, QUEUE, RUN_TIME
-from extender.apimachinery.kinds import NODES, PRIORITY_CLASSES, TOPOLOGIES
+from extender.apimachinery.kinds import PRIORITY_CLASSES, TOPOLOGIES
 from extender.cli import live
 from extender.cli.output import Json
 from extender.domain.model.reasons import Reason, sentence
@@ -17,12 +17,6 @@ from extender.sim.kubelets import node
 from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.cli.desk import Desk, ago
 from tests.cli.front import Front
-from tests.rows import each_of
-
-
-def with_node(desk: Desk, name: str) -> None:
-    made = node(name, "8", "64Gi")
-    desk.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": name}})
 
 
 def since() -> Json:
@@ -34,7 +28,7 @@ def since() -> Json:
 def town(desk: Desk) -> Desk:
     """Eight of the sixteen cores are used: four for another hour, four for an unknown time."""
     for name in ("n0", "n1"):
-        with_node(desk, name)
+        desk.node(name)
     for namespace in ("team", "other"):
         desk.namespace(namespace)
     desk.queue("q", {"preemption": {"withinQueue": "Never", "unmanaged": "Never"}}, state="Open")
@@ -70,8 +64,11 @@ def pods(name: str, count: int, queue: str, priority: str = "") -> list[Json]:
     return [{**group, "spec": {"minMember": count, "queue": queue, **ranked}}, *members]
 
 
+Write = Callable[..., str]
+
+
 @pytest.fixture
-def write(tmp_path: Path) -> Any:
+def write(tmp_path: Path) -> Write:
     def written(*objects: Json) -> str:
         path = tmp_path / "objects.yaml"
         path.write_text(yaml.safe_dump_all(objects))
@@ -87,7 +84,7 @@ def starts(town: Desk, path: str, status: int = 0) -> dict[str, Json]:
     return {each["name"]: each for each in json.loads(result.stdout)["starts"]}
 
 
-def test_each_object_of_a_plan_starts_now_later_at_an_unknown_time_or_never(town: Desk, write: Any) -> None:
+def test_each_object_of_a_plan_starts_now_later_at_an_unknown_time_or_never(town: Desk, write: Write) -> None:
     path = write(job("at-once", 2, "2"), job("later", 2, "3"), job("stuck", 2, "7"), job("huge", 1, "9"))
     found = starts(town, path, status=3)
     assert {name: each["start"] for name, each in found.items()} == {
@@ -103,7 +100,7 @@ def test_each_object_of_a_plan_starts_now_later_at_an_unknown_time_or_never(town
     assert "team/endless" in found["team/job/stuck"]["endless"]
 
 
-def test_jobs_without_a_scheduler_start_in_adopted_namespaces(town: Desk, write: Any) -> None:
+def test_jobs_without_a_scheduler_start_in_adopted_namespaces(town: Desk, write: Write) -> None:
     suspended, running = job("suspended", 2, "1"), job("running", 2, "1")
     running["spec"]["suspend"] = False
     for each in (suspended, running):
@@ -118,7 +115,7 @@ def test_jobs_without_a_scheduler_start_in_adopted_namespaces(town: Desk, write:
     }
 
 
-def test_the_text_of_a_plan(town: Desk, write: Any) -> None:
+def test_the_text_of_a_plan(town: Desk, write: Write) -> None:
     answer = town.muster("plan", write(job("now", 2, "2"), job("huge", 1, "9")))
     assert answer.exit_code == 3
     now, _, huge, *reasons = answer.stdout.splitlines()
@@ -129,20 +126,20 @@ def test_the_text_of_a_plan(town: Desk, write: Any) -> None:
     assert ("cpu 8 per member" in reasons[2], reasons[3]) == (True, "  Fragmented.")
 
 
-def test_an_unusable_topology_of_the_cluster_does_not_matter(town: Desk, write: Any) -> None:
+def test_an_unusable_topology_of_the_cluster_does_not_matter(town: Desk, write: Write) -> None:
     levels = {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "rack"}]}
     head = {"apiVersion": TOPOLOGIES.api_version, "kind": TOPOLOGIES.name}
     town.store.put(TOPOLOGIES, {**head, "metadata": {"name": "t", "uid": "t"}, "spec": levels})
     assert starts(town, write(job("now", 2, "2")))["team/job/now"]["start"] == "Now"
 
 
-def test_no_object_is_written(town: Desk, write: Any) -> None:
+def test_no_object_is_written(town: Desk, write: Write) -> None:
     before = town.store.changed_at
     starts(town, write(job("now", 2, "2")))
     assert town.store.changed_at == before
 
 
-def test_a_second_object_of_a_plan_waits_for_the_first(town: Desk, write: Any) -> None:
+def test_a_second_object_of_a_plan_waits_for_the_first(town: Desk, write: Write) -> None:
     """The second waits for the first, which says how long it runs."""
     path = write(job("first", 2, "4", **{RUN_TIME: "10m"}), job("second", 2, "4"))
     found = starts(town, path)
@@ -152,7 +149,7 @@ def test_a_second_object_of_a_plan_waits_for_the_first(town: Desk, write: Any) -
 
 
 def test_a_plan_beyond_the_simulation_limit_shows_the_part_that_is_known(
-    town: Desk, write: Any, monkeypatch: pytest.MonkeyPatch
+    town: Desk, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "_MOST_CYCLES", 1)
     path = write(
@@ -169,10 +166,10 @@ def test_a_plan_beyond_the_simulation_limit_shows_the_part_that_is_known(
     assert "The simulation limit was reached before the group started." in answer
 
 
-def test_a_plan_includes_reclaims(town: Desk, write: Any) -> None:
+def test_a_plan_includes_reclaims(town: Desk, write: Write) -> None:
     """`hog` holds all of two more nodes, twice its share; what is evicted waits again."""
     for name in ("n2", "n3"):
-        with_node(town, name)
+        town.node(name)
     town.queue("hog", state="Open")
     town.queue("poor", {"preemption": {"after": "5m", "atMost": "5m"}}, state="Open")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "hog", "uid": "uid-hog", "controller": True}
@@ -190,7 +187,7 @@ def test_a_plan_includes_reclaims(town: Desk, write: Any) -> None:
     assert "These give up capacity for it: team/hog (2 pods)." in answer
 
 
-def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Desk, write: Any) -> None:
+def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Desk, write: Write) -> None:
     queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "new"}}
     gang = pods("gang", 2, queue="new")
     found = starts(town, write({**queue, "spec": {"capability": {"cpu": "3"}}}, *gang), status=3)["team/gang"]
@@ -211,12 +208,12 @@ def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Desk, write: An
         ({**job("x", 1, "1"), "metadata": {"name": "x"}}, "NotAsked"),
     ],
 )
-def test_an_object_that_blocks_itself_never_starts(town: Desk, write: Any, made: Json, reason: str) -> None:
+def test_an_object_that_blocks_itself_never_starts(town: Desk, write: Write, made: Json, reason: str) -> None:
     found = starts(town, write(made), status=3)["team/job/x"]
     assert (found["start"], found["reason"]) == ("Never", reason)
 
 
-def test_a_plan_names_the_groups_that_it_delays(town: Desk, write: Any) -> None:
+def test_a_plan_names_the_groups_that_it_delays(town: Desk, write: Write) -> None:
     """Overtake a group of the cluster that would start now, for a group of a higher class."""
     classes = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
     town.store.put(PRIORITY_CLASSES, {**classes, "metadata": {"name": "high", "uid": "high"}, "value": 9})
@@ -226,7 +223,7 @@ def test_a_plan_names_the_groups_that_it_delays(town: Desk, write: Any) -> None:
     assert "For that, of others:\n  team/next would not start now, as it does without that: " in answer.stdout
 
 
-def test_jobs_of_a_kind_that_muster_may_not_change(town: Desk, front: Front, write: Any) -> None:
+def test_jobs_of_a_kind_that_muster_may_not_change(town: Desk, front: Front, write: Write) -> None:
     front.install_muster()
     front._collections["/apis/scheduling.k8s.io/v1/priorityclasses"] = []
     front.denied_to_muster.add(("patch", "jobs"))
@@ -235,33 +232,28 @@ def test_jobs_of_a_kind_that_muster_may_not_change(town: Desk, front: Front, wri
     assert found["detail"] == "Muster's account may not change jobs.batch: docs/reference/jobs.md#the-rights."
 
 
-def test_a_namespace_that_there_is_not(town: Desk, write: Any) -> None:
+def test_a_namespace_that_there_is_not(town: Desk, write: Write) -> None:
     path = write(job("x", 1, "1"), job("y", 1, "1"))
     assert town.refuses("plan", path, "-n", "nope", status=2) == (
         f'Error: {path}:1: namespaces "nope" not found'
     )
 
 
-def test_an_existing_object_is_not_planned(town: Desk, write: Any) -> None:
+def test_an_existing_object_is_not_planned(town: Desk, write: Write) -> None:
     group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "timed"}}
     says = town.refuses("plan", write({**group, "spec": {"minMember": 1, "queue": "q"}}), status=2)
     assert says == "Error: team/timed is in the cluster already; about what waits there, ask muster why"
 
 
-@each_of(
-    ("a: b", "apiVersion: missing; every object has an apiVersion and a kind"),
-    ("{", "bad.yaml:1: not YAML"),
-    ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}", "spec.containers"),
-)
-def test_files_that_make_no_sense(text: str, says: str, *, town: Desk, tmp_path: Path) -> None:
+def test_a_file_that_makes_no_sense(town: Desk, tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
-    path.write_text(text)
+    path.write_text("{")
     result = town.muster("plan", str(path))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert says in result.stderr
+    assert "bad.yaml:1: not YAML" in result.stderr
 
 
-def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(town: Desk, write: Any) -> None:
+def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(town: Desk, write: Write) -> None:
     town.lock(("pods", ""))
     says = town.refuses("plan", write(job("now", 2, "2")))
     assert says.startswith("muster plan ")
@@ -269,7 +261,7 @@ def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(town: 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_starts_are_those_of_a_simulation(desk: Desk, write: Any, seed: int) -> None:
+def test_starts_are_those_of_a_simulation(desk: Desk, write: Write, seed: int) -> None:
     """Start the same gangs at the same times: same nodes, and run times as declared."""
     rng = random.Random(seed)
     head = {"apiVersion": "v1", "kind": "Node"}

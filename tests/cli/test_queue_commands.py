@@ -192,15 +192,6 @@ def test_a_missing_kubeconfig_is_reported(tmp_path: Path) -> None:
     assert result.stderr.endswith(f"Error: --kubeconfig: {tmp_path / 'none'}: no such file\n")
 
 
-def test_no_cluster_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    result = CliRunner().invoke(main, ["pg", "list"])
-    assert result.exit_code == 2
-    assert f"(there is no {tmp_path}/.kube/config)" in result.stderr
-
-
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config
@@ -264,9 +255,6 @@ def test_forbidden_lists_have_the_words_of_the_server(desk: Desk) -> None:
         'Error: not allowed: queues.scheduling.volcano.sh is forbidden: User "you" cannot list it',
         "You need a ClusterRoleBinding to the role kube-muster-view, or to another that may read queues.",
     )
-
-
-def test_forbidden_lists_in_a_namespace_have_the_words_of_the_server(desk: Desk) -> None:
     desk.lock(("podgroups", "team"))
     assert desk.refuses("pg", "list").startswith("Error: not allowed: podgroups")
 

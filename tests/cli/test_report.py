@@ -5,7 +5,6 @@ import io
 import json
 import socket
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from click.testing import CliRunner, Result
 from extender.cli import main
 from extender.domain.explain.history import AnyRecord, Evicted, GroupRun, Period, QueueHour, Wait, report
 from extender.telemetry.history_file import HistoryFile
+from tests.cli.conftest import DebugPort
 from tests.rows import each_of
 
 DAY = 1_795_737_600.0  # 2026-11-27T00:00:00Z
@@ -129,16 +129,15 @@ def test_json_and_yaml_say_the_same(file: Path) -> None:
     assert found["total"]["starts"] == 11
 
 
-def test_a_running_muster_is_asked_for_the_same_period(debug_port: Callable[..., str]) -> None:
+def test_a_running_muster_is_asked_for_the_same_period(debug_port: DebugPort) -> None:
     seen = []
 
     def answer(**query: str) -> Any:
         seen.append(query)
         return report(records(), Period.parse(**query, now=DAY + 24 * HOUR), note="something is missing")
 
-    result = muster(
-        "--debug-address", debug_port(history=answer), "--since", "2026-11-26", "--by", "user", "-o", "csv"
-    )
+    address = debug_port(history=answer)
+    result = muster("--debug-address", address, "--since", "2026-11-26", "--by", "user", "-o", "csv")
     assert seen == [{"by": "user", "since": "2026-11-26", "until": ""}]
     assert result.stderr == "Note: something is missing\n"
     assert [line.split(",")[:2] for line in result.stdout.splitlines()] == [
@@ -148,14 +147,14 @@ def test_a_running_muster_is_asked_for_the_same_period(debug_port: Callable[...,
     ]
 
 
-def test_control_characters_are_escaped(debug_port: Callable[..., str]) -> None:
-    nasty = Wait(
-        queue="q", user="a\nb\x1b[2J", group="g", start=DAY, end=DAY + 1, until=DAY, has_started=True
+def test_control_characters_are_escaped(debug_port: DebugPort) -> None:
+    nasty = wait("g", DAY, 1, queue="q", user="a\nb\x1b[2J")
+    made = report([nasty], Period.parse("user", "2026-11-27", "", DAY + HOUR))
+    assert (
+        shown("--debug-address", debug_port(history=lambda **_: made), "--by", "user")
+        .splitlines()[3]
+        .startswith("a\\nb\\x1b[2J  ")
     )
-    asked = debug_port(
-        history=lambda **_: report([nasty], Period.parse("user", "2026-11-27", "", DAY + HOUR))
-    )
-    assert shown("--debug-address", asked, "--by", "user").splitlines()[3].startswith("a\\nb\\x1b[2J  ")
 
 
 def nowhere() -> str:
@@ -203,7 +202,7 @@ def other(path: Path) -> None:
         sql.execute("CREATE TABLE t (x)")
 
 
-def test_the_error_names_a_missing_port_or_another_program(debug_port: Callable[..., str]) -> None:
+def test_the_error_names_a_missing_port_or_another_program(debug_port: DebugPort) -> None:
     result = muster("--debug-address", nowhere())
     assert (result.exit_code, result.stdout) == (1, "")
     assert "no debug port at 127.0.0.1:" in result.stderr

@@ -24,64 +24,20 @@ from tests.e2e.harness.waiting import wait_for
 from tests.rows import each_of
 from tests.sim.requests import GPU_POD
 from tests.sim_virtual.test_command import PLAIN
+from tests.sim_virtual.test_objects import group, pod
 
 PROGRAM = Path(sys.executable).with_name("muster")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
-HEAD = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: "
-TWO_GANGS = """\
-apiVersion: scheduling.volcano.sh/v1beta1
-kind: PodGroup
-metadata: {name: NAME, namespace: default}
-spec: {minMember: 3}
----
-apiVersion: v1
-kind: List
-items:
-"""
-POD = """\
-  - apiVersion: v1
-    kind: Pod
-    metadata: {name: NAME-NUMBER, namespace: default, annotations: {scheduling.k8s.io/group-name: NAME MORE}}
-    spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "2"}}}]}
-"""
-
-MISSPELT = """\
-apiVersion: scheduling.volcano.sh/v1beta1
-kind: PodGroup
-metadata: {name: train, namespace: default}
-spec: {minMember: 2}
----
-apiVersion: v1
-kind: List
-items:
-  - apiVersion: v1
-    kind: Pod
-    metadata: {name: train-0, namespace: default, annotations: {scheduling.k8s.io/group-name: trian}}
-    spec: {schedulerName: muster, containers: [{name: c, image: x}]}
-  - apiVersion: v1
-    kind: Pod
-    metadata: {name: train-1, namespace: default, annotations: {scheduling.k8s.io/group-name: trian}}
-    spec: {schedulerName: muster, containers: [{name: c, image: x}]}
-  - apiVersion: v1
-    kind: Pod
-    metadata: {name: lone, namespace: default}
-    spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "20"}}}]}
-"""
 
 
 def written(folder: Path, *names: str, seconds: int | None = None) -> Path:
     """Write a file of gangs of three, which run for `seconds`, or without end."""
-    more = f', sim.kube-muster.io/run-seconds: "{seconds}"' if seconds else ""
+    declared = {"run": str(seconds)} if seconds else {}
     path = folder / "gangs.yaml"
-    documents = [
-        TWO_GANGS.replace("NAME", name)
-        + "".join(
-            POD.replace("NAME", name).replace("NUMBER", str(number)).replace("MORE", more)
-            for number in range(3)
-        )
-        for name in names
+    gangs = [
+        [group(name, 3), *(pod(f"{name}-{n}", name, "2", **declared) for n in range(3))] for name in names
     ]
-    path.write_text("---\n".join(documents))
+    path.write_text("---\n".join(document for gang in gangs for document in gang))
     return path
 
 
@@ -152,12 +108,9 @@ def test_piped_it_ends_when_nothing_changes_though_pods_run(tmp_path: Path, gpu_
 
 
 def test_objects_come_at_the_seconds_that_they_state(tmp_path: Path) -> None:
-    file = written(tmp_path, "a", seconds=4)
-    late = file.read_text().replace("metadata: {name: a,", "metadata: {name: b, annotations: {ARRIVAL: '8'},")
-    late = late.replace("ARRIVAL", "sim.kube-muster.io/arrival-seconds").replace("a-", "b-")
-    second = tmp_path / "late.yaml"
-    second.write_text(late.replace("group-name: a", "group-name: b"))
-    done = run("-f", file, "-f", second)
+    late = tmp_path / "late.yaml"
+    late.write_text("---\n".join([group("b", 1, arrival="8"), pod("b-0", "b", run="4")]))
+    done = run("-f", written(tmp_path, "a", seconds=4), "-f", late)
     assert done.exit_code == 0, done.stderr
     (begun,) = re.findall(r"^ +([\d.]+) s  default/b runs", done.stdout, re.MULTILINE)
     assert float(begun) >= 2.0, "pods run 4 times as fast, and so do these seconds"
@@ -165,7 +118,8 @@ def test_objects_come_at_the_seconds_that_they_state(tmp_path: Path) -> None:
 
 def test_a_group_that_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Path) -> None:
     file = tmp_path / "misspelt.yaml"
-    file.write_text(MISSPELT)
+    misspelt = [pod("train-0", "trian"), pod("train-1", "trian"), pod("lone", cpu="20")]
+    file.write_text("---\n".join([group("train", 2), *misspelt]))
     done = run("-f", file, "-f", gpu_pod)
     assert done.exit_code == 3, done.stderr
     output = " ".join(done.stdout.split())
@@ -272,22 +226,9 @@ def refused(*arguments: str) -> str:
     return result.stderr
 
 
-@each_of(
-    (
-        HEAD + "PodGroup\nmetadata: {name: a}\nspec:\n  minMembers: 3\n",
-        ":5: spec.minMembers: unknown field",
-    ),
-    (HEAD + "Quue\nmetadata: {name: a}\n", ':2: Quue "a": skipped'),
-    (
-        HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n",
-        ':1: Queue "a": spec.weight: invalid value 0: ',
-    ),
-    (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
-)
-def test_a_fault_in_a_file_is_named(text: str, printed: str, *, tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text(text)
-    error = refused("-f", str(tmp_path / "bad.yaml"))
-    assert f"bad.yaml{printed}" in error
+def test_a_fault_in_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(group("a", 3).replace("minMember", "minMembers"))
+    assert "bad.yaml:4: spec.minMembers: unknown field" in refused("-f", str(tmp_path / "bad.yaml"))
 
 
 @each_of(

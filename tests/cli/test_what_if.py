@@ -7,20 +7,14 @@ import pytest
 
 from extender.api.keys import GATE
 from extender.api.setting_kinds import Address
-from extender.apimachinery.kinds import DEPLOYMENTS, JOBS, NODES, PODS
+from extender.apimachinery.kinds import DEPLOYMENTS, JOBS, PODS
 from extender.cli.access import Flags, open_access
 from extender.cli.dashboard import served
-from extender.sim.kubelets import node
 from extender.web.listen import listen
 from tests.cli.desk import Desk
 from tests.cli.test_dashboard import browser
 from tests.pages.town import add_town
 from tests.rows import each_of
-
-
-def with_node(desk: Desk, name: str, cpu: str = "8") -> None:
-    made = node(name, cpu, "64Gi")
-    desk.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": name}})
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_without_a_file_the_latest_records_stay(monkeypatch: pytest.MonkeyPatch)
         office.look()
     found = office.history.report(Period(By.QUEUE, 0.0, office.now))
     assert found.total.starts == 2  # each has a wait and a run
-    assert found.note == "what was over before 2026-01-01T01:20:40Z is not known"
+    assert found.note == "records before 2026-01-01T01:20:40Z are missing"
     assert office.history.text() == "kept in memory: --history is not set"
 
 

@@ -40,7 +40,6 @@ from extender.api.summaries import (
 from extender.api.units import timestamp_at
 from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app
-from extender.dashboard.source import LastHour
 from extender.domain.explain.history import (
     AnyRecord,
     Evicted,
@@ -55,7 +54,7 @@ from extender.domain.model.reasons import Reason
 from extender.telemetry.logs import set_up
 from extender.web.listen import listen
 from extender.web.side import SideServer, pages
-from tests.dashboard.standins import SomeViewer
+from tests.dashboard.standins import SomeSource, SomeViewer
 
 GPU = "nvidia.com/gpu"
 GIB = 1024.0**3
@@ -65,26 +64,14 @@ _FLAVORS = {"a100": 8, "h100": 8, "l4": 4, "cpu": 0}  # GPUs of a node
 
 
 @dataclass
-class Town:
+class Town(SomeSource):
     """Source with an overview that tests change."""
 
-    seen: Overview
     at: float = field(default_factory=time.time)
-    hour: LastHour = field(default_factory=LastHour)
-    usage: LastHour = field(default_factory=LastHour)
-
-    def overview(self) -> Overview:
-        return self.seen
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
         summary = next((group for group in self.seen.groups if group.key == f"{namespace}/{name}"), None)
         return details_of(summary, self.at) if summary else None
-
-    def is_current(self, version: str) -> bool:
-        return version == self.seen.version
-
-    def seconds_to_next_change(self) -> float:
-        return 1.9
 
     def put(self, **changes: Any) -> None:
         """Replace the overview by a changed one with another version."""
@@ -117,7 +104,7 @@ def town(now: float) -> Town:
                 DecisionSummary(timestamp_at(now - 20), "research/llama-70b", "Waiting", "NoRoom", "")
             ],
         ),
-        now,
+        at=now,
     )
 
 

@@ -294,7 +294,7 @@ def test_a_paused_claimant_reports_the_end_of_its_pause_and_blocks_no_group() ->
         coming.goes(f"x{turn}")
     assert not coming.takes("y")
     until = timestamp(world.now + TAKE_AT_MOST)
-    assert f"queue b lost capacity to groups of namespace {NAMESPACE} in queue a without use" in (
+    assert f"queue b lost capacity to groups of namespace {NAMESPACE} in queue a in vain" in (
         text := message_of(world.decision("y"))
     )
     assert f"gives none until {until}" in text

@@ -409,7 +409,7 @@ def test_groups_that_are_deleted_after_evictions_are_soon_given_nothing(
     last = came(4)
     for _ in range(2):
         whose = f"groups of namespace {stage.namespace} in queue poor"
-        reported = f"queue rich lost capacity to {whose} without use, and"
+        reported = f"queue rich lost capacity to {whose} in vain, and"
         wait_for(partial(_is_reported, stage, muster, last, reported), what="it is reported")
         assert not any(_is_going(stage, each) for each in there)
         wait_for(lambda: _in_vain(stage, "poor") == [3], what="its status remembers it")

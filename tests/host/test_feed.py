@@ -93,26 +93,16 @@ def test_deleted_objects_are_dropped(
     station.wait_for(lambda: not known(station))
 
 
-def test_a_deleted_group_is_dropped(station: Station) -> None:
-    version = fed(station).ledger.version
+def test_a_deleted_group_is_dropped_with_its_copy_for_writers(station: Station) -> None:
+    version = fed(station, pod("g-1", "g")).ledger.version
+    copy = station.objects.podgroups.get(GroupKey("team/g"))
+    assert copy is not None
+    assert copy.metadata.name == "g"
     station.api.send("podgroups", "DELETED", group("g", 2))
     station.wait_for(lambda: station.ledger.version > version)
     group_view = view(station.ledger)
     assert group_view is not None
     assert not group_view.exists
-
-
-def test_writers_get_the_newest_copy_of_a_group(station: Station) -> None:
-    fed(station, pod("g-1", "g"))
-    copy = station.objects.podgroups.get(GroupKey("team/g"))
-    assert copy is not None
-    assert copy.metadata.name == "g"
-
-
-def test_the_copy_of_a_deleted_group_is_dropped(station: Station) -> None:
-    version = fed(station).ledger.version
-    station.api.send("podgroups", "DELETED", group("g", 2))
-    station.wait_for(lambda: station.ledger.version > version)
     assert station.objects.podgroups.get(GroupKey("team/g")) is None
 
 

@@ -78,30 +78,33 @@ class Screen:
         return page if isinstance(page, bytes) else msgspec.json.decode(msgspec.json.encode(page))
 
 
+Screens = Callable[..., Screen]
+
+
 @pytest.fixture
-def screen(station: Station) -> Callable[..., Screen]:
+def screen(station: Station) -> Screens:
     return lambda *objects: Screen(station, *objects)
 
 
-def test_each_debug_page_can_be_sent_as_json(screen: Callable[..., Screen]) -> None:
+def test_each_debug_page_can_be_sent_as_json(screen: Screens) -> None:
     shown = screen(node("a"), queue("q"), gang("g", 2), gang("h", 9), foreign_pod("s", on="a"))
     for name in shown.table:
         assert shown.show(name, *ARGUMENTS.get(name, ())) not in (None, "")
 
 
-def test_every_debug_page_has_data(screen: Callable[..., Screen]) -> None:
+def test_every_debug_page_has_data(screen: Screens) -> None:
     elsewhere = {"version", "threads", "leadership", "view"}  # of the router, and of what may not run
     assert {endpoint.view for endpoint in ENDPOINTS} - elsewhere == screen(node("a")).table.keys()
 
 
-def test_the_overview_is_the_read_model(screen: Callable[..., Screen]) -> None:
+def test_the_overview_is_the_read_model(screen: Screens) -> None:
     seen = screen(node("a"), queue("q"), gang("g", 2, queue="q"), gang("h", 9, queue="q")).show("overview")
     assert (seen["apiVersion"], seen["by"]) == (VERSION, "muster")
     assert [(it["name"], it["verdict"]) for it in seen["groups"]] == [("g", "Starting"), ("h", "Waiting")]
     assert {it["group"] for it in seen["decisions"]} == {"team/g", "team/h"}
 
 
-def test_history_covers_a_period_and_is_computed_one_request_at_a_time(screen: Callable[..., Screen]) -> None:
+def test_history_covers_a_period_and_is_computed_one_request_at_a_time(screen: Screens) -> None:
     shown = screen(node("a"), gang("g", 2))
     assert shown.show("history", "", "", "")["by"] == "queue"
     with pytest.raises(BadRequest, match="since: invalid value 'soon': "):
@@ -110,28 +113,28 @@ def test_history_covers_a_period_and_is_computed_one_request_at_a_time(screen: C
         shown.show("history", "", "", "")
 
 
-def test_a_local_queue_shows_its_queue_and_its_groups(screen: Callable[..., Screen]) -> None:
+def test_a_local_queue_shows_its_queue_and_its_groups(screen: Screens) -> None:
     shown = screen(node("a"), queue("q"), local(), labelled("g", 9), labelled("h"))
     (seen,) = shown.show("localqueues")
     assert (seen["localQueue"], seen["queue"], seen["activity"]["reason"]) == ("team/lq", "q", "Ready")
     assert (seen["waiting"], seen["admitted"]) == (1, 1)
 
 
-def test_a_queue_shows_its_numbers_and_state(screen: Callable[..., Screen]) -> None:
+def test_a_queue_shows_its_numbers_and_state(screen: Screens) -> None:
     shown = screen(node("a"), queue("q", weight=3, spec_state="Closed"), gang("g", 2))
     default, other = shown.show("queues")
     assert (default["name"], default["state"], default["requested"]["cpu"]) == ("default", "Open", 2000)
     assert (other["name"], other["state"], other["weight"]) == ("q", "Closed", 3)
 
 
-def test_a_queue_shows_from_which_queues_it_reclaimed(screen: Callable[..., Screen]) -> None:
+def test_a_queue_shows_from_which_queues_it_reclaimed(screen: Screens) -> None:
     taken = QueueReclaimed("rich", "team/x", timestamp_at(time.time()), 2)
     shown = screen(node("a"), replace(queue("q"), status=QueueStatus(reclaimed=[taken])), gang("g", 2))
     found = next(each for each in shown.show("queues") if each["name"] == "q")
     assert found["reclaimed"] == [msgspec.to_builtins(taken)]
 
 
-def test_a_group_that_waits_shows_its_reason_and_members(screen: Callable[..., Screen]) -> None:
+def test_a_group_that_waits_shows_its_reason_and_members(screen: Screens) -> None:
     shown = screen(node("a"), gang("g", 5))
     (listed,) = shown.show("podgroups")
     assert (listed["podGroup"], listed["verdict"], listed["reason"]) == (
@@ -145,9 +148,7 @@ def test_a_group_that_waits_shows_its_reason_and_members(screen: Callable[..., S
     assert whole["pending"]["cpu"] == 5000
 
 
-def test_the_reason_of_a_wait_names_the_holders_and_the_smallest_change(
-    screen: Callable[..., Screen],
-) -> None:
+def test_the_reason_of_a_wait_names_the_holders_and_the_smallest_change(screen: Screens) -> None:
     shown = screen(node("a", cpu="4"), foreign_pod("s", on="a", cpu="3"), gang("g", 2)).show(
         "why", "team", "g"
     )
@@ -156,7 +157,7 @@ def test_the_reason_of_a_wait_names_the_holders_and_the_smallest_change(
     assert (shown["reason"], shown["position"], shown["waiting"]) == ("NoRoom", 1, 1)
 
 
-def test_a_supposition_shows_the_changed_decisions(screen: Callable[..., Screen]) -> None:
+def test_a_supposition_shows_the_changed_decisions(screen: Screens) -> None:
     shown = screen(node("a", cpu="4"), foreign_pod("s", on="a", cpu="3"), gang("g", 2))
     found = shown.show("why", "team", "g", ["nodes=+1", "queue.weight=default:2"])
     assert found["terms"] == ["nodes=+1", "queue.weight=default:2"]
@@ -167,9 +168,7 @@ def test_a_supposition_shows_the_changed_decisions(screen: Callable[..., Screen]
     assert shown.stage.reason("g") is Reason.NO_ROOM
 
 
-def test_one_supposition_is_computed_at_a_time(
-    screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_supposition_is_computed_at_a_time(screen: Screens, monkeypatch: pytest.MonkeyPatch) -> None:
     shown, begun, go_on = screen(node("a"), gang("g", 2)), Event(), Event()
 
     def slowly(*known: Any) -> Any:
@@ -188,14 +187,14 @@ def test_one_supposition_is_computed_at_a_time(
     assert shown.show("why", "team", "g", ["nodes=+2"])["terms"] == ["nodes=+2"]
 
 
-def test_a_starting_group_shows_its_plan_and_assumed_pods(screen: Callable[..., Screen]) -> None:
+def test_a_starting_group_shows_its_plan_and_assumed_pods(screen: Screens) -> None:
     shown = screen(nodes("a", "b", cpu="1"), gang("g", 2))
     whole = shown.show("podgroup", "team", "g")
     assert whole["plan"] == {f"uid-{name}": node for name, node in shown.stage.plan("g").items()}
     assert {each["claim"]["stage"] for each in whole["members"]} == {"PLANNED"}
 
 
-def test_a_node_shows_its_free_capacity_and_assumed_pods(screen: Callable[..., Screen]) -> None:
+def test_a_node_shows_its_free_capacity_and_assumed_pods(screen: Screens) -> None:
     shown = screen(node("a"), foreign_pod("s", on="a"), gang("g", 2))
     (seen,) = shown.show("nodes")
     assert (seen["allocatable"]["cpu"], seen["idle"]["cpu"]) == (4000, 1000)
@@ -206,7 +205,7 @@ def test_a_node_shows_its_free_capacity_and_assumed_pods(screen: Callable[..., S
     }
 
 
-def test_a_pod_shows_its_group_and_decision(screen: Callable[..., Screen]) -> None:
+def test_a_pod_shows_its_group_and_decision(screen: Screens) -> None:
     shown = screen(node("a"), gang("g", 5), foreign_pod("s"))
     ours, strange = shown.show("pod", "team", "g-0"), shown.show("pod", "team", "s")
     assert (ours["ours"], ours["podGroup"], ours["gated"]) == (True, "team/g", True)
@@ -215,11 +214,11 @@ def test_a_pod_shows_its_group_and_decision(screen: Callable[..., Screen]) -> No
 
 
 @pytest.mark.parametrize("view", ["pod", "podgroup"])
-def test_an_unknown_object_is_not_found(screen: Callable[..., Screen], view: str) -> None:
+def test_an_unknown_object_is_not_found(screen: Screens, view: str) -> None:
     assert screen().show(view, "team", "nobody") is None
 
 
-def test_held_calls_are_shown_with_their_pod_and_node(screen: Callable[..., Screen]) -> None:
+def test_held_calls_are_shown_with_their_pod_and_node(screen: Screens) -> None:
     shown = screen(nodes("a", "b", cpu="1"), gang("g", 2), pod("p"))
     with shown.stage.calls() as stage:
         stage.held_call("g-0")
@@ -230,7 +229,7 @@ def test_held_calls_are_shown_with_their_pod_and_node(screen: Callable[..., Scre
         assert held["posting"] is False
 
 
-def test_the_latest_decisions_are_listed_first(screen: Callable[..., Screen]) -> None:
+def test_the_latest_decisions_are_listed_first(screen: Screens) -> None:
     shown = screen(node("a"), gang("g", 5))
     shown.stage.add(node("b")).settle()
     shown.decision_log.on_decisions(shown.stage.decisions)
@@ -238,20 +237,20 @@ def test_the_latest_decisions_are_listed_first(screen: Callable[..., Screen]) ->
     assert [each["verdict"] for each in shown.show("decisions", 1)] == ["Starting"]
 
 
-def test_kinds_that_the_cluster_does_not_have_are_shown(screen: Callable[..., Screen]) -> None:
+def test_kinds_that_the_cluster_does_not_have_are_shown(screen: Screens) -> None:
     watches = screen().show("watches")
     assert watches["/apis/bus.volcano.sh/v1alpha1/commands"]["known"] is False
     assert watches["/api/v1/pods"]["known"] is True
 
 
-def test_a_dump_has_the_newest_decisions(screen: Callable[..., Screen]) -> None:
+def test_a_dump_has_the_newest_decisions(screen: Screens) -> None:
     shown = screen(node("a"), queue("q"), gang("g", 2), gang("h", 9))
     found = read_dump(gzip.decompress(shown.show("dump")), __version__)
     assert as_bytes(found.decisions) == as_bytes(shown.stage.decisions)
     assert found.file.configuration == as_document(Configuration())
 
 
-def test_one_dump_is_made_at_a_time(screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_dump_is_made_at_a_time(screen: Screens, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = screen(node("a"), gang("g", 2))
     begun, may_end = Event(), Event()
 
@@ -271,7 +270,7 @@ def test_one_dump_is_made_at_a_time(screen: Callable[..., Screen], monkeypatch: 
     assert shown.show("dump")
 
 
-def test_nothing_is_dumped_before_anything_is_decided(screen: Callable[..., Screen]) -> None:
+def test_nothing_is_dumped_before_anything_is_decided(screen: Screens) -> None:
     shown = screen(node("a"))
     shown.stage.ledger.decisions = Decisions()
     with pytest.raises(ServiceUnavailable, match="Nothing is decided"):

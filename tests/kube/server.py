@@ -82,6 +82,9 @@ class Server:
         self.hang_up()
         self._http.server_close()
 
+    def answers(self, *steps: "Reply | Lines") -> None:
+        self.script.extend(steps)
+
     def hang_up(self) -> None:
         """End every connection, as a restart does."""
         for connection in self.connections:

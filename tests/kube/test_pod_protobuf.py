@@ -14,7 +14,7 @@ from extender.kube.errors import Ambiguous, Gone, refused
 from extender.kube.pod_protobuf import MESSAGES, PodDecoders
 from extender.kube.reflector import Removed
 from tests.kube.server import Lines, Reply, Server
-from tests.kube.test_reflector import SteppedReflector, event, pod
+from tests.kube.test_reflector import Cycles, event, pod
 from tests.kube.test_reflector import page as json_page
 from tests.rows import each_of
 
@@ -147,20 +147,20 @@ PROTOBUF = {"Content-Type": "application/vnd.kubernetes.protobuf"}
 
 
 def test_a_server_that_has_protobuf_is_read_in_it(server: Server, connection: Connection) -> None:
-    cycles = SteppedReflector(connection, preferred=PodDecoders())
+    cycles = Cycles(server, connection, preferred=PodDecoders())
     later = bytes(MESSAGES["Pod"](metadata={**META, "resource_version": "10"}).SerializeToString())
     gone = frame("DELETED", closed("Pod", later))
-    server.script += [
+    cycles.answers(
         Reply(200, page(message()), PROTOBUF),
         Reply(200, frame("MODIFIED", closed("Pod", later)) + gone, PROTOBUF),
-    ]
+    )
     assert cycles.run() == ["p@7", "p@10", Removed("ns", "p", "u")]
-    assert server.requests[0].headers["accept"].startswith("application/vnd.kubernetes.protobuf,")
+    assert cycles.requests[0].headers["accept"].startswith("application/vnd.kubernetes.protobuf,")
 
 
 def test_a_server_that_has_none_is_read_in_json(server: Server, connection: Connection) -> None:
-    cycles = SteppedReflector(connection, preferred=PodDecoders())
-    server.script += [json_page(9, pod("a", 7)), Lines([event("ADDED", pod("b", 10))])]
+    cycles = Cycles(server, connection, preferred=PodDecoders())
+    cycles.answers(json_page(9, pod("a", 7)), Lines([event("ADDED", pod("b", 10))]))
     assert cycles.run() == ["a@7", "b@10"]
 
 

@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 from structlog.testing import capture_logs
 
 from extender.kube.writers import Poller
@@ -28,17 +29,10 @@ class Looks:
         return self._pause
 
 
-def test_the_poller_looks_periodically() -> None:
-    looks = Looks(enough=3)
-    poller = Poller("test", 0.001, looks)
-    poller.start()
-    assert looks.enough.wait(PATIENCE)
-    poller.stop()
-
-
-def test_a_look_may_set_the_time_of_the_next() -> None:
-    looks = Looks(enough=3, pause=0.001)
-    poller = Poller("test", 3600.0, looks)
+@pytest.mark.parametrize(("pause", "set_by_look"), [(0.001, None), (3600.0, 0.001)])
+def test_the_poller_looks_periodically_or_when_a_look_says(pause: float, set_by_look: float | None) -> None:
+    looks = Looks(enough=3, pause=set_by_look)
+    poller = Poller("test", pause, looks)
     poller.start()
     assert looks.enough.wait(PATIENCE)
     poller.stop()

@@ -19,6 +19,7 @@ ALLOWED = [
     ("GET", "/apis/apps/v1"),
     ("GET", "/openapi/v3"),
     ("GET", "/api/v1/pods"),
+    ("GET", "/api/v1/nodes"),
     ("GET", "/api/v1/nodes/n"),
     ("GET", "/api/v1/namespaces"),
     ("GET", "/api/v1/namespaces/a"),
@@ -89,6 +90,7 @@ REFUSED = [
     ("GET", "/debug/pprof/heap"),
     ("GET", "/metrics"),
     ("POST", "/apis/apps/v1/namespaces/a/events"),
+    ("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale"),
 ]
 
 

@@ -205,16 +205,6 @@ def test_a_new_process_sends_the_difference_to_a_resumed_watch(stage: Stage) -> 
     ]
 
 
-def test_a_pod_out_of_a_list_is_shown_with_its_kind(stage: Stage) -> None:
-    _, client = stage.watch(known=False)
-    stage.answer_list(pod_list("1001", pod("a", "990")))
-    client.head()
-    client.events(1)
-    stage.released.change(("a", N1))
-    (shown,) = client.events(1)
-    assert (shown[1]["kind"], shown[1]["apiVersion"]) == ("Pod", "v1")
-
-
 def test_a_resumed_watch_gets_only_the_missed_events(stage: Stage) -> None:
     upstream, client = stage.watch()
     upstream.send(chunk(line("ADDED", pod("a", "1001")) + line("ADDED", pod("b", "1002"))))

@@ -3,10 +3,7 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
 BUILT = sorted(Path.home().glob(".cache/kube-muster/control-plane/*/kubectl"))
-needs_kubectl = pytest.mark.skipif(not BUILT, reason="no kubectl here: `make control-plane` builds one")
 
 
 class Kubectl:

@@ -10,8 +10,7 @@ from extender.sim import embedded
 from extender.sim.embedded import Embedded, Session
 from extender.sim.show.frames import View
 from extender.sim.virtual.report import FAILED_CREATE
-from extender.sim.virtual.runner import SimulationOptions, simulate
-from tests.rows import each_of
+from extender.sim.virtual.runner import SimulationOptions, simulate, workload
 from tests.sim.examples_by_field import NOT_ASKED, QUEUES, STARTED, Example, examples
 
 CAPACITY = ("64", "256Gi")
@@ -55,16 +54,18 @@ def test_each_has_its_outcome_in_run(tmp_path: Path) -> None:
     assert found == {example.namespace: {example.outcome} for example in EXAMPLES}
 
 
-@each_of(*EXAMPLES)
-def test_an_example_has_the_same_outcome_in_simulate(example: Example, *, tmp_path: Path) -> None:
-    files = (written(tmp_path, [example]),)
-    result = simulate(
-        SimulationOptions(files, True, nodes=NODES, node_cpu=CAPACITY[0], node_memory=CAPACITY[1])
-    )
-    report, notes = result.report, result.notes
-    simulated = {never.reason for never in report.never_started}
-    if any("Muster is not asked" in record for record in notes):
-        simulated.add(NOT_ASKED)
-    if report.started:
-        simulated.add(STARTED)
-    assert simulated == {example.outcome}
+def test_each_has_its_outcome_in_simulate(tmp_path: Path) -> None:
+    files, (cpu, memory) = (written(tmp_path, EXAMPLES),), CAPACITY
+    options = SimulationOptions(files, True, nodes=NODES, node_cpu=cpu, node_memory=memory)
+    result = simulate(options)
+    found: dict[str, set[str]] = {example.namespace: set() for example in EXAMPLES}
+    for never in result.report.never_started:
+        found[never.group.partition("/")[0]].add(never.reason)
+    for group in result.measured.timelines.values():
+        if group.started_at is not None:
+            found[group.key.partition("/")[0]].add(STARTED)
+    for left in workload(options).unasked:
+        found[left.object["metadata"]["namespace"]].add(NOT_ASKED)
+    told = sum("Muster is not asked" in record for record in result.notes)
+    assert told == sum(example.outcome == NOT_ASKED for example in EXAMPLES)
+    assert found == {example.namespace: {example.outcome} for example in EXAMPLES}

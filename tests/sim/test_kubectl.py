@@ -18,14 +18,13 @@ from extender.sim.scheduler.loop import Scheduler
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
 from tests.pages.fences import commands
-from tests.sim.kubectl import Kubectl, needs_kubectl
+from tests.sim.kubectl import Kubectl
 from tests.sim.requests import pod
 
 README = Path(__file__).parents[2] / "README.md"
 EXAMPLE = README.parent / "examples" / "first-gang.yaml"
 
 
-@needs_kubectl
 def test_the_example_is_applied_shown_and_deleted(kubectl: Kubectl) -> None:
     assert kubectl("apply", "-f", str(EXAMPLE)).count("created") == 14
     assert kubectl("apply", "-f", str(EXAMPLE)).count("unchanged") == 14
@@ -41,7 +40,6 @@ def test_the_example_is_applied_shown_and_deleted(kubectl: Kubectl) -> None:
     assert kubectl("get", "pods,pg,q", "-o", "name") == ""
 
 
-@needs_kubectl
 def test_groups_are_shown_as_the_readme_shows_them(kubectl: Kubectl, service: Service) -> None:
     kubectl("apply", "-f", str(EXAMPLE))
     (page,) = (each.printed for each in commands(README) if each.text == "kubectl get podgroups -o wide")
@@ -59,7 +57,6 @@ def test_groups_are_shown_as_the_readme_shows_them(kubectl: Kubectl, service: Se
     ]
 
 
-@needs_kubectl
 def test_a_deletion_waits_for_the_kubelet(kubectl: Kubectl, service: Service) -> None:
     service.create(PODS, "", pod("a", nodeName="n0", terminationGracePeriodSeconds=30))
     kubelets = Kubelets(service)
@@ -70,7 +67,6 @@ def test_a_deletion_waits_for_the_kubelet(kubectl: Kubectl, service: Service) ->
     kubelets.stop()
 
 
-@needs_kubectl
 def test_a_pod_is_described_with_its_events(kubectl: Kubectl, service: Service) -> None:
     scheduler = Scheduler(service, Extender("127.0.0.1:9"))
     scheduler.start()
@@ -123,7 +119,6 @@ def test_a_row_has_as_much_of_its_object_as_is_asked_for(
     assert [each for each in ("metadata", "spec") if each in shown] == has
 
 
-@needs_kubectl
 def test_server_side_apply_keeps_fields_of_other_managers(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--server-side", "-f", str(EXAMPLE)).count("serverside-applied") == 14
     kubectl("label", "queue", "research", "team=a")
@@ -136,7 +131,6 @@ def test_server_side_apply_keeps_fields_of_other_managers(kubectl: Kubectl) -> N
     assert kubectl("apply", "-f", str(EXAMPLE)).count("configured") == 14  # from one way to the other
 
 
-@needs_kubectl
 def test_protobuf_bodies_of_kubectl_are_read(kubectl: Kubectl) -> None:
     assert kubectl("create", "namespace", "team-a") == "namespace/team-a created\n"
     assert kubectl("get", "namespace", "team-a").split()[:5] == ["NAME", "STATUS", "AGE", "team-a", "Active"]
@@ -149,7 +143,6 @@ def test_protobuf_bodies_of_kubectl_are_read(kubectl: Kubectl) -> None:
     assert "a lowercase RFC 1123 label must consist of" in refused
 
 
-@needs_kubectl
 def test_nodes_have_the_columns_that_people_know(kubectl: Kubectl, service: Service) -> None:
     made = node("n0", "4", "16Gi")
     made["metadata"]["labels"] = {"node-role.kubernetes.io/worker": ""}
@@ -164,7 +157,6 @@ def test_nodes_have_the_columns_that_people_know(kubectl: Kubectl, service: Serv
     assert kubectl("get", "nodes").splitlines()[0].split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
 
 
-@needs_kubectl
 def test_kinds_are_explained(kubectl: Kubectl) -> None:
     assert "PodSpec" in kubectl("explain", "pod")
     assert "requests\t<map[string]Quantity>" in kubectl("explain", "pod.spec.containers.resources")
@@ -172,7 +164,6 @@ def test_kinds_are_explained(kubectl: Kubectl) -> None:
     assert "in proportion to their weights" in " ".join(kubectl("explain", "queue.spec.weight").split())
 
 
-@needs_kubectl
 def test_events_have_the_columns_that_people_know(kubectl: Kubectl, service: Service) -> None:
     about = {"kind": "Pod", "name": "a", "namespace": "default"}
     seen = {"lastTimestamp": now(), "firstTimestamp": now(), "count": 3, "source": {"component": "x"}}

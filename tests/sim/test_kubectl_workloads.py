@@ -12,7 +12,7 @@ from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
-from tests.sim.kubectl import Kubectl, needs_kubectl
+from tests.sim.kubectl import Kubectl
 
 LABEL = "app=web"
 NOT_SERVED = "the server could not find the requested resource"
@@ -35,7 +35,6 @@ def pods(service: Service) -> list[str]:
     return [each["status"]["phase"] for each in found if "deletionTimestamp" not in each["metadata"]]
 
 
-@needs_kubectl
 def test_a_deployment_is_created_scaled_followed_changed_and_deleted(
     kubectl: Kubectl, service: Service
 ) -> None:
@@ -65,7 +64,6 @@ def images(service: Service) -> list[str]:
     return [pod["spec"]["containers"][0]["image"] for pod in service.store.all(PODS)]
 
 
-@needs_kubectl
 def test_a_pod_of_a_deployment_that_is_deleted_is_made_again(kubectl: Kubectl, service: Service) -> None:
     kubectl("create", "deployment", "web", "--image=x")
     kubectl("rollout", "status", "deployment/web", "--timeout=30s")
@@ -75,7 +73,6 @@ def test_a_pod_of_a_deployment_that_is_deleted_is_made_again(kubectl: Kubectl, s
     assert kubectl("get", "pods", "-o", "name").split() != [first]
 
 
-@needs_kubectl
 def test_pods_of_an_orphaned_deployment_stay(kubectl: Kubectl, service: Service) -> None:
     kubectl("create", "deployment", "web", "--image=x")
     kubectl("rollout", "status", "deployment/web", "--timeout=30s")
@@ -84,7 +81,6 @@ def test_pods_of_an_orphaned_deployment_stay(kubectl: Kubectl, service: Service)
     wait_for(lambda: pods(service) == ["Running"] * 2)
 
 
-@needs_kubectl
 def test_jobs_and_cron_jobs_make_their_pods(kubectl: Kubectl, service: Service) -> None:
     assert kubectl("create", "job", "once", "--image=x", "--", "true") == "job.batch/once created\n"
     kubectl("create", "cronjob", "nightly", "--image=x", "--schedule=0 3 * * *")
@@ -98,7 +94,6 @@ def test_jobs_and_cron_jobs_make_their_pods(kubectl: Kubectl, service: Service) 
     wait_for(lambda: service.store.all(PODS) == [])
 
 
-@needs_kubectl
 def test_all_fields_of_a_deployment_in_protobuf_stay(kubectl: Kubectl) -> None:
     """Keep each field, as if kubectl had written it in JSON."""
     command = ("create", "deployment", "web", "--image=x", "--image=y", "--replicas=0")
@@ -107,7 +102,6 @@ def test_all_fields_of_a_deployment_in_protobuf_stay(kubectl: Kubectl) -> None:
     assert kubectl(*command, *names) == output
 
 
-@needs_kubectl
 def test_a_pod_is_run(kubectl: Kubectl, service: Service) -> None:
     arguments = ("--image=x", "--port=80", "--env=A=b", "--labels=app=web", "--restart=Never")
     assert kubectl("run", "one", *arguments) == "pod/one created\n"
@@ -118,7 +112,6 @@ def test_a_pod_is_run(kubectl: Kubectl, service: Service) -> None:
     assert shown == '[{"name":"A","value":"b"}] [{"containerPort":80}]'
 
 
-@needs_kubectl
 @pytest.mark.parametrize(
     "command",
     [
@@ -136,7 +129,6 @@ def test_kinds_that_are_not_served_are_not_found(kubectl: Kubectl, command: str)
     assert NOT_SERVED in kubectl.refused("create", *command.split())
 
 
-@needs_kubectl
 def test_kinds_without_a_scale_are_not_scaled(kubectl: Kubectl) -> None:
     kubectl("create", "job", "once", "--image=x")
     assert NOT_SERVED in kubectl.refused("scale", "job/once", "--replicas=3")
@@ -145,7 +137,6 @@ def test_kinds_without_a_scale_are_not_scaled(kubectl: Kubectl) -> None:
     assert "the embedded cluster makes at most 10000 pods, not 20000" in refused
 
 
-@needs_kubectl
 def test_stateful_sets_keep_their_names(kubectl: Kubectl, service: Service) -> None:
     template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     spec = {

@@ -17,7 +17,6 @@ from tests.property_examples import examples
 LETTERS = st.sampled_from("abc")
 LABELS = st.dictionaries(LETTERS, LETTERS, max_size=2)
 AMOUNTS = st.dictionaries(st.sampled_from(("cpu", "memory")), st.sampled_from(("1", "2")), max_size=2)
-CONDITIONS = st.lists(LETTERS, unique=True, max_size=2)
 FINALIZERS = st.lists(st.sampled_from(("a.b/x", "a.b/y")), unique=True, max_size=2)
 
 

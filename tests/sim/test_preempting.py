@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from extender.apimachinery.kinds import EVENTS, PODS, PRIORITY_CLASSES
-from extender.apimachinery.service import Service
 from extender.sim.kubelets import Kubelets
-from extender.sim.scheduler.loop import Scheduler
 from extender.sim.scheduler.nodes import (
     Nodes,
     Rejection,
@@ -21,18 +19,9 @@ from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
 from tests.rows import each_of
 from tests.sim.requests import Json, pod
-from tests.sim.test_scheduler import (
-    PlayedExtender,
-    condition_of,
-    extender,
-    found,
-    node_of,
-    nodes,
-    ours,
-    scheduler,
-)
+from tests.sim.test_scheduler import Loop, loop
 
-__all__ = ["extender", "scheduler"]
+__all__ = ["loop"]
 
 
 def placed(name: str, cpu: str, priority: int, started: str = "2026-01-01T00:00:00Z", **more: Any) -> Json:
@@ -124,64 +113,60 @@ def test_a_lasting_fault_is_one_that_others_cannot_cure() -> None:
 
 
 @pytest.fixture
-def crowded(service: Service) -> Service:
+def crowded(loop: Loop) -> Loop:
     """n0 and n1 are full of pods of no importance; `urgent` is a class."""
-    nodes(service, 2, cpu="2")
-    service.create(PRIORITY_CLASSES, "", {"metadata": {"name": "urgent"}, "value": 1000})
+    loop.nodes(2, cpu="2")
+    loop.service.create(PRIORITY_CLASSES, "", {"metadata": {"name": "urgent"}, "value": 1000})
     for number in range(2):
-        service.create(PODS, "", pod(f"low-{number}", cpu="2", nodeName=f"n{number}"))
-    return service
+        loop.service.create(PODS, "", pod(f"low-{number}", cpu="2", nodeName=f"n{number}"))
+    return loop
 
 
-def test_the_extender_is_asked_the_victims_go_and_the_pod_follows(
-    crowded: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    extender.answers["preempt"] = lambda args: {
+def test_the_extender_is_asked_the_victims_go_and_the_pod_follows(crowded: Loop) -> None:
+    crowded.answers["preempt"] = lambda args: {
         "NodeNameToMetaVictims": {"n1": args["NodeNameToMetaVictims"]["n1"]}
     }
-    kubelets = Kubelets(crowded)
+    kubelets = Kubelets(crowded.service)
     kubelets.start()
-    ours(crowded, "a", cpu="2", priorityClassName="urgent")
-    wait_for(lambda: node_of(crowded, "a") == "n1")
+    crowded.ours("a", cpu="2", priorityClassName="urgent")
+    wait_for(lambda: crowded.node_of("a") == "n1")
     kubelets.stop()
-    verbs = [(verb, nodes) for verb, _, nodes in extender.calls]
+    verbs = [(verb, nodes) for verb, _, nodes in crowded.calls]
     assert verbs == [("preempt", ["n0", "n1"]), ("filter", ["n1"]), ("bind", "n1")]
-    assert crowded.store.get(PODS, "default", "low-1") is None
-    assert crowded.store.get(PODS, "default", "low-0") is not None
+    assert crowded.service.store.get(PODS, "default", "low-1") is None
+    assert crowded.service.store.get(PODS, "default", "low-0") is not None
     assert {"Preempted"} == {
-        each["reason"] for each in crowded.store.all(EVENTS, "default") if each["action"] == "Preempting"
+        each["reason"]
+        for each in crowded.service.store.all(EVENTS, "default")
+        if each["action"] == "Preempting"
     }
 
 
-def test_an_extender_that_leaves_no_candidate_saves_all(
-    crowded: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    extender.answers["preempt"] = lambda _: {"NodeNameToMetaVictims": {}}
-    ours(crowded, "a", cpu="2", priorityClassName="urgent")
+def test_an_extender_that_leaves_no_candidate_saves_all(crowded: Loop) -> None:
+    crowded.answers["preempt"] = lambda _: {"NodeNameToMetaVictims": {}}
+    crowded.ours("a", cpu="2", priorityClassName="urgent")
     wait_for(
-        lambda: "no candidate node" in condition_of(crowded, "a").get("message", "") and not scheduler.busy
+        lambda: (
+            "no candidate node" in crowded.condition_of("a").get("message", "") and not crowded.scheduler.busy
+        )
     )
-    assert extender.count("preempt") == 1, "its own condition is no reason to ask again"
-    assert "nominatedNodeName" not in found(crowded, "a")["status"]
-    assert len(crowded.store.all(PODS, "default")) == 2
+    assert crowded.count("preempt") == 1, "its own condition is no reason to ask again"
+    assert "nominatedNodeName" not in crowded.found("a")["status"]
+    assert len(crowded.service.store.all(PODS, "default")) == 2
 
 
-def test_without_a_candidate_node_the_extender_is_not_called(
-    crowded: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    ours(crowded, "a", cpu="2")
-    wait_for(lambda: condition_of(crowded, "a").get("reason") == "Unschedulable" and not scheduler.busy)
-    assert extender.calls == []
+def test_without_a_candidate_node_the_extender_is_not_called(crowded: Loop) -> None:
+    crowded.ours("a", cpu="2")
+    crowded.refused("a")
+    assert crowded.calls == []
 
 
-def test_scheduling_and_preemption_of_a_pod_are_recorded_as_events(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    ours(service, "a", cpu="2")
-    wait_for(lambda: condition_of(service, "a").get("message") == "no nodes available to schedule pods")
-    nodes(service, 1)
-    wait_for(lambda: len(service.store.all(EVENTS, "kube-system")) == 2)
-    events = {each["reason"]: each for each in service.store.all(EVENTS, "kube-system")}
+def test_scheduling_and_preemption_of_a_pod_are_recorded_as_events(loop: Loop) -> None:
+    loop.ours("a", cpu="2")
+    wait_for(lambda: loop.condition_of("a").get("message") == "no nodes available to schedule pods")
+    loop.nodes(1)
+    wait_for(lambda: len(loop.service.store.all(EVENTS, "kube-system")) == 2)
+    events = {each["reason"]: each for each in loop.service.store.all(EVENTS, "kube-system")}
     assert events["FailedScheduling"]["type"] == "Warning"
     assert events["Scheduled"]["message"] == "Successfully assigned kube-system/a to n0"
-    assert events["Scheduled"]["involvedObject"]["uid"] == found(service, "a")["metadata"]["uid"]
+    assert events["Scheduled"]["involvedObject"]["uid"] == loop.found("a")["metadata"]["uid"]

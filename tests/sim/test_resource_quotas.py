@@ -16,7 +16,7 @@ from extender.sim.controllers.workloads import WorkloadControllers
 from tests.e2e.harness.jobs import job
 from tests.e2e.harness.waiting import wait_for
 from tests.rows import each_of
-from tests.sim.kubectl import Kubectl, needs_kubectl
+from tests.sim.kubectl import Kubectl
 from tests.sim.requests import pod
 
 
@@ -250,7 +250,6 @@ def test_a_job_that_is_suspended_or_gone_is_refused_nothing(
 # ---- kubectl
 
 
-@needs_kubectl
 def test_a_quota_is_created_shown_and_described(kubectl: Kubectl, service: Service) -> None:
     hard = "--hard=cpu=1,memory=2Gi,limits.cpu=2"
     assert kubectl("create", "quota", "q", hard) == "resourcequota/q created\n"

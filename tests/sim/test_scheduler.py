@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any
@@ -82,222 +81,193 @@ def _handler(played: PlayedExtender) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-@pytest.fixture
-def extender(service: Service) -> Iterator[PlayedExtender]:
-    played = PlayedExtender(service)
-    yield played
-    played.close()
+class Loop:
+    """The scheduler, the extender that it asks, and objects. Pods of ours are in kube-system, ungated."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.extender = PlayedExtender(service)
+        self.calls, self.answers, self.count = self.extender.calls, self.extender.answers, self.extender.count
+        self.scheduler = Scheduler(service, Extender(self.extender.address), Random(0))
+
+    def nodes(self, count: int, **options: Any) -> None:
+        for number in range(count):
+            self.service.create(NODES, "", objects.node(f"n{number}", **options))
+
+    def ours(self, name: str, **options: Any) -> Json:
+        return self.service.create(PODS, "", objects.pod(name, namespace="kube-system", **options))
+
+    def found(self, name: str, namespace: str = "kube-system") -> Json:
+        return self.service.get(PODS, namespace, name)
+
+    def node_of(self, name: str, namespace: str = "kube-system") -> str:
+        return str(self.found(name, namespace)["spec"].get("nodeName", ""))
+
+    def condition_of(self, name: str) -> Json:
+        conditions = self.found(name)["status"].get("conditions", [])
+        return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
+
+    def change(self, name: str, how: Callable[[Json], object], subresource: str = "") -> None:
+        def changed(pod: Json) -> Json:
+            copy: Json = json.loads(json.dumps(pod))
+            how(copy)
+            return copy
+
+        self.service.amend(PODS, "kube-system", name, changed, subresource)
+
+    def nominated(self, name: str, node: str) -> None:
+        self.change(name, lambda pod: pod["status"].update(nominatedNodeName=node), "status")
+
+    def idle_after(self, verb: str, count: int) -> None:
+        wait_for(lambda: self.count(verb) == count and not self.scheduler.busy)
+
+    def refused(self, name: str) -> str:
+        """Return the message, once the pod is unschedulable and the loop has nothing to do."""
+
+        def there() -> bool:
+            return self.condition_of(name).get("reason") == "Unschedulable" and not self.scheduler.busy
+
+        wait_for(there)
+        return str(self.condition_of(name)["message"])
 
 
 @pytest.fixture
-def scheduler(service: Service, extender: PlayedExtender) -> Iterator[Scheduler]:
-    scheduler = Scheduler(service, Extender(extender.address), Random(0))
-    scheduler.start()
-    yield scheduler
-    scheduler.stop()
-
-
-def nodes(service: Service, count: int, **options: Any) -> None:
-    for number in range(count):
-        service.create(NODES, "", objects.node(f"n{number}", **options))
-
-
-def ours(service: Service, name: str, **options: Any) -> Json:
-    """Create a pod of ours in kube-system, where no policy puts a gate on it."""
-    made = objects.pod(name, namespace="kube-system", **options)
-    return service.create(PODS, "", made)
-
-
-def found(service: Service, name: str, namespace: str = "kube-system") -> Json:
-    return service.get(PODS, namespace, name)
-
-
-def node_of(service: Service, name: str, namespace: str = "kube-system") -> str:
-    return str(found(service, name, namespace)["spec"].get("nodeName", ""))
-
-
-def condition_of(service: Service, name: str) -> Json:
-    conditions = found(service, name)["status"].get("conditions", [])
-    return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
+def loop(service: Service) -> Iterator[Loop]:
+    loop = Loop(service)
+    loop.scheduler.start()
+    yield loop
+    loop.scheduler.stop()
+    loop.extender.close()
 
 
 def refuse(args: Json) -> Json:
     return {"NodeNames": [], "FailedAndUnresolvableNodes": {args["NodeNames"][0]: CONSTANT}}
 
 
-def test_filter_then_bind(service: Service, extender: PlayedExtender, scheduler: Scheduler) -> None:
-    nodes(service, 3)
-    extender.answers["filter"] = lambda args: {"NodeNames": ["n1"]}
-    ours(service, "a")
-    wait_for(lambda: node_of(service, "a") == "n1")
-    assert extender.calls == [("filter", "a", ["n0", "n1", "n2"]), ("bind", "a", "n1")]
+def test_filter_then_bind(loop: Loop) -> None:
+    loop.nodes(3)
+    loop.answers["filter"] = lambda args: {"NodeNames": ["n1"]}
+    loop.ours("a")
+    wait_for(lambda: loop.node_of("a") == "n1")
+    assert loop.calls == [("filter", "a", ["n0", "n1", "n2"]), ("bind", "a", "n1")]
 
 
-def test_the_nominated_node_first_and_alone(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    nodes(service, 3)
-    ours(service, "a", gated=True)
-    _change(service, "a", lambda pod: pod["status"].update(nominatedNodeName="n2"), "status")
-    _change(service, "a", lambda pod: pod["spec"].pop("schedulingGates"))
-    wait_for(lambda: node_of(service, "a") == "n2")
-    assert extender.calls == [("filter", "a", ["n2"]), ("bind", "a", "n2")]
+def test_the_nominated_node_first_and_alone(loop: Loop) -> None:
+    loop.nodes(3)
+    loop.ours("a", gated=True)
+    loop.nominated("a", "n2")
+    loop.change("a", lambda pod: pod["spec"].pop("schedulingGates"))
+    wait_for(lambda: loop.node_of("a") == "n2")
+    assert loop.calls == [("filter", "a", ["n2"]), ("bind", "a", "n2")]
 
 
-def test_a_refused_nominated_node_is_followed_by_all_nodes_and_the_nomination_is_removed(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    nodes(service, 2)
-    extender.answers["filter"] = refuse
-    ours(service, "a", gated=True)
-    _change(service, "a", lambda pod: pod["status"].update(nominatedNodeName="n1"), "status")
-    _change(service, "a", lambda pod: pod["spec"].pop("schedulingGates"))
-    wait_for(lambda: condition_of(service, "a").get("reason") == "Unschedulable" and not scheduler.busy)
-    assert [call[2] for call in extender.calls[:2]] == [["n1"], ["n0", "n1"]]
-    assert "nominatedNodeName" not in found(service, "a")["status"]
+def test_a_refused_nominated_node_is_followed_by_all_nodes_and_the_nomination_is_removed(loop: Loop) -> None:
+    loop.nodes(2)
+    loop.answers["filter"] = refuse
+    loop.ours("a", gated=True)
+    loop.nominated("a", "n1")
+    loop.change("a", lambda pod: pod["spec"].pop("schedulingGates"))
+    loop.refused("a")
+    assert [call[2] for call in loop.calls[:2]] == [["n1"], ["n0", "n1"]]
+    assert "nominatedNodeName" not in loop.found("a")["status"]
 
 
-def test_a_refused_pod_is_asked_about_once_more_and_then_rests(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
+def test_a_refused_pod_is_asked_about_once_more_and_then_rests(loop: Loop) -> None:
     """Its new condition requeues it; the second refusal is the same, changes nothing and requeues no pod."""
-    nodes(service, 3)
-    extender.answers["filter"] = refuse
-    ours(service, "a")
-    wait_for(lambda: extender.count("filter") == 2 and not scheduler.busy)
-    assert (
-        condition_of(service, "a")["message"]
-        == f"0/3 nodes are available: 1 {CONSTANT}. {UNHELPFUL.format(3)}"
-    )
+    loop.nodes(3)
+    loop.answers["filter"] = refuse
+    loop.ours("a")
+    loop.idle_after("filter", 2)
+    assert loop.refused("a") == f"0/3 nodes are available: 1 {CONSTANT}. {UNHELPFUL.format(3)}"
 
 
-def test_changes_of_assigned_pods_and_nodes_requeue_refused_pods(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    nodes(service, 1)
-    extender.answers["filter"] = refuse
-    ours(service, "a")
-    wait_for(lambda: extender.count("filter") == 2 and not scheduler.busy)
+def test_changes_of_assigned_pods_and_nodes_requeue_refused_pods(loop: Loop) -> None:
+    loop.nodes(1)
+    loop.answers["filter"] = refuse
+    loop.ours("a")
+    loop.idle_after("filter", 2)
     events: list[Callable[[], object]] = [
-        lambda: service.create(PODS, "", pod("placed", nodeName="n0")),
-        lambda: service.delete(PODS, "default", "placed", {"gracePeriodSeconds": 0}),
-        lambda: nodes_labelled(service),
-        lambda: _change(service, "a", lambda pod: pod["metadata"].update(annotations={"n": "1"})),
+        lambda: loop.service.create(PODS, "", pod("placed", nodeName="n0")),
+        lambda: loop.service.delete(PODS, "default", "placed", {"gracePeriodSeconds": 0}),
+        lambda: loop.service.amend(NODES, "", "n0", labelled),
+        lambda: loop.change("a", lambda pod: pod["metadata"].update(annotations={"n": "1"})),
     ]
-
-    def asked_and_idle(number: int) -> bool:
-        return extender.count("filter") == number and not scheduler.busy
-
     for number, happen in enumerate(events, start=3):
         happen()
-        wait_for(partial(asked_and_idle, number))
-    service.create(PODS, "", pod("pending", cpu="100"))
-    wait_for(lambda: not scheduler.busy)
-    assert extender.count("filter") == 6
+        loop.idle_after("filter", number)
+    loop.service.create(PODS, "", pod("pending", cpu="100"))
+    wait_for(lambda: not loop.scheduler.busy)
+    assert loop.count("filter") == 6
 
 
-def nodes_labelled(service: Service) -> None:
-    def label(node: Json) -> Json:
-        return {**node, "metadata": {**node["metadata"], "labels": {"l": "1"}}}
-
-    service.amend(NODES, "", "n0", label)
+def labelled(node: Json) -> Json:
+    return {**node, "metadata": {**node["metadata"], "labels": {"l": "1"}}}
 
 
-def test_without_a_fitting_node_the_extender_is_not_called(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    nodes(service, 2, cpu="1")
-    ours(service, "a", cpu="2")
-    wait_for(lambda: condition_of(service, "a").get("reason") == "Unschedulable" and not scheduler.busy)
-    assert extender.calls == []
-    assert (
-        condition_of(service, "a")["message"]
-        == f"0/2 nodes are available: 2 Insufficient cpu. {UNHELPFUL.format(2)}"
-    )
+def test_without_a_fitting_node_the_extender_is_not_called(loop: Loop) -> None:
+    loop.nodes(2, cpu="1")
+    loop.ours("a", cpu="2")
+    assert loop.refused("a") == f"0/2 nodes are available: 2 Insufficient cpu. {UNHELPFUL.format(2)}"
+    assert loop.calls == []
 
 
-def test_held_pods_keep_their_capacity_and_the_loop_continues(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
+def test_held_pods_keep_their_capacity_and_the_loop_continues(loop: Loop) -> None:
     release = threading.Event()
 
     def hold(args: Json) -> Json:
         release.wait(30)
-        return extender.bind(args)
+        return loop.extender.bind(args)
 
-    nodes(service, 1, cpu="2")
-    extender.answers["bind"] = hold
+    loop.nodes(1, cpu="2")
+    loop.answers["bind"] = hold
     for name in ("a", "b", "c"):
-        ours(service, name, cpu="1")
-    wait_for(lambda: extender.count("bind") == 2)
-    wait_for(lambda: condition_of(service, "c").get("reason") == "Unschedulable")
+        loop.ours(name, cpu="1")
+    wait_for(lambda: loop.count("bind") == 2)
+    wait_for(lambda: loop.condition_of("c").get("reason") == "Unschedulable")
     release.set()
-    wait_for(lambda: node_of(service, "a") and node_of(service, "b"))
-    assert not node_of(service, "c")
+    wait_for(lambda: loop.node_of("a") and loop.node_of("b"))
+    assert not loop.node_of("c")
 
 
-def test_a_failed_bind_frees_the_capacity_and_is_retried(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
+def test_a_failed_bind_frees_the_capacity_and_is_retried(loop: Loop) -> None:
     failures = iter([True])
 
     def fail_once(args: Json) -> Json:
-        return {"Error": "muster: not yet"} if next(failures, False) else extender.bind(args)
+        return {"Error": "muster: not yet"} if next(failures, False) else loop.extender.bind(args)
 
-    nodes(service, 1, cpu="1")
-    extender.answers["bind"] = fail_once
-    ours(service, "a", cpu="1")
-    wait_for(lambda: condition_of(service, "a").get("reason") == "SchedulerError")
-    wait_for(lambda: node_of(service, "a") == "n0")
-    assert extender.count("bind") == 2
-
-
-def test_an_error_of_filter_is_the_pods_condition(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    nodes(service, 1)
-    extender.answers["filter"] = lambda _: {"Error": "broken"}
-    ours(service, "a")
-    wait_for(lambda: condition_of(service, "a").get("reason") == "SchedulerError")
-    assert condition_of(service, "a")["message"] == "broken"
+    loop.nodes(1, cpu="1")
+    loop.answers["bind"] = fail_once
+    loop.ours("a", cpu="1")
+    wait_for(lambda: loop.condition_of("a").get("reason") == "SchedulerError")
+    wait_for(lambda: loop.node_of("a") == "n0")
+    assert loop.count("bind") == 2
 
 
-def test_a_node_that_was_not_offered_is_an_error(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    nodes(service, 1)
-    extender.answers["filter"] = lambda _: {"NodeNames": ["elsewhere"]}
-    ours(service, "a")
-    wait_for(lambda: condition_of(service, "a").get("reason") == "SchedulerError")
+@pytest.mark.parametrize(
+    ("answer", "message"), [({"Error": "broken"}, "broken"), ({"NodeNames": ["elsewhere"]}, "elsewhere")]
+)
+def test_an_error_of_filter_is_the_pods_condition(loop: Loop, answer: Json, message: str) -> None:
+    loop.nodes(1)
+    loop.answers["filter"] = lambda _: answer
+    loop.ours("a")
+    wait_for(lambda: loop.condition_of("a").get("reason") == "SchedulerError")
+    assert message in loop.condition_of("a")["message"]
 
 
-def test_pods_of_the_default_scheduler_pass_the_extender_by(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    nodes(service, 1)
-    service.create(PODS, "", pod("plain"))
-    service.create(PODS, "", pod("theirs", scheduler="another"))
-    wait_for(lambda: node_of(service, "plain", "default") == "n0" and not scheduler.busy)
-    assert extender.calls == []
-    assert not node_of(service, "theirs", "default")
+def test_pods_of_the_default_scheduler_pass_the_extender_by(loop: Loop) -> None:
+    loop.nodes(1)
+    loop.service.create(PODS, "", pod("plain"))
+    loop.service.create(PODS, "", pod("theirs", scheduler="another"))
+    wait_for(lambda: loop.node_of("plain", "default") == "n0" and not loop.scheduler.busy)
+    assert loop.calls == []
+    assert not loop.node_of("theirs", "default")
 
 
-def test_a_nomination_reserves_capacity_against_equal_but_not_higher_priorities(
-    service: Service, extender: PlayedExtender, scheduler: Scheduler
-) -> None:
-    nodes(service, 1, cpu="2")
-    ours(service, "planned", cpu="2", gated=True)
-    _change(service, "planned", lambda pod: pod["status"].update(nominatedNodeName="n0"), "status")
-    ours(service, "equal", cpu="1")
-    wait_for(lambda: condition_of(service, "equal").get("reason") == "Unschedulable")
-    ours(service, "better", cpu="1", priorityClassName="system-node-critical")
-    wait_for(lambda: node_of(service, "better") == "n0")
-
-
-def _change(service: Service, name: str, how: Callable[[Json], object], subresource: str = "") -> None:
-    def change(pod: Json) -> Json:
-        changed: Json = json.loads(json.dumps(pod))
-        how(changed)
-        return changed
-
-    service.amend(PODS, "kube-system", name, change, subresource)
+def test_a_nomination_reserves_capacity_against_equal_but_not_higher_priorities(loop: Loop) -> None:
+    loop.nodes(1, cpu="2")
+    loop.ours("planned", cpu="2", gated=True)
+    loop.nominated("planned", "n0")
+    loop.ours("equal", cpu="1")
+    loop.refused("equal")
+    loop.ours("better", cpu="1", priorityClassName="system-node-critical")
+    wait_for(lambda: loop.node_of("better") == "n0")

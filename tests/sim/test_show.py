@@ -106,19 +106,6 @@ def drawn(state: ClusterState, canvas: Canvas) -> list[str]:
     return [line.plain for line in frame(Picture(state, log, 3.0), ["head"], canvas)]
 
 
-def test_a_frame_shows_the_time_the_position_the_reason_and_what_is_ahead(state: ClusterState) -> None:
-    text = " ".join(" ".join(drawn(state, Canvas(80, 30))).split())
-    assert "Muster at work for 0:03" in text
-    assert "research ████████████░░░░░░░░░░░░ 50% 4 of 8 cpu, weight 2" in text
-    assert "default/train research runs 2/2 0s" in text
-    assert "default/sweep research waits 0/4 2s 1 of 1 NoRoom" in text
-    assert "default/sweep: NoRoom: " in text
-    assert "(cpu: 8" in text
-    assert "Ahead of it: default/train." in text
-    assert "3 nodes, 4 of 12 cpu in use" in text
-    assert "3.0 s default/sweep waits: NoRoom" in text
-
-
 def test_nothing_starts_before_muster_has_decided(service: Service) -> None:
     """A group without pods is Inqueue, for operators that make pods only then; it does not start."""
     gang(service, "new", 2, "Pending", None)

@@ -144,28 +144,22 @@ def test_a_deployment_makes_a_replica_set_of_its_template_and_annotations() -> N
     assert first["metadata"]["labels"] == {"app": "nginx", "pod-template-hash": suffix}
 
 
-def test_the_job_of_volcano_has_its_group() -> None:
-    creation, _ = created(FOLDER / "volcano-job.yaml")
-    (group,) = (obj for obj, _ in creation.objects if obj["kind"] == POD_GROUPS.name)
-    assert group["spec"] == {"minMember": 3, "queue": "default"}
-    for pod in pods_of(creation):
-        assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == group["metadata"]["name"]
-        assert pod["spec"]["schedulerName"] == "volcano"
-
-
 GROUPS = {
+    "volcano-job": ("test-job-.+", {"minMember": 3, "queue": "default"}),
     "raycluster-volcano": ("ray-rc-pg", {"minMember": 3, "queue": "kuberay-test-queue"}),
     "spark-volcano": ("spark-spark-pi-pg", {"minMember": 1, "queue": "spark"}),
 }
 
 
 @each_of(*GROUPS)
-def test_operators_make_groups_for_volcano_where_an_object_asks_for_it(name: str) -> None:
+def test_jobs_of_volcano_and_objects_that_ask_for_it_have_their_group(name: str) -> None:
     creation, _ = created(FOLDER / f"{name}.yaml")
     (group,) = (obj for obj, _ in creation.objects if obj["kind"] == POD_GROUPS.name)
-    assert (group["metadata"]["name"], group["spec"]) == GROUPS[name]
+    pattern, spec = GROUPS[name]
+    assert re.fullmatch(pattern, group["metadata"]["name"])
+    assert group["spec"] == spec
     for pod in pods_of(creation):
-        assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == GROUPS[name][0]
+        assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == group["metadata"]["name"]
         assert pod["spec"]["schedulerName"] == "volcano"
 
 

@@ -13,7 +13,7 @@ from extender.domain.model.records import GroupKey
 from extender.sim.virtual import chart as charts
 from extender.sim.virtual.chart import Bar, Piece, averages, chart, pack
 from extender.sim.virtual.measurements import GroupTimeline
-from extender.sim.virtual.runner import SimulationOptions, simulate
+from extender.sim.virtual.runner import Result
 from extender.sim.virtual.svg import WIDTH
 from tests.sim_virtual.bench import row, run_rows
 
@@ -47,14 +47,18 @@ def test_a_long_legend_takes_several_lines() -> None:
     assert max(places[queue][1] for queue in queues) < places["g0"][1]
 
 
+def many() -> Result:
+    return run_rows(*(row(f"g{n}", 2, arrival=float(n)) for n in range(50)))
+
+
 def test_many_gangs_fill_the_capacity() -> None:
-    svg = chart(run_rows(*(row(f"g{n}", 2, arrival=float(n)) for n in range(50))))
+    svg = chart(many())
     assert {"gangs that wait", "8", "4"} <= set(texts(svg))
     assert len([title for title in titles(svg) if "ran 10s" in title]) >= 50
 
 
 def test_very_many_are_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = simulate(SimulationOptions(synthetic=300, nodes=4, node_cpu="32"))
+    result = many()
     bars = chart(result)
     monkeypatch.setattr(charts, "_MOST_BARS", 10)
     sums = chart(result)

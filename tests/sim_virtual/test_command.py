@@ -7,10 +7,9 @@ import re
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -19,6 +18,7 @@ from click.testing import CliRunner, Result
 from extender.cli import main
 from extender.sim.virtual.trace import COLUMNS
 from tests.sim.requests import GPU_POD
+from tests.sim_virtual.test_objects import group, pod
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -27,6 +27,21 @@ PAGE = (ROOT / "docs" / "how-to" / "simulate.md").read_text()
 
 def muster(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+Given = Callable[..., Result]
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Given:
+    """Return a function that simulates a file with this text."""
+    path = tmp_path / "given.yaml"
+
+    def simulated(text: str, *flags: str) -> Result:
+        path.write_text(text)
+        return muster("-f", path, *flags)
+
+    return simulated
 
 
 def test_the_example_as_a_table() -> None:
@@ -47,24 +62,17 @@ def test_json_and_yaml_say_the_same() -> None:
     assert (report["makespan"], report["waits"]["max"], report["neverStarted"]) == (60.0, 40.0, [])
 
 
-def test_pods_that_start_one_by_one_are_no_gang(tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(
+def test_pods_that_start_one_by_one_are_no_gang(given: Given) -> None:
+    text = (
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec:\n  parallelism: 4\n  template:\n"
         "    spec: {schedulerName: muster, restartPolicy: Never, containers: [{name: c, image: x}]}\n"
     )
-    printed = muster("-f", path).output.splitlines()
+    printed = given(text).output.splitlines()
     assert printed[0].startswith("4 pods, 1 other group, 1 queue, ")
     assert any(line.startswith("one by one ") for line in printed)
     assert not any(line.startswith("started") for line in printed)
     counts = {"groups": 1, "started": 1, "done": 0}
-    assert json.loads(muster("-f", path, "-o", "json").output)["oneByOne"] == counts
-
-
-def test_the_chart_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "chart.svg"
-    assert muster("--synthetic", "200", "--nodes", "5", "--gantt", path).exit_code == 0
-    assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    assert json.loads(given(text, "-o", "json").output)["oneByOne"] == counts
 
 
 def test_a_chart_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -110,36 +118,17 @@ def test_what_makes_no_sense_is_an_error(arguments: list[str], printed: str) -> 
     assert (result.exit_code, printed in result.output) == (2, True)
 
 
-def test_gpus_of_nodes(tmp_path: Path) -> None:
-    path = tmp_path / "gpu.yaml"
-    path.write_text(GPU_POD)
-    assert "NeverFits: no node has nvidia.com/gpu\n" in muster("-f", path).output
-    report = json.loads(muster("-f", path, "--node-gpu", "1", "-o", "json").output)
+def test_gpus_of_nodes(given: Given) -> None:
+    assert "NeverFits: no node has nvidia.com/gpu\n" in given(GPU_POD).output
+    report = json.loads(given(GPU_POD, "--node-gpu", "1", "-o", "json").output)
     assert report["neverStarted"] == []
 
 
-GROUP = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: NAME}\nspec: SPEC\n---\n"
-MEMBER = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: NAME, annotations: {scheduling.k8s.io/group-name: GROUP}}
-spec: {schedulerName: muster, containers: [{name: c, image: x}]}
----
-"""
-
-
-def test_unstarted_groups_are_reported_in_the_status_and_with_the_intended_name(tmp_path: Path) -> None:
+def test_unstarted_groups_are_reported_in_the_status_and_with_the_intended_name(given: Given) -> None:
     """A group without pods is one of them, as in `muster run`."""
-    path = tmp_path / "misspelt.yaml"
-    path.write_text(
-        GROUP.replace("NAME", "train").replace("SPEC", "{minMember: 2}")
-        + GROUP.replace("NAME", "fit").replace("SPEC", "{minMember: 1, queue: defualt}")
-        + "".join(
-            MEMBER.replace("NAME", f"p{number}").replace("GROUP", group)
-            for number, group in enumerate(("trian", "trian", "fit"))
-        )
-    )
-    result = muster("-f", path)
+    pods = [pod("a", "trian"), pod("b", "trian"), pod("c", "fit")]
+    fit = group("fit", 1).replace("minMember: 1", "minMember: 1, queue: defualt")
+    result = given("---\n".join([group("train", 2), fit, *pods]))
     assert result.exit_code == 3
     started = "started      0 of 1 gang, 0 done\none by one   0 of 2 groups started, 0 done\n"
     assert f"{started}utilisation  nothing ran\n" in result.output
@@ -152,42 +141,32 @@ def test_unstarted_groups_are_reported_in_the_status_and_with_the_intended_name(
     assert ("mean train?" in result.output, "mean default?" in result.output) == (True, True)
 
 
-def test_a_gang_without_end_that_starts_last_counts_as_run(tmp_path: Path) -> None:
-    path = tmp_path / "endless.yaml"
-    path.write_text(
-        GROUP.replace("NAME", "fit").replace("SPEC", "{minMember: 1}")
-        + MEMBER.replace("GROUP", "fit").replace("NAME", "p")
-    )
-    result = muster("-f", path)
+def test_a_gang_without_end_that_starts_last_counts_as_run(given: Given) -> None:
+    result = given(group("fit", 1) + "---\n" + pod("p", "fit"))
     assert result.exit_code == 0
     assert "utilisation  not measured: no time passed\n" in result.output
 
 
 @pytest.mark.parametrize("suspended", ["false", "true"])
-def test_a_jobset_is_named_and_not_one_of_its_jobs(tmp_path: Path, suspended: str) -> None:
+def test_a_jobset_is_named_and_not_one_of_its_jobs(given: Given, suspended: str) -> None:
     container = "{name: c, image: x, resources: {requests: {cpu: 3}}}"
     pods = f"{{spec: {{schedulerName: muster, restartPolicy: Never, containers: [{container}]}}}}"
-    path = tmp_path / "set.yaml"
-    path.write_text(
+    text = (
         "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n"
         "metadata: {name: js, annotations: {scheduling.volcano.sh/queue-name: default}}\n"
         f"spec:\n  suspend: {suspended}\n  replicatedJobs:\n"
         f"  - {{name: leader, replicas: 1, template: {{spec: {{template: {pods}}}}}}}\n"
         f"  - {{name: workers, replicas: 2, template: {{spec: {{template: {pods}}}}}}}\n"
     )
-    result = muster("-f", path, "--nodes", "2")
+    result = given(text, "--nodes", "2")
     assert result.exit_code == 3
     assert "  default/jobset/js: NeverFits: " in result.output
 
 
-def test_pods_that_request_nothing_leave_the_utilisation_unmeasured(tmp_path: Path) -> None:
-    path = tmp_path / "small.yaml"
-    containers = "[{name: c, image: x}]"
-    path.write_text(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
-        f"spec: {{schedulerName: muster, containers: {containers}}}\n"
-    )
-    result = muster("-f", path, "--run-seconds", "60")
+def test_pods_that_request_nothing_leave_the_utilisation_unmeasured(given: Given) -> None:
+    spec = "{schedulerName: muster, containers: [{name: c, image: x}]}"
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {spec}\n"
+    result = given(text, "--run-seconds", "60")
     assert "makespan     1m00s\n" in result.output
     assert "utilisation  not measured: no resources were held for any time\n" in result.output
 
@@ -203,26 +182,22 @@ spec:
 
 
 @pytest.mark.parametrize("suspended", ["true", "false"])
-def test_where_nothing_is_for_muster_to_start_nothing_has_started(tmp_path: Path, suspended: str) -> None:
-    path = tmp_path / "plain.yaml"
-    path.write_text(PLAIN.replace("NO", suspended))
-    result = muster("-f", path)
+def test_where_nothing_is_for_muster_to_start_nothing_has_started(given: Given, suspended: str) -> None:
+    result = given(PLAIN.replace("NO", suspended))
     assert result.exit_code == 3
     assert "schedulerName: muster" in result.stderr
     assert "\nnothing in there is for Muster to start\n" in result.output
 
 
-def test_fields_of_other_projects_are_reported_as_such(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
+def test_fields_of_other_projects_are_reported_as_such(given: Given, tmp_path: Path) -> None:
     for text, reported in (
         (
             "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: a}\n",
-            f':2: ClusterQueue "a": skipped, it is Kueue\'s; muster migrate kueue -f {path} prints',
+            f':2: ClusterQueue "a": skipped, it is Kueue\'s; muster migrate kueue -f {tmp_path}/given.yaml',
         ),
         ("a: {{ .Values.a }}\n", ":1: not YAML: found unhashable key; it is a template of a Helm chart"),
     ):
-        path.write_text(text)
-        result = muster("-f", path)
+        result = given(text)
         assert (result.exit_code, reported in result.stderr) == (2, True), result.stderr
 
 
@@ -236,11 +211,9 @@ def test_fields_of_other_projects_are_reported_as_such(tmp_path: Path) -> None:
         ("capability: {memory: 8gib}", "did you mean 8Gi?"),
     ],
 )
-def test_misspelt_fields_are_reported_with_the_right_name(tmp_path: Path, spec: str, reported: str) -> None:
-    path = tmp_path / "queue.yaml"
+def test_misspelt_fields_are_reported_with_the_right_name(given: Given, spec: str, reported: str) -> None:
     head = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: a}\n"
-    path.write_text(f"{head}spec: {{{spec}}}\n")
-    result = muster("-f", path)
+    result = given(f"{head}spec: {{{spec}}}\n")
     assert (result.exit_code, reported in result.stderr) == (2, True), result.stderr
 
 

@@ -30,11 +30,6 @@ def test_a_plan_follows_from_its_seed() -> None:
     assert plan(7, 120, Mix()) != plan(8, 120, Mix())
 
 
-def test_a_longer_campaign_begins_like_a_shorter_one() -> None:
-    longer = [step for step in plan(7, 300, Mix()) if step.at < 60]
-    assert longer == [step for step in plan(7, 100, Mix()) if step.at < 60]
-
-
 def test_every_kind_of_fault_is_planned_and_can_be_done() -> None:
     with_view = VIEW_KINDS.keys() | ROUGH_VIEW_KINDS.keys()
     with_two = REPLICAS_KINDS.keys()
@@ -62,10 +57,6 @@ def test_a_mix_with_fates_has_most_gangs_struck_when_half_of_them_is_bound() -> 
     bound = Standstill("g1", "half", 1.0).fault
     binds = [bound.matches("POST", f"/api/v1/namespaces/x/pods/g1-{n}/binding") for n in range(11)]
     assert binds == [n % 2 == 0 for n in range(11)]
-
-
-def test_half_an_hour_has_a_thousand_faults() -> None:
-    assert sum(step.gang_spec is None for step in plan(1, 1800, Mix())) > 1200
 
 
 def test_nothing_dies_in_the_calm_part_of_a_minute() -> None:

@@ -19,6 +19,7 @@ from extender.webhooks.reviews import Malformed, Reviewer, ReviewOutcome
 from extender.webhooks.reviews import Path as ReviewPath
 
 PATIENCE = 10
+Pairs = tuple[Pair, Pair]
 
 
 class Echo(Reviewer):
@@ -41,19 +42,19 @@ class Echo(Reviewer):
 
 
 @pytest.fixture(scope="module")
-def pairs() -> tuple[Pair, Pair]:
+def pairs() -> Pairs:
     first, second = (make_pair(["127.0.0.1"], 3600, time.time()) for _ in range(2))
     return first, second
 
 
 @pytest.fixture
-def identity(pairs: tuple[Pair, Pair]) -> Identity:
+def identity(pairs: Pairs) -> Identity:
     made = Identity("webhooks")
     made.use(pairs[0].certificate, pairs[0].key)
     return made
 
 
-def test_a_file_without_a_ca_admits_no_caller(pairs: tuple[Pair, Pair], tmp_path: Path) -> None:
+def test_a_file_without_a_ca_admits_no_caller(pairs: Pairs, tmp_path: Path) -> None:
     made, callers = Identity("webhooks"), tmp_path / "ca.crt"
     with pytest.raises(OSError, match="No such file"):
         made.use_for(callers, pairs[0].certificate, pairs[0].key)
@@ -64,7 +65,7 @@ def test_a_file_without_a_ca_admits_no_caller(pairs: tuple[Pair, Pair], tmp_path
 
 
 def test_other_callers_are_admitted_once_their_ca_is_in_the_file(
-    server: WebhookServer, identity: Identity, pairs: tuple[Pair, Pair], tmp_path: Path
+    server: WebhookServer, identity: Identity, pairs: Pairs, tmp_path: Path
 ) -> None:
     """The certificate stays the same: it is renewed far less often."""
     callers = tmp_path / "ca.crt"
@@ -133,7 +134,7 @@ def post(connection: HTTPSConnection, path: str, body: bytes) -> tuple[int, byte
     return answer.status, answer.read()
 
 
-def test_many_reviews_go_over_one_connection(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
+def test_many_reviews_go_over_one_connection(server: WebhookServer, pairs: Pairs) -> None:
     with connect(server, pairs[0]) as connection:
         connection.connect()
         sock = connection.sock
@@ -160,7 +161,7 @@ def test_malformed_reviews_are_refused(
     status: int,
     message: bytes,
     server: WebhookServer,
-    pairs: tuple[Pair, Pair],
+    pairs: Pairs,
 ) -> None:
     with connect(server, pairs[0]) as connection:
         connection.request(method, path, body)
@@ -170,19 +171,19 @@ def test_malformed_reviews_are_refused(
     assert ask(server, pairs[0], "/echo", b"fine") == (200, b"fine")
 
 
-def test_a_body_of_unknown_length_is_not_read(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
+def test_a_body_of_unknown_length_is_not_read(server: WebhookServer, pairs: Pairs) -> None:
     with connect(server, pairs[0]) as connection:
         connection.request("POST", "/echo", iter([b"x"]), encode_chunked=True)
         answer = connection.getresponse()
         assert (answer.status, b"Content-Length" in answer.read()) == (411, True)
 
 
-def test_a_silent_caller_delays_no_other_caller(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
+def test_a_silent_caller_delays_no_other_caller(server: WebhookServer, pairs: Pairs) -> None:
     with socket.create_connection(("127.0.0.1", server.address.port)):  # and no handshake
         assert ask(server, pairs[0], "/echo", b"x") == (200, b"x")
 
 
-def test_a_caller_without_tls_is_dropped(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
+def test_a_caller_without_tls_is_dropped(server: WebhookServer, pairs: Pairs) -> None:
     with socket.create_connection(("127.0.0.1", server.address.port), timeout=PATIENCE) as plain:
         plain.sendall(b"POST /echo HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
         with suppress(ConnectionResetError):
@@ -191,7 +192,7 @@ def test_a_caller_without_tls_is_dropped(server: WebhookServer, pairs: tuple[Pai
 
 
 def test_a_new_certificate_is_for_new_connections(
-    server: WebhookServer, identity: Identity, pairs: tuple[Pair, Pair]
+    server: WebhookServer, identity: Identity, pairs: Pairs
 ) -> None:
     with connect(server, pairs[0]) as open_one:
         assert post(open_one, "/echo", b"1") == (200, b"1")
@@ -202,14 +203,14 @@ def test_a_new_certificate_is_for_new_connections(
         ask(server, pairs[0], "/echo", b"4")
 
 
-def test_without_a_certificate_connections_are_closed(echo: Echo, pairs: tuple[Pair, Pair]) -> None:
+def test_without_a_certificate_connections_are_closed(echo: Echo, pairs: Pairs) -> None:
     running = WebhookServer(listen("--webhook-listen", Address("127.0.0.1", 0)), echo, Identity("webhooks"))
     with pytest.raises((ConnectionError, ssl.SSLError)):
         ask(running, pairs[0], "/echo", b"x")
     running.stop()
 
 
-def test_a_stop_answers_pending_requests(server: WebhookServer, echo: Echo, pairs: tuple[Pair, Pair]) -> None:
+def test_a_stop_answers_pending_requests(server: WebhookServer, echo: Echo, pairs: Pairs) -> None:
     answers: list[tuple[int, bytes]] = []
     asking = Thread(target=lambda: answers.append(ask(server, pairs[0], "/slow", b"x")))
     asking.start()
@@ -225,7 +226,7 @@ def test_a_stop_answers_pending_requests(server: WebhookServer, echo: Echo, pair
 
 
 def test_the_certificate_is_not_left_on_disk(
-    pairs: tuple[Pair, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     Identity("webhooks").use(pairs[0].certificate, pairs[0].key)

@@ -19,6 +19,7 @@ from tests.domain.builders import NAMESPACE, SCHEDULER, queue
 Json = dict[str, Any]
 BATCH, VOLCANO = {"group": "batch", "kind": "Job"}, {"group": "batch.volcano.sh", "kind": "Job"}
 ALICE = {"username": "alice", "groups": ["system:authenticated"]}
+MUSTER = {"username": "system:serviceaccount:kube-muster:muster"}
 CONTROLLER = {
     "username": "system:serviceaccount:kube-system:job-controller",
     "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system"],

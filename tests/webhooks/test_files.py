@@ -6,14 +6,16 @@ import pytest
 
 from extender.host.certificate_files import CertificateFiles
 
+Served = list[tuple[bytes, bytes]]  # certificate and key
+
 
 @pytest.fixture
-def served() -> list[tuple[bytes, bytes]]:
+def served() -> Served:
     return []
 
 
 @pytest.fixture
-def files(tmp_path: Path, served: list[tuple[bytes, bytes]]) -> CertificateFiles:
+def files(tmp_path: Path, served: Served) -> CertificateFiles:
     def serve(certificate: bytes, key: bytes) -> None:
         if certificate[-1:] != key[-1:]:
             raise OSError("they do not fit together")
@@ -27,9 +29,7 @@ def write(folder: Path, certificate: str, key: str) -> None:
     (folder / "tls.key").write_text(key)
 
 
-def test_missing_files_are_waited_for(
-    files: CertificateFiles, tmp_path: Path, served: list[tuple[bytes, bytes]]
-) -> None:
+def test_missing_files_are_waited_for(files: CertificateFiles, tmp_path: Path, served: Served) -> None:
     files.reload()
     write(tmp_path, "c1", "k1")
     files.reload()
@@ -37,7 +37,7 @@ def test_missing_files_are_waited_for(
 
 
 def test_a_changed_certificate_is_served_once_both_files_match(
-    files: CertificateFiles, tmp_path: Path, served: list[tuple[bytes, bytes]]
+    files: CertificateFiles, tmp_path: Path, served: Served
 ) -> None:
     write(tmp_path, "c1", "k1")
     files.reload()

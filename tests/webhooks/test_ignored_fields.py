@@ -46,13 +46,7 @@ GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPo
 
 
 @each_of(
-    (
-        "/podgroups/validate",
-        "scheduling.volcano.sh/v1beta1",
-        "PodGroup",
-        GROUP,
-        [],
-    ),
+    ("/podgroups/validate", "scheduling.volcano.sh/v1beta1", "PodGroup", GROUP, []),
     (
         "/queues/validate",
         "scheduling.volcano.sh/v1beta1",

@@ -6,7 +6,7 @@ from extender.api.keys import AUTHOR, LOCAL_QUEUE, MAY_USE, QUEUE, SUBMITTER
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import LocalQueue, LocalQueueSpec
 from tests.domain.builders import NAMESPACE, group, queue
-from tests.webhooks.desk import ALICE, CONTROLLER, Desk, Json, job, owned, pod, pod_group
+from tests.webhooks.desk import ALICE, CONTROLLER, MUSTER, Desk, Json, job, owned, pod, pod_group
 
 POD, GROUP = (
     {"group": "", "version": "v1", "kind": "Pod"},
@@ -99,9 +99,8 @@ def test_the_right_of_the_user_is_recorded(
 
 
 def test_rights_of_muster_and_controllers_are_not_recorded(desk: Desk) -> None:
-    muster = {"username": "system:serviceaccount:kube-muster:muster"}
-    desk.roles.granted = {(str(user["username"]), "vip") for user in (muster, CONTROLLER)}
-    assert recorded(desk, pod_group("vip"), GROUP, userInfo=muster) == ""
+    desk.roles.granted = {(str(user["username"]), "vip") for user in (MUSTER, CONTROLLER)}
+    assert recorded(desk, pod_group("vip"), GROUP, userInfo=MUSTER) == ""
     assert recorded(desk, owned(pod("vip"), "Job", "j"), POD, userInfo=CONTROLLER) == ""
     assert recorded(desk, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == ""
     desk.roles.granted = {(ACCOUNT, "vip")}
@@ -112,9 +111,8 @@ def test_rights_of_muster_and_controllers_are_not_recorded(desk: Desk) -> None:
 
 def test_a_job_of_a_cron_job_is_not_reviewed_by_the_right_of_muster(desk: Desk) -> None:
     """It waits where its CronJob has no note."""
-    muster = {"username": "system:serviceaccount:kube-muster:muster"}
     made = {"metadata": {"name": "x"}, "spec": {"queue": "vip", "tasks": [{"replicas": 1}]}}
-    assert desk.faults("/jobs/validate", made, kind=VOLCANO, userInfo=muster) == []
+    assert desk.faults("/jobs/validate", made, kind=VOLCANO, userInfo=MUSTER) == []
     desk.roles.granted = set()
     assert desk.faults("/jobs/validate", made, kind=VOLCANO) == ["UseNotGranted"]
 
@@ -162,7 +160,6 @@ def test_children_of_an_allowed_job_are_not_reviewed_again(desk: Desk) -> None:
 
 
 def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(desk: Desk) -> None:
-    muster = {"username": "system:serviceaccount:kube-muster:muster"}
     desk.ledger.intake.review_users()
     desk.ledger.intake.trust_uses(True)
     reference = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "controller": True}
@@ -173,10 +170,10 @@ def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(d
         return desk.faults("/pods/validate", made, kind=POD, userInfo=user)
 
     desk.ledger.intake.set_group(group("j-s", 1, queue="vip"))
-    assert faults(muster) == ["UseNotGranted"]
+    assert faults(MUSTER) == ["UseNotGranted"]
     desk.ledger.intake.set_group(group("j-s", 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"}))
-    assert faults(muster) == []
-    assert faults(muster, "another") == ["UseNotGranted"]
+    assert faults(MUSTER) == []
+    assert faults(MUSTER, "another") == ["UseNotGranted"]
     desk.roles.granted = set()
     assert faults(ALICE) == ["UseNotGranted"]
 

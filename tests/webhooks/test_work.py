@@ -17,7 +17,7 @@ from extender.webhooks.latest import BUDGET
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, group, queue
 from tests.rows import each_of
-from tests.webhooks.desk import BATCH, CONTROLLER, VOLCANO, Desk, job, owned, pod, pod_group
+from tests.webhooks.desk import BATCH, CONTROLLER, MUSTER, VOLCANO, Desk, job, owned, pod, pod_group
 
 Json = dict[str, Any]
 QUEUE = "scheduling.volcano.sh/queue-name"
@@ -629,8 +629,6 @@ def test_unrestricted_queues_cause_no_access_review(private: Desk) -> None:
 
 
 # ---- jobs that wait in a queue which is not there
-
-MUSTER = {"username": "system:serviceaccount:kube-muster:muster"}
 
 
 def test_the_group_that_muster_makes_of_a_job_may_wait_for_its_queue(desk: Desk) -> None:

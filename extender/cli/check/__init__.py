@@ -4,6 +4,7 @@ Metrics and health are read through the API server's proxy to Muster's pods, unl
 """
 
 import sys
+from functools import partial
 from typing import Any
 
 import click
@@ -16,11 +17,11 @@ _INDENT = " " * 9
 
 @click.command()
 @output_flag(("text", "json", "yaml"), "text")
-@access_flags
+@partial(access_flags, default="kube-muster")
 def check(output: str, namespace: str | None, **flags: Any) -> None:
     """Check that Muster is installed and works.
 
-    Each check prints a line, and a remedy if it failed. -n is the namespace of Muster (default: kube-muster).
+    Each check prints a line, and a remedy if it failed.
 
     Exit status: 1 when a check failed, else 3 when you lack the permission for one.
     """

@@ -223,7 +223,7 @@ WaitsUnseen: waits, not looked at yet
 
 WorkloadEnded: It has ended, and its pods are gone.
 WorkloadEndedAs: It has ended ({ending}), and its pods are gone.
-PodsUnknown: Its groups are known by its pods, and you may not list pods in this namespace.
+PodsUnknown: Its groups are found through its pods, and you may not list pods in this namespace.
 WorkloadSuspended: It is suspended.
 NoReplicas: It wants no pods: spec.replicas is 0.
 NoPods: Its controller has made no pods for it.
@@ -267,7 +267,7 @@ OtherNamespace: The namespace of a pod cannot be changed: create the pods again 
 PodGatedByOthers: Their owner must remove them. Until then the pod does not count as a member of a group.
 PodForeign: For Muster to place it, create it with schedulerName: {likeliest} (or another name that your
   administrator gave it).
-PodNotAdopted: A pod of before the adoption, of a DaemonSet, with another scheduler or with the annotation
+PodNotAdopted: A pod from before the adoption, of a DaemonSet, with another scheduler or with the annotation
   {key}: "false" keeps its scheduler. Otherwise create it again.
 ReadItsEvents: Its events will have the reason of its wait.
 NameAGroup: The administrator sees the reason in the debug pages. To see it here, create a PodGroup with

@@ -168,7 +168,7 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
         for name, record in with_flavors.items():
             others = (flavor for flavor in record.flavors if flavor.name == own.name)
             if name != queue.metadata.name and any(flavor.nodes != own.nodes for flavor in others):
-                yield f"{at}: queue {name} has a flavor {own.name} with other nodes: they are separate"
+                yield f"{at}: queue {name} has a flavor {own.name} for other nodes: these are two flavors"
                 break
 
 
@@ -350,8 +350,7 @@ def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
             return
     for other, record in tree.queues.items():
         if other != queue.metadata.name and record.hierarchy.startswith(f"{path}/"):
-            text = f"invalid value {path!r}, which lies above {record.hierarchy!r} of queue {other!r}"
-            text = f"{text}: must be a path that no other queue's path goes through"
+            text = f"invalid value {path!r}: must not be above {record.hierarchy!r} of queue {other!r}"
             yield Fault(Code.HIERARCHY_SUBPATH, f"metadata.annotations[{HIERARCHY}]", text)
             return
 

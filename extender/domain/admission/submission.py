@@ -305,7 +305,7 @@ def review_growth(
     found = (
         f"the group takes {show(name, amount)} {name} more, and queue {each.queue!r} holds "
         f"{show(name, each.held.get(name, 0))} of {show(name, each.most[name])} at most: "
-        "free some, or raise what it may hold"
+        "free capacity, or raise its limit"
         for name, amount in more.items()
         for each in (own, *ceilings)
         if each.held.get(name, 0) + amount > each.most.get(name, inf)

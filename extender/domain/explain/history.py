@@ -232,7 +232,7 @@ def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Repo
 
 def gap(first: float, period: Period) -> str:
     """Return the part of the period before records began at `first`, for users; empty if there is none."""
-    return f"what was over before {timestamp_at(first)} is not known" if first > period.since else ""
+    return f"records before {timestamp_at(first)} are missing" if first > period.since else ""
 
 
 class _Sums(msgspec.Struct):

@@ -116,7 +116,7 @@ def _nodes(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sna
         if row is None or snapshot.nodes.nodes[row] is None:
             raise term.error(_not_found("node", term.subject, snapshot.nodes.row))
     elif about is None:
-        raise term.error("like which node? Allowed is nodes=+N:LIKE-NODE")
+        raise term.error("the node to copy is missing: must be nodes=+N:LIKE-NODE")
     else:
         row = best_node(snapshot, snapshot.groups[about])
         if row is None:
@@ -213,7 +213,7 @@ def _is_called(group: GroupInfo, kind: str, full: str) -> bool:
 def _full_name(term: Supposition, name: str, about: GroupKey | None) -> str:
     """Return the name with the namespace of the group in question, where none is written."""
     if "/" not in name and about is None:
-        raise term.error(f"in which namespace? Allowed is {ALLOWED[term.field]}, with the namespace")
+        raise term.error(f"the namespace is missing: must be {ALLOWED[term.field]}, with NAMESPACE")
     return name if "/" in name or about is None else f"{about.partition('/')[0]}/{name}"
 
 
@@ -289,8 +289,8 @@ STARTS = "starts"
 CHANGES = (  # the most important first
     STARTS,
     "no longer starts",
-    "gives up room",
-    "keeps its room",
+    "gives up capacity",
+    "keeps its capacity",
     "is further back",
     "moves up",
     "waits for something else",
@@ -304,7 +304,7 @@ def _change(before: Outlook, after: Outlook) -> str:
             return ""
         return "no longer starts" if after.verdict is Verdict.WAITING else STARTS
     if after.evicted != before.evicted:
-        return "gives up room" if after.evicted > before.evicted else "keeps its room"
+        return "gives up capacity" if after.evicted > before.evicted else "keeps its capacity"
     if before.position and after.position and before.position != after.position:
         return "is further back" if after.position > before.position else "moves up"
     return "waits for something else" if before.reason != after.reason else ""

@@ -338,7 +338,7 @@ class Candidates:
         if last is None or cycle.is_due(until := rests_until(cycle, group, last)):
             return True
         takers = f"groups of namespace {namespace} in queue {group.queue}"
-        self.spared = f"queue {queue} lost capacity to {takers} without use, and gives none until "
+        self.spared = f"queue {queue} lost capacity to {takers} in vain, and gives none until "
         self.spared += cycle.snapshot.timestamp(until)
         return False
 

@@ -19,7 +19,6 @@ from tests.bench.cases.showing import show_case
 from tests.bench.cases.starting import start
 from tests.bench.cases.topology import topology_case
 from tests.bench.cases.turning import turns
-from tests.bench.cases.wiring import wire
 from tests.bench.report import Row
 from tests.bench.sizes import Bench
 
@@ -44,5 +43,4 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "topology": topology_case,
     "view": view_case,
     "turns": turns,
-    "wire": wire,
 }
