@@ -353,26 +353,21 @@ def test_a_refusal_by_muster_does_not_count_as_one_of_the_scheduler() -> None:
     assert world.verdict("g") is STARTS
 
 
-def test_gated_members_are_not_expected() -> None:
-    world = World(node("a"), gang("g", 2)).settle()
-    world.pass_time(29.0)
-    assert world.verdict("g") is STARTS
-
-
-def test_a_refusal_is_remembered_until_the_node_changes() -> None:
-    world = World(node("a"), gang("g", 1)).settle().ungate("g-0")
-    world.refuse("g-0")
-    world.pass_time(8.0)
-    assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
-    assert world.add(node("a", labels={"new": "label"})).settle().verdict("g") is STARTS
-
-
-def test_a_refusal_is_remembered_until_a_pod_leaves_the_node() -> None:
-    world = World(node("a"), foreign_pod("s", on="a"), gang("g", 1)).settle().ungate("g-0")
-    world.refuse("g-0")
-    world.pass_time(8.0)
-    assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
-    assert world.delete("s").settle().verdict("g") is STARTS
+def test_a_refusal_counts_for_pods_of_the_same_shape_until_the_node_changes_or_a_pod_leaves_it() -> None:
+    changes: list[Callable[[World], object]] = [
+        lambda world: world.add(node("a", labels={"new": "label"})),
+        lambda world: world.delete("s"),
+        lambda world: world.pass_time(54.5),
+    ]
+    for change in changes:
+        world = World(node("a"), foreign_pod("s", on="a"), gang("g", 1)).settle().ungate("g-0")
+        world.refuse("g-0")
+        world.pass_time(8.0)
+        world.add(gang("same", 1), gang("other", 1, cpu="2")).settle()
+        assert [world.reason(name) for name in ("g", "same")] == [Reason.REFUSED_BY_SCHEDULER] * 2
+        assert world.verdict("other") is STARTS
+        change(world)
+        assert world.settle().verdict("g") is STARTS
 
 
 def test_a_refusal_outlives_the_start_that_met_it() -> None:
@@ -395,24 +390,6 @@ def test_fields_that_only_the_scheduler_evaluates_make_a_separate_shape() -> Non
     plain, same, *others = (shapes.shape_of(spec, "ns") for spec in (PodSpec(), token, spread, claim))
     assert plain is same
     assert len({plain, *others}) == 3
-
-
-def test_a_refusal_is_forgotten_with_time() -> None:
-    world = World(node("a"), gang("g", 1)).settle().ungate("g-0")
-    world.refuse("g-0")
-    world.pass_time(59.0)
-    assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
-    world.pass_time(3.5)
-    assert world.verdict("g") is STARTS
-
-
-def test_a_refusal_holds_for_pods_of_the_same_shape_only() -> None:
-    world = World(node("a"), gang("g", 1)).settle().ungate("g-0")
-    world.refuse("g-0")
-    world.pass_time(3.0)
-    world.add(gang("same", 1), gang("other", 1, cpu="2")).settle()
-    assert world.reason("same") is Reason.REFUSED_BY_SCHEDULER
-    assert world.verdict("other") is STARTS
 
 
 def test_a_refusal_in_one_namespace_does_not_count_for_another() -> None:
@@ -529,23 +506,25 @@ def seeded(**world: Any) -> World:
     return world_.add(group("g", 8, "q"), [pod(f"g-{n}", "g", queue="q") for n in range(1, 8)])
 
 
-@each_of(False, True)
-def test_a_bound_pod_takes_no_waiting_group_past_the_ceiling(waits_first: bool) -> None:
-    world = seeded(capability={"cpu": "4"})
+@each_of(
+    *product(
+        [False, True],
+        [
+            ({"capability": {"cpu": "4"}}, {Reason.QUEUE_CEILING, Reason.NEVER_FITS}),
+            ({"spec_state": "Closed"}, {Reason.QUEUE_NOT_OPEN}),
+        ],
+    )
+)
+def test_a_bound_pod_takes_no_waiting_group_past_a_ceiling_or_into_a_closed_queue(
+    waits_first: bool, limit: tuple[dict[str, Any], set[Reason]]
+) -> None:
+    fields, reasons = limit
+    world = seeded(**fields)
     if waits_first:
         world.settle()
     world.add(pod("g-0", "g", queue="q", on="n")).settle()
     assert (world.verdict("g"), world.decision("g").plan) == (WAITS, {})
-    assert world.reason("g") in (Reason.QUEUE_CEILING, Reason.NEVER_FITS)
-
-
-@each_of(False, True)
-def test_a_bound_pod_takes_no_waiting_group_into_a_closed_queue(waits_first: bool) -> None:
-    world = seeded(spec_state="Closed")
-    if waits_first:
-        world.settle()
-    world.add(pod("g-0", "g", queue="q", on="n")).settle()
-    assert world.reason("g") is Reason.QUEUE_NOT_OPEN
+    assert world.reason("g") in reasons
 
 
 def test_a_seed_does_not_overtake() -> None:
