@@ -22,15 +22,19 @@ from tests.rows import each_of
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 
 
-def test_a_gang_starts_whole() -> None:
+def test_a_gang_starts_whole_and_its_end_causes_no_decision() -> None:
     world = World(nodes("a", cpu="3"), gang("g", 3)).settle()
     assert world.plan("g") == {"g-0": "a", "g-1": "a", "g-2": "a"}
     world.scheduler_takes("g-0", "g-1")
     assert [world.stage(f"g-{n}") for n in range(3)] == [ClaimStage.HELD, ClaimStage.HELD, ClaimStage.PLANNED]
     world.scheduler_takes("g-2")
     assert [world.stage(f"g-{n}") for n in range(3)] == [ClaimStage.BOUND] * 3
-    assert world.settle().verdict("g") is RUNS
-    assert not world.stood_whole("g")
+    decisions = world.decide()
+    world.take_over(decisions)
+    assert world.verdict("g") is RUNS
+    now = world.ledger.snapshot()
+    assert (now.version, now.dirty) == (decisions.version, frozenset())
+    assert not world.settle().stood_whole("g")
     assert world.run("g-0", "g-1", "g-2").stood_whole("g")
 
 
@@ -88,15 +92,6 @@ def test_an_incomplete_start_is_undone_after_its_deadline() -> None:
     assert (world.verdict("g"), world.reason("g")) == (WAITS, Reason.BACKING_OFF)
     assert world.decision("g").undo == ("uid-g-0",)
     assert world.detail("g") == "the group was not fully running within its deadline"
-
-
-def test_the_end_of_a_start_causes_no_decision() -> None:
-    world = World(node("n"), gang("g", 2)).settle().scheduler_takes("g-0", "g-1")
-    decisions = world.decide()
-    world.take_over(decisions)
-    assert world.verdict("g") is RUNS
-    now = world.ledger.snapshot()
-    assert (now.version, now.dirty) == (decisions.version, frozenset())
 
 
 def test_failures_of_a_start_are_seen_without_events_of_its_pods() -> None:
@@ -176,11 +171,6 @@ def test_starts_that_end_before_a_member_is_bound_are_tried_without_end() -> Non
     assert world.reason("g") is not Reason.START_TIMED_OUT
 
 
-def test_the_deadline_grows_with_the_gang_up_to_the_limit() -> None:
-    limits = Limits(start_deadline=100.0, start_deadline_base=10.0, start_deadline_per_member=1.0)
-    assert [limits.deadline(members) for members in (1, 50, 500)] == [11.0, 60.0, 100.0]
-
-
 def test_members_whose_volumes_take_long_have_until_the_bind_deadline() -> None:
     world = World(nodes("a", cpu="3"), gang("g", 3)).settle().scheduler_takes("g-0", "g-1").ungate("g-2")
     assert isinstance(world.answer("g-2"), list)
@@ -213,7 +203,9 @@ def test_a_member_that_its_kubelet_refuses_within_the_grace_is_a_failure() -> No
 # ---- backing off
 
 
-def test_backoff_doubles_up_to_its_limit() -> None:
+def test_deadline_and_backoff_grow_up_to_their_limits() -> None:
+    limits = Limits(start_deadline=100.0, start_deadline_base=10.0, start_deadline_per_member=1.0)
+    assert [limits.deadline(members) for members in (1, 50, 500)] == [11.0, 60.0, 100.0]
     limits = Limits(backoff=5.0, backoff_max=60.0)
     assert [limits.retry_after(n) for n in (0, 1, 2, 3, 4, 1000)] == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
 
@@ -427,19 +419,13 @@ def outage() -> World:
     return world.ungate("g-0", "g-1").settle()
 
 
-def test_half_an_hour_without_a_scheduler_is_no_failed_start() -> None:
+def test_half_an_hour_without_a_scheduler_is_no_failed_start_until_it_asks_for_others_again() -> None:
     world = outage()
     first = world.plan("g")
     world.pass_time(1_800.0)
     view = world.ledger.snapshot()
     assert (world.verdict("g"), world.plan("g"), view.refused) == (STARTS, first, {})
     assert view.groups[key("g")].start.failures == 0
-
-
-def test_silence_counts_once_the_scheduler_asks_for_others_again() -> None:
-    world = outage()
-    first = world.plan("g")
-    world.pass_time(1_800.0)
     world.scheduler_asks = True
     world.pass_time(14.0)
     assert world.plan("g") == first
