@@ -153,19 +153,13 @@ def state(there: World) -> tuple[str, dict[str, int]]:
     return decided.state, {name: count for name, count in decided.counts.items() if count}
 
 
-def test_pods_whose_group_is_deleted_wait_outside_and_the_queue_closes() -> None:
+def test_pods_whose_group_is_deleted_wait_outside_the_closed_queue_until_it_opens() -> None:
     there = closing()
     assert state(there) == ("Closing", {"pending": 1})
     there.ledger.intake.drop_group(key(GROUP))
     there.add(node("n")).settle()
     assert there.reason(GROUP) is Reason.QUEUE_NOT_OPEN
     assert state(there) == ("Closed", {})
-
-
-def test_members_of_a_closed_queue_start_when_it_opens() -> None:
-    there = closing()
-    there.ledger.intake.drop_group(key(GROUP))
-    there.add(node("n")).settle()
     there.add(queue("q", spec_state="Open")).settle()
     assert there.verdict(GROUP) is Verdict.STARTING
     assert state(there)[0] == "Open"
@@ -250,13 +244,11 @@ def early_and_late(*objects: Any) -> World:
 
 
 def test_a_podgroup_that_comes_late_costs_no_place_in_line() -> None:
-    there = early_and_late(group(PLAIN, 1, "q", created="2026-01-03"))
-    assert [there.decision(name).position for name in (PLAIN, "podgroup-uid-b")] == [1, 2]
-
-
-def test_people_know_it_by_its_pod_with_or_without_a_podgroup() -> None:
+    """Without one, people know it by its pod."""
     there = early_and_late()
     assert there.ledger.snapshot().groups[key(PLAIN)].display_name == f"{NAMESPACE}/pod/a"
+    there.add(group(PLAIN, 1, "q", created="2026-01-03")).settle()
+    assert [there.decision(name).position for name in (PLAIN, "podgroup-uid-b")] == [1, 2]
 
 
 def closing_with(**plain: Any) -> World:

@@ -41,20 +41,19 @@ def nodes_of(world: World, group: str) -> set[str]:
 # ---- which flavor
 
 
-def test_the_first_flavor_that_takes_the_group_is_used() -> None:
-    world = cluster().add(gang("g", 2, queue="q")).settle()
-    assert nodes_of(world, "g") == {"spot"}
+def test_the_first_flavor_with_nodes_for_the_group_is_used_in_the_order_of_the_queue() -> None:
+    for there, used in (
+        (cluster(), "spot"),
+        (cluster(spot="1"), "ondemand"),
+        (cluster(ONDEMAND, SPOT), "ondemand"),
+    ):
+        assert nodes_of(there.add(gang("g", 2, queue="q")).settle(), "g") == {used}
 
 
 def test_the_next_flavor_is_used_when_the_amount_of_the_first_is() -> None:
     world = cluster().add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
     world.add(gang("b", 2, queue="q", created="2026-01-02")).settle()
     assert nodes_of(world, "b") == {"ondemand"}
-
-
-def test_the_next_flavor_is_used_when_the_nodes_of_the_first_are_full() -> None:
-    world = cluster(spot="1").add(gang("g", 2, queue="q")).settle()
-    assert nodes_of(world, "g") == {"ondemand"}
 
 
 def test_a_group_never_stands_on_two_flavors() -> None:
@@ -366,8 +365,3 @@ def test_the_webhook_names_the_field_of_an_invalid_amount() -> None:
 def test_amounts_below_zero_take_nothing() -> None:
     world = cluster(flavor("spot", {"cpu": "-3"})).add(gang("g", 1, queue="q")).settle()
     assert world.reason("g") is Reason.NEVER_FITS
-
-
-def test_flavors_are_tried_in_the_order_of_the_queue() -> None:
-    world = cluster(ONDEMAND, SPOT).add(gang("g", 2, queue="q")).settle()
-    assert nodes_of(world, "g") == {"ondemand"}
