@@ -65,11 +65,9 @@ def lose_answer(method: str = "POST", path: str = BINDING, times: int = 1) -> Fa
     return Fault(method, path, answered=False, times=times)
 
 
-def hold_answer(
-    released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
-) -> Fault:
+def hold_answer(released: threading.Event) -> Fault:
     """Return a fault that keeps the answer until the test releases it: a timeout after success."""
-    return Fault(method, path, after=released.wait, times=times)
+    return Fault("POST", BINDING, after=released.wait)
 
 
 def hold_request(
@@ -97,9 +95,9 @@ def lose_request(
     return Fault(method, path, status=500, before=released.wait, times=times)
 
 
-def pass_on(method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
+def pass_on(times: int = 1) -> Fault:
     """Return a fault that does nothing; the faults behind it are for later requests."""
-    return Fault(method, path, times=times)
+    return Fault("POST", BINDING, times=times)
 
 
 def before_request(
