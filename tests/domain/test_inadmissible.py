@@ -173,7 +173,7 @@ def test_groups_behind_a_started_one_move_up() -> None:
 
 def test_totals_of_shapes_that_are_gone_are_forgotten() -> None:
     world = World(node("n", cpu="4"), gang("stays", 1, cpu="5")).settle()
-    for number in range(300):
+    for number in range(150):
         world.add(gang("new", 1, cpu=f"{5000 + number}m")).settle().settle()
         world.delete("new-0").ledger.intake.drop_group(key("new"))
     notes = carried_facts_of(world.settle().decisions)

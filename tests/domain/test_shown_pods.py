@@ -206,7 +206,7 @@ def test_a_refusal_for_capacity_of_another_nominated_pod_is_retried_ever_more_ra
             asked.append(world.now - begun)
             world.report("g-0", OUTDATED)
             world.settle()
-        world.pass_time(0.5)
+        world.pass_time(1.0)
     assert len([at for at in asked if at < 10]) <= 6
     assert len([at for at in asked if at > 300]) <= 2
     assert len(asked) >= 9, "it is still tried"
