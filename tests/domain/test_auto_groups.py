@@ -86,11 +86,6 @@ def test_an_owner_that_comes_after_its_pods_is_heard() -> None:
     assert there.reason(GROUP) is Reason.NOT_ENOUGH_MEMBERS
 
 
-def test_a_pod_that_names_a_group_waits_for_that_group() -> None:
-    there = world(node("n"), pod("a", "g", owner="web"))
-    assert there.reason("g") is Reason.GROUP_NOT_FOUND
-
-
 def test_switched_off_each_pod_is_on_its_own() -> None:
     there = World(node("n"), owner("web", "3"), replicas(2)).settle()
     assert there.verdicts("pod:web-0", "pod:web-1") == [Verdict.STARTING] * 2
@@ -180,8 +175,8 @@ def test_pods_that_came_in_time_are_let_in_before_their_group_is_written() -> No
     assert there.add(node("n")).settle().verdict(GROUP) is Verdict.STARTING
 
 
-def test_a_group_that_does_not_exist_keeps_no_queue_from_closing() -> None:
-    there = world(queue("q"), pod("a", "missing", queue="q"))
+def test_a_group_that_does_not_exist_is_waited_for_and_keeps_no_queue_from_closing() -> None:
+    there = world(node("n"), queue("q"), pod("a", "missing", queue="q", owner="web"))
     there.add(queue("q", spec_state="Closed")).settle()
     assert there.reason("missing") is Reason.GROUP_NOT_FOUND
     assert state(there) == ("Closed", {})

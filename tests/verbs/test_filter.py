@@ -130,20 +130,10 @@ def test_a_pod_with_a_quantity_that_does_not_parse_is_refused_not_failed() -> No
 # ---- pods that are not ours
 
 
-def test_a_pod_that_is_not_ours_passes_without_its_node_names_being_decoded() -> None:
-    answer = Stage(node("a")).verbs.filter(ExtenderArgs(foreign_pod("s"), node_names=UNREADABLE_NAMES))
-    assert answer == FilterResult(node_names=UNREADABLE_NAMES)
-
-
-def test_a_pod_that_is_not_ours_passes_with_whole_nodes_too() -> None:
-    given = raw({"items": [{"metadata": {"name": "a"}}]})
-    answer = Stage().verbs.filter(ExtenderArgs(foreign_pod("s"), nodes=given))
-    assert answer == FilterResult(nodes=given)
-
-
-def test_a_pod_that_is_not_ours_is_not_remembered() -> None:
-    stage = Stage(node("a"))
-    stage.verbs.filter(ExtenderArgs(foreign_pod("s"), node_names=raw(["a"])))
+def test_a_pod_that_is_not_ours_passes_undecoded_and_is_not_remembered() -> None:
+    stage, whole = Stage(node("a")), raw({"items": [{"metadata": {"name": "a"}}]})
+    for given in ({"node_names": UNREADABLE_NAMES}, {"nodes": whole}):
+        assert stage.verbs.filter(ExtenderArgs(foreign_pod("s"), **given)) == FilterResult(**given)
     assert stage.ledger.pods.find("team", "s") is None
 
 
