@@ -66,17 +66,6 @@ def test_a_condition_that_is_not_true_does_not_count() -> None:
         assert not is_suspended(row_of(job), put(job, ("spec", "suspend"), value))
 
 
-@each_of("", "PENDING_RERUN", "SUBMISSION_FAILED", "FAILING", "SUSPENDED")
-def test_an_application_that_may_run_again_has_not_ended(state: str) -> None:
-    job = {**waiting("sparkapplication"), "status": {"applicationState": {"state": state}}}
-    assert outcome_of(row_of(job), job) is None
-
-
-def test_a_failed_attempt_of_a_ray_job_is_not_its_end() -> None:
-    job = {**waiting("rayjob"), "status": {"jobDeploymentStatus": "Retrying", "jobStatus": "FAILED"}}
-    assert outcome_of(row_of(job), job) is None
-
-
 STARTED = {"annotations": {keys.STARTED: "2026-01-01T00:00:00Z"}}
 SUSPENDED_AGAIN = {"annotations": {keys.STARTED: ""}}
 
@@ -105,9 +94,19 @@ def test_the_state_of_a_volcano_job_from_its_phase(meta: Json, status: Json, sta
     assert (is_suspended(row, job), is_stopped(row, job)) == stands[state]
 
 
-@each_of("", "Pending", "Aborting", "Aborted", "Restarting", "Completing")
-def test_a_volcano_job_that_may_run_again_has_not_ended(phase: str) -> None:
-    job = waiting("volcanojob") | {"status": {"state": {"phase": phase}}}
+@each_of(
+    ("rayjob", {"jobDeploymentStatus": "Retrying", "jobStatus": "FAILED"}),
+    *(
+        ("sparkapplication", {"applicationState": {"state": state}})
+        for state in ("", "PENDING_RERUN", "SUBMISSION_FAILED", "FAILING", "SUSPENDED")
+    ),
+    *(
+        ("volcanojob", {"state": {"phase": phase}})
+        for phase in ("", "Pending", "Aborting", "Aborted", "Restarting", "Completing")
+    ),
+)
+def test_a_job_that_may_run_again_has_not_ended(name: str, status: Json) -> None:
+    job = {**waiting(name), "status": status}
     assert outcome_of(row_of(job), job) is None
 
 

@@ -75,17 +75,16 @@ def test_a_missing_runtime_is_named() -> None:
 
 
 @each_of(
-    (None, {"launcher": 1, "node": 1}),
-    (1, {"launcher": 1, "node": 1}),
-    (5, {"launcher": 1, "node": 4}),  # the launcher is one of them
+    (None, True, {"launcher": 1, "node": 1}),
+    (1, True, {"launcher": 1, "node": 1}),
+    (5, True, {"launcher": 1, "node": 4}),
+    (5, False, {"launcher": 1, "node": 5}),
 )
-def test_the_nodes_of_mpi_are_the_job_of_this_name(nodes: int | None, expected: dict[str, int]) -> None:
-    assert counts(train_job(numNodes=nodes), runtime(MPI)) == expected
-
-
-def test_without_a_launcher_among_them_all_nodes_are_workers() -> None:
-    spec = put(runtime(MPI), ("mlPolicy", "mpi", "runLauncherAsNode"), False)
-    assert counts(train_job(numNodes=5), spec) == {"launcher": 1, "node": 5}
+def test_the_nodes_of_mpi_are_the_job_of_this_name_and_the_launcher_if_it_is_one_of_them(
+    nodes: int | None, is_node: bool, expected: dict[str, int]
+) -> None:
+    spec = runtime(MPI) if is_node else put(runtime(MPI), ("mlPolicy", "mpi", "runLauncherAsNode"), False)
+    assert counts(train_job(numNodes=nodes), spec) == expected
 
 
 def test_the_launcher_and_the_nodes_of_mpi_get_the_resources_of_nodes() -> None:

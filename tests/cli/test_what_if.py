@@ -23,8 +23,8 @@ def town(desk: Desk) -> Desk:
 
     Sweep wants 8 cores, job/train 16.
     """
-    with_node(add_town(desk), "n0")
-    with_node(desk, "n1")
+    add_town(desk).node("n0")
+    desk.node("n1")
     desk.gang("block", 4, node="n1", phase="Running", reason="Running", queue="reports")
     for namespace in ("team", "other"):
         desk.namespace(namespace)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from extender.api.objects.base import merged
 from extender.api.objects.queues import PodGroup, PodGroupStatus
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
@@ -14,7 +15,6 @@ from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.model.records import GroupKey
 from extender.kube.errors import Conflict
 from tests.controllers.bench import Bench
-from tests.controllers.queue_desk import merged
 from tests.domain.builders import foreign_pod, node
 from tests.domain.world import gang, key
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects.base import Meta, OwnerReference
+from extender.api.objects.base import Meta, OwnerReference, merged
 from extender.api.objects.queues import Command, PodGroup, Queue
 from extender.domain.snapshot.snapshot import Limits
 from extender.kube.errors import Conflict, NotFound
@@ -89,19 +89,6 @@ class QueueApi(Api):
     def delete_command(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._record("delete_command", name)
         del self.commands[name]
-
-
-def merged(before: Any, patch: Any) -> Any:
-    """Apply a JSON merge patch."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(before) if isinstance(before, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged(result.get(name), value)
-    return result
 
 
 class QueueDesk(Bench):

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from extender.api import keys
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import Namespace, Workload
+from extender.api.objects.cluster import Namespace, Node, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
 from extender.controllers.auto_podgroups import AutoPodGroupsController
@@ -83,25 +83,15 @@ def web(name: str, named: bool = False, **more: Any) -> Pod:
     return pod(name, GROUP if named else "", owner="web", **more)
 
 
-def test_a_podgroup_is_created_once_for_all_pods_of_an_owner() -> None:
-    with desk(node("n"), owner("web", "2"), web("a"), web("b")) as bench:
+def test_a_podgroup_is_created_once_for_all_pods_of_an_owner_and_named_on_each() -> None:
+    with desk(node("n"), owner("web"), web("a"), web("b")) as bench:
         assert bench.look() == [("create group", GROUP)]
         assert bench.look() == []
-
-
-def test_each_pod_gets_the_annotation_once_its_podgroup_exists() -> None:
-    with desk(node("n"), web("a"), web("b"), group(GROUP, 1)) as bench:
+        bench.show(group(GROUP, 1))
         assert sorted(bench.look()) == [("name group", "a"), ("name group", "b")]
         assert bench.look() == []
-        bench.show(web("a", named=True), web("b", named=True))
-        assert bench.look() == []
-
-
-def test_a_later_pod_only_gets_the_annotation() -> None:
-    with desk(node("n"), group(GROUP, 1), web("a")) as bench:
-        bench.look()
-        bench.show(web("b"))
-        assert bench.look() == [("name group", "b")]
+        bench.show(web("a", named=True), web("b", named=True), web("c"))
+        assert bench.look() == [("name group", "c")]
 
 
 def test_an_automatic_podgroup_goes_to_the_queue_of_its_pods() -> None:
@@ -295,18 +285,12 @@ def test_a_single_pod_that_starts_at_once_gets_no_podgroup_however_long_it_runs(
         assert bench.grouper._unnamed == {}
 
 
-def test_a_single_pod_that_starts_within_the_delay_gets_no_podgroup() -> None:
+@each_of(lambda bench: bench.show(FREE), lambda bench: bench.go("a"))
+def test_a_single_pod_that_starts_or_is_deleted_within_the_delay_gets_no_podgroup(change: Any) -> None:
     with desk(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1) == []
-        bench.show(FREE)
+        change(bench)
         assert looks(bench, 1, 60) == []
-
-
-def test_a_single_pod_that_is_deleted_within_the_delay_gets_no_podgroup() -> None:
-    with desk(FULL, pod("a"), plain=WAITING) as bench:
-        assert looks(bench, 1) == []
-        bench.go("a")
-        assert looks(bench, 60) == []
 
 
 def test_a_place_in_the_window_is_not_waited_for() -> None:
@@ -367,15 +351,11 @@ def test_a_new_leader_starts_the_delay_again() -> None:
         assert looks(bench, 0.2) == MADE
 
 
-def test_a_single_pod_that_starts_when_its_queue_opens_gets_no_podgroup() -> None:
-    with desk(FREE, queue("q", spec_state="Closed"), pod("a", queue="q"), plain=WAITING) as bench:
+@each_of((FREE, []), (FULL, MADE))
+def test_a_single_pod_gets_a_podgroup_if_it_still_waits_after_its_queue_opened(
+    there: Node, asked: list[Any]
+) -> None:
+    with desk(there, queue("q", spec_state="Closed"), pod("a", queue="q"), plain=WAITING) as bench:
         assert looks(bench, 3, 60) == []
         bench.show(queue("q", spec_state="Open"))
-        assert looks(bench, 60) == []
-
-
-def test_a_single_pod_that_still_waits_after_its_queue_opened_gets_a_podgroup() -> None:
-    with desk(FULL, queue("q", spec_state="Closed"), pod("a", queue="q"), plain=WAITING) as bench:
-        assert looks(bench, 3) == []
-        bench.show(queue("q", spec_state="Open"))
-        assert looks(bench, 3) == MADE
+        assert looks(bench, 60) == asked

@@ -57,9 +57,12 @@ def desk() -> Iterator[Desk]:
         yield made
 
 
-def test_a_command_is_removed_after_it_took_effect(desk: Desk) -> None:
+def test_a_command_takes_effect_in_one_write_with_its_record_and_is_removed_then(desk: Desk) -> None:
     desk.order(command("c", "CloseQueue", "q"))
     assert desk.look() == [("patch_queue", "q")]
+    ((_, patch),) = desk.store.done("patch_queue")
+    assert patch["spec"] == {"state": "Closed"}
+    assert patch["metadata"]["annotations"] == {keys.LAST_COMMAND: "uid-c"}
     assert (desk.state(), {*desk.store.commands}) == ("Closed", {"c"})
     assert desk.look() == [("delete_command", "c")]
     assert desk.look() == []
@@ -158,11 +161,3 @@ def test_only_the_leader_obeys(desk: Desk) -> None:
     assert desk.look() == []
     desk.leading = True
     assert desk.look() == [("patch_queue", "q")]
-
-
-def test_the_effect_and_its_record_are_one_write(desk: Desk) -> None:
-    desk.order(command("c", "CloseQueue", "q"))
-    desk.look()
-    ((_, patch),) = desk.store.done("patch_queue")
-    assert patch["spec"] == {"state": "Closed"}
-    assert patch["metadata"]["annotations"] == {keys.LAST_COMMAND: "uid-c"}

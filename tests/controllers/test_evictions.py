@@ -52,22 +52,16 @@ def evictions(outcome: str) -> float:
     return REGISTRY.get_sample_value("muster_evictions_total", {"outcome": outcome, "cause": "Undo"}) or 0.0
 
 
-def test_bound_members_of_a_start_that_failed_are_evicted() -> None:
+def test_bound_members_of_a_start_that_failed_are_evicted_at_most_once_per_interval() -> None:
     before = evictions("done")
     with undoing() as (bench, logs):
+        assert bench.look() == [], "it is under way"
         assert bench.fail_the_start().look() == [("evict", "g-0"), ("evict", "g-1")]
-    assert evictions("done") - before == 2
-    assert [(line["pod"], line["group"]) for line in logs] == [("team/g-0", "team/g"), ("team/g-1", "team/g")]
-
-
-def test_a_start_under_way_is_left_alone() -> None:
-    with undoing() as (bench, _):
-        assert bench.look() == []
-
-
-def test_an_eviction_is_requested_at_most_once_per_interval() -> None:
-    with undoing() as (bench, _):
-        bench.fail_the_start().look()
+        assert evictions("done") - before == 2
+        assert [(line["pod"], line["group"]) for line in logs] == [
+            ("team/g-0", "team/g"),
+            ("team/g-1", "team/g"),
+        ]
         assert bench.look() == []
         bench.advance(AGAIN - 0.1)
         assert bench.look() == []

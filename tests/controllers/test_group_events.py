@@ -78,10 +78,10 @@ def test_a_waiting_job_gets_an_event_with_the_reason(suspended: bool) -> None:
         assert ("Job", "train", "NeverFits") in bench.look(after=LASTING)
 
 
-def test_a_prompt_start_of_a_gang_makes_no_event() -> None:
-    with announcing(nodes("a", "b", cpu="4"), gang("g", 5)) as bench:
+def test_a_prompt_start_makes_no_event() -> None:
+    with announcing(nodes("a", "b", cpu="4"), gang("g", 5), pod("lonely")) as bench:
         events = bench.look(after=LASTING)
-        bench.start("g")
+        bench.start("g").bind("lonely", "b")
         assert events + bench.look(after=LASTING) == []
 
 
@@ -96,13 +96,6 @@ def test_a_start_after_a_reported_wait_makes_an_event() -> None:
         bench.add(gang("g", 2)[1:])
         bench.start("g")
         assert bench.look(after=LASTING) == []
-
-
-def test_a_prompt_start_of_one_pod_makes_no_event() -> None:
-    with announcing(nodes("a", cpu="4"), pod("lonely")) as bench:
-        events = bench.look()
-        bench.bind("lonely", "a")
-        assert events + bench.look(after=LASTING) == []
 
 
 def test_a_waiting_single_pod_gets_an_event_with_the_reason() -> None:

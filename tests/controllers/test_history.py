@@ -61,8 +61,8 @@ class Office:
         self.world.start(*groups)
         return self.look()
 
-    def cpu_hours(self, since: float = 0.0) -> float:
-        return self.history.report(Period(By.QUEUE, since, self.now)).total.cpu_hours
+    def cpu_hours(self) -> float:
+        return self.history.report(Period(By.QUEUE, 0.0, self.now)).total.cpu_hours
 
     def starts(self) -> int:
         return self.history.report(Period(By.QUEUE, 0.0, self.now)).total.starts

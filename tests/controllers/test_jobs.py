@@ -1,6 +1,6 @@
 """Writes for jobs: each step once, with as few reads as possible."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from itertools import product
@@ -301,29 +301,9 @@ def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> N
         assert bench.look() == [("job", "train")], "it is suspended already, but was not shown yet"
 
 
-def test_reclaimed_amounts_are_written_before_a_job_is_suspended() -> None:
-    """Write the claim first, so that it is known even if Muster is killed right after the suspension."""
-    with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
-        ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
-        bench.submit(ran).look()
-        bench.show_podgroup("train")
-        bench.add(
-            [pod(f"train-{n}", podgroup_name("train"), on="n0", phase="Running") for n in range(4)]
-        ).look()
-        bench.add(gang("x", 2, queue="due"))
-        steps = [("job", "train"), ("patch job", "train")]
-        assert bench.look() == [("queue-status", "due"), *steps]
-        (((_, changes),)) = bench.api.done("patch job")
-        tested = [each["path"] for each in changes if each["op"] == "test"]
-        assert tested == ["/metadata/uid"], "constant changes of a user do not prevent its suspension"
-
-
 @contextmanager
-def giving_way() -> Iterator[tuple[Desk, Callable[[float], int]]]:
-    """Yield a job of four pods that should be suspended for others but is not, and a look for pods to evict.
-
-    The look takes a number of seconds and returns the number of pods evicted so far.
-    """
+def giving_way() -> Iterator[Desk]:
+    """Yield a job of four pods that is to be suspended for others."""
     with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()
@@ -332,30 +312,33 @@ def giving_way() -> Iterator[tuple[Desk, Callable[[float], int]]]:
             [pod(f"train-{n}", podgroup_name("train"), on="n0", phase="Running") for n in range(4)]
         ).look()
         bench.add(gang("x", 2, queue="due")).settle()
-        evictor = EvictionsController(bench.means(), bench.recorder)
-
-        def evicted(after: float) -> int:
-            bench.advance(after).settle()
-            evictor.on_decisions(bench.decisions)
-            bench.flush()
-            return len(bench.api.done("evict"))
-
-        yield bench, evicted
+        yield bench
 
 
-def test_pods_of_a_job_that_cannot_be_suspended_are_evicted_after_a_while() -> None:
-    with giving_way() as (_, evicted):
-        assert [evicted(after) for after in (0.0, 29.0, 2.0)] == [0, 0, 4]
+def test_reclaimed_amounts_are_written_before_a_job_is_suspended() -> None:
+    """Write the claim first, so that it is known even if Muster is killed right after the suspension."""
+    with giving_way() as bench:
+        steps = [("job", "train"), ("patch job", "train")]
+        assert bench.look() == [("queue-status", "due"), *steps]
+        (((_, changes),)) = bench.api.done("patch job")
+        tested = [each["path"] for each in changes if each["op"] == "test"]
+        assert tested == ["/metadata/uid"], "constant changes of a user do not prevent its suspension"
 
 
-def test_pods_of_a_job_that_terminate_too_slowly_get_a_shorter_grace_period_at_once() -> None:
-    with giving_way() as (bench, evicted):
-        assert evicted(0.0) == 0
-        for name in list(bench.pods)[:4]:
-            before = bench.pods[name]
-            going = replace(before.metadata, deletion_timestamp=timestamp(bench.now + 2e9))
-            bench.add(replace(before, metadata=going))
-        assert evicted(1.0) == 4
+def test_pods_of_a_job_that_is_not_suspended_are_evicted_after_a_while_and_slow_ones_at_once() -> None:
+    """A pod that terminates too slowly gets a shorter grace period by its eviction."""
+    for terminates, looks in ((False, {0.0: 0, 29.0: 0, 2.0: 4}), (True, {0.0: 4})):
+        with giving_way() as bench:
+            evictor = EvictionsController(bench.means(), bench.recorder)
+            for name in list(bench.pods)[:4] if terminates else ():
+                before = bench.pods[name]
+                going = replace(before.metadata, deletion_timestamp=timestamp(bench.now + 2e9))
+                bench.add(replace(before, metadata=going))
+            for seconds, evicted in looks.items():
+                bench.advance(seconds).settle()
+                evictor.on_decisions(bench.decisions)
+                bench.flush()
+                assert len(bench.api.done("evict")) == evicted
 
 
 # ---- Volcano Jobs, which no field suspends
@@ -513,6 +496,19 @@ def test_events_of_many_jobs_without_pods_are_read_a_few_each_second() -> None:
         assert [what for what, _ in bench.look()] == ["warnings"] * 2
 
 
+@contextmanager
+def started_parent(kind: JobKind, spec: dict[str, Any]) -> Iterator[Desk]:
+    """Yield an admitted job whose pods other objects make, and none came."""
+    with desk(node("n0", cpu="4")) as bench:
+        made = replace(job("train", annotations={keys.STARTED: STARTED}), spec=spec)
+        bench.submit(made, kind=kind).look()
+        bench.show_podgroup("train").look()
+        bench.api.jobs["train"] |= {"apiVersion": kind.api_version, "kind": kind.kind}
+        bench.api.jobs["train"]["metadata"] |= {"name": "train", "namespace": NAMESPACE}
+        bench.advance(2.0)
+        yield bench
+
+
 def test_events_of_a_jobs_children_say_why_its_pods_are_missing() -> None:
     """Read the Jobs of a JobSet, and no other Job with a similar name."""
     template = {"spec": job("a").spec["template"]["spec"]}
@@ -521,19 +517,11 @@ def test_events_of_a_jobs_children_say_why_its_pods_are_missing() -> None:
         {"name": "workers", "replicas": 2, "template": {"spec": spec}},
         {"name": "none", "replicas": 2**31 - 1, "template": {"spec": {**spec, "parallelism": 0}}},
     ]
-    made = replace(job("train", annotations={keys.STARTED: STARTED}), spec={"replicatedJobs": sets})
-    with desk(node("n0", cpu="4")) as bench:
-        kind = JobKind("jobset.x-k8s.io/v1alpha2", "JobSet")
-        bench.submit(made, kind=kind).look()
-        bench.show_podgroup("train").look()
-        head = {"apiVersion": kind.api_version, "kind": kind.kind}
-        bench.api.jobs["train"] |= head
-        bench.api.jobs["train"]["metadata"] |= {"name": "train", "namespace": NAMESPACE}
+    with started_parent(JobKind("jobset.x-k8s.io/v1alpha2", "JobSet"), {"replicatedJobs": sets}) as bench:
         bench.api.events["involvedObject.kind=Job,reason=FailedCreate"] = [
             failed_create("not this one", about="train-workers-2"),
             failed_create(about="train-workers-1"),
         ]
-        bench.advance(2.0)
         of_parts = [("job", "train"), ("warnings", "involvedObject.kind=Job,reason=FailedCreate")]
         assert bench.look() == [("warnings", "involvedObject.uid=uid-train"), *of_parts]
         assert why_given_up(bench) == QUOTA
@@ -543,22 +531,15 @@ def test_events_of_children_with_random_names_say_why_the_pods_are_missing() -> 
     """A RayJob's cluster, in the words of its operator; not one of somebody else."""
     template = {"spec": job("a").spec["template"]["spec"]}
     cluster = {"headGroupSpec": {"template": template}}
-    made = replace(job("train", annotations={keys.STARTED: STARTED}), spec={"rayClusterSpec": cluster})
 
     def refused(message: str, name: str) -> Event:
         about = OwnerReference("ray.io/v1", "RayCluster", name)
         return Event(about, "Warning", "FailedToCreateHeadPod", message, 1, STARTED)
 
-    with desk(node("n0", cpu="4")) as bench:
-        kind = JobKind("ray.io/v1", "RayJob")
-        bench.submit(made, kind=kind).look()
-        bench.show_podgroup("train").look()
-        bench.api.jobs["train"] |= {"apiVersion": kind.api_version, "kind": kind.kind}
-        bench.api.jobs["train"]["metadata"] |= {"name": "train", "namespace": NAMESPACE}
+    with started_parent(JobKind("ray.io/v1", "RayJob"), {"rayClusterSpec": cluster}) as bench:
         bench.api.events["involvedObject.kind=RayCluster"] = [
             refused("not this one", "train-2-x7k2p"),
             refused(REFUSED, "train-x7k2p"),
         ]
-        bench.advance(2.0)
         bench.look()
         assert why_given_up(bench) == QUOTA

@@ -43,12 +43,9 @@ class Office:
         return self
 
 
-def test_before_the_first_look_no_replica_leads() -> None:
-    assert not Office().renew().leadership.leads()
-
-
-def test_a_replica_on_the_host_of_the_lease_holder_leads() -> None:
+def test_a_replica_on_the_host_of_the_lease_holder_leads_after_its_first_look() -> None:
     office = Office().renew()
+    assert not office.leadership.leads()
     assert office.look()
     assert office.api.calls == [("lease", "kube-system/muster-scheduler")]
 
@@ -58,43 +55,22 @@ def test_a_replica_on_another_host_does_not_lead(holder: str | None) -> None:
     assert not Office().renew(holder).look()
 
 
-def test_without_a_lease_no_replica_leads() -> None:
-    assert not Office().look()
-
-
 def test_the_leadership_lasts_while_the_lease_is_renewed() -> None:
     office = Office()
     assert all(office.renew().after(2).look() for _ in range(20))
 
 
-def test_a_lease_that_is_not_renewed_is_lost_within_the_deadline_although_it_can_be_read() -> None:
-    office = Office().renew()
-    assert office.look()
-    assert office.after(RENEW_DEADLINE - 0.1).look()
-    assert not office.after(0.1).look()
-    assert not office.after(1000).look()
-
-
-def test_the_leadership_is_lost_without_another_look() -> None:
-    office = Office().renew()
-    office.look()
-    office.after(RENEW_DEADLINE - 0.1)
-    assert office.leadership.leads()
-    office.after(0.1)
-    assert not office.leadership.leads()
-
-
-def test_a_renewal_after_the_loss_wins_it_back() -> None:
-    office = Office().renew()
-    office.look()
-    assert not office.after(100).look()
-    assert office.renew().look()
-
-
-def test_another_holder_ends_it_at_once() -> None:
-    office = Office().renew()
-    office.look()
-    assert not office.renew("node-2_b1946ac9").look()
+def test_the_leadership_is_lost_at_the_deadline_with_and_without_a_look_until_a_renewal() -> None:
+    for looks in (True, False):
+        office = Office().renew()
+        assert office.look()
+        leads = office.look if looks else office.leadership.leads
+        office.after(RENEW_DEADLINE - 0.1)
+        assert leads()
+        office.after(0.1)
+        assert not leads()
+        assert not office.after(1000).look()
+        assert office.renew().look()
 
 
 def test_a_lease_that_is_deleted_ends_it_at_once() -> None:

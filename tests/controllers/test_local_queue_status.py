@@ -97,8 +97,8 @@ class Desk(Bench):
         found: Json = self.store.stored[name]["status"]
         return found
 
-    def active(self, name: str = "lq") -> tuple[str, str]:
-        (condition,) = self.status(name)["conditions"]
+    def active(self) -> tuple[str, str]:
+        (condition,) = self.status()["conditions"]
         return condition["status"], condition["reason"]
 
 

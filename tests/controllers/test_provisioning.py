@@ -140,12 +140,6 @@ def test_members_that_differ_have_their_own_templates() -> None:
         assert [call[0] for call in bench.api.done("whole pod")] == ["g-0", "g-1"]
 
 
-def test_too_many_kinds_of_members_make_no_request() -> None:
-    pods = [pod(f"g-{number}", "g", cpu=f"{100 + number}m") for number in range(33)]
-    with desk(group("g", 33, "q"), pods) as bench:
-        assert bench.lasting() == []
-
-
 def test_the_same_group_has_the_same_name_in_every_process() -> None:
     with desk(waiting()) as bench:
         bench.lasting()
@@ -170,14 +164,17 @@ def test_members_larger_than_all_nodes_are_requested_only_where_larger_nodes_may
         assert bool(bench.lasting()) is never_fits
 
 
-def test_a_group_that_waits_for_its_queue_requests_no_nodes() -> None:
-    with desk(waiting()) as bench:
-        bench.put_queue("q", capability={"cpu": "1"})
-        assert bench.lasting() == []
-
-
-def test_queues_without_provisioning_request_no_nodes() -> None:
-    with desk(gang("g", 2)) as bench:
+@each_of(
+    (waiting(), {"capability": {"cpu": "1"}}),  # it waits for its queue
+    (waiting(), {"provisioning": None}),
+    (  # too many kinds of members
+        [group("g", 33, "q"), *(pod(f"g-{number}", "g", cpu=f"{100 + number}m") for number in range(33))],
+        {},
+    ),
+)
+def test_groups_that_request_no_nodes(objects: list[Any], options: dict[str, Any]) -> None:
+    with desk(objects) as bench:
+        bench.put_queue("q", **options)
         assert bench.lasting() == []
 
 

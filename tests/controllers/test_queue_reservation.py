@@ -18,11 +18,8 @@ def changes(reservation: Reservation | None, before: QueueReservation | None) ->
 RESERVED = Reservation(0.0, {Uid("a"): "n1", Uid("b"): "n0", Uid("c"): "n1"}, {"cpu": 3000})
 
 
-def test_reserved_nodes_and_amounts_are_written() -> None:
+def test_reserved_nodes_and_amounts_are_written_and_former_amounts_removed() -> None:
     assert changes(RESERVED, None) == {"nodes": ["n0", "n1"], "resource": {"cpu": "3"}}
-
-
-def test_amounts_that_are_no_longer_reserved_are_removed() -> None:
     before = QueueReservation(["n0"], {"cpu": "3", "memory": "1Gi"})
     assert changes(RESERVED, before) == {"nodes": ["n0", "n1"], "resource": {"cpu": "3", "memory": None}}
 

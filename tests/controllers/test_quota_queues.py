@@ -61,10 +61,10 @@ class Desk(QueueDesk):
         self.show_all()
         return sorted(calls)
 
-    def publish(self, *names: str, state: str = "Closed") -> None:
+    def publish(self, *names: str) -> None:
         """Muster's controller of states has written them."""
         for name in names:
-            self.store._change(name, {"status": {"state": state}})
+            self.store._change(name, {"status": {"state": "Closed"}})
             self.show(name)
 
     def event_messages(self) -> list[str]:

@@ -54,11 +54,6 @@ def test_the_planned_node_is_nominated_before_the_gate_opens() -> None:
         ]
 
 
-def test_a_group_of_one_is_not_nominated() -> None:
-    with gates(node("a"), pod("p")) as bench:
-        assert bench.look() == [("open", "p")]
-
-
 def test_a_valid_nomination_is_not_written_again() -> None:
     with gates(node("a"), gang("g", 2)) as bench:
         for name in ("g-0", "g-1"):
@@ -67,7 +62,7 @@ def test_a_valid_nomination_is_not_written_again() -> None:
         assert bench.look() == [("open", "g-0"), ("open", "g-1")]
 
 
-def test_a_pod_is_released_once() -> None:
+def test_a_group_of_one_is_released_once_and_not_nominated() -> None:
     with gates(node("a"), pod("p")) as bench:
         assert bench.look() == [("open", "p")]
         assert bench.look() == []

@@ -45,8 +45,8 @@ def answer(name: str, uid: str = "") -> dict[str, Any]:
     return as_json(made.metadata, made.spec, made.status)
 
 
-def gone(name: str, uid: str = "") -> Removed:
-    return Removed("ns", name, uid or f"uid-{name}")
+def gone(name: str) -> Removed:
+    return Removed("ns", name, f"uid-{name}")
 
 
 def test_a_pod_that_was_created_counts_before_the_watch_shows_it() -> None:

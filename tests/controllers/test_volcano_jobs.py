@@ -370,13 +370,21 @@ def creations(bench: VolcanoBench) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("plugins", "before"),
-    [({"svc": []}, ["services", "configmaps", "networkpolicies"]), ({"ssh": []}, ["secrets"]), ({}, [])],
+    ("spec", "before"),
+    [
+        ({"plugins": {"svc": []}}, ["services", "configmaps", "networkpolicies"]),
+        ({"plugins": {"ssh": []}}, ["secrets"]),
+        (
+            {"volumes": [{"mountPath": "/data", "volumeClaim": {"accessModes": []}}]},
+            ["persistentvolumeclaims"],
+        ),
+        ({}, []),
+    ],
 )
-def test_objects_of_plugins_exist_before_any_pod(
-    bench: VolcanoBench, plugins: Json, before: list[str]
+def test_objects_of_plugins_and_volumes_exist_before_any_pod(
+    bench: VolcanoBench, spec: Json, before: list[str]
 ) -> None:
-    bench.api.submit(task("a", 2), plugins=plugins)
+    bench.api.submit(task("a", 2), **spec)
     bench.work()
     assert creations(bench) == [*before, "pods"]
 
@@ -407,12 +415,6 @@ def test_lists_of_hosts_follow_a_job_that_grows_and_shrinks(bench: VolcanoBench)
         bench.work()
         (*_, (_, patch)) = [call for call in bench.api.done("merge job") if call[0] == "job-svc"]
         assert patch["data"]["VC_A_NUM"] == str(replicas)
-
-
-def test_a_volume_without_the_name_of_a_claim_gets_one_before_its_pods(bench: VolcanoBench) -> None:
-    bench.api.submit(task("a", 1), volumes=[{"mountPath": "/data", "volumeClaim": {"accessModes": []}}])
-    bench.work()
-    assert creations(bench) == ["persistentvolumeclaims", "pods"]
 
 
 def test_pods_wait_for_a_claim_that_is_named_and_missing(bench: VolcanoBench) -> None:

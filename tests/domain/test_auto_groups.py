@@ -86,11 +86,6 @@ def test_an_owner_that_comes_after_its_pods_is_heard() -> None:
     assert there.reason(GROUP) is Reason.NOT_ENOUGH_MEMBERS
 
 
-def test_a_pod_that_names_a_group_waits_for_that_group() -> None:
-    there = world(node("n"), pod("a", "g", owner="web"))
-    assert there.reason("g") is Reason.GROUP_NOT_FOUND
-
-
 def test_switched_off_each_pod_is_on_its_own() -> None:
     there = World(node("n"), owner("web", "3"), replicas(2)).settle()
     assert there.verdicts("pod:web-0", "pod:web-1") == [Verdict.STARTING] * 2
@@ -153,19 +148,13 @@ def state(there: World) -> tuple[str, dict[str, int]]:
     return decided.state, {name: count for name, count in decided.counts.items() if count}
 
 
-def test_pods_whose_group_is_deleted_wait_outside_and_the_queue_closes() -> None:
+def test_pods_whose_group_is_deleted_wait_outside_the_closed_queue_until_it_opens() -> None:
     there = closing()
     assert state(there) == ("Closing", {"pending": 1})
     there.ledger.intake.drop_group(key(GROUP))
     there.add(node("n")).settle()
     assert there.reason(GROUP) is Reason.QUEUE_NOT_OPEN
     assert state(there) == ("Closed", {})
-
-
-def test_members_of_a_closed_queue_start_when_it_opens() -> None:
-    there = closing()
-    there.ledger.intake.drop_group(key(GROUP))
-    there.add(node("n")).settle()
     there.add(queue("q", spec_state="Open")).settle()
     assert there.verdict(GROUP) is Verdict.STARTING
     assert state(there)[0] == "Open"
@@ -186,8 +175,8 @@ def test_pods_that_came_in_time_are_let_in_before_their_group_is_written() -> No
     assert there.add(node("n")).settle().verdict(GROUP) is Verdict.STARTING
 
 
-def test_a_group_that_does_not_exist_keeps_no_queue_from_closing() -> None:
-    there = world(queue("q"), pod("a", "missing", queue="q"))
+def test_a_group_that_does_not_exist_is_waited_for_and_keeps_no_queue_from_closing() -> None:
+    there = world(node("n"), queue("q"), pod("a", "missing", queue="q", owner="web"))
     there.add(queue("q", spec_state="Closed")).settle()
     assert there.reason("missing") is Reason.GROUP_NOT_FOUND
     assert state(there) == ("Closed", {})
@@ -250,13 +239,11 @@ def early_and_late(*objects: Any) -> World:
 
 
 def test_a_podgroup_that_comes_late_costs_no_place_in_line() -> None:
-    there = early_and_late(group(PLAIN, 1, "q", created="2026-01-03"))
-    assert [there.decision(name).position for name in (PLAIN, "podgroup-uid-b")] == [1, 2]
-
-
-def test_people_know_it_by_its_pod_with_or_without_a_podgroup() -> None:
+    """Without one, people know it by its pod."""
     there = early_and_late()
     assert there.ledger.snapshot().groups[key(PLAIN)].display_name == f"{NAMESPACE}/pod/a"
+    there.add(group(PLAIN, 1, "q", created="2026-01-03")).settle()
+    assert [there.decision(name).position for name in (PLAIN, "podgroup-uid-b")] == [1, 2]
 
 
 def closing_with(**plain: Any) -> World:

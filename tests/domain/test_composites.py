@@ -222,7 +222,7 @@ def deep(levels: int) -> list[Any]:
         "CompositePodGroup x is below itself",
     ),
     (deep(4), C, "its groups are nested deeper than 4 levels, that of PodGroups included"),
-    (deep(2_000), key_of("c1997"), "its groups are nested deeper than 4 levels, that of PodGroups included"),
+    (deep(1_200), key_of("c1197"), "its groups are nested deeper than 4 levels, that of PodGroups included"),
     ([composite(), *pod_group("a", -1)], C, "spec.minMember is -1; it must be 0 or more"),
     (
         [composite(), *pod_group("a"), *pod_group("b", workload="v")],

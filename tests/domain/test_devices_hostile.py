@@ -25,13 +25,13 @@ from tests.rows import each_of
 OF_A_SLICE = 128  # the API takes no more
 
 
-def cluster(*templates: ExactRequest, names: str = "t") -> Cluster:
+def cluster(*templates: ExactRequest) -> Cluster:
     """Return a cluster with a group that needs a claim of these requests, and one that needs none."""
     made = Cluster()
-    made.world.add(group("g", 1), group("other", 1), asking("g-0", "g", [names]), pod("other-0", "other"))
+    made.world.add(group("g", 1), group("other", 1), asking("g-0", "g", ["t"]), pod("other-0", "other"))
     made.world.ledger.intake.expect_claims(lambda: True)
     if templates:
-        made.world.ledger.intake.set_claim(ClaimKey(NAMESPACE, names), claim(*templates))
+        made.world.ledger.intake.set_claim(ClaimKey(NAMESPACE, "t"), claim(*templates))
     return made
 
 
@@ -42,9 +42,9 @@ def waits(found: Cluster) -> tuple[Reason | None, str]:
     return found.world.reason("g"), found.world.detail("g")
 
 
-def put_slice(found: Cluster, number: int, of: int, driver: str = DRIVER, pool: str = "p") -> None:
+def put_slice(found: Cluster, number: int, of: int, driver: str = DRIVER) -> None:
     devices = [Device(f"d{number}-{n}") for n in range(OF_A_SLICE)]
-    spec = ResourceSliceSpec(driver, "a", ResourcePool(pool, 1, of), devices)
+    spec = ResourceSliceSpec(driver, "a", ResourcePool("p", 1, of), devices)
     found.inventory.set_slice(ResourceSlice(Meta(name=f"{driver}-{number}"), spec))
 
 

@@ -368,22 +368,20 @@ def test_members_to_come() -> None:
     assert world.verdict("b") is STARTS
 
 
-def test_members_that_would_not_be_enough() -> None:
-    world = small().add(foreign_pod("s", on="n", cpu="3"), gang("b", 1, 3, queue="q")).settle()
-    assert change(world, "b") == StartChange("with 2 more members", then="NoRoom")
-
-
-def test_members_of_which_none_is_there_yet() -> None:
-    world = small().add(group("b", 2, queue="q")).settle()
-    assert change(world, "b") == StartChange("with 2 more members, if they fit")
-
-
-def test_members_by_the_billion_are_not_tried_out() -> None:
-    """One number of a tenant's would take all memory, and every decision of others with it."""
-    world = small().add(gang("b", 1, 2**31 - 1, queue="q")).settle()
-    assert change(world, "b") == StartChange("if it needs no more than the 1 member that it has")
-    world = small().add(group("b", 2**31 - 1, queue="q")).settle()
-    assert why(world, "b").change is None
+@each_of(
+    (
+        [foreign_pod("s", on="n", cpu="3"), *gang("b", 1, 3, queue="q")],
+        StartChange("with 2 more members", then="NoRoom"),
+    ),
+    ([group("b", 2, queue="q")], StartChange("with 2 more members, if they fit")),
+    (  # One number of a tenant's would take all memory, and every decision of others with it.
+        gang("b", 1, 2**31 - 1, queue="q"),
+        StartChange("if it needs no more than the 1 member that it has"),
+    ),
+    ([group("b", 2**31 - 1, queue="q")], None),
+)
+def test_members_that_are_missing(objects: list[Any], found: StartChange | None) -> None:
+    assert why(small().add(objects).settle(), "b").change == found
 
 
 def test_hold_and_resume() -> None:
@@ -419,14 +417,11 @@ def test_resuming_a_local_queue_starts_the_first_group_there() -> None:
     assert (world.verdict("first"), world.reason("second")) == (STARTS, Reason.NO_ROOM)
 
 
-def test_a_window_that_clears() -> None:
+def test_a_window_that_clears_or_is_too_small() -> None:
     world = small(limits=replace(LIMITS, window=2)).add(one("a", created="2026-01-01", members=2)).settle()
     world.add(one("b", created="2026-01-02")).settle()
     assert world.reason("b") is Reason.WINDOW_FULL
     assert change(world, "b").text == "with 1 more place in the window"
-
-
-def test_a_window_that_is_too_small() -> None:
     world = small(limits=replace(LIMITS, window=2)).add(one("b", members=3)).settle()
     assert change(world, "b").text == "with a window of 3 members (--window)"
 

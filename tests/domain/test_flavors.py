@@ -41,9 +41,13 @@ def nodes_of(world: World, group: str) -> set[str]:
 # ---- which flavor
 
 
-def test_the_first_flavor_that_takes_the_group_is_used() -> None:
-    world = cluster().add(gang("g", 2, queue="q")).settle()
-    assert nodes_of(world, "g") == {"spot"}
+def test_the_first_flavor_with_nodes_for_the_group_is_used_in_the_order_of_the_queue() -> None:
+    for there, used in (
+        (cluster(), "spot"),
+        (cluster(spot="1"), "ondemand"),
+        (cluster(ONDEMAND, SPOT), "ondemand"),
+    ):
+        assert nodes_of(there.add(gang("g", 2, queue="q")).settle(), "g") == {used}
 
 
 def test_the_next_flavor_is_used_when_the_amount_of_the_first_is() -> None:
@@ -52,16 +56,10 @@ def test_the_next_flavor_is_used_when_the_amount_of_the_first_is() -> None:
     assert nodes_of(world, "b") == {"ondemand"}
 
 
-def test_the_next_flavor_is_used_when_the_nodes_of_the_first_are_full() -> None:
-    world = cluster(spot="1").add(gang("g", 2, queue="q")).settle()
-    assert nodes_of(world, "g") == {"ondemand"}
-
-
-def test_a_group_never_stands_on_two_flavors() -> None:
-    """Three members fit on each flavor, four on none."""
-    world = cluster(flavor("spot"), flavor("ondemand"), spot="3", ondemand="3")
-    world.add(gang("g", 4, queue="q")).settle()
-    assert world.verdict("g") is WAITS
+@each_of(("3", 4), ("1", 2))
+def test_a_group_uses_neither_two_flavors_nor_nodes_of_no_flavor(cpu: str, members: int) -> None:
+    world = cluster(flavor("spot"), flavor("ondemand"), spot=cpu, ondemand=cpu)
+    assert world.add(gang("g", members, queue="q")).settle().verdict("g") is WAITS
 
 
 def with_roles(**roles: int) -> list[object]:
@@ -118,11 +116,6 @@ def test_pods_tolerate_the_taints_of_a_flavors_nodes_themselves(tolerates: bool,
     tolerations = [Toleration(key="spot", operator="Exists")] if tolerates else []
     world.add(gang("g", 2, queue="q", tolerations=tolerations)).settle()
     assert nodes_of(world, "g") == {where}
-
-
-def test_nodes_of_no_flavor_are_not_used() -> None:
-    world = cluster(spot="1", ondemand="1").add(gang("g", 2, queue="q")).settle()
-    assert world.verdict("g") is WAITS
 
 
 def test_a_flavor_without_labels_has_the_nodes_that_no_earlier_one_has() -> None:
@@ -366,8 +359,3 @@ def test_the_webhook_names_the_field_of_an_invalid_amount() -> None:
 def test_amounts_below_zero_take_nothing() -> None:
     world = cluster(flavor("spot", {"cpu": "-3"})).add(gang("g", 1, queue="q")).settle()
     assert world.reason("g") is Reason.NEVER_FITS
-
-
-def test_flavors_are_tried_in_the_order_of_the_queue() -> None:
-    world = cluster(ONDEMAND, SPOT).add(gang("g", 2, queue="q")).settle()
-    assert nodes_of(world, "g") == {"ondemand"}

@@ -16,9 +16,9 @@ from tests.rows import each_of
 SHARED, CAPPED = queue("q"), queue("q", capability={"cpu": "4"})
 
 
-def standing(ran: int, members: int, *others: Any, q: Any = SHARED, cpu: str = "8", **options: Any) -> World:
+def standing(ran: int, members: int, *others: Any, q: Any = SHARED, **options: Any) -> World:
     """Return a world where group g of queue q ran fully with `ran` members; `members` more wait."""
-    world = World(node("n", cpu=cpu), q, *others, gang("g", ran, queue="q"), **options).start("g")
+    world = World(node("n", cpu="8"), q, *others, gang("g", ran, queue="q"), **options).start("g")
     assert world.stood_whole("g")
     return world.add([pod(f"g-{n}", "g") for n in range(ran, ran + members)])
 

@@ -40,8 +40,8 @@ class Scribe:
     After a restart it knows records without an end, and takes the rest from the objects.
     """
 
-    def __init__(self, world: World, records: Iterable[AnyRecord] = ()) -> None:
-        self.world, self.records = world, {record.key: record for record in records}
+    def __init__(self, world: World) -> None:
+        self.world, self.records = world, dict[str, AnyRecord]()
         self.written = self.records, self.now
         self.restart()
 

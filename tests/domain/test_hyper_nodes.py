@@ -83,23 +83,6 @@ def test_tiers_are_levels_by_number_and_by_name() -> None:
         assert [code >= 0 for code in table.domains_of_level(level)].count(True) == 1
 
 
-def test_the_first_hyper_node_by_name_counts() -> None:
-    world = World(*nodes(1)).add(
-        hyper("b", 1, exact("n0")), hyper("a", 1, exact("n0")), hyper("c", 1, like("n"))
-    )
-    assert tiers(world) == {"n0": "a"}
-
-
-def test_a_node_that_no_hyper_node_of_a_larger_tier_has_is_in_its_smaller_one() -> None:
-    world = World(*nodes(2)).add(hyper("a", 1, exact("n0")), hyper("top", 2, exact("n1")))
-    assert tiers(world) == {"n0": "a a", "n1": "top"}
-
-
-def test_a_tier_without_hyper_nodes_has_the_domains_of_the_one_below() -> None:
-    world = World(*nodes(2)).add(hyper("a", 1, exact("n0")), hyper("top", 3, like("n")))
-    assert tiers(world) == {"n0": "top a a", "n1": "top"}
-
-
 @each_of(range(0, 400, 20), range(16))
 def test_many_tiers_are_levels_up_to_a_limit(numbers: range) -> None:
     world = World(*nodes(1)).add(*(hyper(f"h{tier}", tier, like("n")) for tier in numbers))
@@ -107,14 +90,31 @@ def test_many_tiers_are_levels_up_to_a_limit(numbers: range) -> None:
     assert levels == tuple(f"tier:{tier}" for tier in reversed(numbers[:16]))
 
 
-def test_cycles_and_unknown_members_add_no_node() -> None:
-    world = World(*nodes(2)).add(
-        hyper("x", 2, exact("y", "HyperNode"), exact("n0")),
-        hyper("y", 2, exact("x", "HyperNode")),
-        hyper("self", 1, exact("self", "HyperNode"), exact("gone", "HyperNode"), exact("n0", "Other")),
-        hyper("down", 1, exact("x", "HyperNode")),
-    )
-    assert tiers(world) == {"n0": "x", "n1": ""}
+@each_of(
+    (  # the first by name counts
+        [hyper("b", 1, exact("n0")), hyper("a", 1, exact("n0")), hyper("c", 1, like("n"))],
+        {"n0": "a", "n1": "c"},
+    ),
+    (  # no HyperNode of the larger tier has n0
+        [hyper("a", 1, exact("n0")), hyper("top", 2, exact("n1"))],
+        {"n0": "a a", "n1": "top"},
+    ),
+    (  # a tier without HyperNodes has the domains of the one below
+        [hyper("a", 1, exact("n0")), hyper("top", 3, like("n"))],
+        {"n0": "top a a", "n1": "top"},
+    ),
+    (  # cycles, and unknown members
+        [
+            hyper("x", 2, exact("y", "HyperNode"), exact("n0")),
+            hyper("y", 2, exact("x", "HyperNode")),
+            hyper("self", 1, exact("self", "HyperNode"), exact("gone", "HyperNode"), exact("n0", "Other")),
+            hyper("down", 1, exact("x", "HyperNode")),
+        ],
+        {"n0": "x", "n1": ""},
+    ),
+)
+def test_the_domains_of_irregular_hyper_nodes(hyper_nodes: list[HyperNode], domains: dict[str, str]) -> None:
+    assert tiers(World(*nodes(2)).add(*hyper_nodes)) == domains
 
 
 @each_of(

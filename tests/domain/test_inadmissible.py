@@ -173,7 +173,7 @@ def test_groups_behind_a_started_one_move_up() -> None:
 
 def test_totals_of_shapes_that_are_gone_are_forgotten() -> None:
     world = World(node("n", cpu="4"), gang("stays", 1, cpu="5")).settle()
-    for number in range(300):
+    for number in range(150):
         world.add(gang("new", 1, cpu=f"{5000 + number}m")).settle().settle()
         world.delete("new-0").ledger.intake.drop_group(key("new"))
     notes = carried_facts_of(world.settle().decisions)
@@ -190,12 +190,11 @@ class Case(NamedTuple):
     event: Event
 
 
-def short(*more: Any, members: int = 2, capacity: str = "1", **kind: Any) -> World:
-    """Return a world with one node with `capacity` cpus left, and two gangs that wait."""
-    used = f"{4000 - int(float(capacity) * 1000)}m"
-    world = World(node("n", cpu="4"), queue("q"), foreign_pod("s", on="n", cpu=used), *more)
-    then = {"queue": "q", "cpu": "2", "created": timestamp(1000), **kind}
-    return world.add(gang("a", members, **then), gang("b", members, **then)).settle().settle()
+def short() -> World:
+    """Return a world with one node with one cpu left, and two gangs that wait."""
+    world = World(node("n", cpu="4"), queue("q"), foreign_pod("s", on="n", cpu="3"))
+    then: dict[str, Any] = {"queue": "q", "cpu": "2", "created": timestamp(1000)}
+    return world.add(gang("a", 2, **then), gang("b", 2, **then)).settle().settle()
 
 
 def in_pieces() -> World:

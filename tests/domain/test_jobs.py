@@ -32,6 +32,8 @@ def test_a_job_waits_without_pods_until_all_of_them_fit() -> None:
     assert world.pods_of("second") == []
     assert world.reason(podgroup_name("second")) is Reason.NO_ROOM
     assert world.verdict(podgroup_name("first")) is Verdict.RUNNING
+    world.finish(*world.pods_of("first")).work()
+    assert not world.suspended("second")
 
 
 def test_capacity_is_claimed_before_the_pods_exist_and_passes_to_them() -> None:
@@ -46,13 +48,6 @@ def test_capacity_is_claimed_before_the_pods_exist_and_passes_to_them() -> None:
     world.work()
     assert {world.stage(name) for name in world.pods_of("train")} == {ClaimStage.PLANNED}
     assert sorted(world.plan(podgroup_name("train")).values()) == ["n0", "n0", "n1", "n1"]
-
-
-def test_the_next_job_starts_when_the_first_has_ended() -> None:
-    world = JobWorld(node("n0", cpu="2")).submit(job("first"), job("second")).run_whole("first").work()
-    assert world.suspended("second")
-    world.finish(*world.pods_of("first")).work()
-    assert not world.suspended("second")
 
 
 @each_of((2, 1, "c"), (1, 1, "b"))
@@ -264,9 +259,9 @@ def test_a_template_that_cannot_be_read_is_the_jobs_reason() -> None:
     assert not world.suspended("fine")
 
 
-def test_a_job_whose_pods_another_scheduler_places_is_left_alone() -> None:
-    world = JobWorld(node("n0", cpu="2")).submit(job("theirs", scheduler="default-scheduler")).work()
-    assert world.steps == []
+@each_of(job("theirs", scheduler="default-scheduler"), job("free", queue=""))
+def test_a_job_of_another_scheduler_or_without_a_queue_is_left_alone(given: AnyJob) -> None:
+    assert JobWorld(node("n0", cpu="2")).submit(given).work().steps == []
 
 
 @each_of(
@@ -283,11 +278,6 @@ def test_a_job_without_a_scheduler_name_waits_in_an_adopted_namespace(
     world.ledger.intake.set_namespace(Namespace(Meta(NAMESPACE, labels=labels)))
     world.work()
     assert bool(world.steps) is is_managed
-
-
-def test_a_job_that_names_no_queue_is_left_alone() -> None:
-    world = JobWorld(node("n0", cpu="2")).submit(job("free", queue="")).work()
-    assert world.steps == []
 
 
 def test_after_a_restart_an_unsuspended_job_without_pods_gets_its_capacity_again() -> None:

@@ -21,15 +21,10 @@ def ready() -> World:
 # ---- filter
 
 
-def test_the_planned_node_is_answered() -> None:
+def test_the_planned_node_is_answered_and_the_answer_is_idempotent() -> None:
     world = ready()
     assert world.answer("g-0") == ["a"]
     assert world.stage("g-0") is ClaimStage.ANSWERED
-
-
-def test_an_answer_is_idempotent() -> None:
-    world = ready()
-    world.answer("g-0")
     before, claim = world.ledger.version, world.claim("g-0")
     assert world.answer("g-0") == ["a"]
     assert (world.ledger.version, world.claim("g-0")) == (before, claim)
@@ -102,13 +97,6 @@ def test_a_pod_on_its_own_gets_every_offered_node_that_fits() -> None:
 # ---- hold, confirm, release
 
 
-def test_no_binding_is_posted_before_the_gang_is_whole() -> None:
-    world = ready()
-    world.answer("g-0")
-    world.hold("g-0", "a")
-    assert world.confirm("g").posting == ()
-
-
 def test_a_bind_call_without_a_claim_is_refused() -> None:
     world = World(node("a"), gang("g", 2, cpu="9")).settle()
     assert world.hold("g-0", "a") is Reason.NEVER_FITS
@@ -132,20 +120,13 @@ def held() -> World:
     return world
 
 
-def test_confirming_fails_only_the_members_whose_node_was_taken() -> None:
+def test_only_members_whose_node_was_taken_are_planned_again_while_the_rest_stays_held() -> None:
     world = held()
-    lost_node = world.plan("g")["g-1"]
-    world.add(foreign_pod("s", on=lost_node, cpu="2"))
+    world.add(foreign_pod("s", on=world.plan("g")["g-1"], cpu="2"))
     confirmation = world.confirm("g")
     assert [claim.pod.name for claim in confirmation.lost] == ["g-1"]
     assert confirmation.posting == (), "without it the group is not whole"
     assert [world.stage(f"g-{n}") for n in range(3)] == [ClaimStage.HELD, None, ClaimStage.HELD]
-
-
-def test_the_lost_member_is_planned_again_while_the_rest_stays_held() -> None:
-    world = held()
-    world.add(foreign_pod("s", on=world.plan("g")["g-1"], cpu="2"))
-    world.confirm("g")
     assert world.settle().plan("g") == {"g-1": "d"}
     world.scheduler_takes("g-1").settle()
     assert world.verdict("g") is Verdict.RUNNING
@@ -202,16 +183,14 @@ def without_its_group(world: World) -> World:
 
 
 def test_a_podgroup_that_is_deleted_gives_no_pod_precedence() -> None:
-    """Two of three are held. What the group needs outlives its PodGroup."""
-    world = held()
-    world.release("g-2")
-    assert without_its_group(world).confirm("g").posting == ()
-    assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND
-    assert world.confirm("g").posting == ()
-
-
-def test_a_fully_held_group_whose_podgroup_is_gone_posts_no_binding() -> None:
-    assert without_its_group(held()).confirm("g").posting == ()
+    """Three of three are held, and two. What the group needs outlives its PodGroup."""
+    for released in ((), ("g-2",)):
+        world = held()
+        for name in released:
+            world.release(name)
+        assert without_its_group(world).confirm("g").posting == ()
+        assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND
+        assert world.confirm("g").posting == ()
 
 
 @each_of(2, 5)
@@ -283,10 +262,11 @@ def test_a_pod_deleted_while_held_frees_its_claim() -> None:
     assert world.verdict("i") is Verdict.STARTING
 
 
-def test_an_abandoned_call_is_planned_again() -> None:
+def test_no_binding_is_posted_before_the_gang_is_whole_and_an_abandoned_call_is_planned_again() -> None:
     world = ready()
     world.answer("g-0")
     world.hold("g-0", "a")
+    assert world.confirm("g").posting == ()
     world.release("g-0")
     assert world.claim("g-0") is None
     world.settle()

@@ -107,11 +107,9 @@ def test_reserved_min_resources_take_no_places_of_the_window() -> None:
     assert world.verdict("next") is Verdict.STARTING
 
 
-def driver(*objects: object, together: str = "4") -> World:
+def driver(*objects: object) -> World:
     """Return a world where the driver of an application runs on node a."""
-    return start(
-        World(node("a", cpu="8"), *objects, application("app", together=together)).settle(), "app-driver"
-    )
+    return start(World(node("a", cpu="8"), *objects, application("app", together="4")).settle(), "app-driver")
 
 
 @each_of(

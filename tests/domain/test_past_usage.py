@@ -105,9 +105,9 @@ def of(user: str) -> dict[str, str]:
     return {keys.SUBMITTER: user}
 
 
-def used(*queues: Any, cpu: str = "4") -> World:
+def used(*queues: Any) -> World:
     """Alice has used queue a for an hour, and all of the cluster."""
-    world = World(node("n", cpu=cpu), *queues, limits=RETENTION)
+    world = World(node("n", cpu="4"), *queues, limits=RETENTION)
     world.add(gang("old", 4, queue="a", notes=of("alice"))).start("old")
     world.pass_time(HOUR)
     return world

@@ -98,18 +98,15 @@ def test_an_ended_group_that_gets_new_members_starts_again() -> None:
 # ---- losses
 
 
-def test_a_group_that_lost_a_member_is_unknown_until_it_is_replaced() -> None:
+def test_a_group_that_lost_a_member_is_unknown_until_a_replacement_has_capacity() -> None:
     world = running(2).delete("g-0")
     assert phase(world) is Phase.UNKNOWN
-    world.add(pod("g-2", "g"))
-    assert phase(world) is Phase.RUNNING
-    assert world.plan("g") == {"g-2": "n"}
-
-
-def test_a_group_whose_replacement_lacks_capacity_is_unknown() -> None:
-    world = running(2).delete("g-0").add(pod("g-2", "g", cpu="2"))
+    world.add(pod("g-2", "g", cpu="2"))
     assert phase(world) is Phase.UNKNOWN
     assert world.reason("g") is Reason.NO_ROOM
+    world.delete("g-2").add(pod("g-3", "g"))
+    assert phase(world) is Phase.RUNNING
+    assert world.plan("g") == {"g-3": "n"}
 
 
 def test_terminating_members_still_count() -> None:
@@ -154,11 +151,16 @@ def test_a_group_that_may_not_start_is_pending_however_many_members_it_lacks() -
     assert world.reason("g") is Reason.QUEUE_NOT_OPEN
 
 
-def test_a_group_that_needs_no_members_runs_with_its_first_member() -> None:
+def test_a_group_that_needs_no_members_starts_and_runs_with_its_first_member() -> None:
     world = World(node("n", cpu="0"), gang("g", 2, min_member=0))
     assert (phase(world), world.reason("g")) == (Phase.PENDING, Reason.NO_ROOM)
     world.add(node("n", cpu="1"))
-    assert phase(world) is Phase.INQUEUE
+    assert (phase(world), world.verdict("g"), world.reason("g")) == (
+        Phase.INQUEUE,
+        Verdict.STARTING,
+        Reason.NO_ROOM,
+    )
+    assert len(world.plan("g")) == 1
     world.scheduler_takes(*world.plan("g"))
     assert phase(world) is Phase.RUNNING
 
@@ -172,11 +174,6 @@ def recorded(uid: str) -> PodGroup:
 
 def accepted_by(world: World) -> str:
     return world.ledger.snapshot().groups[world.decision("g").key].history.accepted_by
-
-
-def test_the_queue_that_takes_a_group_in_is_known_by_its_uid() -> None:
-    world = World(node("n"), queue("q"), gang("g", 2, queue="q")).settle()
-    assert accepted_by(world) == "uid-q"
 
 
 @each_of("", "uid-of-another")
@@ -199,9 +196,10 @@ def test_while_its_members_run_it_is_not() -> None:
     assert (phase(world), life(world).outcome) == (Phase.RUNNING, None)
 
 
-def test_a_closed_queue_accepts_no_new_groups() -> None:
-    world = World(node("n"), queue("q", spec_state="Closed"), gang("g", 2, queue="q")).settle()
-    assert accepted_by(world) == ""
+@each_of(("", "uid-q"), ("Closed", ""))
+def test_the_queue_that_takes_a_group_in_is_open_and_known_by_its_uid(state: str, uid: str) -> None:
+    world = World(node("n"), queue("q", spec_state=state), gang("g", 2, queue="q")).settle()
+    assert accepted_by(world) == uid
 
 
 def beyond(cpu: str) -> World:
@@ -212,6 +210,7 @@ def beyond(cpu: str) -> World:
 
 def test_a_group_above_the_capability_of_its_queue_stays_pending() -> None:
     """Volcano's rule for enqueueing: operators do not create members that could never start."""
+    assert beyond("4").decision("g").life.phase is Phase.INQUEUE, "it lacks only members"
     world = beyond("5")
     assert world.decision("g").life.phase is Phase.PENDING
     assert world.reason("g") is Reason.NEVER_FITS
@@ -220,10 +219,6 @@ def test_a_group_above_the_capability_of_its_queue_stays_pending() -> None:
     assert world.decision("g").life.phase is Phase.PENDING
     world.add(queue("q", capability={"cpu": "5"})).settle()
     assert world.plan("g")
-
-
-def test_a_group_within_the_capability_of_its_queue_lacks_only_members() -> None:
-    assert beyond("4").decision("g").life.phase is Phase.INQUEUE
 
 
 def test_a_member_that_is_being_deleted_does_not_count_as_running() -> None:

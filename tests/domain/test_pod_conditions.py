@@ -127,21 +127,14 @@ def test_the_reason_does_not_change_with_the_numbers() -> None:
 # ---- too large for the queue, or for the cluster
 
 
-def test_a_group_too_large_for_its_queue_says_so() -> None:
-    small = queue("small", capability={"cpu": "2"})
-    world = World(nodes("a", "b"), small, gang("g", 3, queue="small")).settle()
-    assert (world.reason("g"), world.decision("g").exceeds_queue) == (Reason.NEVER_FITS, True)
-
-
-def test_min_resources_above_the_capability_exceed_the_queue() -> None:
-    asking = replace(group("g", 1, "small", min_resources={"cpu": "9"}))
-    world = World(node("a"), queue("small", capability={"cpu": "2"}), asking, pod("p", "g")).settle()
-    assert (world.reason("g"), world.decision("g").exceeds_queue) == (Reason.NEVER_FITS, True)
-
-
-def test_a_group_too_large_for_the_cluster_does_not_exceed_its_queue() -> None:
-    world = World(node("a", cpu="4"), gang("g", 1, cpu="8")).settle()
-    assert (world.reason("g"), world.decision("g").exceeds_queue) == (Reason.NEVER_FITS, False)
+@each_of(
+    (gang("g", 3, queue="small"), True),
+    ([group("g", 1, "small", min_resources={"cpu": "9"}), pod("p", "g")], True),
+    (gang("g", 1, cpu="8"), False),  # too large for the cluster
+)
+def test_a_group_too_large_for_its_queue_says_so(objects: list[Any], exceeds: bool) -> None:
+    world = World(nodes("a", "b"), queue("small", capability={"cpu": "2"}), objects).settle()
+    assert (world.reason("g"), world.decision("g").exceeds_queue) == (Reason.NEVER_FITS, exceeds)
 
 
 # ---- what is read from a pod

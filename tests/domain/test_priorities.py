@@ -56,11 +56,6 @@ def test_a_group_without_a_class_has_the_priority_of_its_first_pods() -> None:
     assert priority(world.add(pod("g-0", "g", priority=100))) == 100
 
 
-def test_without_pods_and_a_class_the_default_one_counts() -> None:
-    world = World(USUAL, group("g", 1))
-    assert priority(world) == 3
-
-
 def test_a_class_that_loses_globaldefault_is_the_default_no_more() -> None:
     world = World(USUAL, group("g", 1))
     assert priority(world) == 3

@@ -66,22 +66,20 @@ def test_a_queue_whose_numbers_make_no_sense_has_a_state_all_the_same() -> None:
 # ---- a queue that is being deleted, and kept by finalizers
 
 
-def deleting(state: str = OPEN) -> Queue:
-    made = queue("q", spec_state=state, status_state=state)
+def deleting() -> Queue:
+    made = queue("q", spec_state=OPEN, status_state=OPEN)
     return replace(made, metadata=replace(made.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
 
 
 def test_a_queue_that_is_being_deleted_starts_its_groups_and_accepts_none() -> None:
+    """Its state is open: that changes nothing."""
     world = World(*nodes("n"), queue("q"), gang("early", 1, queue="q")).settle()
     world.add(deleting()).add(gang("late", 1, queue="q")).settle()
     assert (world.verdict("early"), world.reason("late")) == (Verdict.STARTING, Reason.QUEUE_NOT_OPEN)
     assert world.detail("late") == "queue q is Closing, because it is being deleted"
     (opened, *_) = conditions_of(world.queue("q"))
     assert (opened.holds, opened.reason) == (False, "Deleting")
-
-
-def test_opening_a_queue_that_is_being_deleted_changes_nothing() -> None:
-    assert state_of(desired_state(queue_record(deleting(OPEN))), has_groups=False) == CLOSED
+    assert state_of(desired_state(queue_record(deleting())), has_groups=False) == CLOSED
 
 
 # ---- parents and children
@@ -131,31 +129,24 @@ class Tree:
         return queue_record(self.records[name]).flagged
 
 
-@each_of("", OPEN)
-def test_a_child_closes_and_opens_with_its_parent(child: str) -> None:
+@each_of(
+    ("", "", OPEN),
+    (OPEN, "", OPEN),
+    (CLOSED, "", CLOSED),
+    ("", CLOSED, CLOSED),
+    (CLOSED, OPEN, OPEN),
+)
+def test_a_child_closes_and_opens_with_its_parent_unless_it_is_closed_for_its_own_sake(
+    child: str, meanwhile: str, state: str
+) -> None:
+    """`meanwhile`: what a user asks for it while the parent is closed."""
     tree = Tree(child).asks("team", CLOSED)
-    assert (tree.state("child"), tree.is_flagged("child")) == (CLOSED, True)
-    assert tree.records["child"].spec.state == child
+    if meanwhile:
+        tree.asks("child", meanwhile)
+    assert (tree.state("child"), tree.is_flagged("child")) == (CLOSED, state == OPEN)
+    assert tree.records["child"].spec.state == (meanwhile or child)
     tree.asks("team", OPEN)
-    assert (tree.state("child"), tree.is_flagged("child")) == (OPEN, False)
-
-
-def test_a_child_closed_for_its_own_sake_stays_closed() -> None:
-    tree = Tree(CLOSED).asks("team", CLOSED)
-    assert not tree.is_flagged("child")
-    assert tree.asks("team", OPEN).state("child") == CLOSED
-
-
-def test_a_child_closed_while_its_parent_is_closed_stays_closed() -> None:
-    tree = Tree().asks("team", CLOSED).asks("child", CLOSED)
-    assert not tree.is_flagged("child")
-    assert tree.asks("team", OPEN).state("child") == CLOSED
-
-
-def test_a_child_opened_while_its_parent_is_closed_opens_with_it() -> None:
-    tree = Tree(CLOSED).asks("team", CLOSED).asks("child", OPEN)
-    assert (tree.state("child"), tree.is_flagged("child")) == (CLOSED, True)
-    assert tree.asks("team", OPEN).state("child") == OPEN
+    assert (tree.state("child"), tree.is_flagged("child")) == (state, False)
 
 
 def test_a_child_with_groups_is_closing() -> None:

@@ -67,10 +67,3 @@ def test_finished_members_count() -> None:
     world = World(node("n", cpu="3"), gang("g", 3)).start("g").finish("g-0", "g-1")
     assert world.settle().verdict("g") is Verdict.RUNNING
     assert world.reason("g") is None
-
-
-def test_a_group_that_needs_no_members_starts_with_its_first_member() -> None:
-    world = World(node("n", cpu="1"), gang("g", 2, min_member=0)).settle()
-    assert world.verdict("g") is Verdict.STARTING
-    assert len(world.plan("g")) == 1
-    assert world.reason("g") is Reason.NO_ROOM

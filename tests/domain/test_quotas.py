@@ -67,8 +67,9 @@ def faults(plan: QuotaPlan) -> list[str]:
     return [str(fault) for fault in plan.faults]
 
 
-def elastic(namespace: str, name: str = "quota", **spec: Any) -> ElasticQuota:
-    return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, "spec": spec}, ElasticQuota)
+def elastic(namespace: str, **spec: Any) -> ElasticQuota:
+    metadata = {"name": "quota", "namespace": namespace}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, ElasticQuota)
 
 
 def resource(namespace: str, name: str = "quota", **spec: Any) -> ResourceQuota:

@@ -56,22 +56,16 @@ def test_a_starved_queue_reclaims_what_it_deserves_and_no_more() -> None:
     assert not evicted(world)
 
 
-def test_no_pod_is_evicted_for_a_group_that_would_still_not_fit() -> None:
-    world = borrowed().add(gang("x", 3, queue="a")).settle()
-    assert not evicted(world)
-    assert world.reason("x") is not Reason.RECLAIMING
-
-
-def test_a_queue_that_is_not_reclaimable_gives_nothing() -> None:
-    world = borrowed(reclaimable=False).add(gang("x", 2, queue="a")).settle()
-    assert not evicted(world)
-
-
-def test_a_guarantee_is_reserved() -> None:
-    world = borrowed(guarantee={"cpu": "3"}).add(gang("x", 1, queue="a")).settle()
-    assert len(evicted(world)) == 1
-    world = borrowed(guarantee={"cpu": "4"}).add(gang("x", 1, queue="a")).settle()
-    assert not evicted(world)
+@each_of(
+    (3, {}, False),  # it would still not fit
+    (2, {"reclaimable": False}, False),
+    (1, {"guarantee": {"cpu": "3"}}, True),
+    (1, {"guarantee": {"cpu": "4"}}, False),
+)
+def test_no_pod_is_evicted_in_vain_or_from_a_guarantee(members: int, victims: Any, gives: bool) -> None:
+    world = borrowed(**victims).add(gang("x", members, queue="a")).settle()
+    assert len(evicted(world)) == (members if gives else 0)
+    assert (world.reason("x") is Reason.RECLAIMING) is gives
 
 
 @each_of({}, {"cpu": "8"})
@@ -203,15 +197,6 @@ def test_the_disruption_mode_of_a_native_group_says_whether_it_gives_its_surplus
     assert [name.partition("-")[0] for name in evicted(world)] == [going] * 4
 
 
-def test_a_gang_goes_whole_or_not_at_all() -> None:
-    world = World(*nodes("m", "n", cpu="4"), queue("a"), queue("b"))
-    world.add(gang("g", 4, queue="b")).start("g")
-    world.add(gang("h", 4, queue="b")).start("h")
-    world.add(gang("x", 4, queue="a")).settle()
-    assert len(evicted(world)) == 4
-    assert len({name.partition("-")[0] for name in evicted(world)}) == 1
-
-
 def test_the_group_that_ran_shortest_is_evicted_first() -> None:
     world = borrowed()
     for n in range(4):
@@ -252,27 +237,23 @@ def test_a_reclaim_ends_at_its_deadline_and_reports_it() -> None:
     assert "did not become free in time" in world.detail("x")
 
 
-def test_victims_that_are_not_needed_any_more_stay() -> None:
-    world = borrowed().add(gang("x", 2, queue="a")).settle()
-    world.add(node("more")).settle()
-    assert world.verdict("x") is STARTS
-    assert not evicted(world)
-
-
-def test_a_claimant_that_is_deleted_evicts_no_more_pods() -> None:
+@each_of(lambda world: world.add(node("more")), lambda world: world.delete("x-0"))
+def test_victims_that_are_not_needed_any_more_stay(change: Any) -> None:
     world = borrowed().add(gang("x", 2, queue="a")).settle()
     assert evicted(world)
-    world.delete("x-0").settle()
+    change(world).settle()
+    assert (world.verdict("x") is STARTS) is ("x-0" in world.pods)
     assert not evicted(world)
 
 
-def test_replacements_wait_until_all_of_their_gang_is_gone() -> None:
+def test_a_gang_goes_whole_or_not_at_all_and_its_replacements_wait_until_all_of_it_is_gone() -> None:
     world = World(*nodes("m", "n", cpu="4"), queue("a"), queue("b"))
     for name in ("g", "h"):
         world.add(gang(name, 4, queue="b")).start(name)
     world.add(gang("x", 4, queue="a")).settle()
     victims = evicted(world)
     group = victims[0].partition("-")[0]
+    assert victims == [*names(group, 4)]
     for n, name in enumerate(victims):
         world.delete(name).add(pod(f"{group}-again-{n}", group)).settle()
         assert not world.plan(group)
@@ -281,22 +262,14 @@ def test_replacements_wait_until_all_of_their_gang_is_gone() -> None:
     assert not world.stood_whole(group)
 
 
-def test_a_refused_eviction_leads_to_another_victim() -> None:
-    world = borrowed().add(gang("x", 1, queue="a")).settle()
-    (refused,) = evicted(world)
-    world.ledger.record_refused_eviction(Uid(world.pods[refused].metadata.uid))
-    world.settle()
-    assert len(evicted(world)) == 1
-    assert evicted(world) != [refused]
-
-
-def test_refused_evictions_do_not_count_as_capacity_taken_in_vain() -> None:
+def test_a_refused_eviction_leads_to_another_victim_and_is_not_capacity_taken_in_vain() -> None:
     """Each is refused once, as where a right is missing; a minute later they are tried again."""
-    world = borrowed().add(gang("x", 1, queue="a")).settle()
+    world, tried = borrowed().add(gang("x", 1, queue="a")).settle(), list[str]()
     while going := evicted(world):
-        for name in going:
-            world.ledger.record_refused_eviction(Uid(world.pods[name].metadata.uid))
+        tried += going
+        world.ledger.record_refused_eviction(Uid(world.pods[going[0]].metadata.uid))
         world.settle()
+    assert len(tried) == len({*tried}) > 1
     assert not world.decision("x").spared
     world.pass_time(61.0)
     assert evicted(world.settle())
@@ -339,10 +312,7 @@ def test_a_budget_protects_gangs_that_it_does_not_allow_to_evict_whole(
 
 
 def test_pods_that_are_evicted_together_count_together() -> None:
-    world = borrowed().add(budget("p", 1, team="b"))
-    for n in range(4):
-        before = world.pods[f"b{n}-0"]
-        world.add(replace(before, metadata=replace(before.metadata, labels={"team": "b"})))
+    world = relabelled(borrowed().add(budget("p", 1, team="b")), *(f"b{n}-0" for n in range(4)), team="b")
     world.add(gang("x", 2, queue="a")).settle()
     assert not evicted(world)
     world.add(budget("p", 2, team="b")).settle()
@@ -351,13 +321,9 @@ def test_pods_that_are_evicted_together_count_together() -> None:
 
 def test_a_victim_of_one_reclaim_is_not_available_to_another() -> None:
     world = borrowed(cpu="8").add(budget("p", 1, team="b"))
-    for n in range(8):
-        before = world.pods[f"b{n}-0"]
-        world.add(replace(before, metadata=replace(before.metadata, labels={"team": "b"})))
-    world.add(gang("x", 1, queue="a")).settle()
+    relabelled(world, *(f"b{n}-0" for n in range(8)), team="b").add(gang("x", 1, queue="a")).settle()
     assert len(evicted(world)) == 1
     world.add(gang("y", 1, queue="a"), gang("z", 1, queue="a")).settle()
-    assert len(evicted(world)) == 1
     (going,) = evicted(world)
     world.mark_deleted(going)
     world.add(budget("p", 0, team="b")).settle()  # the API server has counted it off
@@ -366,26 +332,23 @@ def test_a_victim_of_one_reclaim_is_not_available_to_another() -> None:
     assert len(evicted(world)) == 1
 
 
-def test_an_eviction_that_a_budget_allows_later_happens() -> None:
-    world = two_gangs(budget("p", 1, team="b"))
+def relabelled(world: World, *names: str, **labels: str) -> World:
+    for name in names:
+        before = world.pods[name]
+        world.add(replace(before, metadata=replace(before.metadata, labels=labels)))
+    return world
+
+
+@each_of(
+    lambda world: world.add(budget("p", 2, team="b")),
+    lambda world: world.ledger.intake.drop_disruption_budget("team", "p"),
+    lambda world: relabelled(world, *names("late", 2), job="late"),
+)
+def test_pods_may_go_once_their_budget_allows_it_is_gone_or_selects_others(change: Any) -> None:
+    world = two_gangs(budget("p", 0, team="b"))
     assert not starve(world)
     assert not evicted(world.add(budget("p", 1, team="b")).settle())
-    assert len(evicted(world.add(budget("p", 2, team="b")).settle())) == 2
-
-
-def test_a_deleted_budget_protects_no_pod() -> None:
-    world = two_gangs(budget("p", 0, team="b"))
-    assert not starve(world)
-    world.ledger.intake.drop_disruption_budget("team", "p")
-    assert len(evicted(world.settle())) == 2
-
-
-def test_pods_that_a_budget_selects_no_more_may_go() -> None:
-    world = two_gangs(budget("p", 0, team="b"))
-    assert not starve(world)
-    for name in names("late", 2):
-        before = world.pods[name]
-        world.add(replace(before, metadata=replace(before.metadata, labels={"job": "late"})))
+    change(world)
     assert evicted(world.settle()) == [*names("late", 2)]
 
 
@@ -498,27 +461,19 @@ def important(name: str, members: int, priority: int = 10, **more: Any) -> list[
     return gang(name, members, priority=priority, **more)
 
 
-def test_inside_a_queue_nothing_is_taken_unless_it_says_so() -> None:
-    world = World(node("n"), queue("q", preemption=QueuePreemption(after="0s")), gang("low", 4, queue="q"))
-    assert not evicted(world.start("low").add(important("high", 2, queue="q")).settle())
-
-
-def test_a_higher_priority_preempts_inside_its_queue() -> None:
-    world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
-    world.add(important("high", 2, queue="q")).settle()
-    assert evicted(world) == sorted(names("low", 4))
-    assert evict(world).verdict("high") is STARTS
-
-
-def test_an_equal_priority_does_not() -> None:
-    world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
-    assert not evicted(world.add(gang("other", 2, queue="q")).settle())
-
-
-def test_never_within_a_queue() -> None:
-    rules = preemption(within_queue="Never")
+@each_of(
+    (preemption(), 10, True),
+    (preemption(), 0, False),  # the same as `low`
+    (preemption(within_queue="Never"), 10, False),
+    (QueuePreemption(after="0s"), 10, False),
+)
+def test_a_higher_priority_preempts_inside_its_queue_where_that_says_so(
+    rules: QueuePreemption, priority: int, gives: bool
+) -> None:
     world = World(node("n"), queue("q", preemption=rules), gang("low", 4, queue="q")).start("low")
-    assert not evicted(world.add(important("high", 2, queue="q")).settle())
+    world.add(important("high", 2, priority, queue="q")).settle()
+    assert evicted(world) == (sorted(names("low", 4)) if gives else [])
+    assert (evict(world).verdict("high") is STARTS) is gives
 
 
 def test_a_full_capability_preempts_inside_the_queue() -> None:
@@ -630,14 +585,23 @@ def test_a_ceiling_takes_both_as_well() -> None:
 # ---- pods of others
 
 
-def test_pods_of_others_with_a_lower_priority_give_way_to_a_whole_gang() -> None:
+@each_of((gang("high", 2, queue="q", priority=10), "high", 2), (pod("p", queue="q", priority=10), "pod:p", 1))
+def test_pods_of_others_with_a_lower_priority_give_way_to_a_whole_gang(
+    claimant: Any, name: str, count: int
+) -> None:
     world = World(node("n"), queue("q"), *(foreign_pod(f"s{n}", on="n") for n in range(4)))
-    world.add(important("high", 2, queue="q")).settle()
-    assert len(evicted(world)) == 2
+    world.add(claimant).settle()
+    assert len(evicted(world)) == count
     assert {eviction.victim.cause for eviction in world.decisions.evictions.values()} == {
         EvictionCause.UNMANAGED
     }
-    assert evict(world).verdict("high") is STARTS
+    assert evict(world).verdict(name) is STARTS
+
+
+def test_the_queue_may_leave_pods_of_others_alone() -> None:
+    rules = preemption(unmanaged="Never")
+    world = World(node("n"), queue("q", preemption=rules), *(foreign_pod(f"s{n}", on="n") for n in range(4)))
+    assert not evicted(world.add(important("high", 2, queue="q")).settle())
 
 
 def test_a_gang_stays_where_another_victim_makes_it_unnecessary() -> None:
@@ -661,12 +625,6 @@ def test_not_where_the_gang_would_not_fit_after_it() -> None:
     assert len(evicted(world.add(important("fits", 3, queue="q")).settle())) == 3
 
 
-def test_the_queue_may_leave_them_alone() -> None:
-    rules = preemption(unmanaged="Never")
-    world = World(node("n"), queue("q", preemption=rules), *(foreign_pod(f"s{n}", on="n") for n in range(4)))
-    assert not evicted(world.add(important("high", 2, queue="q")).settle())
-
-
 def test_pods_that_budgets_protect_from_others_stay() -> None:
     world = World(node("n"), queue("q"), budget("p", 1, app="web"))
     world.add(*(foreign_pod(f"s{n}", on="n", labels={"app": "web" if n else "job"}) for n in range(4)))
@@ -675,13 +633,6 @@ def test_pods_that_budgets_protect_from_others_stay() -> None:
     world.delete(*names("high", 3)).add(important("fits", 2, queue="q")).settle()
     assert len(evicted(world)) == 2
     assert "s0" in evicted(world)
-
-
-def test_a_group_of_one() -> None:
-    world = World(node("n"), queue("q"), *(foreign_pod(f"s{n}", on="n") for n in range(4)))
-    world.add(pod("alone", queue="q", priority=10)).settle()
-    assert len(evicted(world)) == 1
-    assert evict(world).verdict("pod:alone") is STARTS
 
 
 # ---- guards

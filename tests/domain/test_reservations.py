@@ -73,15 +73,16 @@ def end(world: World, *ended: str) -> World:
 # ---- when there is one
 
 
-@each_of(3600.0, -3600.0, 400.0, -400.0)
-def test_a_step_of_the_wall_clock_puts_no_reservation_off_nor_forward(step: float) -> None:
+@each_of(0.0, 3600.0, -3600.0, 400.0, -400.0)
+def test_a_group_gets_one_once_it_has_waited_for_so_long_whatever_the_wall_clock_does(step: float) -> None:
     world = busy()
     world.pass_time(PATIENCE / 2)
     world.wall_steps += step
     world.pass_time(PATIENCE / 2 - 1.0)
     assert world.decision("big").reservation is None
     world.pass_time(1.0)
-    assert reservation(world).nodes
+    assert set(reservation(world).nodes.values()) == {"n0", "n1"}
+    assert world.queue("default").reservation == reservation(world)
 
 
 @each_of(3600.0, -3600.0)
@@ -94,15 +95,6 @@ def test_a_group_that_comes_after_a_clock_step_waits_no_longer_than_others(step:
     assert world.decision("late").reservation is None
     world.pass_time(2.0)
     assert world.decision("late").reservation is not None
-
-
-def test_a_group_gets_one_once_it_has_waited_for_so_long() -> None:
-    world = busy()
-    world.pass_time(PATIENCE - 2.0)
-    assert world.decision("big").reservation is None
-    world.pass_time(3.0)
-    assert set(reservation(world).nodes.values()) == {"n0", "n1"}
-    assert world.queue("default").reservation == reservation(world)
 
 
 def test_a_group_that_comes_when_capacity_is_gone_does_not_wait_for_the_reservation() -> None:
@@ -233,16 +225,21 @@ def test_groups_that_can_get_no_reservation_are_tried_in_turn() -> None:
 # ---- who may pass
 
 
-def test_freed_capacity_is_reserved() -> None:
-    world = end(job(reserved(), "late"), "small0")
-    assert world.reason("late") is Reason.RESERVED
-    assert "team/big: nodes n0, n1 are reserved" in world.detail("late")
-
-
-@each_of(("40m", STARTS), ("55m", WAITS), ("", WAITS))
-def test_only_groups_that_end_before_it_may_pass(run_time: str, verdict: Verdict) -> None:
-    world = end(job(reserved(), "late", run_time=run_time), "small0")
+@each_of(
+    ({"run_time": "40m"}, STARTS),
+    ({"run_time": "55m"}, WAITS),
+    ({}, WAITS),
+    ({"run_limit": 2400}, STARTS),  # the deadline of its pods
+    ({"run_limit": 3600}, WAITS),
+)
+def test_freed_capacity_is_reserved_and_only_groups_that_end_before_it_may_pass(
+    says: dict[str, Any], verdict: Verdict
+) -> None:
+    world = end(job(reserved(), "late", **says), "small0")
     assert world.verdict("late") is verdict
+    if verdict is WAITS:
+        assert world.reason("late") is Reason.RESERVED
+        assert "team/big: nodes n0, n1 are reserved" in world.detail("late")
 
 
 @each_of(
@@ -279,12 +276,6 @@ def test_pods_say_it_for_their_group_if_all_do(of_pods: list[str], verdict: Verd
         notes = {keys.RUN_TIME: text} if text else None
         world.add(pod(f"late-{number}", "late", annotations=notes, created=timestamp(world.now)))
     assert end(world, "small0").verdict("late") is verdict
-
-
-@each_of((2400, STARTS), (3600, WAITS))
-def test_a_deadline_of_its_pods_counts_as_a_run_time(seconds: int, verdict: Verdict) -> None:
-    world = end(job(reserved(), "late", run_limit=seconds), "small0")
-    assert world.verdict("late") is verdict
 
 
 def test_groups_start_elsewhere() -> None:

@@ -63,6 +63,7 @@ def test_a_gang_larger_than_a_limit_never_fits() -> None:
     world = limited(pods=2).add(of("", "a", 3)).settle()
     assert world.reason("a") is Reason.NEVER_FITS
     assert world.figures("a") == ["0", "3", "2"]
+    assert limited(groups=0).add(of("", "a")).settle().reason("a") is Reason.NEVER_FITS
 
 
 def test_each_user_has_a_separate_limit() -> None:
@@ -123,10 +124,6 @@ def test_negative_limits_are_reported(limits: dict[str, Any], fault: str) -> Non
     world = limited(**limits).add(of("", "a")).settle()
     assert world.reason("a") is Reason.INVALID_SPEC
     assert fault in world.detail("a")
-
-
-def test_zero_lets_nothing_run() -> None:
-    assert limited(groups=0).add(of("", "a")).settle().reason("a") is Reason.NEVER_FITS
 
 
 @each_of(("1", Reason.NOT_ENOUGH_MEMBERS), ("3", Reason.NEVER_FITS))

@@ -55,13 +55,15 @@ def key_of(name: str) -> GroupKey:
     return GroupKey(f"{NAMESPACE}/{podgroup_name(name)}")
 
 
-def test_a_job_waits_for_the_size_that_its_runtime_has() -> None:
+def test_a_job_waits_for_the_size_of_its_runtime_which_its_podgroup_has_first() -> None:
     world = TrainWorld(node("n0", cpu="3"))
     world.set_runtime(TORCH, nodes=4)
     world.train("large")
     assert world.suspended("large")
     assert world.units["large"].spec.min_member == 4
+    world.steps.clear()
     world.set_runtime(TORCH, nodes=3)
+    assert world.steps == [("large", JobStep.UPDATE_PODGROUP), ("large", JobStep.UNSUSPEND)]
     assert not world.suspended("large")
     assert list(world.decision(podgroup_name("large")).plan.values()) == ["n0"] * 3
 
@@ -84,15 +86,6 @@ def test_an_outdated_size_of_its_podgroup_starts_no_part_of_a_train_job() -> Non
     assert world.settle().reason(podgroup_name("train")) is Reason.NEVER_FITS
     assert world.work().suspended("train")
     assert world.units["train"].spec.min_member == 4
-
-
-def test_the_podgroup_of_a_train_job_has_its_size_before_the_job_is_admitted() -> None:
-    world = TrainWorld(node("n0", cpu="3"))
-    world.set_runtime(TORCH, nodes=4)
-    world.train("train")
-    world.steps.clear()
-    world.set_runtime(TORCH, nodes=3)
-    assert world.steps == [("train", JobStep.UPDATE_PODGROUP), ("train", JobStep.UNSUSPEND)]
 
 
 def test_only_the_jobs_that_name_a_runtime_are_read_again() -> None:

@@ -11,16 +11,10 @@ from tests.rows import each_of
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 
 
-def test_two_gangs_above_their_shares_on_an_idle_cluster_one_runs() -> None:
+def test_of_two_gangs_above_their_shares_one_runs_and_then_the_other() -> None:
     """kube-batch#492: both queues deserve 2 of 4 cpus, both gangs need 3."""
-    world = World(
-        node("n"), queue("q"), queue("r"), gang("a", 3, queue="q"), gang("b", 3, queue="r")
-    ).settle()
-    assert sorted(world.verdicts("a", "b")) == [STARTS, WAITS]
-
-
-def test_the_other_runs_when_the_first_ends() -> None:
     world = World(node("n"), queue("q"), queue("r"), gang("a", 3, queue="q"), gang("b", 3, queue="r"))
+    assert sorted(world.settle().verdicts("a", "b")) == [STARTS, WAITS]
     world.start("a").finish("a-0", "a-1", "a-2").settle()
     assert world.verdict("b") is STARTS
 
@@ -32,20 +26,16 @@ def contended() -> World:
     return world.add(gang("claimant", 3, queue="r", created="2026-01-03"))
 
 
-def test_a_group_above_its_share_waits_while_another_has_a_claim() -> None:
+def test_a_group_above_its_share_waits_while_another_has_a_claim_which_gets_the_capacity() -> None:
     world = contended().add(gang("b", 1, queue="q", created="2026-01-02")).settle()
     assert [world.reason("claimant"), world.reason("b")] == [Reason.NO_ROOM, Reason.QUEUE_SHARE]
+    assert world.delete("s").settle().verdict("claimant") is STARTS
 
 
 def test_a_group_above_its_share_starts_when_the_claim_is_gone() -> None:
     world = contended().add(gang("b", 1, queue="q", created="2026-01-02")).settle()
     world.delete("claimant-0", "claimant-1", "claimant-2").settle()
     assert world.verdict("b") is STARTS
-
-
-def test_the_claimant_gets_the_capacity_that_was_reserved() -> None:
-    world = contended().add(gang("b", 1, queue="q", created="2026-01-02")).settle()
-    assert world.delete("s").settle().verdict("claimant") is STARTS
 
 
 def test_capacity_that_a_claimant_cannot_use_is_borrowed() -> None:
@@ -222,24 +212,18 @@ def test_elastic_members_start_by_share(weights: dict[str, int], more: dict[str,
     assert {name: len(world.plan(f"of-{name}")) for name in weights} == more
 
 
-def test_borrowed_capacity_is_shared_equally() -> None:
+@each_of((0, [8, 8]), (1, [5, 11]))
+def test_borrowed_capacity_is_shared_equally_or_goes_to_the_queue_of_higher_priority(
+    priority: int, started: list[int]
+) -> None:
     """A queue whose gang can never run has a third of the cluster; the others have it in equal parts."""
-    world = World(node("n", cpu="18"), queue("q"), queue("r"), queue("idle"))
+    world = World(node("n", cpu="18"), queue("q"), queue("r", priority=priority), queue("idle"))
     world.add(gang("never", 9, queue="idle", selector={"no": "such"}))
     for name in ("q", "r"):
         world.add(gang(f"of-{name}", 18, min_member=1, queue=name)).bind(f"of-{name}-0", "n")
     world.run("of-q-0", "of-r-0").settle()
     assert world.queue("q").deserved["cpu"] == world.queue("r").deserved["cpu"] == 6000
-    assert [len(world.plan(f"of-{name}")) for name in ("q", "r")] == [8, 8]
-
-
-def test_borrowed_capacity_goes_to_the_queue_of_higher_priority() -> None:
-    world = World(node("n", cpu="18"), queue("q"), queue("r", priority=1), queue("idle"))
-    world.add(gang("never", 9, queue="idle", selector={"no": "such"}))
-    for name in ("q", "r"):
-        world.add(gang(f"of-{name}", 18, min_member=1, queue=name)).bind(f"of-{name}-0", "n")
-    world.run("of-q-0", "of-r-0").settle()
-    assert [len(world.plan(f"of-{name}")) for name in ("q", "r")] == [5, 11]
+    assert [len(world.plan(f"of-{name}")) for name in ("q", "r")] == started
 
 
 def test_elastic_members_of_several_shapes_skip_those_that_do_not_fit() -> None:

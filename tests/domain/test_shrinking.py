@@ -17,11 +17,8 @@ def test_all_roles_give_up_the_same_part() -> None:
     assert found == {"a": 20, "b": 20, "c": 10}
 
 
-def test_no_size_is_found_where_the_minimum_does_not_fit() -> None:
+def test_no_size_is_found_where_the_minimum_does_not_fit_or_no_role_may_shrink() -> None:
     assert largest_fitting({"a": 3}, {"a": 2}, lambda members: members["a"] <= 1) is None
-
-
-def test_no_size_is_found_where_no_role_may_shrink() -> None:
     assert largest_fitting({"a": 3}, {}, lambda _: True) is None
 
 

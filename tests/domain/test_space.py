@@ -35,20 +35,17 @@ def placed(world: World, *names: str) -> dict[str, str] | None:
     return None if plan is None else {name: plan[record(world, name).uid] for name in names}
 
 
-def test_the_tightest_node_comes_first() -> None:
+def test_large_pods_come_first_and_the_tightest_node_is_taken() -> None:
     world = World(node("large", cpu="8"), node("small", cpu="2"), node("tiny", cpu="1"), pod("p", cpu="2"))
     assert placed(world, "p") == {"p": "small"}
+    world = World(node("a", cpu="3"), node("b", cpu="2"), pod("s", cpu="2"), pod("l", cpu="3"))
+    assert placed(world, "s", "l") == {"s": "b", "l": "a"}
 
 
 def test_members_are_not_placed_if_some_request_a_vanished_resource() -> None:
     lost = [pod(name, "g", cpu="2", more={"x.io/gpu": "1"}) for name in "bc"]
     world = World(node("n", cpu="8"), pod("a", "g", cpu="1"), lost)
     assert placed(world, "a", "b", "c") is None
-
-
-def test_large_pods_come_first() -> None:
-    world = World(node("a", cpu="3"), node("b", cpu="2"), pod("s", cpu="2"), pod("l", cpu="3"))
-    assert placed(world, "s", "l") == {"s": "b", "l": "a"}
 
 
 def test_pods_with_few_nodes_are_placed_before_large_pods() -> None:
@@ -180,13 +177,10 @@ def test_affinity_depends_on_the_pods_of_each_domain() -> None:
     assert placed(World(zones, pod("new", affinity=co_location(app="db"))), "new") is None
 
 
-def test_a_gang_bound_to_one_zone_takes_one_with_capacity_for_all_members() -> None:
+def test_a_gang_bound_to_one_zone_or_host_takes_one_with_capacity_for_all_members() -> None:
     zones = [node("a", cpu="2", zone="a"), node("b1", cpu="3", zone="b"), node("b2", cpu="3", zone="b")]
     world = World(zones, gang("g", 5, labels={"app": "x"}, affinity=co_location(app="x"))).settle()
     assert set(world.plan("g").values()) == {"b1", "b2"}
-
-
-def test_a_gang_that_wants_one_host() -> None:
     world = World(node("a", cpu="1"), node("b"))
     world.add(gang("g", 3, labels={"app": "x"}, affinity=co_location(HOSTNAME, app="x"))).settle()
     assert set(world.plan("g").values()) == {"b"}

@@ -239,15 +239,11 @@ def test_ageing_carries_a_group_over_the_threshold_of_a_mixed_queue() -> None:
 # ---- hold
 
 
-def test_a_held_group_waits_and_blocks_no_other() -> None:
+def test_a_held_group_blocks_no_other_and_starts_once_it_is_resumed() -> None:
     world = world_of("fifo", one("held", priority=5, notes=HOLD), one("next"), cpu="1")
     assert starting(world) == ["next"]
     assert world.reason("held") is Reason.HELD
-
-
-def test_a_held_group_starts_once_it_is_resumed() -> None:
-    world = world_of("", one("held", notes=HOLD)).settle()
-    world.add(group("held", 1, queue="q"))
+    end(begin(world, "next"), "next").add(group("held", 1, queue="q"))
     assert starting(world) == ["held"]
 
 

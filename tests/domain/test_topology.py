@@ -25,8 +25,8 @@ RACK = "example.com/rack"
 IN_A_RACK = {keys.REQUIRED_TOPOLOGY: RACK}
 
 
-def slices(size: int, level: str = RACK) -> dict[str, str]:
-    return {keys.SLICE_TOPOLOGY: level, keys.SLICE_SIZE: str(size)}
+def slices(size: int) -> dict[str, str]:
+    return {keys.SLICE_TOPOLOGY: RACK, keys.SLICE_SIZE: str(size)}
 
 
 SLICES = slices(2)

@@ -138,27 +138,23 @@ def test_amounts_and_groups_are_summed_up_to_root() -> None:
 # ---- order
 
 
-def test_a_queue_among_many_siblings_has_no_less_than_a_parent_of_few() -> None:
-    """P has four children and q has none; each has half of the cluster."""
-    world = tree(queue("p"), queue("q"), *(queue(name, parent="p") for name in "abcd"), cpu="16")
-    world.add([gang(f"{name}{n}", 1, queue=name) for name in "abcdq" for n in range(16)]).settle()
-    started = {name: [world.verdict(f"{name}{n}") for n in range(16)].count(STARTS) for name in "abcdq"}
-    assert started == {"a": 2, "b": 2, "c": 2, "d": 2, "q": 8}
-
-
-def test_weights_of_three_to_one_divide_three_to_one_below_a_parent() -> None:
-    world = tree(queue("p"), queue("a", 3, parent="p"), queue("b", 1, parent="p"), cpu="16")
-    world.add([gang(f"{name}{n}", 1, queue=name) for name in "ab" for n in range(16)]).settle()
-    started = [[world.verdict(f"{name}{n}") for n in range(16)].count(STARTS) for name in "ab"]
-    assert started == [12, 4]
-
-
-def test_priority_counts_among_siblings_only() -> None:
-    """A and b deserve half a cpu each; b comes first of the two, and takes nothing of what q deserves."""
-    world = tree(queue("p"), queue("a", parent="p"), queue("b", priority=9, parent="p"), queue("q"), cpu="2")
-    world.add([gang(f"{name}{n}", 1, queue=name) for name in "abq" for n in range(4)]).settle()
-    started = {name: [world.verdict(f"{name}{n}") for n in range(4)].count(STARTS) for name in "abq"}
-    assert started == {"a": 0, "b": 1, "q": 1}
+@each_of(
+    # p has four children and q has none; each has half of the cluster
+    ([queue("p"), queue("q"), *(queue(name, parent="p") for name in "abcd")], "16", "abcdq", [2, 2, 2, 2, 8]),
+    ([queue("p"), queue("a", 3, parent="p"), queue("b", 1, parent="p")], "16", "ab", [12, 4]),
+    (  # a and b deserve half a cpu each; b comes first of the two, and takes nothing of what q deserves
+        [queue("p"), queue("a", parent="p"), queue("b", priority=9, parent="p"), queue("q")],
+        "2",
+        "abq",
+        [0, 1, 1],
+    ),
+)
+def test_capacity_is_divided_among_siblings_by_weight_and_priority(
+    queues: list[Any], cpu: str, names: str, started: list[int]
+) -> None:
+    world = tree(*queues, cpu=cpu)
+    world.add([gang(f"{name}{n}", 1, queue=name) for name in names for n in range(16)]).settle()
+    assert [[world.verdict(f"{name}{n}") for n in range(16)].count(STARTS) for name in names] == started
 
 
 # ---- borrowing and lending

@@ -56,9 +56,9 @@ def test_the_podgroup_of_a_volcano_job_equals_that_of_volcano() -> None:
     assert (owner["apiVersion"], owner["kind"], owner["name"]) == (*VOLCANO_JOB, "mpi")
 
 
-def in_parts(total: int, size: int, least: int, name: str = "w") -> dict[str, Any]:
+def in_parts(total: int, size: int, least: int) -> dict[str, Any]:
     policy = {"totalPartitions": total, "partitionSize": size, "minPartitions": least}
-    return task(name, total * size, partitionPolicy=policy)
+    return task("w", total * size, partitionPolicy=policy)
 
 
 def test_the_podgroup_of_a_volcano_job_has_the_partitions_of_its_tasks() -> None:

@@ -21,9 +21,9 @@ from tests.rows import each_of
 NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 
-def world(*objects: Any, cpu: str = "4") -> World:
+def world(*objects: Any) -> World:
     """Return a world with a node of four cores, on which `runs` has three; `waits` wants two."""
-    made = World(node("n", cpu=cpu), queue("q", preemption=NEVER), queue("r", preemption=NEVER))
+    made = World(node("n"), queue("q", preemption=NEVER), queue("r", preemption=NEVER))
     made.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01")).start("runs")
     return made.add(gang("waits", 1, queue="q", cpu="2", created="2026-01-02"), *objects).settle()
 

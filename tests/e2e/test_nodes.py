@@ -23,17 +23,6 @@ def muster(far_muster: Muster) -> Muster:
     return far_muster
 
 
-def test_a_drained_member_is_replaced_elsewhere(stage: Stage, scheduler: KubeScheduler) -> None:
-    stage.nodes(4, cpu="2")
-    gang = stage.gang("a", 3, cpu="2", gated=True)
-    nodes = _running(stage, gang)
-    _drain(stage, nodes["a-0"], "a-0")
-    replaced = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
-    after = _running(stage, [*replaced, "a-1", "a-2"])
-    assert after["a-3"] not in nodes.values()
-    assert {name: after[name] for name in ("a-1", "a-2")} == {name: nodes[name] for name in ("a-1", "a-2")}
-
-
 def test_a_replacement_has_the_first_claim_on_capacity(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
@@ -53,13 +42,18 @@ def test_a_replacement_has_the_first_claim_on_capacity(
 
 
 def test_all_nodes_of_a_gang_are_drained_one_after_the_other(stage: Stage, scheduler: KubeScheduler) -> None:
+    """Each member is replaced elsewhere, and the others stay."""
     stage.nodes(4, cpu="2")
     members = stage.gang("a", 3, cpu="2", gated=True)
-    for number, (member, node) in enumerate(sorted(_running(stage, members).items())):
+    nodes = _running(stage, members)
+    for number, (member, node) in enumerate(sorted(nodes.items())):
         _drain(stage, node, member)
         members = [each for each in members if each != member]
-        members += stage.pods("a", 1, first=3 + number, group="a", cpu="2", gated=True)
-        _running(stage, members)
+        (new,) = stage.pods("a", 1, first=3 + number, group="a", cpu="2", gated=True)
+        after = _running(stage, [*members, new])
+        assert after[new] not in nodes.values()
+        assert {name: after[name] for name in members} == {name: nodes[name] for name in members}
+        members, nodes = [*members, new], after
         _cordon(stage, node, on=False)
     assert members == ["a-3", "a-4", "a-5"]
 

@@ -98,23 +98,6 @@ def test_a_group_that_needs_no_members_runs_with_its_first_member(
 # ---- who comes first
 
 
-def test_pods_may_come_before_their_group(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
-    stage.nodes(1)
-    gang = stage.pods("a", 2, group="a")
-    muster.wait_decision(stage.namespace, "a", reason="GroupNotFound")
-    stage.group("a", 2)
-    stage.wait_phase(gang)
-    assert muster.metric("muster_barrier_aborts_total") == 0
-
-
-def test_a_group_may_come_before_its_pods(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
-    stage.nodes(1)
-    stage.group("a", 2)
-    stage.wait_reason("a", "NotEnoughMembers")
-    stage.wait_phase(stage.pods("a", 2, group="a"))
-    assert muster.metric("muster_barrier_aborts_total") == 0
-
-
 # ---- groups of pods that name none
 
 

@@ -18,7 +18,6 @@ from extender.domain.ledger.claims import ClaimStage
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import Uid
-from extender.domain.snapshot.snapshot import Limits
 from extender.ports.connection import Caller
 from extender.verbs.barrier import Barrier, Hold
 from extender.verbs.verbs import SchedulerVerbs
@@ -44,18 +43,11 @@ class Patient(Caller):
 class Stage(World):
     """Stage. `posted`: the holds that the barrier posted. `withholds`: the test ends each posting."""
 
-    def __init__(
-        self,
-        *objects: Any,
-        longest_hold: float = LONG,
-        withholds: bool = False,
-        limits: Limits | None = None,
-    ) -> None:
+    def __init__(self, *objects: Any, longest_hold: float = LONG, withholds: bool = False) -> None:
         self.noticed = Condition()
-        super().__init__(limits=limits)
+        super().__init__()
         self.ledger = Ledger(
             Ownership(frozenset({SCHEDULER})),
-            limits,
             clock=lambda: self.now,
             lock=RLock(),
             on_change=self._record_change,

@@ -53,22 +53,17 @@ def test_a_held_call_counts_as_a_sign_of_the_scheduler() -> None:
         assert call.result(PATIENCE) == STOPPING
 
 
-def test_a_gang_is_held_until_it_is_complete_and_then_posted_at_once() -> None:
-    with gang_of_three().calls() as stage:
-        calls = [stage.held_call("g-0"), stage.held_call("g-1")]
-        assert stage.posted == []
-        assert {hold.pod.name for hold in stage.barrier.held()} == {"g-0", "g-1"}
-        assert started(*calls, stage.call("g-2")) == ["", "", ""]
-        assert stage.posted_pods == ["g-0", "g-1", "g-2"]
-        assert stage.barrier.held() == []
-        assert stage.barrier._of_group == {}
-
-
-def test_each_binding_goes_to_the_node_of_its_call() -> None:
+def test_a_gang_is_held_until_it_is_complete_and_then_posted_at_once_to_the_nodes_of_its_calls() -> None:
     with gang_of_three().calls() as stage:
         asked = {name: stage.filtered(name)[0] for name in names("g", 3)}
-        started(*[stage.call(name, node) for name, node in asked.items()])
+        calls = [stage.held_call("g-0", asked["g-0"]), stage.held_call("g-1", asked["g-1"])]
+        assert stage.posted == []
+        assert {hold.pod.name for hold in stage.barrier.held()} == {"g-0", "g-1"}
+        assert started(*calls, stage.call("g-2", asked["g-2"])) == ["", "", ""]
+        assert stage.posted_pods == ["g-0", "g-1", "g-2"]
         assert {hold.pod.name: hold.node for hold in stage.posted} == asked
+        assert stage.barrier.held() == []
+        assert stage.barrier._of_group == {}
 
 
 def test_many_calls_at_the_same_time_post_every_member_once() -> None:
@@ -313,17 +308,6 @@ def test_a_node_that_became_full_fails_only_its_member() -> None:
         assert stage.settle().verdict("g") is Verdict.STARTING
         assert stage.plan("g")["g-0"] != claim.node
         assert started(stage.call("g-0"), other, last) == ["", "", ""]
-
-
-def test_a_deleted_node_fails_only_its_member() -> None:
-    with gang_of_three().calls() as stage:
-        unlucky, other = stage.held_call("g-0"), stage.held_call("g-1")
-        claim = stage.claim("g-0")
-        assert claim is not None
-        stage.drop_node(claim.node)
-        last = stage.held_call("g-2")
-        assert started(unlucky) == [NODE_TAKEN]
-        assert [other.done(), last.done()] == [False, False]
 
 
 def test_a_start_that_is_given_up_ends_all_its_calls_and_frees_their_capacity() -> None:

@@ -1,9 +1,10 @@
 """Bind before it reaches the barrier: what is refused at once, and pods that the watch has not shown."""
 
 import asyncio
+from typing import Any
 
 from extender.api.objects.cluster import Node, Taint
-from extender.api.objects.pods import Toleration
+from extender.api.objects.pods import Pod, Toleration
 from extender.api.protocol import BindingArgs
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.kube.errors import Forbidden, Unreachable
@@ -35,52 +36,32 @@ def test_a_group_of_one_is_bound_at_once() -> None:
         assert [(hold.pod.name, hold.node) for hold in stage.posted] == [("p", "b")]
 
 
-def test_an_unknown_node_is_refused() -> None:
-    assert refusal(Stage(node("a"), pod("p")), on="nowhere") == UNKNOWN_NODE
-
-
-def test_a_bound_pod_is_refused() -> None:
-    assert refusal(Stage(node("a"), pod("p", on="a"))) == ALREADY_BOUND
-
-
-def test_a_uid_that_belongs_to_another_name_is_refused() -> None:
-    assert refusal(Stage(node("a"), pod("p")), name="other") == ANOTHER_UID
-
-
-def test_a_pod_whose_group_waits_is_refused_with_its_reason() -> None:
-    stage = Stage(node("a"), gang("g", 5))
-    assert refusal(stage, "g-0", uid="uid-g-0") == f"{REFUSAL_PREFIX}{Reason.NEVER_FITS}"
-
-
-def test_a_node_without_capacity_is_refused() -> None:
-    stage = Stage(nodes("a", "b"), foreign_pod("s", on="b", cpu="4"), pod("p"))
-    assert refusal(stage, on="b") == f"{REFUSAL_PREFIX}{Reason.NO_ROOM}"
+@each_of(
+    ([pod("p")], {"on": "nowhere"}, UNKNOWN_NODE),
+    ([pod("p", on="a")], {}, ALREADY_BOUND),
+    ([pod("p")], {"name": "other"}, ANOTHER_UID),
+    (gang("g", 5), {"name": "g-0", "uid": "uid-g-0"}, f"{REFUSAL_PREFIX}{Reason.NEVER_FITS}"),
+    ([foreign_pod("s", on="b", cpu="4"), pod("p")], {"on": "b"}, f"{REFUSAL_PREFIX}{Reason.NO_ROOM}"),
+)
+def test_calls_that_are_refused_at_once(objects: list[Any], call: dict[str, str], said: str) -> None:
+    assert refusal(Stage(nodes("a", "b", cpu="2"), objects), **call) == said
 
 
 # ---- a pod that the watch has not shown is looked up
 
 
-def test_a_pod_that_no_watch_has_shown_is_refused() -> None:
+@each_of(
+    (pod("p", gated=False), NOT_SEEN),
+    (pod("p", uid="successor"), ANOTHER_UID),
+    (pod("p", on="a"), ALREADY_BOUND),
+    (None, POD_GONE),
+)
+def test_a_pod_that_no_watch_has_shown_is_refused(there: Pod | None, said: str) -> None:
     stage = Stage(node("a"))
-    stage.api.pods["p"] = pod("p", gated=False)
-    assert refusal(stage) == NOT_SEEN
+    if there is not None:
+        stage.api.pods["p"] = there
+    assert refusal(stage) == said
     assert (stage.api.calls, stage.settle().ledger.pods.find("team", "p")) == ([("pod", "p")], None)
-
-
-def test_an_unknown_pod_that_was_replaced_is_refused() -> None:
-    stage = Stage(node("a"))
-    stage.api.pods["p"] = pod("p", uid="successor")
-    assert refusal(stage) == ANOTHER_UID
-
-
-def test_an_unknown_pod_that_is_gone_is_refused() -> None:
-    assert refusal(Stage(node("a"))) == POD_GONE
-
-
-def test_an_unknown_pod_that_is_bound_already_is_refused() -> None:
-    stage = Stage(node("a"))
-    stage.api.pods["p"] = pod("p", on="a")
-    assert refusal(stage) == ALREADY_BOUND
 
 
 def test_an_unknown_pod_that_cannot_be_read_is_refused() -> None:

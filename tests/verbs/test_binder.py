@@ -104,34 +104,33 @@ def test_a_binding_names_the_node_and_the_uid(desk: Desk) -> None:
     assert request.json["target"]["name"] == "a"
 
 
-def test_a_pod_already_bound_to_this_node_counts_as_bound(desk: Desk) -> None:
-    assert desk.bind(status(409, "Conflict"), read("a")) == ""
-    assert desk.asked == ["POST binding", "GET p"]
-
-
-def test_a_pod_bound_to_another_node_is_refused(desk: Desk) -> None:
-    assert desk.bind(status(409, "Conflict"), read("b")) == BOUND_ELSEWHERE
-
-
-def test_a_conflict_over_an_unbound_pod_is_tried_again(desk: Desk) -> None:
-    assert desk.bind(status(409, "Conflict"), read(), BOUND) == ""
-    assert desk.asked == ["POST binding", "GET p", "POST binding"]
+CONFLICT, GONE = status(409, "Conflict"), status(404, "NotFound")
 
 
 @pytest.mark.parametrize(
-    "found", [read("a", uid="successor"), read("", deleted=True), status(404, "NotFound")]
+    ("replies", "verdict", "asked"),
+    [
+        pytest.param([CONFLICT, read("a")], "", "PG", id="bound to this node"),
+        pytest.param([CONFLICT, read("b")], BOUND_ELSEWHERE, "PG", id="bound to another node"),
+        pytest.param([CONFLICT, read(), BOUND], "", "PGP", id="not bound"),
+        pytest.param([CONFLICT, read("a", uid="successor")], POD_GONE, "PG", id="another pod"),
+        pytest.param([CONFLICT, read("", deleted=True)], POD_GONE, "PG", id="being deleted"),
+        pytest.param([CONFLICT, GONE], POD_GONE, "PG", id="gone by then"),
+        pytest.param([GONE], POD_GONE, "P", id="gone"),
+        *(
+            pytest.param([status(code), BOUND], "", "PP", id=f"{code} passes")
+            for code in (500, 503, 429, 401)
+        ),
+        pytest.param([NO_ANSWER, read("a")], "", "PG", id="lost after success"),
+        pytest.param([NO_ANSWER, read(), BOUND], "", "PGP", id="lost before success"),
+        pytest.param([NO_ANSWER, status(500), CONFLICT, read("a")], "", "PGPG", id="a failed read"),
+    ],
 )
-def test_a_pod_that_turns_out_gone_is_refused(desk: Desk, found: Reply) -> None:
-    assert desk.bind(status(409, "Conflict"), found) == POD_GONE
-
-
-def test_a_pod_that_is_gone_is_refused(desk: Desk) -> None:
-    assert desk.bind(status(404, "NotFound")) == POD_GONE
-
-
-@pytest.mark.parametrize("code", [500, 503, 429, 401])
-def test_a_passing_failure_is_tried_again(desk: Desk, code: int) -> None:
-    assert desk.bind(status(code), BOUND) == ""
+def test_an_unclear_answer_is_resolved_by_a_read_and_what_may_pass_is_tried_again(
+    desk: Desk, replies: list[Reply], verdict: str, asked: str
+) -> None:
+    assert desk.bind(*replies) == verdict
+    assert desk.asked == [{"P": "POST binding", "G": "GET p"}[each] for each in asked]
 
 
 POLICY = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: site policy"
@@ -166,15 +165,6 @@ def test_rights_that_stay_missing_are_a_final_refusal(desk: Desk) -> None:
     assert desk.hold.barred == f"not allowed: {NO_RIGHT}"
 
 
-def test_an_answer_lost_after_success_is_resolved_by_a_read(desk: Desk) -> None:
-    assert desk.bind(NO_ANSWER, read("a")) == ""
-    assert desk.asked == ["POST binding", "GET p"]
-
-
-def test_an_answer_lost_before_success_is_retried(desk: Desk) -> None:
-    assert desk.bind(NO_ANSWER, read(), BOUND) == ""
-
-
 def test_the_capacity_of_an_uncertain_binding_stays_assumed(desk: Desk) -> None:
     desk.now = 59.99
     assert desk.bind(NO_ANSWER, status(500), unclear=True) == TOO_LATE
@@ -186,25 +176,18 @@ def test_the_capacity_of_a_binding_that_is_known_to_have_failed_is_freed(desk: D
     assert not desk.hold.may_be_bound
 
 
-def test_a_failed_read_decides_nothing(desk: Desk) -> None:
-    assert desk.bind(NO_ANSWER, status(500), status(409, "Conflict"), read("a")) == ""
-
-
-def test_nothing_is_posted_for_a_caller_that_is_gone(desk: Desk) -> None:
-    desk.caller.left = True
-    assert desk.bind() == ABANDONED
-    assert desk.asked == []
-
-
 def test_nothing_is_retried_for_a_caller_that_left_meanwhile(desk: Desk) -> None:
     desk.while_pausing = lambda: setattr(desk.caller, "left", True)
     assert desk.bind(status(500)) == ABANDONED
     assert desk.asked == ["POST binding"]
 
 
-def test_nothing_is_posted_after_the_deadline(desk: Desk) -> None:
-    desk.now = 60.0
-    assert desk.bind() == TOO_LATE
+@pytest.mark.parametrize(("left", "now", "verdict"), [(True, 0.0, ABANDONED), (False, 60.0, TOO_LATE)])
+def test_nothing_is_posted_for_a_caller_that_is_gone_or_after_the_deadline(
+    desk: Desk, left: bool, now: float, verdict: str
+) -> None:
+    desk.caller.left, desk.now = left, now
+    assert desk.bind() == verdict
     assert desk.asked == []
 
 

@@ -26,12 +26,8 @@ def hold() -> Hold:
     return Hold(record(World(pod("p")).ledger), "a", Patient(), 1000.0)
 
 
-def test_a_hold_has_no_verdict_while_it_waits(hold: Hold) -> None:
-    assert hold.waiting
-    assert hold.result is None
-
-
-def test_a_hold_is_given_up_once(hold: Hold) -> None:
+def test_a_hold_waits_without_a_verdict_and_is_given_up_once(hold: Hold) -> None:
+    assert (hold.result, hold.waiting) == (None, True)
     assert hold.give_up("first")
     assert not hold.give_up("second")
     assert not hold.begin_posting()

@@ -95,16 +95,11 @@ def test_other_pods_may_evict_pods_that_are_not_ours() -> None:
     assert survivors(stage, foreign_pod("p"), a=victims("s", "unknown")) == {"a": victims("s", "unknown")}
 
 
-def test_other_pods_may_evict_surplus_members() -> None:
-    stage = running_gang(size=3, min_member=2)
-    assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {"a": victims("g-0")}
-
-
-@each_of(("g-0", "g-1"), ("g-0", "g-1", "g-2"))
-def test_candidates_that_break_a_running_gang_are_dropped(lost: tuple[str, ...]) -> None:
-    stage = running_gang(size=3, min_member=2)
-    reserved = survivors(stage, foreign_pod("p"), a=victims(*lost), b=victims("other"))
-    assert reserved == {"b": victims("other")}
+@each_of((["g-0"], True), (["g-0", "g-1"], False), (["g-0", "g-1", "g-2"], False))
+def test_other_pods_may_evict_surplus_members_and_break_no_running_gang(lost: list[str], may: bool) -> None:
+    candidates = {"a": victims(*lost), "b": victims("other")}
+    reserved = survivors(running_gang(size=3, min_member=2), foreign_pod("p"), **candidates)
+    assert reserved == (candidates if may else {"b": victims("other")})
 
 
 def test_other_pods_may_evict_groups_of_one() -> None:
@@ -175,9 +170,6 @@ def test_candidates_that_hit_a_start_under_way_are_dropped() -> None:
     assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {}
     stage.hold("g-0", stage.plan("g")["g-0"])
     assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {}
-
-
-def test_bound_members_of_an_incomplete_gang_are_spared() -> None:
     stage = Stage(nodes("a", "b", cpu="1"), gang("g", 2))
     stage.bind("g-0", "a")
     assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {}

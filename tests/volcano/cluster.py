@@ -194,9 +194,9 @@ class Cluster:
                 self.run(0)
         self.look()
 
-    def rest(self, maximum: int = 400) -> int:
+    def rest(self) -> int:
         """Let pods run and succeed, and deletions end, until nothing changes; return the number of plans."""
-        for looks in range(maximum):
+        for looks in range(400):
             before = self.job, dict(self.pods)
             planned = self.look()
             for number in range(len(self.pods)):

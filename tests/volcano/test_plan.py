@@ -31,11 +31,13 @@ WIDE: dict[str, Any] = {"containers": [{}] * 60, "initContainers": [{}] * 5}
 # ---- it begins
 
 
-def test_a_new_job_is_pending_and_gets_its_pods() -> None:
+def test_a_new_job_is_pending_gets_its_pods_and_another_look() -> None:
     found = look(job(task("m", 1), task("w", 2)))
     assert (found.status.state.phase, found.status.min_available) == ("Pending", 3)
     assert found.status.conditions == [JobCondition("Pending", timestamp_at(NOW))]
     assert names(found.creates) == ["j-m-0", "j-w-0", "j-w-1"]
+    assert found.due_at == NOW
+    assert look(job(status=in_phase("Pending"))).due_at is None
 
 
 @each_of(
@@ -98,12 +100,9 @@ def test_pods_are_counted_by_phase_and_task() -> None:
 # ---- scaling
 
 
-def test_a_task_that_grows_gets_the_missing_pods() -> None:
+def test_a_task_that_grows_gets_the_missing_pods_and_one_that_shrinks_loses_the_last() -> None:
     found = look(job(task("w", 5), status=in_phase("Running")), pod(0), pod(2), pod(4, deleting=True))
     assert names(found.creates) == ["j-w-1", "j-w-3"]
-
-
-def test_a_task_that_shrinks_loses_its_last_pods_first() -> None:
     found = look(job(task("w", 1), status=in_phase("Running")), *(pod(index) for index in range(4)))
     assert names(found.deletes) == ["j-w-3", "j-w-2", "j-w-1"]
     assert (found.status.running, found.status.terminating) == (1, 3)
@@ -218,11 +217,6 @@ def test_the_next_look_continues_a_restart() -> None:
     notes = [each["metadata"]["annotations"] for each in created]
     assert [record["volcano.sh/job-version"] for record in notes] == ["1", "1"]
     assert [record["volcano.sh/job-retry-count"] for record in notes] == ["1", "1"]
-
-
-def test_a_step_is_followed_by_another_look() -> None:
-    assert look(job()).due_at == NOW
-    assert look(job(status=in_phase("Pending"))).due_at is None
 
 
 def test_a_restart_of_all_during_that_of_a_part() -> None:

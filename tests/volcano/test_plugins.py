@@ -43,8 +43,8 @@ def pod(of: VolcanoJob, task: str, index: int) -> Json:
     return build_with_plugins(of, plugins_of(of).plugins, found, index)
 
 
-def env(of: VolcanoJob, task: str, index: int, container: int = 0) -> dict[str, str]:
-    variables = pod(of, task, index)["spec"]["containers"][container]["env"]
+def env(of: VolcanoJob, task: str, index: int) -> dict[str, str]:
+    variables = pod(of, task, index)["spec"]["containers"][0]["env"]
     assert len({variable["name"] for variable in variables}) == len(variables)
     return {variable["name"]: variable["value"] for variable in variables if "value" in variable}
 

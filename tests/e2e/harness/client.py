@@ -82,12 +82,12 @@ class Client:
         """Create an object without keeping it."""
         return self._json("POST", f"{resource.path(_namespace(body))}?dryRun=All", body)
 
-    def create_many(self, resource: Resource, bodies: Iterable[Json], parallel: int = 8) -> list[Json]:
+    def create_many(self, resource: Resource, bodies: Iterable[Json]) -> list[Json]:
         """Create in parallel, over as many kept-alive connections.
 
         Return the answers in the order of the bodies.
         """
-        with ThreadPoolExecutor(parallel) as pool:
+        with ThreadPoolExecutor(8) as pool:
             return list(pool.map(lambda body: self.create(resource, body), bodies))
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
@@ -128,10 +128,8 @@ class Client:
         options = {} if grace is None else {"gracePeriodSeconds": grace}
         self.request("DELETE", resource.path(namespace, name), options)
 
-    def delete_all(self, resource: Resource, namespace: str = "", grace: int | None = 0) -> None:
-        self.request(
-            "DELETE", resource.path(namespace), {} if grace is None else {"gracePeriodSeconds": grace}
-        )
+    def delete_all(self, resource: Resource, namespace: str = "") -> None:
+        self.request("DELETE", resource.path(namespace), {"gracePeriodSeconds": 0})
 
     def bind(self, namespace: str, name: str, node: str) -> None:
         """Bind a pod without a scheduler."""

@@ -135,9 +135,9 @@ class ControlPlane:
     def wait_ready(self) -> None:
         wait_for(self._ready, what="kube-apiserver ready")
 
-    def restart_apiserver(self, *, hard: bool = True) -> None:
+    def restart_apiserver(self) -> None:
         """Restart on the same port, with the same data; by SIGKILL, since SIGTERM waits for open watches."""
-        self.apiserver.restart(hard=hard)
+        self.apiserver.restart(hard=True)
         self.wait_ready()
 
     def start_controller_manager(

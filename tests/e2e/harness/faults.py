@@ -61,11 +61,9 @@ def lose_answer(method: str = "POST", path: str = BINDING, times: int = 1) -> Fa
     return Fault(method, path, answered=False, times=times)
 
 
-def hold_answer(
-    released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
-) -> Fault:
+def hold_answer(released: threading.Event) -> Fault:
     """Return a fault that delays the answer until the test releases it: a timeout after a success."""
-    return Fault(method, path, after=released.wait, times=times)
+    return Fault("POST", BINDING, after=released.wait)
 
 
 def hold_request(
@@ -90,9 +88,9 @@ def lose_request(
     return Fault(method, path, status=500, before=released.wait, times=times)
 
 
-def pass_on(method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
+def pass_on(times: int = 1) -> Fault:
     """Return a fault that passes requests on, so that further faults meet only later requests."""
-    return Fault(method, path, times=times)
+    return Fault("POST", BINDING, times=times)
 
 
 def before_request(

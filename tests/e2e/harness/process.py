@@ -102,9 +102,9 @@ class Process:
     def thaw(self) -> None:
         self._signal_all(signal.SIGCONT)
 
-    def exit_code(self, timeout: float = LONGEST_STOP) -> int:
+    def exit_code(self) -> int:
         """Wait until the program has ended by itself, and return its exit code."""
-        return self._wait(timeout)
+        return self._wait(LONGEST_STOP)
 
     def tail(self, lines: int = 60) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""

@@ -76,7 +76,7 @@ def remove_kind(client: Client, name: str) -> None:
     wait_for(lambda: client.find(CRDS, name) is None, what=f"{name} gone")
 
 
-def training_run(name: str, *, namespace: str, replicas: int, queue: str = "default", **pod: Any) -> Json:
+def training_run(name: str, *, namespace: str, replicas: int, **pod: Any) -> Json:
     """Return a suspended run. `pod`: as for `objects.pod`."""
     template_pod = objects.pod("", namespace=namespace, **pod)
     return {
@@ -85,7 +85,7 @@ def training_run(name: str, *, namespace: str, replicas: int, queue: str = "defa
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "annotations": {objects.QUEUE_NAME: queue},
+            "annotations": {objects.QUEUE_NAME: "default"},
         },
         "spec": {"suspend": True, "replicas": replicas, "template": {"spec": template_pod["spec"]}},
     }
