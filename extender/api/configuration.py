@@ -91,7 +91,7 @@ _UNSET = {  # values for unset settings
 
 
 class InvalidConfiguration(ValueError):
-    """Settings that an administrator has to correct, one line for each fault."""
+    """Error: invalid settings, with one line for each fault."""
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,7 +76,7 @@ _STATUS = message_types(
         "Cause": {"field": (3, "string")},
     }
 )["Status"]
-# Bytes. etcd takes requests of 1.5 MiB, and JSON may need six bytes for one of a pod's.
+# Bytes. etcd takes requests of 1.5 MiB, and JSON may need six bytes for one byte of a pod.
 LONGEST_FRAME = 16 << 20
 LENGTH = 4  # bytes before each frame of a watch, the highest first
 
@@ -89,7 +89,7 @@ class Frames:
     """Splitter of the bytes of a watch into frames, each with its length before it."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()  # a frame without its end
+        self._begun = bytearray()  # an incomplete frame
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that `data` completes, with their lengths. Raises LongFrame."""

@@ -135,7 +135,7 @@ class WaitSummary(Summary, frozen=True):
     detail: str = ""  # the numbers
     since: str = ""
     position: int = 0  # from 1; 0: not in line
-    line: int = 0  # pending groups of its queue
+    line: int = 0  # number of pending groups of its queue
     ahead: Sequence[str] = ()  # the first groups ahead of it, by `namespace/name`
     holders: Sequence[HolderSummary] = ()  # the largest first
     more_holders: int = 0
@@ -165,7 +165,7 @@ class WaitSummary(Summary, frozen=True):
 
 
 class EvictionSummary(Summary, frozen=True):
-    """Last eviction of a group's members. `cause`: Reclaim, Preempt and so on, or an Event's reason."""
+    """Last eviction of a group's members. `cause`: such as Reclaim or Preempt, or an Event's reason."""
 
     at: str
     cause: str
@@ -193,7 +193,7 @@ class GroupSummary(Summary, frozen=True):
     held: bool = False  # its owner holds it
     stopped: bool = False  # its job is suspended until a user resumes it
     is_job: bool = False  # its pods are those of a job
-    evicted: EvictionSummary | None = None  # None: it was not, as far as known
+    evicted: EvictionSummary | None = None  # None: no eviction is known
 
     @property
     def key(self) -> str:
@@ -277,7 +277,7 @@ class NodeSummary(Summary, frozen=True):
 
     @property
     def left(self) -> Amounts:
-        """Return the amounts that no pod uses and no member on its way will use."""
+        """Return the free amounts, without those for members that are planned here."""
         return {
             name: max(n - self.used.get(name, 0.0) - self.claimed.get(name, 0.0), 0.0)
             for name, n in self.allocatable.items()

@@ -111,7 +111,7 @@ RUNTIME_KINDS = tuple(
     ResourceKind(kind.api_version, kind.kind, kind.plural, kind.namespaced, custom=True)
     for kind in runtime_kinds(WORKLOADS.values())
 )
-# whose CRDs are those of others
+# kinds whose CRDs belong to other projects
 UNSHIPPED_KINDS = (*OPERATOR_KINDS, *EXPANDED_KINDS, *RUNTIME_KINDS, ELASTIC_QUOTAS)
 _DEVICES = "resource.k8s.io/v1"
 DEVICE_CLASSES = ResourceKind(_DEVICES, "DeviceClass", "deviceclasses", namespaced=False)
@@ -152,7 +152,7 @@ def subresources_of(kind: ResourceKind) -> tuple[str, ...]:
 
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_MINOR = "37"  # of the release whose behaviour is played
+_MINOR = "37"  # minor version of Kubernetes whose behaviour is simulated
 GIT_VERSION = f"v1.{_MINOR}.0+muster-{__version__}"
 
 

@@ -77,7 +77,7 @@ def without_field(value: Any, path: Path, schema: FieldSchema) -> Any:
 
 
 def joined_parts(like: Any, values: dict[str, Any]) -> Any:
-    """Return the object or list, of the type of `like`, that has these parts by their steps."""
+    """Return an object or list, as `like` is, with these parts. `values`: the parts, keyed by step."""
     if isinstance(like, dict):
         return {step.removeprefix("f:"): value for step, value in values.items()}
     return list(values.values())

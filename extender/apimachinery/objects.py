@@ -15,7 +15,7 @@ from extender.apimachinery.kinds import Json, ResourceKind
 
 
 def now(later: float = 0) -> str:
-    """Return the timestamp of the current time, or of some seconds later."""
+    """Return the timestamp of the current time, or of `later` seconds after it."""
     return (datetime.now(UTC) + timedelta(seconds=later)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -63,8 +63,8 @@ ObjectLoader.yaml_implicit_resolvers = {
 }
 
 
-def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
-    """Refuse a write for another object or version; else set fields in `after` that only the server writes.
+def check_identity(kind: ResourceKind, before: Json, after: Json) -> None:
+    """Refuse a write for another object or version; else copy the server's fields from `before` to `after`.
 
     Raises:
         StatusError: The write is for another object or version.

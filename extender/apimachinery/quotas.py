@@ -1,4 +1,4 @@
-"""ResourceQuotas: what the pods of a namespace use of them, and the refusal of a pod that would use more.
+"""ResourceQuotas: their usage by the pods of a namespace, and the refusal of a pod that would exceed them.
 
 A new pod is counted in the status of each quota when it is created. When pods end or are deleted, a
 controller counts again. Only pods are counted, and the scope CrossNamespacePodAffinity matches none. Rules:
@@ -72,12 +72,12 @@ def _containers(spec: PodSpec) -> list[Container]:
 def _limits_as_requests(spec: PodSpec) -> PodSpec:
     """Return the spec as if its limits were its requests."""
 
-    def swapped(container: Container) -> Container:
+    def limits_as_requests(container: Container) -> Container:
         return replace(container, resources=ResourceRequirements(container.resources.limits))
 
     of_pod = ResourceRequirements(spec.resources.limits) if spec.resources else None
-    inits = [swapped(each) for each in spec.init_containers or ()]
-    containers = [swapped(each) for each in spec.containers]
+    inits = [limits_as_requests(each) for each in spec.init_containers or ()]
+    containers = [limits_as_requests(each) for each in spec.containers]
     return replace(spec, containers=containers, init_containers=inits, resources=of_pod, overhead=None)
 
 
@@ -147,7 +147,7 @@ def _missing_requests(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
 
 
 def with_pod_usage(quota: Json, pod: Pod, times: int = 1) -> Json:
-    """Return the quota with `times` the pod's amounts added to its usage; itself if it does not apply."""
+    """Return the quota with the usage of `times` equal pods added; unchanged if it does not apply."""
     if not _applies(quota, pod):
         return quota
     used = {**quota["status"]["used"]}

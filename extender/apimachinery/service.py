@@ -25,11 +25,11 @@ from extender.apimachinery.kinds import (
 )
 from extender.apimachinery.managed_fields import APPLY, Manager, with_changes_of, with_managers
 from extender.apimachinery.objects import (
+    check_identity,
     condition,
     identify,
     identity_of,
     now,
-    refuse_another,
     set_condition,
     typed,
 )
@@ -110,7 +110,7 @@ class Service:
             if manager is not None:
                 desired = read(kind, desired, options.strict)
             after = _merged_parts(kind, before, desired, subresource)
-            refuse_another(kind, before, after)
+            check_identity(kind, before, after)
             if manager is not None and manager.operation != APPLY:  # applying has tracked them already
                 after = with_changes_of(kind, before, with_managers(before, after, subresource), manager)
             if after == before:

@@ -60,7 +60,7 @@ class Store:
         """Return the objects as of `version`, or the current ones for 0, and their version."""
         with self:
             objects = self._objects.get(kind, {})
-            if version:  # an older state, by undoing the later changes of the log
+            if version:  # an older state: later changes in the log are undone
                 objects = dict(objects)
                 for change in reversed(self._since(version)):
                     if change.kind is kind and change.before is None:
@@ -108,7 +108,7 @@ class Store:
             return self._since(version)
 
     def close(self) -> None:
-        """Wake up all followers for the last time."""
+        """Close the store, and wake up all followers."""
         with self:
             self.closed = True
             self._changed.notify_all()
@@ -157,7 +157,7 @@ class StoreFollower(ABC):
 
     @abstractmethod
     def _list_all(self) -> int:
-        """List all objects, at first and when the log is too short for the gap; return their version."""
+        """List all objects: at the start, and if the log lacks changes since then. Return their version."""
 
     @abstractmethod
     def _handle_changes(self, changes: Sequence[Change]) -> None:

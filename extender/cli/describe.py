@@ -243,7 +243,7 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
             name = summary_of(group).spoken_name
             lines.append(wrapped(f"{name}: {state}", _INDENT, hanging=_INDENT))
             if ahead:
-                names = ", ".join(other.who.spoken_name for other in ahead)
+                names = ", ".join(other.holder.spoken_name for other in ahead)
                 lines.append(wrapped(f"behind {names}", _INDENT * 2, hanging=_INDENT))
         lines += (f"{_INDENT}{text}" for text in and_more(len(same) - _MOST))
         yield section(f"{heading} ({len(same)}):", lines, indent="")

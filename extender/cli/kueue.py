@@ -152,7 +152,7 @@ class _QuotaTree:
         self._used: set[str] = set()  # flavors of the new queues
         children = [*self._queues.values(), *by_kind["Cohort"].values()]
         without_object: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
-        self._cohorts = {**without_object, **by_kind["Cohort"]}  # those only children name have no object
+        self._cohorts = {**without_object, **by_kind["Cohort"]}  # a cohort needs no object
 
     def provisioning(self, check: str) -> Json:
         """Return the provisioning of a queue with this admission check; empty for another check."""
@@ -272,7 +272,7 @@ class _QuotaTree:
         for each in given:
             by_nodes[str(sorted((self._flavor(each["name"]).get("nodeLabels") or {}).items()))].append(each)
         by_name = {self._name_of(flavors): flavors for flavors in by_nodes.values()}
-        same = [", ".join(each["name"] for each in flavors) for flavors in by_name.values() if flavors[1:]]
+        same = [", ".join(each["name"] for each in group) for group in by_name.values() if len(group) > 1]
         comments += [f"flavors {names} have the same nodes; their amounts are one sum" for names in same]
         if len(by_name) < 2 and not any(self._flavor(name).get("nodeLabels") for name in by_name):
             return {}, comments
@@ -291,7 +291,7 @@ class _QuotaTree:
         return {"flavors": new}, comments
 
     def _name_of(self, flavors: list[Json]) -> str:
-        """Return the name of flavors of the same nodes: of the first without taints, else of the first."""
+        """Return a name for flavors of equal nodes: that of the first without taints, else of the first."""
         names = [str(each["name"]) for each in flavors]
         return next((name for name in names if not self._flavor(name).get("nodeTaints")), names[0])
 
@@ -523,7 +523,7 @@ def _mappings(part: Any) -> Iterator[Json]:
 
 
 def _label(obj: Json, key: str) -> str:
-    """Return the first such label of an object and of the templates in it; empty if there is none."""
+    """Return the first label `key` of an object or of a template in it; empty if there is none."""
     return next((str(labels[key]) for labels in _metadata_maps(obj, "labels") if key in labels), "")
 
 

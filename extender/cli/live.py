@@ -135,7 +135,7 @@ class LiveCluster:
             api = ApiClient(self._access.connection)
             intake.trust_markers(api.enforces(MARKERS_POLICY))
             intake.trust_authors(all(map(api.enforces, AUTHORS_POLICIES)))
-        if self.settings.volcano_jobs == "on" or not self._is_installed:  # in `muster run`, too
+        if self.settings.volcano_jobs == "on" or not self._is_installed:  # `muster run` is not installed
             intake.leave_jobs(())
         required: Sequence[tuple[Resource, type[Any], Any]] = (
             (resources.NAMESPACES, cluster.Namespace, intake.set_namespace),

@@ -226,7 +226,7 @@ def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup
 def _podgroups(
     groups: Iterable[ObservedGroup], evidence: Evidence
 ) -> dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]:
-    """Return the owners of PodGroups and these, by apiVersion and kind, with all served kinds as keys."""
+    """Return PodGroups with their owners, by apiVersion and kind, with all served kinds as keys."""
     served = ((kind, evidence.resource_of_kind(kind)) for kind in job_kinds())
     by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = {
         (resource.version, kind.name): [] for kind, resource in served if resource

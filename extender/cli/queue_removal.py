@@ -200,7 +200,7 @@ class Removal:
         for part in parts:
             echo(f"{part.kind}/{part.name} {done} (namespace {part.namespace})")
 
-    def _is_gone(self) -> bool | None:
+    def _is_gone(self) -> bool | None:  # None: not yet
         try:
             self._access.reader.get(QUEUES, "", self._name, ObservedQueue)
         except NotFound:

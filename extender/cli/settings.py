@@ -73,7 +73,7 @@ def resolve(*sources: Source) -> Configuration:
     faults: list[str] = []
     for setting in SETTINGS:
         stated = settings.get(setting.field)
-        if stated and stated.value != setting.written(setting.default):  # empty is valid where it is default
+        if stated and stated.value != setting.written(setting.default):  # the default is valid, even if empty
             try:
                 values[setting.field] = _read(setting, stated.value)
             except ValueError:

@@ -193,28 +193,28 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
         manifests = load(files, create_namespaces=True)
         with open_access(flags) as access:
             live = live_cluster(access, "muster plan")
-            made, refused = _startable(access, from_manifests(_in_cluster(access, manifests), seed=0))
-            given = {_name_of(each) for each in manifests.objects}
+            workload, refused = _startable(access, from_manifests(_in_cluster(access, manifests), seed=0))
+            in_files = {_name_of(each) for each in manifests.objects}
     except (InvalidManifests, InvalidWorkload) as fault:
         raise InvalidContent(str(fault)) from fault
     before = decide(live.ledger.snapshot())
-    titles = _submit(live, made, given)
+    titles = _submit(live, workload, in_files)
     snapshot = live.ledger.snapshot()
     changes = changed_groups(snapshot, before, decide(snapshot))
-    others = [change for change in changes if change.change in COSTS]
-    unasked = [each for each in made.unasked if each.suspended]
-    found = [*_planned(live, titles), *refused, *map(_not_asked, unasked)]
+    affected = [change for change in changes if change.change in COSTS]
+    unasked = [each for each in workload.unasked if each.suspended]
+    planned = [*_planned(live, titles), *refused, *map(_not_asked, unasked)]
     reported = [each.record for each in unasked]
-    notes = [*(remark for remark in made.notes if remark not in reported), *live.notes]
+    notes = [*(remark for remark in workload.notes if remark not in reported), *live.notes]
     if output == "text":
-        costs = [wrapped(f"{each.called} {future(each)}", _INDENT, hanging=_INDENT) for each in others]
+        costs = [wrapped(f"{each.called} {future(each)}", _INDENT, hanging=_INDENT) for each in affected]
         heading = click.style("For that, of others:", dim=True)
-        lost = "\n".join([heading, *costs]) if costs else ""
-        echo(joined(*map(_start_text, found), lost, "\n".join(map(wrapped, notes))))
+        costs_text = "\n".join([heading, *costs]) if costs else ""
+        echo(joined(*map(_start_text, planned), costs_text, "\n".join(map(wrapped, notes))))
     else:
-        starts, lost_by = (msgspec.to_builtins(each) for each in (found, others))
-        show_document({"starts": starts, "others": lost_by, "notes": notes}, output)
-    return all(each.start != NEVER for each in found)
+        starts, costs_of_others = (msgspec.to_builtins(each) for each in (planned, affected))
+        show_document({"starts": starts, "others": costs_of_others, "notes": notes}, output)
+    return all(each.start != NEVER for each in planned)
 
 
 def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:

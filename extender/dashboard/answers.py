@@ -23,7 +23,7 @@ from extender.dashboard.actions import Button
 from extender.dashboard.visible import VisibleOverview, VisibleOverviews
 
 _TICK = 15  # seconds after which a page that is not open is made again, for its ages
-_MODELS, _BODIES, _DERIVED = 16 << 20, 16 << 20, 16  # bytes, bytes, and how many are kept
+_MODELS, _BODIES, _DERIVED = 16 << 20, 16 << 20, 16  # limits of caches: bytes, bytes, entries
 _OVERHEAD = 1 << 13  # bytes that each cached value counts in addition to its content
 _MODEL_SECONDS = 10.0  # seconds for which a model is kept: it refers to all groups of its time
 _MOST_OPEN, _MOST_PARTS = 4096, 64  # remembered open pages; pages with cached news
@@ -223,7 +223,7 @@ class _Shared(Generic[T]):
 
     def __init__(self, cache: MutableMapping[Hashable, T]) -> None:
         self._lock, self._cache = threading.Lock(), cache
-        self._key_locks: dict[Hashable, threading.Lock] = {}  # of values that are being made
+        self._key_locks: dict[Hashable, threading.Lock] = {}  # locks of values that are being computed
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the cached value of a key, or that of `make`."""

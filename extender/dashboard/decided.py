@@ -1,4 +1,4 @@
-"""Read model of a running Muster, made of the newest decisions and their snapshot, so that all pages agree.
+"""Overviews of a running Muster, made of the newest decisions and their snapshot, so that all pages agree.
 
 Unchanged parts are not made again.
 """
@@ -227,7 +227,7 @@ class DecidedSource:
         self._pace, self._clock, self._leads = pace, clock, leads
         self._overviews = DecidedOverviews(estimate_of, why_of, clock)
         self.hour, self.usage = LastHour(), LastHour()
-        self._last, self._at = _UNDECIDED, -inf  # the last overview, and when it was made
+        self._last, self._at = _UNDECIDED, -inf  # the last overview, and its time
         self._inputs: tuple[Decisions | None, bool, object] = (None, False, None)  # of the last overview
         self._lock = Lock()
 

@@ -26,7 +26,7 @@ _CACHED = 60  # seconds for which a report is kept
 _ROWS = 50
 
 
-def _or_none(value: float | None) -> float:
+def _sortable(value: float | None) -> float:
     return -1.0 if value is None else value
 
 
@@ -34,11 +34,11 @@ ROWS = (
     Column[ReportRow]("name", "", lambda row: row.name),
     Column[ReportRow]("gpu", "GPU hours", lambda row: row.gpu_hours),
     Column[ReportRow]("cpu", "CPU hours", lambda row: row.cpu_hours, "number"),
-    Column[ReportRow]("share", "Of its share", lambda row: _or_none(row.share), "number"),
+    Column[ReportRow]("share", "Of its share", lambda row: _sortable(row.share), "number"),
     Column[ReportRow]("starts", "Starts", lambda row: row.starts, "number"),
-    Column[ReportRow]("median", "Median wait", lambda row: _or_none(row.wait_median), "number"),
-    Column[ReportRow]("wait90", "90% waited at most", lambda row: _or_none(row.wait90), "number"),
-    Column[ReportRow]("longest", "Longest", lambda row: _or_none(row.wait_longest), "number wide"),
+    Column[ReportRow]("median", "Median wait", lambda row: _sortable(row.wait_median), "number"),
+    Column[ReportRow]("wait90", "90% waited at most", lambda row: _sortable(row.wait90), "number"),
+    Column[ReportRow]("longest", "Longest", lambda row: _sortable(row.wait_longest), "number wide"),
     Column[ReportRow]("evicted", "Pods evicted", lambda row: row.evictions, "number"),
     Column[ReportRow]("lost", "GPU hours lost", lambda row: row.lost_gpu_hours, "number wide"),
 )

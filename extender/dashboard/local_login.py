@@ -25,7 +25,7 @@ from extender.kube.access import AccessApi, Right
 from extender.kube.connection import Connection
 from extender.kube.errors import ApiError
 from extender.kube.errors import NotFound as NotServed
-from extender.ports.connection import refuse_pages
+from extender.ports.connection import refuse_web_pages
 
 _COOKIE = "muster"
 
@@ -86,7 +86,7 @@ class LocalLogin:
         @blueprint.before_app_request
         def refuse_other_names() -> None:
             """Refuse requests for other host names: any site may give its name the address 127.0.0.1."""
-            refuse_pages(None, request.host)
+            refuse_web_pages(None, request.host)
 
         @blueprint.get("/login")
         def enter() -> Response:

@@ -1,4 +1,4 @@
-"""Words of the pages: amounts, times and long names.
+"""Texts of the pages: amounts, times and long names.
 
 Long texts are shortened: no author of a name may fill a page with it.
 """

@@ -23,7 +23,7 @@ from extender.files.reading import Document, where
 
 
 class Leaf(NamedTuple):
-    allowed: str  # in words
+    allowed: str  # allowed values, for messages
     test: Callable[[Any], bool]
     quoted_hint: Callable[[Any], str] = lambda _: ""  # how to write the probable value, as a sentence
 
@@ -280,7 +280,7 @@ def form_of(name: KindName) -> dict[str, Any]:
         _set_nested(form, path, Required(_template(), _PURPOSE))
     for path in row.counts:
         _set_nested(form, path, COUNT)
-    choices: dict[Path, set[Any]] = {}  # the values that decide which objects are made
+    choices: dict[Path, set[Any]] = {}  # values that decide which objects are created
     for offspring in row.offspring:
         for path, values in offspring.when.items():
             choices.setdefault(path, set()).update({*values} - {None})

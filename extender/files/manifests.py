@@ -1,4 +1,4 @@
-"""Reading what `-f` names: files and folders of objects, in the order in which they can be created.
+"""Reader of the files and folders of -f, whose objects are put in an order in which they can be created.
 
 Faults, and differences from a real cluster, are reported as FILE:LINE with the allowed values.
 """
@@ -123,7 +123,7 @@ class InvalidManifests(ValueError):
     """Faults to correct, a line for each."""
 
 
-_UNPLAYED = (None, *EXPANDED_KINDS)  # kinds of which pods are made once, without a controller
+_EXPANDED_ONCE = (None, *EXPANDED_KINDS)  # kinds of which pods are made once, without a controller
 
 
 class Manifest(NamedTuple):
@@ -245,7 +245,7 @@ def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[s
             yield f"{subject}: asks for {count} pods; of all workloads together at most {MOST_PODS} are made"
         remaining -= min(count, remaining)
         if suspended(manifest.object):
-            remark = "suspended: no pods are made" if manifest.kind in _UNPLAYED else ""
+            remark = "suspended: no pods are made" if manifest.kind in _EXPANDED_ONCE else ""
         elif count == 0:
             remark = remark or "asks for no pods"
         notes += [f"{subject}: {remark}"] if remark else []

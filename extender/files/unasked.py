@@ -31,7 +31,7 @@ from extender.files.offspring import among, with_runtime_of
 
 SCHEDULERS = Configuration().scheduler_names
 
-# ---- which queue a suspended job enters
+# ---- queues of suspended jobs
 
 
 def plan_of_quotas(objects: Sequence[Created]) -> QuotaPlan:
@@ -95,7 +95,7 @@ class Unasked(NamedTuple):
 
     object: Json
     where: str
-    suspended: bool  # then no scheduler starts it, otherwise another one does
+    suspended: bool  # whether it waits suspended; else another scheduler starts it
     missing: str
 
     @property

@@ -128,7 +128,7 @@ class Dashboard:
             pages(self._app),
             _LIMITS,
             secure=self._context if self._secure else None,
-            open_to_pages=True,
+            for_web_pages=True,
             known=self._open.known,
         )
 

@@ -153,7 +153,7 @@ class Sinks:
         return self.author_sink(kind, owners)
 
     def author_sink(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
-        """Return a sink for owners of pods: the ledger gets their author, `others` the objects."""
+        """Return a sink for owners of pods: the ledger gets their authors, the sinks `others` the objects."""
         authors = _Callbacks[AnyObject](
             lambda owner: self._notify(self._intake.set_ancestor(kind, owner.metadata)),
             lambda gone: self._intake.drop_ancestor(gone.namespace, gone.uid),

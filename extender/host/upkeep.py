@@ -1,4 +1,4 @@
-"""Upkeep of the process: metrics at intervals, a warning about a silent scheduler, and memory.
+"""Upkeep of the process: metrics, a warning if the scheduler does not call, and memory.
 
 With Python's defaults, half the time of a busy cycle is spent on garbage collections: Muster makes them less
 often. A full one examines each object, with all threads stopped: a quarter of a second for 10,000 groups on

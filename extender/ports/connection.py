@@ -61,13 +61,13 @@ class Caller:
 class CallerConnection(RequestHandler):
     """Connection of a caller: a member of `connections` from its creation until it is lost.
 
-    After the answer to a request of `request_size` bytes, `take_back` gets the socket unless more bytes came:
-    the next request may need less than this object.
+    After the answer to a request of `request_size` bytes, `receive_socket` gets the socket unless more bytes
+    came: the next request may need less than this object.
     """
 
-    __slots__ = ("_arrived", "_connections", "_content", "_limits", "_refuse", "_refused", "_request_size",
-                 "_take_back", "_wire", "address", "answered", "caller", "deadline", "opening", "secure",
-                 "size", "state")  # fmt: skip
+    __slots__ = ("_arrived", "_connections", "_content", "_limits", "_receive_socket", "_refuse",
+                 "_refused", "_request_size", "_wire", "address", "answered", "caller", "deadline",
+                 "opening", "secure", "size", "state")  # fmt: skip
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class CallerConnection(RequestHandler):
         secure: bool,
         refuse: Refuse,
         address: str,
-        take_back: Callable[[socket.socket], object] | None = None,
+        receive_socket: Callable[[socket.socket], object] | None = None,
         request_size: int = 0,
     ) -> None:
         self._limits = connections.limits
@@ -93,7 +93,7 @@ class CallerConnection(RequestHandler):
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._connections, self.address = connections, address
         self._refuse = refuse
-        self._take_back, self._request_size, self._arrived = take_back, request_size, 0
+        self._receive_socket, self._request_size, self._arrived = receive_socket, request_size, 0
         self._content: StreamReader | None = None  # the body of the last request
         self._wire: asyncio.Transport | None = None
         self.opening: asyncio.Task[None] | None = None  # the opening task; None once connected
@@ -161,18 +161,18 @@ class CallerConnection(RequestHandler):
             if self.state == "body":  # the request was refused at once
                 self.serve()
             self._wait("head" if self.size else "idle")  # data that arrived meanwhile is another request
-            if self._take_back and response.keep_alive and self._arrived == self._request_size:
-                self._loop.call_soon(self._give_back, self._take_back)
+            if self._receive_socket and response.keep_alive and self._arrived == self._request_size:
+                self._loop.call_soon(self._return_socket, self._receive_socket)
         else:
             self._wait("discard")
 
-    def _give_back(self, take_back: Callable[[socket.socket], object]) -> None:
+    def _return_socket(self, receive_socket: Callable[[socket.socket], object]) -> None:
         wire = self._wire
         if wire and self.state == "idle" and not wire.is_closing() and not wire.get_write_buffer_size():
             sock = wire.get_extra_info("socket").dup()  # the transport closes the original
             wire.abort()
             self._connections.remove(self)
-            take_back(sock)
+            receive_socket(sock)
 
     def end(self) -> None:
         if self._wire:
@@ -314,8 +314,8 @@ def encode_answer(status: int, reason: str, headers: Iterable[tuple[str, str]], 
     return "\r\n".join(lines).encode(errors="surrogateescape") + body
 
 
-def refuse_pages(origin: str | None, host: str) -> None:
-    """Refuse requests of browsers from other pages. `host` is empty if unchecked. Raises Forbidden."""
+def refuse_web_pages(origin: str | None, host: str) -> None:
+    """Refuse requests of web pages of other sites. `host`: empty for no check of it. Raises Forbidden."""
     if origin is not None:
         raise Forbidden("This request has an Origin, and requests of web pages are not answered")
     if host and not _names_loopback(host):

@@ -1,8 +1,8 @@
 """Limits of every port: the number of connections, how long each may wait, and how many bytes may be unread.
 
-If there are too many, in all or from one address, a connection that waits for its request is closed: the one
-that has waited longest without an answer so far or, if all have had answers, the one that has waited longest.
-So a flood of silent connections closes only its own.
+If there are too many connections, in all or from one address, one that waits for a request is closed: the one
+that has waited longest without any answer yet or, if all have had answers, the one that has waited longest.
+So a flood of silent connections closes only connections of the flood.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Timeouts(NamedTuple):
 
     @property
     def streams(self) -> bool:
-        """Return whether answers last as long as the caller likes: an unread one is still served."""
+        """Return whether answers are streams without a time limit, which are served even if unread."""
         return self.answer == NEVER
 
 
@@ -73,12 +73,12 @@ class Connections:
         self._bytes = 0
         self._all: set[Member] = set()
         self._count_by_address: Counter[str] = Counter()
-        self._waiting: dict[Member, None] = {}  # the one that has waited longest first
+        self._waiting: dict[Member, None] = {}  # the longest waiting one first
 
     def admit(self, address: str = "") -> bool:
         """Return whether this address may have one more connection.
 
-        If necessary, another one is closed for it.
+        If necessary, another connection is closed for it.
         """
         is_address_full = 0 < self.limits.per_address <= self._count_by_address[address]
         if not is_address_full and len(self._all) < self.limits.connections:
@@ -96,7 +96,7 @@ class Connections:
         self._waiting[member] = None
 
     def remove(self, member: Member) -> None:
-        """Remove an ended connection; repeated calls do no harm."""
+        """Remove an ended connection, if it is not removed yet."""
         if member in self._all:
             self._all.remove(member)
             self._count_by_address[member.address] -= 1

@@ -14,8 +14,8 @@ nearly each call has a connection of its own, and so has a quarter of the Events
 may answer short requests from here, without the objects that aiohttp makes for a connection and for a
 request. aiohttp reads, and refuses, all others; after the answer, the connection is a newcomer again.
 
-Short answers from here and `proxy/lines` halve the cost of a gang's pod through the scheduler proxy: 1.2
-instead of 2.3 ms (`make bench ARGS="makespan --variants view"`).
+Short answers from here and `proxy/short_requests` halve the cost of a gang's pod through the scheduler
+proxy: 1.2 instead of 2.3 ms (`make bench ARGS="makespan --variants view"`).
 """
 
 import asyncio
@@ -63,8 +63,8 @@ class Newcomer:
     caller hangs up.
     """
 
-    __slots__ = ("_caller", "_connections", "_find", "_hand_over", "_loop", "_secure", "_seen", "_sock",
-                 "_task", "_unsent", "_was_last", "address", "answered", "deadline", "size",
+    __slots__ = ("_caller", "_connections", "_find", "_hand_over", "_loop", "_received_size", "_secure",
+                 "_sock", "_task", "_unsent", "_was_last", "address", "answered", "deadline", "size",
                  "state")  # fmt: skip
 
     def __init__(
@@ -82,7 +82,7 @@ class Newcomer:
         self._secure = secure
         self._hand_over, self._find = hand_over, find
         self._caller = Caller(sock.fileno())
-        self._seen = 0  # received bytes at the last check
+        self._received_size = 0  # received bytes at the last check
         self._task: asyncio.Task[None] | None = None  # the task that serves a request
         self._unsent = b""  # unsent rest of the answer
         self._was_last = False
@@ -99,7 +99,7 @@ class Newcomer:
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
         with suppress(OSError):  # unread data would reset the connection
-            self._sock.recv(self._seen)
+            self._sock.recv(self._received_size)
         self._sock.close()
 
     def _enter(self, state: str) -> None:
@@ -113,7 +113,7 @@ class Newcomer:
             return
         except OSError:
             received = b""
-        if not received or (len(received) == self._seen and self._caller.has_hung_up()):
+        if not received or (len(received) == self._received_size and self._caller.has_hung_up()):
             return self._connections.drop(self)
         if self.state in ("served", "answer"):  # another request, which is read later
             if len(received) < _MOST:
@@ -122,7 +122,7 @@ class Newcomer:
             self._connections.drop(self)
         elif self._find and not self._secure and (request := _PLAIN.match(received)) and self._serve(request):
             return
-        elif len(received) not in (_MOST, self._seen) and (missing := self._missing(received)):
+        elif len(received) not in (_MOST, self._received_size) and (missing := self._missing(received)):
             self._wait_for_more_than(len(received))
             if missing != self.state:
                 self._enter(missing)
@@ -133,8 +133,8 @@ class Newcomer:
             self._hand_over(self._sock, _size_of_request(received))
 
     def _wait_for_more_than(self, length: int) -> None:
-        if length != self._seen:
-            self._seen = length
+        if length != self._received_size:
+            self._received_size = length
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, length + 1)
 
     def _missing(self, received: bytes) -> str:
@@ -199,7 +199,7 @@ class Newcomer:
             self._connections.forget_unread(self)
         self._enter("idle")
         self._connections.wait(self)
-        if self._seen:
+        if self._received_size:
             self._wait_for_more_than(0)
             self._check()
 

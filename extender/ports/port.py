@@ -26,7 +26,7 @@ from extender.ports.connection import (
     as_bytes,
     is_loopback,
     refusal,
-    refuse_pages,
+    refuse_web_pages,
 )
 from extender.ports.connections import ConnectionLimits, Connections
 from extender.ports.newcomer import Newcomer, ShortAnswer, ShortRequest
@@ -73,8 +73,8 @@ class Pulse:
 class ServedPort:
     """Served port: serves `listener` from its creation on, which is in the event loop.
 
-    Requests of web pages are refused unless it is `open_to_pages`: then its paths have a secret, or `answer`
-    refuses them.
+    Requests of web pages are refused unless it is `for_web_pages`: then its paths have a secret, or
+    `answer` refuses them.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ServedPort:
         secure: Secure | None = None,
         pulse: Pulse | None = None,
         refuse: Refuse = refusal,
-        open_to_pages: bool = False,
+        for_web_pages: bool = False,
         short: Short | None = None,
     ) -> None:
         listener.setblocking(False)
@@ -96,7 +96,7 @@ class ServedPort:
         self._secure = secure
         self._pulse = pulse or Pulse()
         self._refuse = refuse
-        self._open_to_pages = open_to_pages
+        self._for_web_pages = for_web_pages
         self._short = short
         self._local = is_loopback(listener.getsockname()[0])
         self._stopping = False
@@ -150,9 +150,9 @@ class ServedPort:
     ) -> None:
         """Hand a connection over to aiohttp, until its next request is short."""
         is_short = self._short and request_size and not context
-        take_back = partial(self._begin_connection, None, address, 1) if is_short else None
+        receive_socket = partial(self._begin_connection, None, address, 1) if is_short else None
         connection = CallerConnection(
-            self._server, self.connections, bool(context), self._refuse, address, take_back, request_size
+            self._server, self.connections, bool(context), self._refuse, address, receive_socket, request_size
         )
         # When Muster closes a TLS connection, the caller has this long to confirm it.
         closing_time = self.connections.limits.timeouts.discard if context else None
@@ -197,14 +197,14 @@ class ServedPort:
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=maximum)
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Send the caller an answer in any case; it is sent when this returns."""
+        """Answer a request, also after an error. The answer is sent when this returns."""
         connection = request.protocol
         assert isinstance(connection, CallerConnection)
         checks_host = self._local and not connection.secure
         headers = request.headers
         try:
-            if not self._open_to_pages:
-                refuse_pages(headers.get("Origin"), headers.get("Host", "") if checks_host else "")
+            if not self._for_web_pages:
+                refuse_web_pages(headers.get("Origin"), headers.get("Host", "") if checks_host else "")
             response = await self._answer(request, connection)
         except HTTPException as fault:
             response = self._refuse(fault, not request.content.is_eof())
@@ -229,8 +229,8 @@ class ServedPort:
     ) -> tuple[bytes, bool]:
         """Answer as `_respond` a caller without a connection of aiohttp's, which ends after an error."""
         try:
-            if not self._open_to_pages:
-                refuse_pages(None, request.host if self._local else "")
+            if not self._for_web_pages:
+                refuse_web_pages(None, request.host if self._local else "")
             answered = await answer(caller)
         except HTTPException as fault:
             return as_bytes(fault), True

@@ -198,7 +198,7 @@ class Sending:
         self, request: web.BaseRequest, response: web.StreamResponse, stream: PodWatch, codec: PodCodec
     ) -> None:
         self.stream = stream
-        self.since = self.last_event = time.monotonic()  # when it was opened, and when the last event came
+        self.since = self.last_event = time.monotonic()  # start of the watch, and time of its last event
         self._request, self._response, self._codec = request, response, codec
         self._queue: deque[PassOn | Show | TakeAway] = deque()
         self._more = asyncio.Event()

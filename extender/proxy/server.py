@@ -363,7 +363,7 @@ class ViewServer:
             self._limits,
             relay,
             refuse=_malformed,
-            open_to_pages=True,
+            for_web_pages=True,
             short=relay.event_handler,
         )
         metrics.view_connections.set_function(lambda: len(port.connections))

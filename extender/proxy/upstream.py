@@ -2,8 +2,8 @@
 
 All requests share a few connections: a scheduler posts each Event in a goroutine of its own. Each class of
 requests has its own: otherwise a server that is slow with Events, since a webhook for them hangs, would cost
-the scheduler its Lease. Short Events use `lines`, all other requests aiohttp. A body is complete before a
-connection is taken for it; large answers pass in pieces.
+the scheduler its Lease. Short Events use `short_requests`, all other requests aiohttp. A body is
+complete before a connection is taken for it; large answers pass in pieces.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from yarl import URL
 
 from extender.kube.endpoint import ApiEndpoint, keep_alive
 from extender.ports.newcomer import ShortRequest
-from extender.proxy.lines import ANSWER, DIAL, OLDEST_IDLE, TURN, Reply, RequestConnections, Unsent
+from extender.proxy.short_requests import ANSWER, DIAL, OLDEST_IDLE, TURN, Reply, RequestConnections, Unsent
 from extender.proxy.target import RequestClass, ViewTarget, for_client, for_upstream
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
@@ -39,7 +39,7 @@ _CONNECTIONS = {
     RequestClass.REPORTING: 4,  # Events that are not short
     RequestClass.SCHEDULING: 24,
 }
-_LINES = 24  # for short Events
+_MOST_SHORT = 24  # for short Events
 _MOST_REPORTING = 128  # concurrent Events, half of the port's limit
 _HANGS = 1.0  # seconds without any answer to an Event after which clients are not asked to repeat one
 _LONGEST_HEADER = 64 * 1024  # bytes
@@ -73,7 +73,7 @@ class Upstream:
         self._route = _route(endpoint)
         self._gone = False  # whether the last dial failed
         self._sessions = {class_: _session(class_, limit) for class_, limit in _CONNECTIONS.items()}
-        self._lines = RequestConnections(endpoint, _LINES)
+        self._short = RequestConnections(endpoint, _MOST_SHORT)
         self._in_progress = Counter[RequestClass]()
         self._reported = -math.inf  # time of the last answer to an Event
         self._refreshing = asyncio.create_task(self._stay_current())
@@ -84,7 +84,7 @@ class Upstream:
             await self._refreshing
         for session in self._sessions.values():
             await session.close()
-        await self._lines.close()
+        await self._short.close()
 
     @asynccontextmanager
     async def open(
@@ -130,7 +130,7 @@ class Upstream:
             head = f"{target.method} {endpoint.prefix}{target.url} HTTP/1.1\r\nHost: {endpoint.netloc}\r\n"
             if authorization:
                 head += f"Authorization: {authorization}\r\n"
-            return await self._lines.send(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
+            return await self._short.send(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
 
         with self._counted(RequestClass.REPORTING):
             reply = await self._send(target, send)
@@ -181,7 +181,7 @@ class Upstream:
         """Reload rotated credentials; return whether the token has changed."""
         renewed = await asyncio.to_thread(self._endpoint.renew, refused)
         self._reroute()
-        self._lines.drop_idle()
+        self._short.drop_idle()
         return renewed
 
     def _reroute(self) -> None:
@@ -192,7 +192,7 @@ class Upstream:
         """Keep the token current in the background: reading it may run a program."""
         while True:
             await asyncio.sleep(_REFRESH)
-            self._lines.close_expired()
+            self._short.close_expired()
             await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 

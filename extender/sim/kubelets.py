@@ -94,7 +94,7 @@ class Kubelets(StoreFollower):
 
 
 class PodEnding(NamedTuple):
-    """End of a pod: after how many seconds, and how. `reason`: of a failure by a run time limit."""
+    """End of a pod, some seconds after its start. `reason`: that of a failure by a run time limit."""
 
     seconds: float
     fails: bool
@@ -110,7 +110,7 @@ def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
     limits = (pod["spec"].get("activeDeadlineSeconds"), annotations.get(DEADLINE))
     deadline = min((seconds for each in limits if (seconds := _seconds(each)) is not None), default=None)
     if deadline is not None and (runs is None or runs > deadline):
-        return PodEnding(deadline, True, "DeadlineExceeded")
+        return PodEnding(deadline, fails=True, reason="DeadlineExceeded")
     return None if runs is None else PodEnding(runs, fails)
 
 

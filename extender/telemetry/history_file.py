@@ -84,21 +84,21 @@ class HistoryFile:
     def open_records(self) -> tuple[list[AnyRecord], float]:
         """Return the open records, and the time of the last write; 0: none."""
         with _history_faults(self.path):
-            (seen,) = self._sql.execute("SELECT max(last) FROM span").fetchone()
-            return list(_read(self._sql, "over IS NULL")), seen or 0.0
+            (last_write,) = self._sql.execute("SELECT max(last) FROM span").fetchone()
+            return list(_read(self._sql, "over IS NULL")), last_write or 0.0
 
-    def write(self, records: Iterable[AnyRecord], seen: float) -> None:
+    def write(self, records: Iterable[AnyRecord], last_write: float) -> None:
         """Write all records or none."""
         with _history_faults(self.path), _transaction(self._sql):
             for record in records:
                 row = record.key, record.end, msgspec.json.encode(record).decode()
                 self._sql.execute(f"{_PUT}NOTHING" if record.is_final else _CHANGE, row)
-            self._sql.execute(_SEEN, (seen,))
+            self._sql.execute(_SEEN, (last_write,))
 
     def end_all_but(self, keys: Collection[str]) -> None:
         """End all open records except those of `keys`, at the time of the last write."""
-        records, seen = self.open_records()
-        self.write((record.ended(seen) for record in records if record.key not in keys), seen)
+        records, last_write = self.open_records()
+        self.write((record.ended(last_write) for record in records if record.key not in keys), last_write)
 
     def forget(self, before: float, maximum: int) -> bool:
         """Delete a batch of records that ended before a time; return whether there may be more.

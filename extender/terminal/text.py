@@ -13,7 +13,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-# ---- names that were probably meant where a name leads nowhere
+# ---- suggestions for unknown names
 
 _LIKENESS = 0.6  # difflib's measure from 0 to 1; `trian` and `train` have 0.8
 

@@ -124,7 +124,7 @@ def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
 _MOST = 100  # pods created in one step, and pods deleted
 _MOST_REPORTED = 3  # faults of a job
 _LONGEST_PAUSE = 60.0  # seconds from one retry to the next
-_WAITS = "Waiting"  # reason of a job that waits again
+_WAITS = "Waiting"  # reason of a job that waits again after a start
 _SYNC = JobRequest(Action.SYNC)
 
 

@@ -18,7 +18,7 @@ ANY, FAILED, EVICTED, PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
 COMPLETED, TASK_FAILED, UNKNOWN = "TaskCompleted", "TaskFailed", "Unknown"
 _UNLIMITED = -1  # maxRetry of a task
 _REQUESTABLE = frozenset(Action) - {Action.SYNC}
-_ON_ITS_WAY = 10.0  # seconds until a pod with capacity is bound, and its PodGroup shows that
+_START_TIME = 10.0  # seconds until a pod with capacity is bound, and its PodGroup shows that
 
 
 class JobRequest(NamedTuple):
@@ -119,7 +119,7 @@ def _events(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> Iterat
     without_node = [pod.created for pod in current if pod.phase == "Pending" and not pod.ran]
     # The phase may still reflect deleted pods while their replacements are being bound.
     if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in current):
-        at = max(without_node) + _ON_ITS_WAY
+        at = max(without_node) + _START_TIME
         yield _JobEvent(UNKNOWN, at, "some of its pods run while others lack capacity")
 
 

@@ -52,7 +52,7 @@ class SideServer:
     """Side server: serves `app` on `listener` from its creation on, with `threads` concurrent requests.
 
     Attributes:
-        open_to_pages: Whether the app itself checks requests of web pages.
+        for_web_pages: Whether the app itself checks requests of web pages.
         known: Returns at once an answer that needs no thread, or None.
     """
 
@@ -64,7 +64,7 @@ class SideServer:
         limits: ConnectionLimits = LIMITS,
         threads: int = _THREADS,
         secure: Secure | None = None,
-        open_to_pages: bool = False,
+        for_web_pages: bool = False,
         known: Known = lambda _: None,
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
@@ -75,7 +75,7 @@ class SideServer:
         self._loop = asyncio.new_event_loop()
 
         async def serve() -> None:
-            port = ServedPort(name, listener, limits, self._answer, secure, open_to_pages=open_to_pages)
+            port = ServedPort(name, listener, limits, self._answer, secure, for_web_pages=for_web_pages)
             await self._ending.wait()
             await port.stop(_LAST_ANSWERS)
             self._pool.shutdown(wait=False, cancel_futures=True)

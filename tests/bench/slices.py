@@ -65,7 +65,7 @@ class MemoryGroup:
     """Cgroup whose processes have a common memory limit. Raises NoSlices."""
 
     def __init__(self, name: str) -> None:
-        self._hierarchy = find(of="memory")
+        self._hierarchy = find(controller="memory")
         self._folder = self._hierarchy.root / name
         self._folder.mkdir(exist_ok=True)
 
@@ -91,23 +91,25 @@ class MemoryGroup:
         self._folder.rmdir()
 
 
-def find(mounted: Path | None = None, ours: str = "", of: str = "cpu") -> Hierarchy:
-    """Return the hierarchy of cgroups. `ours`: the text of /proc/self/cgroup. Raises NoSlices."""
+def find(mounted: Path | None = None, own_cgroups: str = "", controller: str = "cpu") -> Hierarchy:
+    """Return the hierarchy of cgroups. `own_cgroups`: the text of /proc/self/cgroup. Raises NoSlices."""
     mounted = mounted or _MOUNTED
-    lines = (line.split(":", 2) for line in (ours or Path("/proc/self/cgroup").read_text()).splitlines())
+    lines = (
+        line.split(":", 2) for line in (own_cgroups or Path("/proc/self/cgroup").read_text()).splitlines()
+    )
     homes = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
     unified = mounted / "cgroup.controllers"
     try:
-        if unified.exists() and of in unified.read_text().split():
-            (mounted / "cgroup.subtree_control").write_text(f"+{of}")
+        if unified.exists() and controller in unified.read_text().split():
+            (mounted / "cgroup.subtree_control").write_text(f"+{controller}")
             root, home = mounted, homes[""]
         else:
-            root, home = mounted / of, homes[of]
+            root, home = mounted / controller, homes[controller]
         probe = root / f"{_NAME}-{os.getpid()}"
         probe.mkdir()
         probe.rmdir()
     except (OSError, KeyError) as fault:
-        raise NoSlices(f"no cgroup with a limit of {of} can be made in {mounted}: {fault}") from fault
+        raise NoSlices(f"no cgroup with a limit of {controller} can be made in {mounted}: {fault}") from fault
     return Hierarchy(root, root / home)
 
 

@@ -207,7 +207,7 @@ def test_for_queue_ceiling_the_groups_of_the_same_queue_are_ahead(desk: Desk) ->
     desk.group("stranger", "Running", "Running", queue="r")
     desk.group("g", reason="QueueCeiling", queue="q")
     (mate,) = desk.answer("podgroup/g").holders
-    assert (mate.code, mate.who.name, mate.pods) == ("HoldsOnNodes", "mate", "1 pod")
+    assert (mate.code, mate.holder.name, mate.pods) == ("HoldsOnNodes", "mate", "1 pod")
 
 
 def test_above_the_share_those_with_a_claim_are_ahead(desk: Desk) -> None:
@@ -526,11 +526,11 @@ def test_a_pod_whose_group_starts_runs_without_it_or_is_not_scheduled(
 def test_a_queue_below_its_share_with_groups_that_wait(town: Desk) -> None:
     answer = town.answer("queue/research")
     assert town.codes("queue/research") == ("Open", "", ["QueueOpen", "QueueUses", "HasClaim"])
-    assert [(each.who.name, each.code) for each in answer.waiting] == [
+    assert [(each.holder.name, each.code) for each in answer.waiting] == [
         ("sweep", "WaitsWithNumbers"),
         ("train", "WaitsWithNumbers"),
     ]
-    assert [(each.who.name, each.code) for each in answer.holders] == [("reports", "Uses")]
+    assert [(each.holder.name, each.code) for each in answer.holders] == [("reports", "Uses")]
     assert [said.code for said in answer.remedies] == ["ReasonOfGroups"]
     parts = [part.splitlines() for part in town.output("why", "queue/research").split("\n\n")]
     assert [part[0].strip() for part in parts] == [
@@ -610,7 +610,7 @@ def test_without_the_right_to_see_queues_the_rest_is_shown(town: Desk) -> None:
     town.lock(("queues", ""))
     answer = town.answer("podgroup/sweep")
     assert (answer.verdict, answer.reason, answer.queue) == ("Waiting", "NoRoom", None)
-    holders = [(each.who.name, each.code) for each in answer.holders]
+    holders = [(each.holder.name, each.code) for each in answer.holders]
     assert holders == [("fit", "HoldsOnNodes"), ("report", "Holds")]
     assert answer.notes == [Statement("InQueue", queue="research"), Statement("QueuesNotShown")]
 
@@ -618,7 +618,7 @@ def test_without_the_right_to_see_queues_the_rest_is_shown(town: Desk) -> None:
 def test_why_works_with_rights_in_one_namespace(town: Desk) -> None:
     town.lock(("queues", ""), ("podgroups", ""), ("namespaces", ""))
     answer = town.answer("sweep-1")
-    assert [each.who.name for each in answer.holders] == ["fit"]
+    assert [each.holder.name for each in answer.holders] == ["fit"]
     assert Statement("OtherGroupsNotShown") in answer.notes
 
 
@@ -626,7 +626,7 @@ def test_without_the_right_to_list_pods_members_are_not_counted(town: Desk) -> N
     town.lock(("pods", "team"))
     answer = town.answer("podgroup/sweep")
     assert answer.members is None
-    assert [each.code for each in answer.holders if each.who.name == "fit"] == ["Holds"]
+    assert [each.code for each in answer.holders if each.holder.name == "fit"] == ["Holds"]
     assert Statement("PodsNotShown") in answer.notes
 
 

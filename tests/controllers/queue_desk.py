@@ -97,15 +97,15 @@ class QueueDesk(Bench):
     def __init__(self, *objects: Any, limits: Limits | None = None) -> None:
         self.store = QueueApi()
         super().__init__(*objects, limits=limits)
-        self.mail = self.api  # gets the Events
+        self.event_api = self.api  # gets the Events
         self.api = self.store
 
     def events(self) -> list[tuple[str, str, str]]:
         """Return the Events on queues: name of the queue, reason, message."""
-        events = [event for _, event in self.mail.done("event")]
+        events = [event for _, event in self.event_api.done("event")]
         return [(event["involvedObject"]["name"], event["reason"], event["message"]) for event in events]
 
-    def keep(self, *queues: Queue) -> None:
+    def put_queues(self, *queues: Queue) -> None:
         """Store queues in the API server, and deliver them by the watch."""
         for queue in queues:
             self.store.put(queue)

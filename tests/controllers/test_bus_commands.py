@@ -53,7 +53,7 @@ class Desk(QueueDesk):
 def desk() -> Iterator[Desk]:
     made = Desk()
     with made.writing():
-        made.keep(queue("q"), queue("root"))
+        made.put_queues(queue("q"), queue("root"))
         yield made
 
 

@@ -81,7 +81,7 @@ def test_a_create_that_failed_is_tried_again(desk: Desk) -> None:
 @pytest.fixture
 def bereft(desk: Desk) -> Desk:
     """One of two queues with a group each is deleted."""
-    desk.keep(queue("q"), queue("r"), queue("root"), queue("default"))
+    desk.put_queues(queue("q"), queue("r"), queue("root"), queue("default"))
     desk.add(group("g", 1, "q", queue_uid="uid-q"), group("h", 1, "r", queue_uid="uid-r"))
     desk.look()
     del desk.store.queues["q"]
@@ -99,7 +99,7 @@ def test_groups_of_a_deleted_queue_are_deleted_once_the_api_server_has_confirmed
 
 def test_a_queue_that_the_watch_does_not_show_yet_loses_no_groups(desk: Desk) -> None:
     """Keep a queue's groups that were listed later than the queues, as after a restart."""
-    desk.keep(queue("root"), queue("default"))
+    desk.put_queues(queue("root"), queue("default"))
     desk.store.put(queue("q"))
     desk.add(group("g", 1, "q", queue_uid="uid-q"))
     assert [desk.look(shows=False) for _ in range(3)] == [[("list", "queues")], [], []]

@@ -65,7 +65,7 @@ class Desk(Bench):
         self.copies: ObjectStore[str, LocalQueue] = ObjectStore()
         self.reporter = LocalQueueStatusController(self.means(self.store), self.copies)
 
-    def keep(self, name: str = "lq", to: str = "q", policy: str = "") -> None:
+    def put_queues(self, name: str = "lq", to: str = "q", policy: str = "") -> None:
         """Store a LocalQueue at the API server and show it in the watch."""
         meta = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"}
         status = self.store.stored.get(name, {}).get("status", {})
@@ -106,7 +106,7 @@ class Desk(Bench):
 def desk() -> Iterator[Desk]:
     made = Desk()
     with made.writing():
-        made.keep()
+        made.put_queues()
         yield made
 
 
@@ -127,15 +127,15 @@ def test_the_status_has_the_groups_that_the_local_queue_admits(desk: Desk) -> No
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda desk: desk.keep(to="nowhere"), "QueueNotFound"),
+        (lambda desk: desk.put_queues(to="nowhere"), "QueueNotFound"),
         (lambda desk: desk.ledger.intake.drop_queue("q"), "QueueNotFound"),
         (lambda desk: desk.add(queue("q", spec_state="Closed")), "QueueNotOpen"),
         (lambda desk: desk.add(queue("q", parent="away")), "InvalidSpec"),
         (lambda desk: desk.add(queue("q", namespace_selector=SELECTOR)), "NamespaceNotAllowed"),
         (lambda desk: desk.add(queue("q", stop_policy="Hold")), "Stopped"),
-        (lambda desk: desk.keep(policy="HoldAndDrain"), "Stopped"),
-        (lambda desk: desk.keep(policy="Maybe"), "InvalidSpec"),
-        (lambda desk: desk.keep(to=""), "InvalidSpec"),
+        (lambda desk: desk.put_queues(policy="HoldAndDrain"), "Stopped"),
+        (lambda desk: desk.put_queues(policy="Maybe"), "InvalidSpec"),
+        (lambda desk: desk.put_queues(to=""), "InvalidSpec"),
     ],
 )
 def test_the_reason_why_a_local_queue_admits_nothing_is_written_at_once(
@@ -157,7 +157,7 @@ def test_a_label_of_the_namespace_opens_its_local_queue(desk: Desk) -> None:
 
 def test_only_those_that_changed_are_written(desk: Desk) -> None:
     for number in range(50):
-        desk.keep(f"other-{number}", "r")
+        desk.put_queues(f"other-{number}", "r")
     desk.rest()
     desk.add(labelled("g"))
     assert set(desk.look()) == {"lq"}
@@ -168,7 +168,7 @@ def test_only_those_that_changed_are_written(desk: Desk) -> None:
 def test_numbers_share_a_budget(desk: Desk) -> None:
     names = [f"other-{number}" for number in range(50)]
     for name in names:
-        desk.keep(name)
+        desk.put_queues(name)
     desk.rest()
     desk.add([labelled(f"g-{name}", to=name) for name in names])
     written = desk.look(0.0)
@@ -204,7 +204,7 @@ def test_a_deleted_local_queue_is_forgotten(desk: Desk) -> None:
 def test_conditions_of_others_stay(desk: Desk) -> None:
     theirs = {"type": "Theirs", "status": "True", "reason": "", "message": ""}
     desk.store.stored["lq"]["status"]["conditions"] = [theirs]
-    desk.keep()
+    desk.put_queues()
     desk.rest()
     assert [each["type"] for each in desk.status()["conditions"]] == ["Theirs", "Active"]
 

@@ -60,7 +60,7 @@ class Desk(QueueDesk):
 def desk() -> Iterator[Desk]:
     made = Desk(gang("g", 2, queue="q"))
     with made.writing():
-        made.keep(queue("q"))
+        made.put_queues(queue("q"))
         yield made
 
 
@@ -102,7 +102,7 @@ def test_amounts_that_are_no_longer_held_are_removed(desk: Desk) -> None:
 def test_the_recent_usage_is_written() -> None:
     made = Desk(gang("g", 2, queue="q"), limits=replace(LIMITS, usage_half_life=100.0))
     with made.writing():
-        made.keep(queue("q"))
+        made.put_queues(queue("q"))
         made.start("g").pass_time(100.0)
         made.look()
         usage = made.status().usage
@@ -133,7 +133,7 @@ def test_a_change_of_state_is_logged_and_makes_an_event(desk: Desk) -> None:
 
 
 def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
-    desk.keep(queue("team", spec_state="Closed"), queue("child", parent="team"))
+    desk.put_queues(queue("team", spec_state="Closed"), queue("child", parent="team"))
     desk.rest()
     assert sorted(desk.events()) == [
         ("child", "QueueClosed", "queue team above it is closed; this queue opens when that one does"),
@@ -250,7 +250,7 @@ def test_conditions_of_others_and_valid_transition_times_stay(desk: Desk) -> Non
 
 
 def test_the_record_of_the_parent_is_written_before_the_state(desk: Desk) -> None:
-    desk.keep(queue("team"), queue("child", parent="team"))
+    desk.put_queues(queue("team"), queue("child", parent="team"))
     desk.rest()
     desk.edit("team", state="Closed")
     assert sorted(desk.look()) == [("patch_queue", "child"), ("state", "team"), ("status", "team")]
@@ -268,7 +268,7 @@ def test_the_record_of_the_parent_is_written_before_the_state(desk: Desk) -> Non
 
 
 def test_an_unknown_state_says_what_to_do(desk: Desk) -> None:
-    desk.keep(queue("odd", status_state="Ajar"))
+    desk.put_queues(queue("odd", status_state="Ajar"))
     desk.look()
     assert (desk.status("odd").state, desk.conditions("odd")["Open"]) == (
         "Unknown",
@@ -294,7 +294,7 @@ NUMBERS_AT_ONCE = 20
 
 def many(desk: Desk, count: int) -> None:
     """So many queues with a group each, all with an up-to-date status."""
-    desk.keep(*(queue(f"q{number}") for number in range(count)))
+    desk.put_queues(*(queue(f"q{number}") for number in range(count)))
     for number in range(count):
         desk.add(gang(f"g{number}", 1, queue=f"q{number}"))
     for _ in range(count):
@@ -323,14 +323,14 @@ def test_a_state_never_waits_behind_numbers(desk: Desk) -> None:
 
 def test_the_usage_of_each_flavor_is_written(desk: Desk) -> None:
     desk.ledger.intake.set_node(node("a", cpu="4", labels=on_flavor("spot")))
-    desk.keep(queue("q", flavors=[flavor("spot", deserved={"cpu": "1"}), flavor("ondemand")]))
+    desk.put_queues(queue("q", flavors=[flavor("spot", deserved={"cpu": "1"}), flavor("ondemand")]))
     desk.start("g")
     desk.rest()
     assert desk.status().flavors == [
         QueueFlavorStatus("spot", {"cpu": "2", "pods": "2"}, {"cpu": "2"}, {}),
         QueueFlavorStatus("ondemand", {}, {}, {}),
     ]
-    desk.keep(queue("q"))
+    desk.put_queues(queue("q"))
     desk.rest()
     assert desk.status().flavors is None
 
@@ -349,7 +349,7 @@ def test_numbers_that_change_constantly_do_not_delay_others() -> None:
     held, limits = ("x", "y", "z"), replace(LIMITS, usage_half_life=100.0)
     made = ShownOnChange(*(gang(name, 1, queue=name) for name in held), limits=limits)
     with made.writing():
-        made.keep(*map(queue, (*held, "q")))
+        made.put_queues(*map(queue, (*held, "q")))
         made.start(*held)
         for _ in range(40):  # the burst is used up
             made.look(seconds=1.01)

@@ -117,7 +117,7 @@ def test_a_controller_that_writes_the_same_field_causes_no_hot_loop(planted: Des
 
 
 def test_a_queue_made_by_others_is_left_unchanged_and_reported(desk: Desk) -> None:
-    desk.keep(queue("leaf", weight=4))
+    desk.put_queues(queue("leaf", weight=4))
     desk.plant({"name": "leaf", "max": {"cpu": 5}, "children": [{"name": "below"}]}, {"name": "other"})
     for _ in range(4):
         desk.look()
@@ -137,7 +137,7 @@ def test_a_queue_made_by_others_is_left_unchanged_and_reported(desk: Desk) -> No
 def test_queues_of_a_deleted_tree_are_closed_and_deleted_children_first_once_empty(
     planted: Desk,
 ) -> None:
-    planted.keep(queue("stranger"))
+    planted.put_queues(queue("stranger"))
     planted.add(group("g", 1, "leaf"))
     planted.look()
     planted.fell()
@@ -153,7 +153,7 @@ def test_queues_of_a_deleted_tree_are_closed_and_deleted_children_first_once_emp
 
 def test_a_queue_in_the_record_of_a_group_is_not_deleted(planted: Desk) -> None:
     """The group has moved on, but would be taken for one that the queue left behind."""
-    planted.keep(queue("elsewhere"))
+    planted.put_queues(queue("elsewhere"))
     planted.add(group("g", 1, "elsewhere", queue_uid="uid-leaf"))
     planted.fell()
     planted.look()

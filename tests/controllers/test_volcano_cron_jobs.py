@@ -65,7 +65,7 @@ class Desk(Bench):
             lambda: NOON + 1 + self.now - self.began,
         )
 
-    def keep(self, name: str = "c", **spec: Any) -> CronJob:
+    def put_queues(self, name: str = "c", **spec: Any) -> CronJob:
         """Store a CronJob that had a Job at 11:55."""
         spec = {"schedule": "*/5 * * * *", **spec}
         meta = Meta(
@@ -120,7 +120,7 @@ CREATED = [("create", f"c-{MINUTE}"), ("status", "c")]
 
 
 def test_a_job_is_created_at_its_time_and_shown_in_the_status(desk: Desk) -> None:
-    desk.keep()
+    desk.put_queues()
     assert desk.look() == CREATED
     assert desk.look(60) == []
     desk.show(f"c-{MINUTE}")
@@ -130,7 +130,7 @@ def test_a_job_is_created_at_its_time_and_shown_in_the_status(desk: Desk) -> Non
 
 
 def test_old_jobs_are_deleted(desk: Desk) -> None:
-    desk.keep(successful_jobs_history_limit=0)
+    desk.put_queues(successful_jobs_history_limit=0)
     desk.look()
     desk.show(f"c-{MINUTE}", "Completed")
     assert desk.look() == [("delete", f"c-{MINUTE}"), ("status", "c")]
@@ -140,7 +140,7 @@ def test_old_jobs_are_deleted(desk: Desk) -> None:
 
 @pytest.mark.parametrize("step", ["create", "status"])
 def test_a_lost_answer_makes_no_second_job(desk: Desk, step: str) -> None:
-    desk.keep()
+    desk.put_queues()
     desk.cron_api.fail(step, Unreachable("gone"))
     desk.look()
     assert set(desk.look(31)) <= {*CREATED}
@@ -150,7 +150,7 @@ def test_a_lost_answer_makes_no_second_job(desk: Desk, step: str) -> None:
 
 
 def test_a_conflicting_status_is_written_on_the_newer_version(desk: Desk) -> None:
-    cron = desk.keep()
+    cron = desk.put_queues()
     newer = replace(cron, metadata=replace(cron.metadata, resource_version="5"))
     desk.cron_api.crons["c"] = newer
     assert desk.look() == CREATED
@@ -161,7 +161,7 @@ def test_a_conflicting_status_is_written_on_the_newer_version(desk: Desk) -> Non
 
 
 def test_a_job_of_others_is_left_unchanged_and_its_time_is_skipped(desk: Desk) -> None:
-    desk.keep()
+    desk.put_queues()
     desk.cron_api.others.add(f"c-{MINUTE}")
     assert desk.look() == CREATED
     assert desk.events() == [f"Job c-{MINUTE} is not its own: this time is left out"]
@@ -169,14 +169,14 @@ def test_a_job_of_others_is_left_unchanged_and_its_time_is_skipped(desk: Desk) -
 
 
 def test_a_job_of_another_namespace_stops_no_run_whatever_owner_it_names(desk: Desk) -> None:
-    desk.keep(concurrency_policy="Forbid")
+    desk.put_queues(concurrency_policy="Forbid")
     desk.show("forged", namespace="elsewhere")
     assert desk.look() == CREATED
     assert desk.cron_api.crons["c"].status.active is None
 
 
 def test_a_refused_job_is_reported_and_tried_again(desk: Desk) -> None:
-    desk.keep()
+    desk.put_queues()
     desk.cron_api.fail("create", Forbidden(403, "Forbidden", "no queue"))
     assert desk.look() == [CREATED[0]]
     assert desk.events() == ["Error creating: no queue"]
@@ -184,7 +184,7 @@ def test_a_refused_job_is_reported_and_tried_again(desk: Desk) -> None:
 
 
 def test_a_fault_is_reported_once(desk: Desk) -> None:
-    wrong = desk.keep(schedule="often")
+    wrong = desk.put_queues(schedule="often")
     assert desk.look() == []
     desk.controller.upsert(wrong)
     desk.look()
@@ -192,7 +192,7 @@ def test_a_fault_is_reported_once(desk: Desk) -> None:
 
 
 def test_nothing_is_written_while_volcano_runs_cron_jobs_or_another_replica_leads(desk: Desk) -> None:
-    desk.keep()
+    desk.put_queues()
     desk.is_left = True
     assert desk.look() == []
     desk.is_left, desk.leading = False, False
@@ -202,7 +202,7 @@ def test_nothing_is_written_while_volcano_runs_cron_jobs_or_another_replica_lead
 
 
 def test_a_deleted_object_is_forgotten(desk: Desk) -> None:
-    desk.keep()
+    desk.put_queues()
     desk.look()
     desk.show(f"c-{MINUTE}")
     desk.controller.remove(Removed("lab", "c", "c"))

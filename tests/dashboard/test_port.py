@@ -30,7 +30,7 @@ def viewer() -> SomeViewer:
 def port(viewer: SomeViewer) -> Iterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
     app = create_dashboard_app(SomeSource(), lambda request: viewer)
-    server = SideServer("dashboard", listener, pages(app), open_to_pages=True)
+    server = SideServer("dashboard", listener, pages(app), for_web_pages=True)
     yield server.address.port
     server.stop()
 
@@ -62,7 +62,7 @@ def test_a_request_with_two_tokens_is_refused() -> None:
     authority, listener = Authority(), socket.create_server(("127.0.0.1", 0))
     door = TokenLogin(authority, ApiEndpoint(Configuration))
     app = create_dashboard_app(SomeSource(), door.identify, door.login)
-    server = SideServer("dashboard", listener, pages(app), open_to_pages=True)
+    server = SideServer("dashboard", listener, pages(app), for_web_pages=True)
     answers = []
     for tokens in (("of-ann",), ("of-ann", "of-bob"), ("of-bob", "of-bob")):
         connection = HTTPConnection("127.0.0.1", server.address.port, timeout=30)
@@ -87,7 +87,7 @@ def test_an_open_page_is_answered_without_the_application(path: str) -> None:
     open_pages = OpenPages(source, clock)
     app = create_dashboard_app(source, identify, open_pages=open_pages)
     listener = socket.create_server(("127.0.0.1", 0))
-    server = SideServer("dashboard", listener, pages(app), open_to_pages=True, known=open_pages.known)
+    server = SideServer("dashboard", listener, pages(app), for_web_pages=True, known=open_pages.known)
     connection = HTTPConnection("127.0.0.1", server.address.port, timeout=30)
     etag, seen = "", []
     for _ in range(9):

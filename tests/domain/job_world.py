@@ -71,7 +71,7 @@ class JobWorld(World):
     def __init__(self, *objects: Any, **options: Any) -> None:
         super().__init__(*objects, auto_groups=True, **options)
         self.jobs: dict[str, AnyJob] = {}
-        self.units: dict[str, PodGroup] = {}
+        self.podgroups: dict[str, PodGroup] = {}
         self.stopped = False
         self.locked: set[str] = set()
         self.quota: int | None = None
@@ -97,7 +97,7 @@ class JobWorld(World):
 
     def remove(self, name: str) -> None:
         self.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
-        self.units.pop(name, None)
+        self.podgroups.pop(name, None)
         self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
         self.jobs.pop(name)
 
@@ -162,12 +162,12 @@ class JobWorld(World):
             case JobStep.STOP:
                 self._stop(name, managed.job.started_at)
             case JobStep.REMOVE_PODGROUP:
-                del self.units[name]
+                del self.podgroups[name]
                 self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
         return True
 
     def _put_group(self, name: str, spec: dict[str, Any], notes: dict[str, str]) -> None:
-        before = self.units[name].metadata.annotations if name in self.units else None
+        before = self.podgroups[name].metadata.annotations if name in self.podgroups else None
         podgroup = group(
             self.podgroup_name(name),
             spec["minMember"],
@@ -179,13 +179,13 @@ class JobWorld(World):
             admitted=self.ledger.groups.history(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))[2],
         )
         owner = OwnerReference(*self.kind, name, self.jobs[name].metadata.uid, controller=True)
-        self.units[name] = replace(
+        self.podgroups[name] = replace(
             podgroup,
             metadata=replace(
                 podgroup.metadata, labels=self.jobs[name].metadata.labels, owner_references=[owner]
             ),
         )
-        self.add(self.units[name])
+        self.add(self.podgroups[name])
 
     def _admit(self, name: str, reduced_to: int | None) -> None:
         self._write(

@@ -21,7 +21,7 @@ class SharedWorld(World):
     """World that counts reclaims, and records when each began."""
 
     def __init__(self, *objects: object) -> None:
-        self.taken: dict[tuple[GroupKey, GroupKey], float] = {}
+        self.last_reclaims: dict[tuple[GroupKey, GroupKey], float] = {}
         self.ended_reclaims: list[tuple[GroupKey, Reclaim, GroupDecision | None]] = []
         self.whole: set[GroupKey] = set()
         super().__init__(*objects)
@@ -56,16 +56,16 @@ class SharedWorld(World):
         if any(victim.uid in snapshot.spared for victim in reclaim.victims):
             gave = {victim.group for victim in reclaim.victims if victim.uid not in placed}
             for victim in {victim.group for victim in reclaim.victims} - gave:
-                self.taken.pop((key, victim), None)
+                self.last_reclaims.pop((key, victim), None)
 
     def _record(self, key: GroupKey, reclaim: Reclaim) -> None:
         assert reclaim.until - reclaim.since <= LIMITS.reclaim_deadline
         for victim in {victim.group for victim in reclaim.victims if victim.group}:
-            last = self.taken.get((key, victim))
+            last = self.last_reclaims.get((key, victim))
             assert last is None or self.now - last >= LIMITS.reclaim_memory, (
-                f"{key} takes from {victim} again"
+                f"{key} reclaims from {victim} again"
             )
-            self.taken[key, victim] = self.now
+            self.last_reclaims[key, victim] = self.now
 
 
 class DecidedStep:

@@ -286,8 +286,8 @@ def test_after_a_restart_an_unsuspended_job_without_pods_gets_its_capacity_again
     before.submit(job("train")).work()
     world = JobWorld(node("n0", cpu="2"))
     world.stopped = True
-    world.units = dict(before.units)
-    world.add(*world.units.values()).submit(before.jobs["train"], job("late", 1)).work()
+    world.podgroups = dict(before.podgroups)
+    world.add(*world.podgroups.values()).submit(before.jobs["train"], job("late", 1)).work()
     assert world.suspended("late"), "its capacity is not allocated twice"
     world.stopped = False
     world.run_whole("train").work()
@@ -386,9 +386,9 @@ def test_the_podgroup_of_a_finished_job_is_removed_after_an_hour() -> None:
     complete = {"conditions": [{"type": "Complete", "status": "True"}]}
     world.submit(replace(before, status=complete)).work()
     world.pass_time(3000)
-    assert "done" in world.work().units
+    assert "done" in world.work().podgroups
     world.pass_time(700)
-    assert "done" not in world.work().units
+    assert "done" not in world.work().podgroups
     assert ("done", JobStep.MAKE_PODGROUP) not in world.steps[1:]
 
 
@@ -462,8 +462,8 @@ def test_after_a_restart_a_job_of_which_most_pods_have_ended_is_left_alone() -> 
     ran = job("ran", 4, completions=10, annotations={keys.STARTED: "2026-01-01T00:00:00Z"}, suspended=False)
     world = JobWorld(node("n0", cpu="4"), queue("default", start_timeout="1m"))
     world.stopped = True
-    world.units["ran"] = group(podgroup_name("ran"), 4, queue="default", stood_whole=True)
-    world.add(world.units["ran"], *(pod_of(ran, f"ran-{number}", on="n0") for number in range(2)))
+    world.podgroups["ran"] = group(podgroup_name("ran"), 4, queue="default", stood_whole=True)
+    world.add(world.podgroups["ran"], *(pod_of(ran, f"ran-{number}", on="n0") for number in range(2)))
     world.submit(replace(ran, status={"succeeded": 8, "startTime": "2026-01-01T00:00:00Z"})).work()
     world.pass_time(600)
     world.work()
@@ -474,8 +474,8 @@ def test_the_longest_run_time_outlives_a_restart() -> None:
     begun = datetime.fromtimestamp(EPOCH + 1000 - 3500, UTC).isoformat()
     ran = job("ran", 1, queue="q", annotations={keys.STARTED: begun}, suspended=False)
     world = JobWorld(node("n0", cpu="4"), queue("q", max_run_time="1h"))
-    world.units["ran"] = group(podgroup_name("ran"), 1, queue="q")
-    world.add(world.units["ran"], pod_of(ran, "ran-0", on="n0")).submit(ran).work()
+    world.podgroups["ran"] = group(podgroup_name("ran"), 1, queue="q")
+    world.add(world.podgroups["ran"], pod_of(ran, "ran-0", on="n0")).submit(ran).work()
     assert not world.suspended("ran")
     world.pass_time(101)
     world.work()
@@ -501,8 +501,8 @@ def test_a_job_of_kueue_is_left_to_it_whatever_queue_it_has(named: str) -> None:
     world.ledger.intake.record_kueue(True)
     world.submit(labelled("theirs", queue=named), labelled("ours", keys.LOCAL_QUEUE, queue=named)).work()
     assert world.suspended("theirs")
-    assert "theirs" not in world.units
-    assert "ours" in world.units, "our own label is meant for no other controller"
+    assert "theirs" not in world.podgroups
+    assert "ours" in world.podgroups, "our own label is meant for no other controller"
 
 
 @each_of("LocalQueue", "Kueue")
@@ -510,7 +510,7 @@ def test_a_job_of_kueue_is_managed_with_a_local_queue_or_without_kueue(turn: str
     world = JobWorld(node("n0", cpu="2"))
     world.ledger.intake.record_kueue(True)
     world.submit(labelled("train", queue="")).work()
-    assert "train" not in world.units
+    assert "train" not in world.podgroups
     if turn == "Kueue":
         world.ledger.intake.record_kueue(False)
         assert world.work().reason(podgroup_name("train")) is Reason.QUEUE_NOT_FOUND

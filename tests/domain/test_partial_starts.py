@@ -118,7 +118,7 @@ def test_a_job_borrows_before_it_shrinks() -> None:
 def test_while_it_is_started_it_is_a_gang_of_that_size() -> None:
     world = JobWorld(*NODES).submit(shrinking("train", 8, 2)).run_whole("train").work()
     assert len(world.pods_of("train")) == 5
-    assert world.units["train"].spec.min_member == 5
+    assert world.podgroups["train"].spec.min_member == 5
     assert ("train", JobStep.GIVE_UP) not in world.steps
     world.pass_time(10_000)
     assert started_with(world.work(), "train") == (5, "5/8")

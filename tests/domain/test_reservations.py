@@ -257,10 +257,10 @@ def test_a_job_says_it_for_its_group_unless_its_podgroup_does(
     filled(world, 2, HOUR).pass_time(PATIENCE + 1.0)
     late = job_world.job("late", 1, cpu="2", created=timestamp(world.now))
     world.submit(late).work()
-    unit = world.units["late"]
+    unit = world.podgroups["late"]
     notes = {**(unit.metadata.annotations or {}), **({keys.RUN_TIME: of_group} if of_group else {})}
-    world.units["late"] = replace(unit, metadata=replace(unit.metadata, annotations=notes))
-    world.add(world.units["late"])
+    world.podgroups["late"] = replace(unit, metadata=replace(unit.metadata, annotations=notes))
+    world.add(world.podgroups["late"])
     end(world, "small0")
     world.annotate("late", **{keys.RUN_TIME: of_job})
     world.work()

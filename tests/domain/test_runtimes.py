@@ -60,7 +60,7 @@ def test_a_job_waits_for_the_size_of_its_runtime_which_its_podgroup_has_first() 
     world.set_runtime(TORCH, nodes=4)
     world.train("large")
     assert world.suspended("large")
-    assert world.units["large"].spec.min_member == 4
+    assert world.podgroups["large"].spec.min_member == 4
     world.steps.clear()
     world.set_runtime(TORCH, nodes=3)
     assert world.steps == [("large", JobStep.UPDATE_PODGROUP), ("large", JobStep.UNSUSPEND)]
@@ -80,12 +80,12 @@ def test_a_job_without_its_runtime_says_which_it_waits_for_and_is_read_when_that
 def test_an_outdated_size_of_its_podgroup_starts_no_part_of_a_train_job() -> None:
     """It is made for no pods while the runtime is missing, and changed a while after that comes."""
     world = TrainWorld(node("n0", cpu="3")).train("train")
-    assert world.units["train"].spec.min_member == 0
+    assert world.podgroups["train"].spec.min_member == 0
     for key in world.ledger.intake.set_runtime(TORCH, runtime(nodes=4)):
         world.ledger.intake.read_job_again(key)
     assert world.settle().reason(podgroup_name("train")) is Reason.NEVER_FITS
     assert world.work().suspended("train")
-    assert world.units["train"].spec.min_member == 4
+    assert world.podgroups["train"].spec.min_member == 4
 
 
 def test_only_the_jobs_that_name_a_runtime_are_read_again() -> None:

@@ -204,14 +204,14 @@ def test_a_minimum_that_changes_while_a_job_runs_is_that_of_its_podgroup(needed:
         world.scheduler_takes(*planned).run(*planned).work()
     world.change("j", minAvailable=needed)
     world.work()
-    assert world.units["j"].spec.min_member == needed
+    assert world.podgroups["j"].spec.min_member == needed
     assert world.verdict(world.podgroup_name("j")) is Verdict.RUNNING
 
 
 def test_ended_pods_still_count_as_needed_members() -> None:
     world = world_of(volcano_job("j", task("a", 3))).run_whole("j").work()
     world.finish("j-a-0").work()
-    assert world.units["j"].spec.min_member == 3
+    assert world.podgroups["j"].spec.min_member == 3
 
 
 def test_no_controller_is_asked_about_refused_pods_of_a_volcano_job() -> None:

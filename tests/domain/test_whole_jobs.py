@@ -179,7 +179,7 @@ def test_a_job_that_says_so_starts_with_a_part() -> None:
     assert len(there.plan(podgroup_name("part"))) == 2
     there.scheduler_takes(*there.plan(podgroup_name("part"))).settle()
     assert there.verdict(podgroup_name("part")) is Verdict.RUNNING
-    assert there.units["part"].spec.min_member == 2
+    assert there.podgroups["part"].spec.min_member == 2
 
 
 def test_a_job_with_a_minimum_above_its_pods_is_not_admitted() -> None:

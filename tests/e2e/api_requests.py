@@ -225,7 +225,7 @@ def _changes() -> Iterator[Sent]:
     def patch(title: str, path: str, body: Any, form: str = MERGE) -> Sent:
         return Sent(title, "PATCH", path, body, form)
 
-    existing_pod, queue_there = f"{PODS}/there", f"{QUEUES}/there"
+    existing_pod, existing_queue = f"{PODS}/there", f"{QUEUES}/there"
     yield patch("another scheduler", existing_pod, {"spec": {"schedulerName": "x"}})
     yield patch("another node", existing_pod, {"spec": {"nodeName": "x"}})
     yield patch("a gate more", existing_pod, {"spec": {"schedulingGates": [{"name": "x"}]}}, STRATEGIC)
@@ -235,8 +235,8 @@ def _changes() -> Iterator[Sent]:
     yield patch("an old version", existing_pod, {"metadata": {"resourceVersion": "1"}})
     yield patch("a bad label", existing_pod, {"metadata": {"labels": {"a b": "1"}}})
     yield patch("nothing there", f"{PODS}/none", {"metadata": {"labels": {"a": "1"}}})
-    yield patch("no weight", queue_there, {"spec": {"weight": 0}})
-    yield patch("a strategic patch of a CRD", queue_there, {"spec": {"weight": 2}}, STRATEGIC)
+    yield patch("no weight", existing_queue, {"spec": {"weight": 0}})
+    yield patch("a strategic patch of a CRD", existing_queue, {"spec": {"weight": 2}}, STRATEGIC)
     yield patch("an unknown form", existing_pod, {"spec": {}}, "application/else")
     yield patch("a patch that is a list", existing_pod, [])
     yield patch("a JSON patch that is an object", existing_pod, {}, JSON_PATCH)
@@ -245,18 +245,18 @@ def _changes() -> Iterator[Sent]:
     )
     yield patch("a JSON patch to nowhere", existing_pod, [{"op": "remove", "path": "/spec/none"}], JSON_PATCH)
     yield patch("force without apply", existing_pod + "?force=true", {})
-    yield patch("a status that is bad", f"{queue_there}/status", {"status": {"state": "Ajar"}})
-    yield patch("a negative count", f"{queue_there}/status", {"status": {"pending": -1}})
+    yield patch("a status that is bad", f"{existing_queue}/status", {"status": {"state": "Ajar"}})
+    yield patch("a negative count", f"{existing_queue}/status", {"status": {"pending": -1}})
     yield patch("a status of a kind that has none", f"{GROUPS}/there/status", {"status": {}})
     yield patch("a class that changes its value", f"{CLASSES}/there", {"value": 8})
     yield Sent(
         "an old version put",
         "PUT",
-        queue_there,
+        existing_queue,
         {**queue("there"), "metadata": {"name": "there", "resourceVersion": "1"}},
     )
-    yield Sent("another name put", "PUT", queue_there, queue("other"))
-    yield Sent("no version put", "PUT", queue_there, queue("there"))
+    yield Sent("another name put", "PUT", existing_queue, queue("other"))
+    yield Sent("no version put", "PUT", existing_queue, queue("there"))
     yield Sent("absent object put", "PUT", f"{QUEUES}/none", queue("none"))
     yield Sent(
         "a binding without a node",

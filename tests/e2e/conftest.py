@@ -41,27 +41,27 @@ NUMBERS = itertools.count()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "nightly: of the harness itself, of the embedded server next to a real one, or a promise a second"
-        " time: make nightly",
+        "nightly: tests of the harness, comparisons of the embedded server with a real one, and repeated"
+        " scenarios: make nightly",
     )
-    config.addinivalue_line("markers", "alone: it takes all of the machine, and runs after the others")
+    config.addinivalue_line("markers", "alone: it needs the whole machine, and runs after the others")
     config.addinivalue_line("markers", "muster_flags(*flags): further flags of `muster serve`")
     config.addinivalue_line(
-        "markers", "gang_deadline(seconds): how long a gang may stand in pieces in this test"
+        "markers", "gang_deadline(seconds): how long a gang may be incomplete in this test"
     )
     config.addinivalue_line(
         "markers",
-        "view: the scheduler next to Muster reads its pods through it (MUSTER_E2E_VIEW=1: in all tests)",
+        "view: the scheduler next to Muster uses the scheduler proxy (MUSTER_E2E_VIEW=1: in all tests)",
     )
     config.addinivalue_line(
         "markers",
-        "gates: its subject is a scheduler that reads the API itself; skipped with MUSTER_E2E_VIEW=1",
+        "gates: it tests a scheduler that does not use the scheduler proxy; skipped with MUSTER_E2E_VIEW=1",
     )
     config.addinivalue_line("markers", "volcano: this test runs Volcano's own scheduler and controllers")
     config.addinivalue_line("markers", "jobset: this test runs the real JobSet controller")
     config.addinivalue_line("markers", "lws: this test runs the real controller of LeaderWorkerSets")
     config.addinivalue_line(
-        "markers", "gaps_allowed: this test breaks the API server's memory, the observer may miss events"
+        "markers", "gaps_allowed: this test makes the API server forget events, so the observer may miss some"
     )
 
 

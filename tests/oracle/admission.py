@@ -363,8 +363,8 @@ class Replay:
 
     def _part(self, queue: str) -> int:
         """Return a queue's part of one half of the places, which are divided by weight from root down."""
-        part, way = Fraction(self.state.window, 2), self.shares.queues.path(queue)[::-1]
-        for parent, child in pairwise(way):
+        part, path = Fraction(self.state.window, 2), self.shares.queues.path(queue)[::-1]
+        for parent, child in pairwise(path):
             weights = [self._weight(name) for name in self.shares.queues.children(parent)]
             part *= Fraction(self._weight(child), max(sum(weights), 1))
         return int(part)

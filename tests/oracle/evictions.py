@@ -14,7 +14,7 @@ from tests.oracle.placement import Pod, fit, free_capacity
 from tests.oracle.states import Group, State
 
 
-class Pick(NamedTuple):
+class EvictionPlan(NamedTuple):
     """Victims for one group: whole groups, since all their members are needed, and foreign pods."""
 
     group: Group
@@ -35,43 +35,42 @@ def name_of(victim: str) -> str:
     return victim.partition("/")[2] or victim
 
 
-def allocations(state: State, decisions: Decisions) -> list[Pick]:
-    picks = list[Pick]()
+def eviction_plans(state: State, decisions: Decisions) -> list[EvictionPlan]:
+    plans = list[EvictionPlan]()
     for group in state.groups:
         if (reclaim := decisions.groups[key(group.name)].reclaim) is not None:
             victims = dict.fromkeys(name_of(victim.group or victim.name) for victim in reclaim.victims)
-            picks.append(Pick(group, reclaim, tuple(victims)))
-    return picks
+            plans.append(EvictionPlan(group, reclaim, tuple(victims)))
+    return plans
 
 
-def untrue(replay: Replay, decisions: Decisions) -> Iterator[str]:
+def violated_rules(replay: Replay, decisions: Decisions) -> Iterator[str]:
     """Yield the violated rules, once all turns are over."""
-    state, shares, picks = replay.state, replay.shares, allocations(replay.state, decisions)
-    without_victims = state.without(victim for allocation in picks for victim in allocation.victims)
+    state, shares, plans = replay.state, replay.shares, eviction_plans(replay.state, decisions)
+    without_victims = state.without(victim for plan in plans for victim in plan.victims)
     capacity = free_capacity(
         state.nodes,
-        [*without_victims.standing, *(place for allocation in picks for place in allocation.plan)],
+        [*without_victims.standing, *(place for plan in plans for place in plan.plan)],
     )
-    if picks and any(n < 0 for amounts in capacity.values() for n in amounts.values()):
+    if plans and any(n < 0 for amounts in capacity.values() for n in amounts.values()):
         yield "the whole group fits with its victims gone"
-    for allocation in picks:
-        pods = {victim.uid for victim in allocation.reclaim.victims}
-        for victim in allocation.victims:
+    for plan in plans:
+        pods = {victim.uid for victim in plan.reclaim.victims}
+        for victim in plan.victims:
             group = next((group_ for group_ in state.groups if group_.name == victim), None)
             if group is not None and any(f"uid-{victim}-{n}" not in pods for n in range(len(group.pods))):
                 yield f"a gang goes whole: {victim}"
-            if not may_be_evicted(state, shares, allocation, group, allocation.causes[victim]):
-                yield f"{victim} may be evicted for {allocation.group.name}"
-    if len(picks) == 1 and set(replay.claimants) <= {
-        picks[0].group
-    }:  # no capacity is reserved for other groups
-        yield from _needless(state, shares, picks[0])
+            if not may_be_evicted(state, shares, plan, group, plan.causes[victim]):
+                yield f"{victim} may be evicted for {plan.group.name}"
+    has_other_claimants = set(replay.claimants) - {plans[0].group} if plans else set()
+    if len(plans) == 1 and not has_other_claimants:  # no capacity is reserved for other groups
+        yield from _needless(state, shares, plans[0])
 
 
 def may_be_evicted(
-    state: State, shares: Shares, allocation: Pick, group: Group | None, cause: EvictionCause
+    state: State, shares: Shares, plan: EvictionPlan, group: Group | None, cause: EvictionCause
 ) -> bool:
-    claimant = allocation.group
+    claimant = plan.group
     if group is None:
         return claimant.priority > 0  # foreign pods have priority 0
     if cause is EvictionCause.PREEMPT:
@@ -86,24 +85,20 @@ def may_be_evicted(
     return True
 
 
-def _needless(state: State, shares: Shares, allocation: Pick) -> Iterator[str]:
+def _needless(state: State, shares: Shares, plan: EvictionPlan) -> Iterator[str]:
     """Yield each victim without which the reclaim would suffice."""
-    from_others = any(cause is EvictionCause.RECLAIM for cause in allocation.causes.values())
-    for spared in allocation.victims:
+    from_others = any(cause is EvictionCause.RECLAIM for cause in plan.causes.values())
+    for spared in plan.victims:
         victims = [
-            state.group(name)
-            for name in allocation.victims
-            if name != spared and not name.startswith("other-")
+            state.group(name) for name in plan.victims if name != spared and not name.startswith("other-")
         ]
         for group in victims:
             shares.take(group.queue, {name: -n for name, n in group.asks.items()})
-        queue, requests = allocation.group.queue, allocation.group.asks
+        queue, requests = plan.group.queue, plan.group.asks
         is_open = not shares.is_above_ceiling(queue, requests)
         is_open = is_open and not (from_others and shares.is_above_share(queue, requests))
         for group in victims:
             shares.take(group.queue, group.asks)
-        rest = state.without(name for name in allocation.victims if name != spared)
-        if is_open and fit(
-            allocation.group.pods[: allocation.group.needed], free_capacity(state.nodes, rest.standing)
-        ):
-            yield f"no unneeded victim is evicted for {allocation.group.name}: {spared}"
+        rest = state.without(name for name in plan.victims if name != spared)
+        if is_open and fit(plan.group.pods[: plan.group.needed], free_capacity(state.nodes, rest.standing)):
+            yield f"no unneeded victim is evicted for {plan.group.name}: {spared}"

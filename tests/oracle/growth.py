@@ -31,23 +31,25 @@ class Growth:
         self.before, self.replay, self.shares = before, replay, replay.shares
         self.grown: list[tuple[Pod, str]] = []
 
-    def untrue(self) -> Iterator[str]:
-        short = [group for group in self.before.groups if 0 < len(group.nodes) < len(group.pods)]
-        standing = sorted(short, key=lambda group: group.order)
-        hungry = [line for group in standing if not self._keeps_out(group) for line in self._lines(group)]
+    def violated_rules(self) -> Iterator[str]:
+        incomplete = [group for group in self.before.groups if 0 < len(group.nodes) < len(group.pods)]
+        groups = sorted(incomplete, key=lambda group: group.order)
+        waiting_lines = [
+            line for group in groups if not self._obstacles(group) for line in self._lines(group)
+        ]
         reserved, self.shares.reserved = self.shares.reserved, Counter()
-        yield from self._pass(hungry, lends=False)
+        yield from self._pass(waiting_lines, lends=False)
         self.shares.reserved = reserved
-        yield from self._pass([line for line in hungry if line.missing], lends=True)
-        yield from (f"a member of {line.group.name} may start" for line in hungry if line.nodes)
-        for group in standing:
-            lines = [line for line in hungry if line.group is group and line.missing]
-            stops = self._keeps_out(group) or {reason for line in lines for reason in self._stops(line)}
+        yield from self._pass([line for line in waiting_lines if line.missing], lends=True)
+        yield from (f"a member of {line.group.name} may start" for line in waiting_lines if line.nodes)
+        for group in groups:
+            lines = [line for line in waiting_lines if line.group is group and line.missing]
+            stops = self._obstacles(group) or {reason for line in lines for reason in self._stops(line)}
             reason = self.replay.decision(group).reason
             if reason not in stops if stops else reason is not None:
                 yield f"members of {group.name} wait for {reason}, and not for {sorted(stops)}"
 
-    def _keeps_out(self, group: Group) -> frozenset[Reason]:
+    def _obstacles(self, group: Group) -> frozenset[Reason]:
         """Return the obstacles of a group. A start timeout does not matter for a running group."""
         return obstacle(self.before, group) - {Reason.START_TIMED_OUT}
 
@@ -58,9 +60,9 @@ class Growth:
             similar = [uid for uid, member in by_uid.items() if member == pod]
             yield Line(group, pod, len(similar), [node for uid, node in plan.items() if uid in similar])
 
-    def _pass(self, hungry: list[Line], lends: bool) -> Iterator[str]:
+    def _pass(self, waiting_lines: list[Line], lends: bool) -> Iterator[str]:
         lines: dict[str, list[Line]] = {}
-        for line in hungry:
+        for line in waiting_lines:
             lines.setdefault(line.group.queue, []).append(line)
         while (queue := self.replay.next_queue(lines)) is not None:
             line = lines[queue][0]

@@ -54,7 +54,7 @@ def untrue(state: State, decisions: Decisions) -> Iterator[str]:
         yield from _of_turn(turn, known)
         if turn.decision.verdict is Verdict.STARTING and not turn.may_start:
             return  # all that comes after it is another story
-    yield from evictions.untrue(replay, decisions)
+    yield from evictions.violated_rules(replay, decisions)
 
 
 @SOME
@@ -65,7 +65,7 @@ def test_members_that_are_not_needed_start_in_the_order_of_shares(state: State) 
     assert not list(_of_shares(state, replay.shares, decisions)), "these sentences are not true"
     known = Known()
     assert not [text for turn in replay for text in _of_turn(turn, known)], "these sentences are not true"
-    assert not list(Growth(state, replay).untrue()), "these sentences are not true"
+    assert not list(Growth(state, replay).violated_rules()), "these sentences are not true"
 
 
 def _of_shares(state: State, shares: Shares, decisions: Decisions) -> Iterator[str]:

@@ -53,9 +53,9 @@ class Row(NamedTuple):
             x = LEFT + number * CELL + CELL // 2
             yield f'<text class="turn" x="{x}" y="{top + 17}" text-anchor="middle">{turn}</text>'
         if deserved:
-            due, text = f"{LEFT + deserved * CELL:g}", f"share {queue.share:.0%} of {deserved:g}"
-            yield f'<path class="mark" d="M{due} {top - 3}V{top + 28}"/>'
-            yield f'<text class="small" x="{due}" y="{top + 41}" text-anchor="middle">{text}</text>'
+            deserved_x, text = f"{LEFT + deserved * CELL:g}", f"share {queue.share:.0%} of {deserved:g}"
+            yield f'<path class="mark" d="M{deserved_x} {top - 3}V{top + 28}"/>'
+            yield f'<text class="small" x="{deserved_x}" y="{top + 41}" text-anchor="middle">{text}</text>'
 
 
 def shares(title: str, cpus: int, *rows: Row, one_by_one: bool = False) -> Callable[[], str]:

@@ -49,8 +49,8 @@ def named_in(status: Json) -> frozenset[str]:
 
 
 def _put(obj: Any, path: list[str], value: Any) -> None:
-    *way, last = path
-    for name in way:
+    *parents, last = path
+    for name in parents:
         obj = obj[int(name)] if isinstance(obj, list) else obj.setdefault(name, {})
     if value is None:
         del obj[last]

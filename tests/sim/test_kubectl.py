@@ -11,7 +11,7 @@ from extender.apimachinery.objects import now
 from extender.apimachinery.service import Service
 from extender.cli import main
 from extender.sim.apiserver.server import ApiServer
-from extender.sim.apiserver.tables import table, wanted
+from extender.sim.apiserver.tables import accepts_table, table
 from extender.sim.kubelets import Kubelets, node
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
@@ -89,8 +89,8 @@ def test_lists_become_tables_for_people(service: Service) -> None:
     names = [column["name"] for column in shown["columnDefinitions"]]
     cells = dict(zip(names, shown["rows"][0]["cells"], strict=True))
     assert (cells["Name"], cells["Ready"], cells["Status"], cells["Node"]) == ("a", "0/1", "Pending", "n0")
-    assert wanted("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
-    assert not wanted("application/json")
+    assert accepts_table("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+    assert not accepts_table("application/json")
 
 
 def test_kinds_of_ours_have_the_columns_of_their_crds(service: Service) -> None:

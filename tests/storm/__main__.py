@@ -65,19 +65,23 @@ def _series(series: Series, arguments: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.storm", description=__doc__)
-    parser.add_argument("--seconds", type=_positive, default=60, help="how long things break (60)")
-    parser.add_argument("--seed", type=int, default=1, help="what the plan is made from (1)")
-    parser.add_argument("--kubernetes", default=build.DEFAULT, help=f"which release ({build.DEFAULT})")
+    parser.add_argument("--seconds", type=_positive, default=60, help="seconds of arrivals and faults (60)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the plan (1)")
+    parser.add_argument(
+        "--kubernetes", default=build.DEFAULT, help=f"release of Kubernetes ({build.DEFAULT})"
+    )
     parser.add_argument(
         "--view",
         action="store_true",
         help="the scheduler reads through Muster, and is cut off every few seconds",
     )
-    parser.add_argument("--campaign", type=Path, metavar="FILE", help="of tests/storm/campaigns")
-    parser.add_argument("--mix", help="only one storm, of this mix of the campaign")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="of a campaign (build/soak/NAME.jsonl)")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="where one storm leaves its result")
-    parser.add_argument("--plan", action="store_true", help="print the plan, and do nothing")
+    parser.add_argument("--campaign", type=Path, metavar="FILE", help="a file of tests/storm/campaigns")
+    parser.add_argument("--mix", help="run only one storm, with this mix of the campaign")
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="results of a campaign (build/soak/NAME.jsonl)"
+    )
+    parser.add_argument("--record", type=Path, metavar="FILE", help="the file for the result of one storm")
+    parser.add_argument("--plan", action="store_true", help="only print the plan")
     return parser
 
 

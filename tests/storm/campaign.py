@@ -86,11 +86,13 @@ class Campaign:
         began = self._began = time.monotonic()
         for step in steps:
             self._run_until(began + step.at)
-            self._arrive(step) if step.gang_spec else self._inflict(step)
+            if step.gang_spec:
+                self._arrive(step)
+            else:
+                self._inflict(step)
         self._run_until(began + self.outcome.seconds)
-        self.outcome.calm = self._storm_cluster.undisturbed_time(
-            time.monotonic()
-        ) - self._storm_cluster.undisturbed_time(began)
+        undisturbed_time = self._storm_cluster.undisturbed_time
+        self.outcome.calm = undisturbed_time(time.monotonic()) - undisturbed_time(began)
 
     def _run_until(self, instant: float) -> None:
         while True:
@@ -175,7 +177,8 @@ class Campaign:
             gang.spec.name for gang in list(self._owners.gangs.values()) if self._is_incomplete(gang)
         ]
         self._journal.record(
-            "leader", f"{self._storm_cluster.leading.name}; in pieces: {', '.join(incomplete) or 'none'}"
+            "leader",
+            f"{self._storm_cluster.leading.name}; incomplete gangs: {', '.join(incomplete) or 'none'}",
         )
         self.outcome.counts["changes of the leader"] += 1
         self.outcome.counts["changes of the leader in the middle of a start"] += bool(incomplete)

@@ -238,10 +238,10 @@ def _wrong_claim(claim: Json, pod: Json | None) -> str:
     if pod is None:
         return "there is no such pod"
     if claim["stage"] != "BOUND":
-        return "it is bound" if pod["spec"].get("nodeName") else "nothing moves, and still it waits"
+        return "it is bound" if pod["spec"].get("nodeName") else "it is still planned"
     if pod["spec"].get("nodeName") != claim["node"]:
         return f"it is on {pod['spec'].get('nodeName')}"
-    return "" if holds(pod) else "it is over"
+    return "" if holds(pod) else "it has ended"
 
 
 def wrong_sums(picture: Picture) -> Iterator[str]:

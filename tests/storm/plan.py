@@ -138,9 +138,11 @@ def _with_inverted_gates(gang_spec: GangSpec | None) -> GangSpec | None:
 
     Without gates, no removal of a gate can hang, so a binding hangs instead.
     """
-    if gang_spec is None or not gang_spec.gated:
-        return gang_spec and replace(gang_spec, gated=True)
-    return replace(gang_spec, gated=False, lingers=gang_spec.lingers and "binding")
+    if gang_spec is None:
+        return None
+    if not gang_spec.gated:
+        return replace(gang_spec, gated=True)
+    return replace(gang_spec, gated=False, lingers="binding" if gang_spec.lingers else "")
 
 
 def _halved(step: Step, fates: Mapping[str, float]) -> GangSpec | None:

@@ -13,7 +13,7 @@ class Progress:
 
     def __init__(self, seconds: float, stream: TextIO = sys.stderr) -> None:
         self._seconds = seconds
-        self._to = stream
+        self._stream = stream
         self._live = stream.isatty()
         self._began = time.monotonic()
         self._shown = 0.0
@@ -26,9 +26,9 @@ class Progress:
         passed = now - self._began
         stage = f"{passed:.0f} of {self._seconds:g} s" if passed < self._seconds else "the end is checked"
         listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-        self._to.write(f"\r\x1b[K{stage}: {listed}" if self._live else f"{stage}: {listed}\n")
-        self._to.flush()
+        self._stream.write(f"\r\x1b[K{stage}: {listed}" if self._live else f"{stage}: {listed}\n")
+        self._stream.flush()
 
     def close(self) -> None:
         if self._live:
-            self._to.write("\n")
+            self._stream.write("\n")

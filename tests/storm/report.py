@@ -14,7 +14,7 @@ def report_of(outcome: Outcome) -> str:
     head = f"storm {outcome.mix} of {time}, seed {outcome.seed}: {outcome.faults.total()} faults"
     lines = [head, *_counted("faults", outcome.faults), *_counted("without a victim", outcome.missed)]
     lines += _counted("gangs and pods", outcome.counts)
-    lines += _counted("evicted pods, by what they were for", outcome.evictions)
+    lines += _counted("evicted pods, by purpose", outcome.evictions)
     lines += [f"violation at {violation}" for violation in outcome.violations] or ["no violations"]
     return "\n".join([*lines, f"journal and logs: {outcome.folder}"])
 

@@ -32,7 +32,7 @@ def table_of(records: Sequence[Json]) -> str:
     ]
     lines.append(COLUMNS.format("all", faults.total(), missed.total(), *all_cells))
     lines += _reported("gangs and pods", _sum(reviewed, "counts"))
-    lines += _reported("evictions, by what they were for", _sum(reviewed, "evictions"))
+    lines += _reported("evictions, by purpose", _sum(reviewed, "evictions"))
     calm = sum(record["calm"] for record in reviewed)
     seconds = sum(record["seconds"] for record in reviewed)
     violations = list(_violations(records))

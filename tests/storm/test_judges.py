@@ -184,9 +184,9 @@ def claimed(stage: str, at: str = "n0", of: str = "a", idle: int = 3000) -> list
     ("HELD", "gone", [pod("a", on="n0")], "there is no such pod"),
     ("BOUND", "gone", [pod("a", on="n0")], "there is no such pod"),
     ("POSTED", "a", [pod("a", on="n0")], "it is bound"),
-    ("PLANNED", "b", [pod("a", on="n0"), pod("b", cpu="9")], "nothing moves, and still it waits"),
+    ("PLANNED", "b", [pod("a", on="n0"), pod("b", cpu="9")], "it is still planned"),
     ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n1")], "it is on n1"),
-    ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n0", phase="Failed")], "it is over"),
+    ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n0", phase="Failed")], "it has ended"),
 )
 def test_an_assumed_pod_needs_a_group(stage: str, of: str, pods: list[Json], complaint: str) -> None:
     found = complaints(Picture([node()], pods, [group(1)], [queue()], claimed(stage, of=of)))

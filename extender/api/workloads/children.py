@@ -136,7 +136,7 @@ def _hash(template: Json) -> str:
 
 
 def kind_of(obj: Json, kinds: Kinds = WORKLOADS) -> WorkloadRow | None:
-    """Return the row of an object; None where no controller makes pods of it."""
+    """Return the table row of an object's kind; None if no controller makes pods of it."""
     return kinds.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
 
 

@@ -25,9 +25,9 @@ _TOGETHER = "create the StatefulSet again with spec.podManagementPolicy: Paralle
 class MadePods(msgspec.Struct, frozen=True, gc=False):
     """Pods that a controller makes for one group."""
 
-    pods: int = 1  # pods that it creates before any of them has ended
-    sets: int = 1  # number of pod sets
-    at_once: int = 1  # pods that it creates before any of them runs
+    pods: int = 1  # pods that the controller creates before any of them has ended
+    sets: int = 1  # number of its pod sets
+    at_once: int = 1  # pods that the controller creates before any of them runs
     together: bool = False  # whether pods of its kind work together
     asked: str = ""  # text of its annotation; empty if it has none
     volcano: int | None = None  # the number in Volcano's annotation, 1 for other text; None: it has none
@@ -85,7 +85,7 @@ def requested_sizes(annotations: Mapping[str, str]) -> tuple[str, int | None]:
 
 
 def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: bool) -> GangSize:
-    """Return how many pods start together.
+    """Return the number of pods that start together.
 
     Args:
         gang: None where the owner of the pods is unknown.
@@ -93,7 +93,7 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
         defaults: The defaults of the namespace and the queue.
         waits: The job waits suspended, for the capacity of all its pods, in any order.
     """
-    maximum = None if gang is None else gang.pods if waits else gang.at_once
+    maximum = (gang.pods if waits else gang.at_once) if gang else None
     default = maximum if gang and maximum and (waits or gang.together) else 1
     annotation = (gang.asked if gang else "") or template
     if annotation:

@@ -93,7 +93,7 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
 class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
     api_version: str
     kind: str
-    named: str = ""  # plural name in the API's paths, where that is not the kind with an s
+    named: str = ""  # plural name in the API's paths, if it is not the kind with an s
 
     @property
     def plural(self) -> str:
@@ -145,20 +145,20 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     change only while the object is suspended.
     """
 
-    short: tuple[str, ...] = ()  # names by which kubectl knows it, too
+    short: tuple[str, ...] = ()  # kubectl's short names
     offspring: tuple[Offspring, ...]  # children, in the order of their creation
     runtime: RuntimeReference | None = None  # its templates; `complete` finds it as `spec.runtime`
     annotate: Annotate = lambda *_: {}  # where another object has the templates
     templates: tuple[Path, ...] = ()  # further pod templates, from which `complete` makes others
-    counts: tuple[Path, ...] = ()  # where further numbers are, 0 or more
-    together: Callable[[Json], bool] = lambda _: False  # its pods work together: no part of them is of use
+    counts: tuple[Path, ...] = ()  # paths of further numbers, 0 or more
+    together: Callable[[Json], bool] = lambda _: False  # whether a part of its pods is of no use
     dependent: Dependent = lambda *_: ()  # roles whose pods are made once others run
     at_once: Callable[[Json, Counts], int] | None = None  # made before any runs; None: all but `dependent`
     suspend: Path = ("spec", "suspend")  # the field that keeps the controller from making anything
     commanded: Commanded | None = None  # instead of `suspend`, for a kind that Muster may run itself
     manageable: bool = False  # it is a job that can wait suspended
-    parallelism: Path = ()  # the number of its pods, if it may be started with fewer of them
-    completions: Path = ()  # how many pods have to succeed, if it makes more once some have ended
+    parallelism: Path = ()  # path of the number of its pods, if fewer of them may be started
+    completions: Path = ()  # path of the number of pods that have to succeed
     succeeded: tuple[Sign, ...] = ()  # signs of success: one is enough, and then it makes no more pods
     failed: tuple[Sign, ...] = ()
     complete: Complete = lambda obj: obj  # adds the defaults of the kind's admission for the paths

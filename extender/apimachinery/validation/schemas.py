@@ -174,8 +174,8 @@ def _field_errors(fields: Json, schema: FieldSchema, at: str) -> errors.FieldErr
         if name not in fields:
             yield errors.required(f"{at}.{name}")
     for name in sorted(fields):
-        in_rules = f"{at}[{name}]" if "additionalProperties" in published else ""
-        yield from schema_errors(fields[name], schema.field(name), f"{at}.{name}", in_rules)
+        path_in_rules = f"{at}[{name}]" if "additionalProperties" in published else ""
+        yield from schema_errors(fields[name], schema.field(name), f"{at}.{name}", path_in_rules)
 
 
 def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.FieldErrors:

@@ -145,7 +145,7 @@ def _unreadable_quotas(site: Installation, existing: list[QuotaKind]) -> Iterato
 
 
 def _quota_faults(sides: _Sides, is_read: bool) -> Iterator[Finding]:
-    """Yield the faults of quotas, and of queues in their way.
+    """Yield the faults of quotas, and of queues whose names are taken or that differ from their quotas.
 
     Args:
         sides: The wanted and the existing queues.
@@ -158,8 +158,8 @@ def _quota_faults(sides: _Sides, is_read: bool) -> Iterator[Finding]:
     if faults:
         message = f"{counted(len(faults), 'fault')}: {listed(faults, separator='; ')}"
         yield error("quotas", message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
-    if is_read and (behind := [*sides.names_at(QuotaStep.CREATE), *sides.names_at(QuotaStep.CHANGE)]):
-        message = f"{counted(len(behind), 'queue')} not, or not yet, as quotas say: {listed(behind)}"
+    if is_read and (outdated := [*sides.names_at(QuotaStep.CREATE), *sides.names_at(QuotaStep.CHANGE)]):
+        message = f"{counted(len(outdated), 'queue')} not, or not yet, as quotas say: {listed(outdated)}"
         todo = "Muster needs a second or two. If this stays, see the line health, and its log."
         yield error("quotas", message, todo)
     # Queues of no quota that Muster does not close: it has not seen the deletion of the quota.

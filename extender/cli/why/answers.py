@@ -284,7 +284,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
 
 def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
     """Return the command that unsuspends a job; none for a kind that has no field for it."""
-    patch = json.dumps(suspending(job.row, False))
+    patch = json.dumps(suspending(job.row, value=False))
     return [_offer(evidence, job, "Unsuspend", patch=patch)] if job.row.suspend else []
 
 

@@ -527,7 +527,7 @@ def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker
         yield _message(not_reclaimed[0])
         return
     queue = evidence.queue(evidence.queue_of(group))
-    above = [evidence.queue(each.who.name) for each in ahead if each.who.kind == "Queue"]
+    above = [evidence.queue(each.holder.name) for each in ahead if each.holder.kind == "Queue"]
     if queue is None or queue.share >= _ENOUGH or group.reason == Reason.RECLAIMING:
         return
     if any(each is not None and each.spec.reclaimable is not False for each in above):
@@ -557,7 +557,7 @@ def summary_of(group: ObservedGroup, pods: int = 0, holds: Quantities | None = N
 
 
 def _group(group: ObservedGroup, does: Statement, pods: int = 0, holds: Quantities | None = None) -> Blocker:
-    return Blocker(**vars(does), who=summary_of(group, pods, holds))
+    return Blocker(**vars(does), holder=summary_of(group, pods, holds))
 
 
 def _holding_blockers(
@@ -581,7 +581,7 @@ def _above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
     for queue in (evidence.queues or {}).values():
         if queue.share > 1 and queue.name != but:
             summary = HolderSummary("Queue", name=queue.name, holds=queue.status.allocated or {})
-            yield Blocker("Uses", who=summary, share=share_of(queue))
+            yield Blocker("Uses", holder=summary, share=share_of(queue))
 
 
 def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
@@ -590,7 +590,7 @@ def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
         pending = queue.counts["pending"]
         if queue.name != but and pending and queue.share < _ENOUGH:
             summary = HolderSummary("Queue", name=queue.name)
-            yield Blocker("HasPending", who=summary, pending=pending, share=share_of(queue))
+            yield Blocker("HasPending", holder=summary, pending=pending, share=share_of(queue))
 
 
 def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:

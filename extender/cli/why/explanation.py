@@ -56,10 +56,10 @@ def numbers(message: str) -> Statement | None:
 class Blocker(Statement):
     """Statement on a group or queue that is ahead of the explained one."""
 
-    who: HolderSummary
+    holder: HolderSummary
 
     def shown(self) -> HolderSummary:
-        return replace(self.who, does=self.text)
+        return replace(self.holder, does=self.text)
 
 
 class Offer(Statement):

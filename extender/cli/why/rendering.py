@@ -131,8 +131,8 @@ def _resources_of(queue: QueueFigures) -> list[str]:
 def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
     texts = []
     for other in others[:_MOST]:
-        held = amounts(other.who.holds)
-        texts.append(f"{other.who.spoken_name} {other.text}" + ("" if held == NOTHING else f": {held}"))
+        held = amounts(other.holder.holds)
+        texts.append(f"{other.holder.spoken_name} {other.text}" + ("" if held == NOTHING else f": {held}"))
     return _list(heading, texts + and_more(len(others) - len(texts)))
 
 

@@ -38,7 +38,7 @@ class _Meta(Wire, frozen=True):
 class _Spec(Wire, frozen=True):
     scheduler_name: str = ""
     node_name: str = ""
-    init_containers: list[Raw] | None = None  # must be a list, so that the marker resource can be added
+    init_containers: list[Raw] | None = None  # a list, to which the marker resource can be added
 
 
 class _Status(Wire, frozen=True):
@@ -186,9 +186,9 @@ def _claims_by_name(pod: Parts) -> list[object]:
 
 
 def _put(parts: Parts, part: str, field: str, value: object) -> None:
-    inside = _parts(parts.get(part, b"{}"))
-    inside[field] = Raw(_encode(value))
-    parts[part] = Raw(_encode(inside))
+    fields = _parts(parts.get(part, b"{}"))
+    fields[field] = Raw(_encode(value))
+    parts[part] = Raw(_encode(fields))
 
 
 def _frame(type_: str, pod: bytes) -> bytes:

@@ -25,7 +25,7 @@ from extender.kube.decoding import prepare_structs
 from extender.sim.apiserver import protobuf
 from extender.sim.apiserver.requests import Request, target_of
 from extender.sim.apiserver.routes import Watch, answer, encode
-from extender.sim.apiserver.tables import table, wanted
+from extender.sim.apiserver.tables import accepts_table, table
 
 
 def decoded(raw: bytes, content_type: str) -> Any:
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, document)
         query = dict(parse_qsl(url.query))
         form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))
-        target = target_of(path)  # before the body: a kind that is not there has no form
+        target = target_of(path)  # before the body, so that an unknown kind is reported first
         request = Request(self.command, target, query, form, decoded(raw, form) if raw else None, agent)
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
             ValueError: Its length is invalid.
         """
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            close_after, self.close_connection = self.close_connection, True  # unless all of it can be read
+            close_after, self.close_connection = self.close_connection, True  # if the body is malformed
             body = bytearray()
             while size := int(self.rfile.readline(), 16):
                 body += self.rfile.read(size)
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _shape(self, request: Request) -> Patch:
         """Return the form of objects and lists that the client accepts: unchanged, or a Table."""
-        if not wanted(self.headers.get("Accept", "")):
+        if not accepts_table(self.headers.get("Accept", "")):
             return lambda obj: obj
         kind, include = request.target.kind, request.query.get("includeObject", "")
         return lambda obj: table(kind, obj, include)

@@ -247,7 +247,7 @@ _IN_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w
 _TEXTS = {"type": "string", "description": ""}  # what all columns have
 
 
-def wanted(accept: str) -> bool:
+def accepts_table(accept: str) -> bool:
     """Return whether the client prefers a Table."""
     return "as=Table" in accept.partition(",")[0]
 

@@ -31,7 +31,7 @@ from extender.terminal.text import counted
 
 _PACE = 0.05  # seconds in which changes gather
 _SPEAKER = "workload-controllers"
-# not the PodGroups that Muster makes for its own ends
+# without the PodGroups that Muster makes
 _OWNED = (*kinds.OPERATOR_KINDS, kinds.JOBS, kinds.REPLICA_SETS, kinds.PODS)
 
 
@@ -54,7 +54,7 @@ class WorkloadControllers(StoreFollower):
 
     Attributes:
         refused: Refusals by UID of the workload, until all its objects exist.
-        turn: Held while children are made: by the controllers, or by others who create them with their owner.
+        creation_lock: Held while children are created: by these controllers, or together with their owner.
     """
 
     def __init__(self, service: Service) -> None:
@@ -80,7 +80,7 @@ class WorkloadControllers(StoreFollower):
         return [*by_owner.values()]
 
     def was_refused_lately(self, uid: str, namespace: str) -> bool:
-        """Return whether pods of a workload were refused since quotas of its namespace last had more left."""
+        """Return whether pods of a workload were refused after usage of its namespace decreased last."""
         return self._refused_at.get(uid, 0.0) > self._freed_at.get(namespace, 0.0)
 
     def _top(self, obj: Json) -> Json:
@@ -110,9 +110,9 @@ class WorkloadControllers(StoreFollower):
                     self.refused.pop(uid, None)
                     self._refused_at.pop(uid, None)
                 elif change.kind is kinds.EVENTS and change.object.get("reason") == "FailedCreate":
-                    # also of what Muster makes: the pods of Volcano Jobs
+                    # also for Volcano Jobs, whose pods Muster creates
                     self._refused_at[change.object["involvedObject"].get("uid", "")] = time.monotonic()
-                elif change.kind in kinds.WORKLOAD_KINDS:  # with a new spec; a status changes with each pod
+                elif change.kind in kinds.WORKLOAD_KINDS:  # only new specs count; statuses change often
                     before = (change.before or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
                         to_remake.add(uid)
@@ -157,7 +157,7 @@ class WorkloadControllers(StoreFollower):
                     if uid in to_update or uid in owners:
                         self._write_status(kind, obj, list(_ending(owned, uid)))
 
-    # ---- what it makes
+    # ---- children
 
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         self.refused.pop(obj["metadata"]["uid"], None)
@@ -280,13 +280,13 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
         for (_, *path), values in outcome_fields.fields.items():
             _set_nested(status, tuple(path), values[0])
     else:
-        # as a condition, which one that was never suspended lacks, or as the stage at which it is
-        rests = suspended(workload)
+        # A kind shows a suspension as a condition, if it was ever suspended, or as a stage.
+        paused = suspended(workload)
         for _, *path in row.succeeded[0].fields:
-            _set_nested(status, tuple(path), _SUSPENDED if rests else _RUNNING)
-        if row.succeeded[0].condition and (rests or find_stored_condition({"status": status}, _SUSPENDED)):
-            reason = _SUSPENDED if rests else "Resumed"
-            set_condition(status, condition(_SUSPENDED, str(rests), reason))
+            _set_nested(status, tuple(path), _SUSPENDED if paused else _RUNNING)
+        if row.succeeded[0].condition and (paused or find_stored_condition({"status": status}, _SUSPENDED)):
+            reason = _SUSPENDED if paused else "Resumed"
+            set_condition(status, condition(_SUSPENDED, str(paused), reason))
     return status
 
 

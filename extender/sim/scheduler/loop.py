@@ -79,8 +79,8 @@ class StatusRecorder:
         with suppress(StatusError):
             self._service.set_status(PODS, meta, changed)
 
-    def _event(self, pod: Json, type_: str, reason: str, action: str, record: str, speaker: str = "") -> None:
-        self._service.record(pod, type_, reason, action, record, speaker or pod["spec"]["schedulerName"])
+    def _event(self, pod: Json, type_: str, reason: str, action: str, record: str, source: str = "") -> None:
+        self._service.record(pod, type_, reason, action, record, source or pod["spec"]["schedulerName"])
 
 
 EXTENDED = frozenset({"muster", "volcano"})
@@ -92,7 +92,7 @@ class Unschedulable(Exception):
     """Error: no node fits."""
 
     rejections: Mapping[str, Rejection]  # by node; the extender may have left some out
-    by_extender: bool  # it had a say, so more kinds of event may help
+    by_extender: bool  # whether the extender refused nodes; then more kinds of events requeue the pod
 
 
 class Scheduler:
@@ -166,7 +166,7 @@ class Scheduler:
             self._nodes.nominate(item.pod, outcome.node)
             lower_uids = self._nodes.lower_nominated(self._nodes.pod_info(item.pod), outcome.node)
         pods_by_uid = {pod_info["metadata"]["uid"]: pod_info for pod_info in self._service.store.all(PODS)}
-        # They need another node.
+        # Pods of lower priority that were nominated for this node need another one.
         for meta in (pods_by_uid[uid]["metadata"] for uid in lower_uids if uid in pods_by_uid):
             self._recorder.change_status(meta, lambda status: status.pop("nominatedNodeName", None))
         for victim in outcome.victims:
@@ -206,7 +206,7 @@ class Scheduler:
             fit = filtered.nodes
         if len(fit) == 1:
             return fit[0]
-        with self._lock:  # the emptiest node; ties are left to chance
+        with self._lock:  # the least loaded node; a random one of several
             remaining = [name for name in fit if name in self._nodes]
             scores = {name: round(100 * (1 - self._nodes.load(pod_info, name))) for name in remaining}
         if not remaining:
@@ -232,7 +232,7 @@ class Scheduler:
             return PostFilterResult(None, message=f"preemption: {fault}")
 
     def _agreed(self, pod: Json, victims_by_node: Mapping[str, Victims]) -> Mapping[str, Victims]:
-        """Return the candidates that the extender agrees to.
+        """Return the candidates that the extender accepts.
 
         Raises:
             ExtenderError: The extender fails.
@@ -249,7 +249,10 @@ class Scheduler:
         return agreed
 
     def _bind(self, item: QueuedPod, node: str) -> None:
-        """Bind a pod. The queue forgets it when the watch shows it: earlier events must not bring it back."""
+        """Bind a pod.
+
+        The queue forgets it only when the watch shows the binding, so no earlier event adds it.
+        """
         pod, meta = item.pod, item.pod["metadata"]
         try:
             if self._is_extended(pod) and self._extender.is_binder_of(pod):
@@ -260,7 +263,7 @@ class Scheduler:
         except (ExtenderError, StatusError) as fault:
             stored = self._service.store.get(PODS, meta["namespace"], meta["name"])
             if stored is None or stored["metadata"]["uid"] != item.uid or stored["spec"].get("nodeName"):
-                return  # gone, or bound after all
+                return  # the pod is deleted, or bound after all
             with self._lock:
                 self._nodes.remove(item.uid)
             self.queue.requeue(but=item)  # the capacity is free again

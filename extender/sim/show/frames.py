@@ -24,8 +24,8 @@ from extender.sim.show.sentences import ShownTransition, TransitionLog
 from extender.sim.show.tables import Canvas
 from extender.terminal.text import counted
 
-_LATEST = 6  # how many of the latest transitions are shown
-_MOST_LOOSE = 3  # lines for pods of no gang
+_LATEST = 6  # maximum of shown transitions
+_MOST_SINGLE = 3  # lines for pods without a gang
 # Verbs for several gangs, by their state; the most interesting first.
 _VERBS = {
     Verdict.STARTING: "start",
@@ -38,7 +38,7 @@ _VERBS = {
 
 class Picture(NamedTuple):
     cluster: ClusterState
-    log: TransitionLog  # what happened so far
+    log: TransitionLog  # transitions until now
     second: float  # since the beginning
     settled: bool = False  # whether the cluster has settled
 
@@ -68,7 +68,7 @@ def clock_line(second: float, settled: bool = False) -> Text:
 
 
 def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:
-    """Return the lines of the head. Long ones continue in the next line: half a path is useless."""
+    """Return the lines of the head. Long ones are folded, since a cut path would be useless."""
     width, lines = canvas.width, head_lines(head, canvas)
     return [Text(line[at : at + width], "dim") for line in lines for at in range(0, len(line), width)]
 
@@ -86,9 +86,9 @@ def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
 
 
 def _gang_lines(picture: Picture, canvas: Canvas, capacity: int) -> list[Text]:
-    """Return each gang with its whole reason where there is space for that, else a line for each.
+    """Return each gang with its whole reason if there is space for that, else a line for each.
 
-    Rows that are not shown are not made, as there may be thousands.
+    Only shown rows are computed, as there may be thousands of gangs.
     """
     gangs = picture.cluster.gangs
     if not gangs:
@@ -113,8 +113,8 @@ def _single_pod_lines(pods: Sequence[SinglePod], canvas: Canvas) -> list[Text]:
     """Return the waiting pods in full, the others in a line."""
     same_pods = sentences.similar([pod for pod in pods if pod.state is Verdict.WAITING])
     texts = [f"{listed([pod.key for pod in kind], 3)} {sentences.pods_sentence(kind)}" for kind in same_pods]
-    lines = [Text(line, "yellow") for text in texts[:_MOST_LOOSE] for line in canvas.wrapped(text)]
-    rest = and_more(len(texts) - _MOST_LOOSE, " kinds of pods of no gang wait")
+    lines = [Text(line, "yellow") for text in texts[:_MOST_SINGLE] for line in canvas.wrapped(text)]
+    rest = and_more(len(texts) - _MOST_SINGLE, " kinds of pods of no gang wait")
     lines += (Text(text, "dim") for text in rest)
     verbs = Counter(_verb(pod) for pod in pods if pod.state is not Verdict.WAITING)
     if verbs:
@@ -140,7 +140,7 @@ def _when(transition: ShownTransition) -> str:
     return f"{transition.second:6.1f} s  "
 
 
-# ---- where it is shown
+# ---- views
 
 
 class View:

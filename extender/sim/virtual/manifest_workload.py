@@ -64,7 +64,7 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
     notes = [f"{fault.source}: {fault}" for fault in plan.faults]
     existing = (queue for queue in planned if queue.name in taken)
     notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in existing]
-    created = {ROOT_QUEUE}  # nothing is made below a queue that was not made of a quota; parents come first
+    created = {ROOT_QUEUE}  # parents come first; queues below other queues are left out
     for queue in planned:
         if not queue.unreadable and queue.name not in taken and queue.parent in created:
             created.add(queue.name)
@@ -108,8 +108,8 @@ def waiting_jobs(
             creation.faults.append(f"{where}: its pods are not known: {fault}")
 
 
-def not_played(creation: Creation) -> Iterator[str]:
-    """Yield notes on later work of controllers that virtual time does not play."""
+def left_out_notes(creation: Creation) -> Iterator[str]:
+    """Yield notes on later pods of controllers that the simulation leaves out."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
         if obj["kind"] == kinds.JOBS.name and not suspended(obj):
@@ -127,14 +127,14 @@ _DEVICES: dict[ResourceKind, type[Wire]] = {
     kinds.RESOURCE_SLICES: ResourceSlice,
 }
 _OWNERS = (("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
-Thing = TypeVar("Thing")
+T = TypeVar("T")
 
 
 class Accepted(NamedTuple):
     """Object that the API server accepted, with its defaults."""
 
     object: Json
-    at: float | None  # None where it does not say when it comes
+    at: float | None  # time of arrival; None: not stated
 
 
 def made_nodes(
@@ -157,11 +157,11 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
     """
     service = Service(Store(), random.Random(seed))
     creation = Creation(service)
-    # No pod is refused here: when which of them are there, only the simulation knows.
+    # Quotas are created later: only the simulation knows which pods exist at the same time.
     creation.create(each for each in manifests.objects if each.kind is not kinds.RESOURCE_QUOTAS)
     entering, notes = make_queues(creation)
     queues = QueuesOfJobs(creation.objects, entering)
-    never_asked = [*unasked(creation.objects, queues)]
+    not_started = [*unasked(creation.objects, queues)]
     jobs = [*waiting_jobs(creation, service, queues)]
     creation.create(each for each in manifests.objects if each.kind is kinds.RESOURCE_QUOTAS)
     made = _by_kind(creation)
@@ -202,8 +202,8 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         groups=tuple(groups.values()),
         members=tuple(chain.from_iterable(members.values())),
         jobs=tuple(job_arrivals),
-        unasked=tuple(never_asked),
-        notes=(*manifests.notes, *notes, *(each.record for each in never_asked), *not_played(creation)),
+        unasked=tuple(not_started),
+        notes=(*manifests.notes, *notes, *(each.record for each in not_started), *left_out_notes(creation)),
     )
 
 
@@ -244,5 +244,5 @@ def _member(accepted: Accepted, groups: Mapping[GroupKey, GroupArrival], seconds
     return PodArrival(at, pod, ending.seconds, ending.fails) if ending else PodArrival(at, pod, None)
 
 
-def _all(accepted: Iterable[Accepted], kind: type[Thing]) -> tuple[Thing, ...]:
+def _all(accepted: Iterable[Accepted], kind: type[T]) -> tuple[T, ...]:
     return tuple(msgspec.convert(each.object, kind) for each in accepted)

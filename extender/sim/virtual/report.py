@@ -262,15 +262,15 @@ def comparison(first: SimulationReport, second: SimulationReport, width: int) ->
     for name in first.utilisation:
         usages = (report.utilisation.get(name, 0.0) for report in reports)
         rows.append((f"utilisation of {name}", *(f"{part:.1%}" for part in usages)))
-    indexes = [{of.level: f"{of.jain:.2f}" for of in report.fairness} for report in reports]
-    rows += [(f"fairness of level {level}", *(of.get(level, "-") for of in indexes)) for level in indexes[0]]
+    indexes = [{each.level: f"{each.jain:.2f}" for each in report.fairness} for report in reports]
+    rows += [(f"fairness of level {level}", *(it.get(level, "-") for it in indexes)) for level in indexes[0]]
     rows.append(("evicted pods", first.evictions, second.evictions))
     waits = [("", first.waits, second.waits)]
     for size, other_size in zip(first.sizes, second.sizes, strict=True):
         waits.append((f" of {size.pods} pods", size.waits, other_size.waits))
     for qualifier, *pair in waits:
-        rows.append((f"mean wait{qualifier}", *(precise_duration(of.mean) if of else "-" for of in pair)))
-        rows.append((f"longest wait{qualifier}", *(precise_duration(of.max) if of else "-" for of in pair)))
+        rows.append((f"mean wait{qualifier}", *(precise_duration(it.mean) if it else "-" for it in pair)))
+        rows.append((f"longest wait{qualifier}", *(precise_duration(it.max) if it else "-" for it in pair)))
     title = "against traverse only, without reservations and reclaim"
     return ["", title, *fitting(("", "as given", "traverse"), rows, width)]
 

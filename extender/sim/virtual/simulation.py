@@ -58,7 +58,7 @@ class Observer:
         """Record a pod that has ended."""
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
-        """Record a running pod that was evicted for others, and will be created again."""
+        """Record a running pod that was evicted for other groups, and will be created again."""
 
     def decided(self, decisions: Decisions, now: float) -> None:
         """Record the decisions that hold until the next event."""
@@ -110,7 +110,7 @@ class Simulation(VirtualCluster):
         """Add all objects except groups, jobs and pods to the ledger."""
         intake = self.ledger.intake
         intake.leave_jobs(())  # Muster runs Volcano Jobs here, too
-        intake.trust_authors(True)  # no user writes here
+        intake.trust_authors(is_trusted=True)  # no user writes here
         kinds: Sequence[tuple[Sequence[Any], Callable[[Any], object]]] = (
             (workload.nodes, intake.set_node),
             (workload.flavors, intake.set_flavor),
@@ -272,11 +272,11 @@ class Simulation(VirtualCluster):
         return {key_of_group(each.member.pod): each for each in reversed(self.refused)}
 
     def requeue_at(self) -> float | None:
-        asks = (self._job_step(key)[1] for key in self._refused_groups())
-        return min((at for at in (super().requeue_at(), *asks) if at is not None), default=None)
+        job_times = (self._job_step(key)[1] for key in self._refused_groups())
+        return min((at for at in (super().requeue_at(), *job_times) if at is not None), default=None)
 
     def _job_step(self, key: GroupKey) -> tuple[JobStep, float | None]:
-        """Return the next step for an unsuspended job, and when to look for refusals of its pods."""
+        """Return the next step of an unsuspended job, and when to check again for refusals of its pods."""
         managed = self.ledger.managed_job(key) if key in self._starting else None
         return (next_step(managed, self.now), managed.next_lookup_at) if managed else (JobStep.NOTHING, None)
 
@@ -300,7 +300,7 @@ class Simulation(VirtualCluster):
             self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(changed), Workload))
 
     def _release_complete_jobs(self, keys: Iterable[GroupKey]) -> None:
-        """Forget that a group belongs to a job once all its pods run: from then on it is a gang as others."""
+        """Handle the group of a job as any other gang, once all its pods run."""
         for key in self._starting.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
             existing = [pod for pod in pods if not pod.expected and pod.phase not in ENDED_PHASES]

@@ -155,13 +155,13 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
 def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str, int]) -> VirtualWorkload:
     """Return the workload of rows.
 
-    Queues that are not `queues` are made, of weight 1 unless `weights` says otherwise. Members are
-    numbered across the rows of their group; those of one row share their spec and annotations.
+    Further queues are created if rows name them, with `weights` or weight 1. Members are numbered across
+    the rows of their group; members of one row share their spec and annotations.
     """
     groups = defaultdict[str, list[Row]](list)
     for row in rows:
         groups[f"{row.namespace}/{row.group}"].append(row)
-    coming: list[GroupArrival] = []
+    arrivals: list[GroupArrival] = []
     pending = PodStatus("Pending")
     members: list[PodArrival] = []
     for key, of_group in groups.items():
@@ -170,7 +170,7 @@ def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str
         notes = {keys.RUN_TIME: as_duration(max(declared))} if declared else None
         meta = Meta(first.group, first.namespace, f"group {key}", annotations=notes)
         spec = PodGroupSpec(sum(row.min_member for row in of_group), queue=first.queue)
-        coming.append(GroupArrival(at, PodGroup(meta, spec)))
+        arrivals.append(GroupArrival(at, PodGroup(meta, spec)))
         owners = [OwnerReference("batch/v1", "Job", first.group, f"job {key}", controller=True)]
         for row in of_group:
             container = Container(ResourceRequirements(dict(row.requests)))
@@ -180,11 +180,11 @@ def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str
                 name, uid = f"{row.group}-{number}", f"{key}-{number}"
                 pod_meta = Meta(name, row.namespace, uid, annotations=annotations, owner_references=owners)
                 members.append(PodArrival(row.arrival, Pod(pod_meta, pod_spec, pending), row.seconds))
-    there = {queue.metadata.name for queue in queues}
-    new = [name for name in dict.fromkeys(row.queue for row in rows) if name not in there]
+    existing = {queue.metadata.name for queue in queues}
+    new = [name for name in dict.fromkeys(row.queue for row in rows) if name not in existing]
     return VirtualWorkload(
         queues=tuple(Queue(Meta(name), QueueSpec(weights.get(name, 1))) for name in new),
-        groups=tuple(coming),
+        groups=tuple(arrivals),
         members=tuple(members),
     )
 

@@ -48,8 +48,8 @@ def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS) 
     show(f"hostile: {pods} pods, {title}")
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     world.add(*(builders.foreign_pod(f"s{n}", on=f"n{n}", labels={"app": "x"}) for n in range(nodes)))
-    row = _Watched(title, pods, lambda: world.add(*(_apart(n, terms, everywhere) for n in range(pods))))
-    return row.of(
+    watched = _Watched(title, pods, lambda: world.add(*(_apart(n, terms, everywhere) for n in range(pods))))
+    return watched.row(
         world, lambda n: builders.foreign_pod(f"event{n}", on=f"n{n}", cpu="0.1", labels={"app": "x"})
     )
 
@@ -72,8 +72,8 @@ def node_selectors(pods: int, nodes: int) -> Row:
     show(f"hostile: {pods} pods, {title}")
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     selecting = (builders.pod(f"p{n}", selector={"own": f"{n}"}) for n in range(pods))
-    row = _Watched(title, pods, lambda: world.add(*selecting))
-    return row.of(world, lambda n: builders.node(f"n{n}", cpu="32", labels={"turned": f"{n}"}))
+    watched = _Watched(title, pods, lambda: world.add(*selecting))
+    return watched.row(world, lambda n: builders.node(f"n{n}", cpu="32", labels={"turned": f"{n}"}))
 
 
 def pods_of_others(pods: int, nodes: int) -> Row:
@@ -81,8 +81,8 @@ def pods_of_others(pods: int, nodes: int) -> Row:
     show(f"hostile: {pods} pods, {title}")
     world = World(*(builders.node(f"n{n}", cpu="64") for n in range(nodes)))
     others = (builders.foreign_pod(f"s{n}", on=f"n{n % nodes}", cpu="0.1") for n in range(pods))
-    row = _Watched(title, pods, lambda: world.add(*others))
-    return row.of(world, lambda n: builders.foreign_pod(f"more{n}", on="n0", cpu="0.1"))
+    watched = _Watched(title, pods, lambda: world.add(*others))
+    return watched.row(world, lambda n: builders.foreign_pod(f"more{n}", on="n0", cpu="0.1"))
 
 
 def large_affinities(pods: int) -> Row:
@@ -140,7 +140,7 @@ class _Watched:
     def __init__(self, title: str, pods: int, come: Callable[[], Any]) -> None:
         self._row: dict[str, Any] = {"what": title, "pods": pods, "events ms": _milliseconds(come)}
 
-    def of(self, world: World, event: Callable[[int], Any]) -> Row:
+    def row(self, world: World, event: Callable[[int], Any]) -> Row:
         self._row |= _decided(world)
         world.settle()
         after = []

@@ -56,7 +56,7 @@ def check_build(case: Case) -> Iterator[str]:
         ledger.intake.set_owner(_owner(data["owner"], pods))
     if data.get("existingGroup"):
         for pod in pods[:1]:
-            _exists(data, pod, api, ledger)
+            _add_existing_group(data, pod, api, ledger)
     for pod in pods:
         if queue_name := queue_named_by(pod.metadata):
             ledger.intake.set_queue(queue(queue_name))
@@ -66,7 +66,7 @@ def check_build(case: Case) -> Iterator[str]:
     yield from _differences(case.expect, api.made)
 
 
-def _exists(data: CaseData, pod: Pod, api: _Groups, ledger: Ledger) -> None:
+def _add_existing_group(data: CaseData, pod: Pod, api: _Groups, ledger: Ledger) -> None:
     """Add the existing group, with other numbers."""
     meta = {"name": auto_name(pod), "namespace": pod.metadata.namespace, "uid": "1"}
     references = [msgspec.to_builtins(reference) for reference in pod.metadata.owner_references or ()]

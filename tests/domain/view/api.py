@@ -55,7 +55,7 @@ class Api:
     def delete(self, name: str) -> None:
         self._put("DELETED", replace(self.alive[name], version=self._next()))
 
-    def pass_by(self) -> None:
+    def use_up_version(self) -> None:
         """Use up a version for an object of another kind."""
         self._next()
 

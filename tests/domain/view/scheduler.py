@@ -35,8 +35,8 @@ class Scheduler:
             self._inform(frame.type, frame.pod, frame)
 
     def _receive_initial(self, frame: Frame) -> None:
-        of_the_api = frame.pod is None or frame.version == frame.pod.version
-        assert of_the_api, f"injected before the initial events have ended: {frame}"
+        is_from_api = frame.pod is None or frame.version == frame.pod.version
+        assert is_from_api, f"injected before the initial events have ended: {frame}"
         if frame.ends_initial:
             self.replace(self._initial.values(), frame.version)
         elif frame.pod is not None and frame.type == "DELETED":

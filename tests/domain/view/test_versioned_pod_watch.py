@@ -47,7 +47,7 @@ class Pair:
 
     def move_on(self, connection: Connection) -> int:
         """Return the version that the client has then."""
-        self.api.pass_by()
+        self.api.use_up_version()
         self.muster.send_bookmark(connection)
         return self.api.version
 

@@ -59,7 +59,7 @@ class World:
             self.api.delete(pod.name)
 
     def something_else_changes(self) -> None:
-        self.api.pass_by()
+        self.api.use_up_version()
 
     def history_is_compacted(self) -> None:
         self.api.oldest = max(self.api.oldest, self.api.version - self.random.randrange(4))

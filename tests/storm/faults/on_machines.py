@@ -20,7 +20,7 @@ FULL = 'mount -t tmpfs -o size=4k none "$0"; head -c 4096 /dev/zero > "$0/full";
 
 
 def _clock_steps(context: FaultContext) -> InflictedFault:
-    """Step the clock, and back again: both are steps."""
+    """Set Muster's clock forward or back; the repair sets it right again."""
     clock = context.storm_cluster.clock
     if not clock.can_step:
         raise NoVictim

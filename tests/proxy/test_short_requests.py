@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from extender.proxy import lines
+from extender.proxy import short_requests
 from extender.proxy import upstream as upstreams
-from extender.proxy.lines import Reply, read_answer
+from extender.proxy.short_requests import Reply, read_answer
 from extender.telemetry import metrics
 from tests.kube.server import Reply as Answer
 from tests.kube.server import Server, status
@@ -65,7 +65,11 @@ def test_bytes_after_an_answer_are_not_part_of_it(first: bytes) -> None:
     asyncio.run(read())
 
 
-@each_of(b"nonsense\r\n\r\n", IN_CHUNKS.replace(b"\r\n2\r\n", b"\r\nx\r\n"), CREATED + b"x" * lines._LONGEST)
+@each_of(
+    b"nonsense\r\n\r\n",
+    IN_CHUNKS.replace(b"\r\n2\r\n", b"\r\nx\r\n"),
+    CREATED + b"x" * short_requests._LONGEST,
+)
 def test_malformed_answers_are_refused(sent: bytes) -> None:
     async def read() -> None:
         with pytest.raises(ConnectionError):
@@ -175,7 +179,7 @@ def test_a_client_that_waits_too_long_for_a_connection_gets_429(
     """Let the client come again where the proxy does not report an open connection."""
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("NO_PROXY", "")
-    monkeypatch.setattr(lines, "TURN", 0.01)
+    monkeypatch.setattr(short_requests, "TURN", 0.01)
     client = dial(start("http://cluster.example", **{"proxy-url": raw.url}).port)
     client.send(POSTED)
     proxy = raw.accept()
@@ -201,12 +205,12 @@ def test_silent_connections_time_out(raw: RawServer, start: Start, monkeypatch: 
     client.send(POSTED)
     upstream = raw.accept()
     upstream.read_until(b"an event")
-    monkeypatch.setattr(lines, "OLDEST_IDLE", 0.01)
+    monkeypatch.setattr(short_requests, "OLDEST_IDLE", 0.01)
     upstream.send(CREATED)
     assert client.read(len(CREATED)) == CREATED
     assert upstream.read_to_end() == b""
     monkeypatch.undo()
-    monkeypatch.setattr(lines, "ANSWER", 0.01)
+    monkeypatch.setattr(short_requests, "ANSWER", 0.01)
     client.send(POSTED)
     upstream = raw.accept()
     upstream.read_until(b"an event")

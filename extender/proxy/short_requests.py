@@ -166,7 +166,7 @@ class RequestConnections:
     def __init__(self, endpoint: ApiEndpoint, limit: int) -> None:
         self._endpoint, self._limit = endpoint, limit
         self._all: list[RequestConnection] = []  # some may be closed
-        self._idle: list[RequestConnection] = []  # the last used one at the end, so that surplus ones expire
+        self._idle: list[RequestConnection] = []  # the last used one at the end, so that the others expire
         self._waiting: deque[asyncio.Future[RequestConnection]] = deque()  # empty while connections are idle
         self._dialling: set[asyncio.Task[None]] = set()
 
