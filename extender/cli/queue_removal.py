@@ -188,7 +188,7 @@ class Removal:
         return queue_state.state("Closed")
 
     def _parts(self, group: ObservedGroup) -> list[RemovedObject]:
-        """Return a group, and before it the job that would make it again."""
+        """Return a group, preceded by the job that would recreate it, if jobs are deleted."""
         owner, parts = controller_of(group.metadata.owner_references), []
         if self._with_jobs and owner and (row := job_row(owner.api_version, owner.kind)):
             resource = Resource(f"/apis/{owner.api_version}", row.plural)

@@ -51,7 +51,7 @@ def arrival_of(metadata: Json) -> float | None:
 def by_arrival(manifests: Iterable[Manifest]) -> list[tuple[float, Manifest]]:
     """Return objects with the seconds after which they are created, in that order.
 
-    Without an own time, a pod has that of its PodGroup, and an owner of pods that of its pod template.
+    By default, a pod has the time of its PodGroup, and an owner of pods that of its pod template.
 
     Raises:
         ValueError: See `arrival_of`.

@@ -287,7 +287,7 @@ def _time(message: Any, field: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _timestamp(seconds: int) -> str | None:
-    """Return a time as JSON has it; none for Go's zero time, which JSON has as null."""
+    """Return a timestamp as in JSON; None for Go's zero time, which is null in JSON."""
     try:
         at = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):

@@ -43,17 +43,17 @@ def _run(name: str, bench: Bench, report: Report) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all by default")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"one of {', '.join(CASES)}; all by default")
     parser.add_argument("--nodes", type=_numbers, help="sizes of the cluster: 1000,5000")
     parser.add_argument("--pods", type=int, help="pods of one race; the other loads follow from it")
     parser.add_argument("--gang", type=_numbers, help="sizes of the gangs: 20,500")
     parser.add_argument("--rounds", type=int, help="how often each race is run")
-    parser.add_argument("--bound", type=int, help="pods that run before: 100000")
-    parser.add_argument("--variants", type=_list, help=f"what races with stock: {','.join(VARIANTS)}")
+    parser.add_argument("--bound", type=int, help="running pods before a race: 100000")
+    parser.add_argument("--variants", type=_list, help=f"variants that race with stock: {','.join(VARIANTS)}")
     parser.add_argument(
         "--own-cores", action="store_true", help="races in which each part has its own slice of the CPU"
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes: does everything still work?")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to check that everything works")
     parser.add_argument("-o", "--output", choices=FORMATS, default=FORMATS[0])
     return parser
 

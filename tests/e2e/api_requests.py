@@ -53,7 +53,7 @@ def queue(name: str = "bad", **spec: Any) -> Json:
     return {**head, "metadata": {"name": name}, "spec": spec}
 
 
-def meant(obj: Json, **metadata: Any) -> Json:
+def with_metadata(obj: Json, **metadata: Any) -> Json:
     return {**obj, "metadata": {**obj["metadata"], **metadata}}
 
 
@@ -355,7 +355,7 @@ def _applied() -> Iterator[Sent]:
         f"{QUEUES}/none",
         {**queue("none"), "metadata": {"name": "none", "uid": "x"}},
     )
-    yield apply("another uid", existing_queue, meant(queue("there"), uid="x"))
+    yield apply("another uid", existing_queue, with_metadata(queue("there"), uid="x"))
     yield apply(
         "an old version",
         existing_queue,
@@ -403,9 +403,9 @@ def _course() -> Iterator[Sent]:
         return {**queue("course"), "status": {"conditions": conditions, **status}}
 
     a, b = ({"type": name, "status": "True", "reason": "R"} for name in "AB")
-    yield apply("one", meant(queue("course", weight=2, capability={"cpu": "4"}), labels={"a": "1"}))
-    yield apply("one", meant(queue("course", weight=2, capability={"cpu": "4"}), labels={"a": "1"}))
-    yield apply("two", meant(queue("course", weight=2, parent="root"), labels={"b": "2"}))
+    yield apply("one", with_metadata(queue("course", weight=2, capability={"cpu": "4"}), labels={"a": "1"}))
+    yield apply("one", with_metadata(queue("course", weight=2, capability={"cpu": "4"}), labels={"a": "1"}))
+    yield apply("two", with_metadata(queue("course", weight=2, parent="root"), labels={"b": "2"}))
     yield apply("two", queue("course", weight=3, parent="root"))
     yield apply("two", queue("course", weight=3, parent="root"), "&force=true")
     yield apply("one", queue("course", capability={"memory": "1Gi"}))
@@ -420,8 +420,8 @@ def _course() -> Iterator[Sent]:
     yield apply("one", with_conditions({"type": "A", "status": "True"}), sub="/status")
     yield patch({"status": {"state": "Closing", "pending": 1}}, sub="/status")
     yield apply("one", with_conditions(state="Open"), "&force=true", sub="/status")
-    yield apply("two", meant(queue("course"), finalizers=["a.b/c"]))
-    yield apply("one", meant(queue("course"), finalizers=["a.b/d"]))
+    yield apply("two", with_metadata(queue("course"), finalizers=["a.b/c"]))
+    yield apply("one", with_metadata(queue("course"), finalizers=["a.b/d"]))
     yield apply("two", queue("course"))
     yield patch({"metadata": {"finalizers": None}})
     yield patch([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}], JSON_PATCH)

@@ -95,7 +95,9 @@ def _values(value: Any, form: Any) -> list[Any]:
 def _bytes(value: Any, form: Any) -> bytes:
     if form is str or form is bytes:
         return value.encode() if form is str else bytes(value)
-    return encoded(value, TEXTS if form is dict else form[0] if isinstance(form, list) else form)
+    if form is dict:
+        return encoded(value, TEXTS)
+    return encoded(value, form[0] if isinstance(form, list) else form)
 
 
 def fields(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if mix.ipv6:
         os.environ[loopback.SETTING] = "::1"
     progress = Progress(arguments_.seconds)
-    with storm_cluster(arguments_.kubernetes, mix) as new_arena:
-        outcome = Campaign(new_arena, arguments_.seed, arguments_.seconds, mix, progress).run()
+    with storm_cluster(arguments_.kubernetes, mix) as new_cluster:
+        outcome = Campaign(new_cluster, arguments_.seed, arguments_.seconds, mix, progress).run()
     progress.close()
     shutil.rmtree(outcome.folder / "etcd", ignore_errors=True)
     _show(report_of(outcome))

@@ -188,12 +188,14 @@ def draw(rng: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> GangS
     size = _size(rng)
     kind = rng.choices(("gang", "pods", "job", "volcano"), (0.65, 0.15, 0.1, 0.1))[0]
     roles = _roles(rng, size) if kind == "gang" and size >= 4 and rng.random() < 0.25 else {}
-    minimum = sum(roles.values()) if roles else size
+    minimum = 1
+    if kind != "pods":
+        minimum = sum(roles.values()) if roles else _min_member(rng, size)
     return GangSpec(
         name=f"g{number}",
         kind=kind,
         size=min(size, 4) if kind == "pods" else size,
-        min_member=1 if kind == "pods" else minimum if roles else _min_member(rng, size),
+        min_member=minimum,
         queue=rng.choice(leaves(queues)),
         cpu=rng.choice(CPUS),
         runtime=rng.uniform(8, 40),

@@ -56,8 +56,10 @@ class Picture:
     def path(self, name: str) -> list[str]:
         """Return a queue and those above it."""
         path = [name]
-        while (parent := self.queue(path[-1])["spec"].get("parent", "")) and parent not in path:
+        parent = self.queue(name)["spec"].get("parent", "")
+        while parent and parent not in path:
             path.append(parent)
+            parent = self.queue(parent)["spec"].get("parent", "")
         return path
 
     def members(self) -> dict[str, list[Json]]:
@@ -101,7 +103,8 @@ def idle_capacity(picture: Picture) -> Iterator[str]:
             continue  # it would borrow, and borrowers wait for groups that are within their share
         for inside in _domains(waiter, picture, space):
             placements = [place(waiter.pods, capacities) for capacities in _spaces(waiter, picture, inside)]
-            if (placed := placements[0]) is not None and None not in placements:
+            placed = placements[0]
+            if placed is not None and None not in placements:
                 places = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
                 yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {places}"
                 break
@@ -140,7 +143,8 @@ def waiters(picture: Picture) -> Iterator[Waiter]:
     for group in picture.groups:
         name, spec = group["metadata"]["name"], group["spec"]
         pods = members.get(name, [])
-        if pods and (needed_pods := _needed(spec, pods)):
+        needed_pods = _needed(spec, pods) if pods else []
+        if needed_pods:
             yield Waiter(f"group {name}", spec.get("queue", "default"), needed_pods)
     grouped = {pod["metadata"]["uid"] for pods in members.values() for pod in pods}
     for pod in picture.ours():

@@ -37,7 +37,8 @@ def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[FreeCapacity
         if not node["spec"].get("unschedulable") and not node["spec"].get("taints")
     }
     for pod in pods:
-        if holds(pod) and (capacity := by_node.get(pod["spec"]["nodeName"])) is not None:
+        capacity = by_node.get(pod["spec"]["nodeName"]) if holds(pod) else None
+        if capacity is not None:
             capacity.left.subtract(requests(pod))
     return list(by_node.values())
 

@@ -97,10 +97,12 @@ class Mix:
 
     @property
     def queues(self) -> dict[str, Json]:
-        queues = TREE if self.tree else MANY_QUEUES if self.crowded else QUEUES
-        return (
-            {name: {**spec, "flavors": FLAVORS} for name, spec in queues.items()} if self.flavored else queues
-        )
+        queues = TREE if self.tree else QUEUES
+        if self.crowded and not self.tree:
+            queues = MANY_QUEUES
+        if not self.flavored:
+            return queues
+        return {name: {**spec, "flavors": FLAVORS} for name, spec in queues.items()}
 
     def weights(self, at: float) -> dict[str, float]:
         """Return the weights of the kinds of faults that are possible at a time."""

@@ -180,7 +180,10 @@ class SecondJudge:
         runs = gang.is_whole(pod for pod in gang.pods.values() if pod.has_run)
         gang.ran |= runs
         gang.ran_long |= gang.runs_since is not None and now - gang.runs_since > RAN_LONG
-        gang.runs_since = (now if gang.runs_since is None else gang.runs_since) if runs else None
+        if not runs:
+            gang.runs_since = None
+        elif gang.runs_since is None:
+            gang.runs_since = now
         began, gang.attempt = gang.attempt, None
         if gang.record is None or gang.was_whole:
             return

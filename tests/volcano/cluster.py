@@ -158,14 +158,15 @@ class Cluster:
 
     def remove(self, number: int) -> None:
         """Remove one of the pods that are being deleted."""
-        going = [pod for pod in self.pods.values() if pod.deleting]
-        if not going:
+        terminating = [pod for pod in self.pods.values() if pod.deleting]
+        if not terminating:
             return
-        pod = self.pods.pop(going[number % len(going)].name)
+        pod = self.pods.pop(terminating[number % len(terminating)].name)
         self._shown.append(tuple(self.pods.values()))
         if pod.uid not in self.deleted:
             request = request_for_lost_pod(with_defaults(self.job), pod, self.now)
-            self.lost += [request] if request is not None else []
+            if request is not None:
+                self.lost.append(request)
 
     def crowd_out(self, number: int, seconds: float = 60.0) -> None:
         """Evict a pod for other groups; its replacement gets no node for some seconds."""

@@ -128,7 +128,9 @@ def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
     waits_by_size: dict[str, list[float]] = {"small": [], "medium": [], "large": []}
     for each in timelines:
         units = trace.units[each.name]
-        size = "small" if units <= _SMALL else "medium" if units <= _MEDIUM else "large"
+        size = "large"
+        if units <= _MEDIUM:
+            size = "small" if units <= _SMALL else "medium"
         waits_by_size[size].append(end if each.wait is None else each.wait)
     runs = {measurements.name_of(key_of_group(each.pod)): each.runs or 0.0 for each in trace.workload.members}
     delays = [(each.ended_at or end) - (each.complete_at or 0.0) - runs[each.name] for each in timelines]

@@ -26,7 +26,7 @@ def ends_before_it_began(case: Case) -> bool:
 
 
 def ends_before_replacements(case: Case) -> bool:
-    """Return whether a group is to be Completed although replacements of failed members wait."""
+    """Return whether a group should be Completed although replacements of failed members wait."""
     if not _is_phase(case) or not _count(case, *_WAITING):
         return False
     minimum = int(case.input["minMember"])
@@ -35,7 +35,7 @@ def ends_before_replacements(case: Case) -> bool:
 
 
 def waits_again_while_it_runs(case: Case) -> bool:
-    """Return whether a group that lost members is to be as one that never started."""
+    """Return whether a running group that lost members should be in the phase of a new group."""
     if not _is_phase(case) or not _count(case, "Running") or case.input["unschedulableThisCycle"]:
         return False
     minimum = int(case.input["minMember"])
@@ -44,7 +44,7 @@ def waits_again_while_it_runs(case: Case) -> bool:
 
 
 def is_unknown_with_all_it_needs(case: Case) -> bool:
-    """Return whether a group with enough members is to be Unknown because of the others."""
+    """Return whether a group with enough running members should be Unknown because of further members."""
     if not _is_phase(case) or not _count(case, "Running") or not case.input["unschedulableThisCycle"]:
         return False
     minimum = int(case.input["minMember"])

@@ -38,7 +38,7 @@ def goes_above_its_share(case: Case) -> bool:
 
 
 def _claimants(case: Case) -> Iterator[tuple[str, CaseData]]:
-    """Yield the pods that wait in queues that lose none."""
+    """Yield the waiting pods of queues without victims, with their queues."""
     victims = set(case.expect.get("evicted") or ())
     losers = {queue_of(case, each) for each in case.input["pods"] if key(each) in victims}
     for each in case.input["pods"]:

@@ -70,7 +70,8 @@ class Follower(threading.Thread):
 
         A list is not enough: it lacks objects that were created and deleted while a watch was down.
         """
-        if self._asked.is_set() and (watch := self._watch) is not None:
+        watch = self._watch
+        if self._asked.is_set() and watch is not None:
             watch.close()
         return not self._asked.is_set()
 

@@ -39,7 +39,7 @@ class Process:
         self.name = name
         self.command = list(command)
         self.log = log
-        self._aside = _on_host(host) if host else ()
+        self._host_prefix = _on_host(host) if host else ()
         self.within: Sequence[str] = ()
         # Later starts read the bytecode that the first one has compiled.
         shared = {"NO_PROXY": "127.0.0.1,::1,localhost", "PYTHONDONTWRITEBYTECODE": ""}
@@ -58,7 +58,7 @@ class Process:
         leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
-                [*self._aside, *leash, *within, *self.command],
+                [*self._host_prefix, *leash, *within, *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -112,7 +112,8 @@ class Process:
 
     def require_alive(self) -> None:
         """Raise an error with the log if the process has ended, so that no test waits for it in vain."""
-        if self._child is not None and (code := self._child.poll()) is not None:
+        code = self._child.poll() if self._child else None
+        if code is not None:
             raise RuntimeError(f"{self.name} ended with {code}:\n{self.tail(20)}")
 
     def _signal_all(self, number: signal.Signals) -> None:

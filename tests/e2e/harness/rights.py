@@ -102,7 +102,8 @@ def needed(call: Call) -> Iterator[Need]:
         return
     resource, name, sub = [*rest, "", ""][:3]
     watching = parse_qs(url.query).get("watch", ["0"])[0] not in ("0", "false")
-    reading = "get" if name else "watch" if watching else "list"
+    collection_verb = "watch" if watching else "list"
+    reading = "get" if name else collection_verb
     yield Need(VERBS.get(call.method, reading), f"{resource}/{sub}" if sub else resource, group, name)
     if resource == "subjectaccessreviews":
         yield _asked_about(json.loads(call.body)["spec"]["resourceAttributes"])
