@@ -1,19 +1,19 @@
-"""Callers who open connections and say nothing, or half of it: for tests and measurements."""
+"""Clients that open connections and send nothing, or part of a request: for tests and measurements."""
 
 import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-HALF_A_HEAD = b"GET /livez HTTP/1.1\r\nHost: local"
-HALF_A_BODY = b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
-HALF_A_HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"
-HALVES = {
-    "verbs": HALF_A_BODY,
-    "health": HALF_A_HEAD,
-    "debug": HALF_A_HEAD,
-    "view": HALF_A_HEAD,
-    "webhooks": HALF_A_HANDSHAKE,
+PARTIAL_HEAD = b"GET /livez HTTP/1.1\r\nHost: local"
+PARTIAL_BODY = b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+PARTIAL_HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"
+PARTIAL_REQUESTS = {
+    "verbs": PARTIAL_BODY,
+    "health": PARTIAL_HEAD,
+    "debug": PARTIAL_HEAD,
+    "view": PARTIAL_HEAD,
+    "webhooks": PARTIAL_HANDSHAKE,
 }
 PATIENCE = 60
 
@@ -31,7 +31,7 @@ def many_files() -> Iterator[None]:
 
 @contextmanager
 def flood(port: int, data: bytes, count: int) -> Iterator[list[socket.socket]]:
-    """Open so many connections, each with these bytes and no more; they stay open on this side."""
+    """Open connections that only send these bytes; this side does not close them."""
     with ExitStack() as stack:
         callers = []
         for _ in range(count):

@@ -15,5 +15,5 @@ TIMES = float(os.environ.get("MUSTER_EXAMPLES", "0.33"))
 FEWEST = 3  # the first one is the simplest that there is
 
 
-def examples(few: int) -> int:
-    return max(min(few, FEWEST), round(few * TIMES))
+def examples(full_number: int) -> int:
+    return max(min(full_number, FEWEST), round(full_number * TIMES))

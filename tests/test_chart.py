@@ -24,9 +24,10 @@ def values() -> dict[str, Any]:
 
 def paths(value: Any, above: str = "") -> Iterator[str]:
     """`image.tag` and all others, and what holds them."""
-    for key, each in value.items() if isinstance(value, dict) else ():
-        yield above + key
-        yield from paths(each, f"{above}{key}.")
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield above + key
+            yield from paths(each, f"{above}{key}.")
 
 
 def asked() -> set[str]:
@@ -39,12 +40,12 @@ def test_every_made_file_is_what_its_manifest_makes_it() -> None:
 
 
 def test_a_manifest_that_lost_a_place_for_a_value_is_reported() -> None:
-    with pytest.raises(chart.OutOfStep, match=r"sidecar/deployment\.yaml: lacks .*--scheduler-name"):
+    with pytest.raises(chart.ChangesMismatch, match=r"sidecar/deployment\.yaml: lacks .*--scheduler-name"):
         chart.template("sidecar/deployment.yaml", "kind: Deployment\n")
 
 
 def test_an_unknown_folder_is_reported() -> None:
-    with pytest.raises(chart.OutOfStep, match="manifests/new: WHEN"):
+    with pytest.raises(chart.ChangesMismatch, match="manifests/new: WHEN"):
         chart.template("new/thing.yaml", "kind: Thing\n")
 
 

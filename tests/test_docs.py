@@ -142,8 +142,9 @@ def test_tasks_and_commands_exist(page: Path) -> None:
 def commands(start: click.Command) -> Iterator[click.Command]:
     """Yield this command and all below it."""
     yield start
-    for command in start.commands.values() if isinstance(start, click.Group) else ():
-        yield from commands(command)
+    if isinstance(start, click.Group):
+        for command in start.commands.values():
+            yield from commands(command)
 
 
 @each_page

@@ -26,15 +26,15 @@ from tools.chart_changes import (
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 CHART = ROOT / "install" / "chart"
-MADE = ("templates/manifests", "files")
+GENERATED = ("templates/manifests", "files")
 # Helm creates the namespace itself, and does not read kustomize's files.
 LEFT_OUT = ("namespace.yaml", "kustomization.yaml")
 
 Files = Mapping[Path, str]  # text by path inside the chart
 
 
-class OutOfStep(Exception):
-    """A manifest does not have what the chart changes in it."""
+class ChangesMismatch(Exception):
+    """A manifest lacks the text that the chart changes in it."""
 
 
 def generated_files() -> Files:
@@ -46,13 +46,13 @@ def _generated_file() -> Iterator[tuple[Path, str]]:
     for path in sorted(MANIFESTS.rglob("*.yaml")):
         if path.name not in LEFT_OUT:
             source = path.relative_to(MANIFESTS)
-            yield Path(MADE[0]) / source, template(str(source), path.read_text())
-    yield Path(MADE[0]) / "sidecar" / "scheduler-config.yaml", _scheduler_config()
+            yield Path(GENERATED[0]) / source, template(str(source), path.read_text())
+    yield Path(GENERATED[0]) / "sidecar" / "scheduler-config.yaml", _scheduler_config()
     dashboard = "monitoring/dashboard.json"
-    yield Path(MADE[1]) / "dashboard.json", (MANIFESTS / dashboard).read_text()
+    yield Path(GENERATED[1]) / "dashboard.json", (MANIFESTS / dashboard).read_text()
     yield (
-        Path(MADE[0]) / "monitoring" / "dashboard.yaml",
-        _guarded(f"manifests/{dashboard}", WHEN["monitoring"], _anywhere(DASHBOARD)),
+        Path(GENERATED[0]) / "monitoring" / "dashboard.yaml",
+        _with_condition(f"manifests/{dashboard}", WHEN["monitoring"], _with_common_changes(DASHBOARD)),
     )
 
 
@@ -61,17 +61,17 @@ def template(source: str, text: str) -> str:
     text = text.replace("{{", '{{ "{{" }}')  # templates of Prometheus, not of Helm
     for old, new in CHANGES.get(source, ()):
         if old not in text:
-            raise OutOfStep(
+            raise ChangesMismatch(
                 f"manifests/{source}: lacks {old.strip()!r}, which tools/chart_changes.py changes"
             )
         text = text.replace(old, new)
-    text = _anywhere(text)
+    text = _with_common_changes(text)
     if "\nkind: CustomResourceDefinition\n" in text:
-        text = _reserved(text)
-    return _guarded(f"manifests/{source}", _condition(source), text)
+        text = _kept_on_uninstall(text)
+    return _with_condition(f"manifests/{source}", _condition(source), text)
 
 
-def _anywhere(text: str) -> str:
+def _with_common_changes(text: str) -> str:
     for old, new in EVERYWHERE:
         text = text.replace(old, new)
     return text
@@ -80,28 +80,28 @@ def _anywhere(text: str) -> str:
 def _condition(source: str) -> str:
     folder = str(Path(source).parent)
     if folder not in WHEN:
-        raise OutOfStep(
+        raise ChangesMismatch(
             f"manifests/{folder}: WHEN in tools/chart_changes.py does not say when it is rendered"
         )
     conditions = [each for each in (WHEN[folder], ALSO_WHEN.get(source)) if each]
     return f"and ({conditions[0]}) ({conditions[1]})" if len(conditions) == 2 else "".join(conditions)
 
 
-def _reserved(text: str) -> str:
+def _kept_on_uninstall(text: str) -> str:
     """Return a CRD that `helm uninstall` keeps, and with it all queues and groups."""
     annotated = "metadata:\n  annotations:\n"
     head = annotated if annotated in text else "metadata:\n"
     return text.replace(head, f"{annotated}    helm.sh/resource-policy: keep\n", 1)
 
 
-def _guarded(source: str, condition: str, text: str) -> str:
+def _with_condition(source: str, condition: str, text: str) -> str:
     head = f'{{{{- /* Made from {source} by "make chart". */ -}}}}\n'
     return head + (f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text)
 
 
 def _scheduler_config() -> str:
     text = SCHEDULER_CONFIG + "".join(map(_scheduler_file, PROFILE_BODIES))
-    return _guarded("scheduler-config/*.yaml", WHEN["sidecar"], _anywhere(text))
+    return _with_condition("scheduler-config/*.yaml", WHEN["sidecar"], _with_common_changes(text))
 
 
 def _scheduler_file(name: str) -> str:
@@ -110,14 +110,14 @@ def _scheduler_file(name: str) -> str:
     head, _, rest = (ROOT / source).read_text().partition("  - schedulerName: muster\n")
     _, separator, tail = rest.partition(f"  - schedulerName: volcano\n{body}")
     if not separator:
-        raise OutOfStep(f"{source}: lacks the profiles that tools/chart_changes.py changes")
+        raise ChangesMismatch(f"{source}: lacks the profiles that tools/chart_changes.py changes")
     lines = f"{head}{PROFILES.format(body=body)}{tail}".splitlines()
     return f"  {name}: |\n" + "".join(f"    {line}\n" if line else "\n" for line in lines)
 
 
 def current_files() -> Files:
     """Return those files as they are."""
-    paths = (path for folder in MADE for path in (CHART / folder).rglob("*") if path.is_file())
+    paths = (path for folder in GENERATED for path in (CHART / folder).rglob("*") if path.is_file())
     return {path.relative_to(CHART): path.read_text() for path in paths}
 
 
@@ -151,5 +151,5 @@ if __name__ == "__main__":
         sys.exit("usage: python -m tools.chart [--check]")
     try:
         sys.exit(command())
-    except OutOfStep as fault:
+    except ChangesMismatch as fault:
         sys.exit(str(fault))

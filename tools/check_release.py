@@ -153,10 +153,8 @@ def _chart_names() -> dict[str, str]:
 
 
 def _pushed_chart(files: Files, own_addresses: Addresses) -> Facts:
-    where, repository = (
-        f"{own_addresses.charts}/muster:{__version__}",
-        Repository(f"{own_addresses.charts}/muster"),
-    )
+    where = f"{own_addresses.charts}/muster:{__version__}"
+    repository = Repository(f"{own_addresses.charts}/muster")
     chart = repository.manifest(__version__)
     yield Fact(where, "digest as stated by the registry", chart.stated, chart.digest)
     layers = [each["digest"] for each in chart.document["layers"] if each["mediaType"] == CHART_CONTENT]

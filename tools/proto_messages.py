@@ -55,8 +55,8 @@ def _read() -> dict[str, Json]:
         forms = _forms(path)
         for name, body in _MESSAGE.findall(text):
             all_messages[f"{package}.{name}"] = {
-                number: [forms.get((name, number), form or mapped), _full(kind, package), field]
-                for form, mapped, kind, field, number in _FIELD.findall(body)
+                number: [forms.get((name, number), form or map_form), _full(kind, package), field]
+                for form, map_form, kind, field, number in _FIELD.findall(body)
             }
     return all_messages
 

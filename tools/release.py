@@ -176,10 +176,11 @@ def write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     """Write all files and their checksums, and remove other files of an earlier release."""
     everything, earlier = {**files, CHECKSUMS: checksums(files)}, folder / CHECKSUMS
     folder.mkdir(parents=True, exist_ok=True)
-    for line in earlier.read_text().splitlines() if earlier.exists() else ():
-        name = line.partition("  ")[2]
-        if name not in everything and Path(name).name == name and (folder / name).is_file():
-            (folder / name).unlink()
+    if earlier.exists():
+        for line in earlier.read_text().splitlines():
+            name = line.partition("  ")[2]
+            if name not in everything and Path(name).name == name and (folder / name).is_file():
+                (folder / name).unlink()
     for name, content in everything.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in everything]

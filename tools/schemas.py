@@ -19,7 +19,7 @@ from tests.e2e.harness.controlplane import ControlPlane
 from tools.proto_messages import messages
 
 Json = dict[str, Any]
-_SENT = ("Binding", "Eviction", "DeleteOptions", "Unknown")  # to pods, with deletions, around everything
+_SENT = ("Binding", "Eviction", "DeleteOptions", "Unknown")  # Unknown is the envelope of all others
 
 
 def published(api: Client) -> str:
@@ -42,7 +42,7 @@ def published(api: Client) -> str:
 
 
 def sent() -> str:
-    """Return the messages of these kinds and of other bodies."""
+    """Return the Protobuf messages of the kinds, and of other bodies of requests."""
     kinds = [kind.name for kind in (*_own_kinds(), SCALE)]
     return _lines(messages([*kinds, *_SENT]))
 

@@ -181,7 +181,7 @@ def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manage
 
 
 def _merged(live: Any, desired: Any, schema: FieldSchema) -> Any:
-    """Return the wanted value over the live one; lists whose items have keys are merged item by item."""
+    """Return the live value with the desired changes; lists whose items have keys are merged item by item."""
     if type(live) is not type(desired) or not (schema.splits(live) and schema.splits(desired)):
         return deepcopy(desired)
     values = {step: value for step, (value, _) in fields.parts(live, schema).items()}

@@ -192,7 +192,7 @@ def _comparison_text(dumped: "Dump", result: "Replay") -> str:
     if result.same:
         verdicts = Counter(decision.verdict.value for decision in result.decisions.groups.values())
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-        return f"{title}: equal decisions{counts and f' ({counts})'}"
+        return f"{title}: equal decisions ({counts})" if counts else f"{title}: equal decisions"
     if not result.differences:
         return f"{title}: equal decisions on groups, but not on queues, evictions or timestamps"
     lines = [f"  {it.group}: {_outcome(it.before)} -> {_outcome(it.now)}" for it in result.differences]
@@ -202,4 +202,4 @@ def _comparison_text(dumped: "Dump", result: "Replay") -> str:
 def _outcome(decision: "GroupDecision | None") -> str:
     if decision is None:
         return "nothing"
-    return f"{decision.verdict}{(decision.reason and f' ({decision.reason})') or ''}"
+    return f"{decision.verdict} ({decision.reason})" if decision.reason else str(decision.verdict)

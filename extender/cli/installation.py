@@ -61,7 +61,7 @@ class Installation:
                 return self._debug_page(pod, page, max_bytes)
         raise click.ClickException(f"none of {len(pods)} pods of Muster leads: try again in some seconds")
 
-    def _debug_page(self, pod: "Serving", page: str, max_bytes: int) -> bytes:
+    def _debug_page(self, pod: "ServingPod", page: str, max_bytes: int) -> bytes:
         address = ADDRESS.read(pod.setting("debug_listen"))
         connection = http.client.HTTPConnection(*address)
         connection.sock = self.access.connection.endpoint.forward(self.namespace, pod.name, address.port)
@@ -95,18 +95,18 @@ class Installation:
         return self.access.connection.request("GET", path).decode("utf-8", "replace")
 
     @cached_property
-    def workloads(self) -> list["Serving"]:
+    def workloads(self) -> list["ServingPod"]:
         """Return the workloads that run Muster. Their kind is added: lists of the API server omit it."""
         labelled = [
-            Serving({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
+            ServingPod({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
             for obj in self.muster_objects(resource, self.namespace)
         ]
         return [workload for workload in labelled if workload.container]
 
     @cached_property
-    def pods(self) -> list["Serving"]:
-        labelled = [Serving(pod, pod["spec"]) for pod in self.muster_objects(PODS, self.namespace)]
+    def pods(self) -> list["ServingPod"]:
+        labelled = [ServingPod(pod, pod["spec"]) for pod in self.muster_objects(PODS, self.namespace)]
         return [pod for pod in labelled if pod.container]
 
     @property
@@ -114,12 +114,12 @@ class Installation:
         return str(self.first_workload.spec.get("serviceAccountName", ACCOUNT))
 
     @property
-    def first_workload(self) -> "Serving":
+    def first_workload(self) -> "ServingPod":
         """Return the first workload; if there is none, a workload without settings."""
-        return self.workloads[0] if self.workloads else Serving({}, {})
+        return self.workloads[0] if self.workloads else ServingPod({}, {})
 
 
-class Serving(NamedTuple):
+class ServingPod(NamedTuple):
     """Pod, or workload with the template of a pod, that runs `muster serve`. `spec`: the pod's."""
 
     obj: Json

@@ -19,7 +19,7 @@ from extender.files.offspring import among
 
 GROUP = "kueue.x-k8s.io"
 _PODS, _NOMINAL, _LIMITS = "pods", "nominalQuota", ("borrowingLimit", "lendingLimit")
-_LOST_OF_FLAVORS = {
+_UNSUPPORTED_FIELDS = {
     "tolerations": "; pods need the tolerations themselves, and jobs of these files have them",
     "topologyName": "; a Topology counts on all nodes",
 }
@@ -39,7 +39,8 @@ class Migrated(NamedTuple):
 def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
     """Yield the new objects: flavors first, each queue after its parent, and workloads last.
 
-    Objects that are neither Kueue's nor in its queues stay as they are, and are only yielded with others.
+    Other objects are yielded unchanged, and those that make pods last. If nothing is of Kueue, nothing is
+    yielded.
     """
     by_kind: defaultdict[str, dict[str, Json]] = defaultdict(dict)
     others = []
@@ -167,11 +168,11 @@ class _QuotaTree:
     # ---- flavors
 
     def resource_flavor(self, name: str) -> Migrated:
-        """Return a flavor that a new queue uses, or that no queue names; else its comments."""
+        """Return a flavor; only comments if queues of Kueue name it, and no new queue uses it."""
         spec = self._flavor(name)
         comments = [
             f"ResourceFlavor {name}: spec.{field} has no counterpart{explanation}"
-            for field, explanation in _LOST_OF_FLAVORS.items()
+            for field, explanation in _UNSUPPORTED_FIELDS.items()
             if spec.get(field)
         ]
         specs = [obj.get("spec") or {} for obj in (*self._queues.values(), *self._cohorts.values())]
@@ -517,9 +518,10 @@ def _mappings(part: Any) -> Iterator[Json]:
     """Yield an object and all mappings in it, outer ones first."""
     if isinstance(part, dict):
         yield part
-    inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    for each in [*inner]:
-        yield from _mappings(each)
+        part = [*part.values()]
+    if isinstance(part, list):
+        for each in [*part]:
+            yield from _mappings(each)
 
 
 def _label(obj: Json, key: str) -> str:

@@ -27,7 +27,7 @@ _PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
 PACE = 0.5  # seconds between two polls
 _NO_STATE = 15.0  # seconds without a state, after which Muster probably does not run
 _NAMED = 6  # maximum of named groups or pods
-_ALONE = "pods that have no PodGroup are left to their owners"
+_PODS_WITHOUT_GROUP = "pods that have no PodGroup are left to their owners"
 
 clock: Callable[[], float] = time.monotonic
 pause: Callable[[float], Any] = time.sleep
@@ -74,7 +74,7 @@ class WatchedQueue:
         queue = fetch(self._access.reader, QUEUES, "", self._name, ObservedQueue)
         groups = [f"podgroup/{group.key}" for group in Evidence(self._access, "").groups_in(self._name)]
         names = f": {listed(groups, _NAMED)}" if groups else ""
-        others = f"; {_ALONE}" if sum(queue.counts.values()) > len(groups) else ""
+        others = f"; {_PODS_WITHOUT_GROUP}" if sum(queue.counts.values()) > len(groups) else ""
         return f"queue {self._name} is {contents_of(queue)}{names}{others}"
 
 

@@ -54,8 +54,8 @@ class Tokens:
             _MOST, lambda owner: _KNOWN_SECONDS if owner else _UNKNOWN_SECONDS, clock
         )
         self._trusted: TTLCache[bytes, bool] = TTLCache(_MOST, _TRUSTED_SECONDS, clock)
-        self._bucket_of_all = TokenBucket(_PACE, _BURST, clock())
-        self._bucket_of: TTLCache[str, TokenBucket] = TTLCache(_MOST, 60, clock)
+        self._shared_bucket = TokenBucket(_PACE, _BURST, clock())
+        self._address_buckets: TTLCache[str, TokenBucket] = TTLCache(_MOST, 60, clock)
         self._lock = Lock()
 
     def owner(self, token: str, address: str) -> Subject | None:
@@ -88,9 +88,9 @@ class Tokens:
 
     def _buckets(self, address: str) -> tuple[TokenBucket, TokenBucket]:
         """Return the token buckets of all addresses, and of this one."""
-        of_one = self._bucket_of.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
-        self._bucket_of[address] = of_one
-        return self._bucket_of_all, of_one
+        of_one = self._address_buckets.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
+        self._address_buckets[address] = of_one
+        return self._shared_bucket, of_one
 
 
 class Sessions:

@@ -87,7 +87,7 @@ class Identified(msgspec.Struct, frozen=True, gc=False):
     metadata: ObjectIdentity = ObjectIdentity()
 
 
-class Bad(NamedTuple):
+class Undecodable(NamedTuple):
     """Object of an unexpected form."""
 
     metadata: ObjectIdentity
@@ -121,14 +121,14 @@ class Encoding(Protocol[T_co]):
 
     accept: str  # value of the Accept header
 
-    def page(self, body: bytes) -> tuple[ListMeta, Sequence[T_co | Bad]]:
+    def page(self, body: bytes) -> tuple[ListMeta, Sequence[T_co | Undecodable]]:
         """Return the metadata of a list, and its objects. Raises Ambiguous if the body is no list."""
 
     def events(self, stream: Stream) -> Iterator[WatchEvent]:
         """Yield the events of a watch. Raises Ambiguous if the stream has something else."""
 
-    def object(self, raw: msgspec.Raw) -> T_co | Bad:
-        """Return the object of an event; Bad if it cannot be read."""
+    def object(self, raw: msgspec.Raw) -> T_co | Undecodable:
+        """Return the object of an event; Undecodable if it cannot be read."""
 
     def identity(self, raw: msgspec.Raw) -> ObjectIdentity:
         """Return the names and the version of an object of any form. Raises Ambiguous if it has none."""
@@ -173,7 +173,7 @@ class Decoders(Generic[T]):
         self._object = decoder_of(kind)
         self._page: msgspec.json.Decoder[Page[T]] = decoder_of(page[kind])
 
-    def page(self, body: bytes) -> tuple[ListMeta, Sequence[T | Bad]]:
+    def page(self, body: bytes) -> tuple[ListMeta, Sequence[T | Undecodable]]:
         try:
             page = self._page.decode(body)
             return page.metadata, page.items or ()
@@ -185,13 +185,13 @@ class Decoders(Generic[T]):
             raise Ambiguous(f"not a list: {fault}") from fault
         return raw_page.metadata, [self.object(raw) for raw in raw_page.items or ()]
 
-    def object(self, raw: msgspec.Raw) -> T | Bad:
+    def object(self, raw: msgspec.Raw) -> T | Undecodable:
         if is_cut(raw):
-            return Bad(identity(raw), TOO_DEEP)
+            return Undecodable(identity(raw), TOO_DEEP)
         try:
             return self._object.decode(raw)
         except UNREADABLE as fault:
-            return Bad(identity(raw), str(fault))
+            return Undecodable(identity(raw), str(fault))
 
     def events(self, stream: Stream) -> Iterator[WatchEvent]:
         return map(event, stream)

@@ -3,7 +3,7 @@
   NoConfiguration              no kubeconfig or service account names a cluster, or it is invalid
   ApiError
    · Fenced                    not sent: this replica does not lead now
-   · NotTaken                  the server accepted the write, but dropped the changed fields
+   · ChangeDropped             the server accepted the write, but dropped the changed fields
    · Unreachable               not sent: connection refused, no route, TLS or proxy failed
    · Ambiguous                 sent, and no answer came back: it is unknown whether it took effect
    · Refused                   the server answered with a Status
@@ -50,7 +50,7 @@ class Fenced(ApiError):
         super().__init__("not sent: this replica does not lead")
 
 
-class NotTaken(ApiError):
+class ChangeDropped(ApiError):
     pass
 
 
@@ -154,12 +154,8 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     try:
         body = status_as_json(body) if body.startswith(KUBERNETES_PREFIX) else body
         answer = msgspec.json.decode(body, type=_Status)
-    except (
-        msgspec.DecodeError,
-        UnicodeDecodeError,
-        DecodeError,
-        RecursionError,
-    ):  # perhaps from a proxy: the beginning of the body is the message
+    except (msgspec.DecodeError, UnicodeDecodeError, DecodeError, RecursionError):
+        # Perhaps from a proxy: the beginning of the body is the message.
         answer = _Status(message=body[:200].decode("utf-8", "replace").strip())
     details = answer.details or _Details()
     code = status or answer.code

@@ -45,7 +45,7 @@ from extender.api.objects.pods import (
 )
 from extender.api.protobuf import ENVELOPES, LENGTH, Frames, LongFrame, message_types, open_envelope
 from extender.kube.connection import Stream
-from extender.kube.decoding import Bad, ListMeta, ObjectIdentity, WatchEvent
+from extender.kube.decoding import ListMeta, ObjectIdentity, Undecodable, WatchEvent
 from extender.kube.errors import Ambiguous
 
 _NO_RESOURCES = ResourceRequirements()
@@ -193,8 +193,8 @@ class PodDecoders:
 
     accept = "application/vnd.kubernetes.protobuf, application/json"
 
-    def page(self, body: bytes) -> tuple[ListMeta, Sequence[Pod | Bad]]:
-        """Return the metadata of a list, and its pods; one that cannot be read is Bad."""
+    def page(self, body: bytes) -> tuple[ListMeta, Sequence[Pod | Undecodable]]:
+        """Return the metadata of a list, and its pods; Undecodable for those that cannot be read."""
         raw = _raw_object(body, "a list")
         try:
             page = _LIST.FromString(raw)
@@ -220,12 +220,12 @@ class PodDecoders:
             except (DecodeError, LongFrame) as fault:
                 raise Ambiguous(f"not a watch event: {fault}") from fault
 
-    def object(self, raw: msgspec.Raw) -> Pod | Bad:
-        """Return a pod; Bad if it cannot be read."""
+    def object(self, raw: msgspec.Raw) -> Pod | Undecodable:
+        """Return a pod; Undecodable if it cannot be read."""
         try:
             return pod_of(_POD.FromString(bytes(raw)))
         except _UNREADABLE as fault:
-            return Bad(self.identity(raw), str(fault))
+            return Undecodable(self.identity(raw), str(fault))
 
     def identity(self, raw: msgspec.Raw) -> ObjectIdentity:
         """Return the names of an object that need not be a pod. Raises Ambiguous."""

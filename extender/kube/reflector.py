@@ -22,7 +22,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import structlog
 
 from extender.kube.connection import JSON, Connection, QueryParams, Stream
-from extender.kube.decoding import FIRST_PAGE, Bad, Decoders, Encoding, NamedObject, next_page_size
+from extender.kube.decoding import FIRST_PAGE, Decoders, Encoding, NamedObject, Undecodable, next_page_size
 from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
 from extender.kube.resources import Resource
 from extender.kube.writers import Backoff
@@ -64,8 +64,8 @@ class Sink(Protocol[T_contra]):
 class Inventory(Generic[T]):
     """Inventory of the objects that a sink has, so that after a gap it gets only the differences.
 
-    The inventory has a UID and a version for each object: 50,000 pods cost a few MB. Bad objects and a sink
-    that raises do not stop it.
+    The inventory has a UID and a version for each object: 50,000 pods cost a few MB. Undecodable
+    objects and a sink that raises do not stop it.
     """
 
     def __init__(self, plural: str, sink: Sink[T]) -> None:
@@ -79,7 +79,7 @@ class Inventory(Generic[T]):
     def __len__(self) -> int:
         return len(self._known)
 
-    def put(self, item: T | Bad) -> ObjectKey:
+    def put(self, item: T | Undecodable) -> ObjectKey:
         """Pass on an object unless the sink already has this version of it.
 
         An object that the sink could not process is recorded without a version, so that the next list
@@ -90,7 +90,7 @@ class Inventory(Generic[T]):
         uid, version = self._known.get(key, ("", ""))
         if uid and uid != meta.uid:
             self.discard(key)
-        if isinstance(item, Bad):
+        if isinstance(item, Undecodable):
             self._record_bad(key, item.fault)
         elif (uid, version) != (meta.uid, meta.resource_version):
             fault = self._call_sink(self._sink.upsert, item)

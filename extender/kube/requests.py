@@ -8,8 +8,8 @@ import msgspec
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import refuse_deep
 from extender.kube.connection import Connection, QueryParams
-from extender.kube.decoding import UNREADABLE, Bad, Decoders, ObjectIdentity, decoder_of
-from extender.kube.errors import Ambiguous, Conflict, Invalid, NotFound, NotTaken
+from extender.kube.decoding import UNREADABLE, Decoders, ObjectIdentity, Undecodable, decoder_of
+from extender.kube.errors import Ambiguous, ChangeDropped, Conflict, Invalid, NotFound
 from extender.kube.resources import COMMANDS, QUEUES, Resource
 
 MERGE = "application/merge-patch+json"
@@ -111,7 +111,7 @@ class Editor(Requests):
         """Merge `spec` into the spec of a queue.
 
         Raises:
-            NotTaken: Neither the queue nor a Command keeps the state.
+            ChangeDropped: Neither the queue nor a Command keeps the state.
         """
         changed = self.patch(QUEUES, "", name, {"spec": spec}, dry)
         self.ensure_state(changed, spec.get("state"), dry)
@@ -128,7 +128,7 @@ class Editor(Requests):
         name, action = answer["metadata"]["name"], _ACTIONS[state]
         if name == ROOT_QUEUE and state == "Closed":
             reason = f"{_NO_FIELD}, and no Command closes {ROOT_QUEUE}"
-            raise NotTaken(f"queue {ROOT_QUEUE} was not closed: {reason}\n{_APPLY}")
+            raise ChangeDropped(f"queue {ROOT_QUEUE} was not closed: {reason}\n{_APPLY}")
         target = {"apiVersion": answer["apiVersion"], "kind": "Queue", "name": name}
         target |= {"uid": answer["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
         command = {
@@ -142,7 +142,7 @@ class Editor(Requests):
             self.create(COMMANDS, "default", command, dry)  # the namespace that vcctl uses
         except NotFound as fault:
             reason = f"{_NO_FIELD}, and it has no Commands of bus.volcano.sh"
-            raise NotTaken(f"queue {name} was not made {state}: {reason}\n{_APPLY}") from fault
+            raise ChangeDropped(f"queue {name} was not made {state}: {reason}\n{_APPLY}") from fault
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
         """Delete an object.
@@ -194,22 +194,22 @@ class Reader(Requests):
             for item in page:
                 if bad := _bad(item):
                     self._skip(resource, bad)
-                elif not isinstance(item, Bad):
+                elif not isinstance(item, Undecodable):
                     items.append(item)
             after = head.continue_
             if not after:
                 return items
 
-    def _skip(self, resource: Resource, bad: Bad) -> None:
+    def _skip(self, resource: Resource, bad: Undecodable) -> None:
         name = "/".join(filter(None, (bad.metadata.namespace, bad.metadata.name)))
         text = f"{resource.plural} {name}: {bad.fault}"
         if text not in self.skipped:
             self.skipped.append(text)
 
 
-def _bad(item: Any) -> Bad | None:
+def _bad(item: Any) -> Undecodable | None:
     try:
         refuse_deep(item)
     except ValueError as fault:
-        return Bad(msgspec.convert(item["metadata"], ObjectIdentity), str(fault))
-    return item if isinstance(item, Bad) else None
+        return Undecodable(msgspec.convert(item["metadata"], ObjectIdentity), str(fault))
+    return item if isinstance(item, Undecodable) else None

@@ -534,10 +534,9 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
 
 
 def _creator(request: ReviewRequest) -> str:
-    """Return the user who creates an object.
+    """Return the user who creates an object; empty if an account creates it for its owner.
 
-    Empty if an account creates it for its owner, whose author counts. A pod with a controller is in the group
-    of its controller.
+    The author of the owner is then responsible. A pod with a controller is in the group of its controller.
     """
     user, meta = request.user_info, read(request.object, AnyObject).metadata
     namespace = request.namespace or meta.namespace

@@ -112,9 +112,8 @@ class JobRunner(EventWatch[_JobEvent]):
                     self._changed.wait(min(self._due[0][0] - now, 1.0) if self._due else 1.0)
                     continue
                 due, name = heapq.heappop(self._due)
-                if (
-                    self._running.get(name, now) + class_of(name).run_seconds <= due
-                ):  # the entry is not of an interrupted run
+                ends_at = self._running.get(name, now) + class_of(name).run_seconds
+                if ends_at <= due:  # else the entry is of an interrupted run
                     self._end(name, now)
                     self.finished[name] = now
                     return name

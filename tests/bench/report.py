@@ -35,8 +35,9 @@ class Report:
 
     def close(self) -> None:
         """Print all rows once more, side by side."""
-        for case, rows in self._rows.items() if self._form == "table" else ():
-            _print(f"\n{case}\n{table(rows)}")
+        if self._form == "table":
+            for case, rows in self._rows.items():
+                _print(f"\n{case}\n{table(rows)}")
 
 
 def table(rows: list[Row]) -> str:

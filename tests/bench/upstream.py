@@ -55,7 +55,7 @@ class Upstream:
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
         if request.path == "/go":
-            await self._send(*(int(request.query[key][0]) for key in ("rate", "seconds")))
+            await self._send(int(request.query["rate"][0]), int(request.query["seconds"][0]))
         body, kind = request.body or b"{}", "application/json"
         if request.method == "GET":
             body = b'{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"999"},"items":[]}'
@@ -100,7 +100,9 @@ async def _read(reader: asyncio.StreamReader) -> Request:
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     method, target, _ = first.split(" ")
     place = urlsplit(target)
-    codec = CODECS["protobuf" in headers.get("accept", "") and place.path == PODS]
+    json_pods, protobuf_pods = CODECS
+    accepts_protobuf = "protobuf" in headers.get("accept", "") and place.path == PODS
+    codec = protobuf_pods if accepts_protobuf else json_pods
     return Request(method, place.path, parse_qs(place.query), codec, body)
 
 

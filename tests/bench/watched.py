@@ -93,14 +93,15 @@ class Watched:
             self._mark.answers.append((time.perf_counter() - began) * 1000)
 
     def _decide(self) -> None:
-        for number in count() if self._changes else ():
-            time.sleep(1 / self._changes)
-            began = time.perf_counter()
-            with self._lock:
-                self._world.add(gang(f"new-{number}", 2, cpu="8", queue=f"queue-{number % QUEUES}"))
-                snapshot = self._world.ledger.snapshot()
-            self._decisions = decide(snapshot, self._decisions)
-            self._mark.cycles.append((time.perf_counter() - began) * 1000)
+        if self._changes:
+            for number in count():
+                time.sleep(1 / self._changes)
+                began = time.perf_counter()
+                with self._lock:
+                    self._world.add(gang(f"new-{number}", 2, cpu="8", queue=f"queue-{number % QUEUES}"))
+                    snapshot = self._world.ledger.snapshot()
+                self._decisions = decide(snapshot, self._decisions)
+                self._mark.cycles.append((time.perf_counter() - began) * 1000)
 
 
 def main() -> None:

@@ -98,8 +98,9 @@ def _status_of(queue: Json, groups: list[Json]) -> Json:
     """Return the status of a queue as the queue controller writes it."""
     of_queue = [group for group in groups if group["spec"].get("queue") == queue["metadata"]["name"]]
     phases = [each["status"].get("phase", "Pending").lower() for each in of_queue]
-    closed = queue["spec"].get("state") == "Closed"
-    state = ("Closing" if of_queue else "Closed") if closed else "Open"
+    state = "Open"
+    if queue["spec"].get("state") == "Closed":
+        state = "Closing" if of_queue else "Closed"
     counts = {phase: phases.count(phase) for phase in ("pending", "inqueue", "running")}
     return {**queue.get("status", {}), "state": state, **counts}
 

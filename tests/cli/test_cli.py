@@ -323,12 +323,13 @@ def test_empty_names_are_refused_by_every_command(desk: Desk) -> None:
     """As those of unset variables; an empty one meant another object, or all."""
     tried = set[str]()
     for path, command in commands_of(main):
-        for parameter in command.params if path != ("serve",) else ():  # its settings have empty defaults
-            if parameter.name in ("name", "names", "named", "target", "targets", "namespace", "context"):
-                given = (parameter.opts[0], "") if isinstance(parameter, click.Option) else ("",)
-                result = desk.muster(*path, *given)
-                assert (result.exit_code, result.stdout) == (2, ""), (path, given, result.output)
-                tried.add(" ".join((*path, *given)))
+        if path != ("serve",):  # its settings have empty defaults
+            for parameter in command.params:
+                if parameter.name in ("name", "names", "named", "target", "targets", "namespace", "context"):
+                    given = (parameter.opts[0], "") if isinstance(parameter, click.Option) else ("",)
+                    result = desk.muster(*path, *given)
+                    assert (result.exit_code, result.stdout) == (2, ""), (path, given, result.output)
+                    tried.add(" ".join((*path, *given)))
     assert {"podgroup describe ", "queue close ", "namespace adopt ", "job stop --name ", "why -n "} <= tried
 
 

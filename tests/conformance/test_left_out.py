@@ -37,12 +37,13 @@ def _places(data: Any, above: Place = ()) -> Iterator[Place]:
 def _first_of_each_place(kind: str) -> Iterator[tuple[Case, Place]]:
     seen, optional = set(), None if kind in kinds.CHECKS else _optional(kind)
     for case in CASES:
-        for place in _places(case.input) if case.kind == kind else ():
-            similar = _similar(place)
-            may_lack = place[-1] not in _NEEDED if optional is None else similar in optional
-            if similar not in seen and may_lack:
-                seen.add(similar)
-                yield case, place
+        if case.kind == kind:
+            for place in _places(case.input):
+                similar = _similar(place)
+                may_lack = place[-1] not in _NEEDED if optional is None else similar in optional
+                if similar not in seen and may_lack:
+                    seen.add(similar)
+                    yield case, place
 
 
 def _similar(place: Place) -> Place:
@@ -54,9 +55,10 @@ def _optional(family: str) -> set[Place]:
     """Return places that some case of a family leaves out and others have, and places with a default."""
     times: defaultdict[Place, int] = defaultdict(int)
     for case in CASES:
-        for place in _places(case.input) if case.kind == family else ():
-            if isinstance(place[-1], str):
-                times[_similar(place)] += 1
+        if case.kind == family:
+            for place in _places(case.input):
+                if isinstance(place[-1], str):
+                    times[_similar(place)] += 1
     most: defaultdict[Place, int] = defaultdict(int)
     for place, number in times.items():
         most[place[:-1]] = max(most[place[:-1]], number)

@@ -9,7 +9,7 @@ import msgspec
 from tests.conformance.cases import Case
 
 Check = Callable[[Case], Iterator[str]]
-"""Puts a case to the code that serves, and yields what differs from what it expects: one line for each thing.
+"""Runs a case with Muster's code, and yields a line for each difference from the expected result.
 Raises NoCounterpart."""
 
 
@@ -20,18 +20,18 @@ class Outcome(StrEnum):
 
 
 class NoCounterpart(Exception):
-    """Nothing that serves has the meaning of what a case puts to the test."""
+    """Muster has no code with the meaning that a case tests."""
 
 
 class Skip(NamedTuple):
-    """A rule of Muster that differs, and the cases where it does: by what a case needs, never by its name."""
+    """A rule of Muster that differs, and the cases where it applies: by their needs, never by their names."""
 
     reason: str
     applies: Callable[[Case], bool]
 
 
 class Result(msgspec.Struct, frozen=True):
-    """`words`: what differs, or why the case is skipped."""
+    """`findings`: the differences, or the reason to skip the case."""
 
     outcome: Outcome
     findings: tuple[str, ...] = ()

@@ -54,8 +54,9 @@ class Conditions(Bench):
         self.controller.on_decisions(self.decisions)
         self.flush()
         calls = [call[1:] for call in self.api.calls[before:] if call[0] == "unscheduled"]
-        for name, condition, _ in calls if self.echoes else ():
-            self.write(name, condition["reason"], condition["message"])
+        if self.echoes:
+            for name, condition, _ in calls:
+                self.write(name, condition["reason"], condition["message"])
         return [call[:2] for call in calls]
 
     def after(self, seconds: float) -> list[Call]:

@@ -448,12 +448,13 @@ def main() -> None:
     server = SideServer("dashboard", listener, pages(app), known=pages_open.known)
     sys.stdout.write(f"http://{server.address}\n")
     sys.stdout.flush()
-    for number in itertools.count() if changes else ():
-        time.sleep(1 / changes)
-        rows = list(source.seen.groups)
-        at = number % len(rows)
-        rows[at] = replace(rows[at], failed=rows[at].failed + 1)
-        source.put(version=str(number), groups=rows)
+    if changes:
+        for number in itertools.count():
+            time.sleep(1 / changes)
+            rows = list(source.seen.groups)
+            at = number % len(rows)
+            rows[at] = replace(rows[at], failed=rows[at].failed + 1)
+            source.put(version=str(number), groups=rows)
     threading.Event().wait()
 
 

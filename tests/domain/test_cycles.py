@@ -169,8 +169,9 @@ class CyclesMachine(RuleBasedStateMachine):
         for name in {snapshot.groups[newcomer].queue for newcomer in self.newcomers(snapshot, decisions)}:
             held = dict(snapshot.queues[name].allocated)
             for decision in decisions.groups.values():
-                for uid in decision.plan if decision.queue == name else ():
-                    add(held, self.requests(uid))
+                if decision.queue == name:
+                    for uid in decision.plan:
+                        add(held, self.requests(uid))
             ceiling = {
                 each: n for each, n in decisions.queues[name].ceiling.items() if n < total.get(each, 0)
             }

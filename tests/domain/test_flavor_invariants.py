@@ -103,9 +103,10 @@ def test_no_queue_holds_more_of_a_flavor_than_it_may(world: World) -> None:
         for each, where in pods:
             used = flavor_on(view.flavors, labels_of(snapshot, where))
             assert used is not None or not view.flavors
-            for resource, amount in each.shape.requests.items() if used else ():
-                for queue_name in {name, view.record.parent}:
-                    held[queue_name, used.nodes if used else NodePart(()), resource] += amount
+            if used:
+                for resource, amount in each.shape.requests.items():
+                    for queue_name in {name, view.record.parent}:
+                        held[queue_name, used.nodes if used else NodePart(()), resource] += amount
     for name, view in snapshot.queues.items():
         for each in view.record.flavors:
             for resource, most in each.amounts.get("capability", {}).items():

@@ -58,8 +58,9 @@ def crowd(seed: int) -> World:
         if rng.random() < 0.3:
             world.settle()
             plan = world.plan(name)
-            for pod, node_name in plan.items() if len(plan) == size else ():
-                world.scheduler_takes(pod, offered=[node_name]).run(pod)
+            if len(plan) == size:
+                for pod, node_name in plan.items():
+                    world.scheduler_takes(pod, offered=[node_name]).run(pod)
     return world.settle()
 
 

@@ -399,10 +399,8 @@ def groups(world: World) -> Mapping[GroupKey, GroupInfo]:
 
 names_of = st.text("ab<", max_size=2)
 whose = {"queue": names_of, "namespace": names_of, "user": names_of}
-instants, amounts = (
-    st.integers(0, 100).map(float),
-    st.dictionaries(st.sampled_from(["cpu", GPU]), st.integers(1, 9)),
-)
+instants = st.integers(0, 100).map(float)
+amounts = st.dictionaries(st.sampled_from(["cpu", GPU]), st.integers(1, 9))
 
 
 def _ends(record: Any) -> Any:

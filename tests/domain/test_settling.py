@@ -139,9 +139,10 @@ class Everything(DecidedTwice):
         starting = [it for it in self.world.decisions.groups.values() if it.verdict is Verdict.STARTING]
         there = {each.metadata.uid: name for name, each in self.world.pods.items()}
         plans = [{there[uid]: at for uid, at in it.plan.items() if uid in there} for it in starting]
-        for name, where in list(plans[which % len(plans)].items())[:part] if plans else ():
-            self.world.ungate(name).bind(name, where)
-            self.world.run(name)
+        if plans:
+            for name, where in list(plans[which % len(plans)].items())[:part]:
+                self.world.ungate(name).bind(name, where)
+                self.world.run(name)
 
     @rule(which=st.integers(0, 50), phase=st.sampled_from(["Succeeded", "Failed", ""]))
     def a_pod_ends_or_goes(self, which: int, phase: str) -> None:

@@ -30,11 +30,9 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"annotations": {keys.REQUIRED_TOPOLOGY: "rack"}},
     {"annotations": {keys.SLICE_TOPOLOGY: "rack", keys.SLICE_SIZE: "2"}},
 )
-some_node, some_pod, some_group = (
-    st.sampled_from(NODES),
-    st.sampled_from(PODS),
-    st.sampled_from(("g0", "g1", "g2")),
-)
+some_node = st.sampled_from(NODES)
+some_pod = st.sampled_from(PODS)
+some_group = st.sampled_from(("g0", "g1", "g2"))
 
 
 class Events(RuleBasedStateMachine):
@@ -254,10 +252,11 @@ class Events(RuleBasedStateMachine):
         capacity, free = columns.allocatable.copy(), columns.allocatable.copy()
         for claim in claims:
             row = claims.capacity.row(claim.node)
-            for column, name in enumerate(columns.names) if row is not None else ():
-                asked = claim.pod.shape.requests.get(name, 0)
-                free[row, column] -= asked
-                capacity[row, column] -= asked * claim.stage.is_fixed
+            if row is not None:
+                for column, name in enumerate(columns.names):
+                    asked = claim.pod.shape.requests.get(name, 0)
+                    free[row, column] -= asked
+                    capacity[row, column] -= asked * claim.stage.is_fixed
         assert np.array_equal(capacity, columns.capacity)
         assert np.array_equal(free, columns.free)
 

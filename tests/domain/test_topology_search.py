@@ -78,8 +78,9 @@ def assert_together(
     """Check that the members of each set that have a node share a domain."""
     domains: defaultdict[str, set[str | None]] = defaultdict(set)
     for member, name in zip(members, names, strict=True):
-        for pod_set in member.sets if name in plan else ():
-            domains[pod_set].add(levels[pod_set].get(plan[name]))
+        if name in plan:
+            for pod_set in member.sets:
+                domains[pod_set].add(levels[pod_set].get(plan[name]))
     assert all(len(found) == 1 and None not in found for found in domains.values())
 
 

@@ -233,9 +233,10 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         print(folder(arguments.kubernetes))  # noqa: T201
-        for place, packages in TOOLS.items() if arguments.tools else ():
-            for package in packages:
-                tool(Path(__file__).parent / place, package)
+        if arguments.tools:
+            for place, packages in TOOLS.items():
+                for package in packages:
+                    tool(Path(__file__).parent / place, package)
     except BuildError as error:
         show(f"error: {error}")
         return 2

@@ -171,7 +171,7 @@ def proxy(stage: Stage) -> FaultProxy:
 
 
 @pytest.fixture
-def far_muster(
+def muster_behind_proxy(
     stage: Stage, proxy: FaultProxy, muster_user: User, muster_flags: tuple[str, ...], view: bool
 ) -> Muster:
     """Return a started `muster serve` that reaches the API server through the proxy."""
@@ -199,7 +199,7 @@ def volcano_kinds(cluster: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
+def no_scheduler_rights(cluster: ControlPlane) -> Iterator[None]:
     """Remove the scheduler's rights from the service account that it shares with Muster."""
     schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))
     manifests.remove(cluster.admin, schedulers)
@@ -234,7 +234,7 @@ def editor(stage: Stage) -> Iterator[Client]:
 
 @contextmanager
 def _acting_as(stage: Stage, user: str) -> Iterator[Client]:
-    sample = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
+    sample = objects.pod_group("sample", namespace=stage.namespace, min_member=1)
     with stage.api.acting_as(user) as client:
         wait_for(lambda: not refusal(lambda: client.dry_run(POD_GROUPS, sample)), what="RBAC in force")
         yield client

@@ -53,7 +53,7 @@ def _scheduler(stage: Stage, **pod: Any) -> str:
 def _born(stage: Stage, **pod: Any) -> Json:
     """Return the spec with which such a pod would be born."""
     given = {"namespace": stage.namespace, "scheduler": DEFAULT, **pod}
-    shown = objects.pod("for-show", **given)
+    shown = objects.pod("sample", **given)
     made = stage.api.request("POST", f"{PODS.path(given['namespace'])}?dryRun=All", shown)
     spec: Json = made["spec"]
     return spec

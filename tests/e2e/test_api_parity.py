@@ -60,7 +60,7 @@ LACKING = (
     *EXPANDED_KINDS,
     *RUNTIME_KINDS,
 )  # kinds that no user looks at, or that the real one does not have
-SHOWN = [kind for kind in KINDS if kind not in LACKING]
+AVAILABLE = [kind for kind in KINDS if kind not in LACKING]
 LIMITED = "parity-limited"  # where a quota holds
 LIMITED_PODS = f"/api/v1/namespaces/{LIMITED}/pods"
 QUOTAS = f"/api/v1/namespaces/{LIMITED}/resourcequotas"
@@ -200,7 +200,7 @@ def quota_kinds(cluster: ControlPlane) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quota_kinds")
-@pytest.mark.parametrize("kind", SHOWN, ids=lambda kind: kind.plural)
+@pytest.mark.parametrize("kind", AVAILABLE, ids=lambda kind: kind.plural)
 def test_both_servers_have_the_same_table_columns(real: Client, ours: Client, kind: ResourceKind) -> None:
     theirs, found = (columns(api, f"{kind.root}/{kind.plural}") for api in (real, ours))
     assert found == theirs

@@ -197,6 +197,6 @@ def _open_gate(stage: Stage, name: str) -> None:
 
 
 def _gated_at_birth(stage: Stage) -> bool:
-    shown = objects.pod("for-show", namespace=stage.namespace, scheduler=DEFAULT)
+    shown = objects.pod("sample", namespace=stage.namespace, scheduler=DEFAULT)
     made = stage.api.request("POST", f"{PODS.path(stage.namespace)}?dryRun=All", shown)
     return {"name": objects.GATE} in made["spec"].get("schedulingGates", [])

@@ -25,8 +25,8 @@ GPU = "example.com/gpu"
 
 
 @pytest.fixture
-def muster(far_muster: Muster) -> Muster:
-    return far_muster
+def muster(muster_behind_proxy: Muster) -> Muster:
+    return muster_behind_proxy
 
 
 # ---- another scheduler takes nominated capacity

@@ -11,7 +11,7 @@ from tests.e2e.harness.access import User
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.webhooks import Port, configured, wait_in_force
-from tests.flood import HALVES, flood, many_files
+from tests.flood import PARTIAL_REQUESTS, flood, many_files
 
 MANY = 1000
 
@@ -23,7 +23,7 @@ def floods(ports: dict[str, int]) -> Iterator[None]:
 
     def go_on(name: str) -> None:
         while not ended.is_set():
-            with flood(ports[name], HALVES[name], MANY):
+            with flood(ports[name], PARTIAL_REQUESTS[name], MANY):
                 ended.wait(1)
 
     threads = [Thread(target=go_on, args=[name]) for name in ports]

@@ -24,8 +24,8 @@ SIZE = 3
 
 
 @pytest.fixture
-def muster(far_muster: Muster) -> Muster:
-    return far_muster
+def muster(muster_behind_proxy: Muster) -> Muster:
+    return muster_behind_proxy
 
 
 def racks(stage: Stage, **sizes: int) -> None:

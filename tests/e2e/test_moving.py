@@ -220,7 +220,7 @@ def _back(stage: Stage, pair: Pair, vcctl: Vcctl, volcano: Volcano, administrato
 def _wait_quiet(audit: Audit) -> None:
     mark = audit.mark()
     try:
-        wait_for(lambda: audit.silent(SHARED, QUIET))
+        wait_for(lambda: audit.is_silent(SHARED, QUIET))
     except TimeoutError:
         written = counted(each for each in audit.since(mark) if each.resource in SHARED)
         raise TimeoutError(f"queues and groups are written all the time: {written}") from None

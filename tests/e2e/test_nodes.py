@@ -19,8 +19,8 @@ UNREACHABLE = [
 
 
 @pytest.fixture
-def muster(far_muster: Muster) -> Muster:
-    return far_muster
+def muster(muster_behind_proxy: Muster) -> Muster:
+    return muster_behind_proxy
 
 
 def test_a_replacement_has_the_first_claim_on_capacity(

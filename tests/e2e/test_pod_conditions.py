@@ -131,9 +131,9 @@ def test_after_a_restart_nothing_is_written_that_is_written_already(
 
 
 def test_a_write_that_comes_late_does_not_meet_a_pod_that_is_bound(
-    stage: Stage, proxy: FaultProxy, far_muster: Muster, muster_user: User
+    stage: Stage, proxy: FaultProxy, muster_behind_proxy: Muster, muster_user: User
 ) -> None:
-    stage.start_scheduler("sidecar-gates.yaml", muster=far_muster.address, user=muster_user)
+    stage.start_scheduler("sidecar-gates.yaml", muster=muster_behind_proxy.address, user=muster_user)
     stage.nodes(1, cpu="4")
     stage.wait_phase(stage.pods("filler", 1, cpu="3"))
 
@@ -148,7 +148,7 @@ def test_a_write_that_comes_late_does_not_meet_a_pod_that_is_bound(
     wait_for(lambda: [call.status for call in proxy.calls if call.path.endswith("late-0/status")] == [409])
     stage.wait_phase(gang)
     assert condition(stage, "late-0")["status"] == "True"
-    assert written(far_muster) == 0
+    assert written(muster_behind_proxy) == 0
 
 
 @pytest.mark.muster_flags("--waiting-for-room=hide")

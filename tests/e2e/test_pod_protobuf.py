@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod
 from extender.kube.connection import Connection
-from extender.kube.decoding import Bad, Decoders, Encoding
+from extender.kube.decoding import Decoders, Encoding, Undecodable
 from extender.kube.pod_protobuf import PodDecoders
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.objects import pod
@@ -100,7 +100,7 @@ def _read(connection: Connection, namespace: str, form: Encoding[Pod]) -> dict[s
     """Return the pods by name, with a constant in place of what Muster only compares."""
     with connection.stream(PODS.path(namespace), accept=form.accept) as stream:
         _, pods = form.page(stream.read())
-    return {pod.metadata.name: _comparable(pod) for pod in pods if not isinstance(pod, Bad)}
+    return {pod.metadata.name: _comparable(pod) for pod in pods if not isinstance(pod, Undecodable)}
 
 
 def _comparable(pod: Pod) -> Pod:

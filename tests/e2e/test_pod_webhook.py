@@ -115,7 +115,7 @@ def _born(stage: Stage, namespace: str, **pod: Any) -> list[str]:
     It keeps to the rules of Muster's own namespace.
     """
     container = {"name": "main", "image": objects.PAUSE, "securityContext": RESTRICTED}
-    shown = objects.pod("for-show", namespace=namespace, containers=[container], **pod)
+    shown = objects.pod("sample", namespace=namespace, containers=[container], **pod)
     return _gates_of(stage.api.request("POST", f"{PODS.path(namespace)}?dryRun=All", shown))
 
 

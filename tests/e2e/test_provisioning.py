@@ -44,9 +44,9 @@ def component(cluster: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture
-def far_scheduler(stage: Stage, far_muster: Muster, muster_user: User) -> KubeScheduler:
+def far_scheduler(stage: Stage, muster_behind_proxy: Muster, muster_user: User) -> KubeScheduler:
     """Start a scheduler next to a Muster that reaches the API server through `proxy`."""
-    return stage.start_sidecar(far_muster, user=muster_user)
+    return stage.start_sidecar(muster_behind_proxy, user=muster_user)
 
 
 def full(stage: Stage) -> None:
@@ -93,7 +93,7 @@ def provide(stage: Stage, request: Json) -> None:
 
 @pytest.mark.usefixtures("component")
 def test_a_gang_that_lacks_capacity_gets_its_nodes_by_one_request(
-    stage: Stage, proxy: FaultProxy, far_muster: Muster, far_scheduler: KubeScheduler
+    stage: Stage, proxy: FaultProxy, muster_behind_proxy: Muster, far_scheduler: KubeScheduler
 ) -> None:
     stage.start_controller_manager()
     full(stage)
@@ -116,7 +116,7 @@ def test_a_gang_that_lacks_capacity_gets_its_nodes_by_one_request(
 
 @pytest.mark.usefixtures("component")
 def test_a_failure_of_the_autoscaler_is_in_the_condition_of_the_group(
-    stage: Stage, far_muster: Muster, far_scheduler: KubeScheduler
+    stage: Stage, muster_behind_proxy: Muster, far_scheduler: KubeScheduler
 ) -> None:
     full(stage)
     stage.gang("a", 2, queue="team", cpu="2")
@@ -150,12 +150,12 @@ def templates_are_its_own(stage: Stage) -> bool:
 
 @pytest.mark.usefixtures("component")
 def test_a_restart_requests_nothing_twice_and_withdraws_what_is_not_needed(
-    stage: Stage, proxy: FaultProxy, far_muster: Muster, far_scheduler: KubeScheduler
+    stage: Stage, proxy: FaultProxy, muster_behind_proxy: Muster, far_scheduler: KubeScheduler
 ) -> None:
     full(stage)
     gang = stage.gang("a", 2, queue="team", cpu="2")
     request = wait_request(stage)
-    far_muster.restart(hard=True)
+    muster_behind_proxy.restart(hard=True)
     later = stage.gang("b", 2, queue="team", cpu="2")
     wait_for(lambda: len(requests(stage)) == 2, what="the request of the second gang")
     assert request["metadata"]["uid"] in {request["metadata"]["uid"] for request in requests(stage)}

@@ -154,7 +154,7 @@ def test_commands_that_make_no_sense_are_removed_and_change_nothing(stage: Stage
 
 
 def test_commands_outlive_muster(
-    stage: Stage, far_muster: Muster, proxy: FaultProxy, muster_user: User
+    stage: Stage, muster_behind_proxy: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:
     """It dies after the first took effect, before that is removed; meanwhile somebody changes their mind."""
     done, undone = stage.queue("done"), stage.queue("undone")
@@ -162,7 +162,7 @@ def test_commands_outlive_muster(
     proxy.inject(answer(500, "DELETE", "/commands/", times=OFTEN))
     first = command(stage, "CloseQueue", done)
     wait_state(stage, "Closed", "done")
-    far_muster.kill()
+    muster_behind_proxy.kill()
     assert stage.api.find(COMMANDS, first, stage.namespace)
     wish(stage, "done", "Open")
     second = command(stage, "CloseQueue", undone)

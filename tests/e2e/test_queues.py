@@ -178,7 +178,7 @@ def _without_least_member(stage: Stage) -> Iterator[None]:
     removal = [{"op": "remove", "path": LEAST_MEMBER}]
     stage.api.patch(CRDS, PODGROUP_CRD, removal, content="application/json-patch+json")
 
-    negative = objects.pod_group("for-show", namespace=stage.namespace, min_member=-1)
+    negative = objects.pod_group("sample", namespace=stage.namespace, min_member=-1)
     try:
         wait_for(lambda: stage.admits(POD_GROUPS, negative), what="negative numbers admitted")
         yield

@@ -61,7 +61,7 @@ def policy(stage: Stage) -> Iterator[None]:
     """Apply the policy; the API server takes some time to notice it, and to forget it."""
 
     def refuses() -> bool:
-        forged = {"metadata": {"name": "for-show", "annotations": {SOURCE: TREE}}, "spec": {"weight": 1}}
+        forged = {"metadata": {"name": "sample", "annotations": {SOURCE: TREE}}, "spec": {"weight": 1}}
         body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **forged}
         return not stage.admits(QUEUES, body)
 

@@ -120,7 +120,7 @@ def marking(stage: Stage) -> Iterator[None]:
 
 def is_flagged(stage: Stage, namespace: str) -> bool:
     """Return whether a pod that names nothing would be born with the gate and the marks."""
-    shown = objects.pod("for-show", namespace=namespace, scheduler="default-scheduler")
+    shown = objects.pod("sample", namespace=namespace, scheduler="default-scheduler")
     made = stage.api.request("POST", f"{PODS.path(namespace)}?dryRun=All", shown)
     asked = made["spec"]["containers"][0]["resources"]["requests"]
     gated = {"name": objects.GATE} in made["spec"].get("schedulingGates", [])

@@ -23,8 +23,8 @@ from tests.e2e.harness.waiting import wait_for
 
 
 @pytest.fixture
-def muster(far_muster: Muster) -> Muster:
-    return far_muster
+def muster(muster_behind_proxy: Muster) -> Muster:
+    return muster_behind_proxy
 
 
 @pytest.mark.gates

@@ -52,7 +52,7 @@ OPTIONAL = (
 PLUGINS = Path(__file__).parent / "data" / "scheduler-plugins-podgroups.yaml"
 
 
-pytestmark = pytest.mark.usefixtures("only_its_own_rights")
+pytestmark = pytest.mark.usefixtures("no_scheduler_rights")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -89,13 +89,13 @@ def test_volumes_that_take_longer_than_a_start_and_images_that_never_come(
 @pytest.mark.timeout(400)
 @pytest.mark.muster_flags("--bind-deadline", "15s", "--start-backoff", "10m", "--start-backoff-max", "10m")
 def test_a_large_gang_whose_bindings_hang_leaves_no_claim(
-    stage: Stage, far_muster: Muster, proxy: FaultProxy, muster_user: User
+    stage: Stage, muster_behind_proxy: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:
     """Release all claims although no binding arrives and for a time no pod can be read.
 
     Another gang needs all of the capacity.
     """
-    muster = far_muster
+    muster = muster_behind_proxy
     stage.start_sidecar(muster, user=muster_user)
     stage.nodes(LARGE // 100, cpu="100")
     released = threading.Event()

@@ -27,9 +27,9 @@ GANG, MOST_REQUESTS = 100, 3.15
 
 
 @pytest.fixture
-def muster(far_muster: Muster) -> Muster:
+def muster(muster_behind_proxy: Muster) -> Muster:
     """Both reach the API server through `proxy`: the scheduler by way of Muster."""
-    return far_muster
+    return muster_behind_proxy
 
 
 # ---- what starts

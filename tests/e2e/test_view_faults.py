@@ -29,8 +29,8 @@ A_FEW_EVENTS = 6000  # bytes
 
 
 @pytest.fixture
-def muster(far_muster: Muster) -> Muster:
-    return far_muster
+def muster(muster_behind_proxy: Muster) -> Muster:
+    return muster_behind_proxy
 
 
 @pytest.fixture

@@ -101,18 +101,18 @@ def test_kubectl_reads_nodes_and_enters_no_pod(stage: Stage, muster: Muster) -> 
 
 
 def test_a_scheduler_reads_on_where_it_was_when_the_worker_was_killed(
-    stage: Stage, far_muster: Muster, proxy: FaultProxy, muster_user: User
+    stage: Stage, muster_behind_proxy: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:
     """The worker's parent keeps the socket; the secret is the same."""
-    scheduler = stage.start_sidecar(far_muster, user=muster_user)
+    scheduler = stage.start_sidecar(muster_behind_proxy, user=muster_user)
     stage.nodes(2, cpu="4")
     stage.wait_phase(stage.gang("a", 2))
-    wait_of_some_age(far_muster)
-    (before,) = workers(far_muster)
+    wait_of_some_age(muster_behind_proxy)
+    (before,) = workers(muster_behind_proxy)
     seen = len(proxy.calls)
     os.kill(before, signal.SIGKILL)
-    wait_for(lambda: workers(far_muster) not in ([], [before]), what="another worker")
-    far_muster.wait_ready()
+    wait_for(lambda: workers(muster_behind_proxy) not in ([], [before]), what="another worker")
+    muster_behind_proxy.wait_ready()
     stage.wait_phase(stage.gang("b", 2))
     assert relisted(proxy, seen) == []
     assert scheduler.process.alive()

@@ -36,9 +36,9 @@ TooOld = Callable[[str, Callable[[], object]], Fault]
 
 
 @pytest.fixture
-def muster(far_muster: Muster) -> Muster:
+def muster(muster_behind_proxy: Muster) -> Muster:
     """Start a Muster; the scheduler's watch goes through `proxy` as well, by way of Muster."""
-    return far_muster
+    return muster_behind_proxy
 
 
 # ---- a version is too old

@@ -139,6 +139,6 @@ def _put(stage: Stage, crds: list[manifests.Json], *, keeps_state: bool) -> None
 
 
 def _keeps_state(stage: Stage) -> bool:
-    shown = objects.queue("for-show", state="Open")
+    shown = objects.queue("sample", state="Open")
     made = stage.api.request("POST", f"{QUEUES.path()}?dryRun=All", shown)
     return "state" in made["spec"]

@@ -274,9 +274,9 @@ def test_a_job_continues_after_muster_was_killed(stage: Stage, jobs: VolcanoJobs
 
 
 def test_objects_for_plugins_and_volumes_are_created_with_the_rights_of_the_components(
-    stage: Stage, proxy: FaultProxy, far_muster: Muster, muster_user: User
+    stage: Stage, proxy: FaultProxy, muster_behind_proxy: Muster, muster_user: User
 ) -> None:
-    stage.start_sidecar(far_muster, user=muster_user)
+    stage.start_sidecar(muster_behind_proxy, user=muster_user)
     stage.nodes(2, cpu="2")
     jobs = VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
     plugins: dict[str, list[str]] = {

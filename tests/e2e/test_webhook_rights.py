@@ -23,7 +23,7 @@ GRANTED = rights.granted(rights.WEBHOOKS)
 LIFETIME = "--webhook-lifetime=10s"
 
 
-pytestmark = pytest.mark.usefixtures("only_its_own_rights")
+pytestmark = pytest.mark.usefixtures("no_scheduler_rights")
 
 
 class Life:

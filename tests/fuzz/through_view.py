@@ -123,7 +123,7 @@ _LENGTHS = (b"%d", b"%d", b"%d", b"%d", b"0%d", b"+%d", b"-%d", b"%d0000", b"\xb
 def request(rng: Random, secret: str) -> bytes:
     """Return all bytes that one connection sends."""
     method = rng.choices(_METHODS, _OFTEN)[0]
-    target = b"/" + _first(rng, secret.encode()) + rng.choice(_PATHS) + _query(rng)
+    target = b"/" + _secret_segment(rng, secret.encode()) + rng.choice(_PATHS) + _query(rng)
     if rng.random() < 0.1:
         target = rng.choice((b"http://kube-apiserver.muster", b"https://", b"*", b"//")) + target
     fields = [b"Connection: close", *(rng.choice(_FIELDS) for _ in range(rng.choice((0, 1, 1, 2, 90))))]
@@ -147,13 +147,15 @@ def event(rng: Random, secret: str) -> bytes:
         fields.insert(rng.randrange(len(fields)), rng.choice(_FIELDS))
     if rng.random() < 0.2:
         fields.pop(rng.randrange(len(fields)))
-    target = b"http://kube-apiserver.muster/" + _first(rng, secret.encode()) + rng.choice(_EVENT_PATHS)
+    target = (
+        b"http://kube-apiserver.muster/" + _secret_segment(rng, secret.encode()) + rng.choice(_EVENT_PATHS)
+    )
     first = rng.choice((b"POST", b"POST", b"POST", b"PUT", b"PATCH")) + b" " + target + _query(rng)
     end = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     return b"\r\n".join((first + b" HTTP/1.1", *fields)) + b"\r\n\r\n" + body + end
 
 
-def _first(rng: Random, secret: bytes) -> bytes:
+def _secret_segment(rng: Random, secret: bytes) -> bytes:
     """Return the secret, sometimes with an error."""
     wrong_secrets = (
         b"",

@@ -148,10 +148,8 @@ def test_the_servers_clock_is_that_of_its_last_answer(
 
 
 FULL = status(500, "", "etcdserver: mvcc: database space exceeded")
-QUEUE, REVIEW = (
-    "/apis/scheduling.volcano.sh/v1beta1/queues/q",
-    "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-)
+QUEUE = "/apis/scheduling.volcano.sh/v1beta1/queues/q"
+REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 @pytest.mark.parametrize(

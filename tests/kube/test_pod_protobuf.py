@@ -9,7 +9,7 @@ import pytest
 from extender.api.objects.pods import Pod
 from extender.api.protobuf import ENVELOPES, KUBERNETES_PREFIX
 from extender.kube.connection import Connection, Stream
-from extender.kube.decoding import Bad, WatchEvent
+from extender.kube.decoding import Undecodable, WatchEvent
 from extender.kube.errors import Ambiguous, Gone, refused
 from extender.kube.pod_protobuf import MESSAGES, PodDecoders
 from extender.kube.reflector import Removed
@@ -112,7 +112,7 @@ def test_pods_that_differ_in_a_compared_field_have_different_bytes() -> None:
 def test_a_bad_pod_costs_itself_and_not_its_page() -> None:
     head, items = PodDecoders().page(page(message(), message() + b"\x12\x02\x52\xff", message(), token="t"))
     assert (head.resource_version, head.continue_) == ("9", "t")
-    assert [type(item) for item in items] == [Pod, Bad, Pod]
+    assert [type(item) for item in items] == [Pod, Undecodable, Pod]
     assert items[1].metadata.name == "p"
 
 

@@ -284,7 +284,7 @@ class Replay:
             self.decision(group),
             self.state,
             self.shares,
-            free_capacity(self.state.nodes, self.state.standing),
+            free_capacity(self.state.nodes, self.state.placed_pods),
             lends,
             sum(self.started.values()),
             self._places_of_gang(group.queue),

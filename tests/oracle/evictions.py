@@ -50,7 +50,7 @@ def violated_rules(replay: Replay, decisions: Decisions) -> Iterator[str]:
     without_victims = state.without(victim for plan in plans for victim in plan.victims)
     capacity = free_capacity(
         state.nodes,
-        [*without_victims.standing, *(place for plan in plans for place in plan.plan)],
+        [*without_victims.placed_pods, *(place for plan in plans for place in plan.plan)],
     )
     if plans and any(n < 0 for amounts in capacity.values() for n in amounts.values()):
         yield "the whole group fits with its victims gone"
@@ -100,5 +100,7 @@ def _needless(state: State, shares: Shares, plan: EvictionPlan) -> Iterator[str]
         for group in victims:
             shares.take(group.queue, group.asks)
         rest = state.without(name for name in plan.victims if name != spared)
-        if is_open and fit(plan.group.pods[: plan.group.needed], free_capacity(state.nodes, rest.standing)):
+        if is_open and fit(
+            plan.group.pods[: plan.group.needed], free_capacity(state.nodes, rest.placed_pods)
+        ):
             yield f"no unneeded victim is evicted for {plan.group.name}: {spared}"

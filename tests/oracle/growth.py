@@ -90,13 +90,14 @@ class Growth:
         self.grown.append((line.pod, name))
         self.shares.take(queue, total([line.pod]))
         self.replay.started[queue] = self.replay.started.get(queue, 0) + 1
-        for claimant in self.replay.claimants[:1] if lends else ():
-            if most_that_fit(claimant.pods, self.capacity) < most_that_fit(claimant.pods, capacity):
-                yield f"capacity that {claimant.name} claims is not borrowed by {line.group.name}"
+        if lends:
+            for claimant in self.replay.claimants[:1]:
+                if most_that_fit(claimant.pods, self.capacity) < most_that_fit(claimant.pods, capacity):
+                    yield f"capacity that {claimant.name} claims is not borrowed by {line.group.name}"
 
     @property
     def capacity(self) -> FreeCapacity:
-        return free_capacity(self.replay.state.nodes, [*self.replay.state.standing, *self.grown])
+        return free_capacity(self.replay.state.nodes, [*self.replay.state.placed_pods, *self.grown])
 
     def _stops(self, line: Line) -> Iterator[Reason]:
         if self.shares.is_above_ceiling(line.group.queue, total([line.pod])):

@@ -29,11 +29,13 @@ class Pod(NamedTuple):
 FreeCapacity = Mapping[Node, Amounts]
 
 
-def free_capacity(nodes: Iterable[Node], standing: Iterable[tuple[Pod, str]]) -> dict[Node, dict[str, int]]:
+def free_capacity(
+    nodes: Iterable[Node], placed_pods: Iterable[tuple[Pod, str]]
+) -> dict[Node, dict[str, int]]:
     """Return the free capacity of nodes, with placed pods given by the names of their nodes."""
     capacity = {node: dict(node.offers) for node in nodes}
     by_name = {node.name: node for node in capacity}
-    for pod, name in standing:
+    for pod, name in placed_pods:
         for resource, amount in pod.asks:
             capacity[by_name[name]][resource] = capacity[by_name[name]].get(resource, 0) - amount
     return capacity

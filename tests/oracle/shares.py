@@ -101,10 +101,8 @@ class Queues:
 
     def _reserved(self, name: str, resource: str) -> Fraction:
         """Return the amount that other queues may not use: guarantees, and amounts that are not lent."""
-        demand, below = (
-            self.demand(name),
-            sum((self.reserved(child, resource) for child in self.children(name)), ZERO),
-        )
+        demand = self.demand(name)
+        below = sum((self.reserved(child, resource) for child in self.children(name)), ZERO)
         own_reserve = Fraction(demand.guarantee.get(resource, 0))
         if resource in (demand.lending_limit or {}):
             own_reserve = max(
@@ -149,26 +147,26 @@ class Queues:
         children = self.children(name)
         reserved = {child: self.reserved(child, resource) for child in children}
         may_hold = {child: self._below(parts[name].ceiling, child, reserved, resource) for child in children}
-        allocation = [child for child in children if self.takes_part(child)]
+        participants = [child for child in children if self.takes_part(child)]
         capacity = max(
-            capacity - sum((reserved[child] for child in children if child not in allocation), ZERO), ZERO
+            capacity - sum((reserved[child] for child in children if child not in participants), ZERO), ZERO
         )
         maximum = {
             child: Fraction(min(may_hold[child], self.limit(child, resource), self.wanted(child, resource)))
-            for child in allocation
+            for child in participants
         }
         bounds: list[Bounds] = []
-        for child in allocation:
+        for child in participants:
             nominal = Fraction((self.demand(child).deserved or {}).get(resource, 0))
             nominal = min(nominal, self.wanted(child, resource))
             bounds.append((ZERO, nominal, reserved[child], min(nominal, maximum[child])))
         first = levelled(capacity, bounds)
         by_weight: list[Bounds] = []
-        for child, minimum, (_, _, _, nominal) in zip(allocation, first, bounds, strict=True):
+        for child, minimum, (_, _, _, nominal) in zip(participants, first, bounds, strict=True):
             by_weight.append(
                 (min(minimum, nominal), Fraction(self.demand(child).weight), minimum, maximum[child])
             )
-        shares = dict(zip(allocation, levelled(capacity, by_weight), strict=True))
+        shares = dict(zip(participants, levelled(capacity, by_weight), strict=True))
         for child in children:
             demand, share = self.demand(child), shares.get(child, ZERO)
             ceiling = may_hold[child]

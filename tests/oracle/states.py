@@ -41,7 +41,7 @@ class Queue(NamedTuple):
     reclaims: bool = False  # it reclaims at once
 
     @property
-    def keeps_all_out(self) -> bool:
+    def accepts_no_group(self) -> bool:
         return self.is_closed or self.is_restricted or self.is_for_others
 
 
@@ -86,7 +86,7 @@ class State(NamedTuple):
         return next((queue for queue in self.queues if queue.name == name), None)
 
     @property
-    def standing(self) -> list[tuple[Pod, str]]:
+    def placed_pods(self) -> list[tuple[Pod, str]]:
         """Return all pods on nodes."""
         running = [place for group in self.groups for place in zip(group.pods, group.nodes, strict=False)]
         return [*running, *self.others]
@@ -121,8 +121,8 @@ class State(NamedTuple):
         groups = [group for group in self.groups if group.queue == queue.name and group.exists]
         asking = list[Pod]()
         for group in groups:
-            is_refused_entry = queue.keeps_all_out or queue.is_stopped or group.is_held
-            asking += group.pods[: len(group.nodes)] if is_refused_entry else group.pods
+            is_refused = queue.accepts_no_group or queue.is_stopped or group.is_held
+            asking += group.pods[: len(group.nodes)] if is_refused else group.pods
         sums = total(asking)
         return QueueDemand(
             queue.name,
@@ -156,15 +156,15 @@ class State(NamedTuple):
         return world
 
 
-# ---- as objects of the API
+# ---- conversion to objects of the API
 
 
-def _written(amounts: Iterable[tuple[str, int]]) -> dict[str, str]:
+def _quantities(amounts: Iterable[tuple[str, int]]) -> dict[str, str]:
     return {name: f"{n}m" if name == CPU else str(n) for name, n in amounts}
 
 
 def _node(node: Node) -> Any:
-    offers = _written(node.offers)
+    offers = _quantities(node.offers)
     return builders.node(
         node.name,
         offers.pop(CPU),
@@ -177,7 +177,7 @@ def _node(node: Node) -> Any:
 
 
 def _asks(pod: Pod) -> dict[str, Any]:
-    requests = _written(pod.asks)
+    requests = _quantities(pod.asks)
     requests.pop(PODS)
     return {
         "cpu": requests.pop(CPU, "0"),
@@ -189,9 +189,9 @@ def _asks(pod: Pod) -> dict[str, Any]:
 
 def _queue(queue: Queue) -> Any:
     fields: dict[str, Any] = {
-        "deserved": _written(queue.deserved) or None,
-        "borrowing_limit": _written(queue.borrowing) or None,
-        "lending_limit": _written(queue.lending) or None,
+        "deserved": _quantities(queue.deserved) or None,
+        "borrowing_limit": _quantities(queue.borrowing) or None,
+        "lending_limit": _quantities(queue.lending) or None,
         "stop_policy": keys.STOP_HOLD if queue.is_stopped else "",
         "restricted": queue.is_restricted,
         "namespace_selector": LabelSelector({"for": "others"}) if queue.is_for_others else None,
@@ -200,8 +200,8 @@ def _queue(queue: Queue) -> Any:
     return builders.queue(
         queue.name,
         queue.weight,
-        _written(queue.capability),
-        _written(queue.guarantee),
+        _quantities(queue.capability),
+        _quantities(queue.guarantee),
         queue.strategy,
         queue.priority,
         spec_state="Closed" if queue.is_closed else "",

@@ -12,10 +12,10 @@ GIB = 2**30
 _CPUS, _GPUS, _GIBS = (500, 1000, 1000, 1500, 2000, 3000), (0, 0, 0, 0, 1, 2), (0, 0, 0, 1, 2)
 _KINDS = ("",) * 6 + ("a", "b")
 _UNITS = {CPU: 500, GPU: 1}
-Said = tuple[tuple[str, int], ...]
+AmountTuple = tuple[tuple[str, int], ...]
 
 
-def _amounts(amounts: Amounts) -> Said:
+def _amounts(amounts: Amounts) -> AmountTuple:
     return tuple(sorted((name, n) for name, n in amounts.items() if n))
 
 
@@ -49,7 +49,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) -> Queue:
     """Draw a queue. `part`: an equal share of the cluster, which bounds its guarantee."""
 
-    def some(maximum: Amounts, times: int, minimum: int = 0) -> Said:
+    def draw_amounts(maximum: Amounts, times: int, minimum: int = 0) -> AmountTuple:
         names = [resource for resource in _UNITS if resource in part and _rarely(draw, times)]
         counts = {
             resource: draw(st.integers(minimum, max(maximum[resource] // _UNITS[resource], minimum)))
@@ -59,10 +59,8 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) ->
 
     if draw(st.booleans()):
         return draw(plain_queues(name, parents))
-    capability, deserved = (
-        some({resource: 3 * n for resource, n in part.items()}, 4, minimum=2),
-        some(part, 4),
-    )
+    capability = draw_amounts({resource: 3 * n for resource, n in part.items()}, 4, minimum=2)
+    deserved = draw_amounts(part, 4)
     nominal = dict(deserved)
     return Queue(
         name,
@@ -71,10 +69,14 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) ->
         draw(st.sampled_from((0, 0, 0, 1))),
         draw(st.sampled_from(("", "", "fifo"))),
         capability,
-        tuple((resource, min(n, dict(capability).get(resource, n))) for resource, n in some(part, 6)),
+        tuple((resource, min(n, dict(capability).get(resource, n))) for resource, n in draw_amounts(part, 6)),
         deserved,
-        some({CPU: 1000, GPU: 1}, 6),
-        tuple((resource, n) for resource, n in some({CPU: 0, GPU: 0} | nominal, 4) if resource in nominal),
+        draw_amounts({CPU: 1000, GPU: 1}, 6),
+        tuple(
+            (resource, n)
+            for resource, n in draw_amounts({CPU: 0, GPU: 0} | nominal, 4)
+            if resource in nominal
+        ),
         is_stopped=_rarely(draw, 16),
         is_restricted=_rarely(draw, 16),
         is_for_others=_rarely(draw, 16),
@@ -117,12 +119,13 @@ def mixed(draw: st.DrawFn) -> State:
     names, number = [""], draw(st.integers(1, 4))
     for n in range(number):
         queue = draw(
-            queues(f"q{n}", names, {resource: all_ // number for resource, all_ in state.offers.items()})
+            queues(f"q{n}", names, {resource: amount // number for resource, amount in state.offers.items()})
         )
         state = state._replace(queues=(*state.queues, queue))
         names.append(queue.name)
     for queue in state.queues:
-        if queue.name not in {resource.parent for resource in state.queues} and _rarely(draw, 10):
+        is_leaf = all(other.parent != queue.name for other in state.queues)
+        if is_leaf and _rarely(draw, 10):
             state = state.with_queue(queue._replace(is_closed=True))
     others = list[tuple[Pod, str]]()
     for _ in range(draw(st.integers(0, 2))):
@@ -193,12 +196,12 @@ def _places(groups_: Iterable[Group]) -> list[tuple[Pod, str]]:
 
 
 def _placed(
-    draw: st.DrawFn, group: Group, cluster_nodes: Sequence[Node], standing: Sequence[tuple[Pod, str]]
+    draw: st.DrawFn, group: Group, cluster_nodes: Sequence[Node], placed_pods: Sequence[tuple[Pod, str]]
 ) -> Group:
     """Return the group placed on nodes, if all its members fit on the drawn ones."""
     names = list[str]()
     for pod in group.pods:
-        capacity = free_capacity(cluster_nodes, [*standing, *zip(group.pods, names, strict=False)])
+        capacity = free_capacity(cluster_nodes, [*placed_pods, *zip(group.pods, names, strict=False)])
         suit = [node.name for node in cluster_nodes if fit([pod], {node: capacity[node]})]
         if not suit:
             return group

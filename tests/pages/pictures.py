@@ -108,15 +108,15 @@ def terminal(title: str, commands: list[tuple[str, str]]) -> str:
         lines += [Text("$ ").append(command, Style(color="blue")), *map(Text.from_ansi, printed.splitlines())]
     while not lines[-1].plain.strip():
         lines.pop()
-    wide = round(max(len(line.plain.rstrip()) for line in lines) * LETTER + 2 * MARGIN)
-    high = len(lines) * LINE + 2 * MARGIN
+    width = round(max(len(line.plain.rstrip()) for line in lines) * LETTER + 2 * MARGIN)
+    height = len(lines) * LINE + 2 * MARGIN
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}"'
-            f' height="{high}" role="img" aria-labelledby="title" xml:space="preserve">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
+            f' height="{height}" role="img" aria-labelledby="title" xml:space="preserve">',
             f'<title id="title">{escape(title)}</title>',
             STYLE,
-            f'<rect class="paper" x="0.5" y="0.5" width="{wide - 1}" height="{high - 1}" rx="6"/>',
+            f'<rect class="paper" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6"/>',
             *(piece for number, line in enumerate(lines) for piece in _pieces(line, number)),
             "</svg>\n",
         )
@@ -144,8 +144,8 @@ def _pieces(line: Text, number: int) -> Iterator[str]:
 def dashboard() -> str:
     """Return a drawing of the panels of the Grafana dashboard, with titles and contents."""
     panels = json.loads((ROOT / "manifests/monitoring/dashboard.json").read_text())["panels"]
-    high = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels) * CELL_HIGH + 2 * MARGIN
-    wide = 24 * CELL_WIDE + 2 * MARGIN
+    height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels) * CELL_HIGH + 2 * MARGIN
+    width = 24 * CELL_WIDE + 2 * MARGIN
     pieces = []
     for panel in panels:
         x, y, w, h = (panel["gridPos"][name] for name in "xywh")
@@ -160,8 +160,8 @@ def dashboard() -> str:
             pieces.append(f'<text x="{left + 8}" y="{row}"{kind}>{escape(line)}</text>')
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}"'
-            f' height="{high}" role="img" aria-labelledby="title">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
+            f' height="{height}" role="img" aria-labelledby="title">',
             '<title id="title">The panels of the dashboard for Grafana.</title>',
             STYLE,
             *pieces,

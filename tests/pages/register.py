@@ -57,7 +57,11 @@ REGISTER = (
     Entry(r"muster run .*", Way.SIMULATED),
     Entry(r"muster certificates .*", Way.CLUSTER),  # its files are used in a Secret
     Entry(r"source <\(muster completion bash\)", Way.ALONE),
-    Entry(r"kubectl create token ACCOUNT", Way.ELSEWHERE, "of the reader's: tests/e2e/test_dashboard.py"),
+    Entry(
+        r"kubectl create token ACCOUNT",
+        Way.ELSEWHERE,
+        "the account is the reader's: tests/e2e/test_dashboard.py",
+    ),
     Entry(r"kubectl .*port-forward .*", Way.ELSEWHERE, "needs a kubelet"),
     Entry(r"curl -s 127\.0\.0\.1:8283/debug/\S*", Way.ELSEWHERE, "tests/web/test_debug.py asks each page"),
     Entry(

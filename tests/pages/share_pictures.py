@@ -41,9 +41,9 @@ class Row(NamedTuple):
         is_parent = any(other.parent == name for other in world.decisions.queues.values())
         held, deserved = queue.allocated.get("cpu", 0) // 1000, queue.deserved.get("cpu", 0.0) / 1000
         kinds = ["held" if number < deserved else "lent" for number in range(held)]
-        kinds += ["kept"] * (self.reserved - held) + ["waits"] * (
-            0 if is_parent else self.asks + self.gang - held
-        )
+        kinds += ["kept"] * (self.reserved - held)
+        if not is_parent:
+            kinds += ["waits"] * (self.asks + self.gang - held)
         yield f'<text class="name" x="{EDGE}" y="{top + 16}">{name}</text>'
         yield f'<text class="small" x="{EDGE}" y="{top + 33}">{escape(self.says)}</text>'
         for number, kind in enumerate(kinds):
@@ -121,14 +121,14 @@ def _tops(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
 
 def _picture(title: str, cpus: int, rows: Sequence[Row], drawn: Iterable[Iterable[str]]) -> str:
     maximum = max(cpus, *(row.asks + row.gang for row in rows))
-    wide, high, end = LEFT + maximum * CELL + 60, len(rows) * ROW + EDGE, LEFT + cpus * CELL
+    width, height, end = LEFT + maximum * CELL + 60, len(rows) * ROW + EDGE, LEFT + cpus * CELL
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}"'
-            f' height="{high}" role="img" aria-labelledby="title">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
+            f' height="{height}" role="img" aria-labelledby="title">',
             f'<title id="title">{escape(title)}</title>',
             STYLE,
-            f'<path class="end" d="M{end} 0V{high}"/>',
+            f'<path class="end" d="M{end} 0V{height}"/>',
             *(piece for pieces in drawn for piece in pieces),
             "</svg>\n",
         )

@@ -148,12 +148,10 @@ def test_names_are_whole_where_the_codes_of_reasons_leave_space(
 
 @each_of(30, 80, 200)
 def test_commands_are_never_folded(width: int) -> None:
-    sentence, export, why, get = (
-        "In another terminal:",
-        f"export KUBECONFIG=/{'x' * 90}",
-        "muster why NAME",
-        "kubectl get pods",
-    )
+    sentence = "In another terminal:"
+    export = f"export KUBECONFIG=/{'x' * 90}"
+    why = "muster why NAME"
+    get = "kubectl get pods"
     together = f"{why};  {get}"
     assert head_lines([sentence, export, why, get], Canvas(width)) == [
         sentence,

@@ -19,7 +19,7 @@ from tests.storm.recovery import Breakage, Recovery
 from tests.storm.settling import LONGEST, picture, settle
 from tests.storm.storm_cluster import DEADLINE, SIGHT, StormCluster
 from tests.storm.verdict import Outcome
-from tests.storm.view import stands
+from tests.storm.view import is_complete_member
 
 PAUSE, OWNER_PERIOD = 0.05, 0.5  # seconds
 # kube-scheduler exits if it lists a pod that replaced one of the same name on another node. The pods of a
@@ -187,7 +187,9 @@ class Campaign:
         """Return whether a gang that was never complete has bound members."""
         return (
             gang.started is None
-            and 0 < sum(map(stands, self._storm_cluster.view.members(gang.spec.name))) < gang.spec.min_member
+            and 0
+            < sum(map(is_complete_member, self._storm_cluster.view.members(gang.spec.name)))
+            < gang.spec.min_member
         )
 
     # ---- the end
@@ -238,7 +240,7 @@ class Campaign:
     def _check_all(self) -> None:
         for at, message in self._watcher.liveness.found:
             self._violate(at, "muster", message)
-        # In a tree, some are paid for.
+        # Queues of a tree reclaim capacity.
         evictions = [] if self._mix.tree else self._storm_cluster.view.evictions
         first = [*undone(evictions, self._owners.settled)]
         first += [(each.at, each.key, each.what) for each in self._storm_cluster.stage.observer.found()]

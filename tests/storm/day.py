@@ -43,7 +43,7 @@ class Inspector(Watchman):
         self.queues = {queue.metadata.name: queue for queue in workload.queues}
         self.counts: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
-        self._came: set[str] = set()
+        self._new_groups: set[str] = set()
         self._queue_of = {each.key: each.group.spec.queue for each in workload.groups}
 
     def pod_bound(self, pod: PodRecord, now: float) -> None:
@@ -51,7 +51,7 @@ class Inspector(Watchman):
         self.counts["bound"] += 1
         for name in self._line(pod):
             self._held[name] += pod.shape.requests.get(CPU, 0)
-            self._came.add(name)
+            self._new_groups.add(name)
 
     def pod_ended(self, pod: PodRecord, now: float) -> None:
         super().pod_ended(pod, now)
@@ -67,10 +67,10 @@ class Inspector(Watchman):
         """Check the ceilings, now that victims are known: starts are reported before them."""
         super().decided(decisions, now)
         self.counts["instants"] += 1
-        for name in self._came:
+        for name in self._new_groups:
             held, maximum = self._held[name], offered(self.queues[name].spec.capability or {}).get(CPU)
             assert maximum is None or held <= maximum, f"queue {name} has {held} of {maximum} cpu at {now}"
-        self._came.clear()
+        self._new_groups.clear()
 
     def _gone(self, pod: PodRecord) -> None:
         for name in self._line(pod):
@@ -168,9 +168,9 @@ class Day:
             if kind == "cordon-node"
             else replace(node.spec, taints=taint)
         )
-        report = self._simulation.ledger.intake.set_node
-        self._simulation.plan(at, partial(report, replace(node, spec=spec)))
-        self._simulation.plan(ends, partial(report, node))
+        set_node = self._simulation.ledger.intake.set_node
+        self._simulation.plan(at, partial(set_node, replace(node, spec=spec)))
+        self._simulation.plan(ends, partial(set_node, node))
 
     def _strike_queue(self, kind: str, at: float, ends: float, name: str) -> None:
         changes: dict[str, Json] = {

@@ -17,7 +17,7 @@ from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 from tests.e2e.harness.watch import ApiError
 from tests.storm.gang_specs import GangSpec, Wanted
-from tests.storm.view import View, going, stands, unbound
+from tests.storm.view import View, is_complete_member, is_terminating, unbound
 
 Json = dict[str, Any]
 Call = Callable[[], object]
@@ -130,7 +130,7 @@ class GangOwners:
         if not gang.spec.replaced or gang.spec.is_job or gang.due(time.monotonic()):
             return []
         failed = [pod for pod in pods if pod["status"].get("phase") == "Failed"]
-        alive = [pod for pod in pods if pod not in failed and not going(pod)]
+        alive = [pod for pod in pods if pod not in failed and not is_terminating(pod)]
         for _ in range(gang.spec.size - len(alive)):
             gang.to_create.append((PODS, gang.spec.pod(gang.created_pods, self._namespace)))
             gang.created_pods += 1
@@ -155,7 +155,7 @@ class GangOwners:
         for resource in {"job": [JOBS], "volcano": [VOLCANO_JOBS]}.get(gang.spec.kind, []):
             _ignoring_errors(self._delete(resource, name))
         if pods:
-            return [self._delete(PODS, pod["metadata"]["name"]) for pod in pods if not going(pod)]
+            return [self._delete(PODS, pod["metadata"]["name"]) for pod in pods if not is_terminating(pod)]
         if gang.spec.kind == "pods" or self._gone(POD_GROUPS, name):
             del self.gangs[name]
             return []
@@ -174,7 +174,7 @@ class GangOwners:
 
 
 def _runs(pod: Json) -> bool:
-    return stands(pod) and pod["status"].get("phase") in ("Running", "Succeeded")
+    return is_complete_member(pod) and pod["status"].get("phase") in ("Running", "Succeeded")
 
 
 def _ignoring_status(status: int, call: Call) -> None:

@@ -14,7 +14,7 @@ from tests.e2e.harness.amounts import MILLI, Amounts, amounts, requests
 from tests.e2e.harness.objects import GROUP_NAME
 from tests.storm.gang_specs import QUEUE
 from tests.storm.placing import FreeCapacity, capacities, place, size
-from tests.storm.view import Eviction, going, holds, stands, unbound
+from tests.storm.view import Eviction, holds, is_complete_member, is_terminating, unbound
 
 Json = dict[str, Any]
 OURS = ("muster", "volcano")
@@ -117,7 +117,7 @@ def _domains(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> lis
         return [space]
     labels = {each["metadata"]["name"]: each["metadata"].get("labels", {}) for each in picture.nodes}
     members = picture.members().get(notes.get(GROUP_NAME, ""), [])
-    stay = [pod for pod in members if holds(pod) and not going(pod)]
+    stay = [pod for pod in members if holds(pod) and not is_terminating(pod)]
     domains = {labels.get(pod["spec"]["nodeName"], {}).get(level) for pod in stay}
     if domains:
         return [[capacity for capacity in space if capacity.labels.get(level) in domains - {None}]]
@@ -159,7 +159,7 @@ def _needed(spec: Json, pods: list[Json]) -> list[Json]:
     The result is empty if too few pods exist.
     """
     waiting = sorted(filter(unbound, pods), key=size, reverse=True)
-    standing = [pod for pod in pods if stands(pod)]
+    standing = [pod for pod in pods if is_complete_member(pod)]
     if _whole(spec, standing):
         return waiting[:1]
     chosen = list[Json]()
@@ -189,10 +189,8 @@ def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
     if queue.get("status", {}).get("state", "Open") != "Open":
         return False
     for above in picture.path(waiter.queue):
-        held, ceiling = (
-            _held_with(waiter, picture, above),
-            amounts(picture.queue(above)["spec"].get("capability")),
-        )
+        held = _held_with(waiter, picture, above)
+        ceiling = amounts(picture.queue(above)["spec"].get("capability"))
         if any(held[name] > maximum for name, maximum in ceiling.items()):
             return False
     return True
@@ -258,14 +256,15 @@ def wrong_sums(picture: Picture) -> Iterator[str]:
         if holds(pod) and pod["spec"]["nodeName"] in truth:
             truth[pod["spec"]["nodeName"]].subtract(requests(pod))
     claimed = {each["name"]: each["idle"] for each in picture.claimed}
-    for name, remaining in truth.items() if picture.claimed else ():
-        if (idle := claimed.get(name)) is None:
-            yield f"node {name}: Muster does not know it"
-            continue
-        for resource in COUNTED:
-            right = max(remaining[resource] // (1 if resource == "cpu" else MILLI), 0)
-            if max(idle.get(resource, 0), 0) != right:
-                yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {right}"
+    if picture.claimed:
+        for name, remaining in truth.items():
+            if (idle := claimed.get(name)) is None:
+                yield f"node {name}: Muster does not know it"
+                continue
+            for resource in COUNTED:
+                right = max(remaining[resource] // (1 if resource == "cpu" else MILLI), 0)
+                if max(idle.get(resource, 0), 0) != right:
+                    yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {right}"
 
 
 # ---- statuses

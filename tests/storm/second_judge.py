@@ -123,17 +123,18 @@ class SecondJudge:
 
     def _compare_domains(self, fact: PodFact, now: float, gang: Gang) -> None:
         """Compare the domain of a newly bound pod with those of the other members of its task."""
-        there = set[str]()
+        other_domains = set[str]()
         for pod in gang.pods.values():
             if (
                 pod.holds_capacity
                 and not pod.is_terminating
                 and (pod.task, pod.level) == (fact.task, fact.level)
             ):
-                there |= self._domains(pod, now)
+                other_domains |= self._domains(pod, now)
         own = self._domains(fact, now)
-        if there and own.isdisjoint(there):
-            facts = f"{fact.name} in {', '.join(sorted(own)) or 'none'}, others in {', '.join(sorted(there))}"
+        if other_domains and own.isdisjoint(other_domains):
+            own_names = ", ".join(sorted(own)) or "none"
+            facts = f"{fact.name} in {own_names}, others in {', '.join(sorted(other_domains))}"
             self._accuse(fact.at, fact.group, AccusationCode.TWO_DOMAINS, facts)
 
     def _domains(self, pod: PodFact, now: float) -> set[str]:

@@ -43,7 +43,7 @@ class View(Following):
         return list(self._nodes.known.values())
 
     def members(self, gang: str) -> list[Json]:
-        """Return the existing pods of one gang_spec, in any state."""
+        """Return the existing pods of one gang, in any state."""
         with self._lock:
             return list(self._by_gang[gang].values()) if gang in self._by_gang else []
 
@@ -81,10 +81,14 @@ def evicted(pod: Json) -> bool:
 
 
 def unbound(pod: Json) -> bool:
-    return not pod["spec"].get("nodeName") and pod["status"].get("phase") == "Pending" and not going(pod)
+    return (
+        not pod["spec"].get("nodeName")
+        and pod["status"].get("phase") == "Pending"
+        and not is_terminating(pod)
+    )
 
 
-def going(pod: Json) -> bool:
+def is_terminating(pod: Json) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
@@ -93,6 +97,6 @@ def holds(pod: Json) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in OVER
 
 
-def stands(pod: Json) -> bool:
+def is_complete_member(pod: Json) -> bool:
     """Return whether it counts as a member of a complete gang."""
-    return (holds(pod) and not going(pod)) or pod["status"].get("phase") == "Succeeded"
+    return (holds(pod) and not is_terminating(pod)) or pod["status"].get("phase") == "Succeeded"

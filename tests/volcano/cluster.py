@@ -77,7 +77,8 @@ class Cluster:
                 self.phases.append(phase_of(planned.status.state.phase))
             self._put(replace(self.job, status=planned.status))
         elif _of_turn(planned.status) != _of_turn(job.status):
-            self._forget(writes)
+            if writes < 0:
+                self._forget()
             return planned
         if request is not None and request is self.command:
             self.command = None
@@ -87,13 +88,14 @@ class Cluster:
             self._delete(pod, request)
         for creation in planned.creates[: max(writes - len(planned.deletes), 0)]:
             self._create(creation.build())
-        self._forget(writes - len(planned.deletes) - len(planned.creates))
+        if writes < len(planned.deletes) + len(planned.creates):
+            self._forget()
         return planned
 
-    def _forget(self, writes: int) -> None:
-        if writes < 0:
-            self.lost.clear()
-            self.deleted.clear()
+    def _forget(self) -> None:
+        """Drop what Muster has in memory only, as after a crash."""
+        self.lost.clear()
+        self.deleted.clear()
 
     def _check_phase(self, planned: Plan) -> None:
         before, after = self.job.status, planned.status
@@ -187,7 +189,7 @@ class Cluster:
             self.command = JobRequest(action, message="a Command")
 
     def start(self) -> None:
-        """Let all pods run that the job may have."""
+        """Create and run all pods that the job may have."""
         for _ in range(len(self.job.spec.tasks) + 1):
             while self.look().creates:
                 pass

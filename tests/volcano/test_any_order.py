@@ -75,10 +75,8 @@ def test_any_order_of_events_leads_to_the_same_end(
     play(cluster, happens)
     cluster.admitted, cluster.group_phase = True, "Running"
     cluster.rest()
-    phase, alive = (
-        cluster.job.status.state.phase,
-        [pod for pod in cluster.pods.values() if not pod.is_finished],
-    )
+    phase = cluster.job.status.state.phase
+    alive = [pod for pod in cluster.pods.values() if not pod.is_finished]
     assert phase in (*ENDED, JobPhase.ABORTED, JobPhase.PENDING, JobPhase.RUNNING)
     if phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         assert not alive

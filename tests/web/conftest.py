@@ -8,20 +8,20 @@ from tests.web.running import Server
 
 @pytest.fixture
 def program() -> Iterator[Server]:
-    """Yield tests.web.program, ready."""
+    """Start tests.web.program."""
     with ExitStack() as stack:
         yield Server(stack)
 
 
 @pytest.fixture(scope="session")
 def impatient_program() -> Iterator[Server]:
-    """Yield a program with short deadlines of connections."""
+    """Start a program with short deadlines for connections."""
     with ExitStack() as stack:
         yield Server(stack, "--impatient")
 
 
 @pytest.fixture(scope="session")
-def lasting_program() -> Iterator[Server]:
-    """Yield one program for all tests of a process that do not change it."""
+def shared_program() -> Iterator[Server]:
+    """Start one program for all tests of a process that do not change it."""
     with ExitStack() as stack:
         yield Server(stack)

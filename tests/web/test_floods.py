@@ -13,7 +13,7 @@ from extender.ports.connections import TIMEOUTS
 from extender.web import server
 from extender.web.side import LIMITS
 from tests.e2e.harness.waiting import wait_for
-from tests.flood import HALF_A_BODY, HALF_A_HANDSHAKE, HALF_A_HEAD, PATIENCE, flood, many_files
+from tests.flood import PARTIAL_BODY, PARTIAL_HANDSHAKE, PARTIAL_HEAD, PATIENCE, flood, many_files
 from tests.web.program import STOPPED, WINDOW
 from tests.web.running import FILTER, Server, answer, ask_filter
 
@@ -68,43 +68,43 @@ def threads(program: Server) -> int:
     return sum(stack["count"] for stack in pages)
 
 
-def test_half_open_requests_at_the_health_port_block_no_other_caller(lasting_program: Server) -> None:
-    works(lasting_program)
-    before = threads(lasting_program)
-    with flood(lasting_program.health_port, HALF_A_HEAD, MANY):
-        works(lasting_program)
-        assert threads(lasting_program) <= before + 8
-    works(lasting_program)
+def test_half_open_requests_at_the_health_port_block_no_other_caller(shared_program: Server) -> None:
+    works(shared_program)
+    before = threads(shared_program)
+    with flood(shared_program.health_port, PARTIAL_HEAD, MANY):
+        works(shared_program)
+        assert threads(shared_program) <= before + 8
+    works(shared_program)
 
 
-def test_unfinished_bodies_at_the_verbs_port_block_no_other_caller(lasting_program: Server) -> None:
+def test_unfinished_bodies_at_the_verbs_port_block_no_other_caller(shared_program: Server) -> None:
     """More connections than there are threads, while calls stay held."""
-    calls = lasting_program.hold(10)
-    with flood(lasting_program.port, HALF_A_BODY, MANY):
-        works(lasting_program)
-        lasting_program.look("held/10")
-        assert threads(lasting_program) < WINDOW
-    lasting_program.release(calls)
-    works(lasting_program)
+    calls = shared_program.hold(10)
+    with flood(shared_program.port, PARTIAL_BODY, MANY):
+        works(shared_program)
+        shared_program.look("held/10")
+        assert threads(shared_program) < WINDOW
+    shared_program.release(calls)
+    works(shared_program)
 
 
-def test_a_flood_at_the_webhook_port_blocks_no_other_caller(lasting_program: Server) -> None:
+def test_a_flood_at_the_webhook_port_blocks_no_other_caller(shared_program: Server) -> None:
     with (
-        flood(lasting_program.webhook_port, HALF_A_HANDSHAKE, MANY),
-        flood(lasting_program.webhook_port, b"", MANY),
+        flood(shared_program.webhook_port, PARTIAL_HANDSHAKE, MANY),
+        flood(shared_program.webhook_port, b"", MANY),
     ):
-        works(lasting_program)
-        assert threads(lasting_program) < WINDOW
+        works(shared_program)
+        assert threads(shared_program) < WINDOW
 
 
 @pytest.mark.parametrize("port", ["port", "health_port"])
-@pytest.mark.parametrize("data", [HALF_A_HEAD, HALF_A_BODY.replace(b"1000", b"9")])
+@pytest.mark.parametrize("data", [PARTIAL_HEAD, PARTIAL_BODY.replace(b"1000", b"9")])
 def test_a_stalled_request_is_closed(impatient_program: Server, port: str, data: bytes) -> None:
     with flood(getattr(impatient_program, port), data, 3) as callers:
         assert [caller.recv(1) for caller in callers] == [b""] * 3
 
 
-@pytest.mark.parametrize(("data", "reason"), [(HALF_A_HEAD, "head"), (HALF_A_BODY, "body")])
+@pytest.mark.parametrize(("data", "reason"), [(PARTIAL_HEAD, "head"), (PARTIAL_BODY, "body")])
 def test_a_stalled_request_over_tls_is_closed(impatient_program: Server, data: bytes, reason: str) -> None:
     before = impatient_program.dropped("webhooks", reason)
     plain = socket.create_connection(("127.0.0.1", impatient_program.webhook_port), timeout=PATIENCE)
@@ -119,12 +119,12 @@ def test_a_stalled_request_over_tls_is_closed(impatient_program: Server, data: b
     [("port", "verbs", 2 * (WINDOW + server.SPARE)), ("health_port", "health", LIMITS.connections)],
 )
 def test_the_number_of_connections_never_exceeds_its_limit(
-    lasting_program: Server, port: str, name: str, most: int
+    shared_program: Server, port: str, name: str, most: int
 ) -> None:
-    before = lasting_program.dropped(name, "full")
-    with flood(getattr(lasting_program, port), b"", most + 5) as callers:
+    before = shared_program.dropped(name, "full")
+    with flood(getattr(shared_program, port), b"", most + 5) as callers:
         wait_for(lambda: len(ended(callers)) >= 5, what="as many closed as were too many")
-        assert lasting_program.dropped(name, "full") >= before + 5
+        assert shared_program.dropped(name, "full") >= before + 5
 
 
 def test_calls_stay_held_in_a_flood(program: Server) -> None:
@@ -137,47 +137,47 @@ def test_calls_stay_held_in_a_flood(program: Server) -> None:
     assert [answer(call) for call in calls] == [{"Error": STOPPED}] * 3
 
 
-def test_a_caller_that_sends_more_during_a_held_call_is_closed(lasting_program: Server) -> None:
+def test_a_caller_that_sends_more_during_a_held_call_is_closed(shared_program: Server) -> None:
     """Close the connection: otherwise each held call could have as many bytes kept as its caller likes."""
-    before = lasting_program.dropped("verbs", "memory")
-    [call] = lasting_program.hold(1)
+    before = shared_program.dropped("verbs", "memory")
+    [call] = shared_program.hold(1)
     assert isinstance(call.sock, socket.socket)
     with pytest.raises(ConnectionError):
-        call.sock.sendall(HALF_A_BODY + b" " * 50_000_000)
-    assert lasting_program.look("left/p0") == {"gone": True, "left": True}
-    assert lasting_program.dropped("verbs", "memory") == before + 1
-    works(lasting_program)
+        call.sock.sendall(PARTIAL_BODY + b" " * 50_000_000)
+    assert shared_program.look("left/p0") == {"gone": True, "left": True}
+    assert shared_program.dropped("verbs", "memory") == before + 1
+    works(shared_program)
 
 
-def test_callers_that_were_answered_before_stay_connected_in_a_flood(lasting_program: Server) -> None:
-    regular = lasting_program.connect(lasting_program.health_port)
+def test_callers_that_were_answered_before_stay_connected_in_a_flood(shared_program: Server) -> None:
+    regular = shared_program.connect(shared_program.health_port)
     get(regular, "/livez")
     used = regular.sock
-    with flood(lasting_program.health_port, HALF_A_HEAD, MANY):
+    with flood(shared_program.health_port, PARTIAL_HEAD, MANY):
         assert get(regular, "/livez") == b"ok"
         assert regular.sock is used
 
 
 @pytest.mark.parametrize("port", ["port", "health_port"])
-def test_callers_that_read_no_answer_block_no_other_caller(lasting_program: Server, port: str) -> None:
+def test_callers_that_read_no_answer_block_no_other_caller(shared_program: Server, port: str) -> None:
     """They send request after request and read no answer, until the buffers between the two are full."""
     asked = {"health_port": b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300, "port": LONG_ANSWERS}[
         port
     ]
-    with flood(getattr(lasting_program, port), asked, 40):
-        works(lasting_program)
-        assert threads(lasting_program) < WINDOW
+    with flood(getattr(shared_program, port), asked, 40):
+        works(shared_program)
+        assert threads(shared_program) < WINDOW
 
 
-def test_unfinished_bodies_do_not_fill_the_memory(lasting_program: Server) -> None:
+def test_unfinished_bodies_do_not_fill_the_memory(shared_program: Server) -> None:
     """The largest of them are closed, so that other callers can still send their requests."""
     large = (
         b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16777216\r\n\r\n" + b" " * 15_000_000
     )
-    before = lasting_program.dropped("verbs", "memory")
-    with flood(lasting_program.port, large, 6):
-        works(lasting_program)
-        assert lasting_program.dropped("verbs", "memory") > before
+    before = shared_program.dropped("verbs", "memory")
+    with flood(shared_program.port, large, 6):
+        works(shared_program)
+        assert shared_program.dropped("verbs", "memory") > before
 
 
 def test_the_limits_are_the_documented_ones() -> None:
@@ -186,10 +186,10 @@ def test_the_limits_are_the_documented_ones() -> None:
     assert server.SPARE == 64
 
 
-def test_over_tls_any_name_is_answered(lasting_program: Server) -> None:
+def test_over_tls_any_name_is_answered(shared_program: Server) -> None:
     """Accept a certificate for another name: the API server calls webhooks by the name of their Service."""
     caller = HTTPSConnection(
-        "127.0.0.1", lasting_program.webhook_port, context=ssl._create_unverified_context()
+        "127.0.0.1", shared_program.webhook_port, context=ssl._create_unverified_context()
     )
     caller.request("POST", "/echo", b"x", {"Host": "muster-webhooks.kube-muster.svc"})
     assert caller.getresponse().read() == b"x"

@@ -12,7 +12,7 @@ import pytest
 
 from extender.webhooks.certificates import Pair, make_mutual, make_pair
 from tests.e2e.harness.waiting import wait_for
-from tests.flood import HALF_A_HANDSHAKE, flood
+from tests.flood import PARTIAL_HANDSHAKE, flood
 from tests.web.running import Server, ask_filter
 
 Mutual = tuple[Pair, Pair]
@@ -96,7 +96,7 @@ def test_a_stalled_handshake_is_ended(folder: Path, mutual: Mutual) -> None:
     with ExitStack() as stack:
         program = ready(stack, folder, mutual, "--impatient")
         before = program.dropped("verbs", "handshake")
-        with flood(program.port, HALF_A_HANDSHAKE, 3) as callers:
+        with flood(program.port, PARTIAL_HANDSHAKE, 3) as callers:
             assert [caller.recv(1) for caller in callers] == [b""] * 3
         assert program.dropped("verbs", "handshake") == before + 3
 

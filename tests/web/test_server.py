@@ -48,20 +48,20 @@ def test_held_calls_are_answered_when_the_parent_is_killed(program: Server) -> N
 @pytest.mark.parametrize(
     "headers", [{"SCRIPT_NAME": "/v1/unheard"}, {"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}]
 )
-def test_forwarded_headers_of_proxies_are_ignored(lasting_program: Server, headers: dict[str, str]) -> None:
+def test_forwarded_headers_of_proxies_are_ignored(shared_program: Server, headers: dict[str, str]) -> None:
     """Ignore them: they would change the path, and contradict each other."""
-    probe = lasting_program.connect(lasting_program.health_port)
+    probe = shared_program.connect(shared_program.health_port)
     probe.request("GET", "/livez", headers=headers)
     assert probe.getresponse().read() == b"ok"
-    connection = lasting_program.connect()
+    connection = shared_program.connect()
     connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), headers)
     assert answer(connection)["NodeNames"] == ["a", "b"]
 
 
-def test_filter_is_served_while_the_whole_window_is_held(lasting_program: Server) -> None:
-    calls = lasting_program.hold(WINDOW)
-    assert ask_filter(lasting_program.connect())["NodeNames"] == ["a", "b"]
-    lasting_program.release(calls)
+def test_filter_is_served_while_the_whole_window_is_held(shared_program: Server) -> None:
+    calls = shared_program.hold(WINDOW)
+    assert ask_filter(shared_program.connect())["NodeNames"] == ["a", "b"]
+    shared_program.release(calls)
 
 
 def test_an_event_loop_that_is_stuck_fails_the_probe(impatient_program: Server) -> None:
@@ -100,17 +100,17 @@ def test_a_program_that_cannot_start_ends_instead_of_retrying_for_ever() -> None
         assert Server(stack, "--broken").ended() == 3
 
 
-def test_signals_that_would_start_a_second_worker_are_ignored(lasting_program: Server) -> None:
-    calls = lasting_program.hold(1)
+def test_signals_that_would_start_a_second_worker_are_ignored(shared_program: Server) -> None:
+    calls = shared_program.hold(1)
     for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):
-        lasting_program.process.send_signal(number)
-    lasting_program.look("held/1")
-    assert ask_filter(lasting_program.connect())["NodeNames"] == ["a", "b"]
-    lasting_program.release(calls)
+        shared_program.process.send_signal(number)
+    shared_program.look("held/1")
+    assert ask_filter(shared_program.connect())["NodeNames"] == ["a", "b"]
+    shared_program.release(calls)
 
 
-def test_many_connections_stay_alive(lasting_program: Server) -> None:
-    connections = [lasting_program.connect() for _ in range(WINDOW)]
+def test_many_connections_stay_alive(shared_program: Server) -> None:
+    connections = [shared_program.connect() for _ in range(WINDOW)]
     for connection in connections:
         ask_filter(connection)
     used = [socket_of(connection) for connection in connections]
@@ -131,20 +131,20 @@ def socket_of(connection: HTTPConnection) -> socket.socket:
     return connection.sock
 
 
-def test_a_caller_that_hangs_up_is_seen(lasting_program: Server) -> None:
-    [call] = lasting_program.hold(1)
-    assert lasting_program.look("seen/p0") == {"gone": False, "left": False}
+def test_a_caller_that_hangs_up_is_seen(shared_program: Server) -> None:
+    [call] = shared_program.hold(1)
+    assert shared_program.look("seen/p0") == {"gone": False, "left": False}
     call.close()
-    assert lasting_program.look("left/p0") == {"gone": True, "left": True}
+    assert shared_program.look("left/p0") == {"gone": True, "left": True}
 
 
-def test_a_waiting_caller_does_not_count_as_gone(lasting_program: Server) -> None:
-    [call] = lasting_program.hold(1)
+def test_a_waiting_caller_does_not_count_as_gone(shared_program: Server) -> None:
+    [call] = shared_program.hold(1)
     socket_of(call).send(b"POST")  # unblocks the program, which has to distinguish a pause from the end
     for _ in range(3):
-        ask_filter(lasting_program.connect())
-    assert lasting_program.look("seen/p0") == {"gone": False, "left": False}
-    lasting_program.release([call])
+        ask_filter(shared_program.connect())
+    assert shared_program.look("seen/p0") == {"gone": False, "left": False}
+    shared_program.release([call])
 
 
 @each_of(
@@ -156,17 +156,17 @@ def test_a_waiting_caller_does_not_count_as_gone(lasting_program: Server) -> Non
     ("POST", "/v1/filter", b" " * (48 * 1024 * 1024), 413),
 )
 def test_bad_calls_get_their_status(
-    method: str, path: str, body: bytes, status: int, *, lasting_program: Server
+    method: str, path: str, body: bytes, status: int, *, shared_program: Server
 ) -> None:
-    connection = lasting_program.connect()
+    connection = shared_program.connect()
     connection.request(method, path, body)
     response = connection.getresponse()
     assert response.status == status
     assert "error" in msgspec.json.decode(response.read())
 
 
-def test_a_call_that_was_refused_leaves_the_connection_to_the_next(lasting_program: Server) -> None:
-    connection = lasting_program.connect()
+def test_a_call_that_was_refused_leaves_the_connection_to_the_next(shared_program: Server) -> None:
+    connection = shared_program.connect()
     connection.connect()
     used = connection.sock
     for path in ("/v1/filter", "/v1/nothing"):
@@ -176,8 +176,8 @@ def test_a_call_that_was_refused_leaves_the_connection_to_the_next(lasting_progr
     assert connection.sock is used
 
 
-def test_a_body_without_a_length_is_not_read(lasting_program: Server) -> None:
-    connection = lasting_program.connect()
+def test_a_body_without_a_length_is_not_read(shared_program: Server) -> None:
+    connection = shared_program.connect()
     connection.request("POST", "/v1/filter", (b" " * 1024 * 1024 for _ in range(17)), encode_chunked=True)
     response = connection.getresponse()
     assert (response.status, b"Content-Length" in response.read()) == (411, True)
@@ -196,9 +196,9 @@ def test_a_body_without_a_length_is_not_read(lasting_program: Server) -> None:
     )
 )
 def test_requests_of_web_pages_are_refused(
-    port: str, headers: dict[str, str], *, lasting_program: Server
+    port: str, headers: dict[str, str], *, shared_program: Server
 ) -> None:
-    connection = lasting_program.connect(getattr(lasting_program, port))
+    connection = shared_program.connect(getattr(shared_program, port))
     connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), headers)
     response = connection.getresponse()
     assert response.status == 403
@@ -206,16 +206,16 @@ def test_requests_of_web_pages_are_refused(
 
 
 @each_of("localhost:8281", "127.0.0.1", "[::1]:8281")
-def test_the_names_of_loopback_are_answered(host: str, *, lasting_program: Server) -> None:
-    connection = lasting_program.connect()
+def test_the_names_of_loopback_are_answered(host: str, *, shared_program: Server) -> None:
+    connection = shared_program.connect()
     connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), {"Host": host})
     assert answer(connection)["NodeNames"] == ["a", "b"]
 
 
-def test_a_head_that_does_not_end_is_refused(lasting_program: Server) -> None:
-    with socket.create_connection(("127.0.0.1", lasting_program.port), timeout=60) as caller:
+def test_a_head_that_does_not_end_is_refused(shared_program: Server) -> None:
+    with socket.create_connection(("127.0.0.1", shared_program.port), timeout=60) as caller:
         caller.sendall(b"GET / HTTP/1.1\r\n" + b"A: %b\r\n" % (b"b" * 1000) * 80)
-        ask_filter(lasting_program.connect())  # by now it has been read
+        ask_filter(shared_program.connect())  # by now it has been read
         caller.sendall(b"A: b\r\n")
         assert caller.makefile("rb").read().split()[1] == b"431"
 
@@ -230,8 +230,8 @@ def test_a_head_that_does_not_end_is_refused(lasting_program: Server) -> None:
     (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
     (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
 )
-def test_a_malformed_request_is_refused(sent: bytes, status: int, *, lasting_program: Server) -> None:
-    with socket.create_connection(("127.0.0.1", lasting_program.port), timeout=60) as caller:
+def test_a_malformed_request_is_refused(sent: bytes, status: int, *, shared_program: Server) -> None:
+    with socket.create_connection(("127.0.0.1", shared_program.port), timeout=60) as caller:
         caller.sendall(sent)
         answer = caller.makefile("rb").read()
     assert answer.split()[1] == b"%d" % status

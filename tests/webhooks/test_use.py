@@ -8,10 +8,8 @@ from extender.api.objects.queues import LocalQueue, LocalQueueSpec
 from tests.domain.builders import NAMESPACE, group, queue
 from tests.webhooks.desk import ALICE, CONTROLLER, MUSTER, Desk, Json, job, owned, pod, pod_group
 
-POD, GROUP = (
-    {"group": "", "version": "v1", "kind": "Pod"},
-    {"group": "scheduling.volcano.sh", "kind": "PodGroup"},
-)
+POD = {"group": "", "version": "v1", "kind": "Pod"}
+GROUP = {"group": "scheduling.volcano.sh", "kind": "PodGroup"}
 PLUGINS = {"group": "scheduling.x-k8s.io", "version": "v1alpha1", "kind": "PodGroup"}
 BATCH = {"group": "batch", "version": "v1", "kind": "Job"}
 JOB_SET = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}

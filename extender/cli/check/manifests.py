@@ -9,7 +9,7 @@ from extender.api.units import listed
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.certificates import ShownCertificate, bundle_fault, reason_of_distrust, shown
 from extender.cli.check.findings import APPLY, Finding, error, fine
-from extender.cli.check.view import is_viewed
+from extender.cli.check.view import uses_proxy
 from extender.cli.installation import ACCOUNT, Installation, name_of, nested
 from extender.cli.observed_jobs import ObservedJob, observed_job
 from extender.cli.output import Json
@@ -26,7 +26,7 @@ _NAMED = 3  # webhooks, or fields, in one line
 _GATE_POLICIES = {"kube-muster-gate", "kube-muster-mark"}
 _ADOPTING = {"kube-muster-adoption", "adoption.webhooks.kube-muster.io", "kube-muster-mark-by-namespace"}
 _APPLY = "kubectl apply -f manifests/crds"
-_OF_OURS = {
+_MUSTER_FIELDS = {
     kube.QUEUES: ("spec", "state"),
     kube.POD_GROUPS: ("spec", "minMember"),
     kube.LOCAL_QUEUES: ("spec", "queue"),
@@ -36,7 +36,7 @@ _OF_OURS = {
 
 def kinds(site: Installation) -> Iterator[Finding]:
     muster_crds = set(map(name_of, site.muster_objects(kube.CRDS)))
-    for resource, field in _OF_OURS.items():
+    for resource, field in _MUSTER_FIELDS.items():
         name, served = f"{resource.plural}.{resource.group}", resource.version.rpartition("/")[2]
         crd = site.get(kube.CRDS, "", name)
         states = {state["type"]: state["status"] for state in nested(crd, "status", "conditions") or ()}
@@ -153,7 +153,7 @@ def _waits(evidence: Evidence, job: ObservedJob) -> bool:
 
 def policies(site: Installation) -> Iterator[Finding]:
     mutating = set(map(name_of, site.muster_objects(kube.MUTATING_POLICIES)))
-    if site.minor >= _GATES_FROM and not mutating & _GATE_POLICIES and not is_viewed(site):
+    if site.minor >= _GATES_FROM and not mutating & _GATE_POLICIES and not uses_proxy(site):
         message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
         yield error("policies", message, APPLY)
     present = set(map(name_of, site.muster_objects(kube.VALIDATING_POLICIES)))
@@ -207,7 +207,7 @@ def webhooks(site: Installation) -> Iterator[Finding]:
     if not found:
         message = "none is registered: only the CRDs and policies check objects"
         yield error("webhooks", message, APPLY)
-    if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found) and not is_viewed(site):
+    if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found) and not uses_proxy(site):
         message = (
             f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"
         )

@@ -8,7 +8,7 @@ import yaml
 
 from extender.api.keys import VIEW_KUBECONFIG
 from extender.cli.check.findings import UNKNOWN, Finding, OutOfReach, ask_replica, error, fine, metric_value
-from extender.cli.installation import Installation, Serving, name_of, nested
+from extender.cli.installation import Installation, ServingPod, name_of, nested
 from extender.cli.output import Json
 from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POLICIES
 
@@ -20,7 +20,7 @@ _SHIPPED = f"scheduler-config/sidecar.yaml has it; {_PAGE}"
 _GATES = ((MUTATING_POLICIES, "kube-muster-gate"), (MUTATING_BINDINGS, "kube-muster-gate"))
 
 
-def is_viewed(site: Installation) -> bool:
+def uses_proxy(site: Installation) -> bool:
     """Return whether Muster shows a scheduler its pods, so that they need no gates."""
     return any(workload.setting("view_listen") != _OFF for workload in site.workloads)
 
@@ -28,7 +28,7 @@ def is_viewed(site: Installation) -> bool:
 def view(site: Installation) -> Iterator[Finding]:
     for workload in site.workloads:
         yield from _configured(site, workload)
-    for resource, name in _GATES if is_viewed(site) else ():
+    for resource, name in _GATES if uses_proxy(site) else ():
         # `kubectl apply` does not delete the policies of an earlier overlay with gates.
         if name in map(name_of, site.muster_objects(resource)):
             message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
@@ -57,7 +57,7 @@ def view(site: Installation) -> Iterator[Finding]:
             yield fine("view", message)
 
 
-def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
+def _configured(site: Installation, workload: ServingPod) -> Iterator[Finding]:
     name = f"{workload.obj['kind'].lower()}/{name_of(workload.obj)}"
     listens = workload.setting("view_listen") != _OFF
     muster_path = str(PurePosixPath(workload.setting("view_folder")) / VIEW_KUBECONFIG)
@@ -87,7 +87,7 @@ class Unread(Exception):
     """Error: the configuration of the scheduler is unknown."""
 
 
-def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> tuple[str, bool]:
+def _kubeconfig_of_scheduler(site: Installation, workload: ServingPod) -> tuple[str, bool]:
     """Return the path of the scheduler's kubeconfig, and whether it is made in the pod. Raises Unread.
 
     The path is that of its configuration, else of its flag; empty where it uses the pod's own

@@ -337,7 +337,7 @@ class Evidence:
         return self._routes.local_queue(meta.namespace, label) if label is not None else None
 
     def queue_of_namespace(self, name: str) -> str:
-        """Return the queue that a namespace or its quota names; empty if none does, or may be read."""
+        """Return the queue that a namespace or its quota names; empty if they name none or cannot be read."""
         namespace = self._namespaces.get(name)
         return (ways.namespace_queue(namespace) if namespace else "") or self._quota_queues.get(name, "")
 

@@ -36,20 +36,20 @@ class Extender:
     def __init__(self, address: str, bind_mark: str = "") -> None:
         self._bind_mark = bind_mark
         self._address = address
-        self._choosing = http.client.HTTPConnection(address, timeout=3.0)
+        self._connection = http.client.HTTPConnection(address, timeout=3.0)
         self._lock = threading.Lock()
 
     def filter(self, pod: Json, nodes: list[str]) -> Filtered:
-        answer = self._choose("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
+        answer = self._locked_call("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         if answer.get("Error"):
             raise ExtenderError(answer["Error"])
         accepted = answer.get("NodeNames") or []
         if unknown := set(accepted) - set(nodes):
             raise ExtenderError(f"extender filter returned unknown nodes: {', '.join(sorted(unknown))}")
         rejections = {}
-        for field, lasting in (("FailedNodes", False), ("FailedAndUnresolvableNodes", True)):
+        for field, unresolvable in (("FailedNodes", False), ("FailedAndUnresolvableNodes", True)):
             for node, message in (answer.get(field) or {}).items():
-                rejections[node] = Rejection((message,), lasting)
+                rejections[node] = Rejection((message,), unresolvable)
         return Filtered(accepted, rejections)
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -59,8 +59,8 @@ class Extender:
             for node, uids in victims.items()
         }
         args = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": proposed}
-        left = self._choose("preempt", args).get("NodeNameToMetaVictims") or {}
-        return {node: [victim["UID"] for victim in found.get("Pods") or ()] for node, found in left.items()}
+        allowed = self._locked_call("preempt", args).get("NodeNameToMetaVictims") or {}
+        return {node: [victim["UID"] for victim in meta.get("Pods") or ()] for node, meta in allowed.items()}
 
     def is_binder_of(self, pod: Json) -> bool:
         """Return whether its entry for binding is interested in a pod."""
@@ -78,11 +78,11 @@ class Extender:
 
     def close(self) -> None:
         with self._lock:
-            self._choosing.close()
+            self._connection.close()
 
-    def _choose(self, verb: str, args: Json) -> Any:
+    def _locked_call(self, verb: str, args: Json) -> Any:
         with self._lock:
-            return self._call(self._choosing, verb, args)
+            return self._call(self._connection, verb, args)
 
     def _call(self, connection: http.client.HTTPConnection, verb: str, args: Json) -> Any:
         url = f"http://{self._address}/v1/{verb}"

@@ -82,7 +82,7 @@ def queue_lines(cluster: ClusterState, canvas: Canvas, max_lines: int | None = N
     """Return a heading and a line for each queue, at most `max_lines` lines in all."""
     queues = cluster.report.queues
     shown = queues if max_lines is None or len(queues) < max_lines else queues[: max(max_lines - 2, 0)]
-    # Names have as much room as the longest needs, as far as a bar and its numbers leave it.
+    # Names have the width of the longest one, but leave space for a bar and its numbers.
     longest = max(map(len, ("Queue", *(queue.name for queue in shown))))
     name_width = min(longest, max(canvas.width - _NUMBERS - _SHORTEST_BAR, len("Queue")))
     length = max(_SHORTEST_BAR, min(_LONGEST_BAR, canvas.width - name_width - _NUMBERS))

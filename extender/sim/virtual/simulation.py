@@ -221,10 +221,8 @@ class Simulation(VirtualCluster):
 
     def _queue(self, job: JobArrival) -> None:
         """Add a suspended job, and its group."""
-        key, group = (
-            job.podgroup.key,
-            replace(job.podgroup.group, metadata=self._with_timestamp(job.podgroup.group.metadata)),
-        )
+        key = job.podgroup.key
+        group = replace(job.podgroup.group, metadata=self._with_timestamp(job.podgroup.group.metadata))
         self._jobs[key] = job = job._replace(podgroup=job.podgroup._replace(group=group))
         if job.runtime is not None:
             self.ledger.intake.set_runtime(*job.runtime)

@@ -65,7 +65,9 @@ def devices_case(bench: Bench) -> Iterator[Row]:
     for number in range(nodes):
         inventory.set_slice(_slice(number, generation=1))
     read = time.perf_counter() - begun
-    changes = [_timed(inventory, _slice(number, generation=2)) for number in range(min(nodes, 100))]
+    changes = [
+        _update_milliseconds(inventory, _slice(number, generation=2)) for number in range(min(nodes, 100))
+    ]
     _decision(world, "warm-up")
     plugin, claims = _decision(world, "plugin"), _decision(world, "claims")
     yield {
@@ -130,7 +132,7 @@ def _device(node: int, at: int) -> Device:
     return Device(f"gpu-{at}", attributes, {"memory": DeviceCapacity("80Gi")})
 
 
-def _timed(inventory: DeviceInventory, changed: ResourceSlice) -> float:
+def _update_milliseconds(inventory: DeviceInventory, changed: ResourceSlice) -> float:
     started_at = time.perf_counter()
     inventory.set_slice(changed)
     return 1000 * (time.perf_counter() - started_at)

@@ -113,10 +113,8 @@ class Review(Observer):
             self._unknown += 1
 
     def row(self) -> Row:
-        positions, compared_count = (
-            Counter(interval_of(*each) for each in self._compared_starts),
-            len(self._compared_starts),
-        )
+        positions = Counter(interval_of(*each) for each in self._compared_starts)
+        compared_count = len(self._compared_starts)
         return {
             "waits": compared_count + self._unknown,
             "unknown %": 100 * self._unknown / (compared_count + self._unknown),

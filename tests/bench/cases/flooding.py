@@ -24,9 +24,9 @@ _LASTS = 12.0  # seconds: longer than a head or a body may take to arrive
 _CALM = 5.0
 _PROGRAM = """
 import sys, time
-from tests.flood import HALVES, flood, many_files
+from tests.flood import PARTIAL_REQUESTS, flood, many_files
 name, port, count, lasts = sys.argv[1], *map(int, sys.argv[2:])
-with many_files(), flood(port, HALVES[name], count):
+with many_files(), flood(port, PARTIAL_REQUESTS[name], count):
     print(time.monotonic(), flush=True)
     time.sleep(lasts)
 """

@@ -120,10 +120,8 @@ def _waiting(count: int) -> Row:
         create(fleet.access, _waiters(space, count))
         wait_for(lambda: _known(fleet, space) > count, _PATIENCE, "a PodGroup for each")
         wait_for(lambda: _spent(pid, lambda _: None) < _QUIET * _CALM, _PATIENCE, "all reported as waiting")
-        calm_time, change_time = (
-            _spent(pid, lambda _: None),
-            _spent(pid, lambda number: _change(fleet, space, number)),
-        )
+        calm_time = _spent(pid, lambda _: None)
+        change_time = _spent(pid, lambda number: _change(fleet, space, number))
         return {
             "waiting": count,
             "KB per job": (megabytes(pid) - before) * 1024 / count,

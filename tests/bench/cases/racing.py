@@ -215,14 +215,15 @@ def _medians(bench: Bench) -> Iterator[Row]:
         if ratio := result.ratio(lambda each: each.seconds):
             race = result.race
             cycles.setdefault((race.nodes, race.gang, race.variant), []).append(float(ratio["ratio"]))
-    for (nodes, size, variant), ratios in cycles.items() if bench.sizes.rounds > 1 else ():
-        yield {
-            "nodes": nodes,
-            "gang": size,
-            "round": "median",
-            "scheduler": variant,
-            "ratio": median(ratios),
-        }
+    if bench.sizes.rounds > 1:
+        for (nodes, size, variant), ratios in cycles.items():
+            yield {
+                "nodes": nodes,
+                "gang": size,
+                "round": "median",
+                "scheduler": variant,
+                "ratio": median(ratios),
+            }
 
 
 def _requests(result: Result) -> str:

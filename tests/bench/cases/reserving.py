@@ -77,12 +77,15 @@ class Waits(Observer):
 
     def decided(self, decisions: Decisions, now: float) -> None:
         going, self._just_evicted = self._just_evicted, set()
-        for name, queue in decisions.queues.items() if going else ():
-            takes_from = {losing.queue for losing, last in queue.reclaimed.items() if last.at == stamp(now)}
-            for group in going:
-                if self._queues[group] in takes_from:
-                    self.again += name in self._evicted_for[group]
-                    self._evicted_for[group].add(name)
+        if going:
+            for name, queue in decisions.queues.items():
+                takes_from = {
+                    losing.queue for losing, last in queue.reclaimed.items() if last.at == stamp(now)
+                }
+                for group in going:
+                    if self._queues[group] in takes_from:
+                        self.again += name in self._evicted_for[group]
+                        self._evicted_for[group].add(name)
 
     def _work(self, pod: PodRecord, now: float) -> float:
         since = self._since.pop(pod.uid, now)

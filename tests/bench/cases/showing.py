@@ -45,10 +45,10 @@ def show_case(bench: Bench) -> Iterator[Row]:
     groups = bench.sizes.pods
     with _served(groups, changes=4) as address:
         for path in _PATHS:
-            yield {"groups": groups, "path": path, **asyncio.run(_timed(address, path))}
+            yield {"groups": groups, "path": path, **asyncio.run(_page_time(address, path))}
     for changes in (0, 1):
         show(f"{_OPEN} pages for {_SECONDS:g} s, {changes} changes a second")
-        row = asyncio.run(_looked_at(groups, changes))
+        row = asyncio.run(_load_of_pages(groups, changes))
         yield {"groups": groups, "pages open": _OPEN, "changes a second": changes, **row}
 
 
@@ -64,7 +64,7 @@ def _served(groups: int, changes: int) -> Iterator[str]:
             process.kill()
 
 
-async def _timed(address: str, path: str) -> Row:
+async def _page_time(address: str, path: str) -> Row:
     """Return the milliseconds until the first byte and the last byte of a page."""
     first_byte_times, page_times = [], []
     url = urlsplit(address)
@@ -108,7 +108,7 @@ def _watched(groups: int, changes: int, api: int) -> Iterator[tuple[str, Callabl
             process.kill()
 
 
-async def _looked_at(groups: int, changes: int) -> Row:
+async def _load_of_pages(groups: int, changes: int) -> Row:
     api = await asyncio.start_server(_review, "127.0.0.1", 0)
     with _watched(groups, changes, api.sockets[0].getsockname()[1]) as (address, mark):
         mark()

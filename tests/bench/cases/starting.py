@@ -31,11 +31,11 @@ _STOOD = [{"type": "StoodWhole", "status": "True", "lastTransitionTime": "2026-0
 def start(bench: Bench) -> Iterator[Row]:
     sizes = bench.sizes
     with Fleet(sizes.most_nodes) as fleet:
-        standing = fleet.namespace()
+        namespace = fleet.namespace()
         show(f"{sizes.standing} bound pods in groups of {MEMBERS}")
-        create(fleet.access, _standing(standing, sizes.standing, fleet.size))
-        _report(fleet, standing)
-        facts: Row = {"nodes": fleet.size, "bound": count_bound(fleet.access, standing)}
+        create(fleet.access, _bound_gangs(namespace, sizes.standing, fleet.size))
+        _report(fleet, namespace)
+        facts: Row = {"nodes": fleet.size, "bound": count_bound(fleet.access, namespace)}
         for number in range(1, sizes.rounds + 1):
             yield from ({**facts, "round": number, **row} for row in _cycle(fleet))
 
@@ -65,7 +65,7 @@ def _cycle(fleet: Fleet) -> Iterator[Row]:
         yield {"started": name, "seconds": seconds, "ratio": seconds / stock, **peaks}
 
 
-def _standing(namespace: str, count: int, nodes: int) -> Iterator[NewObject]:
+def _bound_gangs(namespace: str, count: int, nodes: int) -> Iterator[NewObject]:
     """Yield running groups with bound pods, which need no scheduler."""
     for number in range(count // MEMBERS):
         name = f"g{number}"

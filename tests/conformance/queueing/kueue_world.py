@@ -101,8 +101,9 @@ class KueueWorld:
     def flavors(self, workload: str) -> dict[str, set[str]]:
         """Return, by part, the flavors of the nodes that are planned for it."""
         used: dict[str, set[str]] = {}
-        for uid, node in self.decision(workload).plan.items() if self.starts(workload) else ():
-            used.setdefault(self._role(uid), set()).add(node)
+        if self.starts(workload):
+            for uid, node in self.decision(workload).plan.items():
+                used.setdefault(self._role(uid), set()).add(node)
         return used
 
     def _role(self, uid: Uid) -> str:

@@ -103,8 +103,9 @@ def _loses_more_work(case: Case) -> bool:
 def _held_amounts(case: Case, names: Collection[str]) -> Counter[str]:
     held = Counter[str]()
     for each in case.input["admitted"]:
-        for pods in each["usage"] if each["id"] in names else ():
-            held.update({name: of["amount"] for name, of in pods["usage"].items()})
+        if each["id"] in names:
+            for pods in each["usage"]:
+                held.update({name: of["amount"] for name, of in pods["usage"].items()})
     return held
 
 

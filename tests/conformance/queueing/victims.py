@@ -45,10 +45,8 @@ def _for_newcomer(data: CaseData, number: int) -> KueueWorld:
     within its queue's share next to all candidates.
     """
     newcomer_queue, candidates = data["preemptor_queue"], data["candidates"]
-    capacity, top = (
-        2 * len(candidates),
-        max((candidate["priority"] for candidate in candidates), default=0) + 1,
-    )
+    capacity = 2 * len(candidates)
+    top = max((candidate["priority"] for candidate in candidates), default=0) + 1
     names = sorted({newcomer_queue, _STAYS, *(candidate["queue"] for candidate in candidates)})
     queues = [_in_cohort(name, capacity if name == newcomer_queue else 0) for name in names]
     permanent = {"id": _STAYS, "queue": _STAYS, "priority": top, "reserved_at": 0}

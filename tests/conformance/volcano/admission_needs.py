@@ -21,10 +21,8 @@ def freezes_closing_queue(case: Case) -> bool:
     """Return whether a queue may not be changed because of its state."""
     if case.kind != "admission.queue" or case.input.get("operation") != "UPDATE":
         return False
-    state, before = (
-        case.input.get("object", {}).get("state"),
-        (case.input.get("oldObject") or {}).get("state"),
-    )
+    state = case.input.get("object", {}).get("state")
+    before = (case.input.get("oldObject") or {}).get("state")
     return (
         state == before and state in ("Closing", "Unknown") and case.expect.get("reason") == "invalid-state"
     )

@@ -1,7 +1,7 @@
 """Commands of queues, typed as vcctl takes them, against an API server over HTTP.
 
-What a table has to say is compared column by column. The order and the width of the columns are kubectl's, so
-they are not.
+Tables are compared column by column. The order and the width of the columns are kubectl's, and are not
+compared.
 """
 
 import re
@@ -37,14 +37,14 @@ def check_command(case: Case) -> Iterator[str]:
 def _check(desk: Desk, case: Case) -> Iterator[str]:
     match case.input["command"]:
         case "operate" | "get" as command:
-            yield from _verdict(desk, command, case)
+            yield from _check_result(desk, command, case)
         case "list":
-            yield from _table(desk, case)
+            yield from _check_table(desk, case)
         case other:
             raise NoCounterpart(f"command {other}")
 
 
-def _verdict(desk: Desk, command: str, case: Case) -> Iterator[str]:
+def _check_result(desk: Desk, command: str, case: Case) -> Iterator[str]:
     flags: Mapping[str, Any] = case.input["flags"]
     if flags.get("name"):
         desk.queue(flags["name"])
@@ -52,15 +52,15 @@ def _verdict(desk: Desk, command: str, case: Case) -> Iterator[str]:
     if (result.exit_code == 0) != case.expect["ok"]:
         yield f"ended with {result.exit_code}, expected {'success' if case.expect['ok'] else 'a refusal'}"
     if reason := case.expect.get("reason"):
-        yield from _reason(result, reason)
+        yield from _check_reason(result, reason)
 
 
-def _reason(result: Result, reason: str) -> Iterator[str]:
+def _check_reason(result: Result, reason: str) -> Iterator[str]:
     if _REASONS[reason] not in result.stderr:
         yield f"said {result.stderr!r}, expected {reason}"
 
 
-def _table(desk: Desk, case: Case) -> Iterator[str]:
+def _check_table(desk: Desk, case: Case) -> Iterator[str]:
     for each in case.input["queues"]:
         _make_queue(desk, each, case.input.get("counts", {}).get(each["name"], {}))
     for each in case.input.get("podGroups", ()):

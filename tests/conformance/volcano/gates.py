@@ -1,4 +1,4 @@
-"""Kinds `gang.releasing` and `overcommit`: is a group reported as waiting, and is one let in?"""
+"""Kinds `gang.releasing` and `overcommit`: the report of a waiting group, and the admission of a group."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -27,7 +27,7 @@ def check_releasing(case: Case) -> Iterator[str]:
     """Check members on full nodes, then delete the releasing ones."""
     tasks, expected = case.input["tasks"], case.expect["suppressUnschedulable"]
     names = sorted({task["node"] for task in tasks if task["node"]})
-    nodes = [node({"name": name, "allocatable": {"cpu": _standing_on(name, tasks)}}) for name in names]
+    nodes = [node({"name": name, "allocatable": {"cpu": _held_count(name, tasks)}}) for name in names]
     members = [_member(number, task) for number, task in enumerate(tasks)]
     gang = group({"namespace": "ns", "name": "g", "minMember": case.input["minMember"], "queue": "default"})
     world = World(nodes, gang, members).settle()
@@ -36,7 +36,7 @@ def check_releasing(case: Case) -> Iterator[str]:
     yield from unequal("suppressUnschedulable", expected, _is_without_report(world.decisions.groups[_GROUP]))
 
 
-def _standing_on(name: str, tasks: Iterable[dict[str, Any]]) -> str:
+def _held_count(name: str, tasks: Iterable[dict[str, Any]]) -> str:
     holding = (*_PLACED, "Releasing")
     return str(sum(task["node"] == name and task["status"] in holding for task in tasks))
 
@@ -64,20 +64,20 @@ def _is_without_report(decision: GroupDecision) -> bool:
 
 
 def check_overcommit(case: Case) -> Iterator[str]:
-    """Check the sum of all nodes, as the plugin does: all nodes are one here.
+    """Check a group against the sum of all nodes, on one node of this size, as the plugin does.
 
-    Reserved groups run there.
+    Groups that are reserved in the case run on the node.
     """
     requests = case.input["minResources"]
     reserved = [_running(n, vector) for n, vector in enumerate(case.input["alreadyReserved"])]
     asking = pod({"namespace": "ns", "name": "p", "podgroup": "g", "requests": requests})
     gang = group({"namespace": "ns", "name": "g", "minMember": 1, "queue": "default"})
-    world = World(_as_one(case.input["nodes"]), reserved, gang, asking).settle()
+    world = World(_joined_node(case.input["nodes"]), reserved, gang, asking).settle()
     permit = world.decisions.groups[_GROUP].verdict is Verdict.STARTING
     yield from unequal("permit", case.expect["permit"], permit)
 
 
-def _as_one(nodes: Iterable[dict[str, Any]]) -> Node:
+def _joined_node(nodes: Iterable[dict[str, Any]]) -> Node:
     sums = total(offered(each["allocatable"]) for each in nodes)
     return node({"name": _ALL, "allocatable": {name: _quantity(name, n) for name, n in sums.items()}})
 

@@ -44,7 +44,7 @@ def check_handler(case: Case) -> Iterator[str]:
 
 
 def check_sync(case: Case) -> Iterator[str]:
-    """Check a queue's status through the ledger and a decision, which it is made from."""
+    """Check the status that the ledger and a decision give a queue."""
     queue, action = objects.queue(case.input["queue"]), case.input.get("action", _SYNC)
     if action != _SYNC:
         queue = replace(queue, spec=replace(queue.spec, state=QueueAction(action).spec_state))

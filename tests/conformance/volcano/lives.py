@@ -21,7 +21,7 @@ from tests.domain.world import World
 
 _GROUP = GroupKey("ns/g")
 _NOW = "2026-01-01T00:00:00Z"
-_PLACE = "a-node-for-those-that-wait"
+_FREE_NODE = "a-node-for-those-that-wait"
 _PHASES = {"Running": "Running", "Succeeded": "Succeeded", "Failed": "Failed"}
 _HOLDING = ("Running", "Bound", "Releasing")
 _IN_FLIGHT = ("Binding", "Allocated")
@@ -32,15 +32,15 @@ def check_phase(case: Case) -> Iterator[str]:
     node_names = {task["node"] for task in tasks if task.get("node")}
     size = str(len(tasks))
     nodes = [node({"name": name, "allocatable": {CPU: size}}) for name in sorted(node_names)]
-    nodes.append(node({"name": _PLACE, "allocatable": {CPU: str(_capacity(case))}}))
-    filling_pods = [_filling(name, len(tasks), tasks) for name in sorted(node_names)]
+    nodes.append(node({"name": _FREE_NODE, "allocatable": {CPU: str(_capacity(case))}}))
+    filling_pods = [_filling_pod(name, len(tasks), tasks) for name in sorted(node_names)]
     world = World(
         nodes, filling_pods, _group(case), [_member(n, task) for n, task in enumerate(tasks)]
     ).settle()
     for number, task in enumerate(tasks):
         if task["status"] in _IN_FLIGHT:
-            world.answer(f"g-{number}", [_PLACE])
-            world.hold(f"g-{number}", _PLACE)
+            world.answer(f"g-{number}", [_FREE_NODE])
+            world.hold(f"g-{number}", _FREE_NODE)
     world.settle()
     yield from unequal("phase", case.expect["phase"], str(world.decisions.groups[_GROUP].life.phase))
 
@@ -56,7 +56,7 @@ def _capacity(case: Case) -> int:
     return sum(task["status"] in _IN_FLIGHT or (phase == "Inqueue" and _waits(task)) for task in tasks)
 
 
-def _filling(name: str, size: int, tasks: list[dict[str, Any]]) -> Pod:
+def _filling_pod(name: str, size: int, tasks: list[dict[str, Any]]) -> Pod:
     """Return a pod that fills a node with members, so that no other pod fits."""
     held = sum(task.get("node") == name and task["status"] in _HOLDING for task in tasks)
     requests = {CPU: str(size - held)}

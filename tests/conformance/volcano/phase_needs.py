@@ -2,7 +2,7 @@
 
 from tests.conformance.cases import Case
 
-_STANDING = ("Running", "Bound", "Succeeded")
+_COUNTED_AS_MEMBERS = ("Running", "Bound", "Succeeded")
 _FINISHED = ("Succeeded", "Failed")
 _WAITING = ("Pending", "Pipelined", "Allocated", "Binding")
 
@@ -13,7 +13,7 @@ def _count(case: Case, *statuses: str) -> int:
 
 def _placed(case: Case) -> int:
     leaving = [task for task in case.input["tasks"] if task["status"] == "Releasing" and task.get("node")]
-    return _count(case, *_STANDING, "Failed") + len(leaving)
+    return _count(case, *_COUNTED_AS_MEMBERS, "Failed") + len(leaving)
 
 
 def _is_phase(case: Case) -> bool:
@@ -39,7 +39,7 @@ def waits_again_while_it_runs(case: Case) -> bool:
     if not _is_phase(case) or not _count(case, "Running") or case.input["unschedulableThisCycle"]:
         return False
     minimum = int(case.input["minMember"])
-    short = _count(case, *_STANDING, *_WAITING) < minimum
+    short = _count(case, *_COUNTED_AS_MEMBERS, *_WAITING) < minimum
     return _placed(case) < minimum and (short or case.input["currentPhase"] != "Inqueue")
 
 
@@ -48,7 +48,7 @@ def is_unknown_with_all_it_needs(case: Case) -> bool:
     if not _is_phase(case) or not _count(case, "Running") or not case.input["unschedulableThisCycle"]:
         return False
     minimum = int(case.input["minMember"])
-    is_complete = _count(case, *_STANDING) >= minimum
+    is_complete = _count(case, *_COUNTED_AS_MEMBERS) >= minimum
     return is_complete or (not _count(case, *_WAITING) and _placed(case) >= minimum)
 
 
@@ -57,5 +57,5 @@ def is_let_in_without_place(case: Case) -> bool:
     if not _is_phase(case) or case.input["currentPhase"] != "Inqueue" or _count(case, "Running"):
         return False
     minimum = int(case.input["minMember"])
-    is_short = _count(case, *_STANDING, *_WAITING) < minimum
+    is_short = _count(case, *_COUNTED_AS_MEMBERS, *_WAITING) < minimum
     return _placed(case) < minimum and (is_short or case.input["unschedulableThisCycle"])

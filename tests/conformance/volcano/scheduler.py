@@ -24,15 +24,15 @@ def schedule(world: World, pods: Iterable[Pod]) -> Binds:
 def _one_cycle(world: World, pods: dict[Uid, Pod]) -> Binds:
     bound: Binds = {}
     for claim in world.ledger.claims_to_release():
-        for posted in _take(world, pods[claim.pod.uid], claim):
+        for posted in _bind(world, pods[claim.pod.uid], claim):
             uid = posted.pod.uid
-            world.add(_on(pods[uid], posted.node))
+            world.add(_bound_pod(pods[uid], posted.node))
             bound[uid] = posted.node
     return bound
 
 
-def _take(world: World, pod: Pod, planned: Claim) -> Sequence[Claim]:
-    """Filter and bind one pod; returns whose bindings may be posted with it."""
+def _bind(world: World, pod: Pod, planned: Claim) -> Sequence[Claim]:
+    """Filter and bind one pod; return the claims whose bindings may be posted then."""
     uid = planned.pod.uid
     world.add(replace(pod, spec=replace(pod.spec, scheduling_gates=None)))
     answer = world.ledger.assumed.assume(uid, list(world.nodes))
@@ -43,5 +43,5 @@ def _take(world: World, pod: Pod, planned: Claim) -> Sequence[Claim]:
     return () if refused else world.ledger.assumed.confirm(planned.pod.group).posting
 
 
-def _on(pod: Pod, node: str) -> Pod:
+def _bound_pod(pod: Pod, node: str) -> Pod:
     return replace(pod, spec=replace(pod.spec, scheduling_gates=None, node_name=node))

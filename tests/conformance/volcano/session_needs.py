@@ -57,9 +57,9 @@ def leaves_empty_requests_to_backfill(case: Case) -> bool:
 
 
 def leaves_pending_groups_to_enqueue(case: Case) -> bool:
-    """Return whether all that Muster would start beyond the case is of Pending groups.
+    """Return whether all pods that Muster would start are of Pending groups.
 
-    Only an action that is not run would let these in.
+    In Volcano only the action `enqueue` would admit these, and the case does not run it.
     """
     if not case.input.get("enqueueActionConfigured") or "enqueue" in case.input["actions"]:
         return False

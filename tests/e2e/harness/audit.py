@@ -54,7 +54,7 @@ class Audit:
         """Return a position in the log, for `since`."""
         return self._log.stat().st_size if self._log.exists() else 0
 
-    def silent(self, kinds: Collection[str], seconds: float) -> bool:
+    def is_silent(self, kinds: Collection[str], seconds: float) -> bool:
         """Return whether nothing of these resources, such as `queues/status`, is written for some seconds."""
         mark, until = self.mark(), time.monotonic() + seconds
         while time.monotonic() < until:

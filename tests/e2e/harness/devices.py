@@ -61,8 +61,9 @@ class Devices:
 
     def device_class(self, name: str, attribute: str) -> str:
         """Create a class of the devices with an attribute, or, for `!NAME`, of those without it."""
-        not_, attribute = ("!", attribute[1:]) if attribute.startswith("!") else ("", attribute)
-        return self.selected(name, f"{not_}device.attributes['{self.driver}'].{attribute}")
+        negation = "!" if attribute.startswith("!") else ""
+        attribute = attribute.removeprefix("!")
+        return self.selected(name, f"{negation}device.attributes['{self.driver}'].{attribute}")
 
     def selected(self, name: str, condition: str) -> str:
         """Create a class of the devices that meet a condition."""

@@ -189,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.server.proxy.take(self.command, self.path, body, self._agent)
         try:
-            status = self._pass_on(body) if fault is None else self._do(fault, body)
+            status = self._pass_on(body) if fault is None else self._apply(fault, body)
         except (OSError, http.client.HTTPException):
             status = 0
         if status == 0:
@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
-    def _do(self, fault: Fault, body: bytes) -> int:
+    def _apply(self, fault: Fault, body: bytes) -> int:
         """Refuse or forward a request as the fault says, and return the status."""
         fault.before()
         if fault.while_awaited and self._hung_up():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.e2e.harness import loopback
 
-SERVICES = ("10.0.0.0/24", "fd00:10::/112")  # of IPv4 and of IPv6
+SERVICE_RANGE_V4, SERVICE_RANGE_V6 = "10.0.0.0/24", "fd00:10::/112"
 
 
 def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
@@ -40,7 +40,7 @@ def apiserver(
         f"--token-auth-file={folder / 'tokens.csv'}",
         "--authorization-mode=RBAC",
         f"--admission-control-config-file={folder / 'admission.json'}",
-        f"--service-cluster-ip-range={SERVICES[loopback.is_v6()]}",
+        f"--service-cluster-ip-range={SERVICE_RANGE_V6 if loopback.is_v6() else SERVICE_RANGE_V4}",
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
         "--max-requests-inflight=0",
         "--max-mutating-requests-inflight=0",

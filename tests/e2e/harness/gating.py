@@ -1,4 +1,4 @@
-"""Gates of new pods, as each release gets them: by a policy, or by Muster's webhook before 1.36."""
+"""Gates of new pods: set by a policy, or by Muster's webhook in Kubernetes before 1.36."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

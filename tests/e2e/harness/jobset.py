@@ -46,6 +46,6 @@ JOB_SET = SigsOperator(
     crd="config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
     webhooks="config/components/webhook/manifests.yaml",
     patches="config/components/webhook/patches",
-    sample=lambda: job_set("for-show", namespace="default", suspend=True),
+    sample=lambda: job_set("sample", namespace="default", suspend=True),
     is_defaulted=_is_defaulted,
 )

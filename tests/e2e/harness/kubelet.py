@@ -101,9 +101,9 @@ class Kubelet:
             self._advance(pod)
         except ApiError as error:
             if error.status not in CONFLICTS:
-                self._again(pod)
+                self._try_again_later(pod)
         except (urllib3.exceptions.HTTPError, OSError):
-            self._again(pod)
+            self._try_again_later(pod)
 
     def _advance(self, pod: Json) -> None:
         metadata, phase = pod["metadata"], pod["status"].get("phase")
@@ -116,7 +116,7 @@ class Kubelet:
             refused = any(chosen(pod) for chosen in list(self._refused))
             self._patch(metadata["namespace"], metadata["name"], _refusal(pod) if refused else _running())
 
-    def _again(self, pod: Json) -> None:
+    def _try_again_later(self, pod: Json) -> None:
         timer = threading.Timer(0.2, self._work.put, [pod["metadata"]["uid"]])
         timer.daemon = True
         timer.start()

@@ -35,6 +35,6 @@ LWS = SigsOperator(
     crd="config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
     webhooks="config/webhook/manifests.yaml",
     patches="config/webhook",
-    sample=lambda: leader_worker_set("for-show", namespace="default", replicas=1, size=1),
+    sample=lambda: leader_worker_set("sample", namespace="default", replicas=1, size=1),
     is_defaulted=_is_defaulted,
 )

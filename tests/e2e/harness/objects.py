@@ -21,7 +21,7 @@ def node(
 ) -> Json:
     """Return a ready node. Extended resources: `**{"example.com/gpu": "2"}`."""
     capacity = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "100Gi", **extended}
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played by the tests"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated by the tests"}
     return {
         "apiVersion": "v1",
         "kind": "Node",

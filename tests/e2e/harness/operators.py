@@ -29,7 +29,9 @@ OWN_KINDS = {
 }
 APPLY = "application/apply-patch+yaml"
 CONFLICT = 409
-APPROVED = {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"}  # asked for under k8s.io
+APPROVED = {
+    "api-approved.kubernetes.io": "unapproved, a stand-in for tests"
+}  # required for groups under k8s.io
 
 
 class Operator:
@@ -38,7 +40,7 @@ class Operator:
     def __init__(self, stage: Stage, fixture: str) -> None:
         self._stage = stage
         self._objects = yaml.safe_load((FIXTURES / f"{fixture}.yaml").read_text())["objects"]
-        self._made: dict[str, Json] = {}
+        self._created: dict[str, Json] = {}
         for each in self._objects:
             if each["kind"] in OWN_KINDS:
                 install_kind(stage.api, each)
@@ -80,7 +82,9 @@ class Operator:
     def delete(self, kind: str) -> None:
         """Delete all objects of a kind, but not their dependents."""
         for name in self.names(kind):
-            self._stage.api.delete(self._resource(self._made[f"{kind}/{name}"]), name, self._stage.namespace)
+            self._stage.api.delete(
+                self._resource(self._created[f"{kind}/{name}"]), name, self._stage.namespace
+            )
 
     def _filled(self, kind: str, name: str) -> Json:
         (template,) = [e for e in self._objects if (e["kind"], e["metadata"]["name"]) == (kind, name)]
@@ -89,11 +93,11 @@ class Operator:
         return {**template, "metadata": {**metadata, "ownerReferences": owners}}
 
     def _uid(self, owner: Json) -> str:
-        uid: str = self._made[f"{owner['kind']}/{owner['name']}"]["metadata"]["uid"]
+        uid: str = self._created[f"{owner['kind']}/{owner['name']}"]["metadata"]["uid"]
         return uid
 
     def _record(self, created: Json) -> None:
-        self._made[f"{created['kind']}/{created['metadata']['name']}"] = created
+        self._created[f"{created['kind']}/{created['metadata']['name']}"] = created
 
     def _resource(self, body: Json) -> Resource:
         return manifests.resource_of(self._stage.api, body)

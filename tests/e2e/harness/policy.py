@@ -39,6 +39,6 @@ def in_force(client: Client, namespace: str, file: str) -> Iterator[None]:
 
 def gates_pods(client: Client, namespace: str) -> bool:
     """Return whether a new pod of Muster would get its gate now."""
-    sample = objects.pod("for-show", namespace=namespace, group="for-show")
+    sample = objects.pod("sample", namespace=namespace, group="sample")
     created = client.request("POST", f"{PODS.path(namespace)}?dryRun=All", sample)
     return {"name": objects.GATE} in created["spec"].get("schedulingGates", [])

@@ -155,7 +155,7 @@ class Stage:
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
         self.api.create(PRIORITY_CLASSES, {**head, "metadata": {"name": name}})
         self.started.callback(self.api.delete, PRIORITY_CLASSES, name)
-        sample = objects.pod("for-show", namespace=self.namespace, priorityClassName=name)
+        sample = objects.pod("sample", namespace=self.namespace, priorityClassName=name)
         wait_for(lambda: self.admits(PODS, sample), what=f"pods of priority {name} admitted")
         return name
 

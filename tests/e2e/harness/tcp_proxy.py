@@ -132,8 +132,12 @@ class _Pair:
 
     def _answer(self) -> None:
         with suppress(OSError):
-            while self._left != 0 and (data := self._target.recv(CHUNK)):
-                self._caller.sendall(data[: (remaining := self._left)])
+            while self._left != 0:
+                data = self._target.recv(CHUNK)
+                if not data:
+                    break
+                remaining = self._left
+                self._caller.sendall(data[:remaining])
                 if remaining is not None:
                     self._left = max(remaining - len(data), 0)
         if self._left == 0:

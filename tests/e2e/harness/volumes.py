@@ -32,7 +32,7 @@ class Provisioner:
         """
         kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": self._class}}
         if self._stage.api.find(STORAGE_CLASSES, self._class) is None:
-            mode = {"provisioner": "example.com/played", "volumeBindingMode": "WaitForFirstConsumer"}
+            mode = {"provisioner": "example.com/simulated", "volumeBindingMode": "WaitForFirstConsumer"}
             self._create(STORAGE_CLASSES, {**kind, **mode})
         self._claim(name, {"storageClassName": self._class}, {})
         return _using(name)
@@ -65,7 +65,7 @@ class Provisioner:
         volume = {
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": "/played"},
+            "hostPath": {"path": "/simulated"},
             "storageClassName": storage_class,
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **owner},
             **spec,

@@ -20,7 +20,7 @@ FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml")
 POD_WEBHOOK = "older-kubernetes/pod-webhook.yaml"
 SECRET = ("muster-webhook-certificate", "kube-muster")
 NO_QUEUE = "there-is-none"
-SHOWN = objects.pod_group("for-show", namespace="default", min_member=1, queue=NO_QUEUE)
+SAMPLE_GROUP = objects.pod_group("sample", namespace="default", min_member=1, queue=NO_QUEUE)
 
 
 class Port:
@@ -54,7 +54,7 @@ def configured(client: Client, port: Port, *files: str, bundle: bytes = b"") -> 
         yield
     finally:
         manifests.remove(client, documents)
-        wait_for(lambda: not refusal(client, SHOWN), what="webhooks out of force")
+        wait_for(lambda: not refusal(client, SAMPLE_GROUP), what="webhooks out of force")
         if client.find(SECRETS, *SECRET):
             client.delete(SECRETS, *SECRET)
 
@@ -75,7 +75,7 @@ def wait_in_force(client: Client) -> None:
 
 def in_force(client: Client) -> bool:
     """Return whether Muster's webhook refuses an invalid group."""
-    return f"there is no queue '{NO_QUEUE}'" in refusal(client, SHOWN)
+    return f"there is no queue '{NO_QUEUE}'" in refusal(client, SAMPLE_GROUP)
 
 
 def refusal(client: Client, group: Json) -> str:

@@ -40,7 +40,7 @@ def proxy(stage: EmbeddedStage) -> FaultProxy:
 
 
 @pytest.fixture
-def far_muster(
+def muster_behind_proxy(
     stage: EmbeddedStage, proxy: FaultProxy, muster_user: User, muster_flags: tuple[str, ...]
 ) -> Muster:
     return stage.start_muster(*muster_flags, user=muster_user, server=proxy.server)

@@ -21,7 +21,7 @@ ATTACKS = (amounts_at_limits, long_names, owners_in_a_loop, priorities, uids_of_
 FILES = ("podgroups", "queues", "local-queues", "resource-flavors", "commands")
 
 
-def _kind_gone(context: FaultContext) -> InflictedFault:
+def _delete_kind(context: FaultContext) -> InflictedFault:
     """Delete a kind with all its objects. Owners create their PodGroups again."""
     mark_down(context, "kinds")
     context.storm_cluster.undisturbed_time.begin("kinds")
@@ -29,22 +29,24 @@ def _kind_gone(context: FaultContext) -> InflictedFault:
     (crd,) = manifests.documents(f"crds/{file}.yaml")
     context.storm_cluster.api.delete(CRDS, crd["metadata"]["name"])
     return InflictedFault(
-        f"the kind of {file} is gone", partial(_kind_back, context.storm_cluster, context.owners, file)
+        f"the kind of {file} is gone", partial(_restore_kind, context.storm_cluster, context.owners, file)
     )
 
 
-def _kind_back(storm_cluster: StormCluster, owners: GangOwners, file: str) -> bool:
+def _restore_kind(storm_cluster: StormCluster, owners: GangOwners, file: str) -> bool:
     """Recreate a kind once its deletion is complete; before that, the new kind would be deleted, too."""
     (crd,) = manifests.documents(f"crds/{file}.yaml")
     stored = storm_cluster.api.find(CRDS, crd["metadata"]["name"])
     if stored is not None and "deletionTimestamp" in stored["metadata"]:
         return False
     manifests.apply(storm_cluster.api, f"crds/{file}.yaml")
-    for name, spec in storm_cluster.queues.items() if file == "queues" else ():
-        if storm_cluster.api.find(QUEUES, name) is None:
-            storm_cluster.api.create(QUEUES, objects.queue(name, **spec))
-    for gang in owners.gangs.values() if file == "podgroups" else ():
-        gang.needs_group = gang.spec.kind in ("gang", "job")
+    if file == "queues":
+        for name, spec in storm_cluster.queues.items():
+            if storm_cluster.api.find(QUEUES, name) is None:
+                storm_cluster.api.create(QUEUES, objects.queue(name, **spec))
+    if file == "podgroups":
+        for gang in owners.gangs.values():
+            gang.needs_group = gang.spec.kind in ("gang", "job")
     storm_cluster.mark_up(["kinds"])
     return True
 
@@ -72,6 +74,6 @@ def _tenant_gone(storm_cluster: StormCluster) -> bool:
 
 
 FAULTS: dict[str, Inflict] = {
-    "kind-gone": _kind_gone,
+    "kind-gone": _delete_kind,
     "tenant-misbehaves": _tenant_misbehaves,
 }

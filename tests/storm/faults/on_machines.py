@@ -108,7 +108,7 @@ def _children(parent: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
-def _disk_full(context: FaultContext) -> InflictedFault:
+def _fill_disk(context: FaultContext) -> InflictedFault:
     """Kill Muster and fill the disk, so that it cannot write the files of its proxy when it starts again."""
     storm_cluster, folder = context.storm_cluster, context.storm_cluster.muster.view_folder
     if not storm_cluster.through_muster:
@@ -120,11 +120,11 @@ def _disk_full(context: FaultContext) -> InflictedFault:
     within = ("unshare", "--map-root-user", "--mount", "sh", "-ec", FULL, str(folder))
     storm_cluster.muster.process.start(within=within)
     return InflictedFault(
-        "kill -9 of Muster, whose disk is full then", partial(_disk_back, storm_cluster, part)
+        "kill -9 of Muster, whose disk is full then", partial(_free_disk, storm_cluster, part)
     )
 
 
-def _disk_back(storm_cluster: StormCluster, part: str) -> bool:
+def _free_disk(storm_cluster: StormCluster, part: str) -> bool:
     """Free the disk once the process has ended with an error, or serves nevertheless."""
     process = storm_cluster.processes()[part]
     if process.within and process.alive():
@@ -138,5 +138,5 @@ FAULTS: dict[str, Inflict] = {
     "clock-steps": _clock_steps,
     "memory-short": _memory_short,
     "out-of-memory": _out_of_memory,
-    "disk-full": _disk_full,
+    "disk-full": _fill_disk,
 }
