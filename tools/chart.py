@@ -39,10 +39,10 @@ class ChangesMismatch(Exception):
 
 def generated_files() -> Files:
     """Return the generated files of the chart by path, as they should be."""
-    return dict(_generated_file())
+    return dict(_iterate_generated())
 
 
-def _generated_file() -> Iterator[tuple[Path, str]]:
+def _iterate_generated() -> Iterator[tuple[Path, str]]:
     for path in sorted(MANIFESTS.rglob("*.yaml")):
         if path.name not in LEFT_OUT:
             source = path.relative_to(MANIFESTS)
@@ -116,7 +116,7 @@ def _scheduler_file(name: str) -> str:
 
 
 def current_files() -> Files:
-    """Return those files as they are."""
+    """Return the generated files that exist, by path."""
     paths = (path for folder in GENERATED for path in (CHART / folder).rglob("*") if path.is_file())
     return {path.relative_to(CHART): path.read_text() for path in paths}
 

@@ -127,9 +127,7 @@ def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
     `letGo` is the time of its admission, null if it is pending.
     """
     podgroup, refusal = job.podgroup, job.refusal
-    queue = refusal.queue if refusal else ""
-    if podgroup:
-        queue = evidence.queue_of(podgroup)
+    queue = evidence.queue_of(podgroup) if podgroup else refusal.queue if refusal else ""
     return {
         "apiVersion": job.row.api_version,
         "kind": job.row.kind,

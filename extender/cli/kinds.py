@@ -52,7 +52,7 @@ def all_kinds() -> Kinds:
 
 
 def owner_kinds() -> tuple[OwnerKind, ...]:
-    """Return each kind of an API group once, for all versions. `job/x` is the first kind of that name."""
+    """Return each kind once, for all versions. If two groups have a kind, `job/x` means the first one."""
     return (*dict.fromkeys(_kind(row) for row in all_kinds().values() if row.group), *_OF_CLUSTERS)
 
 

@@ -170,14 +170,14 @@ class TurnsByAddress:
 
     def __init__(self, at_once: int) -> None:
         self._free = at_once
-        self._turns_of: dict[str, deque[asyncio.Future[None]]] = {}  # waiting turns by address, in order
+        self._waiting_turns: dict[str, deque[asyncio.Future[None]]] = {}  # waiting turns by address, in order
 
     async def acquire(self, address: str) -> None:
         if self._free:
             self._free -= 1
             return
         turn = asyncio.get_running_loop().create_future()
-        self._turns_of.setdefault(address, deque()).append(turn)
+        self._waiting_turns.setdefault(address, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -186,12 +186,12 @@ class TurnsByAddress:
             raise
 
     def release(self) -> None:
-        while self._turns_of:
-            address = next(iter(self._turns_of))
-            turns = self._turns_of.pop(address)
+        while self._waiting_turns:
+            address = next(iter(self._waiting_turns))
+            turns = self._waiting_turns.pop(address)
             turn = turns.popleft()
             if turns:
-                self._turns_of[address] = turns
+                self._waiting_turns[address] = turns
             if not turn.done():  # its caller has not hung up
                 return turn.set_result(None)
         self._free += 1

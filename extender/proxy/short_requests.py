@@ -233,7 +233,7 @@ class RequestConnections:
         self._dial()
 
     def _dial(self) -> None:
-        """Open one more connection for each few waiting requests."""
+        """Open connections for waiting requests, of which a few share one."""
         while self._waiting and len(self._dialling) <= len(self._waiting) // _WAIT_FOR_ONE:
             if sum(connection.open for connection in self._all) + len(self._dialling) >= self._limit:
                 return

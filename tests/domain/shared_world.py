@@ -280,9 +280,9 @@ def check_moves(picture: DecidedStep) -> None:
     for key, reclaim in picture.new_reclaims().items():
         if not reclaim.homes:
             continue
-        going = {victim.uid: victim for victim in reclaim.victims}
-        assert {victim.cause for victim in going.values()} == {EvictionCause.CONSOLIDATE}
-        assert going.keys() == reclaim.homes.keys()
+        victims = {victim.uid: victim for victim in reclaim.victims}
+        assert {victim.cause for victim in victims.values()} == {EvictionCause.CONSOLIDATE}
+        assert victims.keys() == reclaim.homes.keys()
         used = Counter[str]()
         for group in snapshot.groups.values():
             for pod, node in picture.holders(group, leaving=False):
@@ -292,7 +292,7 @@ def check_moves(picture: DecidedStep) -> None:
         for node in {*reclaim.homes.values(), *reclaim.plan.values()}:
             row, column = snapshot.nodes.row[node], snapshot.dimensions.index(CPU)
             assert used[node] <= snapshot.allocatable[row, column], f"{node} would be over its capacity"
-        for moved in {victim.group for victim in going.values()}:
+        for moved in {victim.group for victim in victims.values()}:
             last = snapshot.moves.get(moved)
             assert last is None or snapshot.now >= last.at + LIMITS.reclaim_memory, f"{moved} moves again"
 

@@ -1,4 +1,4 @@
-"""API server with the objects of a test, which chooses the events of watches."""
+"""API server with the objects of a test, and with the events that the test sends."""
 
 import json
 import threading

@@ -25,7 +25,7 @@ from tests.e2e.harness.waiting import wait_for
 
 MEMBERS = 20
 _PATIENCE = 120.0
-_STOOD = [{"type": "StoodWhole", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+_STARTED_BEFORE = [{"type": "StoodWhole", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
 
 
 def start(bench: Bench) -> Iterator[Row]:
@@ -37,7 +37,7 @@ def start(bench: Bench) -> Iterator[Row]:
         _report(fleet, namespace)
         facts: Row = {"nodes": fleet.size, "bound": count_bound(fleet.access, namespace)}
         for number in range(1, sizes.rounds + 1):
-            yield from ({**facts, "round": number, **row} for row in _cycle(fleet))
+            yield from ({**facts, "round": number, **row} for row in _measure_all(fleet))
 
 
 def _report(fleet: Fleet, namespace: str) -> None:
@@ -53,14 +53,14 @@ def _report(fleet: Fleet, namespace: str) -> None:
         wait_for(reported, _PATIENCE)
 
 
-def _cycle(fleet: Fleet) -> Iterator[Row]:
-    stock, stock_peaks = _stock(fleet)
+def _measure_all(fleet: Fleet) -> Iterator[Row]:
+    stock, stock_peaks = _measure_stock(fleet)
     yield {"started": "stock scheduler", "seconds": stock, **stock_peaks}
     for name, (seconds, peaks) in {
-        "muster and scheduler": _ours(fleet),
-        "muster": _ours_alone(fleet),
-        "muster and scheduler, view": _ours(fleet, view=True),
-        "muster, view": _ours_alone(fleet, view=True),
+        "muster and scheduler": _measure_both(fleet),
+        "muster": _measure_muster(fleet),
+        "muster and scheduler, view": _measure_both(fleet, view=True),
+        "muster, view": _measure_muster(fleet, view=True),
     }.items():
         yield {"started": name, "seconds": seconds, "ratio": seconds / stock, **peaks}
 
@@ -70,27 +70,27 @@ def _bound_gangs(namespace: str, count: int, nodes: int) -> Iterator[NewObject]:
     for number in range(count // MEMBERS):
         name = f"g{number}"
         group = objects.pod_group(name, namespace=namespace, min_member=MEMBERS)
-        yield POD_GROUPS, {**group, "status": {"phase": "Running", "conditions": _STOOD}}
+        yield POD_GROUPS, {**group, "status": {"phase": "Running", "conditions": _STARTED_BEFORE}}
         for member in range(MEMBERS):
             node = f"n{(number * MEMBERS + member) % nodes}"
             pod = objects.pod(f"{name}-{member}", namespace=namespace, group=name, cpu="0.1", nodeName=node)
             yield PODS, pod
 
 
-def _stock(fleet: Fleet) -> tuple[float, Row]:
+def _measure_stock(fleet: Fleet) -> tuple[float, Row]:
     scheduler = fleet.scheduler()
     space = fleet.namespace()
-    return _measured(fleet, space, pods(space, "new", 1, scheduler=STOCK), {"scheduler": scheduler})
+    return _measure(fleet, space, pods(space, "new", 1, scheduler=STOCK), {"scheduler": scheduler})
 
 
-def _ours(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
+def _measure_both(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
     muster = fleet.muster(view=view)
     space = fleet.namespace()
     new_objects = gang(space, "new", 3, scheduler=OURS, gated=not view)
-    return _measured(fleet, space, new_objects, {"muster": muster, "scheduler": fleet.scheduler(muster)})
+    return _measure(fleet, space, new_objects, {"muster": muster, "scheduler": fleet.scheduler(muster)})
 
 
-def _ours_alone(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
+def _measure_muster(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
     """Measure the start of Muster next to a running scheduler.
 
     With the proxy, the scheduler has read all objects through an earlier Muster.
@@ -101,10 +101,10 @@ def _ours_alone(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
         new_objects = gang(space, "new", 3, scheduler=OURS, gated=not view)
         if view:
             muster.kill()
-        return _measured(fleet, space, new_objects, {"muster": muster})
+        return _measure(fleet, space, new_objects, {"muster": muster})
 
 
-def _measured(
+def _measure(
     fleet: Fleet,
     namespace: str,
     new_objects: Iterable[NewObject],
