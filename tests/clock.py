@@ -1,0 +1,11 @@
+"""Time that passes when a test lets it."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
