@@ -1,4 +1,4 @@
-"""Time that passes when a test lets it."""
+"""Clock that a test advances."""
 
 from dataclasses import dataclass
 
