@@ -11,15 +11,14 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 import yaml
 
 from extender import __version__
+from tests.answering import Answered, Answering, Asked
 from tests.rows import each_of
 from tests.test_release import unpacked
 from tools import check_release, packages, release
@@ -31,7 +30,7 @@ OTHER = f"sha256:{'0' * 64}"
 Files = dict[str, bytes]
 
 
-class Server(ThreadingHTTPServer):
+class Server(Answering):
     """Registry and web server with fixed contents by path.
 
     `token`: the token without which the registry answers nothing; its blobs are elsewhere then, as with
@@ -39,56 +38,33 @@ class Server(ThreadingHTTPServer):
     """
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__()
         self.contents: Files = {}
         self.stated: dict[str, str] = {}
         self.token = ""
-        self.named = Addresses(
-            f"127.0.0.1:{self.server_port}/team", f"http://127.0.0.1:{self.server_port}/v1"
-        )
+        self.named = Addresses(f"{self.address}/team", f"{self.url}/v1")
 
-    def content(self, path: str, authorization: str) -> tuple[int, bytes, dict[str, str]]:
-        """Return status, content and headers."""
-        host = f"http://127.0.0.1:{self.server_port}"
+    def answer(self, asked: Asked) -> Answered:
+        path, authorization = asked.target, asked.headers.get("Authorization", "")
         if path == "/token?service=here&scope=pull":
-            return 200, json.dumps({"token": self.token}).encode(), {}
+            return Answered(200, json.dumps({"token": self.token}).encode())
         if self.token and path.startswith("/v2/") and authorization != f"Bearer {self.token}":
-            return 401, b"", {"WWW-Authenticate": f'Bearer realm="{host}/token",service="here",scope="pull"'}
+            challenge = f'Bearer realm="{self.url}/token",service="here",scope="pull"'
+            return Answered(401, b"", {"WWW-Authenticate": challenge})
         if self.token and path.startswith("/v2/") and "/blobs/" in path:
-            return 307, b"", {"Location": f"{host}/elsewhere{path}"}
+            return Answered(307, b"", {"Location": f"{self.url}/elsewhere{path}"})
         if path.startswith("/elsewhere") and authorization:
-            return 400, b"", {}
+            return Answered(400, b"")
         content = self.contents.get(path.removeprefix("/elsewhere"))
         if content is None:
-            return 404, b"", {}
-        return 200, content, {"Docker-Content-Digest": self.stated.get(path, sha256(content))}
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        status, content, headers = self.server.content(self.path, self.headers.get("Authorization", ""))
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+            return Answered(404, b"")
+        return Answered(200, content, {"Docker-Content-Digest": self.stated.get(path, sha256(content))})
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as started:
-        serving = Thread(target=started.serve_forever, args=(0.01,))
-        serving.start()
-        try:
-            yield started
-        finally:
-            started.shutdown()
-            serving.join()
+        yield started
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ It answers access reviews and requests for workloads, and passes all other reque
 """
 
 import json
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.answering import Answered, Answering, Asked
 from tests.cli.desk import Desk, ago, kubeconfig
 
 Json = dict[str, Any]
@@ -26,10 +25,11 @@ _OWN_GROUPS = (
 )
 
 
-class Front:
+class Front(Answering):
     """Proxy. `denied`, `denied_to_muster`: verbs and resources without a right, of the user and of Muster."""
 
     def __init__(self, behind: str) -> None:
+        super().__init__()
         self._behind = behind
         self.denied: set[tuple[str, str]] = set()
         self.denied_to_muster: set[tuple[str, str]] = set()
@@ -67,17 +67,17 @@ class Front:
         deployment = {"metadata": meta, "spec": {"template": template}}
         self._collections["/apis/apps/v1/deployments"] = [deployment]
 
-    def answer(self, method: str, target: str, body: bytes, kind: str) -> tuple[int, bytes]:
-        path = target.partition("?")[0]
+    def answer(self, asked: Asked) -> Answered:
+        path = asked.target.partition("?")[0]
         if path.endswith("subjectaccessreviews"):
-            return 201, self._review(json.loads(body))
+            return Answered(201, self._review(json.loads(asked.body)))
         if path.split("/")[-1] in self.unreadable:
-            return 403, _status(403, "Forbidden")
+            return _refusal(403, "Forbidden")
         if path == "/apis":
-            return 200, self._groups()
+            return Answered(200, self._groups())
         if path.split("/")[2] in _OWN_GROUPS:
             return self._read(path)
-        return self._pass_on(method, target, body, kind)
+        return self._pass_on(asked)
 
     def _review(self, review: Json) -> bytes:
         attributes = review["spec"]["resourceAttributes"]
@@ -92,58 +92,33 @@ class Front:
         ]
         return json.dumps({"kind": "APIGroupList", "groups": groups}).encode()
 
-    def _read(self, path: str) -> tuple[int, bytes]:
+    def _read(self, path: str) -> Answered:
         if path in self._collections:
-            return 200, json.dumps({"metadata": {}, "items": self._collections[path]}).encode()
+            return Answered(200, json.dumps({"metadata": {}, "items": self._collections[path]}).encode())
         collection, _, name = path.rpartition("/")
         objects = [each for each in self._collections.get(collection, ()) if each["metadata"]["name"] == name]
-        return (200, json.dumps(objects[0]).encode()) if objects else (404, _status(404, "NotFound"))
+        return Answered(200, json.dumps(objects[0]).encode()) if objects else _refusal(404, "NotFound")
 
-    def _pass_on(self, method: str, target: str, body: bytes, kind: str) -> tuple[int, bytes]:
-        headers = {"Content-Type": kind} if body else {}
+    def _pass_on(self, asked: Asked) -> Answered:
+        method, target, given, body = asked
+        headers = {"Content-Type": given["Content-Type"]} if body else {}
         request = urllib.request.Request(self._behind + target, body or None, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
-                return answer.status, answer.read()
+                return Answered(answer.status, answer.read())
         except urllib.error.HTTPError as refusal:
             with refusal:
-                return refusal.code, refusal.read()
+                return Answered(refusal.code, refusal.read())
 
 
-def _status(code: int, reason: str) -> bytes:
-    return json.dumps({"kind": "Status", "code": code, "reason": reason, "message": reason}).encode()
+def _refusal(code: int, reason: str) -> Answered:
+    status = {"kind": "Status", "code": code, "reason": reason, "message": reason}
+    return Answered(code, json.dumps(status).encode())
 
 
 @contextmanager
 def in_front_of(desk: Desk) -> Iterator[Front]:
     """Yield a proxy that gets the requests of the desk's commands."""
-    front = Front(desk.server.url)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), _handling(front))
-    thread = threading.Thread(target=http.serve_forever, args=[0.02], daemon=True)
-    thread.start()
-    desk.kubeconfig.write_text(json.dumps(kubeconfig(f"http://127.0.0.1:{http.server_address[1]}")))
-    yield front
-    http.shutdown()
-    http.server_close()
-
-
-def _handling(front: Front) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        wbufsize = -1
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing."""
-
-        def _serve(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            code, text = front.answer(self.command, self.path, body, self.headers.get("Content-Type", ""))
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        do_GET = do_POST = do_PATCH = do_DELETE = _serve
-
-    return Handler
+    with Front(desk.server.url) as front:
+        desk.kubeconfig.write_text(json.dumps(kubeconfig(front.url)))
+        yield front

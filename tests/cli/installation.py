@@ -6,19 +6,18 @@ used in tests/e2e/test_cli.py; this one also has running pods, a wrong clock, an
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import yaml
 
 from extender.kube import resources
+from tests.answering import Answered, Answering, Asked
 
 PLURALS = {var.plural for var in vars(resources).values() if isinstance(var, resources.Resource)}
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -29,29 +28,16 @@ PROXY = f"/api/v1/namespaces/{NAMESPACE}/pods/muster-1:8282/proxy"
 Json = dict[str, Any]
 
 
-class Installation:
+class Installation(Answering):
     """Installation. `objects`: by the path of their collection. `pages`: answers for other paths."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.objects: dict[str, list[Json]] = {}
         self.pages: dict[str, tuple[int, str]] = {"/version": (200, _version("1.36"))}
         self.denied: set[tuple[str, str]] = set()  # rights that Muster's account lacks: verb, resource
         self.forbidden: set[str] = set()  # plural names that the user may not read
         self.ahead = timedelta()  # of the API server's clock, compared with this machine's
-        self._http = _Http(self)
-        self._thread = threading.Thread(target=self._http.serve_forever, args=[0.02], daemon=True)
-
-    def __enter__(self) -> "Installation":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
 
     @property
     def now(self) -> datetime:
@@ -124,8 +110,11 @@ class Installation:
 
     # ---- answers
 
-    def answer(self, method: str, target: str, body: Json) -> tuple[int, str]:
-        url = urlsplit(target)
+    def answer(self, asked: Asked) -> Answered:
+        status, text = self._answer(urlsplit(asked.target), json.loads(asked.body or "{}"))
+        return Answered(status, text.encode(), {"Date": format_datetime(self.now, usegmt=True)})
+
+    def _answer(self, url: SplitResult, body: Json) -> tuple[int, str]:
         if url.path in self.pages:
             return self.pages[url.path]
         if url.path.endswith("/subjectaccessreviews"):
@@ -203,38 +192,6 @@ def _version(minor: str) -> str:
 
 def older(minor: str) -> tuple[int, str]:
     return 200, _version(minor)
-
-
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, installation: Installation) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.installation = installation
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
-    server: _Http
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing."""
-
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        return format_datetime(self.server.installation.now, usegmt=True)
-
-    def _serve(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else {}
-        status, text = self.server.installation.answer(self.command, self.path, body)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text.encode())))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    do_GET = do_POST = _serve
 
 
 def gated_installation() -> Iterator[Installation]:

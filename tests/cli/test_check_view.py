@@ -109,24 +109,6 @@ def in_another_folder(site: Installation) -> None:
             each["value"] = "/run/elsewhere/"
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (without_kubeconfig, "its scheduler has no kubeconfig, so it does not read through Muster"),
-        (by_flags, "its scheduler has the kubeconfig /etc/own/kubeconfig, so it does not read"),
-        (in_another_folder, "so it does not read through Muster (/run/elsewhere/kubeconfig)"),
-    ],
-)
-def test_a_scheduler_with_another_kubeconfig_reads_around_it(
-    site: Installation, tmp_path: Path, spoil: Callable[[Installation], None], message: str
-) -> None:
-    spoil(site)
-    state, text, todo = found(site, tmp_path)[0]
-    assert state == "wrong"
-    assert message in text
-    assert "sidecar.yaml has it" in todo
-
-
 @pytest.mark.parametrize("mounted", [True, False])
 def test_a_scheduler_with_the_views_kubeconfig_and_muster_without_the_view(
     site: Installation, tmp_path: Path, mounted: bool
@@ -171,22 +153,32 @@ def no_scheduler(site: Installation) -> None:
     scheduler(site)["name"] = "another"
 
 
+AROUND = ("wrong", "sidecar.yaml has it")
+UNREAD = ("unknown", "clientConnection.kubeconfig is /run/kube-muster/kubeconfig")
+
+
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("spoil", "message", "answer"),
     [
-        (no_map, "the ConfigMap kube-muster/muster-scheduler-config has no sidecar.yaml"),
-        (broken_map, "its scheduler's configuration cannot be read: while parsing"),
-        (no_volume, "/etc/kubernetes/muster/sidecar.yaml, is in no ConfigMap"),
-        (no_scheduler, "it has no container kube-scheduler"),
+        (without_kubeconfig, "its scheduler has no kubeconfig, so it does not read through Muster", AROUND),
+        (by_flags, "its scheduler has the kubeconfig /etc/own/kubeconfig, so it does not read", AROUND),
+        (in_another_folder, "so it does not read through Muster (/run/elsewhere/kubeconfig)", AROUND),
+        (no_map, "the ConfigMap kube-muster/muster-scheduler-config has no sidecar.yaml", UNREAD),
+        (broken_map, "its scheduler's configuration cannot be read: while parsing", UNREAD),
+        (no_volume, "/etc/kubernetes/muster/sidecar.yaml, is in no ConfigMap", UNREAD),
+        (no_scheduler, "it has no container kube-scheduler", UNREAD),
     ],
 )
-def test_a_configuration_that_cannot_be_read_is_not_known(
-    site: Installation, tmp_path: Path, spoil: Callable[[Installation], None], message: str
+def test_a_scheduler_with_another_kubeconfig_reads_around_it_or_is_not_known(
+    site: Installation,
+    tmp_path: Path,
+    spoil: Callable[[Installation], None],
+    message: str,
+    answer: tuple[str, str],
 ) -> None:
     spoil(site)
     state, text, todo = found(site, tmp_path)[0]
-    assert (state, message in text) == ("unknown", True), text
-    assert "clientConnection.kubeconfig is /run/kube-muster/kubeconfig" in todo
+    assert (state, message in text, answer[1] in todo) == (answer[0], True, True), text
 
 
 # ---- what Muster says

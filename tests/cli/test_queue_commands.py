@@ -199,6 +199,7 @@ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
 contexts: [{name: day, context: {cluster: c, user: u}}, {name: night, context: {cluster: c, user: u}}]
 users: [{name: u, user: {}}]
 """
+EMPTY = "apiVersion: v1\nkind: Config\nclusters: []\ncontexts: []\nusers: []\n"
 NO_CONTEXT = "it has no current context"
 CHOOSE = "choose one of day, night: kubectl config use-context NAME"
 
@@ -208,18 +209,22 @@ CHOOSE = "choose one of day, night: kubectl config use-context NAME"
     ["queue list", "podgroup list", "why queue/x", "queue close x", "podgroup describe x", "check"],
 )
 @pytest.mark.parametrize(
-    ("more", "output"),
+    ("text", "output"),
     [
-        ("", f"{NO_CONTEXT}; {CHOOSE}"),
-        ("current-context: dusk\n", f"its current context 'dusk' does not exist; {CHOOSE}"),
+        (KUBECONFIG, f"{NO_CONTEXT}; {CHOOSE} --kubeconfig FILE"),
+        (
+            f"{KUBECONFIG}current-context: dusk\n",
+            f"its current context 'dusk' does not exist; {CHOOSE} --kubeconfig FILE",
+        ),
+        (EMPTY, "it has no contexts, so it names no cluster"),
     ],
 )
-def test_a_kubeconfig_without_a_current_context(tmp_path: Path, command: str, more: str, output: str) -> None:
+def test_a_kubeconfig_without_a_current_context(tmp_path: Path, command: str, text: str, output: str) -> None:
     file = tmp_path / "config"
-    file.write_text(KUBECONFIG + more)
+    file.write_text(text)
     result = CliRunner().invoke(main, [*command.split(), "--kubeconfig", str(file)])
     assert result.exit_code == 2
-    assert result.stderr.endswith(f"Error: --kubeconfig: {file}: {output} --kubeconfig {file}\n")
+    assert result.stderr.endswith(f"Error: --kubeconfig: {file}: {output}\n".replace("FILE", str(file)))
 
 
 def test_a_kubeconfig_of_the_environment_is_named_as_well(
@@ -230,14 +235,6 @@ def test_a_kubeconfig_of_the_environment_is_named_as_well(
     result = CliRunner().invoke(main, ["queue", "list"])
     assert result.exit_code == 2
     assert result.stderr.endswith(f"Error: {tmp_path / 'config'}: {NO_CONTEXT}; {CHOOSE}\n")
-
-
-def test_a_kubeconfig_without_contexts(tmp_path: Path) -> None:
-    file = tmp_path / "config"
-    file.write_text("apiVersion: v1\nkind: Config\nclusters: []\ncontexts: []\nusers: []\n")
-    result = CliRunner().invoke(main, ["why", "queue/x", "--kubeconfig", str(file)])
-    assert result.exit_code == 2
-    assert result.stderr.endswith(f"{file}: it has no contexts, so it names no cluster\n")
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:

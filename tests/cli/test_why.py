@@ -219,20 +219,21 @@ def test_above_the_share_those_with_a_claim_are_ahead(desk: Desk) -> None:
     assert ahead(desk) == [claim]
 
 
-def test_behind_others_the_one_that_is_named_is_ahead(desk: Desk) -> None:
+HOLDER = {"kind": "PodGroup", "namespace": "team", "name": "head"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "waiting"),
+    [
+        ("BehindOthers", "team/older goes first", {"position": 2, "ahead": ["team/head"]}),
+        ("Reserved", "team/older: nodes a, b", {"holders": [HOLDER]}),
+    ],
+)
+def test_those_that_the_status_names_are_ahead(desk: Desk, reason: str, message: str, waiting: Json) -> None:
     desk.group("older", queue="q", days=9)
     desk.group("head", queue="q", message="cpu: 4 > 2", days=8)
-    more = {"waiting": {"position": 2, "ahead": ["team/head"]}}
-    desk.group("g", reason="BehindOthers", message="team/older goes first", queue="q", days=7, more=more)
+    desk.group("g", reason=reason, message=message, queue="q", days=7, more={"waiting": waiting})
     assert ahead(desk) == ["podgroup/team/head waits: NoRoom (cpu: 4 > 2)"]
-
-
-def test_the_groups_with_a_reservation_are_ahead(desk: Desk) -> None:
-    desk.group("wide", queue="q", message="cpu: 4 > 2", days=8)
-    desk.group("other", queue="q", days=8)
-    more = {"waiting": {"holders": [{"kind": "PodGroup", "namespace": "team", "name": "wide"}]}}
-    desk.group("g", reason="Reserved", message="team/other: nodes a, b", queue="q", days=7, more=more)
-    assert ahead(desk) == ["podgroup/team/wide waits: NoRoom (cpu: 4 > 2)"]
 
 
 def test_behind_unnamed_groups_the_older_ones_are_ahead(desk: Desk) -> None:

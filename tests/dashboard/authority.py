@@ -11,14 +11,6 @@ ANN, BOB = Subject("ann", groups=("team",)), Subject("bob", groups=("team",))
 
 
 @dataclass
-class Clock:
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass
 class Authority:
     tokens: dict[str, Subject] = field(default_factory=lambda: {"of-ann": ANN, "of-bob": BOB})
     rights: set[tuple[str, str, str]] = field(default_factory=set)  # user, verb, namespace

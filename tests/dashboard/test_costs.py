@@ -6,7 +6,7 @@ from flask import Flask, Request
 from werkzeug.test import Client
 
 from extender.dashboard.app import create_dashboard_app, limit_costs
-from tests.dashboard.authority import Clock
+from tests.clock import Clock
 from tests.dashboard.standins import SomeSource, SomeViewer
 
 

@@ -17,7 +17,7 @@ from extender.domain.model.reasons import Reason, Verdict, sentence
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
 from extender.host.dashboard import local_queue_summaries
-from tests.dashboard.authority import Clock
+from tests.clock import Clock
 from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue
 from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.test_local_queues import labelled, local

@@ -11,7 +11,7 @@ from werkzeug.test import Client
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.dashboard.local_login import LocalLogin
 from extender.kube.connection import Connection
-from tests.dashboard.authority import Clock
+from tests.clock import Clock
 from tests.dashboard.standins import SomeSource, SomeViewer
 from tests.kube.server import Reply, Server, status
 from tests.rows import each_of

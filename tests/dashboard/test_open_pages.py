@@ -11,7 +11,7 @@ from extender.api.summaries import NodeSummary, Overview, QueueSummary
 from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.source import Viewer
-from tests.dashboard.authority import Clock
+from tests.clock import Clock
 from tests.dashboard.standins import SomeSource, SomeViewer
 from tests.rows import each_of
 

@@ -25,7 +25,7 @@ from extender.dashboard.source import ClusterName
 from extender.dashboard.words import sentence
 from extender.domain.explain.history import Period, Report
 from extender.domain.model.reasons import Reason
-from tests.dashboard.authority import Clock
+from tests.clock import Clock
 from tests.dashboard.sample import EVIL, Town, crowd, lived, past, spoilt, town
 from tests.dashboard.standins import SomeViewer
 from tests.rows import each_of

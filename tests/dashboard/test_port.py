@@ -16,7 +16,8 @@ from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.dashboard.token_login import TokenLogin
 from extender.kube.endpoint import ApiEndpoint
 from extender.web.side import SideServer, pages
-from tests.dashboard.authority import Authority, Clock
+from tests.clock import Clock
+from tests.dashboard.authority import Authority
 from tests.dashboard.standins import SomeSource, SomeViewer
 from tests.rows import each_of
 

@@ -20,7 +20,8 @@ from extender.domain.admission.access import Subject
 from extender.kube.access import Right
 from extender.kube.connection import Connection
 from extender.kube.endpoint import ApiEndpoint
-from tests.dashboard.authority import ANN, BOB, Authority, Clock
+from tests.clock import Clock
+from tests.dashboard.authority import ANN, BOB, Authority
 from tests.dashboard.standins import SomeSource, SomeViewer
 from tests.kube.server import Reply, Server, status
 

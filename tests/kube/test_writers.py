@@ -6,7 +6,6 @@ Jobs block on events of the test, so every interleaving below is chosen, not hop
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from structlog.testing import capture_logs
 
 from extender.kube.errors import ApiError, NotFound, ServerFault, TooManyRequests
 from extender.kube.writers import Backoff, Writers
+from tests.clock import Clock
 
 
 class Desk:
@@ -59,16 +59,6 @@ class Door:
         self._open.set()
 
 
-@dataclass
-class Clock:
-    """Time that passes when the test lets it."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @contextmanager
 def writers(threads: int = 1, **options: Any) -> Iterator[Writers]:
     running = Writers(threads, "test", **{"backoff": lambda: Backoff(0.001), **options})
@@ -77,6 +67,14 @@ def writers(threads: int = 1, **options: Any) -> Iterator[Writers]:
         yield running
     finally:
         running.stop()
+
+
+def held(pool: Writers, key: str = "door") -> Door:
+    """Submit a job that begins, and keeps its thread until the door is opened."""
+    door = Door()
+    pool.submit(key, door)
+    assert door.begun.wait(10)
+    return door
 
 
 @pytest.fixture
@@ -92,10 +90,8 @@ def test_jobs_run_in_the_order_of_their_submission(desk: Desk) -> None:
 
 
 def test_an_urgent_job_runs_before_jobs_that_have_not_begun(desk: Desk) -> None:
-    door = Door()
     with writers() as pool:
-        pool.submit("door", door)
-        assert door.begun.wait(10)
+        door = held(pool)
         for name in "ab":
             pool.submit(name, desk.job(name))
         pool.submit("c", desk.job("c"), first=True)
@@ -104,10 +100,8 @@ def test_an_urgent_job_runs_before_jobs_that_have_not_begun(desk: Desk) -> None:
 
 
 def test_a_newer_job_takes_the_place_of_one_that_has_not_begun(desk: Desk) -> None:
-    door = Door()
     with writers() as pool:
-        pool.submit("door", door)
-        assert door.begun.wait(10)
+        door = held(pool)
         for name in ("a1", "b1", "a2", "a3"):
             pool.submit(name[0], desk.job(name))
         assert pool.depth == 2
@@ -117,10 +111,8 @@ def test_a_newer_job_takes_the_place_of_one_that_has_not_begun(desk: Desk) -> No
 
 
 def test_two_jobs_of_one_key_never_run_at_the_same_time(desk: Desk) -> None:
-    door = Door()
     with writers(threads=2) as pool:
-        pool.submit("a", door)
-        assert door.begun.wait(10)
+        door = held(pool, "a")
         pool.submit("a", desk.job("a2"))
         pool.submit("b", desk.job("b"))
         desk.wait_for("b")
@@ -129,9 +121,8 @@ def test_two_jobs_of_one_key_never_run_at_the_same_time(desk: Desk) -> None:
 
 
 def test_a_transient_failure_is_retried_while_others_continue(desk: Desk) -> None:
-    door = Door()
     with writers() as pool:
-        pool.submit("door", door)
+        door = held(pool)
         pool.submit("a", desk.job("a", ServerFault(500), ServerFault(503)))
         pool.submit("b", desk.job("b"))
         door.open()
@@ -165,11 +156,10 @@ def test_a_job_that_raises_does_not_end_its_thread(desk: Desk) -> None:
 
 
 def test_a_newer_job_replaces_a_paused_one(desk: Desk) -> None:
-    clock, door = Clock(), Door()
+    clock = Clock(0)
     with writers(clock=clock) as pool:
         pool.submit("a", desk.job("a1", ServerFault(500)))
-        pool.submit("door", door)
-        assert door.begun.wait(10)
+        door = held(pool)
         pool.submit("a", desk.job("a2"))
         assert pool.depth == 1
         clock.now = 1
@@ -178,7 +168,7 @@ def test_a_newer_job_replaces_a_paused_one(desk: Desk) -> None:
 
 
 def test_retry_after_counts_when_it_is_longer_than_the_pause(desk: Desk) -> None:
-    clock = Clock()
+    clock = Clock(0)
     with writers(clock=clock) as pool:
         pool.submit("a", desk.job("a", TooManyRequests(429, retry_after=30)))
         desk.wait_for("a")
@@ -193,7 +183,7 @@ def test_retry_after_counts_when_it_is_longer_than_the_pause(desk: Desk) -> None
 
 
 def test_a_failed_job_does_not_replace_a_newer_one(desk: Desk) -> None:
-    clock, door = Clock(), Door()
+    clock, door = Clock(0), Door()
 
     def fail_behind_the_door() -> None:
         door()
@@ -223,7 +213,7 @@ def test_a_closed_fence_stops_all_writes(desk: Desk) -> None:
 
 
 def test_the_fence_is_checked_before_each_attempt(desk: Desk) -> None:
-    clock, leading = Clock(), [True]
+    clock, leading = Clock(0), [True]
 
     def fence() -> bool:
         desk.record("asked")
@@ -254,10 +244,8 @@ def test_the_callback_of_a_write_is_called_once(desk: Desk) -> None:
 
 
 def test_the_callback_of_a_replaced_write_is_not_called(desk: Desk) -> None:
-    door = Door()
     with writers() as pool:
-        pool.submit("door", door)
-        assert door.begun.wait(10)
+        door = held(pool)
         pool.submit("a", desk.job("a1"), lambda fault: desk.record("the end of a1"))
         pool.submit("a", desk.job("a2"), lambda fault: desk.record("the end of a2"))
         door.open()
@@ -287,10 +275,8 @@ def test_a_callback_that_raises_ends_no_thread(desk: Desk) -> None:
 
 
 def test_stopping_begins_no_further_write_and_ends_the_threads(desk: Desk) -> None:
-    door = Door()
     with writers() as pool:
-        pool.submit("door", door)
-        assert door.begun.wait(10)
+        door = held(pool)
         pool.submit("a", desk.job("a"))
         stopping = threading.Thread(target=pool.stop)
         stopping.start()

@@ -16,7 +16,7 @@ from extender.proxy.upstream import Upstream
 from extender.web.listen import listen
 from tests.kube.conftest import write_kubeconfig
 from tests.kube.server import Server
-from tests.proxy.raw import RawServer
+from tests.proxy.raw import RawConnection, RawServer, dial
 
 SECRET = "first-segment"
 ANYWHERE = Address("127.0.0.1", 0)
@@ -47,6 +47,13 @@ class Front:
     def start(self, limits: ConnectionLimits = LIMITS, handlers: MakeHandlers = no_handlers) -> None:
         self.view = ViewServer(self.listener.dup(), self.endpoint, SECRET, handlers, limits)
         self._stack.callback(self.view.stop)
+
+    def dial(self, sends: bytes = b"", until: bytes = b"") -> RawConnection:
+        """Return a client that has sent something and has read until something, open for the whole test."""
+        client = self._stack.enter_context(closing(dial(self.port)))
+        client.send(sends)
+        client.read_until(until)
+        return client
 
     def client(self) -> HTTPConnection:
         return self._stack.enter_context(closing(HTTPConnection("127.0.0.1", self.port, timeout=60)))

@@ -65,9 +65,11 @@ class RawServer:
         self._accepted: list[RawConnection] = []
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def accept(self) -> RawConnection:
+    def accept(self, until: bytes = b"") -> RawConnection:
+        """Return the next connection, of which the first bytes are read until something."""
         connection = RawConnection(self._listener.accept()[0])
         self._accepted.append(connection)
+        connection.read_until(until)
         return connection
 
     def close(self) -> None:

@@ -91,8 +91,7 @@ class Stage:
         """`known`: no pods were unbound when this process began."""
         client = self.client()
         client.ask(f"watch=true&fieldSelector={SELECTOR}&{query}")
-        upstream = self.raw.accept()
-        upstream.read_until(HEAD_END)
+        upstream = self.raw.accept(HEAD_END)
         upstream.send(CHUNKED)
         if known:
             self.answer_list(pod_list("1000"))
@@ -219,8 +218,7 @@ def test_a_resumed_watch_gets_only_the_missed_events(stage: Stage) -> None:
     stage.released.change(("b", N2))
     again = stage.client()
     again.ask(f"watch=true&fieldSelector={SELECTOR}&resourceVersion=1004")
-    resumed = stage.raw.accept()
-    resumed.read_until(HEAD_END)
+    resumed = stage.raw.accept(HEAD_END)
     resumed.send(CHUNKED + chunk(line("BOOKMARK", bookmark("1005"))))
     again.head()
     assert [facts(event)[:3] for event in again.events(2)] == [
@@ -233,8 +231,7 @@ def test_a_second_watch_ends_the_first(stage: Stage) -> None:
     upstream, client = stage.watch()
     other = stage.client()
     other.ask(f"watch=true&fieldSelector={SELECTOR}&resourceVersion=1000")
-    second = stage.raw.accept()
-    second.read_until(HEAD_END)
+    second = stage.raw.accept(HEAD_END)
     second.send(CHUNKED)
     other.head()
     assert client.connection.read_to_end() == b""
@@ -264,8 +261,7 @@ def test_pods_in_protobuf_are_edited_as_well(stage: Stage) -> None:
     form = "application/vnd.kubernetes.protobuf"
     client = stage.client()
     client.ask("watch=1&sendInitialEvents=true", accept=f"{form},application/json")
-    upstream = stage.raw.accept()
-    upstream.read_until(HEAD_END)
+    upstream = stage.raw.accept(HEAD_END)
     upstream.send(CHUNKED.replace(b"application/json", f"{form};stream=watch".encode()))
     hidden = PROTOBUF.frame("ADDED", pod("b", "1002"))
     upstream.send(chunk(hidden + PROTOBUF.frame("ADDED", pod("a", "1001"))))
@@ -276,8 +272,7 @@ def test_pods_in_protobuf_are_edited_as_well(stage: Stage) -> None:
 def test_an_unknown_media_type_is_passed_on(stage: Stage) -> None:
     client = stage.client()
     client.ask("watch=1&resourceVersion=7", accept="application/cbor")
-    upstream = stage.raw.accept()
-    upstream.read_until(HEAD_END)
+    upstream = stage.raw.accept(HEAD_END)
     upstream.send(CHUNKED.replace(b"application/json", b"application/cbor-seq") + chunk(b"whatever"))
     client.head()
     assert client.piece() == b"whatever"
@@ -355,8 +350,7 @@ def test_a_list_has_all_pods_but_hidden_ones(stage: Stage) -> None:
     assert stage.released.fresh_starts == 1
     stage.released.change(("b", N2))
     client.ask(f"watch=true&fieldSelector={SELECTOR}&resourceVersion=1000")
-    upstream = stage.raw.accept()
-    upstream.read_until(HEAD_END)
+    upstream = stage.raw.accept(HEAD_END)
     upstream.send(CHUNKED)
     client.head()
     assert [facts(event) for event in client.events(2)] == [
@@ -472,9 +466,7 @@ def test_other_status_patches_are_passed_on(
 
 def test_a_patch_that_is_too_large_is_413(stage: Stage, patch: Patch) -> None:
     stage.released.ours["team-a/a"] = "uid-of-a"  # type: ignore[assignment]
-    client = dial(stage.front.port)
     path = f"/{SECRET}/api/v1/namespaces/team-a/pods/a/status"
-    client.send(f"PATCH {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {17 << 20}\r\n\r\n".encode())
-    assert b" 413 " in client.read_until(HEAD_END)
-    client.close()
+    head = f"PATCH {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {17 << 20}\r\n\r\n".encode()
+    assert b" 413 " in stage.front.dial(head).read_until(HEAD_END)
     assert not stage.released.refusals

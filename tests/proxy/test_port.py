@@ -4,7 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from http.client import HTTPResponse
 from pathlib import Path
 from unittest.mock import ANY
@@ -56,13 +56,10 @@ def test_a_dead_api_server_is_noticed_by_tcp() -> None:
 
 def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
     server.script.extend([Lines([b"event"], "silence")] * (POOL + 8))
-    with ExitStack() as stack:
-        for _ in range(POOL + 8):
-            client = stack.enter_context(closing(dial(front.port)))
-            client.send(WATCH)
-            client.read_until(b"event")
-        server.script.append(Reply())
-        assert post(front, 1) == [200]
+    for _ in range(POOL + 8):
+        front.dial(WATCH, b"event")
+    server.script.append(Reply())
+    assert post(front, 1) == [200]
 
 
 @pytest.mark.parametrize(("lately", "again"), [(0.0, None), (3600.0, "1")], ids=["hangs", "is busy"])
@@ -81,17 +78,16 @@ def test_waiting_events_delay_no_other_request(
     server.script.extend([Lines([], "silence")] * EVENTS_OF_POOL)
     shed = metrics.view_requests.labels("shed")
     before = shed._value.get()
-    with ExitStack() as stack:
-        for _ in range(LIMITS.connections // 2 + 1):
-            stack.enter_context(closing(dial(front.port))).send(event(EVENTS))
-        wait_for(lambda: shed._value.get() == before + 1, what="all but one wait")
-        wait_for(lambda: len(server.requests) == EVENTS_OF_POOL, what="all connections for Events are taken")
-        further = stack.enter_context(closing(dial(front.port)))
-        assert _reported(further) == (429, again)
-        server.script.extend([Reply()] * 2)
-        for path in (LEASE, NODES):
-            further.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            further.read_until(b"{}")
+    for _ in range(LIMITS.connections // 2 + 1):
+        front.dial(event(EVENTS))
+    wait_for(lambda: shed._value.get() == before + 1, what="all but one wait")
+    wait_for(lambda: len(server.requests) == EVENTS_OF_POOL, what="all connections for Events are taken")
+    further = front.dial()
+    assert _reported(further) == (429, again)
+    server.script.extend([Reply()] * 2)
+    for path in (LEASE, NODES):
+        further.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        further.read_until(b"{}")
 
 
 def _reported(client: RawConnection) -> tuple[int, str | None]:
@@ -105,16 +101,14 @@ def _reported(client: RawConnection) -> tuple[int, str | None]:
 
 def test_the_debug_page_shows_who_reads(server: Server, front: Front) -> None:
     server.script.append(Lines([b"event"], "silence"))
-    with closing(dial(front.port)) as client:
-        client.send(WATCH.replace(b"Host: x", b"Host: x\r\nUser-Agent: me"))
-        client.read_until(b"event")
-        shown = front.view.debug_state()
-        assert shown == {
-            "listen": f"127.0.0.1:{front.port}",
-            "connections": 1,
-            "watches": [{"path": "/api/v1/nodes", "client": "me", "seconds": ANY}],
-        }
-        assert metrics.view_streams._value.get() == 1
+    client = front.dial(WATCH.replace(b"Host: x", b"Host: x\r\nUser-Agent: me"), b"event")
+    assert front.view.debug_state() == {
+        "listen": f"127.0.0.1:{front.port}",
+        "connections": 1,
+        "watches": [{"path": "/api/v1/nodes", "client": "me", "seconds": ANY}],
+    }
+    assert metrics.view_streams._value.get() == 1
+    client.close()
     wait_for(lambda: front.view.debug_state()["watches"] == [], what="the watch has ended")
 
 
@@ -123,16 +117,11 @@ def test_the_number_of_connections_is_limited(server: Server, start: Start) -> N
     front = start(server.url, LIMITS._replace(connections=3))
     dropped = metrics.connections_dropped.labels("view", "full")
     before = dropped._value.get()
-    with ExitStack() as stack:
-        clients = [stack.enter_context(closing(dial(front.port))) for _ in range(3)]
-        for client in clients:
-            client.send(WATCH)
-            client.read_until(b"event")
-        with closing(dial(front.port)) as fourth:
-            assert fourth.read_to_end() == b""
-        assert dropped._value.get() == before + 1
-        clients[0].close()
-        wait_for(lambda: _is_served(front), what="there is a free place again")
+    first, *_ = [front.dial(WATCH, b"event") for _ in range(3)]
+    assert front.dial().read_to_end() == b""
+    assert dropped._value.get() == before + 1
+    first.close()
+    wait_for(lambda: _is_served(front), what="there is a free place again")
 
 
 def _is_served(front: Front) -> bool:
@@ -162,34 +151,28 @@ def test_a_watch_without_a_reader_keeps_its_place(server: Server, start: Start) 
     """The scheduler may be busy: who comes meanwhile closes others."""
     server.script.append(Lines((b"x" * 65536 for _ in range(400)), "end"))
     front = start(server.url, LIMITS._replace(connections=2))
-    with ExitStack() as stack:
-        busy, *others = [stack.enter_context(closing(dial(front.port))) for _ in range(2)]
-        busy.send(WATCH)
-        busy.read_until(b"xxxx")
-        for _ in range(3):
-            others.append(stack.enter_context(closing(dial(front.port))))
-            assert others[-2].read_to_end() == b""
-        busy.read_until(b"\r\n0\r\n\r\n")
+    busy, other = front.dial(WATCH, b"xxxx"), front.dial()
+    for _ in range(3):
+        further = front.dial()
+        assert other.read_to_end() == b""
+        other = further
+    busy.read_until(b"\r\n0\r\n\r\n")
 
 
 @pytest.mark.parametrize("begun", [b"G", b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nA: b\r\n"])
 def test_a_missing_request_head_ends_the_connection(server: Server, start: Start, begun: bytes) -> None:
     front = start(server.url, LIMITS._replace(timeouts=LIMITS.timeouts._replace(head=0.05)))
-    with closing(dial(front.port)) as client:
-        client.send(begun)
-        assert client.read_to_end() == b""
+    assert front.dial(begun).read_to_end() == b""
 
 
 def test_a_watch_outlives_the_time_for_a_head(raw: RawServer, start: Start) -> None:
     front = start(raw.url, LIMITS._replace(timeouts=LIMITS.timeouts._replace(head=0.01)))
-    with closing(dial(front.port)) as client, closing(dial(front.port)) as late:
-        client.send(WATCH)
-        upstream = raw.accept()
-        upstream.read_until(b"\r\n\r\n")
-        late.send(b"G")
-        assert late.read_to_end() == b""
-        upstream.send(CHUNKED + b"4\r\nlive\r\n")
-        client.read_until(b"live")
+    client, late = front.dial(WATCH), front.dial()
+    upstream = raw.accept(b"\r\n\r\n")
+    late.send(b"G")
+    assert late.read_to_end() == b""
+    upstream.send(CHUNKED + b"4\r\nlive\r\n")
+    client.read_until(b"live")
 
 
 def test_an_idle_connection_is_closed_before_the_api_server_would(
@@ -199,8 +182,7 @@ def test_an_idle_connection_is_closed_before_the_api_server_would(
     monkeypatch.setattr("extender.proxy.upstream.OLDEST_IDLE", 0.05)
     client = start(raw.url).client()
     client.request("GET", NODES)
-    upstream = raw.accept()
-    upstream.read_until(b"\r\n\r\n")
+    upstream = raw.accept(b"\r\n\r\n")
     upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
     assert client.getresponse().read() == b"{}"
     assert upstream.read_to_end() == b""
@@ -209,26 +191,20 @@ def test_an_idle_connection_is_closed_before_the_api_server_would(
 def test_stopping_ends_streams(server: Server, start: Start) -> None:
     server.script.extend([Lines([b"event"], "silence")] * 3)
     front = start(server.url)
-    with ExitStack() as stack:
-        clients = [stack.enter_context(closing(dial(front.port))) for _ in range(3)]
-        for client in clients:
-            client.send(WATCH)
-            client.read_until(b"event")
-        front.view.stop()
-        assert front.view.fault()
-        for client in clients:
-            assert b"0\r\n\r\n" not in client.read_to_end()
+    clients = [front.dial(WATCH, b"event") for _ in range(3)]
+    front.view.stop()
+    assert front.view.fault()
+    for client in clients:
+        assert b"0\r\n\r\n" not in client.read_to_end()
 
 
 def test_stopping_ends_streams_without_a_reader(server: Server, start: Start) -> None:
     server.script.append(Lines((b"x" * 65536 for _ in range(1000)), "silence"))
     front = start(server.url)
-    with closing(dial(front.port)) as client:
-        client.send(WATCH)
-        client.read_until(b"xxxx")
-        front.view.stop()
-        assert front.view.fault()
-        client.read_to_end()
+    client = front.dial(WATCH, b"xxxx")
+    front.view.stop()
+    assert front.view.fault()
+    client.read_to_end()
 
 
 def test_connections_wait_while_the_worker_restarts(server: Server, start: Start) -> None:
@@ -236,10 +212,9 @@ def test_connections_wait_while_the_worker_restarts(server: Server, start: Start
     server.script.append(Reply())
     front = start(server.url)
     front.view.stop()
-    with closing(dial(front.port)) as client:
-        client.send(f"GET {NODES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        front.start(LIMITS)
-        client.read_until(b"{}")
+    client = front.dial(f"GET {NODES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    front.start(LIMITS)
+    client.read_until(b"{}")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kube.server import Reply, Server, status
 from tests.proxy.conftest import SECRET, Front, Start, status_and_reason
-from tests.proxy.raw import CHUNKED, RawServer, chunk, dial
+from tests.proxy.raw import CHUNKED, RawServer, chunk
 from tests.rows import each_of
 
 EVENTS = f"/{SECRET}/apis/events.k8s.io/v1/namespaces/a/events"
@@ -111,8 +111,7 @@ def test_headers_of_one_hop_and_compression_are_not_passed_on(server: Server, fr
 def test_an_answer_is_passed_on_as_it_is(raw: RawServer, start: Start) -> None:
     client = start(raw.url).client()
     client.request("GET", NODES)
-    upstream = raw.accept()
-    upstream.read_until(b"\r\n\r\n")
+    upstream = raw.accept(b"\r\n\r\n")
     upstream.send(
         b"HTTP/1.1 409 Conflict\r\nContent-Encoding: gzip\r\nWarning: 299 - one\r\nWarning: 299 - two\r\n"
         b"Audit-Id: x\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x00\x01"
@@ -168,10 +167,8 @@ def test_without_the_secret_nothing_is_found(server: Server, front: Front, path:
     ],
 )
 def test_a_path_that_could_mean_something_else_is_malformed(server: Server, front: Front, path: str) -> None:
-    client = dial(front.port)
-    client.send(f"GET /{SECRET}{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    client = front.dial(f"GET /{SECRET}{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert client.read_until(b"\r\n") == b"HTTP/1.1 400 Bad Request\r\n"
-    client.close()
     assert not server.requests
 
 
@@ -189,27 +186,21 @@ def test_bytes_that_are_no_text(
     server: Server, front: Front, target: bytes, header: bytes, status: bytes
 ) -> None:
     server.script.append(Reply())
-    client = dial(front.port)
-    client.send(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nX: " + header + b"\r\n\r\n")
+    client = front.dial(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nX: " + header + b"\r\n\r\n")
     assert client.read_until(b"\r\n").split(b" ")[1] == status
-    client.close()
 
 
 @each_of(b"NONSENSE\r\n\r\n", b"GET /x HTTP/1.1\r\nHost: x\r\nA: b\r\n c\x00d\r\n\r\n")
 def test_text_that_is_no_http_is_malformed(head: bytes, *, front: Front) -> None:
-    client = dial(front.port)
-    client.send(head)
+    client = front.dial(head)
     assert b" 400 Bad Request" in client.read_until(b"\r\n")
     assert b'"kind":"Status"' in client.read_to_end()
-    client.close()
 
 
 @each_of((b"/" + b"x" * 70_000, b""), (b"/", b"X: " + b"x" * 17_000 + b"\r\n"), (b"/", b"X: x\r\n" * 70))
 def test_the_size_of_a_head_is_limited(target: bytes, headers: bytes, *, front: Front) -> None:
-    client = dial(front.port)
-    client.send(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
+    client = front.dial(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
     assert b" 400 Bad Request" in client.read_until(b"\r\n")
-    client.close()
 
 
 def test_requests_that_bypass_the_barrier_are_refused(server: Server, front: Front) -> None:
@@ -253,15 +244,13 @@ def test_an_api_server_that_is_gone_is_429_until_it_is_back(start: Start) -> Non
 def test_a_read_on_a_dead_connection_is_repeated(raw: RawServer, start: Start) -> None:
     client = start(raw.url).client()
     client.request("GET", NODES)
-    upstream = raw.accept()
-    upstream.read_until(b"\r\n\r\n")
+    upstream = raw.accept(b"\r\n\r\n")
     upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1")
     assert client.getresponse().read() == b"1"
     client.request("GET", NODES)
     upstream.read_until(b"\r\n\r\n")
     upstream.close()
-    other = raw.accept()
-    other.read_until(b"\r\n\r\n")
+    other = raw.accept(b"\r\n\r\n")
     other.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n2")
     assert client.getresponse().read() == b"2"
 
@@ -269,10 +258,8 @@ def test_a_read_on_a_dead_connection_is_repeated(raw: RawServer, start: Start) -
 def test_a_write_that_may_have_been_executed_is_not_repeated(raw: RawServer, start: Start) -> None:
     """The client sees what it would see without the proxy: the end of the connection."""
     front = start(raw.url)
-    client = dial(front.port)
-    client.send(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
-    upstream = raw.accept()
-    upstream.read_until(b"{}")
+    client = front.dial(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+    upstream = raw.accept(b"{}")
     upstream.close()
     assert client.read_to_end() == b""
     client.close()
@@ -284,23 +271,19 @@ def test_a_write_that_may_have_been_executed_is_not_repeated(raw: RawServer, sta
 def test_a_read_whose_answer_was_cut_off_is_429(raw: RawServer, start: Start) -> None:
     client = start(raw.url).client()
     client.request("GET", NODES)
-    upstream = raw.accept()
-    upstream.read_until(b"\r\n\r\n")
+    upstream = raw.accept(b"\r\n\r\n")
     upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun")
     upstream.close()
     assert status_and_reason(client.getresponse()) == (429, "TooManyRequests")
 
 
 def test_a_large_answer_that_is_cut_off_is_cut_off(raw: RawServer, start: Start) -> None:
-    client = dial(start(raw.url).port)
-    client.send(f"GET {NODES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    upstream = raw.accept()
-    upstream.read_until(b"\r\n\r\n")
+    client = start(raw.url).dial(f"GET {NODES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    upstream = raw.accept(b"\r\n\r\n")
     upstream.send(CHUNKED + chunk(b"begun"))
     client.read_until(b"begun\r\n")
     upstream.close()
     assert client.read_to_end() == b""
-    client.close()
 
 
 def test_a_rotated_token_is_used_at_once(
@@ -331,8 +314,7 @@ def test_a_refusal_is_passed_on_where_there_is_no_other_token(server: Server, fr
 def test_an_answer_without_a_body(raw: RawServer, start: Start) -> None:
     client = start(raw.url).client()
     client.request("HEAD", NODES)
-    upstream = raw.accept()
-    upstream.read_until(b"\r\n\r\n")
+    upstream = raw.accept(b"\r\n\r\n")
     upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
     answer = client.getresponse()
     assert (answer.headers["Content-Length"], answer.read()) == ("5", b"")

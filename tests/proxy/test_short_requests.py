@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from extender.telemetry import metrics
 from tests.kube.server import Reply as Answer
 from tests.kube.server import Server, status
 from tests.proxy.conftest import SECRET, Front, Start
-from tests.proxy.raw import PROTOBUF, RawServer, dial, event
+from tests.proxy.raw import PROTOBUF, RawServer, event
 from tests.rows import each_of
 
 NOWHERE = "http://127.0.0.1:1"
@@ -79,8 +78,7 @@ def test_malformed_answers_are_refused(sent: bytes) -> None:
 
 
 def test_an_event_and_its_answer_are_passed_on_as_they_are(raw: RawServer, start: Start) -> None:
-    client = dial(start(raw.url).port)
-    client.send(POSTED)
+    client = start(raw.url).dial(POSTED)
     upstream = raw.accept()
     assert upstream.read_until(b"an event").decode().split("\r\n") == [
         f"POST {EVENTS} HTTP/1.1",
@@ -95,12 +93,10 @@ def test_an_event_and_its_answer_are_passed_on_as_they_are(raw: RawServer, start
     ]
     upstream.send(CREATED)
     assert client.read(len(CREATED)) == CREATED
-    client.close()
 
 
 def test_connections_are_reused_and_serve_other_requests_in_between(raw: RawServer, start: Start) -> None:
-    client = dial(start(raw.url).port)
-    client.send(POSTED)
+    client = start(raw.url).dial(POSTED)
     upstream = raw.accept()
     others = None
     for _ in range(3):
@@ -113,7 +109,6 @@ def test_connections_are_reused_and_serve_other_requests_in_between(raw: RawServ
         others.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")
         client.read_until(b"\r\n\r\nfine")
         client.send(POSTED)
-    client.close()
 
 
 @pytest.mark.parametrize("answer", [b"", CREATED[:-1], IN_CHUNKS[:-1], b"nonsense\r\n\r\n"])
@@ -125,28 +120,23 @@ def test_a_request_that_may_have_been_executed_is_not_sent_twice(
     cut = metrics.view_requests.labels("cut")
     before = cut._value.get()
     for _ in range(2):
-        client = dial(front.port)
-        client.send(POSTED)
-        upstream = raw.accept()
-        upstream.read_until(b"an event")
+        client = front.dial(POSTED)
+        upstream = raw.accept(b"an event")
         upstream.send(answer)
         upstream.close()
         assert client.read_to_end() == b""
-        client.close()
     assert cut._value.get() == before + 2
 
 
 def test_a_request_on_a_dead_connection_is_sent_on_another(raw: RawServer, start: Start) -> None:
-    client = dial(start(raw.url).port)
+    client = start(raw.url).dial()
     for _ in range(3):
         client.send(POSTED)
-        upstream = raw.accept()
-        upstream.read_until(b"an event")
+        upstream = raw.accept(b"an event")
         upstream.send(CREATED)
         assert client.read(len(CREATED)) == CREATED
         upstream.sock.shutdown(socket.SHUT_WR)
         assert upstream.read_to_end() == b""  # the proxy has noticed
-    client.close()
 
 
 def test_one_connection_is_opened_at_a_time_and_the_next_request_gets_the_first_free_one(
@@ -157,18 +147,14 @@ def test_one_connection_is_opened_at_a_time_and_the_next_request_gets_the_first_
     monkeypatch.setenv("NO_PROXY", "")
     before = metrics.view_dials._value.get()
     front = start("http://cluster.example", **{"proxy-url": raw.url})
-    clients = [dial(front.port) for _ in range(5)]
-    for client in clients:
-        client.send(POSTED)
-    upstream = raw.accept()
-    upstream.read_until(b"\r\n\r\n")
+    clients = [front.dial(POSTED) for _ in range(5)]
+    upstream = raw.accept(b"\r\n\r\n")
     upstream.send(b"HTTP/1.1 200 OK\r\n\r\n")
     for _ in clients:
         upstream.read_until(b"an event")
         upstream.send(CREATED)
     for client in clients:
         assert client.read(len(CREATED)) == CREATED
-        client.close()
     assert metrics.view_dials._value.get() - before <= 2
     raw.close()  # so that nothing is dialled any more
 
@@ -180,20 +166,15 @@ def test_a_client_that_waits_too_long_for_a_connection_gets_429(
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("NO_PROXY", "")
     monkeypatch.setattr(short_requests, "TURN", 0.01)
-    client = dial(start("http://cluster.example", **{"proxy-url": raw.url}).port)
-    client.send(POSTED)
-    proxy = raw.accept()
+    client = start("http://cluster.example", **{"proxy-url": raw.url}).dial(POSTED)
+    raw.accept()
     assert client.read_until(b"\r\n") == b"HTTP/1.1 429 Too Many Requests\r\n"
-    proxy.close()
-    client.close()
     raw.close()
 
 
 def test_a_client_that_hangs_up_ends_its_event_upstream(raw: RawServer, start: Start) -> None:
-    client = dial(start(raw.url).port)
-    client.send(POSTED)
-    upstream = raw.accept()
-    upstream.read_until(b"an event")
+    client = start(raw.url).dial(POSTED)
+    upstream = raw.accept(b"an event")
     client.close()
     assert upstream.read_to_end() == b""
 
@@ -201,10 +182,8 @@ def test_a_client_that_hangs_up_ends_its_event_upstream(raw: RawServer, start: S
 def test_silent_connections_time_out(raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit the silence of an idle connection, and of one with a request."""
     monkeypatch.setattr(upstreams, "_REFRESH", 0.05)
-    client = dial(start(raw.url).port)
-    client.send(POSTED)
-    upstream = raw.accept()
-    upstream.read_until(b"an event")
+    client = start(raw.url).dial(POSTED)
+    upstream = raw.accept(b"an event")
     monkeypatch.setattr(short_requests, "OLDEST_IDLE", 0.01)
     upstream.send(CREATED)
     assert client.read(len(CREATED)) == CREATED
@@ -212,10 +191,8 @@ def test_silent_connections_time_out(raw: RawServer, start: Start, monkeypatch: 
     monkeypatch.undo()
     monkeypatch.setattr(short_requests, "ANSWER", 0.01)
     client.send(POSTED)
-    upstream = raw.accept()
-    upstream.read_until(b"an event")
+    upstream = raw.accept(b"an event")
     assert upstream.read_to_end() == client.read_to_end() == b""
-    client.close()
 
 
 def test_a_rotated_token_is_used_at_once(
@@ -226,11 +203,11 @@ def test_a_rotated_token_is_used_at_once(
     token.write_text("old")
     front = start(server.url, user={"tokenFile": str(token)})
     server.script.extend([Answer(201), status(401), Answer(201)])
-    with closing(dial(front.port)) as client:
-        for text in ("new", "newer"):
-            client.send(POSTED)
-            assert client.read_until(b"{}").startswith(b"HTTP/1.1 201 ")
-            token.write_text(text)
+    client = front.dial()
+    for text in ("new", "newer"):
+        client.send(POSTED)
+        assert client.read_until(b"{}").startswith(b"HTTP/1.1 201 ")
+        token.write_text(text)
     shown = [request.headers["authorization"] for request in server.requests]
     assert (shown[0], shown[-1], len(server.connections)) == ("Bearer old", "Bearer new", 2)
 
@@ -243,11 +220,10 @@ def test_a_request_that_does_not_reach_the_api_server_gets_429(
     monkeypatch.setenv("NO_PROXY", "")
     server.script.append(status(503))
     url, proxy = ("https://cluster.example:6443", {"proxy-url": server.url}) if proxied else (NOWHERE, {})
-    with closing(dial(start(url, **proxy).port)) as client:
-        client.send(POSTED)
-        assert client.read_until(b"\r\n") == b"HTTP/1.1 429 Too Many Requests\r\n"
-        assert b"\r\nRetry-After: 1\r\n" in client.read_until(b"\r\n\r\n")
-        assert b"cannot be reached" in client.read_until(b'"code":429}')
+    client = start(url, **proxy).dial(POSTED)
+    assert client.read_until(b"\r\n") == b"HTTP/1.1 429 Too Many Requests\r\n"
+    assert b"\r\nRetry-After: 1\r\n" in client.read_until(b"\r\n\r\n")
+    assert b"cannot be reached" in client.read_until(b'"code":429}')
 
 
 @each_of(
@@ -258,6 +234,4 @@ def test_a_request_that_does_not_reach_the_api_server_gets_429(
 def test_forbidden_requests_are_refused_on_short_connections_too(
     path: str, reported: int, *, front: Front
 ) -> None:
-    with closing(dial(front.port)) as client:
-        client.send(event(path))
-        assert client.read_until(b"\r\n").split()[1] == b"%d" % reported
+    assert front.dial(event(path)).read_until(b"\r\n").split()[1] == b"%d" % reported

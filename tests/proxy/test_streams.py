@@ -1,6 +1,5 @@
 """Watches, bodies of requests, slow clients, the ends of connections."""
 
-from contextlib import ExitStack, closing
 from http.client import HTTPResponse
 from itertools import cycle
 from threading import Event
@@ -12,7 +11,7 @@ from tests.kube.server import Lines, Reply, Server
 from tests.ports.clock import Clock
 from tests.proxy import ANSWER_TIME
 from tests.proxy.conftest import SECRET, Start, status_and_reason
-from tests.proxy.raw import CHUNKED, RawConnection, RawServer, chunk, dial
+from tests.proxy.raw import CHUNKED, RawConnection, RawServer, chunk
 
 WATCH = f"GET /{SECRET}/api/v1/nodes?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 HEAD_END = b"\r\n\r\n"
@@ -32,10 +31,8 @@ def post(*fields: str) -> bytes:
 
 def watch(raw: RawServer, start: Start) -> tuple[RawConnection, RawConnection]:
     """Return the two ends of a watch through the proxy: the API server's and the client's."""
-    client = dial(start(raw.url).port)
-    client.send(WATCH)
-    upstream = raw.accept()
-    upstream.read_until(HEAD_END)
+    client = start(raw.url).dial(WATCH)
+    upstream = raw.accept(HEAD_END)
     upstream.send(CHUNKED)
     assert client.read_until(HEAD_END).startswith(b"HTTP/1.1 200 OK")
     return upstream, client
@@ -59,7 +56,6 @@ def test_each_chunk_is_passed_on_before_the_next_arrives(raw: RawServer, start: 
         assert read_chunks(client, cut) == event[:cut]
         upstream.send(chunk(event[cut:]))
         assert read_chunks(client, len(event) - cut) == event[cut:]
-    client.close()
 
 
 def test_a_watch_that_ends_upstream_ends_for_the_client(raw: RawServer, start: Start) -> None:
@@ -67,7 +63,6 @@ def test_a_watch_that_ends_upstream_ends_for_the_client(raw: RawServer, start: S
     upstream.send(chunk(b"last") + b"0\r\n\r\n")
     assert read_chunks(client, 4) == b"last"
     assert client.read_until(HEAD_END) == b"0\r\n\r\n"
-    client.close()
 
 
 @pytest.mark.parametrize("sent", [b"", b"4\r\nlast\r\n", b"9\r\nhalf", b"9\r", b"4\r\nlast\r\n0\r\n"])
@@ -79,7 +74,6 @@ def test_a_watch_that_is_cut_upstream_is_cut_for_the_client(
     upstream.send(sent)
     upstream.close()
     assert not client.read_to_end().endswith(b"0\r\n\r\n")
-    client.close()
 
 
 def test_a_client_that_hangs_up_ends_its_watch_upstream(raw: RawServer, start: Start) -> None:
@@ -89,17 +83,14 @@ def test_a_client_that_hangs_up_ends_its_watch_upstream(raw: RawServer, start: S
 
 
 def test_a_client_that_hangs_up_ends_its_request_upstream(raw: RawServer, start: Start) -> None:
-    client = dial(start(raw.url).port)
-    client.send(f"GET /{SECRET}/api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    upstream = raw.accept()
-    upstream.read_until(HEAD_END)
+    client = start(raw.url).dial(f"GET /{SECRET}/api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    upstream = raw.accept(HEAD_END)
     client.close()
     assert upstream.read_to_end() == b""
 
 
 def test_a_body_in_chunks_is_passed_on_whole(raw: RawServer, start: Start) -> None:
-    client = dial(start(raw.url).port)
-    client.send(post("Transfer-Encoding: chunked") + chunk(b"first"))
+    client = start(raw.url).dial(post("Transfer-Encoding: chunked") + chunk(b"first"))
     client.send(chunk(b"second") + b"0\r\n\r\n")
     upstream = raw.accept()
     head = upstream.read_until(HEAD_END).lower()
@@ -108,12 +99,10 @@ def test_a_body_in_chunks_is_passed_on_whole(raw: RawServer, start: Start) -> No
     assert upstream.read(11) == b"firstsecond"
     upstream.send(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
     assert client.read_until(b"\r\n") == b"HTTP/1.1 201 Created\r\n"
-    client.close()
 
 
 def test_a_client_may_ask_before_it_sends_a_body(raw: RawServer, start: Start) -> None:
-    client = dial(start(raw.url).port)
-    client.send(post("Content-Length: 100000", "Expect: 100-continue"))
+    client = start(raw.url).dial(post("Content-Length: 100000", "Expect: 100-continue"))
     assert client.read_until(HEAD_END) == CONTINUE
     client.send(b"x" * 100_000)
     upstream = raw.accept()
@@ -121,7 +110,6 @@ def test_a_client_may_ask_before_it_sends_a_body(raw: RawServer, start: Start) -
     assert b"content-length: 100000" in head
     assert b"expect" not in head
     assert upstream.read(100_000) == b"x" * 100_000
-    client.close()
 
 
 def test_a_body_may_be_as_large_as_for_the_api_server(server: Server, start: Start) -> None:
@@ -138,19 +126,17 @@ def test_a_body_may_be_as_large_as_for_the_api_server(server: Server, start: Sta
 
 
 def test_a_body_that_turns_out_to_be_too_large_is_413(server: Server, start: Start) -> None:
-    with closing(dial(start(server.url).port)) as client:
-        client.send(post("Transfer-Encoding: chunked") + chunk(b"x" * MOST) + b"1\r\n")
-        assert not server.connections
-        client.send(b"x")
-        assert _answer(client) == (413, "RequestEntityTooLarge")
+    client = start(server.url).dial(post("Transfer-Encoding: chunked") + chunk(b"x" * MOST) + b"1\r\n")
+    assert not server.connections
+    client.send(b"x")
+    assert _answer(client) == (413, "RequestEntityTooLarge")
     assert not server.connections
 
 
 @pytest.mark.parametrize("sent", [b"zz\r\n", b"1\r\nxx\r\n"])
 def test_malformed_chunks_are_400(server: Server, start: Start, sent: bytes) -> None:
-    with closing(dial(start(server.url).port)) as client:
-        client.send(post("Transfer-Encoding: chunked") + sent)
-        assert _answer(client) == (400, "BadRequest")
+    client = start(server.url).dial(post("Transfer-Encoding: chunked") + sent)
+    assert _answer(client) == (400, "BadRequest")
     assert not server.connections
 
 
@@ -162,18 +148,17 @@ def test_late_bodies_are_408_and_delay_no_other_request(
     monkeypatch.setattr("asyncio.new_event_loop", lambda: clock)
     front = start(server.url)
     server.script.append(Reply(201))
-    with ExitStack() as stack:
-        stalled = [stack.enter_context(closing(dial(front.port))) for _ in range(10)]
-        for client, (length, begun) in zip(stalled, cycle(BEGUN), strict=False):
-            client.send(post(length, "Expect: 100-continue"))
-            assert client.read_until(HEAD_END) == CONTINUE
-            client.send(begun)
-        other = front.client()
-        other.request("POST", EVENTS, b"x" * 100_000)
-        assert other.getresponse().read() == b"{}"
-        clock.skipped += 20
-        clock.call_soon_threadsafe(lambda: None)  # it looks at its time again
-        assert [_answer(client) for client in stalled] == [(408, "Timeout")] * len(stalled)
+    stalled = [front.dial() for _ in range(10)]
+    for client, (length, begun) in zip(stalled, cycle(BEGUN), strict=False):
+        client.send(post(length, "Expect: 100-continue"))
+        assert client.read_until(HEAD_END) == CONTINUE
+        client.send(begun)
+    other = front.client()
+    other.request("POST", EVENTS, b"x" * 100_000)
+    assert other.getresponse().read() == b"{}"
+    clock.skipped += 20
+    clock.call_soon_threadsafe(lambda: None)  # it looks at its time again
+    assert [_answer(client) for client in stalled] == [(408, "Timeout")] * len(stalled)
     assert len(server.requests) == 1
 
 
@@ -200,11 +185,10 @@ def test_a_client_that_does_not_read_delays_no_other_client(server: Server, star
     server.script.append(Lines(pieces()))  # type: ignore[arg-type]
     server.script.append(Reply())
     front = start(server.url)
-    with closing(dial(front.port)) as client:
-        client.send(WATCH)
-        wait_for(lambda: sent, what="the stream flows")
-        other = front.client()
-        other.request("GET", f"/{SECRET}/api/v1/nodes")
-        assert other.getresponse().read() == b"{}"
-        assert stalled.wait(ANSWER_TIME)
-        assert sent < much / 4
+    front.dial(WATCH)
+    wait_for(lambda: sent, what="the stream flows")
+    other = front.client()
+    other.request("GET", f"/{SECRET}/api/v1/nodes")
+    assert other.getresponse().read() == b"{}"
+    assert stalled.wait(ANSWER_TIME)
+    assert sent < much / 4

@@ -17,8 +17,8 @@ from extender.sim.apiserver.server import ApiServer
 from extender.sim.controllers import workloads
 from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.embedded import Embedded
+from tests.clock import Clock
 from tests.e2e.harness.waiting import wait_for
-from tests.sim.clock import Clock
 from tests.sim.kubectl import BUILT, Kubectl
 
 
@@ -29,7 +29,7 @@ def service() -> Service:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.5)
 
 
 @pytest.fixture

@@ -20,13 +20,14 @@ def cluster(embedded: Embedded) -> Embedded:
     return embedded
 
 
-def gang(cluster: Embedded, name: str, size: int, queue: str = "default", **annotations: str) -> None:
+def gang(
+    cluster: Embedded, name: str, size: int, queue: str = "default", cpu: str = "2", **annotations: str
+) -> None:
     group = objects.pod_group(name, namespace="default", min_member=size, queue=queue)
     cluster.service.create(POD_GROUPS, "", group)
     for number in range(size):
-        made = objects.pod(
-            f"{name}-{number}", namespace="default", group=name, cpu="2", annotations=annotations
-        )
+        member = f"{name}-{number}"
+        made = objects.pod(member, namespace="default", group=name, cpu=cpu, annotations=annotations)
         cluster.service.create(PODS, "", made)
 
 

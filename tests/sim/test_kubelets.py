@@ -8,9 +8,9 @@ from extender.apimachinery.kinds import PODS
 from extender.apimachinery.service import Service
 from extender.files.offspring import DEADLINE
 from extender.sim.kubelets import FAIL, RUN_SECONDS, Kubelets, PodEnding, ending_of
+from tests.clock import Clock
 from tests.e2e.harness.waiting import wait_for
 from tests.rows import each_of
-from tests.sim.clock import Clock
 from tests.sim.requests import Json, pod
 
 

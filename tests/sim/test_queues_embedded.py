@@ -10,6 +10,7 @@ from extender.cli import main
 from extender.sim.embedded import Embedded
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
+from tests.sim.test_embedded import gang
 
 Muster = Callable[..., str]
 
@@ -32,22 +33,14 @@ def muster(cluster: Embedded) -> Muster:
     return run
 
 
-def gang(cluster: Embedded, queue: str, name: str, size: int, cpu: str) -> None:
-    group = objects.pod_group(name, namespace="default", min_member=size, queue=queue)
-    cluster.service.create(POD_GROUPS, "", group)
-    for number in range(size):
-        made = objects.pod(f"{name}-{number}", namespace="default", group=name, cpu=cpu)
-        cluster.service.create(PODS, "", made)
-
-
 def status(cluster: Embedded, name: str) -> Json:
     found: Json = cluster.service.get(QUEUES, "", name).get("status") or {}
     return found
 
 
 def test_the_status_of_queues_is_written(cluster: Embedded, muster: Muster) -> None:
-    gang(cluster, "busy", "runs", 2, "2")
-    gang(cluster, "busy", "too-large", 4, "4")
+    gang(cluster, "runs", 2, "busy", cpu="2")
+    gang(cluster, "too-large", 4, "busy", cpu="4")
     wait_for(
         lambda: (status(cluster, "busy").get("running"), status(cluster, "busy").get("pending")) == (1, 1)
     )
@@ -68,7 +61,7 @@ def test_a_queue_is_closed_waited_for_and_deleted(cluster: Embedded, muster: Mus
 
 
 def test_a_queue_is_deleted_with_all_its_groups(cluster: Embedded, muster: Muster) -> None:
-    gang(cluster, "waiting", "waits", 4, "4")
+    gang(cluster, "waits", 4, "waiting", cpu="4")
     wait_for(lambda: status(cluster, "waiting").get("pending") == 1)
     muster("queue", "delete", "waiting", "--cascade", "--timeout", "60s")
     assert cluster.store.get(QUEUES, "", "waiting") is None
@@ -82,7 +75,7 @@ def test_a_queue_waits_for_the_resource_flavor_that_it_names(cluster: Embedded, 
     cluster.service.create(
         QUEUES, "", objects.queue("gpu", flavors=[{"name": "f", "resourceFlavor": "fast"}])
     )
-    gang(cluster, "gpu", "flies", 2, "1")
+    gang(cluster, "flies", 2, "gpu", cpu="1")
     wait_for(lambda: "FlavorNotFound" in str(status(cluster, "gpu").get("conditions")))
     reported = " ".join(muster("why", "queue/gpu").split())
     assert "But nothing starts on ResourceFlavors that do not exist: fast." in reported

@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any
 
@@ -13,6 +12,7 @@ from extender.apimachinery.kinds import NODES, PODS
 from extender.apimachinery.service import Service
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
+from tests.answering import Answered, Answering, Asked
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import Json, pod
@@ -22,25 +22,20 @@ CONSTANT = "muster: NoRoom: no"
 UNHELPFUL = "preemption: 0/{0} nodes are available: {0} Preemption is not helpful for scheduling."
 
 
-class PlayedExtender:
+class PlayedExtender(Answering):
     """Extender that passes everything and binds at once, until a test sets other answers."""
 
     def __init__(self, service: Service) -> None:
+        super().__init__()
         self._service = service
         self.calls: list[tuple[str, str, Any]] = []  # verb, pod, nodes or node
         self.answers: dict[str, Answer] = {"filter": self._pass, "bind": self.bind}
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.address = f"127.0.0.1:{self._http.server_address[1]}"
-        threading.Thread(target=self._http.serve_forever, args=[0.02], daemon=True).start()
 
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-
-    def answer(self, verb: str, args: Json) -> Any:
+    def answer(self, asked: Asked) -> Answered:
+        verb, args = asked.target.rpartition("/")[2], json.loads(asked.body)
         name = args["PodName"] if verb == "bind" else args["Pod"]["metadata"]["name"]
         self.calls.append((verb, name, _nodes(verb, args)))
-        return self.answers[verb](args)
+        return Answered(200, json.dumps(self.answers[verb](args)).encode())
 
     def count(self, verb: str) -> int:
         return sum(call[0] == verb for call in self.calls)
@@ -61,24 +56,6 @@ def _nodes(verb: str, args: Json) -> Any:
         case "preempt":
             return list(args["NodeNameToMetaVictims"])
     return args["NodeNames"]
-
-
-def _handler(played: PlayedExtender) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            args = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            body = json.dumps(played.answer(self.path.rpartition("/")[2], args)).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Silent."""
-
-    return Handler
 
 
 class Loop:
@@ -134,10 +111,10 @@ class Loop:
 @pytest.fixture
 def loop(service: Service) -> Iterator[Loop]:
     loop = Loop(service)
-    loop.scheduler.start()
-    yield loop
-    loop.scheduler.stop()
-    loop.extender.close()
+    with loop.extender:
+        loop.scheduler.start()
+        yield loop
+        loop.scheduler.stop()
 
 
 def refuse(args: Json) -> Json:

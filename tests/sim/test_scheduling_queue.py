@@ -3,7 +3,7 @@
 import pytest
 
 from extender.sim.scheduler.queue import QueuedPod, SchedulingQueue
-from tests.sim.clock import Clock
+from tests.clock import Clock
 from tests.sim.requests import Json, pod
 
 

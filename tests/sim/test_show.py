@@ -194,15 +194,15 @@ def test_without_unicode_it_is_ascii(state: ClusterState) -> None:
     assert all(line.isascii() for line in drawn(state, Canvas(60, 30, unicode=False)))
 
 
+def said(service: Service) -> dict[str, str]:
+    """Return what the log says first of each gang."""
+    return {each.subject: each.text for each in TransitionLog().observe(seen(service), 0.0)}
+
+
 def test_a_gang_with_its_own_fault_has_no_gang_ahead(service: Service) -> None:
     gang(service, "a", 1, "Running", RUNS, on="n0")
     gang(service, "b", 2, "Pending", ("NotEnoughMembers", "1 of 2 pods exist"))
-    (transition,) = (
-        transition
-        for transition in TransitionLog().observe(seen(service), 0.0)
-        if transition.subject == "default/b"
-    )
-    assert transition.text.endswith("than the group needs to start (1 of 2 pods exist).")
+    assert said(service)["default/b"].endswith("than the group needs to start (1 of 2 pods exist).")
 
 
 def test_only_groups_with_capacity_are_shown_as_ahead(service: Service) -> None:
@@ -210,21 +210,15 @@ def test_only_groups_with_capacity_are_shown_as_ahead(service: Service) -> None:
     gang(service, "earlier", 1, "Pending", ("NoRoom", ""))
     gang(service, "later", 1, "Pending", ("NoRoom", ""))
     gang(service, "starts", 1, "Inqueue", ("Starting", ""))
-    texts = {
-        transition.subject: transition.text for transition in TransitionLog().observe(seen(service), 0.0)
-    }
-    assert texts["default/later"].endswith(" Ahead of it: default/starts.")
-    assert texts["default/earlier"].endswith(" Ahead of it: default/starts.")
+    for name in ("later", "earlier"):
+        assert said(service)[f"default/{name}"].endswith(" Ahead of it: default/starts.")
 
 
 def test_a_gang_behind_others_has_the_words_of_its_condition(service: Service) -> None:
     gang(service, "a", 1, "Pending", ("NoRoom", ""))
     message = "default/a goes first in queue research"
     gang(service, "b", 1, "Pending", ("BehindOthers", message))
-    texts = {
-        transition.subject: transition.text for transition in TransitionLog().observe(seen(service), 0.0)
-    }
-    assert texts["default/b"].endswith(f"({message}).")
+    assert said(service)["default/b"].endswith(f"({message}).")
 
 
 def test_only_changes_are_shown_and_the_end_sums_up(service: Service, state: ClusterState) -> None:

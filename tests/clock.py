@@ -1,9 +1,11 @@
 """Clock that a test advances."""
 
+from dataclasses import dataclass
 
+
+@dataclass
 class Clock:
-    def __init__(self) -> None:
-        self.now = 0.5
+    now: float = 1000.0
 
     def __call__(self) -> float:
         return self.now
