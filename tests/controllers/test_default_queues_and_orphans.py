@@ -40,16 +40,12 @@ def desk() -> Iterator[Desk]:
 BOTH = [("create", "default"), ("create", "root")]
 
 
-def test_the_root_and_default_queues_are_created(desk: Desk) -> None:
+def test_the_root_and_default_queues_are_created_and_the_default_one_again(desk: Desk) -> None:
     assert desk.look() == BOTH
     root, default = desk.copy("root").spec, desk.copy("default").spec
     assert (root.weight, root.reclaimable, root.parent) == (1, False, "")
     assert (default.weight, default.reclaimable, default.parent) == (1, True, "root")
     assert desk.look(seconds=10) == []
-
-
-def test_a_deleted_default_queue_is_created_again(desk: Desk) -> None:
-    desk.look()
     del desk.store.queues["default"]
     desk.ledger.intake.drop_queue("default")
     assert desk.look(seconds=10) == [("create", "default")]

@@ -85,9 +85,13 @@ def test_a_change_waits_for_a_second_and_only_changed_fields_are_sent(desk: Desk
     desk.edit("q", state="Closed")
     assert desk.look(seconds=0.5) == []
     assert desk.look(seconds=0.6) == [("state", "q"), ("status", "q")]
-    assert desk.status().state == "Closing"
+    assert (desk.status().state, desk.conditions()["Open"]) == ("Closing", ("False", "Closed"))
     (sent,) = desk.store.done("status")
     assert {*sent[1]} == {"conditions"}
+    desk.ledger.intake.drop_group(desk.decision("g").key)
+    desk.delete("g-0", "g-1")
+    desk.look()
+    assert desk.status().state == "Closed"
 
 
 def test_amounts_that_are_no_longer_held_are_removed(desk: Desk) -> None:
@@ -109,16 +113,6 @@ def test_the_recent_usage_is_written() -> None:
         assert usage is not None
         assert [each.name for each in usage.namespaces] == [NAMESPACE]
         assert usage.share == usage.namespaces[0].share > 0.1
-
-
-def test_a_closing_queue_is_closed_when_its_last_group_goes(desk: Desk) -> None:
-    desk.edit("q", state="Closed")
-    desk.look()
-    assert (desk.status().state, desk.conditions()["Open"]) == ("Closing", ("False", "Closed"))
-    desk.ledger.intake.drop_group(desk.decision("g").key)
-    desk.delete("g-0", "g-1")
-    desk.look()
-    assert desk.status().state == "Closed"
 
 
 def test_a_change_of_state_is_logged_and_makes_an_event(desk: Desk) -> None:

@@ -73,35 +73,24 @@ def test_a_waiting_pod_keeps_its_gate() -> None:
         assert bench.look() == []
 
 
-def test_a_pod_that_the_scheduler_handles_is_left_unchanged() -> None:
+def test_an_ungated_pod_that_is_not_parked_or_that_the_scheduler_handles_gets_no_write() -> None:
     with gates(node("a"), gang("g", 2, gated=False)) as bench:
+        assert bench.look() == []
         bench.refuse("g-0")
         bench.answer("g-0")
-        assert bench.look() == []
-
-
-def test_an_ungated_pod_that_is_not_parked_gets_no_write() -> None:
-    with gates(node("a"), gang("g", 2, gated=False)) as bench:
         assert bench.look() == []
 
 
 # ---- nudges
 
 
-def test_a_parked_pod_is_nudged_once_for_its_plan() -> None:
-    with gates(node("a"), gang("g", 2, gated=False)) as bench:
-        bench.refuse("g-0", "0/1 nodes are available: 1 muster: NoRoom: no.")
-        ((verb, name, _token),) = bench.look()
-        assert (verb, name) == ("trigger_retry", "g-0")
-        assert bench.look() == []
-
-
-def test_each_plan_is_nudged_for_with_another_token() -> None:
+def test_a_parked_pod_is_nudged_once_for_each_plan_with_another_token() -> None:
     with gates(nodes("a", "b", cpu="1"), pod("p", gated=False)) as bench:
         bench.refuse("p", "0/1 nodes are available: 1 muster: NoRoom: no.")
         claim = bench.claim("p")
         assert claim is not None
         ((*first, token),) = bench.look()
+        assert bench.look() == []
         bench.add(foreign_pod("s", on=claim.node)).settle()
         moved = bench.claim("p")
         assert moved is not None
