@@ -171,12 +171,6 @@ def test_pods_on_their_own_go_by_their_own_priority() -> None:
     assert [world.verdict(single(name)) for name in "ab"] == [WAITS, RUNS]
 
 
-def test_a_queue_of_higher_priority_goes_first() -> None:
-    queues = [queue("low", created="2026-01-01"), queue("high", priority=9, created="2026-01-02")]
-    world = World(nodes("a", cpu="1"), queues, gang("l", 1, queue="low"), gang("h", 1, queue="high")).settle()
-    assert (world.verdict("h"), world.verdict("l")) == (RUNS, WAITS)
-
-
 def test_an_unparsable_queue_says_so() -> None:
     broken = queue("q", capability={"cpu": "four"})
     world = World(nodes("a"), broken, gang("g", 1, queue="q"), gang("h", 1)).settle()

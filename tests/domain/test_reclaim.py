@@ -510,9 +510,9 @@ def test_a_group_that_never_preempts_evicts_no_pod() -> None:
     assert not evicted(world)
 
 
-@each_of("annotations", "labels")
-def test_a_pod_may_refuse_to_be_a_victim(where: str) -> None:
-    world = World(node("n"), queue("q"))
+@each_of(*product(("annotations", "labels"), (preemption(), preemption(honour=[]))))
+def test_a_pod_may_refuse_to_be_a_victim_inside_a_queue(where: str, rules: QueuePreemption) -> None:
+    world = World(node("n"), queue("q", preemption=rules))
     refuses: dict[str, Any] = {where: {"volcano.sh/preemptable": "false"}}
     world.add(gang("low", 4, queue="q", **refuses)).start("low")
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
