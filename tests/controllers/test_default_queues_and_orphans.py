@@ -107,8 +107,3 @@ def test_a_deletion_that_failed_is_tried_again(bereft: Desk) -> None:
     bereft.store.fail("delete_group", *[ServerFault(500)] * 2)
     calls = [call for _ in range(6) for call in bereft.look(seconds=60)]
     assert calls.count(("delete_group", "g")) >= 3
-
-
-def test_a_follower_deletes_nothing(bereft: Desk) -> None:
-    bereft.leading = False
-    assert [bereft.look() for _ in range(3)] == [[], [], []]
