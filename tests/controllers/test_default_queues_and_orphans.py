@@ -63,14 +63,6 @@ def test_nothing_is_created_before_the_queues_are_known_or_by_a_follower(desk: D
     assert desk.look() == []
 
 
-def test_a_create_that_failed_is_tried_again(desk: Desk) -> None:
-    desk.store.fail("create", *[ServerFault(500)] * 4)
-    desk.look(shows=False)
-    for _ in range(3):
-        desk.look(seconds=60)
-    assert {*desk.store.queues} == {"default", "root"}
-
-
 # ---- groups of a queue that is gone
 
 

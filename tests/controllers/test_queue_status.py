@@ -12,7 +12,6 @@ from extender.api.objects.queues import Queue, QueueFlavorStatus
 from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.controllers.queue_status import QueueStatusController
 from extender.domain.snapshot.snapshot import Limits
-from extender.kube.errors import Forbidden, Unreachable
 from tests.controllers.queue_desk import QueueDesk
 from tests.domain.builders import NAMESPACE, flavor, node, on_flavor, queue
 from tests.domain.world import LIMITS, gang
@@ -159,15 +158,6 @@ def test_a_guarantee_that_nodes_cannot_meet_makes_one_event(desk: Desk) -> None:
     desk.edit("q", guarantee={"resource": {"cpu": "4"}}, deserved={"cpu": "4"})
     desk.rest()
     assert desk.conditions()["GuaranteeUnmet"] == ("False", "Met")
-
-
-@pytest.mark.parametrize("fault", [Unreachable("down"), Forbidden(403, "Forbidden")])
-def test_a_write_that_failed_is_made_again(desk: Desk, fault: Any) -> None:
-    desk.store.fail("status", fault)
-    desk.look()
-    for _ in range(3):
-        desk.look(seconds=60)
-    assert desk.status().state == "Open"
 
 
 def test_a_conflicting_write_is_retried_on_the_newer_copy(desk: Desk) -> None:

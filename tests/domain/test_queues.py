@@ -137,25 +137,6 @@ def test_a_pod_of_another_scheduler_is_not_ours() -> None:
 # ---- order inside a queue
 
 
-def test_priority_then_age_then_name() -> None:
-    high = PriorityClass(Meta(name="high"), 10)
-    world = World(
-        nodes("a", cpu="1"), high, gang("c", 1, created="2026-01-02"), gang("b", 1, created="2026-01-01")
-    )
-    world.add(
-        gang("a", 1, created="2026-01-02"),
-        gang("z", 1, priority_class="high", priority=10, created="2026-01-03"),
-    )
-    started = []
-    for _ in range(4):
-        world.settle()
-        (first,) = [name for name in "abcz" if key(name) in world.decisions.groups and world.plan(name)]
-        started.append(first)
-        world.ledger.intake.drop_group(key(first))
-        world.delete(f"{first}-0")
-    assert started == ["z", "b", "a", "c"]
-
-
 def test_a_priority_class_below_the_default_one_counts_for_groups_that_name_it() -> None:
     low = PriorityClass(Meta(name="low"), -5)
     world = World(nodes("a", cpu="1"), PriorityClass(Meta(name="base"), 3, global_default=True), low)
