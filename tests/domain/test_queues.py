@@ -1,6 +1,5 @@
 """State of a queue and its effect on groups, and the queue that a pod belongs to."""
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -63,27 +62,24 @@ def test_a_pod_that_came_before_its_podgroup_gives_the_group_no_right_to_a_close
     assert world.add(group("g", 1, queue="q")).settle().reason("g") is Reason.QUEUE_NOT_OPEN
 
 
-@pytest.mark.parametrize(
-    ("record", "came_in_time"),
-    [
-        (group("g", 1, "q", queue_uid="uid-q"), True),
-        (group("g", 1, "q", queue_uid="uid-r"), False),
-        (group("g", 1, "q", admitted=True), True),
-        (group("g", 1, "q", stood_whole=True), True),
-        (group("g", 1, "q", phase="Inqueue"), False),
-        (group("g", 1, "q", phase="Running", last_reason="Running"), False),
-        (group("g", 1, "q", phase="Pending", last_reason=Reason.NO_ROOM), False),
-    ],
+@each_of(
+    (group("g", 1, "q", queue_uid="uid-q"), True),
+    (group("g", 1, "q", queue_uid="uid-r"), False),
+    (group("g", 1, "q", admitted=True), True),
+    (group("g", 1, "q", stood_whole=True), True),
+    (group("g", 1, "q", phase="Inqueue"), False),
+    (group("g", 1, "q", phase="Running", last_reason="Running"), False),
+    (group("g", 1, "q", phase="Pending", last_reason=Reason.NO_ROOM), False),
 )
-@pytest.mark.parametrize("records_trusted", [True, False])
 def test_after_a_restart_only_a_record_proves_that_a_group_came_in_time(
-    record: object, came_in_time: bool, records_trusted: bool
+    record: object, came_in_time: bool
 ) -> None:
     """Users may write its phase and the reason, and records that no admission policy protects."""
     queues = [queue("q", spec_state="Closed"), queue("r")]
-    world = World(nodes("a"), queues, record, pod("g-0", "g"), records_trusted=records_trusted).settle()
-    assert (world.verdict("g") is RUNS) is (came_in_time and records_trusted)
-    assert world.reason("g") is (None if came_in_time and records_trusted else Reason.QUEUE_NOT_OPEN)
+    for trusted in (True, False):
+        world = World(nodes("a"), queues, record, pod("g-0", "g"), records_trusted=trusted).settle()
+        assert (world.verdict("g") is RUNS) is (came_in_time and trusted)
+        assert world.reason("g") is (None if came_in_time and trusted else Reason.QUEUE_NOT_OPEN)
 
 
 def test_a_new_podgroup_of_the_same_name_is_another_group() -> None:
