@@ -153,11 +153,3 @@ def test_a_step_that_failed_is_tried_again(desk: Desk) -> None:
     for _ in range(3):
         desk.look(seconds=60)
     assert desk.store.commands == {}
-
-
-def test_only_the_leader_obeys(desk: Desk) -> None:
-    desk.leading = False
-    desk.order(command("c", "CloseQueue", "q"))
-    assert desk.look() == []
-    desk.leading = True
-    assert desk.look() == [("patch_queue", "q")]

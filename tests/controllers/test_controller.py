@@ -5,6 +5,7 @@ Failures are retried, and only the leader reconciles.
 
 from collections.abc import Iterable
 from functools import partial
+from inspect import getsource
 from pathlib import Path
 from typing import Any
 
@@ -147,13 +148,28 @@ def test_an_outage_is_followed_by_a_write_within_half_a_minute() -> None:
         assert keeper.written
 
 
-def test_a_follower_remembers_no_failures() -> None:
+def test_a_follower_writes_nothing_and_remembers_no_failures() -> None:
     bench = Bench()
     keeper = Keeper(bench.means())
     bench.leading = False
     with bench.writing():
         assert looked(bench, keeper, "a", "b") == []
-    assert keeper.waiting == 0
+        assert keeper.waiting == 0
+        bench.leading = True
+        assert looked(bench, keeper, "a") == ["a"]
+    assert keeper.written == ["a"]
+
+
+def test_a_write_dropped_by_the_fence_is_due_at_once() -> None:
+    """Write it even if the lapse was too short for a look."""
+    bench = Bench()
+    keeper = Keeper(bench.means())
+    with bench.writing():
+        bench.fence.append(False)
+        looked(bench, keeper, "a")
+        assert keeper.written == []
+        assert looked(bench, keeper) == ["a"]
+    assert keeper.written == ["a"]
 
 
 def test_the_queue_of_pending_writes_is_shown() -> None:
@@ -177,8 +193,11 @@ def all_controllers() -> list[type[Any]]:
 
 @each_of(*all_controllers())
 def test_all_controllers_run_in_the_loop_that_catches_exceptions(controller: type[Any]) -> None:
+    """It knows who leads, and each write passes its fence and is retried."""
     assert controller.on_decisions is Controller.on_decisions
+    assert controller.write is Controller.write
     assert "reconcile" in vars(controller) or controller.__subclasses__()
+    assert "_writers.submit" not in getsource(controller)
 
 
 def controllers_of(bench: Bench, runs_volcano_jobs: bool = False) -> Controllers:

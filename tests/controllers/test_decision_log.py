@@ -28,11 +28,13 @@ def turns(chronicle: DecisionLog) -> list[tuple[str, Verdict, Reason | None]]:
     ]
 
 
-def test_a_changed_verdict_is_logged_with_its_group_queue_and_reason() -> None:
-    chronicle, world = DecisionLog(), World(node("a"), gang("g", 5)).settle()
-    (line,) = written(chronicle, world)
+def test_a_changed_verdict_is_logged_with_its_group_queue_and_reason_or_number_of_members() -> None:
+    world = World(node("a"), gang("g", 5)).settle()
+    (line,) = written(DecisionLog(), world)
     assert (line["event"], line["group"], line["queue"]) == ("a group waits", "team/g", "default")
     assert (line["reason"], line["detail"]) == (Reason.NEVER_FITS, world.detail("g"))
+    (line,) = written(DecisionLog(), World(node("a"), gang("g", 3)).settle())
+    assert line["members"] == 3
 
 
 def test_all_changes_of_a_group_are_listed_newest_first() -> None:
@@ -46,11 +48,6 @@ def test_all_changes_of_a_group_are_listed_newest_first() -> None:
         (key("g"), Verdict.STARTING, None),
         (key("g"), Verdict.WAITING, Reason.NEVER_FITS),
     ]
-
-
-def test_a_start_is_logged_with_the_number_of_planned_members() -> None:
-    (line,) = written(DecisionLog(), World(node("a"), gang("g", 3)).settle())
-    assert line["members"] == 3
 
 
 def test_a_changed_number_alone_is_not_recorded() -> None:

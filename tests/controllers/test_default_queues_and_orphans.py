@@ -40,16 +40,12 @@ def desk() -> Iterator[Desk]:
 BOTH = [("create", "default"), ("create", "root")]
 
 
-def test_the_root_and_default_queues_are_created(desk: Desk) -> None:
+def test_the_root_and_default_queues_are_created_and_the_default_one_again(desk: Desk) -> None:
     assert desk.look() == BOTH
     root, default = desk.copy("root").spec, desk.copy("default").spec
     assert (root.weight, root.reclaimable, root.parent) == (1, False, "")
     assert (default.weight, default.reclaimable, default.parent) == (1, True, "root")
     assert desk.look(seconds=10) == []
-
-
-def test_a_deleted_default_queue_is_created_again(desk: Desk) -> None:
-    desk.look()
     del desk.store.queues["default"]
     desk.ledger.intake.drop_queue("default")
     assert desk.look(seconds=10) == [("create", "default")]
@@ -65,14 +61,6 @@ def test_nothing_is_created_before_the_queues_are_known_or_by_a_follower(desk: D
     desk.founder.on_decisions(Decisions())
     desk.leading = False
     assert desk.look() == []
-
-
-def test_a_create_that_failed_is_tried_again(desk: Desk) -> None:
-    desk.store.fail("create", *[ServerFault(500)] * 4)
-    desk.look(shows=False)
-    for _ in range(3):
-        desk.look(seconds=60)
-    assert {*desk.store.queues} == {"default", "root"}
 
 
 # ---- groups of a queue that is gone
@@ -111,8 +99,3 @@ def test_a_deletion_that_failed_is_tried_again(bereft: Desk) -> None:
     bereft.store.fail("delete_group", *[ServerFault(500)] * 2)
     calls = [call for _ in range(6) for call in bereft.look(seconds=60)]
     assert calls.count(("delete_group", "g")) >= 3
-
-
-def test_a_follower_deletes_nothing(bereft: Desk) -> None:
-    bereft.leading = False
-    assert [bereft.look() for _ in range(3)] == [[], [], []]

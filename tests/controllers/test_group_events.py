@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import HOLD
 from extender.api.objects.base import OwnerReference
+from extender.api.objects.pods import Pod
 from extender.controllers.events import GroupEvents, StartChanges
 from extender.domain.model.reasons import EventReason, Reason, Verdict
 from tests.controllers.bench import Bench
@@ -98,9 +99,10 @@ def test_a_start_after_a_reported_wait_makes_an_event() -> None:
         assert bench.look(after=LASTING) == []
 
 
-def test_a_waiting_single_pod_gets_an_event_with_the_reason() -> None:
-    with announcing(nodes("a", cpu="1"), pod("lonely", cpu="8")) as bench:
-        assert bench.look(after=LASTING) == [("Pod", "lonely", "NeverFits")]
+@each_of((pod("lonely", cpu="8"), "NeverFits"), (pod("lonely", group="nowhere"), "GroupNotFound"))
+def test_a_waiting_pod_without_a_podgroup_gets_an_event_with_the_reason(waiting: Pod, reason: str) -> None:
+    with announcing(nodes("a", cpu="1"), waiting) as bench:
+        assert bench.look(after=LASTING) == [("Pod", "lonely", reason)]
 
 
 def test_an_event_names_only_pods_that_exist() -> None:
@@ -112,11 +114,6 @@ def test_an_event_names_only_pods_that_exist() -> None:
         bench.add(foreign_pod("new", on="a", cpu="2"), group("g", 1))
         bench.look(after=LASTING)
         assert "it starts once pod team/new ends" in bench.message
-
-
-def test_members_of_a_missing_group_get_an_event() -> None:
-    with announcing(nodes("a"), pod("p", group="nowhere")) as bench:
-        assert bench.look(after=LASTING) == [("Pod", "p", "GroupNotFound")]
 
 
 def test_a_slow_start_makes_an_event() -> None:

@@ -133,21 +133,15 @@ def test_a_podgroup_deleted_with_its_job_is_not_created_again() -> None:
         assert bench.look() == [("job", "train"), ("create group", podgroup_name("train"))]
 
 
-def test_a_podgroup_that_admission_refuses_is_an_event_of_the_job() -> None:
+def test_a_podgroup_that_admission_refuses_is_an_event_of_the_job_and_tried_again_after_a_pause() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.api.fail("create group", Forbidden(403, "Forbidden", "not for you"))
-        bench.submit(job("train", 2)).look()
+        bench.submit(job("train", 2))
+        assert bench.look() == [("create group", podgroup_name("train"))]
         ((_, event),) = bench.api.done("event")
         about = event["involvedObject"]
         assert (about["kind"], about["name"], event["reason"]) == ("Job", "train", "PodGroupRefused")
         assert "not for you" in event["message"]
-
-
-def test_a_failed_step_is_retried_after_a_pause() -> None:
-    with desk(node("n0", cpu="4")) as bench:
-        bench.api.fail("create group", Forbidden(403, "Forbidden"))
-        bench.submit(job("train", 2))
-        assert bench.look() == [("create group", podgroup_name("train"))]
         bench.advance(2.0)
         assert bench.look() == [("create group", podgroup_name("train"))]
 

@@ -178,20 +178,6 @@ def test_numbers_share_a_budget(desk: Desk) -> None:
     assert set(written) == set(names)
 
 
-def test_a_follower_writes_no_local_queue(desk: Desk) -> None:
-    desk.leading = False
-    assert desk.look() == []
-    desk.leading = True
-    assert desk.look() == ["lq"]
-
-
-def test_a_conflicting_write_is_retried(desk: Desk) -> None:
-    desk.store.fail("status", Conflict(409, "Conflict"))
-    desk.look()
-    desk.rest()
-    assert desk.active() == ("True", "Ready")
-
-
 def test_a_deleted_local_queue_is_forgotten(desk: Desk) -> None:
     desk.rest()
     del desk.store.stored["lq"]

@@ -17,7 +17,7 @@ from extender.controllers.pod_conditions import LASTING, PodConditionsController
 from extender.controllers.provisioning import ProvisioningQueues
 from extender.domain.model.reasons import Reason, refusal
 from extender.domain.snapshot.decisions import ConditionPolicy
-from extender.kube.errors import Conflict, Forbidden, NotFound, Unreachable
+from extender.kube.errors import Conflict, Forbidden, NotFound
 from tests.controllers.api import Call
 from tests.controllers.bench import PAUSE, Bench
 from tests.domain.builders import foreign_pod, node, pod, queue
@@ -378,34 +378,9 @@ def test_a_refused_write_is_retried(fault: Any) -> None:
         assert bench.after(PAUSE) == []
 
 
-def test_a_transient_failure_is_retried_after_a_pause() -> None:
-    with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
-        bench.api.fail("unscheduled", Unreachable("down"))
-        assert len(bench.reasons()) == 1
-        assert bench.look() == []
-        assert len(bench.after(PAUSE)) == 1
-
-
 def test_a_pod_that_is_gone_is_left_alone() -> None:
     with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
         bench.api.fail("unscheduled", NotFound(404))
         assert len(bench.reasons()) == 1
         bench.delete("g-0")
         assert bench.after(PAUSE) == []
-
-
-def test_nothing_is_written_while_another_leads() -> None:
-    with conditions(full(gang("g", 1, gated=False))) as bench:
-        bench.leading = False
-        assert bench.reasons() == {}
-        bench.leading = True
-        assert len(bench.reasons()) == 1
-
-
-def test_a_write_dropped_by_the_fence_is_made_once_we_lead_again() -> None:
-    with conditions(full(gang("g", 1, gated=False))) as bench:
-        bench.look()
-        bench.advance(LASTING)
-        bench.fence.append(False)
-        assert bench.look() == []
-        assert len(bench.look()) == 1

@@ -218,12 +218,6 @@ def test_few_requests_are_made_at_once() -> None:
         assert made + rest.count("request nodes") == 30
 
 
-def test_while_another_replica_leads_nothing_is_written() -> None:
-    with desk(waiting()) as bench:
-        bench.leading = False
-        assert bench.lasting() == []
-
-
 # ---- until when
 
 

@@ -12,7 +12,6 @@ from extender.api.objects.queues import Queue, QueueFlavorStatus
 from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.controllers.queue_status import QueueStatusController
 from extender.domain.snapshot.snapshot import Limits
-from extender.kube.errors import Forbidden, Unreachable
 from tests.controllers.queue_desk import QueueDesk
 from tests.domain.builders import NAMESPACE, flavor, node, on_flavor, queue
 from tests.domain.world import LIMITS, gang
@@ -85,9 +84,13 @@ def test_a_change_waits_for_a_second_and_only_changed_fields_are_sent(desk: Desk
     desk.edit("q", state="Closed")
     assert desk.look(seconds=0.5) == []
     assert desk.look(seconds=0.6) == [("state", "q"), ("status", "q")]
-    assert desk.status().state == "Closing"
+    assert (desk.status().state, desk.conditions()["Open"]) == ("Closing", ("False", "Closed"))
     (sent,) = desk.store.done("status")
     assert {*sent[1]} == {"conditions"}
+    desk.ledger.intake.drop_group(desk.decision("g").key)
+    desk.delete("g-0", "g-1")
+    desk.look()
+    assert desk.status().state == "Closed"
 
 
 def test_amounts_that_are_no_longer_held_are_removed(desk: Desk) -> None:
@@ -109,16 +112,6 @@ def test_the_recent_usage_is_written() -> None:
         assert usage is not None
         assert [each.name for each in usage.namespaces] == [NAMESPACE]
         assert usage.share == usage.namespaces[0].share > 0.1
-
-
-def test_a_closing_queue_is_closed_when_its_last_group_goes(desk: Desk) -> None:
-    desk.edit("q", state="Closed")
-    desk.look()
-    assert (desk.status().state, desk.conditions()["Open"]) == ("Closing", ("False", "Closed"))
-    desk.ledger.intake.drop_group(desk.decision("g").key)
-    desk.delete("g-0", "g-1")
-    desk.look()
-    assert desk.status().state == "Closed"
 
 
 def test_a_change_of_state_is_logged_and_makes_an_event(desk: Desk) -> None:
@@ -167,15 +160,6 @@ def test_a_guarantee_that_nodes_cannot_meet_makes_one_event(desk: Desk) -> None:
     assert desk.conditions()["GuaranteeUnmet"] == ("False", "Met")
 
 
-@pytest.mark.parametrize("fault", [Unreachable("down"), Forbidden(403, "Forbidden")])
-def test_a_write_that_failed_is_made_again(desk: Desk, fault: Any) -> None:
-    desk.store.fail("status", fault)
-    desk.look()
-    for _ in range(3):
-        desk.look(seconds=60)
-    assert desk.status().state == "Open"
-
-
 def test_a_conflicting_write_is_retried_on_the_newer_copy(desk: Desk) -> None:
     desk.store._change("q", {"spec": {"weight": 3}})  # which the watch has not shown yet
     desk.look()
@@ -211,17 +195,6 @@ def test_a_state_written_by_a_user_is_not_overwritten_by_an_older_decision(desk:
     assert desk.store.calls == []
     desk.rest()
     assert desk.status().state == "Closing"
-
-
-def test_a_write_dropped_by_the_fence_is_made_in_the_next_term(desk: Desk) -> None:
-    desk.fence.append(False)
-    desk.look()
-    assert desk.status().state == ""
-    desk.leading = False
-    desk.look()
-    desk.leading = True
-    desk.rest()
-    assert desk.status().state == "Open"
 
 
 def test_a_queue_with_contradictory_amounts_says_so(desk: Desk) -> None:

@@ -19,19 +19,18 @@ def waited(queue: str) -> tuple[float, float]:
     return count or 0.0, total or 0.0
 
 
-def start_after_30_seconds(name: str) -> None:
-    bench = Bench(queue(name), gang("a", 2, queue=name))
+def test_a_wait_ends_with_the_start_and_is_counted_in_its_bucket_until_its_queue_is_gone() -> None:
+    bench = Bench(queue("lab"), gang("a", 2, queue="lab"))
     waits = QueueWaits(lambda: bench.now)
     waits.on_decisions(bench.ledger.decisions)
     bench.advance(30)
     bench.add(node("n"))
     bench.settle()
     waits.on_decisions(bench.ledger.decisions)
-
-
-def test_a_wait_ends_when_the_group_starts() -> None:
-    start_after_30_seconds("lab")
     assert waited("lab") == (1, 30)
+    assert [in_bucket("lab", most) for most in ("15.0", "60.0")] == [0, 1]
+    metrics.show_queues([])
+    assert in_bucket("lab", "60.0") is None
 
 
 def test_a_group_that_is_deleted_while_it_waits_is_forgotten() -> None:
@@ -44,13 +43,6 @@ def test_a_group_that_is_deleted_while_it_waits_is_forgotten() -> None:
     waits.on_decisions(bench.ledger.decisions)
     assert waits._since == {}
     assert waited("desk") == (0, 0)
-
-
-def test_a_wait_is_counted_in_the_bucket_of_its_length_until_its_queue_is_gone() -> None:
-    start_after_30_seconds("mill")
-    assert [in_bucket("mill", most) for most in ("15.0", "60.0")] == [0, 1]
-    metrics.show_queues([])
-    assert in_bucket("mill", "60.0") is None
 
 
 def in_bucket(queue: str, most: str) -> float | None:

@@ -10,12 +10,11 @@ from structlog.testing import capture_logs
 
 from extender.api.objects.pods import Volume
 from extender.controllers.scheduling_gates import SchedulingGatesController
-from extender.kube.errors import Conflict, Forbidden, ServerFault, Unreachable
+from extender.kube.errors import Conflict
 from tests.controllers.api import Call
-from tests.controllers.bench import PAUSE, Bench
+from tests.controllers.bench import Bench
 from tests.domain.builders import foreign_pod, node, pod
 from tests.domain.world import gang, nodes
-from tests.rows import each_of
 
 
 class Gates(Bench):
@@ -73,35 +72,24 @@ def test_a_waiting_pod_keeps_its_gate() -> None:
         assert bench.look() == []
 
 
-def test_a_pod_that_the_scheduler_handles_is_left_unchanged() -> None:
+def test_an_ungated_pod_that_is_not_parked_or_that_the_scheduler_handles_gets_no_write() -> None:
     with gates(node("a"), gang("g", 2, gated=False)) as bench:
+        assert bench.look() == []
         bench.refuse("g-0")
         bench.answer("g-0")
-        assert bench.look() == []
-
-
-def test_an_ungated_pod_that_is_not_parked_gets_no_write() -> None:
-    with gates(node("a"), gang("g", 2, gated=False)) as bench:
         assert bench.look() == []
 
 
 # ---- nudges
 
 
-def test_a_parked_pod_is_nudged_once_for_its_plan() -> None:
-    with gates(node("a"), gang("g", 2, gated=False)) as bench:
-        bench.refuse("g-0", "0/1 nodes are available: 1 muster: NoRoom: no.")
-        ((verb, name, _token),) = bench.look()
-        assert (verb, name) == ("trigger_retry", "g-0")
-        assert bench.look() == []
-
-
-def test_each_plan_is_nudged_for_with_another_token() -> None:
+def test_a_parked_pod_is_nudged_once_for_each_plan_with_another_token() -> None:
     with gates(nodes("a", "b", cpu="1"), pod("p", gated=False)) as bench:
         bench.refuse("p", "0/1 nodes are available: 1 muster: NoRoom: no.")
         claim = bench.claim("p")
         assert claim is not None
         ((*first, token),) = bench.look()
+        assert bench.look() == []
         bench.add(foreign_pod("s", on=claim.node)).settle()
         moved = bench.claim("p")
         assert moved is not None
@@ -152,19 +140,6 @@ def test_a_pod_whose_volumes_bind_late_is_nominated_in_the_api_before_it_is_show
 # ---- writes that fail
 
 
-def test_a_refused_write_is_retried_with_growing_pauses() -> None:
-    with gates(node("a"), pod("p")) as bench:
-        bench.api.fail("open", *[Forbidden(403)] * 3)
-        assert bench.look() == [("open", "p")]
-        for pause in (0.5, 1.0, 2.0):
-            bench.advance(pause - 0.1)
-            assert bench.look() == []
-            bench.advance(0.1)
-            assert bench.look() == [("open", "p")]
-        bench.advance(60.0)
-        assert bench.look() == []
-
-
 def test_the_gate_stays_shut_when_the_nomination_fails() -> None:
     with gates(node("a"), gang("g", 2)) as bench:
         bench.api.fail("nominate", Conflict(409))
@@ -173,30 +148,4 @@ def test_the_gate_stays_shut_when_the_nomination_fails() -> None:
         assert bench.look() == [("nominate", "g-0", "a"), ("open", "g-0")]
 
 
-@each_of(Unreachable("down"), ServerFault(500))
-def test_a_transient_failure_is_retried_after_a_pause(fault: Any) -> None:
-    with gates(node("a"), pod("p")) as bench:
-        bench.api.fail("open", fault)
-        assert bench.look() == [("open", "p")]
-        assert bench.look() == []
-        bench.advance(PAUSE)
-        assert bench.look() == [("open", "p")]
-
-
 # ---- leadership
-
-
-def test_nothing_is_written_while_another_leads() -> None:
-    with gates(node("a"), pod("p")) as bench:
-        bench.leading = False
-        assert bench.look() == []
-        bench.leading = True
-        assert bench.look() == [("open", "p")]
-
-
-def test_a_write_dropped_by_the_fence_is_made_once_we_lead_again() -> None:
-    """Write it even if the lapse was too short for a look."""
-    with gates(node("a"), pod("p")) as bench:
-        bench.fence.append(False)
-        assert bench.look() == []
-        assert bench.look() == [("open", "p")]

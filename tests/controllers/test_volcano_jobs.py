@@ -243,16 +243,6 @@ def test_nothing_is_written_while_volcano_runs(bench: VolcanoBench) -> None:
     assert bench.phase == "Pending"
 
 
-def test_a_follower_writes_nothing(bench: VolcanoBench) -> None:
-    bench.leading = False
-    bench.api.submit(task("a", 3))
-    bench.work(3)
-    assert bench.api.calls == []
-    bench.leading = True
-    bench.work(3)
-    assert len(bench.there()) == 3
-
-
 @pytest.mark.parametrize("writes", range(14))
 def test_a_kill_before_any_write_of_a_restart_loses_and_doubles_nothing(
     bench: VolcanoBench, writes: int

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -79,7 +78,7 @@ def test_an_author_that_is_known_late_counts() -> None:
     assert user(there) == ""
 
 
-@pytest.mark.parametrize("is_limited", [True, False])
+@each_of(True, False)
 def test_pods_wait_for_an_author_that_is_about_to_be_known_where_that_matters(is_limited: bool) -> None:
     """Pods may be seen before the Deployment above them: users pass no limit by that."""
     there = world(web())

@@ -1,8 +1,7 @@
 """Headroom: the rest below a ceiling or limit is reserved for the groups that it blocks, as nodes are."""
 
+from itertools import product
 from typing import Any
-
-import pytest
 
 from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
 from extender.domain.model.reasons import Reason, Verdict
@@ -60,11 +59,11 @@ def test_headroom_freed_below_a_ceiling_is_reserved_for_the_group_that_waited_to
     assert world.verdict("big") is STARTS
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("run_time", "verdict"), [("40m", STARTS), ("55m", WAITS), ("", WAITS)])
+@each_of(*product(WAYS, [("40m", STARTS), ("55m", WAITS), ("", WAITS)]))
 def test_a_group_that_ends_before_the_reserved_start_may_start_first(
-    way: str, run_time: str, verdict: Verdict
+    way: str, late: tuple[str, Verdict]
 ) -> None:
+    run_time, verdict = late
     world = end(job(reserved(way), "late", run_time=run_time), "small0")
     assert world.verdict("late") is verdict
 

@@ -82,13 +82,6 @@ def test_an_owner_that_any_user_may_write_keeps_no_borrowed_capacity(kind: str, 
     assert evicted(world.add(gang("x", 2, queue="a")).settle()) == ["d"]
 
 
-def test_inside_a_queue_and_for_borrowers_pods_are_asked() -> None:
-    rules = preemption(honour=[])
-    world = World(node("n"), queue("q", preemption=rules))
-    world.add(gang("low", 4, queue="q", annotations=NO)).start("low")
-    assert evicted(world.add(gang("high", 2, queue="q", priority=10)).settle()) == []
-
-
 @each_of((200.0, False), (3600.0, True), (2e9, True))
 def test_the_grace_period_of_a_deletion_does_not_extend_protection_of_borrowed_capacity(
     left: float, is_cut: bool

@@ -3,7 +3,6 @@
 from itertools import product
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.base import Condition
@@ -95,18 +94,14 @@ def test_nodes_are_requested_for_groups_above_node_size_unless_the_queue_is_too_
     assert condition.reason == ("Unschedulable" if asks else "NeverFits")
 
 
-@pytest.mark.parametrize(
-    ("decision", "member"),
-    [
-        (waiting(Reason.NO_ROOM, Verdict.STARTING), record(gated=False)),
-        (waiting(None, Verdict.RUNNING), record(gated=False)),
-        (waiting(None, Verdict.ENDED), record(gated=False)),
-        (waiting(Reason.NO_ROOM, Verdict.RUNNING, plan={"uid-p": "a"}), record(gated=False)),
-        (waiting(Reason.NO_ROOM), record(gated=False, foreign_gate="somebody/else")),
-        (waiting(Reason.NO_ROOM), record(gated=False, on="a")),
-        (waiting(Reason.NO_ROOM), record(gated=False, phase="Failed")),
-    ],
-    ids=["starting", "running", "ended", "planned", "another gate", "on a node", "failed"],
+@each_of(
+    (waiting(Reason.NO_ROOM, Verdict.STARTING), record(gated=False)),
+    (waiting(None, Verdict.RUNNING), record(gated=False)),
+    (waiting(None, Verdict.ENDED), record(gated=False)),
+    (waiting(Reason.NO_ROOM, Verdict.RUNNING, plan={"uid-p": "a"}), record(gated=False)),
+    (waiting(Reason.NO_ROOM), record(gated=False, foreign_gate="somebody/else")),
+    (waiting(Reason.NO_ROOM), record(gated=False, on="a")),
+    (waiting(Reason.NO_ROOM), record(gated=False, phase="Failed")),
 )
 def test_no_condition_is_written_for_groups_that_lack_neither_capacity_nor_turn(
     decision: GroupDecision, member: PodRecord

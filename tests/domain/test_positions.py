@@ -35,11 +35,11 @@ def places(world: World, *names: str) -> list[int]:
     return [world.decision(name).position for name in names]
 
 
-def test_priority_then_age() -> None:
+def test_priority_then_age_then_name() -> None:
     world = world_of().add(foreign_pod("s", on="n"), one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02"))
-    world.add(one("c", 3, "2026-01-03")).settle()
-    assert places(world, "a", "b", "c") == [2, 3, 1]
-    assert world.queue("q").waiting == 3
+    world.add(one("c", 3, "2026-01-03"), one("ab", 0, "2026-01-02")).settle()
+    assert places(world, "a", "ab", "b", "c") == [2, 3, 4, 1]
+    assert world.queue("q").waiting == 4
     assert message_of(world.decision("c")).endswith("; position 1 in queue q")
 
 

@@ -1,6 +1,5 @@
 """State of a queue and its effect on groups, and the queue that a pod belongs to."""
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -63,27 +62,24 @@ def test_a_pod_that_came_before_its_podgroup_gives_the_group_no_right_to_a_close
     assert world.add(group("g", 1, queue="q")).settle().reason("g") is Reason.QUEUE_NOT_OPEN
 
 
-@pytest.mark.parametrize(
-    ("record", "came_in_time"),
-    [
-        (group("g", 1, "q", queue_uid="uid-q"), True),
-        (group("g", 1, "q", queue_uid="uid-r"), False),
-        (group("g", 1, "q", admitted=True), True),
-        (group("g", 1, "q", stood_whole=True), True),
-        (group("g", 1, "q", phase="Inqueue"), False),
-        (group("g", 1, "q", phase="Running", last_reason="Running"), False),
-        (group("g", 1, "q", phase="Pending", last_reason=Reason.NO_ROOM), False),
-    ],
+@each_of(
+    (group("g", 1, "q", queue_uid="uid-q"), True),
+    (group("g", 1, "q", queue_uid="uid-r"), False),
+    (group("g", 1, "q", admitted=True), True),
+    (group("g", 1, "q", stood_whole=True), True),
+    (group("g", 1, "q", phase="Inqueue"), False),
+    (group("g", 1, "q", phase="Running", last_reason="Running"), False),
+    (group("g", 1, "q", phase="Pending", last_reason=Reason.NO_ROOM), False),
 )
-@pytest.mark.parametrize("records_trusted", [True, False])
 def test_after_a_restart_only_a_record_proves_that_a_group_came_in_time(
-    record: object, came_in_time: bool, records_trusted: bool
+    record: object, came_in_time: bool
 ) -> None:
     """Users may write its phase and the reason, and records that no admission policy protects."""
     queues = [queue("q", spec_state="Closed"), queue("r")]
-    world = World(nodes("a"), queues, record, pod("g-0", "g"), records_trusted=records_trusted).settle()
-    assert (world.verdict("g") is RUNS) is (came_in_time and records_trusted)
-    assert world.reason("g") is (None if came_in_time and records_trusted else Reason.QUEUE_NOT_OPEN)
+    for trusted in (True, False):
+        world = World(nodes("a"), queues, record, pod("g-0", "g"), records_trusted=trusted).settle()
+        assert (world.verdict("g") is RUNS) is (came_in_time and trusted)
+        assert world.reason("g") is (None if came_in_time and trusted else Reason.QUEUE_NOT_OPEN)
 
 
 def test_a_new_podgroup_of_the_same_name_is_another_group() -> None:
@@ -137,25 +133,6 @@ def test_a_pod_of_another_scheduler_is_not_ours() -> None:
 # ---- order inside a queue
 
 
-def test_priority_then_age_then_name() -> None:
-    high = PriorityClass(Meta(name="high"), 10)
-    world = World(
-        nodes("a", cpu="1"), high, gang("c", 1, created="2026-01-02"), gang("b", 1, created="2026-01-01")
-    )
-    world.add(
-        gang("a", 1, created="2026-01-02"),
-        gang("z", 1, priority_class="high", priority=10, created="2026-01-03"),
-    )
-    started = []
-    for _ in range(4):
-        world.settle()
-        (first,) = [name for name in "abcz" if key(name) in world.decisions.groups and world.plan(name)]
-        started.append(first)
-        world.ledger.intake.drop_group(key(first))
-        world.delete(f"{first}-0")
-    assert started == ["z", "b", "a", "c"]
-
-
 def test_a_priority_class_below_the_default_one_counts_for_groups_that_name_it() -> None:
     low = PriorityClass(Meta(name="low"), -5)
     world = World(nodes("a", cpu="1"), PriorityClass(Meta(name="base"), 3, global_default=True), low)
@@ -169,12 +146,6 @@ def test_a_priority_class_below_the_default_one_counts_for_groups_that_name_it()
 def test_pods_on_their_own_go_by_their_own_priority() -> None:
     world = World(nodes("a", cpu="1"), pod("a", priority=1), pod("b", priority=2)).settle()
     assert [world.verdict(single(name)) for name in "ab"] == [WAITS, RUNS]
-
-
-def test_a_queue_of_higher_priority_goes_first() -> None:
-    queues = [queue("low", created="2026-01-01"), queue("high", priority=9, created="2026-01-02")]
-    world = World(nodes("a", cpu="1"), queues, gang("l", 1, queue="low"), gang("h", 1, queue="high")).settle()
-    assert (world.verdict("h"), world.verdict("l")) == (RUNS, WAITS)
 
 
 def test_an_unparsable_queue_says_so() -> None:

@@ -392,11 +392,6 @@ def test_before_anything_is_decided_muster_is_not_ready() -> None:
     assert World(node("n"), gang("g", 1)).answer("g-0") is Reason.NOT_READY
 
 
-def test_filter_returns_the_reason_of_the_group() -> None:
-    world = World(node("n"), gang("g", 1, cpu="9")).settle()
-    assert world.answer("g-0") is Reason.NEVER_FITS
-
-
 @each_of(*Reason)
 def test_the_message_of_a_reason_is_constant_and_has_the_prefix_of_muster(reason: Reason) -> None:
     assert refusal(reason).startswith(f"{REFUSAL_PREFIX}{reason}: ")

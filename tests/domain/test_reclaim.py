@@ -3,7 +3,6 @@
 from itertools import product
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api.keys import QUEUE
@@ -113,40 +112,36 @@ def test_a_second_scarce_resource_keeps_no_queue_from_its_due(members: int, memo
     assert not evicted(again)
 
 
-@pytest.mark.parametrize(
-    ("held", "asked", "gone"),
-    [
-        pytest.param({"all": 32}, 8, {"all"}, id="an endless gang that holds everything"),
-        pytest.param({"all": 32}, 20, set(), id="not for more than the claimant's queue deserves"),
-        pytest.param({"old": 12, "new": 20}, 16, {"new"}, id="20 where both would be 32"),
-        pytest.param({"old": 20, "new": 12}, 16, {"old"}, id="whichever came first"),
-        pytest.param({"old": 20, "new": 12}, 8, {"new"}, id="the smaller one where that does"),
-        pytest.param({"old": 12, "new": 20}, 8, {"old"}, id="even if the larger one came last"),
-        pytest.param({"old": 20, "mid": 6, "new": 6}, 16, {"old"}, id="one rather than three"),
-        pytest.param({"due": 16, "new": 8}, 12, {"new"}, id="free capacity counts"),
-        pytest.param({"due": 16}, 16, set(), id="who holds its due gives nothing"),
-    ],
+@each_of(
+    ({"all": 32}, 8, {"all"}),  # an endless gang that holds everything
+    ({"all": 32}, 20, set()),  # not for more than the claimant's queue deserves
+    ({"old": 12, "new": 20}, 16, {"new"}),  # 20 where both would be 32
+    ({"old": 20, "new": 12}, 16, {"old"}),  # whichever came first
+    ({"old": 20, "new": 12}, 8, {"new"}),  # the smaller one where that does
+    ({"old": 12, "new": 20}, 8, {"old"}),  # even if the larger one came last
+    ({"old": 20, "mid": 6, "new": 6}, 16, {"old"}),  # one rather than three
+    ({"due": 16, "new": 8}, 12, {"new"}),  # free capacity counts
+    ({"due": 16}, 16, set()),  # who holds its due gives nothing
 )
-@pytest.mark.parametrize("members", [1, 4])
-@pytest.mark.parametrize("count", [1, 4, 16])
 def test_a_gang_that_straddles_the_border_of_a_share_goes_and_no_more(
-    held: dict[str, int], asked: int, gone: set[str], members: int, count: int
+    held: dict[str, int], asked: int, gone: set[str]
 ) -> None:
     """Evict one gang across the border of a share, and no more.
 
     Two queues deserve 16 of 32 cpus each, on `count` nodes. `members`: cpus that each of the claimant
     takes.
     """
-    world = World(*(node(f"n{number}", cpu=str(32 // count)) for number in range(count)))
-    world.add(queue("a"), queue("b"))
-    for number, (name, size) in enumerate(held.items(), 1):
-        world.add(gang(name, size, queue="b", created=f"2026-01-0{number}")).start(name)
-    world.add(gang("idle", 32, queue="b"))  # asks for more
-    cpus = min(members, 32 // count)
-    world.add(gang("x", asked // cpus, queue="a", cpu=str(cpus))).settle()
-    assert {name.partition("-")[0] for name in evicted(world)} == gone
-    if gone:
-        assert evict(world).verdict("x") is STARTS
+    for members, count in product([1, 4], [1, 4, 16]):
+        world = World(*(node(f"n{number}", cpu=str(32 // count)) for number in range(count)))
+        world.add(queue("a"), queue("b"))
+        for number, (name, size) in enumerate(held.items(), 1):
+            world.add(gang(name, size, queue="b", created=f"2026-01-0{number}")).start(name)
+        world.add(gang("idle", 32, queue="b"))  # asks for more
+        cpus = min(members, 32 // count)
+        world.add(gang("x", asked // cpus, queue="a", cpu=str(cpus))).settle()
+        assert {name.partition("-")[0] for name in evicted(world)} == gone
+        if gone:
+            assert evict(world).verdict("x") is STARTS
 
 
 def test_one_pod_of_node_size_blocks_no_other_queue() -> None:
@@ -510,9 +505,9 @@ def test_a_group_that_never_preempts_evicts_no_pod() -> None:
     assert not evicted(world)
 
 
-@each_of("annotations", "labels")
-def test_a_pod_may_refuse_to_be_a_victim(where: str) -> None:
-    world = World(node("n"), queue("q"))
+@each_of(*product(("annotations", "labels"), (preemption(), preemption(honour=[]))))
+def test_a_pod_may_refuse_to_be_a_victim_inside_a_queue(where: str, rules: QueuePreemption) -> None:
+    world = World(node("n"), queue("q", preemption=rules))
     refuses: dict[str, Any] = {where: {"volcano.sh/preemptable": "false"}}
     world.add(gang("low", 4, queue="q", **refuses)).start("low")
     assert not evicted(world.add(important("high", 2, queue="q")).settle())

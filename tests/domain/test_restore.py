@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from tests.domain.test_stateful_inadmissible import Events, Waiting
 from tests.domain.test_stateful_sharing import Sharing
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
+from tests.rows import each_of
 
 few = settings(
     max_examples=examples(1),
@@ -44,7 +44,7 @@ def decided(decisions: Decisions) -> bytes:
     return as_bytes(replace(decisions, version=0))
 
 
-@pytest.mark.parametrize("world", [crowd, full_cluster, divided_cluster])
+@each_of(crowd, full_cluster, divided_cluster)
 def test_the_same_is_decided(world: Callable[[], World]) -> None:
     snapshot = world().ledger.snapshot()
     assert decided(decide(restored(snapshot))) == decided(decide(snapshot))

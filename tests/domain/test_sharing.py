@@ -103,23 +103,6 @@ def test_queues_take_turns_by_share() -> None:
     assert world.verdicts("r0", "r1", "r2", "r3").count(STARTS) == 2
 
 
-@each_of((1, 2), (3, 3))
-def test_weights_count(weight: int, started: int) -> None:
-    world = World(node("n"), queue("q", weight=weight), queue("r"))
-    for n in range(4):
-        world.add(gang(f"q{n}", 1, queue="q"), gang(f"r{n}", 1, queue="r"))
-    world.settle()
-    assert world.verdicts("q0", "q1", "q2", "q3").count(STARTS) == started
-
-
-def test_traverse_skips_groups_that_do_not_fit() -> None:
-    world = World(
-        node("n"), foreign_pod("s", on="n"), queue("q"), gang("big", 4, queue="q", created="2026-01-01")
-    )
-    world.add(gang("small", 1, queue="q", created="2026-01-02")).settle()
-    assert world.verdicts("big", "small") == [WAITS, STARTS]
-
-
 @each_of({"selector": {"no": "such"}}, {"cpu": "9"}, {"members": 7})
 def test_a_group_that_can_never_start_does_not_block_a_fifo_queue(head: dict[str, Any]) -> None:
     world = World(node("n", cpu="8"), queue("q", strategy="fifo"), limits=Limits(window=6))

@@ -102,12 +102,6 @@ def test_only_high_priorities_of_a_mixed_queue_block(threshold: int | None, star
     assert starting(world) == starts
 
 
-def test_a_group_that_can_never_start_blocks_no_other() -> None:
-    world = world_of("fifo", one("never", "9", 5), one("small"))
-    assert starting(world) == ["small"]
-    assert world.reason("never") is Reason.NEVER_FITS
-
-
 @each_of("traverse", "fifo", "priority", "rotation", "mixed")
 def test_inside_a_queue_priority_comes_before_age(strategy: str) -> None:
     world = world_of(strategy, cpu="1")

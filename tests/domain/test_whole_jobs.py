@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -85,7 +84,7 @@ def test_an_indexed_job_is_whole_and_another_is_not() -> None:
     assert there.verdict(group("plain")) is Verdict.STARTING
 
 
-@pytest.mark.parametrize("kind", [JobKind(*JOB), PYTORCH])
+@each_of(JobKind(*JOB), PYTORCH)
 def test_pods_wait_for_a_job_that_the_watch_has_not_shown_yet(kind: JobKind) -> None:
     there = world(node("n", cpu="2"))
     there.ledger.intake.expect_controllers(lambda shown: shown == "/".join(kind))

@@ -86,15 +86,6 @@ def test_roles_must_be_complete_too() -> None:
         assert started(*calls, stage.call("p0")) == [""] * (len(calls) + 1)
 
 
-def test_surplus_members_of_a_running_gang_pass_at_once() -> None:
-    with gang_of_three(min_member=2).calls() as stage:
-        first = list(stage.plan("g"))
-        started(*[stage.call(name) for name in first])
-        stage.run(*first).settle()
-        (surplus,) = stage.plan("g")
-        assert started(stage.call(surplus)) == [""]
-
-
 def test_a_replacement_in_a_fully_running_gang_passes_at_once() -> None:
     with gang_of_three().calls() as stage:
         started(*[stage.call(name) for name in names("g", 3)])
@@ -141,17 +132,6 @@ def test_a_refused_second_call_leaves_the_first_with_its_assumed_pod() -> None:
         assert not first.done()
         assert started(stage.held_call("g-1"), stage.call("g-2"), first) == ["", "", ""]
         assert stage.posted_pods == ["g-0", "g-1", "g-2"]
-
-
-def test_a_call_that_comes_while_another_posts_is_not_lost() -> None:
-    with Stage(node("a"), pod("p"), withholds=True).calls() as stage:
-        first = stage.call("p")
-        stage.wait_for(lambda: len(stage.posted) == 1)
-        second = stage.call("p", "a")
-        stage.wait_for(lambda: len(stage.posted) == 2)
-        for hold in stage.posted:
-            hold.finish("")
-        assert started(first, second) == ["", ""]
 
 
 def test_a_posting_that_fails_after_a_refused_second_call_still_frees_its_capacity() -> None:
