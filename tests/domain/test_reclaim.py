@@ -340,7 +340,7 @@ def relabelled(world: World, *names: str, **labels: str) -> World:
     lambda world: relabelled(world, *names("late", 2), job="late"),
 )
 def test_pods_may_go_once_their_budget_allows_it_is_gone_or_selects_others(change: Any) -> None:
-    world = two_gangs(budget("p", 0, team="b"))
+    world = two_gangs(budget("p", 1, team="b"))
     assert not starve(world)
     assert not evicted(world.add(budget("p", 1, team="b")).settle())
     change(world)
