@@ -115,6 +115,14 @@ def test_pods_of_others_and_pods_that_name_a_group_get_none() -> None:
         assert bench.look() == []
 
 
+def test_a_write_that_the_fence_drops_is_made_later() -> None:
+    with desk(web("a")) as bench:
+        bench.fence.append(False)
+        assert bench.look() == []
+        bench.advance(2)
+        assert bench.look() == [("create group", GROUP)]
+
+
 def test_an_existing_podgroup_counts_as_created() -> None:
     with desk(web("a")) as bench:
         bench.api.fail("create group", Conflict(409, "AlreadyExists"))

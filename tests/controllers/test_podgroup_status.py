@@ -566,6 +566,14 @@ def test_a_permanent_refusal_is_not_retried_for_ever() -> None:
         assert bench.look() == []
 
 
+def test_a_write_dropped_by_the_fence_is_made_once_we_lead_again() -> None:
+    """Write it even if the lapse was too short for a look."""
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.fence.append(False)
+        assert bench.look() == []
+        assert len(bench.look()) == 1
+
+
 def test_a_write_is_of_what_is_decided_and_stored_by_then() -> None:
     started, written, gone = (Desk(node("a"), gang("g", members)) for members in (2, 5, 5))
     for bench in (started, written, gone):

@@ -197,6 +197,17 @@ def test_a_state_written_by_a_user_is_not_overwritten_by_an_older_decision(desk:
     assert desk.status().state == "Closing"
 
 
+def test_a_write_dropped_by_the_fence_is_made_in_the_next_term(desk: Desk) -> None:
+    desk.fence.append(False)
+    desk.look()
+    assert desk.status().state == ""
+    desk.leading = False
+    desk.look()
+    desk.leading = True
+    desk.rest()
+    assert desk.status().state == "Open"
+
+
 def test_a_queue_with_contradictory_amounts_says_so(desk: Desk) -> None:
     desk.edit("q", capability={"cpu": "four"})
     desk.look()
