@@ -95,6 +95,8 @@ def test_a_group_over_budget_waits_and_blocks_no_other_group(of: str) -> None:
     assert (here.verdict("g"), here.reason("g")) == (Verdict.WAITING, Reason.TOO_COMPLEX)
     assert here.verdict("plain") is Verdict.STARTING
     assert not here.plan("g")
+    here.add(gang("later", 1, queue=of, created="2030-01-01")).settle()
+    assert here.verdict("later") is Verdict.STARTING
 
 
 def test_a_group_over_budget_costs_nothing_until_its_next_try() -> None:
