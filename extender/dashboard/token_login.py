@@ -168,15 +168,14 @@ class TokenLogin:
         return ReviewedViewer(owner, session or token, self._grants, connect)
 
     def _pages(self) -> Blueprint:
-        made = Blueprint("login", __name__)
+        pages = Blueprint("login", __name__)
+        pages.app_context_processor(lambda: {"takes_token": True, "has_session": COOKIE in request.cookies})
 
-        made.app_context_processor(lambda: {"takes_token": True, "has_session": COOKIE in request.cookies})
-
-        @made.get("/login")
+        @pages.get("/login")
         def show_form() -> str:
             return render_template("login.html")
 
-        @made.post("/login")
+        @pages.post("/login")
         def enter() -> Response:
             token = request.form.get("token", "").strip()
             owner = self._tokens.owner(token, request.remote_addr or "")
@@ -188,11 +187,11 @@ class TokenLogin:
             answer.set_cookie(COOKIE, name, secure=True, httponly=True, samesite="Strict")
             return answer
 
-        @made.post("/logout")
+        @pages.post("/logout")
         def leave() -> Response:
             self._sessions.close(request.cookies.get(COOKIE, ""))
             answer = redirect(url_for("login.show_form"), 303)
             answer.delete_cookie(COOKIE, secure=True, httponly=True, samesite="Strict")
             return answer
 
-        return made
+        return pages

@@ -33,10 +33,10 @@ class Webhooks:
     ) -> None:
         api = AdmissionApi(connection)
         self._identity = Identity("webhooks", connection.server_time)
-        callers = configuration.webhook_client_ca
+        client_ca = configuration.webhook_client_ca
         self._certificate: Poller
         if configuration.webhook_certificates == "files":
-            names = (CERTIFICATE, KEY, *([str(Path(callers).absolute())] if callers else []))
+            names = (CERTIFICATE, KEY, *([str(Path(client_ca).absolute())] if client_ca else []))
             self._certificate = CertificateFiles(
                 Path(configuration.webhook_folder), self._identity.use, names
             )
@@ -48,7 +48,7 @@ class Webhooks:
                 configuration.webhook_secret,
                 frozenset(configuration.webhook_names),
                 configuration.webhook_lifetime,
-                partial(self._identity.use_for, Path(callers)) if callers else self._identity.use,
+                partial(self._identity.use_for, Path(client_ca)) if client_ca else self._identity.use,
                 connection.server_time,
             )
         waiting = BoundedSemaphore(MOST_WAITING)

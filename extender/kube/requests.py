@@ -118,7 +118,7 @@ class Editor(Requests):
         return changed
 
     def ensure_state(self, answer: Json, state: str | None, dry: bool = False) -> None:
-        """Create a Command if the CRD has dropped the state from the answer `answer`.
+        """Create a Command if the CRD has dropped the state from `answer`.
 
         Volcano's own CRD has no `spec.state`, and the API server drops unknown fields. The Command of
         bus.volcano.sh is the one of vcctl: Muster obeys it.

@@ -73,15 +73,15 @@ def open_ports(configuration: Configuration) -> Ports:
     Raises:
         InvalidConfiguration: An address cannot be used.
     """
-    reviews, view = configuration.webhook_certificates != "off", configuration.view_listen
-    dashboard = configuration.dashboard_listen
+    has_webhooks, proxy_address = configuration.webhook_certificates != "off", configuration.view_listen
+    dashboard_address = configuration.dashboard_listen
     return Ports(
         listen("--listen", configuration.listen),
         listen("--health-listen", configuration.health_listen),
         listen("--debug-listen", configuration.debug_listen),
-        listen("--webhook-listen", configuration.webhook_listen) if reviews else None,
-        listen("--view-listen", view) if view else None,
-        listen("--dashboard-listen", dashboard) if dashboard else None,
+        listen("--webhook-listen", configuration.webhook_listen) if has_webhooks else None,
+        listen("--view-listen", proxy_address) if proxy_address else None,
+        listen("--dashboard-listen", dashboard_address) if dashboard_address else None,
     )
 
 

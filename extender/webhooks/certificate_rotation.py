@@ -1,6 +1,6 @@
 """Rotation of the self-signed certificate: one Secret, and the bundles that the API server trusts.
 
-Every replica does this, whether it leads or not. They agree through the Secret: a step is written on the
+Every replica rotates it, whether it leads or not. They agree through the Secret: a step is written on the
 version that was read, so a second replica's step is refused as a conflict. The API server checks certificates
 by its own clock, so that clock decides and not a replica's, which may be wrong by days.
 """
@@ -39,7 +39,7 @@ CONFIGURATIONS = (
 )
 _LONGEST_PERIOD = 10.0  # seconds between two polls
 _SOON = 0.05  # seconds until the next poll after a step
-_POLLS = 4  # within the time that a change has to settle
+_POLLS = 4  # polls within the time that a change has to settle
 Serve = Callable[[bytes, bytes], None]
 Data = dict[str, bytes]
 _RENEW = 1 / 3  # the part of its lifetime that a certificate has left when the next one is made
@@ -76,7 +76,7 @@ def next_step(
 ) -> RotationStep:
     """Return the step that is due at `now` by the API server's clock.
 
-    `stored`: None if nothing readable is stored. `settled`: whether clients have known it long enough.
+    `stored`: None if nothing readable is stored. `settled`: whether clients had time to read it.
     """
     if stored is None or not stored.served.covers(now):
         return RotationStep.MAKE

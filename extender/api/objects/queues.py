@@ -64,7 +64,8 @@ class QueueFlavor(Wire, frozen=True):
 
     def amounts(self) -> dict[str, Quantities]:
         """Return the amounts by field."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__[2:-1]}
+        names = ("capability", "deserved", "guarantee", "borrowing_limit", "lending_limit")
+        fields = {name: getattr(self, name) for name in names}
         return {name: amounts for name, amounts in fields.items() if amounts is not None}
 
 
@@ -374,9 +375,10 @@ class NativePodGroup(Wire, frozen=True):
     @property
     def claims_of_templates(self) -> dict[PodClaim, str]:
         """Return its claims by template, with the names of their objects; empty: not created yet."""
-        made = {it.name: it.resource_claim_name for it in self.status.resource_claim_statuses or ()}
+        statuses = self.status.resource_claim_statuses or ()
+        names = {status.name: status.resource_claim_name for status in statuses}
         claims = (self.spec.resource_claims or ())[:_MOST_CLAIMS]
-        return {it: made.get(it.name, "") for it in claims if it.resource_claim_template_name}
+        return {claim: names.get(claim.name, "") for claim in claims if claim.resource_claim_template_name}
 
 
 class AlphaPodGroup(NativePodGroup, frozen=True):

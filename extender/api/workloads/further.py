@@ -201,14 +201,14 @@ def _pod_set(entry: Written) -> Offspring:
     )
 
 
-def _count(entry: Written, each: Path) -> Count:
+def _count(entry: Written, list_path: Path) -> Count:
     def read(text: str) -> Count:
         if re.fullmatch("[0-9]{1,10}", text):
             if not 1 <= int(text) <= MOST:
                 raise ValueError(text)
             return Count(default=int(text))
         path = as_field_path(text, "spec", many=True)
-        if path.each != each:
+        if path.each != list_path:
             raise ValueError(text)
         return Count(path=path.path)
 
