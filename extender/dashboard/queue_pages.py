@@ -50,10 +50,10 @@ class QueuePages:
     def queues(self) -> Answer:
         visible = self._answers.visible_overview()
         state = (visible.state("queues", "local_queues", "groups", "nodes"), self._minute())
-        return self._answers.page(
-            visible,
-            Screen("Queues", "queues.html", "queues", state, lambda: self._queues(visible), by_rights=True),
+        screen = Screen(
+            "Queues", "queues.html", "queues", state, lambda: self._queues(visible), by_rights=True
         )
+        return self._answers.page(visible, screen)
 
     def _queues(self, visible: VisibleOverview) -> Mapping[str, Any]:
         queues = visible.overview.queues

@@ -88,9 +88,9 @@ class Tokens:
 
     def _buckets(self, address: str) -> tuple[TokenBucket, TokenBucket]:
         """Return the token buckets of all addresses, and of this one."""
-        of_one = self._address_buckets.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
-        self._address_buckets[address] = of_one
-        return self._shared_bucket, of_one
+        tokens = self._address_buckets.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
+        self._address_buckets[address] = tokens
+        return self._shared_bucket, tokens
 
 
 class Sessions:
@@ -101,13 +101,13 @@ class Sessions:
         self._lock = Lock()
 
     def open(self, owner: str, token: str) -> str:
-        blueprint = secrets.token_urlsafe(32)
+        session = secrets.token_urlsafe(32)
         with self._lock:
             own_sessions = [name for name, (session_owner, _) in self._open.items() if session_owner == owner]
             for name in own_sessions[: max(0, len(own_sessions) - _SESSIONS_OF_ONE + 1)]:
                 del self._open[name]
-            self._open[blueprint] = (owner, token)
-        return blueprint
+            self._open[session] = (owner, token)
+        return session
 
     def token(self, name: str) -> str:
         """Return the token; empty for none."""

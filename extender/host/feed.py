@@ -203,7 +203,8 @@ class Feed:
         origins = {resource: origin for origin, resource in GROUP_KINDS.items()}
         for resource, kind in resources.GROUPS_OF_OTHERS:
             add(resource, kind, sinks.groups_of_others(origins[resource]))
-        for kind_name, resource in resources.OWNERS.items() if auto_groups else ():
+        owners = resources.OWNERS if auto_groups else {}
+        for kind_name, resource in owners.items():
             add(resource, cluster.Workload, sinks.owners(kind_name))
         controllers.provisioning_is_served = lambda: provisioning.synced
         controllers.quota_is_read = lambda kind: any(

@@ -294,8 +294,8 @@ class Reflector(Generic[T]):
         self.inventory.keep_only(present)
         if self.synced:
             self.relists += 1
-        self._version, self.synced, self.absent, self._unknown = head.resource_version, True, False, 0
-        self.fault = ""
+        self._version, self.fault = head.resource_version, ""
+        self.synced, self.absent, self._unknown = True, False, 0
 
     def _page(self, token: str, limit: int) -> tuple[Encoding[T], bytes]:
         """Return the page of a list at a continue token; Gone is raised if the token has expired.

@@ -277,7 +277,8 @@ class AdmissionRules:
             return ReviewOutcome(list(review_flavor_deletion(name, self._ledger.queues.tree())))
         flavor = read(request.object, ResourceFlavor)
         unused = "spec.tolerations: not used; pods must tolerate the taints of nodes themselves"
-        return ReviewOutcome(list(review_flavor(flavor)), warnings=[unused] * bool(flavor.spec.tolerations))
+        warnings = [unused] if flavor.spec.tolerations else []
+        return ReviewOutcome(list(review_flavor(flavor)), warnings=warnings)
 
     def review_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a LocalQueue: its author must have the right to use its restricted queue, as groups do."""

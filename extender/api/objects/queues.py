@@ -219,10 +219,10 @@ ABORT, RESUME = "AbortJob", "ResumeJob"  # actions of Commands for Volcano Jobs
 
 def new_command(target: OwnerReference, action: str, name: str = "") -> dict[str, Any]:
     """Return a Command as vcctl makes it. Without a `name` the API server generates one."""
-    about = msgspec.to_builtins(target)
+    owner = msgspec.to_builtins(target)
     identity = {"name": name} if name else {"generateName": f"{target.name}-{action.lower()}-"}
     head = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
-    return {**head, "metadata": {**identity, "ownerReferences": [about]}, "action": action, "target": about}
+    return {**head, "metadata": {**identity, "ownerReferences": [owner]}, "action": action, "target": owner}
 
 
 class Command(Wire, frozen=True):

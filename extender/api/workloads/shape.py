@@ -234,7 +234,8 @@ def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
     for signs, outcome in ((row.failed, JobOutcome.FAILED), (row.succeeded, JobOutcome.SUCCEEDED)):
         for sign in signs:
             in_fields = all(value_at(obj, path) in values for path, values in sign.fields.items())
-            if sign.condition in true_conditions if sign.condition else in_fields:
+            is_shown = sign.condition in true_conditions if sign.condition else in_fields
+            if is_shown:
                 return outcome
     return None
 
