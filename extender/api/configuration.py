@@ -221,9 +221,9 @@ def contradictions(configuration: Configuration) -> Iterator[str]:
     if len(set(ports)) < len(ports):
         addresses = ", ".join(map(str, listening.values()))
         yield f"{', '.join(listening)}: invalid value {addresses}: must be different ports"
-    logical = [name for name, _ in configuration.logical_resources]
+    logical_names = [name for name, _ in configuration.logical_resources]
     parts = {part.resource for _, parts in configuration.logical_resources for part in parts}
-    for name in sorted({name for name in logical if name in parts or logical.count(name) > 1}):
+    for name in sorted({name for name in logical_names if name in parts or logical_names.count(name) > 1}):
         yield f"--logical-resource: invalid value {name!r}: must be a new name, and of no part"
     first, longest = map(as_duration, (configuration.start_backoff, configuration.start_backoff_max))
     if configuration.start_backoff > configuration.start_backoff_max:

@@ -159,9 +159,8 @@ def factor(maximum: int) -> Kind:
 
 def fraction() -> Kind:
     number = _matching(r"[0-9](?:\.[0-9]{1,9})?")
-    return Kind(
-        "a number from 0 to 1, such as 0.1", within(lambda text: float(number(text)), "0", "1"), "{:g}".format
-    )
+    read = within(lambda text: float(number(text)), "0", "1")
+    return Kind("a number from 0 to 1, such as 0.1", read, "{:g}".format)
 
 
 def some_of(*values: str) -> Kind:

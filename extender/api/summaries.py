@@ -328,8 +328,9 @@ def capacity_summaries(
             row = sums[resource]
             for column, amounts in enumerate(columns):
                 row[column] += amounts.get(resource, 0.0)
-    for group in groups:
-        for resource, requested in group.asks.items() if group.wait else ():
+    pending = (group for group in groups if group.wait)
+    for group in pending:
+        for resource, requested in group.asks.items():
             sums[resource][-1] += requested
     return [
         CapacitySummary(resource, *sums[resource])

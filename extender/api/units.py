@@ -49,9 +49,8 @@ def _parse(quantity: Quantity) -> Fraction:
     text = str(quantity)
     match = _GRAMMAR.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
-        raise BadQuantity(
-            f"{text[:LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{_intended_quantity(text)}"
-        )
+        hint = _intended_quantity(text)
+        raise BadQuantity(f"{text[:LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{hint}")
     value = Fraction(match["sign"] + match["number"])
     if match["binary"]:
         return value * _BINARY[match["binary"]]
@@ -66,7 +65,8 @@ def _intended_quantity(text: str) -> str:
     if match is None:
         return ""
     number, letter = match[1], match[2].upper()
-    decimal = "" if match[3] else f"{number}{'k' if letter == 'K' else letter} or "
+    decimal_letter = "k" if letter == "K" else letter
+    decimal = "" if match[3] else f"{number}{decimal_letter} or "
     return f"; did you mean {decimal}{number}{letter}i?"
 
 

@@ -109,9 +109,9 @@ def _group_target(source: Source, namespace: str, name: str, kind: str) -> Actio
     newest = max(matching, key=lambda group: (group.verdict != "Ended", group.created), default=None)
     parts: dict[str, Any] = {"namespace": namespace, "name": name} | ({"kind": kind} if kind else {})
     page = url_for("pages.group", **parts)
-    own_name = name if not kind else newest.name if newest else ""
+    owned_name = newest.name if newest else ""
     spoken = f"{called} in namespace {namespace}" if kind else f"group {namespace}/{name}"
-    return ActionTarget(POD_GROUPS, namespace, own_name, page, spoken, newest)
+    return ActionTarget(POD_GROUPS, namespace, owned_name if kind else name, page, spoken, newest)
 
 
 def _check_right(verb: str, target: ActionTarget, viewer: Viewer) -> None:

@@ -100,10 +100,10 @@ class OpenPages:
             if part is not None:
                 self._parts[state] = part
 
-    def known(self, page_request: web.BaseRequest) -> web.Response | None:
+    def news(self, page_request: web.BaseRequest) -> web.Response | None:
         """Return the news for an open page; None if the application has to answer."""
         headers, now = page_request.headers, self._clock()
-        last_state = headers.get("If-None-Match", "")[3:-1]
+        last_state = headers.get("If-None-Match", "")[3:-1]  # without W/" and "
         if page_request.method != "GET" or not last_state or "." in last_state:
             return None
         cookie = "; ".join(headers.getall("Cookie", ()))
@@ -188,7 +188,7 @@ class Answers:
         if screen.by_rights:
             state = f"{_hashed((address, visible.rights))}-{state}"
         etags = set(filter(None, request.if_none_match.as_set(include_weak=True)))  # that the browser has
-        is_open = any("." not in each for each in etags)
+        is_open = any("." not in tag for tag in etags)
         tick = 0 if is_open else int(self.clock() // _TICK)
         etag = f"{state}.{_hashed((g.viewer.name, g.viewer.secret, tick))}"  # forms depend on the viewer
 

@@ -19,7 +19,7 @@ Scales = Mapping[tuple[str, str], float]  # amounts at the end of bars, by resou
 
 
 class BarPart(NamedTuple):
-    """Part of a bar, in per cent. A mark has no width."""
+    """Part of a bar, in per cent. A tick has no width."""
 
     kind: str
     start: float
@@ -38,7 +38,8 @@ def scales_of(queues: Sequence[QueueSummary]) -> Scales:
     """Return one scale for the bars of these queues: the sum of the amounts of the topmost queues."""
     sizes = {
         queue.name: {
-            (it.resource, it.flavor): max(it.allocated, it.deserved, it.guarantee) for it in queue.shares
+            (share.resource, share.flavor): max(share.allocated, share.deserved, share.guarantee)
+            for share in queue.shares
         }
         for queue in queues
     }

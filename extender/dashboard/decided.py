@@ -110,7 +110,7 @@ class DecidedOverviews:
             return self._last
         snapshot = memory.snapshot
         groups, changed = self._group_summaries(snapshot, decisions)
-        reserved = {it.key: it.reservation for it in decisions.groups.values() if it.reservation is not None}
+        reserved = {group.key: group.reservation for group in decisions.groups.values() if group.reservation}
         overview = Overview(
             version=self._last.version,
             at=self._last.at,
@@ -121,8 +121,8 @@ class DecidedOverviews:
             nodes=self._nodes.summaries(snapshot, decisions, changed, reserved),
             topologies=snapshot.nodes.topologies.all,
             reservations=[
-                ReservationSummary(key, decisions.groups[key].queue, each.node_names, in_units(each.asks))
-                for key, each in reserved.items()
+                ReservationSummary(key, decisions.groups[key].queue, held.node_names, in_units(held.asks))
+                for key, held in reserved.items()
             ],
             decisions=log,
             notes=notes,
@@ -133,9 +133,9 @@ class DecidedOverviews:
         return self._last
 
     def _why(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
-        known = self._why_of(decision)
-        if known is not None:
-            return known
+        explanation = self._why_of(decision)
+        if explanation is not None:
+            return explanation
         cached, due = self._explained.get(decision.key, (None, -inf))
         now = self._clock()
         if cached is None or cached.reason != str(decision.reason or "") or now >= max(due, self._rest_end):
@@ -170,7 +170,8 @@ class DecidedOverviews:
             decision, info, entry = decisions.groups[key], infos.get(key), cached.get(key)
             if info is None:
                 continue
-            line, estimate = lines.get(decision.queue, 0) if decision.position else 0, self._estimate_of(key)
+            line = lines.get(decision.queue, 0) if decision.position else 0
+            estimate = self._estimate_of(key)
             is_same = entry is not None and entry[0] is info and entry[1] is decision
             if not is_same:
                 changed.append(key)
@@ -268,9 +269,8 @@ class DecidedSource:
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
         key = GroupKey(f"{namespace}/{name}")
-        return self._overviews.details(
-            self._decisions(), key, [each for each in self._log() if each.group == key]
-        )
+        changes = [change for change in self._log() if change.group == key]
+        return self._overviews.details(self._decisions(), key, changes)
 
 
 def _usage(snapshot: Snapshot) -> Mapping[str, float]:
@@ -408,9 +408,9 @@ def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary
 def _events(info: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
     """Yield the events of a group from its creation on, as far as known."""
     yield EventSummary(info.created, "Created", "it was created")
-    for each in reversed(log):
-        text = ": ".join(filter(None, (each.reason, each.detail))) or each.verdict
-        yield EventSummary(each.at, each.verdict, text)
+    for change in reversed(log):
+        text = ": ".join(filter(None, (change.reason, change.detail))) or change.verdict
+        yield EventSummary(change.at, change.verdict, text)
 
 
 # ---- nodes
@@ -435,7 +435,7 @@ class _Nodes:
     ) -> list[NodeSummary]:
         """Return the summaries. `changed_groups`: those that are new, changed or gone since the last call."""
         changed = self._update_presences(snapshot, decisions, changed_groups) | self._changed(snapshot)
-        reserved = {node: key for key, each in reservations.items() for node in each.node_names}
+        reserved = {node: key for key, reservation in reservations.items() for node in reservation.node_names}
         changed |= {node for node, _ in reserved.items() ^ self._reserved.items()}
         self._reserved = reserved
         table, names = snapshot.nodes, []
@@ -484,16 +484,16 @@ class _Nodes:
                 self._presences[key] = presences
         return changed
 
-    def _move(self, key: GroupKey, before: _Presences, now: _Presences, changed: set[str]) -> None:
-        for node in before.keys() - now.keys():
+    def _move(self, key: GroupKey, old_nodes: _Presences, new_nodes: _Presences, changed: set[str]) -> None:
+        for node in old_nodes.keys() - new_nodes.keys():
             groups = self._groups_on.get(node)
             if groups is not None:
                 groups.pop(key, None)
                 if not groups:
                     del self._groups_on[node]
-        for node in now:
+        for node in new_nodes:
             self._groups_on.setdefault(node, {})[key] = None
-        changed.update(before, now)
+        changed.update(old_nodes, new_nodes)
 
     def _summary(self, snapshot: Snapshot, node: NodeRecord) -> NodeSummary:
         row = snapshot.nodes.row[node.name]

@@ -125,8 +125,8 @@ class HistoryPage:
         """Return the rights of the viewer, with those to namespaces that have no groups any more."""
         if visible.rights.namespaces is None:
             return visible.rights
-        known = [row.name for row in self._report(visible, By.NAMESPACE, since).rows]
-        return replace(visible.rights, namespaces=g.viewer.namespaces_with_right("list", *PODGROUPS, known))
+        names = [row.name for row in self._report(visible, By.NAMESPACE, since).rows]
+        return replace(visible.rights, namespaces=g.viewer.namespaces_with_right("list", *PODGROUPS, names))
 
     def _report(self, visible: VisibleOverview, by: By, since: str) -> Report:
         """Return a report without regard to rights. One is made at a time: it may read a long file."""

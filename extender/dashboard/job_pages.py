@@ -23,7 +23,7 @@ from extender.dashboard.words import address_parts, shortened_name
 _ROWS, _EVENTS = 50, 100  # rows of a page of jobs or pods; rows of events
 _TOGETHER = 5  # seconds within which equal events are merged
 _ORDER = {"Waiting": 0, "Starting": 1, "Running": 3, "Ended": 4}
-_UNKNOWN = 2
+_UNKNOWN = 2  # order of any other verdict
 _FAR = 1 << 31  # a position behind all others
 
 
@@ -222,9 +222,8 @@ class JobPages:
         state: Hashable = (visible.rights, hashlib.sha256(msgspec.json.encode(details)).digest())
         buttons = (*buttons_on_group(group, g.viewer), *self._more_buttons(visible, group))
         title = group.called or group.name
-        return self._answers.page(
-            visible, Screen(title, "group.html", "jobs", state, make, crumbs, group.verdict, buttons)
-        )
+        screen = Screen(title, "group.html", "jobs", state, make, crumbs, group.verdict, buttons)
+        return self._answers.page(visible, screen)
 
 
 def found_details(
@@ -247,6 +246,5 @@ def found_details(
 
 
 def missing_group(namespace: str, name: str) -> NotFound:
-    return NotFound(
-        f"There is no job {shortened_name(namespace)}/{shortened_name(name)}, or it is not yours to see."
-    )
+    job = f"{shortened_name(namespace)}/{shortened_name(name)}"
+    return NotFound(f"There is no job {job}, or it is not yours to see.")

@@ -57,7 +57,7 @@ class NodePages:
         rows = page(listed_nodes, NODES, request.args, _ROWS)
         return {
             "pools": self._answers.derived(key, lambda: _pools(nodes, chosen)),
-            "trees": [_tree(each, request.args) for each in trees],
+            "trees": [_tree(tree, request.args) for tree in trees],
             "page": rows,
             "columns": NODES,
             "uses": [_main_uses(node) for node in rows.rows],
@@ -152,7 +152,8 @@ def fullness(node: NodeSummary, resource: str) -> float:
 
 def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted: str) -> Tile:
     mean = sum(fullness(node, resource) for node in nodes) / len(nodes)
-    level = 0 if mean == 0 else _FULL if mean > 0.999 else 1 + int(mean * (_FULL - 1))
+    partial_level = 1 + int(mean * (_FULL - 1)) if mean > 0 else 0
+    level = _FULL if mean > 0.999 else partial_level
     classes = {
         "claimed": any(any(node.claimed.values()) for node in nodes),
         "reserved": any(node.reserved_for for node in nodes),

@@ -50,10 +50,10 @@ class QueuePages:
     def queues(self) -> Answer:
         visible = self._answers.visible_overview()
         state = (visible.state("queues", "local_queues", "groups", "nodes"), self._minute())
-        return self._answers.page(
-            visible,
-            Screen("Queues", "queues.html", "queues", state, lambda: self._queues(visible), by_rights=True),
+        screen = Screen(
+            "Queues", "queues.html", "queues", state, lambda: self._queues(visible), by_rights=True
         )
+        return self._answers.page(visible, screen)
 
     def _queues(self, visible: VisibleOverview) -> Mapping[str, Any]:
         queues = visible.overview.queues
@@ -69,9 +69,9 @@ class QueuePages:
             "everything": len(queues),
             "local_queues": len(visible.overview.local_queues),
             "cluster": [
-                (each, capacity_bar(each), self._chart(self._usage, each.resource, _in_use(each)))
-                for each in capacity
-                if "/" in each.resource or each.resource in ("cpu", "memory")
+                (summary, capacity_bar(summary), self._chart(self._usage, summary.resource, _in_use(summary)))
+                for summary in capacity
+                if "/" in summary.resource or summary.resource in ("cpu", "memory")
             ],
             "bars": [share_bars(queue, scale) for queue in rows.rows],
             "hours": [self._chart(self._hour, queue.name, queue.share) for queue in rows.rows],
@@ -97,24 +97,24 @@ class QueuePages:
 
     def queue(self, name: str) -> Answer:
         visible = self._answers.visible_overview()
-        queue = next((each for each in visible.overview.queues if each.name == name), None)
+        queue = next((listed for listed in visible.overview.queues if listed.name == name), None)
         if queue is None:
             raise NotFound(f"There is no queue {shortened_name(name)}, or you may not list queues.")
 
         def make() -> Mapping[str, Any]:
             groups = job_index(self._answers, visible).of_queue.get(name, ())
             waiting = [group for group in groups if group.wait]
-            below = [each for each in visible.overview.queues if each.parent == name]
-            with_parent = [each for each in visible.overview.queues if each.name in (name, queue.parent)]
+            below = [child for child in visible.overview.queues if child.parent == name]
+            with_parent = [shown for shown in visible.overview.queues if shown.name in (name, queue.parent)]
             scales_below = scales_of([queue, *below])
-            local = [each for each in visible.overview.local_queues if each.queue == name]
+            local_queues = [local for local in visible.overview.local_queues if local.queue == name]
             return {
                 "queue": queue,
                 "bars": share_bars(queue, scales_of(with_parent)),
-                "below": [(each, share_bars(each, scales_below)) for each in below[:_BELOW]],
+                "below": [(child, share_bars(child, scales_below)) for child in below[:_BELOW]],
                 "more_below": len(below[_BELOW:]),
-                "local_queues": local[:_BELOW],
-                "more_local": len(local[_BELOW:]),
+                "local_queues": local_queues[:_BELOW],
+                "more_local": len(local_queues[_BELOW:]),
                 "hour": self._chart(self._hour, name, queue.share),
                 "line": waiting[:_NEXT],
                 "waiting": len(waiting),
@@ -126,9 +126,8 @@ class QueuePages:
             crumbs.append((queue.parent, url_for("pages.queue", name=queue.parent)))
         state = (visible.state("queues", "local_queues", "groups"), self._minute())
         buttons = buttons_on_queue(queue, g.viewer)
-        return self._answers.page(
-            visible, Screen(name, "queue.html", "queues", state, make, crumbs, queue.state, buttons)
-        )
+        screen = Screen(name, "queue.html", "queues", state, make, crumbs, queue.state, buttons)
+        return self._answers.page(visible, screen)
 
     def _minute(self) -> float:
         return self._answers.clock() // STEP

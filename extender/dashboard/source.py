@@ -68,7 +68,7 @@ class LastHour:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._times = deque[float](maxlen=HOUR // STEP + 1)  # times of samples, each with its shares
+        self._times = deque[float](maxlen=HOUR // STEP + 1)  # times of the samples
         self._numbers: dict[str, array[float]] = {}
 
     def is_due(self, now: float) -> bool:

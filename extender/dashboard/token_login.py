@@ -88,9 +88,9 @@ class Tokens:
 
     def _buckets(self, address: str) -> tuple[TokenBucket, TokenBucket]:
         """Return the token buckets of all addresses, and of this one."""
-        of_one = self._address_buckets.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
-        self._address_buckets[address] = of_one
-        return self._shared_bucket, of_one
+        tokens = self._address_buckets.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
+        self._address_buckets[address] = tokens
+        return self._shared_bucket, tokens
 
 
 class Sessions:
@@ -101,13 +101,13 @@ class Sessions:
         self._lock = Lock()
 
     def open(self, owner: str, token: str) -> str:
-        blueprint = secrets.token_urlsafe(32)
+        session = secrets.token_urlsafe(32)
         with self._lock:
             own_sessions = [name for name, (session_owner, _) in self._open.items() if session_owner == owner]
             for name in own_sessions[: max(0, len(own_sessions) - _SESSIONS_OF_ONE + 1)]:
                 del self._open[name]
-            self._open[blueprint] = (owner, token)
-        return blueprint
+            self._open[session] = (owner, token)
+        return session
 
     def token(self, name: str) -> str:
         """Return the token; empty for none."""
@@ -168,15 +168,14 @@ class TokenLogin:
         return ReviewedViewer(owner, session or token, self._grants, connect)
 
     def _pages(self) -> Blueprint:
-        made = Blueprint("login", __name__)
+        pages = Blueprint("login", __name__)
+        pages.app_context_processor(lambda: {"takes_token": True, "has_session": COOKIE in request.cookies})
 
-        made.app_context_processor(lambda: {"takes_token": True, "has_session": COOKIE in request.cookies})
-
-        @made.get("/login")
+        @pages.get("/login")
         def show_form() -> str:
             return render_template("login.html")
 
-        @made.post("/login")
+        @pages.post("/login")
         def enter() -> Response:
             token = request.form.get("token", "").strip()
             owner = self._tokens.owner(token, request.remote_addr or "")
@@ -188,11 +187,11 @@ class TokenLogin:
             answer.set_cookie(COOKIE, name, secure=True, httponly=True, samesite="Strict")
             return answer
 
-        @made.post("/logout")
+        @pages.post("/logout")
         def leave() -> Response:
             self._sessions.close(request.cookies.get(COOKIE, ""))
             answer = redirect(url_for("login.show_form"), 303)
             answer.delete_cookie(COOKIE, secure=True, httponly=True, samesite="Strict")
             return answer
 
-        return made
+        return pages

@@ -30,7 +30,7 @@ V = TypeVar("V")
 
 
 class ExpiringCache(Generic[K, V]):
-    """Cache of at most `most` values, each for `lasts(value)` seconds from its request.
+    """Cache of at most `maximum` values, each for `lasts(value)` seconds from its request.
 
     Threads that need the same value at the same time share one request; errors are not cached.
     """
@@ -75,20 +75,20 @@ class ExpiringCache(Generic[K, V]):
         try:
             value = request()
         except ApiError as fault:
-            self._end(key)
+            self._forget_request(key)
             unknown = RightsUnknown(f"the API server could not be asked: {fault}")
             unknown.__cause__ = fault
             answer.set_exception(unknown)
         except BaseException as fault:
-            self._end(key)
+            self._forget_request(key)
             answer.set_exception(fault)
         else:
             with self._lock:
                 self._cached[key] = (value, began)
-            self._end(key)
+            self._forget_request(key)
             answer.set_result(value)
 
-    def _end(self, key: K) -> None:
+    def _forget_request(self, key: K) -> None:
         with self._lock:
             del self._requested[key]
 
@@ -144,10 +144,10 @@ class Grants:
         if self.granted(user, right):
             return frozenset(namespaces)
         rights = [right._replace(namespace=name) for name in sorted(namespaces)[:_MOST_NAMESPACES]]
-        grants = {each: self._answers.known((user, each)) for each in rights}
-        unknown = [each for each, granted in grants.items() if granted is None]
+        grants = {local_right: self._answers.known((user, local_right)) for local_right in rights}
+        unknown = [local_right for local_right, granted in grants.items() if granted is None]
         grants.update(zip(unknown, self._pool.map(partial(self.granted, user), unknown), strict=True))
-        return frozenset(each.namespace for each, granted in grants.items() if granted)
+        return frozenset(local_right.namespace for local_right, granted in grants.items() if granted)
 
 
 @dataclass(frozen=True)

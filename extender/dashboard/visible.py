@@ -140,7 +140,7 @@ class VisibleOverviews:
 
 
 def visible_part(overview: Overview, rights: Rights) -> Overview:
-    if rights == Rights(True, True, None):
+    if rights == Rights(queues=True, nodes=True, namespaces=None):
         return overview
     return replace(
         overview,
@@ -157,7 +157,7 @@ def visible_part(overview: Overview, rights: Rights) -> Overview:
             for reservation in overview.reservations
             if rights.see_group(reservation.group)
         ),
-        decisions=tuple(each for each in overview.decisions if rights.see_group(each.group)),
+        decisions=tuple(change for change in overview.decisions if rights.see_group(change.group)),
     )
 
 

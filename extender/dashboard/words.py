@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from extender.api.units import human_duration, may_be_name, precise_duration, rounded_up, unix_seconds
 
-LONGEST_NAME, LONGEST_TEXT = 120, 1200  # maximum of shown characters of a name
+LONGEST_NAME, LONGEST_TEXT = 120, 1200  # maximum of shown characters of a name, of a text
 NONE = "-"
 _BYTES = ("memory", "ephemeral-storage", "storage")
 _KNOWN_BY = {  # by the method of an estimate

@@ -34,7 +34,7 @@ class CertificateFiles(Poller):
         self._folder = folder
         self._serve = serve
         self._names = names
-        self._whose = purpose
+        self._port = purpose
         self._seen: list[bytes] | None = None
         self._logged = ""  # the last logged fault
         super().__init__("certificate", _PERIOD, self.reload)
@@ -44,26 +44,25 @@ class CertificateFiles(Poller):
             contents = [(self._folder / name).read_bytes() for name in self._names]
             if contents != self._seen:
                 self._serve(*contents)
-                log.info("a certificate was read", whose=self._whose, folder=str(self._folder))
+                log.info("a certificate was read", whose=self._port, folder=str(self._folder))
             self._seen, self._logged = contents, ""
         except (OSError, ValueError) as fault:
             if str(fault) != self._logged:  # log repeated faults once
                 self._logged, where = str(fault), str(self._folder)
-                log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=str(fault))
+                log.warning("a certificate cannot be used", whose=self._port, folder=where, error=str(fault))
 
 
 class MutualTls:
     """Mutual TLS of the verbs' port. Without a `folder`, the port is plain HTTP."""
 
     def __init__(self, folder: str) -> None:
-        self.wanted = bool(folder)
+        self.enabled = bool(folder)
         self._identity = Identity("verbs")
-        self._files = CertificateFiles(
-            Path(folder), self._identity.use, (CERTIFICATE, KEY, AUTHORITY), "verbs"
-        )
+        names = (CERTIFICATE, KEY, AUTHORITY)
+        self._files = CertificateFiles(Path(folder), self._identity.use, names, purpose="verbs")
 
     def start(self) -> None:
-        if self.wanted:
+        if self.enabled:
             self._files.start()
 
     def stop(self) -> None:
@@ -75,4 +74,4 @@ class MutualTls:
 
     def checks(self) -> dict[str, Check]:
         """Return the checks for /readyz."""
-        return {"tls-certificate": self._identity.missing} if self.wanted else {}
+        return {"tls-certificate": self._identity.missing} if self.enabled else {}

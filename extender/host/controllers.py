@@ -144,12 +144,12 @@ class Controllers:
             self.volcano_jobs = VolcanoJobControllers(
                 context, recorder, groups, volcano_namespace, self.volcano.scheduler
             )
-        volcano_jobs = self.volcano_jobs.listeners if self.volcano_jobs else ()
+        volcano_listeners = self.volcano_jobs.listeners if self.volcano_jobs else ()
         self.mark_trust = MarkTrust(ledger, cluster)
         trusts = self.mark_trust, UseTrust(ledger, cluster), AuthorTrust(ledger, cluster)
-        volcano = (self.volcano, self.volcano_jobs.program) if self.volcano_jobs else (self.volcano,)
+        volcano_programs = (self.volcano, self.volcano_jobs.program) if self.volcano_jobs else (self.volcano,)
         self._facts: tuple[VolcanoCoexistence | VolcanoProgram | PolledFact, ...] = (
-            *volcano,
+            *volcano_programs,
             *trusts,
             KueuePresence(ledger, cluster),
         )
@@ -175,7 +175,7 @@ class Controllers:
             self.bus_commands.on_decisions,
             OrphanedPodGroupsController(patient).on_decisions,
             self.volcano.on_decisions,
-            *volcano_jobs,
+            *volcano_listeners,
             GroupEvents(ledger, recorder, leads, self.start_changes).on_decisions,
             self.decision_log.on_decisions,
             QueueWaits().on_decisions,

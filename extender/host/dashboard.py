@@ -99,9 +99,8 @@ class Dashboard:
         self._listener = listener
         self._secure = bool(configuration.dashboard_tls_folder)
         self._identity = Identity("dashboard")
-        self._files = CertificateFiles(
-            Path(configuration.dashboard_tls_folder), self._identity.use, purpose="dashboard"
-        )
+        folder = Path(configuration.dashboard_tls_folder)
+        self._files = CertificateFiles(folder, self._identity.use, purpose="dashboard")
         access = TokenLogin(AccessApi(connection), connection.endpoint)
         self._open = OpenPages(source)
         self._app = create_dashboard_app(
@@ -129,7 +128,7 @@ class Dashboard:
             _LIMITS,
             secure=self._context if self._secure else None,
             for_web_pages=True,
-            known=self._open.known,
+            known=self._open.news,
         )
 
     def stop(self) -> None:

@@ -180,7 +180,7 @@ class Feed:
             add(resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, sinks.claim_templates),
             add(resources.RESOURCE_CLAIMS, devices.ResourceClaim, sinks.resource_claims),
         )
-        ledger.intake.expect_claims(lambda: all(each.synced for each in claims))
+        ledger.intake.expect_claims(lambda: all(watch.synced for watch in claims))
         add(resources.RESOURCE_SLICES, devices.ResourceSlice, sinks.resource_slices)
         add(resources.TOPOLOGIES, cluster.ClusterTopology, sinks.topologies(TopologySource.MUSTER))
         for resource in resources.KUEUE_TOPOLOGIES:  # all versions have the same objects
@@ -203,7 +203,8 @@ class Feed:
         origins = {resource: origin for origin, resource in GROUP_KINDS.items()}
         for resource, kind in resources.GROUPS_OF_OTHERS:
             add(resource, kind, sinks.groups_of_others(origins[resource]))
-        for kind_name, resource in resources.OWNERS.items() if auto_groups else ():
+        owners = resources.OWNERS if auto_groups else {}
+        for kind_name, resource in owners.items():
             add(resource, cluster.Workload, sinks.owners(kind_name))
         controllers.provisioning_is_served = lambda: provisioning.synced
         controllers.quota_is_read = lambda kind: any(
@@ -225,7 +226,8 @@ class Feed:
             sink = sinks.jobs(JobKind(*row.key))
             by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, "patch"))
         for row in controller_kinds:
-            sink, verb = sinks.controllers(JobKind(*row.key)), "" if row.key in WORKLOADS else "watch"
+            sink = sinks.controllers(JobKind(*row.key))
+            verb = "" if row.key in WORKLOADS else "watch"
             by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, verb))
         ledger.intake.expect_controllers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
 
@@ -234,8 +236,8 @@ class Feed:
 
         The ledger gets them first.
         """
-        jobs = [each for each in self.optional.missing if each.resource == resources.VOLCANO_JOBS]
-        if not any(self.optional.verb_of(each) == "patch" for each in jobs):
+        jobs = [watch for watch in self.optional.missing if watch.resource == resources.VOLCANO_JOBS]
+        if not any(self.optional.verb_of(watch) == "patch" for watch in jobs):
             jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
         cron_jobs = sinks.author_sink("CronJob", controllers.cron_jobs)
         copies = controllers.jobs.copies
@@ -285,7 +287,8 @@ class Feed:
         if not self._wait_for(lambda: queues.synced):
             return
         groups.start()
-        if self._wait_for(lambda: all(it.synced for it in (*first, groups)) and self.optional.has_settled):
+        needed = (*first, groups)
+        if self._wait_for(lambda: all(watch.synced for watch in needed) and self.optional.has_settled):
             self._quotas.refresh()  # pods may be Muster's by the queue of their namespace
             pods.start()
 

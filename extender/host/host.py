@@ -79,7 +79,7 @@ def serve(configuration: Configuration, ports: Ports) -> None:
         on_stop=host.stop,
         window=configuration.window,
         pulse=host.pulse,
-        secure=host.tls.context if host.tls.wanted else None,
+        secure=host.tls.context if host.tls.enabled else None,
     )
 
 
@@ -115,11 +115,11 @@ class Host:
             Path(configuration.history) if configuration.history else None,
             configuration.history_retention,
         )
-        first = (self._barrier.on_decisions, self._unconfirmed.read_due)
-        last = (self._gauges.on_decisions, self._history.on_decisions)
-        listeners = (*first, *self._controllers.listeners, *last)
-        ready = long_lived(self._feed.synced)
-        self._cycle = DecisionLoop(self.ledger, listeners, ready, leads=self._leadership.leads)
+        first_listeners = (self._barrier.on_decisions, self._unconfirmed.read_due)
+        last_listeners = (self._gauges.on_decisions, self._history.on_decisions)
+        listeners = (*first_listeners, *self._controllers.listeners, *last_listeners)
+        is_synced = long_lived(self._feed.synced)
+        self._cycle = DecisionLoop(self.ledger, listeners, is_synced, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
         self._freed_memory = FreedMemory()

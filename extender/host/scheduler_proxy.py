@@ -55,9 +55,8 @@ def write_kubeconfig(folder: str, address: Address) -> str:
         new.replace(path)
     except OSError as fault:
         allowed = "must be a folder in which Muster can write"
-        raise InvalidConfiguration(
-            f"--view-folder: invalid value {folder!r}: {fault.strerror}: {allowed}"
-        ) from fault
+        text = f"--view-folder: invalid value {folder!r}: {fault.strerror}: {allowed}"
+        raise InvalidConfiguration(text) from fault
     return secret
 
 

@@ -83,12 +83,12 @@ class Gauges:
         for reflector in self._feed.reflectors:
             by_name[reflector.resource.plural].append(reflector)
         for name, watches in by_name.items():
-            metrics.cache_synced.labels(name).set(all(each.synced for each in watches))
-            relists = sum(each.relists for each in watches)
-            bad = sum(each.inventory.bad_objects for each in watches)
+            metrics.cache_synced.labels(name).set(all(watch.synced for watch in watches))
+            relists = sum(watch.relists for watch in watches)
+            bad = sum(watch.inventory.bad_objects for watch in watches)
             metrics.relists.labels(name).inc(self._increase("relists", name, relists))
             metrics.bad_objects.labels(name).inc(self._increase("bad", name, bad))
-            contacts = [each.last_contact for each in watches if each.last_contact is not None]
+            contacts = [watch.last_contact for watch in watches if watch.last_contact is not None]
             if contacts:
                 metrics.cache_age.labels(name).set(self._clock() - min(contacts))
 

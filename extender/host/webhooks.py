@@ -33,13 +33,12 @@ class Webhooks:
     ) -> None:
         api = AdmissionApi(connection)
         self._identity = Identity("webhooks", connection.server_time)
-        callers = configuration.webhook_client_ca
+        client_ca = configuration.webhook_client_ca
         self._certificate: Poller
         if configuration.webhook_certificates == "files":
-            names = (CERTIFICATE, KEY, *([str(Path(callers).absolute())] if callers else []))
-            self._certificate = CertificateFiles(
-                Path(configuration.webhook_folder), self._identity.use, names
-            )
+            names = (CERTIFICATE, KEY, *([str(Path(client_ca).absolute())] if client_ca else []))
+            folder = Path(configuration.webhook_folder)
+            self._certificate = CertificateFiles(folder, self._identity.use, names)
         else:
             from extender.webhooks.certificate_rotation import CertificateRotation  # slow to load
 
@@ -48,7 +47,7 @@ class Webhooks:
                 configuration.webhook_secret,
                 frozenset(configuration.webhook_names),
                 configuration.webhook_lifetime,
-                partial(self._identity.use_for, Path(callers)) if callers else self._identity.use,
+                partial(self._identity.use_for, Path(client_ca)) if client_ca else self._identity.use,
                 connection.server_time,
             )
         waiting = BoundedSemaphore(MOST_WAITING)
@@ -57,9 +56,9 @@ class Webhooks:
             LookUps(api.local_queue, waiting=waiting).find,
             LookUps(api.namespace, waiting=waiting).find,
         )
-        latest, depth = partial(Latest, ledger, sources), configuration.max_queue_depth
-        may_use = access_reviews(api)
-        schedulers, gated = configuration.scheduler_names, configuration.view_listen is None
+        latest, may_use = partial(Latest, ledger, sources), access_reviews(api)
+        schedulers, depth = configuration.scheduler_names, configuration.max_queue_depth
+        gated = configuration.view_listen is None
         rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs, gated=gated)
         self._reviewer = Reviewer(rules.paths(), synced)
         ledger.intake.review_users()

@@ -263,7 +263,7 @@ class ApiClient(Requests):
             served = self._get(resource.root, Json, timeout).get("resources") or ()
         except NotFound:
             return False
-        return resource.plural in {each["name"] for each in served}
+        return resource.plural in {entry["name"] for entry in served}
 
     def create_event(self, event: Json) -> None:
         """Create an Event.

@@ -49,8 +49,8 @@ class HttpWire:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._received = b""  # the last received piece, which is read up to `_at`
-        self._at = 0
+        self._received = b""  # the last received piece, which is read up to `_offset`
+        self._offset = 0
         self.idle_since = 0.0
 
     def send(self, request: bytes, timeout: float) -> None:
@@ -62,30 +62,30 @@ class HttpWire:
         """Return whether no byte can be read: between requests, the connection is then alive."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        return self._at == len(self._received) and not poll.poll(0)
+        return self._offset == len(self._received) and not poll.poll(0)
 
     def read_until(self, end: bytes) -> bytes:
         """Return the bytes before `end`, and read `end`, too."""
-        while (position := self._received.find(end, self._at)) < 0:
-            if len(self._received) - self._at > _LONGEST_HEAD:
+        while (position := self._received.find(end, self._offset)) < 0:
+            if len(self._received) - self._offset > _LONGEST_HEAD:
                 raise NotHttp("a head that does not end")
-            self._received, self._at = self._received[self._at :] + self._receive(), 0
-        start, self._at = self._at, position + len(end)
+            self._received, self._offset = self._received[self._offset :] + self._receive(), 0
+        start, self._offset = self._offset, position + len(end)
         return self._received[start:position]
 
     def read_exactly(self, length: int) -> bytes:
-        start, self._at = self._at, min(self._at + length, len(self._received))
-        pieces = [self._received[start : self._at]]
+        start, self._offset = self._offset, min(self._offset + length, len(self._received))
+        pieces = [self._received[start : self._offset]]
         missing = length - len(pieces[0])
         while missing:
             self._received = self._receive()
-            self._at = min(missing, len(self._received))
-            pieces.append(self._received[: self._at])
-            missing -= self._at
+            self._offset = min(missing, len(self._received))
+            pieces.append(self._received[: self._offset])
+            missing -= self._offset
         return b"".join(pieces)
 
     def read_rest(self) -> bytes:
-        pieces = [self._received[self._at :]]
+        pieces = [self._received[self._offset :]]
         while piece := self._sock.recv(_AT_ONCE):
             pieces.append(piece)
         return b"".join(pieces)

@@ -280,19 +280,19 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
 
     in_pod = not context and "KUBERNETES_SERVICE_HOST" in os.environ
     path = kubeconfig or os.environ.get("KUBECONFIG")
-    is_of_pod = in_pod and not path
-    described = None if is_of_pod else contexts(kubeconfig)
-    if described and not context and (kubeconfig or not in_pod):
-        _check_current_context(kubeconfig, described)
-    cluster = described and described.clusters.get(context or described.current)
-    server = described.servers.get(cluster) if described else None
+    uses_service_account = in_pod and not path
+    merged = None if uses_service_account else contexts(kubeconfig)
+    if merged and not context and (kubeconfig or not in_pod):
+        _check_current_context(kubeconfig, merged)
+    cluster = merged and merged.clusters.get(context or merged.current)
+    server = merged.servers.get(cluster) if merged else None
     if server is not None and not _is_url(server):
         allowed = "must be https://HOST or https://HOST:PORT"
         raise NoConfiguration(f"{_files(kubeconfig)}: server: invalid value {server!r:.80}: {allowed}")
 
     def load() -> Configuration:
         loaded = Configuration()
-        if is_of_pod:
+        if uses_service_account:
             config.load_incluster_config(loaded)  # type: ignore[no-untyped-call]
             return loaded
         with _root_messages() as messages:
@@ -303,7 +303,7 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
         return loaded
 
     try:
-        return ApiEndpoint(load, described.files if described else [incluster_config.SERVICE_TOKEN_FILENAME])
+        return ApiEndpoint(load, merged.files if merged else [incluster_config.SERVICE_TOKEN_FILENAME])
     except NoConfiguration:
         raise
     except Exception as fault:  # many types: of YAML, files, certificates, plugins, and the library
@@ -405,11 +405,11 @@ def contexts(kubeconfig: str | None) -> Contexts:
 def cluster_name(kubeconfig: str | None, context: str | None) -> tuple[str, str]:
     """Return the names of the cluster and of its context; empty in a pod without a kubeconfig."""
     try:
-        known = contexts(kubeconfig)
+        all_contexts = contexts(kubeconfig)
     except NoConfiguration:
         return "", ""
-    used = context or known.current
-    return known.clusters.get(used, ""), used
+    name = context or all_contexts.current
+    return all_contexts.clusters.get(name, ""), name
 
 
 def own_namespace(kubeconfig: str | None, context: str | None) -> str:
@@ -422,8 +422,8 @@ def own_namespace(kubeconfig: str | None, context: str | None) -> str:
     if not kubeconfig and not context and in_pod:
         namespace = _NAMESPACE_OF_THE_POD.read_text() if _NAMESPACE_OF_THE_POD.exists() else ""
     else:
-        known = contexts(kubeconfig)
-        namespace = known.namespaces.get(context or known.current, "")
+        all_contexts = contexts(kubeconfig)
+        namespace = all_contexts.namespaces.get(context or all_contexts.current, "")
     return namespace.strip() or "default"
 
 

@@ -169,7 +169,7 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
 
 def in_words(fault: ApiError) -> str:
     """Return the message for a user, with a remedy."""
-    message = fault.message or str(fault) if isinstance(fault, Refused) else str(fault)
+    message = (isinstance(fault, Refused) and fault.message) or str(fault)
     match fault:
         case Unauthorized():
             return "the API server does not accept the credentials of the kubeconfig; log in again"

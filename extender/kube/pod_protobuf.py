@@ -298,8 +298,8 @@ def _timestamp(seconds: int) -> str | None:
 def _spec(message: Any) -> PodSpec:
     has = message.HasField
     return PodSpec(
-        containers=[_container(each) for each in message.containers],
-        init_containers=[_container(each) for each in message.init_containers] or None,
+        containers=[_container(container) for container in message.containers],
+        init_containers=[_container(container) for container in message.init_containers] or None,
         overhead=_amounts(message.overhead),
         resources=_resources(message.resources) if has("resources") else None,
         node_name=message.node_name,
@@ -307,21 +307,21 @@ def _spec(message: Any) -> PodSpec:
         host_network=message.host_network,
         node_selector=_labels(message.node_selector),
         affinity=_affinity(message.affinity) if has("affinity") else None,
-        tolerations=[_toleration(each) for each in message.tolerations] or None,
+        tolerations=[_toleration(toleration) for toleration in message.tolerations] or None,
         scheduling_gates=[Gate(gate.name) for gate in message.scheduling_gates] or None,
         scheduling_group=_group(message.scheduling_group) if has("scheduling_group") else None,
         preemption_policy=message.preemption_policy,
         priority=message.priority if has("priority") else None,
         priority_class_name=message.priority_class_name,
         topology_spread_constraints=_raw(message.topology_spread_constraints),
-        resource_claims=[_claim(each) for each in message.resource_claims] or None,
+        resource_claims=[_claim(claim) for claim in message.resource_claims] or None,
         volumes=[_volume(volume.source) for volume in message.volumes] or None,
         active_deadline_seconds=message.active_deadline_seconds if has("active_deadline_seconds") else None,
     )
 
 
 def _raw(messages: Iterable[bytes]) -> msgspec.Raw:
-    return msgspec.Raw(b"".join(len(each).to_bytes(4) + each for each in messages))
+    return msgspec.Raw(b"".join(len(message).to_bytes(4) + message for message in messages))
 
 
 def _volume(source: Any) -> Volume:
@@ -375,7 +375,7 @@ def _node_selector_term(message: Any) -> NodeSelectorTerm:
 
 
 def _requirements(messages: Iterable[Any]) -> list[Requirement] | None:
-    return [Requirement(it.key, it.operator, list(it.values) or None) for it in messages] or None
+    return [Requirement(term.key, term.operator, list(term.values) or None) for term in messages] or None
 
 
 def _pod_affinity(message: Any) -> PodAffinity:
@@ -403,14 +403,15 @@ def _selector(message: Any, field: str) -> LabelSelector | None:
 def _status(message: Any) -> PodStatus:
     return PodStatus(
         message.phase,
-        [_condition(each) for each in message.conditions] or None,
+        [_condition(condition) for condition in message.conditions] or None,
         message.nominated_node_name,
         _time(message, "start_time"),
-        [_container_status(each) for each in message.init_container_statuses] or None,
-        [_container_status(each) for each in message.container_statuses] or None,
+        [_container_status(status) for status in message.init_container_statuses] or None,
+        [_container_status(status) for status in message.container_statuses] or None,
         _resources(message.resources) if message.HasField("resources") else None,
         _amounts(message.allocated_resources),
-        [PodClaimStatus(it.name, it.resource_claim_name) for it in message.resource_claim_statuses] or None,
+        [PodClaimStatus(claim.name, claim.resource_claim_name) for claim in message.resource_claim_statuses]
+        or None,
     )
 
 

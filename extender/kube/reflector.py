@@ -187,7 +187,7 @@ class Reflector(Generic[T]):
         self._json: Encoding[T] = Decoders(kind)
         self._preferred = self._json if preferred is None else preferred
         self.inventory = Inventory(resource.plural, sink)
-        self._silence = silence
+        self._max_silence = silence
         self._backoff = backoff or Backoff()
         self._clock = clock
         self._stopping = threading.Event()
@@ -211,7 +211,7 @@ class Reflector(Generic[T]):
         A thread that starts another one waits forever if that one dies of a lack of memory.
         """
         silent = self._clock() - self._last_step if self._last_step is not None else 0.0
-        is_stuck = silent > 2 * self._silence and not self._stopping.is_set()
+        is_stuck = silent > 2 * self._max_silence and not self._stopping.is_set()
         return f"{self.resource.plural}: reading them has been stuck for {silent:.0f} s" if is_stuck else None
 
     def halt(self) -> None:
@@ -294,8 +294,8 @@ class Reflector(Generic[T]):
         self.inventory.keep_only(present)
         if self.synced:
             self.relists += 1
-        self._version, self.synced, self.absent, self._unknown = head.resource_version, True, False, 0
-        self.fault = ""
+        self._version, self.fault = head.resource_version, ""
+        self.synced, self.absent, self._unknown = True, False, 0
 
     def _page(self, token: str, limit: int) -> tuple[Encoding[T], bytes]:
         """Return the page of a list at a continue token; Gone is raised if the token has expired.
@@ -317,7 +317,7 @@ class Reflector(Generic[T]):
             "resourceVersion": self._version,
             "timeoutSeconds": seconds,
         }
-        with self._open(query, min(self._silence, seconds + 15)) as stream:
+        with self._open(query, min(self._max_silence, seconds + 15)) as stream:
             encoding = self._encoding_of(stream)
             for change in encoding.events(stream):
                 if change.type == "ERROR":

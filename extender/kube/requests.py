@@ -118,7 +118,7 @@ class Editor(Requests):
         return changed
 
     def ensure_state(self, answer: Json, state: str | None, dry: bool = False) -> None:
-        """Create a Command if the CRD has dropped the state from the answer `answer`.
+        """Create a Command if the CRD has dropped the state from `answer`.
 
         Volcano's own CRD has no `spec.state`, and the API server drops unknown fields. The Command of
         bus.volcano.sh is the one of vcctl: Muster obeys it.
@@ -192,7 +192,7 @@ class Reader(Requests):
                 self._connection.request("GET", path, query=query, timeout=self._timeout)
             )
             for item in page:
-                if bad := _bad(item):
+                if bad := _unreadable(item):
                     self._skip(resource, bad)
                 elif not isinstance(item, Undecodable):
                     items.append(item)
@@ -207,7 +207,7 @@ class Reader(Requests):
             self.skipped.append(text)
 
 
-def _bad(item: Any) -> Undecodable | None:
+def _unreadable(item: Any) -> Undecodable | None:
     try:
         refuse_deep(item)
     except ValueError as fault:

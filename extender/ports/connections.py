@@ -14,7 +14,7 @@ from extender.telemetry import metrics
 NEVER = float("inf")
 LARGEST_HEAD = 64 * 1024  # bytes
 _BEGUN = ("handshake", "head", "body", "answer")  # states in which something has begun and not ended
-_AT_A_TIME = 50
+_AT_A_TIME = 50  # late connections that one check closes
 
 
 class Timeouts(NamedTuple):

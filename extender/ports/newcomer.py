@@ -208,4 +208,5 @@ def _size_of_request(received: bytes) -> int:
     """Return the number of bytes if these are exactly one request, else 0."""
     head, end, body = received.partition(b"\r\n\r\n")
     length = _LENGTH.search(head + b"\r\n")
-    return len(received) if end and len(body) == int(length[1] if length else 0) else 0
+    body_length = int(length[1]) if length else 0
+    return len(received) if end and len(body) == body_length else 0

@@ -143,7 +143,8 @@ class ServedPort:
         self, context: ssl.SSLContext | None, address: str, answered: int, sock: socket.socket
     ) -> None:
         hand_over, find = partial(self._hand_over, context, address), self._short and self._find_short
-        Newcomer(sock, self.connections, bool(context), hand_over, address, find).answered = answered
+        newcomer = Newcomer(sock, self.connections, bool(context), hand_over, address, find)
+        newcomer.answered = answered
 
     def _hand_over(
         self, context: ssl.SSLContext | None, address: str, sock: socket.socket, request_size: int

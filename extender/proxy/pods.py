@@ -65,7 +65,7 @@ class PodLists:
     async def send(
         self,
         request: web.BaseRequest,
-        first: ViewTarget,
+        initial: ViewTarget,
         answer: aiohttp.ClientResponse,
         codec: PodCodec,
         waiting: WaitingPods,
@@ -84,7 +84,7 @@ class PodLists:
         await response.prepare(request)
         writer = codec.list_writer(codec.list_metadata(page.version))
         await response.write(writer.start())
-        async for pods in self._pages(first, request.headers, codec, page):
+        async for pods in self._pages(initial, request.headers, codec, page):
             await response.write(b"".join(_written(writer, pod, pod_list.appearance(pod)) for pod in pods))
         pod_list.end(page.version)
         await response.write(writer.end())
@@ -101,11 +101,11 @@ class PodLists:
         """
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
         selectors = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
-        first = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_PAGE))
+        initial = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_PAGE))
         unbound = {}
         try:
-            page = await self._page(first, headers, codec)
-            async for pods in self._pages(first, headers, codec, page):
+            page = await self._page(initial, headers, codec)
+            async for pods in self._pages(initial, headers, codec, page):
                 for facts, pod in pods:
                     if facts is not None and waiting.is_unbound_member(facts):
                         unbound[facts.uid] = WaitingPod(facts, pod)
@@ -114,14 +114,14 @@ class PodLists:
         waiting.store_all(unbound, page.version)
 
     async def _pages(
-        self, first: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
+        self, initial: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
     ) -> AsyncIterator[list[ListedPod]]:
         """Yield the pods of this page and of those after it."""
         yield page.pods
         while page.more:
             limit = str(next_page_size(len(page.pods), sum(len(item.pod) for item in page.pods)))
             parameters = {"continue": page.more, "limit": limit}
-            target = first.with_parameters(resourceVersion=None, resourceVersionMatch=None, **parameters)
+            target = initial.with_parameters(resourceVersion=None, resourceVersionMatch=None, **parameters)
             page = await self._page(target, headers, codec)
             yield page.pods
 
@@ -354,8 +354,8 @@ class PodRequests:
         accepted = request.headers.get(hdrs.ACCEPT, "").lower()
         if request.method != "GET" or any(form in accepted for form in _OTHER_FORMS):
             return await pass_on(self._upstream, request, target, body)
-        first = target if target.watches else self._lists.first_page(target)
-        async with self._upstream.open(first, request.headers) as answer:
+        initial = target if target.watches else self._lists.first_page(target)
+        async with self._upstream.open(initial, request.headers) as answer:
             encoding = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
             codec = next((codec for codec in _CODECS if codec.content_type == encoding), None)
             if codec is None or answer.status != 200 or hdrs.CONTENT_ENCODING in answer.headers:
@@ -372,7 +372,7 @@ class PodRequests:
             if target.parameter("resourceVersion") == "0":
                 self._appearances.record_fresh_start()
             version = version_of(target)
-            return await self._lists.send(request, first, answer, codec, client.waiting, version)
+            return await self._lists.send(request, initial, answer, codec, client.waiting, version)
 
     async def _watch(
         self,

@@ -145,9 +145,8 @@ class Relay:
             if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
                 self._logged.add(kind)
                 log.warning("refused a request to the proxy", method=target.method, path=target.path)
-            message = (
-                f"the scheduler proxy refuses {target.method} {target.path}: a scheduler does not need it"
-            )
+            refused = f"{target.method} {target.path}"
+            message = f"the scheduler proxy refuses {refused}: a scheduler does not need it"
             answer = refusal(HTTPStatus.FORBIDDEN, message)
             return (_closing(answer) if "Upgrade" in request.headers else answer), "refused"
         body = await _read_body(request, connection)
@@ -157,7 +156,8 @@ class Relay:
             return await self._handle(request, target, body), "passed"
 
     async def _handle(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
-        handler, resource = None, read_resource(target.path) if "/pods" in target.path else None
+        handler = None
+        resource = read_resource(target.path) if "/pods" in target.path else None
         if resource and not resource.group:
             if resource.name == "pods" and not resource.object and target.method == "GET":
                 handler = self._handlers.pods

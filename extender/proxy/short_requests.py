@@ -29,7 +29,7 @@ DIAL = 5.0  # seconds
 TURN = 30.0  # seconds to wait for a connection
 ANSWER = 90.0  # seconds of silence; the API server gives up after 60
 OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
-_WAIT_FOR_ONE = 8  # waiting requests for each connection that is dialled
+_WAIT_FOR_ONE = 8  # waiting requests per connection that is dialled, after the first
 _PIECE = 64 * 1024  # bytes read at a time: a record of TLS has fewer, so the library holds nothing back
 _LONGEST = 1024 * 1024  # bytes of an answer
 # Patterns for the head of an answer, in lower case.
@@ -233,7 +233,7 @@ class RequestConnections:
         self._dial()
 
     def _dial(self) -> None:
-        """Open connections for waiting requests, of which a few share one."""
+        """Open one connection for every `_WAIT_FOR_ONE` waiting requests, and at least one."""
         while self._waiting and len(self._dialling) <= len(self._waiting) // _WAIT_FOR_ONE:
             if sum(connection.open for connection in self._all) + len(self._dialling) >= self._limit:
                 return

@@ -197,9 +197,8 @@ class Upstream:
 
 
 def _session(request_class: RequestClass, limit: int) -> aiohttp.ClientSession:
-    timeout = aiohttp.ClientTimeout(
-        None, TURN, None if request_class is RequestClass.WATCHING else ANSWER, DIAL
-    )
+    read_timeout = None if request_class is RequestClass.WATCHING else ANSWER
+    timeout = aiohttp.ClientTimeout(None, TURN, read_timeout, DIAL)
     connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=OLDEST_IDLE, socket_factory=_new_socket)
     return aiohttp.ClientSession(
         connector=connector,

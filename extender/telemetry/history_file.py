@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(AnyRecord)
 
 
 class HistoryFault(Exception):
-    """Error of a file, for users."""
+    """Error of a history file, for users."""
 
     @property
     def is_lasting(self) -> bool:
@@ -47,7 +47,7 @@ class HistoryFault(Exception):
 
 
 class HistoryFile:
-    """Writer of a file, created if it does not exist. For one thread at a time. Raises HistoryFault."""
+    """Writer of a history file, which it may create. For one thread at a time. Raises HistoryFault."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -119,7 +119,7 @@ class HistoryFile:
 
 
 class HistoryReader:
-    """Reader of a file, also while it is written. Raises HistoryFault."""
+    """Reader of a history file, also while it is written. Raises HistoryFault."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -189,15 +189,15 @@ def _locked(path: Path) -> IO[str]:
     """Lock a file next to `path`, and return it: two processes would record contradictory histories."""
     lock_path = path.with_name(f"{path.name}.lock")
     try:
-        held = lock_path.open("a")
+        lock_file = lock_path.open("a")
     except OSError as fault:
         raise HistoryFault(f"{lock_path}: cannot be written: {fault.strerror}") from fault
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as fault:
-        held.close()
+        lock_file.close()
         raise HistoryFault(f"{path}: another Muster writes to it") from fault
-    return held
+    return lock_file
 
 
 @contextmanager

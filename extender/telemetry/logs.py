@@ -32,7 +32,7 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
     handler = logging.StreamHandler(stream)
     colors = stream.isatty()
     if form == "json":
-        last: list[Processor] = [
+        final: list[Processor] = [
             structlog.processors.format_exc_info,
             structlog.processors.EventRenamer("message"),
             _message_first,
@@ -42,10 +42,10 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
         ]
     else:
         plain = structlog.dev.plain_traceback
-        last = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+        final = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
     remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(processors=[remove_meta, *last], foreign_pre_chain=list(_COMMON))
+        structlog.stdlib.ProcessorFormatter(processors=[remove_meta, *final], foreign_pre_chain=list(_COMMON))
     )
     # Lines do not name source or thread: looking these up took a quarter of the time.
     logging._srcfile = None

@@ -95,7 +95,7 @@ def is_too_large(job: VolcanoJob) -> bool:
 
 def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
     spec = job.spec
-    policies = sum(len(each or ()) for each in (spec.policies, *(task.policies for task in spec.tasks)))
+    policies = sum(len(listed or ()) for listed in (spec.policies, *(task.policies for task in spec.tasks)))
     return excess_fields([task.template for task in spec.tasks], spec.volumes or (), policies)
 
 
@@ -228,21 +228,21 @@ def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
 
 def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[Fault]:
     """Yield the faults of policies: an event or exit code has one policy, and `*` excludes other events."""
-    for at, policy in enumerate(policies):
-        yield from _own_faults(f"{path}[{at}]", policy)
-    events = [(at, event) for at, policy in enumerate(policies) for event in dict.fromkeys(policy.all_events)]
-    for at, event in _duplicates(events):
+    indexed = list(enumerate(policies))
+    for index, policy in indexed:
+        yield from _own_faults(f"{path}[{index}]", policy)
+    events = [(index, event) for index, policy in indexed for event in dict.fromkeys(policy.all_events)]
+    for index, event in _duplicates(events):
         text = f"duplicate value {_shown(event)}: must be one policy for each event"
-        yield Fault(Code.DUPLICATE_POLICY_EVENT, f"{path}[{at}].event", text)
-    codes = [(at, policy.exit_code) for at, policy in enumerate(policies) if policy.exit_code is not None]
-    for at, number in _duplicates(codes):
+        yield Fault(Code.DUPLICATE_POLICY_EVENT, f"{path}[{index}].event", text)
+    codes = [(index, policy.exit_code) for index, policy in indexed if policy.exit_code is not None]
+    for index, number in _duplicates(codes):
         text = f"duplicate value {number}: must be one policy for each exit code"
-        yield Fault(Code.POLICY_DUPLICATE_EXIT_CODE, f"{path}[{at}].exitCode", text)
+        yield Fault(Code.POLICY_DUPLICATE_EXIT_CODE, f"{path}[{index}].exitCode", text)
     event_names = {event for _, event in events}
     if ANY in event_names and len(event_names) > 1:
-        yield Fault(
-            Code.POLICY_ANY_EXCLUSIVE, path, f"invalid value {ANY} with other events: must be {ANY} alone"
-        )
+        text = f"invalid value {ANY} with other events: must be {ANY} alone"
+        yield Fault(Code.POLICY_ANY_EXCLUSIVE, path, text)
 
 
 def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:

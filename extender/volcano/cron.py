@@ -107,17 +107,16 @@ def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan
         if len(cron.metadata.name) > _LONGEST_NAME:
             raise ValueError(f"its name may have {_LONGEST_NAME} characters: its Jobs are named after it")
     except ValueError as fault:
-        return CronPlan(
-            status, deletes, remarks=(Remark("Warning", EventReason.INVALID_SCHEDULE, str(fault)),)
-        )
-    at, due_at = schedule.last(now), schedule.next(now)
+        remark = Remark("Warning", EventReason.INVALID_SCHEDULE, str(fault))
+        return CronPlan(status, deletes, remarks=(remark,))
+    last_run, due_at = schedule.last(now), schedule.next(now)
     must_wait = cron.spec.concurrency_policy == "Forbid" and active
-    if at is None or at <= _settled_until(cron, status, now) or must_wait:
+    if last_run is None or last_run <= _settled_until(cron, status, now) or must_wait:
         return CronPlan(status, deletes, due_at=due_at)
     if cron.spec.concurrency_policy == "Replace":
         deletes = (*deletes, *(job for job in active if job.metadata.deletion_timestamp is None))
-    status = replace(status, last_schedule_time=timestamp_at(at))
-    return CronPlan(status, deletes, _job(cron, at, schedule.as_datetime(at).isoformat()), due_at)
+    status = replace(status, last_schedule_time=timestamp_at(last_run))
+    return CronPlan(status, deletes, _job(cron, last_run, schedule.as_datetime(last_run).isoformat()), due_at)
 
 
 def _phase(job: VolcanoJob) -> JobPhase:

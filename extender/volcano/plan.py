@@ -124,7 +124,7 @@ def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
 _MOST = 100  # pods created in one step, and pods deleted
 _MOST_REPORTED = 3  # faults of a job
 _LONGEST_PAUSE = 60.0  # seconds from one retry to the next
-_WAITS = "Waiting"  # reason of a job that waits again after a start
+_WAITING = "Waiting"  # reason of a job that waits again after a start
 _SYNC = JobRequest(Action.SYNC)
 
 
@@ -182,6 +182,7 @@ def plan(view: JobView) -> Plan:
     due_times = [at for at in (due_at, ends_at) if at is not None]
     if status.state.phase != stored.status.state.phase:
         due_times.append(view.now)
+    fault_remarks = (Remark("Warning", *fault) for fault in missing.faults)
     return Plan(
         status,
         missing.claims,
@@ -189,9 +190,7 @@ def plan(view: JobView) -> Plan:
         tuple(sorted(deleted, key=lambda pod: (-pod.index, pod.task)))[:_MOST],
         delete_job=ends_at is not None and ends_at <= view.now,
         due_at=min(due_times, default=None),
-        remarks=_join_remarks(
-            (*_remarks(stored, request), *(Remark("Warning", *fault) for fault in missing.faults))
-        ),
+        remarks=_join_remarks((*_remarks(stored, request), *fault_remarks)),
     )
 
 
@@ -235,7 +234,7 @@ def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> 
         return in_phase(status, next_phase or phase, view.now, request.action, message)
     if phase in ACTIVE and phase is not JobPhase.PENDING and not view.may_have_pods:
         status = replace(status, version=status.version + 1)
-        return in_phase(status, JobPhase.PENDING, view.now, _WAITS, "its queue has reclaimed its capacity")
+        return in_phase(status, JobPhase.PENDING, view.now, _WAITING, "its queue has reclaimed its capacity")
     return status
 
 
@@ -288,11 +287,10 @@ def _implied_status(view: JobView, status: JobStatus, deletes: bool) -> JobStatu
         message = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
         return in_phase(status, next_phase, view.now, "MaxRetryReached", message.removeprefix("; "))
     if next_phase in ENDED and phase is JobPhase.RUNNING:
-        message = (
-            f"{status.succeeded} of its {view.job.spec.members} pods have succeeded, {status.failed} failed"
-        )
+        pods = view.job.spec.members
+        message = f"{status.succeeded} of its {pods} pods have succeeded, {status.failed} failed"
         return in_phase(status, next_phase, view.now, "PodsEnded", message)
-    if next_phase is JobPhase.RUNNING and state.reason == _WAITS:
+    if next_phase is JobPhase.RUNNING and state.reason == _WAITING:
         return in_phase(status, next_phase, view.now)
     return in_phase(status, next_phase, view.now, state.reason, state.message)
 

@@ -108,7 +108,7 @@ def put_env(container: Json, *variables: Json) -> None:
 
 def open_port(container: Json, port: int, name: str) -> None:
     ports = items_at(container, "ports")
-    if all(each.get("containerPort") != port for each in ports):
+    if all(declared.get("containerPort") != port for declared in ports):
         container["ports"] = [*ports, {"name": name, "containerPort": port}]
 
 

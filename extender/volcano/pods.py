@@ -93,7 +93,9 @@ def group_name(job: VolcanoJob) -> str:
 
 def partition_of(task: TaskSpec, index: int) -> str:
     policy = task.partition_policy
-    return "" if policy is None else str(index // policy.partition_size if policy.partition_size > 0 else 0)
+    if policy is None:
+        return ""
+    return str(index // policy.partition_size) if policy.partition_size > 0 else "0"
 
 
 def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) -> Json:

@@ -164,7 +164,8 @@ def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
             delay = as_seconds(policy.timeout) if policy.timeout else 0.0
         except ValueError:
             continue
-        keys = {*policy.all_events, *(() if policy.exit_code is None else (policy.exit_code,))}
+        exit_codes = () if policy.exit_code is None else (policy.exit_code,)
+        keys = {*policy.all_events, *exit_codes}
         if policy.timeout and keys & {ANY, PENDING}:
             keys.add(PENDING)
         else:

@@ -191,8 +191,8 @@ def in_phase(
     if status.state.phase == phase:
         return replace(status, state=replace(status.state, reason=reason, message=message))
     at = timestamp_at(now)
-    conditions = [each for each in status.conditions or () if each.status != phase]
-    running = next((each for each in conditions if each.status == JobPhase.RUNNING), None)
+    conditions = [condition for condition in status.conditions or () if condition.status != phase]
+    running = next((condition for condition in conditions if condition.status == JobPhase.RUNNING), None)
     duration = status.running_duration
     if phase in (*ENDED, JobPhase.ABORTED) and running is not None:
         duration = as_duration(max(unix_seconds(at) - unix_seconds(running.last_transition_time), 0.0))
@@ -211,15 +211,15 @@ def with_counts(
 
     A job that has ended keeps its last counts.
     """
-    if status.state.phase in ENDED and not (
-        deleted or status.pending or status.running or status.terminating
-    ):
+    has_pods = deleted or status.pending or status.running or status.terminating
+    if status.state.phase in ENDED and not has_pods:
         return status
-    replicas, going = ({task.name: task.replicas for task in job.spec.tasks}, {pod.uid for pod in deleted})
+    replicas = {task.name: task.replicas for task in job.spec.tasks}
+    deleted_uids = {pod.uid for pod in deleted}
     totals = dict.fromkeys((*_COUNTED.values(), "unknown", "terminating"), 0)
     by_task: dict[str, dict[str, int]] = {}
     for pod in pods:
-        if pod.deleting or pod.uid in going:
+        if pod.deleting or pod.uid in deleted_uids:
             totals["terminating"] += 1
         elif pod.index < replicas.get(pod.task, 0):
             totals[_COUNTED.get(pod.phase, "unknown")] += 1

@@ -127,9 +127,11 @@ def version() -> dict[str, str]:
 
 def threads() -> list[dict[str, Any]]:
     """Return the stacks of all threads; threads with equal stacks are listed together."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    by_stack: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    name_of = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for ident, frame in sys._current_frames().items():
         stack = (f"{call.filename}:{call.lineno} {call.name}" for call in traceback.extract_stack(frame))
-        by_stack[tuple(stack)].append(names.get(ident, str(ident)))
-    return [{"count": len(them), "threads": sorted(them), "stack": stack} for stack, them in by_stack.items()]
+        stacks[tuple(stack)].append(name_of.get(ident, str(ident)))
+    return [
+        {"count": len(names), "threads": sorted(names), "stack": stack} for stack, names in stacks.items()
+    ]

@@ -73,15 +73,15 @@ def open_ports(configuration: Configuration) -> Ports:
     Raises:
         InvalidConfiguration: An address cannot be used.
     """
-    reviews, view = configuration.webhook_certificates != "off", configuration.view_listen
-    dashboard = configuration.dashboard_listen
+    has_webhooks, proxy_address = configuration.webhook_certificates != "off", configuration.view_listen
+    dashboard_address = configuration.dashboard_listen
     return Ports(
         listen("--listen", configuration.listen),
         listen("--health-listen", configuration.health_listen),
         listen("--debug-listen", configuration.debug_listen),
-        listen("--webhook-listen", configuration.webhook_listen) if reviews else None,
-        listen("--view-listen", view) if view else None,
-        listen("--dashboard-listen", dashboard) if dashboard else None,
+        listen("--webhook-listen", configuration.webhook_listen) if has_webhooks else None,
+        listen("--view-listen", proxy_address) if proxy_address else None,
+        listen("--dashboard-listen", dashboard_address) if dashboard_address else None,
     )
 
 
@@ -98,31 +98,31 @@ class Identity:
         self._used: tuple[bytes | None, ...] = ()  # files of the current context
         self.context: ssl.SSLContext | None = None
 
-    def use_for(self, callers: Path, certificate: bytes, key: bytes) -> None:
+    def use_for(self, client_ca_file: Path, certificate: bytes, key: bytes) -> None:
         """Serve with this certificate only clients whose own certificate is of one of the CAs in a file.
 
         Raises:
             OSError: A file cannot be read, or the files do not match.
             ValueError: A file is invalid.
         """
-        self.use(certificate, key, callers.read_bytes())
+        self.use(certificate, key, client_ca_file.read_bytes())
 
-    def use(self, certificate: bytes, key: bytes, callers: bytes | None = None) -> None:
+    def use(self, certificate: bytes, key: bytes, client_ca: bytes | None = None) -> None:
         """Serve with this certificate and key, all PEM, unless they are as before.
 
-        With `callers`, a bundle of CAs, only clients with a certificate of one of them are served.
+        With `client_ca`, a bundle of CAs, only clients with a certificate of one of them are served.
 
         Raises:
             OSError: The files do not match.
         """
-        if (certificate, key, callers) == self._used:
+        if (certificate, key, client_ca) == self._used:
             return
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])  # not h2: a held call would block all others
-        if callers is not None:  # a file without certificates is an error
+        if client_ca is not None:  # a file without certificates is an error
             context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(cadata=callers.decode("ascii", "replace"))
+            context.load_verify_locations(cadata=client_ca.decode("ascii", "replace"))
         with NamedTemporaryFile() as file:  # the library reads only files; this one is readable only by us
             file.write(certificate + b"\n" + key)
             file.flush()
@@ -132,7 +132,7 @@ class Identity:
         self._begins = parsed.not_valid_before_utc.timestamp()
         self._ends = parsed.not_valid_after_utc.timestamp()
         metrics.certificate_expiry.labels(self._port).set(self._ends)
-        self.context, self._used = context, (certificate, key, callers)
+        self.context, self._used = context, (certificate, key, client_ca)
 
     def missing(self) -> str | None:
         """Return the fault for /readyz; None without one."""

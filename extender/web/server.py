@@ -158,16 +158,16 @@ def serve(
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     address = Address(*listener.getsockname()[:2])  # the worker has a copy of the listener
     limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, timeouts)
-    ending = _Ending(on_stop)
+    shutdown = _Shutdown(on_stop)
 
     def post_worker_init(worker: LoopWorker) -> None:
         worker.open_port = partial(ServedPort, "verbs", limits=limits, secure=secure, pulse=pulse)
         sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
-        ending.prepare(worker)
+        shutdown.prepare(worker)
         on_start()
         log.info("serving the scheduler", listen=str(address))
 
-    _Server(app, _settings(listener, ending, post_worker_init)).run()
+    _Server(app, _settings(listener, shutdown, post_worker_init)).run()
 
 
 class LoopWorker(Worker):
@@ -225,7 +225,7 @@ class _Server(BaseApplication):
 
 
 def _settings(
-    listener: socket.socket, ending: "_Ending", post_worker_init: Callable[["LoopWorker"], None]
+    listener: socket.socket, shutdown: "_Shutdown", post_worker_init: Callable[["LoopWorker"], None]
 ) -> dict[str, Any]:
     return {
         "bind": f"fd://{listener.detach()}",  # taken by `listen`: gunicorn would retry for 5 s, then exit 1
@@ -243,7 +243,7 @@ def _settings(
         "proc_name": "muster",
         "when_ready": _end_gracefully_on_all_signals,
         "post_worker_init": post_worker_init,
-        "worker_exit": lambda _arbiter, worker: ending.finish(worker),
+        "worker_exit": lambda _arbiter, worker: shutdown.finish(worker),
     }
 
 
@@ -256,7 +256,7 @@ class _Log(Logger):
         self.error_log.propagate = True
 
 
-class _Ending:
+class _Shutdown:
     """Shutdown: runs `on_stop` once, on the first signal to stop."""
 
     def __init__(self, on_stop: Hook) -> None:

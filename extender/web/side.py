@@ -149,7 +149,7 @@ def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
         "SCRIPT_NAME": "",
         "PATH_INFO": unquote_to_bytes(request.rel_url.raw_path).decode("latin-1"),
         "QUERY_STRING": _latin(request.rel_url.raw_query_string),
-        "CONTENT_TYPE": headers.pop("HTTP_CONTENT_TYPE", ""),
+        "CONTENT_TYPE": headers.get("HTTP_CONTENT_TYPE", ""),
         "CONTENT_LENGTH": str(len(body)),
         "REQUEST_URI": _latin(request.raw_path),
         "REMOTE_ADDR": request.remote or "",

@@ -1,6 +1,6 @@
 """Rotation of the self-signed certificate: one Secret, and the bundles that the API server trusts.
 
-Every replica does this, whether it leads or not. They agree through the Secret: a step is written on the
+Every replica rotates it, whether it leads or not. They agree through the Secret: a step is written on the
 version that was read, so a second replica's step is refused as a conflict. The API server checks certificates
 by its own clock, so that clock decides and not a replica's, which may be wrong by days.
 """
@@ -39,7 +39,7 @@ CONFIGURATIONS = (
 )
 _LONGEST_PERIOD = 10.0  # seconds between two polls
 _SOON = 0.05  # seconds until the next poll after a step
-_POLLS = 4  # within the time that a change has to settle
+_POLLS = 4  # polls within the time that a change has to settle
 Serve = Callable[[bytes, bytes], None]
 Data = dict[str, bytes]
 _RENEW = 1 / 3  # the part of its lifetime that a certificate has left when the next one is made
@@ -76,7 +76,7 @@ def next_step(
 ) -> RotationStep:
     """Return the step that is due at `now` by the API server's clock.
 
-    `stored`: None if nothing readable is stored. `settled`: whether clients have known it long enough.
+    `stored`: None if nothing readable is stored. `settled`: whether clients had time to read it.
     """
     if stored is None or not stored.served.covers(now):
         return RotationStep.MAKE
@@ -180,8 +180,8 @@ class CertificateRotation(Poller):
         self._lifetime = lifetime
         self._serve = serve
         self._clock, self._monotonic = clock, monotonic
-        self._seen: Stored | None = None
-        self._since = monotonic()
+        self._last_stored: Stored | None = None
+        self._known_since = monotonic()
 
         def poll() -> float | None:
             try:
@@ -200,8 +200,8 @@ class CertificateRotation(Poller):
         try:
             return self._take_step()
         finally:
-            if self._seen is not None:
-                self._serve(self._seen.serving.certificate, self._seen.serving.key)
+            if self._last_stored is not None:
+                self._serve(self._last_stored.serving.certificate, self._last_stored.serving.key)
 
     def _take_step(self) -> bool:
         try:
@@ -209,11 +209,11 @@ class CertificateRotation(Poller):
         except NotFound:
             secret = None
         stored = read_stored(secret.data) if secret else None
-        if stored is not None and stored != self._seen:
-            self._seen, self._since = stored, self._monotonic()
+        if stored is not None and stored != self._last_stored:
+            self._last_stored, self._known_since = stored, self._monotonic()
         trusted = stored is not None and self._publish_bundle(stored.bundle)
         now = self._clock()
-        settled = trusted and self._monotonic() - self._since >= settle_time(self._lifetime)
+        settled = trusted and self._monotonic() - self._known_since >= settle_time(self._lifetime)
         step = next_step(stored.certificate if stored else None, self._names, self._lifetime, now, settled)
         if step is RotationStep.KEEP:
             return False
@@ -238,7 +238,7 @@ class CertificateRotation(Poller):
                 continue  # this webhook is not installed
             if all(webhook.client_config.ca_bundle == bundle for webhook in configuration.webhooks):
                 continue
-            self._since = self._monotonic()
+            self._known_since = self._monotonic()
             try:
                 self._api.trust(resource, configuration, bundle)
             except Conflict:

@@ -184,7 +184,7 @@ class Latest:
 
 
 def access_reviews(api: AdmissionApi) -> MayUse:
-    """Return the answers of the API server's authorizer, cached for seconds."""
+    """Return a check of rights by the API server's authorizer, whose answers are cached for seconds."""
 
     @cached(
         TTLCache(_MOST, _REMEMBERED),

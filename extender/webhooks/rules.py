@@ -277,7 +277,8 @@ class AdmissionRules:
             return ReviewOutcome(list(review_flavor_deletion(name, self._ledger.queues.tree())))
         flavor = read(request.object, ResourceFlavor)
         unused = "spec.tolerations: not used; pods must tolerate the taints of nodes themselves"
-        return ReviewOutcome(list(review_flavor(flavor)), warnings=[unused] * bool(flavor.spec.tolerations))
+        warnings = [unused] if flavor.spec.tolerations else []
+        return ReviewOutcome(list(review_flavor(flavor)), warnings=warnings)
 
     def review_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a LocalQueue: its author must have the right to use its restricted queue, as groups do."""
@@ -303,20 +304,19 @@ class AdmissionRules:
             same_label = local_queue_label(before.metadata) == local_queue_label(meta)
             if same_label and before.spec.queue == group.spec.queue:
                 return ReviewOutcome(topologies)
-        entry = self._entry()
-        queue = group.spec.queue
-        to = entry.destination(lambda cluster: destination_of_group(meta, namespace, queue, cluster))
+        entry, queue, key = self._entry(), group.spec.queue, GroupKey(f"{namespace}/{meta.name}")
+        target = entry.destination(partial(destination_of_group, meta, namespace, queue))
         is_by_muster = _is_by_muster(request)  # for pods and jobs of users, which are reviewed themselves
-        faults = entry.review(to, review_entry, *([] if is_by_muster else [subject(request.user_info)]))
+        faults = entry.review(target, review_entry, *([] if is_by_muster else [subject(request.user_info)]))
         if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
-            faults += review_move(to, self._ledger.groups.started_in(GroupKey(f"{namespace}/{meta.name}")))
+            faults += review_move(target, self._ledger.groups.started_in(key))
         if is_by_muster:  # with a missing queue, the group waits and says so
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
-        elif not faults and not is_update and entry.is_restricted(to):
+        elif not faults and not is_update and entry.is_restricted(target):
             # Pods that already wait were reviewed without this queue.
-            members = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
+            members = self._ledger.groups.members(key)
             if not_reviewed := sum(pod.waiting and not pod.auto for pod in members):
-                faults = [pods_not_reviewed(to, not_reviewed)]
+                faults = [pods_not_reviewed(target, not_reviewed)]
         return ReviewOutcome([*faults, *topologies])
 
     def _unknown_levels(self, request: ReviewRequest) -> list[Fault]:
@@ -353,27 +353,27 @@ class AdmissionRules:
             return self._review_volcano_job(request, entry)
         job, job_entry = read(request.object, Job), self._job_entry()
         pod = _with_namespace(job.pod, request)
-        pods_follow = not job.spec.suspend  # else the job itself waits
-        target = self._destination(pod, "spec.template.", job.metadata if pods_follow else None)
+        starts_at_once = not job.spec.suspend  # else the job itself waits
+        target = self._destination(pod, "spec.template.", job.metadata if starts_at_once else None)
         if target is None:
             return ReviewOutcome()
         if request.operation == UPDATE:
             before = read(request.old_object, Job)
-            if self._had_same_queue(before.pod, target, request, before.metadata if pods_follow else None):
+            if self._had_same_queue(before.pod, target, request, before.metadata if starts_at_once else None):
                 return ReviewOutcome()
-        is_ours = _is_by_muster(request)  # Muster unsuspends the job and names its group
-        needs_right = not (
-            is_ours or self._is_made_for(pod, controller_of(job.metadata.owner_references), target, request)
-        )
+        is_by_muster = _is_by_muster(request)  # Muster unsuspends the job and names its group
+        owner = controller_of(job.metadata.owner_references)
+        needs_right = not (is_by_muster or self._is_made_for(pod, owner, target, request))
         users = asked_about_template(pod, request.user_info) if needs_right else ()
-        own = queue_named_in(job.metadata)
+        job_target = queue_named_in(job.metadata)
         faults = entry.review(target, job_entry, *users)
-        if own is None or faults:
+        if job_target is None or faults:
             return ReviewOutcome(faults)
-        own = replace(own, namespace=pod.metadata.namespace)
-        if not controller_of(job.metadata.owner_references) and (faults := entry.review_use(own, *users)):
+        job_target = replace(job_target, namespace=pod.metadata.namespace)
+        if not owner and (faults := entry.review_use(job_target, *users)):
             return ReviewOutcome(faults)
-        return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.review(own, job_entry)])
+        warnings = [f"the job waits: {fault}" for fault in entry.review(job_target, job_entry)]
+        return ReviewOutcome(warnings=warnings)
 
     def _review_volcano_job(self, request: ReviewRequest, entry: EntryRules) -> ReviewOutcome:
         """Review queue and gang of a new job; if Muster runs Volcano Jobs, all other fields, too."""
@@ -385,7 +385,7 @@ class AdmissionRules:
             if not runs_jobs:
                 return ReviewOutcome()
             return ReviewOutcome(review_change(read(request.old_object, VolcanoJob), job))
-        target = entry.destination(lambda known: destination_of_group(meta, namespace, spec.queue, known))
+        target = entry.destination(partial(destination_of_group, meta, namespace, spec.queue))
         # Muster creates jobs only for CronJobs; they wait if the CronJob lacks the record of a right.
         users = [] if _is_by_muster(request) else [subject(request.user_info)]
         faults = entry.review(target, self._job_entry(), *users)
@@ -425,30 +425,30 @@ class AdmissionRules:
         users: tuple[Subject, ...] = (subject(request.user_info),)
         if kind.kind == "Pod":
             pod = _with_namespace(read(request.object, NewPod), request)
-            to, users = self._destination(pod), asked_about_pod(pod, request.user_info)
+            target, users = self._destination(pod), asked_about_pod(pod, request.user_info)
         elif kind.group == POD_GROUPS.group:
             queue = read(request.object, PodGroup).spec.queue
-            to = entry.destination(lambda known: destination_of_group(meta, meta.namespace, queue, known))
+            target = entry.destination(partial(destination_of_group, meta, meta.namespace, queue))
         else:
             job_kind, queued_job = JobKind(f"{kind.group}/{kind.version}", kind.kind), job
             if job_kind == _CRON_JOB:
                 template = read(request.object, CronJob).spec.job_template
                 job_kind, queued_job = JobKind(*VOLCANO_JOB.key), AnyJob(template.metadata, template.spec)
-            named = queue_named_by(job_kind, queued_job, self._ledger.intake.jobs.table)
-            own = queued_job.metadata
-            to = entry.destination(lambda known: destination_of_group(own, meta.namespace, named, known))
+            queue_name = queue_named_by(job_kind, queued_job, self._ledger.intake.jobs.table)
+            job_meta = queued_job.metadata
+            target = entry.destination(partial(destination_of_group, job_meta, meta.namespace, queue_name))
             if kind.group == _BATCH:
                 pod = _with_namespace(read(request.object, Job).pod, request)
                 users = asked_about_template(pod, request.user_info)
-        if to is None:
+        if target is None:
             return ReviewOutcome()
         author = _author(request)
-        if not users or not entry.is_restricted(to):
+        if not users or not entry.is_restricted(target):
             return ReviewOutcome(patch=annotate(meta, author))
-        if faults := entry.review_use(to, *users):
+        if faults := entry.review_use(target, *users):
             warnings = [f"it will wait: {fault}" for fault in faults]
             return ReviewOutcome(warnings=warnings, patch=annotate(meta, author))
-        return ReviewOutcome(patch=annotate(meta, {**use_record(to.queue, kind.kind), **author}))
+        return ReviewOutcome(patch=annotate(meta, {**use_record(target.queue, kind.kind), **author}))
 
     def record_author(self, request: ReviewRequest) -> ReviewOutcome:
         """Record the author of an object whose pods enter its queue."""

@@ -67,7 +67,7 @@ class Watched:
         app = create_dashboard_app(source, door.identify, door.login, open_pages=open_pages)
         limit_costs(app)
         listener = listen("--listen", Address("127.0.0.1", 0))
-        self.address = SideServer("dashboard", listener, pages(app), known=open_pages.known).address
+        self.address = SideServer("dashboard", listener, pages(app), known=open_pages.news).address
 
     def start(self) -> None:
         for run in (self._answer, self._decide):

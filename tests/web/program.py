@@ -137,7 +137,7 @@ def main() -> None:
         on_stop=holding.stop,
         window=WINDOW,
         pulse=pulse,
-        secure=tls.context if tls.wanted else None,
+        secure=tls.context if tls.enabled else None,
         timeouts=timeouts,
     )
 

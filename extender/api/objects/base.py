@@ -80,8 +80,8 @@ def refuse_deep(*values: object) -> None:
     level: list[Any] = [value for value in values if type(value) is dict or type(value) is list]
     for _ in range(DEEPEST):
         below: list[Any] = []
-        for each in level:
-            inner = each.values() if type(each) is dict else each
+        for container in level:
+            inner = container.values() if type(container) is dict else container
             below += [value for value in inner if type(value) is dict or type(value) is list]
         if not below:
             return

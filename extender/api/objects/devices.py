@@ -19,7 +19,7 @@ class DeviceSelector(Wire, frozen=True):
 
 
 def expressions_of(selectors: list[DeviceSelector] | None) -> tuple[str, ...]:
-    return tuple(each.cel.expression for each in selectors or () if each.cel)
+    return tuple(selector.cel.expression for selector in selectors or () if selector.cel)
 
 
 class DeviceClassSpec(Wire, frozen=True):

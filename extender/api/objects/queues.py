@@ -64,7 +64,8 @@ class QueueFlavor(Wire, frozen=True):
 
     def amounts(self) -> dict[str, Quantities]:
         """Return the amounts by field."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__[2:-1]}
+        names = ("capability", "deserved", "guarantee", "borrowing_limit", "lending_limit")
+        fields = {name: getattr(self, name) for name in names}
         return {name: amounts for name, amounts in fields.items() if amounts is not None}
 
 
@@ -218,10 +219,10 @@ ABORT, RESUME = "AbortJob", "ResumeJob"  # actions of Commands for Volcano Jobs
 
 def new_command(target: OwnerReference, action: str, name: str = "") -> dict[str, Any]:
     """Return a Command as vcctl makes it. Without a `name` the API server generates one."""
-    about = msgspec.to_builtins(target)
+    owner = msgspec.to_builtins(target)
     identity = {"name": name} if name else {"generateName": f"{target.name}-{action.lower()}-"}
     head = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
-    return {**head, "metadata": {**identity, "ownerReferences": [about]}, "action": action, "target": about}
+    return {**head, "metadata": {**identity, "ownerReferences": [owner]}, "action": action, "target": owner}
 
 
 class Command(Wire, frozen=True):
@@ -374,9 +375,10 @@ class NativePodGroup(Wire, frozen=True):
     @property
     def claims_of_templates(self) -> dict[PodClaim, str]:
         """Return its claims by template, with the names of their objects; empty: not created yet."""
-        made = {it.name: it.resource_claim_name for it in self.status.resource_claim_statuses or ()}
+        statuses = self.status.resource_claim_statuses or ()
+        names = {status.name: status.resource_claim_name for status in statuses}
         claims = (self.spec.resource_claims or ())[:_MOST_CLAIMS]
-        return {it: made.get(it.name, "") for it in claims if it.resource_claim_template_name}
+        return {claim: names.get(claim.name, "") for claim in claims if claim.resource_claim_template_name}
 
 
 class AlphaPodGroup(NativePodGroup, frozen=True):

@@ -73,7 +73,7 @@ class VolcanoJobSpec(Wire, frozen=True):
     volumes: list[VolumeSpec] | None = None
     tasks: list[TaskSpec] = []
     policies: list[LifecyclePolicy] | None = None
-    plugins: dict[str, list[str] | None] | None = None  # their arguments
+    plugins: dict[str, list[str] | None] | None = None  # arguments by name of the plugin
     running_estimate: str = ""
     queue: str = ""
     max_retry: int = 0
@@ -146,8 +146,8 @@ class CronJobSpec(Wire, frozen=True):
     concurrency_policy: str = "Allow"
     suspend: bool | None = None
     job_template: JobTemplate = JobTemplate()
-    successful_jobs_history_limit: int | None = None  # 3
-    failed_jobs_history_limit: int | None = None  # 1
+    successful_jobs_history_limit: int | None = None  # default: 3
+    failed_jobs_history_limit: int | None = None  # default: 1
 
 
 class ActiveJob(Wire, frozen=True):

@@ -177,7 +177,9 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
         return
     complete = kind.complete(obj)
     for offspring in kind.offspring:
-        for part, first in placed_parts(complete, offspring) if with_pods or offspring.made != POD else ():
+        if offspring.made == POD and not with_pods:
+            continue
+        for part, first in placed_parts(complete, offspring):
             for nth in range(first["count"]):
                 numbers = {name: first[name] + nth for name in ("index", "number", "place")}
                 yield child_of(complete, offspring, part, first | numbers)

@@ -44,7 +44,7 @@ class Written(NamedTuple):
         shortened = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
         self.faults.append(f"{self.where}: invalid value {shortened}: must be {allowed}")
 
-    def read(self, reader: Callable[[str], T], instead: T, allowed: str) -> T:
+    def read(self, reader: Callable[[str], T], default: T, allowed: str) -> T:
         """Return the result of `reader` for a text; it raises ValueError for one that is not allowed."""
         try:
             if isinstance(self.value, str):
@@ -53,7 +53,7 @@ class Written(NamedTuple):
             pass
         if self.value is not None:  # a missing value is reported already
             self.refused(allowed)
-        return instead
+        return default
 
     def text(self, pattern: str, allowed: str) -> str:
         def matching(text: str) -> str:
@@ -70,8 +70,8 @@ class Written(NamedTuple):
         """Return the items of a list that is not empty."""
         if isinstance(self.value, list) and self.value:
             return [
-                Written(f"{self.where}[{number}]", each, self.faults)
-                for number, each in enumerate(self.value)
+                Written(f"{self.where}[{number}]", item, self.faults)
+                for number, item in enumerate(self.value)
             ]
         if self.value is not None:
             self.refused(allowed)
@@ -134,12 +134,12 @@ def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list
     """Return the kinds in a list of a file, and its faults. Numbers in the list are texts."""
     kinds = Written(where, value, [])
     rows = [(_row(entry), entry.value) for entry in kinds.items("a list of kinds")]
-    known = {*WORKLOADS}
+    known_keys = {*WORKLOADS}
     for number, (row, _) in enumerate(rows):
-        if all(row.key) and row.key in known:
+        if all(row.key) and row.key in known_keys:
             name = " ".join(row.key)
             kinds.faults.append(f"{where}[{number}]: invalid value {name}: must be a new kind, listed once")
-        known.add(row.key)
+        known_keys.add(row.key)
     return tuple(FurtherKind(*row) for row in rows), kinds.faults
 
 
@@ -170,8 +170,8 @@ def _pod_sets(entry: Written) -> tuple[Offspring, ...]:
     """Return the pod sets. Those without [*] need distinct roles; others have the names of their items."""
     pod_sets = tuple(map(_pod_set, entry.items(_SETS_FORM)))
     roles = Counter(pod_set.role for pod_set in pod_sets if not pod_set.each)
-    if twice := [role for role, number in roles.items() if number > 1]:
-        entry.faults.append(f"{entry.where}: duplicate role {twice[0]!r}: roles must differ")
+    if duplicates := [role for role, number in roles.items() if number > 1]:
+        entry.faults.append(f"{entry.where}: duplicate role {duplicates[0]!r}: roles must differ")
     return pod_sets
 
 
@@ -188,9 +188,8 @@ def _pod_set(entry: Written) -> Offspring:
     if "role" in fields:
         role = fields["role"].text(_DNS, _NAME_FORM)
         if template.each:
-            fields["role"].refused(
-                "absent where the template has [*]: the role of each set is the name of its item"
-            )
+            reason = "the role of each set is the name of its item"
+            fields["role"].refused(f"absent where the template has [*]: {reason}")
     return Offspring(
         made=POD,
         name="{owner}-{role}-" if role or template.each else "{owner}-",
@@ -201,14 +200,14 @@ def _pod_set(entry: Written) -> Offspring:
     )
 
 
-def _count(entry: Written, each: Path) -> Count:
+def _count(entry: Written, list_path: Path) -> Count:
     def read(text: str) -> Count:
         if re.fullmatch("[0-9]{1,10}", text):
             if not 1 <= int(text) <= MOST:
                 raise ValueError(text)
             return Count(default=int(text))
         path = as_field_path(text, "spec", many=True)
-        if path.each != each:
+        if path.each != list_path:
             raise ValueError(text)
         return Count(path=path.path)
 

@@ -58,8 +58,8 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
         return MadePods(pods, len(counts), at_once=pods, asked=requested, volcano=volcano)
     waiting = row.dependent(obj, counts)
     first = sum(count for role, count in counts.items() if role not in waiting)
-    at_once, together = row.at_once(obj, counts) if row.at_once else first, row.together(obj)
-    return MadePods(pods, len(counts), at_once, together, requested, volcano)
+    at_once = row.at_once(obj, counts) if row.at_once else first
+    return MadePods(pods, len(counts), at_once, row.together(obj), requested, volcano)
 
 
 def gang_of_replicas(annotations: Mapping[str, str], replicas: int | None, policy: str) -> MadePods:
@@ -77,7 +77,7 @@ def gang_of_replicas(annotations: Mapping[str, str], replicas: int | None, polic
 
 
 def requested_sizes(annotations: Mapping[str, str]) -> tuple[str, int | None]:
-    """Return the numbers of the two annotations: the fields `requested` and `volcano` of MadePods."""
+    """Return the numbers of the two annotations: the fields `asked` and `volcano` of MadePods."""
     requested, text = annotations.get(keys.MIN_MEMBER, ""), annotations.get(keys.VOLCANO_MIN_MEMBER)
     if text is None:
         return requested, None
@@ -117,13 +117,11 @@ def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, s
     if text == ALL and maximum is not None:
         return GangSize(max(maximum, 1))
     if text == ALL:
-        return GangSize(
-            default, f"{where}: invalid value {ALL!r}: how many pods that is, is not known: write a number"
-        )
+        fault = f"{where}: invalid value {ALL!r}: how many pods that is, is not known: write a number"
+        return GangSize(default, fault)
     if not (is_count(text) and 0 < int(text) <= MOST):
-        return GangSize(
-            default, f"{where}: invalid value {text!r:.50}: must be {ALL}, or a whole number from 1"
-        )
+        fault = f"{where}: invalid value {text!r:.50}: must be {ALL}, or a whole number from 1"
+        return GangSize(default, fault)
     number = int(text)
     if scaled is not None:
         return _scaled(number, scaled, where)

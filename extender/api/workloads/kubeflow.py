@@ -54,7 +54,7 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
     """Return the row of a training job. `masters`: the roles with the label of the job's master."""
     labels = _labels(f"{kind.lower()}-controller", replica_type="{role}", replica_index="{index}")
     others = tuple(role for role in _ROLES if role not in masters)
-    made = (
+    offspring = (
         Offspring(
             made=POD,
             name="{owner}-{role}-{index}",
@@ -67,7 +67,7 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
         for roles, job_role in ((masters, {f"{_LABEL}/job-role": "master"}), (others, {}))
         if roles
     )
-    return _job("v1", kind, *made)
+    return _job("v1", kind, *offspring)
 
 
 def _dependent(job: Json, _: Counts) -> tuple[str, ...]:
@@ -192,15 +192,15 @@ def with_job_set(train_job: Json) -> Json:
         ValueError: It has no runtime, and lacks necessary fields.
     """
     runtime = runtime_in(TRAIN_JOB, train_job)
-    given = value_at(runtime, ("template", "spec")) or {} if runtime is not None else _bare_job_set(train_job)
-    jobs = patched(list(given.get("replicatedJobs") or []), train_job)
+    job_set = _bare_job_set(train_job) if runtime is None else value_at(runtime, ("template", "spec")) or {}
+    jobs = patched(list(job_set.get("replicatedJobs") or []), train_job)
     policy, grouping = value_at(runtime, ("mlPolicy",)) or {}, value_at(runtime, ("podGroupPolicy",)) or {}
     # With a policy for PodGroups, the Trainer creates one with the TrainJob's name.
     name = value_at(train_job, ("metadata", "name")) or ""
     keys = (where for plugin, where in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
     group = {"metadata": {field: {key: name} for field, key in keys}}
     complete = [_for_train_job(job, train_job, policy, group) for job in jobs]
-    return shape.with_spec(train_job, jobSet={**given, "replicatedJobs": complete})
+    return shape.with_spec(train_job, jobSet={**job_set, "replicatedJobs": complete})
 
 
 def with_unfinished_jobs(train_job: Json) -> Json:
@@ -245,9 +245,10 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
     once = {"replicas": 1} if _step(job) in (_TRAINER, *_INITIALIZERS) else {}
     pods, resources = value_at(job, _POD) or {}, value_at(train_job, _RESOURCES)
     if resources and (_step(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE)):
+        patch = {"resources": resources}
         containers = [
-            merged_by_name(it, {"resources": resources}) if it.get("name") == _NODE else it
-            for it in value_at(pods, ("spec", "containers")) or []
+            merged_by_name(container, patch) if container.get("name") == _NODE else container
+            for container in value_at(pods, ("spec", "containers")) or []
         ]
         pods = {**pods, "spec": {**(pods.get("spec") or {}), "containers": containers}}
     spec = {**job["template"]["spec"], **numbers, "template": merged_by_name(pods, group)}

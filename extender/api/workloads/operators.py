@@ -331,7 +331,7 @@ RAY = tuple(row(version) for version in ("v1", "v1alpha1") for row in _ROWS)
 
 DRIVER, EXECUTOR = ("spec", "driver", "template"), ("spec", "executor", "template")
 _UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
-_LEAST_OVERHEAD = 384
+_LEAST_OVERHEAD = 384  # MiB, as in Spark
 _IN_POD = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priorityClassName", "hostNetwork")
 
 

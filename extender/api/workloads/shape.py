@@ -53,9 +53,8 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
         if number is None:
             return default
         if type(number) is not int or abs(number) > MOST:
-            raise ValueError(
-                f"{'.'.join(path)}: invalid value {number!r:.50}: must be a whole number up to {MOST}"
-            )
+            field = ".".join(path)
+            raise ValueError(f"{field}: invalid value {number!r:.50}: must be a whole number up to {MOST}")
         return number
 
 
@@ -70,7 +69,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     when: Mapping[Path, tuple[Any, ...]] = {}  # made only if each path has one of its values; None: absent
     template: Path = ()  # path of the template in the part: metadata and spec
     optional: bool = False  # the template may be absent; `complete` adds it
-    spec: Path | Mapping[str, Path] = ()  # instead of a template, its spec, or what that is made of by field
+    spec: Path | Mapping[str, Path] = ()  # without template: path of its spec, or paths by field of it
     annotated: Path = ()  # path of the pods' annotations in the part, if they are not in the template
     role: str = ""  # role of these pods as a set; empty: that of the part, or of the parent object
     later: Path = ()  # path of the field by which the part is created only after others have ended
@@ -235,7 +234,8 @@ def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
     for signs, outcome in ((row.failed, JobOutcome.FAILED), (row.succeeded, JobOutcome.SUCCEEDED)):
         for sign in signs:
             in_fields = all(value_at(obj, path) in values for path, values in sign.fields.items())
-            if sign.condition in true_conditions if sign.condition else in_fields:
+            is_shown = sign.condition in true_conditions if sign.condition else in_fields
+            if is_shown:
                 return outcome
     return None
 
@@ -266,7 +266,7 @@ def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
         return None
     kind = str(value_at(obj, reference.kind) or reference.kinds[0].kind)
     group = str(value_at(obj, reference.group) or reference.kinds[0].group)
-    known = next((each for each in reference.kinds if (each.kind, each.group) == (kind, group)), None)
+    known = next((entry for entry in reference.kinds if (entry.kind, entry.group) == (kind, group)), None)
     namespace = (obj.get("metadata") or {}).get("namespace") or "" if known and known.namespaced else ""
     name = str(value_at(obj, reference.name) or "")
     return RuntimeName(kind if known else f"{kind}.{group}", str(namespace), name)

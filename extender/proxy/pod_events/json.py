@@ -255,7 +255,5 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
         meta = _read_bookmark(obj).metadata
     except UNREADABLE:
         return 0, False
-    annotations = meta.annotations or {}
-    return pod_watch.version_number(meta.resource_version), annotations.get(
-        pod_watch.INITIAL_EVENTS_END
-    ) == "true"
+    ends_initial = (meta.annotations or {}).get(pod_watch.INITIAL_EVENTS_END) == "true"
+    return pod_watch.version_number(meta.resource_version), ends_initial

@@ -24,8 +24,8 @@ from extender.domain.model import versioned_pod_watch as pod_watch
 from extender.domain.model.versioned_pod_watch import Appearance, ListedPod, PodEvent, PodFacts, PodPage
 
 # Fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
-# k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. Items of a list stay bytes, which
-# are written as they came; what is read of them is read of all at once.
+# k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. PodList keeps items as bytes; they
+# are written as they came. ReadPods parses the fields that are needed, of all items at once.
 _TYPES = message_types(
     {
         "PodList": {"metadata": (1, "bytes"), "items": (2, "*bytes")},
@@ -230,7 +230,7 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
     """Return the version of any object, and whether it ends the initial events."""
     try:
         meta = _BOOKMARK.FromString(obj).metadata
-        annotations = {each.key: each.value for each in meta.annotations}
+        annotations = {entry.key: entry.value for entry in meta.annotations}
         ends_initial = annotations.get(pod_watch.INITIAL_EVENTS_END) == "true"
         return pod_watch.version_number(meta.version), ends_initial
     except DecodeError:
