@@ -152,7 +152,7 @@ class Reach:
     depth: int
 
 
-def watch(work: Callable[[], Any]) -> Reach:
+def reach_of(work: Callable[[], Any]) -> Reach:
     inside = f"{ROOT / CODE}/"
     files: set[str] = set()
     is_inside: dict[CodeType, bool] = {}
@@ -186,7 +186,7 @@ def reach_of_decide() -> Reach:
     from tests.domain.world import World, gang, nodes
 
     snapshot = World(nodes("n0", "n1", "n2", cpu="4"), gang("a", 3, cpu="1")).ledger.snapshot()
-    reach = watch(lambda: decide(snapshot))
+    reach = reach_of(lambda: decide(snapshot))
     return Reach(reach.files, reach.depth - 1)  # decide() itself is not below it
 
 

@@ -55,7 +55,7 @@ class Campaign:
         None begins after `until`, a time of time.monotonic().
         """
         with ThreadPoolExecutor(CALLERS) as callers:
-            counts = callers.map(lambda number: self._one(number, until), range(first, first + count))
+            counts = callers.map(lambda number: self._send_one(number, until), range(first, first + count))
             return sum(counts)
 
     def hung_up_on(self) -> None:
@@ -71,7 +71,7 @@ class Campaign:
                     pass
         self.findings.silent.clear()
 
-    def _one(self, number: int, until: float) -> bool:
+    def _send_one(self, number: int, until: float) -> bool:
         if time.monotonic() > until:
             return False
         rng = Random(f"{self._seed}/{number}")

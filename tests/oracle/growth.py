@@ -44,10 +44,12 @@ class Growth:
         yield from (f"a member of {line.group.name} may start" for line in waiting_lines if line.nodes)
         for group in groups:
             lines = [line for line in waiting_lines if line.group is group and line.missing]
-            stops = self._obstacles(group) or {reason for line in lines for reason in self._stops(line)}
+            possible_reasons = self._obstacles(group) or {
+                reason for line in lines for reason in self._possible_reasons(line)
+            }
             reason = self.replay.decision(group).reason
-            if reason not in stops if stops else reason is not None:
-                yield f"members of {group.name} wait for {reason}, and not for {sorted(stops)}"
+            if reason not in (possible_reasons or (None,)):
+                yield f"members of {group.name} wait for {reason}, and not for {sorted(possible_reasons)}"
 
     def _obstacles(self, group: Group) -> frozenset[Reason]:
         """Return the obstacles of a group. A start timeout does not matter for a running group."""
@@ -99,7 +101,7 @@ class Growth:
     def capacity(self) -> FreeCapacity:
         return free_capacity(self.replay.state.nodes, [*self.replay.state.placed_pods, *self.grown])
 
-    def _stops(self, line: Line) -> Iterator[Reason]:
+    def _possible_reasons(self, line: Line) -> Iterator[Reason]:
         if self.shares.is_above_ceiling(line.group.queue, total([line.pod])):
             yield Reason.QUEUE_CEILING
         if not self.replay.places(line.group.queue):

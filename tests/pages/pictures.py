@@ -131,12 +131,12 @@ def _pieces(line: Text, number: int) -> Iterator[str]:
         colour = [COLOURS[style.color.number or 0]] if style.color else []
         classes = " ".join([*colour, *(word for word in ("bold", "dim") if getattr(style, word))])
         if text.strip():
-            flagged = f' class="{classes}"' if classes else ""
+            class_attribute = f' class="{classes}"' if classes else ""
             x = MARGIN + (column + len(text) - len(text.lstrip())) * LETTER
             letters = text.strip()
             yield (
                 f'<text x="{x:.1f}" y="{baseline}" textLength="{len(letters) * LETTER:.1f}"'
-                f"{flagged}>{escape(letters)}</text>"
+                f"{class_attribute}>{escape(letters)}</text>"
             )
         column += len(text)
 

@@ -28,7 +28,7 @@ from tests.storm.gang_specs import TREE, draw
 from tests.storm.recovery import Times
 from tests.storm.verdict import Json
 
-NODES, GANGS, FAULTS = 24, 150.0, 120.0  # seconds between two, on average
+NODES, GANGS, FAULTS = 24, 150.0, 120.0  # nodes, and mean seconds between gangs and between faults
 LONGER = 60  # factor on the run times of a storm's gangs
 LASTING = (60.0, 1800.0)
 CAP = "20"
@@ -49,19 +49,19 @@ class Inspector(Watchman):
     def pod_bound(self, pod: PodRecord, now: float) -> None:
         super().pod_bound(pod, now)
         self.counts["bound"] += 1
-        for name in self._line(pod):
+        for name in self._queue_path(pod):
             self._held[name] += pod.shape.requests.get(CPU, 0)
             self._new_groups.add(name)
 
     def pod_ended(self, pod: PodRecord, now: float) -> None:
         super().pod_ended(pod, now)
         self.counts["finished"] += 1
-        self._gone(pod)
+        self._release(pod)
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         super().pod_reclaimed(pod, now)
         self.counts["evicted"] += 1
-        self._gone(pod)
+        self._release(pod)
 
     def decided(self, decisions: Decisions, now: float) -> None:
         """Check the ceilings, now that victims are known: starts are reported before them."""
@@ -72,15 +72,15 @@ class Inspector(Watchman):
             assert maximum is None or held <= maximum, f"queue {name} has {held} of {maximum} cpu at {now}"
         self._new_groups.clear()
 
-    def _gone(self, pod: PodRecord) -> None:
-        for name in self._line(pod):
+    def _release(self, pod: PodRecord) -> None:
+        for name in self._queue_path(pod):
             self._held[name] -= pod.shape.requests.get(CPU, 0)
 
-    def _line(self, pod: PodRecord) -> list[str]:
-        line = [self._queue_of[pod.group]]
-        while parent := self.queues[line[-1]].spec.parent:
-            line.append(parent)
-        return line
+    def _queue_path(self, pod: PodRecord) -> list[str]:
+        path = [self._queue_of[pod.group]]
+        while parent := self.queues[path[-1]].spec.parent:
+            path.append(parent)
+        return path
 
 
 class Day:
@@ -128,14 +128,12 @@ class Day:
             gang_spec = draw(self._rng, number, TREE)
             rows.append(
                 Row(
-                    *(
-                        at,
-                        gang_spec.name,
-                        gang_spec.size,
-                        gang_spec.min_member,
-                        gang_spec.runtime * LONGER,
-                        {CPU: gang_spec.cpu},
-                    ),
+                    at,
+                    gang_spec.name,
+                    gang_spec.size,
+                    gang_spec.min_member,
+                    gang_spec.runtime * LONGER,
+                    {CPU: gang_spec.cpu},
                     queue=gang_spec.queue,
                     priority=PRIORITIES[gang_spec.priority],
                 )

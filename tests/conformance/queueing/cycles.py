@@ -176,17 +176,17 @@ def _fits_on_another_flavor(case: Case) -> bool:
 
 def _evicts_on_another_flavor(case: Case) -> bool:
     """Return whether no victim is on the first flavor, although evictions there would help as well."""
-    first = {
+    first_flavors = {
         use["flavor"]
         for head in _heads_of_queues(case)
         for uses in _first_flavors(case, head).values()
         for use in uses.values()
     }
-    held = [each for each in case.input["admitted"] if each["id"] in expected(case)]
+    victims = [workload for workload in case.input["admitted"] if workload["id"] in expected(case)]
     flavors_of_victims = {
-        use["flavor"] for each in held for part in each["usage"] for use in part["usage"].values()
+        use["flavor"] for victim in victims for part in victim["usage"] for use in part["usage"].values()
     }
-    return bool(held) and not first & flavors_of_victims and bool(_world(case).evicted())
+    return bool(victims) and not first_flavors & flavors_of_victims and bool(_world(case).evicted())
 
 
 def _evicts_from_within_a_share(case: Case) -> bool:
@@ -194,7 +194,7 @@ def _evicts_from_within_a_share(case: Case) -> bool:
     if not others:
         return False
     built = _world(case)
-    return any(built.give_their_due(others, each["id"]) for each in _left_waiting(case))
+    return any(built.lose_deserved_capacity(others, each["id"]) for each in _left_waiting(case))
 
 
 def _evicts_beyond_a_share(case: Case) -> bool:

@@ -71,7 +71,7 @@ def _takes_what_is_deserved(case: Case) -> bool:
     """Return whether an evicted group was of a queue, or below one, within its deserved share."""
     others = [name for name, cause in expected(case).items() if cause is not EvictionCause.PREEMPT]
     (newcomer,) = case.input["pending"]
-    return bool(others) and _world(case).give_their_due(others, newcomer["id"])
+    return bool(others) and _world(case).lose_deserved_capacity(others, newcomer["id"])
 
 
 def _spares_its_own(case: Case) -> bool:

@@ -69,8 +69,8 @@ class _Script:
             name: {"id": name, "priority": 0, "created": 0} for name in ids
         }
         self._workloads |= {each["id"]: each for each in data["workloads"]}
-        self._pending: dict[str, CaseData] = {}  # that push and updates have made
-        self._parked: dict[str, int] = {}  # how many flushes there had been
+        self._pending: dict[str, CaseData] = {}  # as pushed or updated last
+        self._parked: dict[str, int] = {}  # number of flushes before each was parked
         self._popped_at: dict[str, int] = {}
         self._flushes = 0
         self.moved = 0
@@ -192,7 +192,7 @@ def check_rule(case: Case) -> Iterator[str]:
         is_accepted = len(world.add(*_head(reason)).ledger.snapshot().groups) > before
         yield from unequal("second insert", case.expect["second_insert_accepted"], is_accepted)
     if "sticky_head" in case.expect:
-        yield from unequal("sticky head", case.expect["sticky_head"], _is_reserved_for_it(world, reason))
+        yield from unequal("sticky head", case.expect["sticky_head"], _is_reserved_for_head(world, reason))
 
 
 def _reason(case: Case) -> str:
@@ -258,7 +258,7 @@ def _snapshot_after(world: World, reason: str) -> Snapshot:
     return replace(snapshot, groups={**snapshot.groups, _HEAD: replace(snapshot.groups[_HEAD], start=failed)})
 
 
-def _is_reserved_for_it(world: World, reason: str) -> bool:
+def _is_reserved_for_head(world: World, reason: str) -> bool:
     """Return whether a newcomer of a higher priority does not get the capacity that the head waits for."""
     extended = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
     world.add(gang("newcomer", 1, queue=QUEUE, cpu=str(_ALL), more=extended, priority_class="p2", priority=2))
