@@ -26,15 +26,15 @@ class NoBuilder(Exception):
     """No engine can build; the message is for the user."""
 
 
-def builder(among: Iterable[str] = BUILDERS) -> str:
-    """Return the first of these that answers.
+def builder(engines: Iterable[str] = BUILDERS) -> str:
+    """Return the first of these engines that answers.
 
     Raises:
         NoBuilder: No engine answers; the message has the reason of each.
     """
     faults = {}
-    for name in among:
-        fault = _silence(name)
+    for name in engines:
+        fault = _why_unusable(name)
         if not fault:
             return name
         faults[name] = fault
@@ -83,7 +83,7 @@ def build(engine: str, tag: str, base_image: str = "", push: bool = False, platf
     return subprocess.run(push_command, check=False).returncode if push and not code else code
 
 
-def _silence(name: str) -> str:
+def _why_unusable(name: str) -> str:
     """Return why this engine does not answer; empty when it does."""
     if shutil.which(name) is None:
         return "not found on PATH"

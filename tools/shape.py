@@ -1,4 +1,4 @@
-"""Shape of the code from afar: prints its figures next to their goals.
+"""Structure of the code: prints its figures next to their goals.
 
     python -m tools.shape [--arrows]
 
@@ -194,7 +194,7 @@ def reach_of_decide() -> Reach:
 class Figure:
     """Figure with its goal, `minimum` to `maximum`."""
 
-    what: str
+    name: str
     value: float
     maximum: float
     minimum: float = 0.0
@@ -259,7 +259,7 @@ def main() -> None:
     for figure in figures(all_modules, reach_of_decide()):
         value = format(figure.value, figure.form)
         missed = "" if figure.is_met else "   missed"
-        sys.stdout.write(f"{figure.what:<38}{value:>8}   {figure.goal}{missed}\n")
+        sys.stdout.write(f"{figure.name:<38}{value:>8}   {figure.goal}{missed}\n")
     if chosen.arrows:
         sys.stdout.writelines(
             f"{first} -> {second}\n" for first, second in sorted(folder_arrows(arrows(all_modules)))

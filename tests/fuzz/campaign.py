@@ -58,7 +58,7 @@ class Campaign:
             counts = callers.map(lambda number: self._send_one(number, until), range(first, first + count))
             return sum(counts)
 
-    def hung_up_on(self) -> None:
+    def check_silent_callers(self) -> None:
         """Check that Muster closes the connections of silent callers in time."""
         for caller in self.findings.silent:
             with caller:
@@ -123,7 +123,7 @@ class Campaign:
         new_request = through_view.event if rng.random() < _EVENTS else through_view.request
         request = new_request(rng, self._target.secret)
         with self._target.connect(port, secure=False) as caller:
-            response = _exchanged(caller, request, keeps=True)
+            response = _exchanged(caller, request, keeps_open=True)
         try:
             codes = statuses(response, without_body=request.startswith(b"HEAD"))
         except Unreadable:
@@ -148,15 +148,15 @@ class Campaign:
         return [] if is_alert else statuses(response, without_body=b"HEAD" in request)
 
 
-def _exchanged(caller: socket.socket, request: bytes, keeps: bool = False) -> bytes:
-    """Return all bytes of the answer; a caller that is hung up on has the earlier ones.
+def _exchanged(caller: socket.socket, request: bytes, keeps_open: bool = False) -> bytes:
+    """Return all bytes of the answer, and none if the connection breaks.
 
-    `keeps`: the caller keeps its sending side open, since one that closes it hears no answer of the proxy.
+    `keeps_open`: the caller keeps its sending side open, since otherwise the proxy does not answer it.
     """
     response = b""
     try:
         caller.sendall(request)
-        if not keeps:
+        if not keeps_open:
             socket.socket.shutdown(caller, socket.SHUT_WR)  # ends the TCP stream, without a message of TLS
         while piece := caller.recv(65536):
             response += piece

@@ -63,11 +63,11 @@ class Growth:
             yield Line(group, pod, len(similar), [node for uid, node in plan.items() if uid in similar])
 
     def _pass(self, waiting_lines: list[Line], lends: bool) -> Iterator[str]:
-        lines: dict[str, list[Line]] = {}
+        lines_by_queue: dict[str, list[Line]] = {}
         for line in waiting_lines:
-            lines.setdefault(line.group.queue, []).append(line)
-        while (queue := self.replay.next_queue(lines)) is not None:
-            line = lines[queue][0]
+            lines_by_queue.setdefault(line.group.queue, []).append(line)
+        while (queue := self.replay.next_queue(lines_by_queue)) is not None:
+            line = lines_by_queue[queue][0]
             is_open = self._is_open(queue, line.pod, lends)
             starts = is_open and bool(line.nodes)
             if starts:
@@ -75,7 +75,7 @@ class Growth:
             elif is_open and fit([line.pod], self.capacity) and not (lends and self.replay.claimants):
                 yield f"one more member of {line.group.name} starts"
             if not (starts and line.missing):
-                lines[queue].pop(0)
+                lines_by_queue[queue].pop(0)
 
     def _is_open(self, queue: str, pod: Pod, lends: bool) -> bool:
         """Return whether the queue lets one more pod start."""

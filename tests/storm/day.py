@@ -143,22 +143,22 @@ class Day:
     # ---- faults of nodes and queues
 
     def _plan_faults(self) -> None:
-        at = self._rng.expovariate(1 / FAULTS)
-        while at < self._seconds:
+        begin = self._rng.expovariate(1 / FAULTS)
+        while begin < self._seconds:
             kind = self._rng.choice(
                 ("cordon-node", "taint-node", "cap-queue", "close-queue", "reweigh-queue")
             )
-            ends = at + self._rng.uniform(*LASTING)
+            end = begin + self._rng.uniform(*LASTING)
             if kind.endswith("node"):
-                self._strike_node(kind, at, ends, self._rng.choice(self._nodes))
+                self._strike_node(kind, begin, end, self._rng.choice(self._nodes))
             else:
                 self._strike_queue(
-                    kind, at, ends, self._rng.choice([name for name in TREE if name != "default"])
+                    kind, begin, end, self._rng.choice([name for name in TREE if name != "default"])
                 )
             self.faults[kind] += 1
-            at += self._rng.expovariate(1 / FAULTS)
+            begin += self._rng.expovariate(1 / FAULTS)
 
-    def _strike_node(self, kind: str, at: float, ends: float, node: Node) -> None:
+    def _strike_node(self, kind: str, begin: float, end: float, node: Node) -> None:
         """Break a node for some time. The end of a fault repairs the node from all its faults."""
         taint = [Taint("storm", "yes", "NoSchedule")]
         spec = (
@@ -167,10 +167,10 @@ class Day:
             else replace(node.spec, taints=taint)
         )
         set_node = self._simulation.ledger.intake.set_node
-        self._simulation.plan(at, partial(set_node, replace(node, spec=spec)))
-        self._simulation.plan(ends, partial(set_node, node))
+        self._simulation.plan(begin, partial(set_node, replace(node, spec=spec)))
+        self._simulation.plan(end, partial(set_node, node))
 
-    def _strike_queue(self, kind: str, at: float, ends: float, name: str) -> None:
+    def _strike_queue(self, kind: str, begin: float, end: float, name: str) -> None:
         changes: dict[str, Json] = {
             "cap-queue": {"capability": {"cpu": CAP}},
             "close-queue": {"state": "Closed"},
@@ -178,8 +178,8 @@ class Day:
         }
         queue = self._queues[name]
         changed = replace(queue, spec=replace(queue.spec, **changes[kind]))
-        self._simulation.plan(at, partial(self._set_queue, changed))
-        self._simulation.plan(ends, partial(self._set_queue, queue))
+        self._simulation.plan(begin, partial(self._set_queue, changed))
+        self._simulation.plan(end, partial(self._set_queue, queue))
 
     def _set_queue(self, queue: Queue) -> None:
         self._inspector.queues[queue.metadata.name] = queue

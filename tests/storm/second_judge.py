@@ -32,7 +32,7 @@ class SecondJudge:
         self._deadline, self._sight, self._clock = deadline, sight, clock
         self._pods: dict[str, PodFact] = {}
         self._arrived_at: dict[str, float] = {}  # when each pod came to its node
-        self._on: dict[str, set[str]] = defaultdict(set)
+        self._pods_on: dict[str, set[str]] = defaultdict(set)
         self._nodes: dict[str, Limit] = {}
         self._labels: dict[str, NodeLabels] = {}
         self._queues: dict[str, QueueFact] = {}
@@ -45,35 +45,35 @@ class SecondJudge:
         for fact in sorted(facts, key=lambda each: (each.version, each.at)):
             match fact:
                 case PodFact():
-                    self._pod(fact)
+                    self._take_pod(fact)
                 case NodeFact():
-                    self._limit(self._nodes, fact, {} if fact.gone else fact.has)
+                    self._set_limit(self._nodes, fact, {} if fact.gone else fact.allocatable)
                     self._labels.setdefault(fact.name, NodeLabels(fact.labels))
                     if not fact.gone:
                         self._labels[fact.name].change(fact.labels, self._clock(fact.at))
                 case QueueFact():
                     self._queues[fact.name] = fact
-                    self._limit(self._ceilings, fact, None if fact.gone else fact.most)
+                    self._set_limit(self._ceilings, fact, None if fact.gone else fact.capability)
                 case GroupFact():
-                    self._group(fact)
+                    self._take_group(fact)
         for name, gang in list(self._gangs.items()):
             self._check_gang(name, gang, until)
         self._settle_evictions(float("inf"))
 
-    def _limit(self, limits: dict[str, Limit], fact: Fact, amount: Load | None) -> None:
+    def _set_limit(self, limits: dict[str, Limit], fact: Fact, amount: Load | None) -> None:
         if fact.name in limits:
             limits[fact.name].change(amount, self._clock(fact.at))
         else:
             limits[fact.name] = Limit(amount, of_node=isinstance(fact, NodeFact))
 
-    def _group(self, fact: GroupFact) -> None:
+    def _take_group(self, fact: GroupFact) -> None:
         gang = self._gangs[fact.name]
         gang.record = None if fact.gone else fact
         self._queue_of[fact.name] = fact.queue
         self._check_gang(fact.name, gang, fact.at)
         self._forget(fact.name)
 
-    def _pod(self, fact: PodFact) -> None:
+    def _take_pod(self, fact: PodFact) -> None:
         before = self._pods.get(fact.uid)
         if before and before.node and fact.node != before.node:
             facts = f"{fact.name} on {before.node}, {fact.node}"
@@ -83,19 +83,19 @@ class SecondJudge:
             self._judge_eviction(fact)
         self._pods[fact.uid] = fact
         if fact.holds_capacity:
-            self._on[fact.node].add(fact.uid)
+            self._pods_on[fact.node].add(fact.uid)
         else:
-            self._on[fact.node].discard(fact.uid)
+            self._pods_on[fact.node].discard(fact.uid)
         if is_newly_bound:
             self._arrived_at[fact.uid] = self._clock(fact.at)
             if fact.holds_capacity and fact.ours:
                 self._check_newcomer(fact)
-        self._member(fact)
+        self._update_member(fact)
         if fact.gone:
             del self._pods[fact.uid]
             self._arrived_at.pop(fact.uid, None)
 
-    def _member(self, fact: PodFact) -> None:
+    def _update_member(self, fact: PodFact) -> None:
         if not (fact.group and fact.ours):
             return
         gang = self._gangs[fact.group]
@@ -110,7 +110,7 @@ class SecondJudge:
     def _check_newcomer(self, fact: PodFact) -> None:
         now = self._clock(fact.at)
         self._settle_evictions(now, fact)
-        there = [self._pods[uid] for uid in self._on[fact.node]]
+        there = [self._pods[uid] for uid in self._pods_on[fact.node]]
         node = self._nodes.get(fact.node, Limit({}, of_node=True))
         self._compare(fact, now, fact.node, there, node)
         for queue in self._queue_path(self._queue(fact)):

@@ -20,11 +20,11 @@ from tests.bench.sizes import Bench
 from tests.domain import builders
 from tests.domain.world import World
 
-_APART, _TERMS = 100, 300
-_SELECTORS = (2500, 7000)
-_OTHERS = 120_000
+_APART, _TERMS = 100, 300  # pods with anti-affinity, and terms of each
+_SELECTORS = (2500, 7000)  # pods
+_OTHERS = 120_000  # pods of other schedulers
 _LARGE, _VALUES = 100, 25_000  # as many values as fit into 1.2 MB
-_NAMES, _NAME = 300, 250_000
+_NAMES, _NAME = 300, 250_000  # pods with long names of groups, and characters of each
 _REPEATS = 5
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from extender.domain.model.evictions import EvictionCause
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.queueing.first_kueue import as_today
+from tests.conformance.queueing.first_kueue import in_current_format
 from tests.conformance.queueing.kueue_world import KueueWorld, limits
 from tests.conformance.queueing.needs import in_family
 from tests.conformance.queueing.preemption import expected, victims_of
@@ -43,7 +43,7 @@ def _world(case: Case, *only: str) -> KueueWorld:
 
 def _new_world(case: Case, *only: str) -> KueueWorld:
     """Return a world with the heads of all queues, or only with the workloads `only`."""
-    data = as_today(case.input) if case.kind == _FIRST else case.input
+    data = in_current_format(case.input) if case.kind == _FIRST else case.input
     return KueueWorld(data, [head for head in _heads(case) if not only or head["id"] in only])
 
 
@@ -257,11 +257,11 @@ SKIPS: tuple[Skip, ...] = (
         in_family(*_FAMILIES, where=_evicts_on_another_flavor),
     ),
     Skip(
-        "DESIGN §6: a queue reclaims only what it deserves; no pod is evicted for borrowed capacity",
+        "a queue reclaims only what it deserves; no pod is evicted for borrowed capacity",
         in_family(*_FAMILIES, where=_evicts_beyond_a_share),
     ),
     Skip(
-        "DESIGN §6: a queue gives only while it holds more than it deserves",
+        "a queue gives only while it holds more than it deserves",
         in_family(*_FAMILIES, where=_evicts_from_within_a_share),
     ),
     Skip(

@@ -9,7 +9,7 @@ from typing import Any
 CaseData = Mapping[str, Any]
 
 
-def as_today(data: CaseData) -> dict[str, Any]:
+def in_current_format(data: CaseData) -> dict[str, Any]:
     """Return a cycle in the current format. Its flavors have neither labels nor taints."""
     names = {
         flavor["flavor"]
@@ -21,7 +21,7 @@ def as_today(data: CaseData) -> dict[str, Any]:
     return {**data, "queues": queues, "flavors": [{"name": name} for name in sorted(names)]}
 
 
-def queue_as_today(data: CaseData) -> dict[str, Any]:
+def queue_in_current_format(data: CaseData) -> dict[str, Any]:
     """Return a single queue q in the current format; the other queues of its cohort become one."""
     queue = data["queue"]
     resources, used = queue.get("resources", []), queue.get("used", [])

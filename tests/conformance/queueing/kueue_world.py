@@ -157,7 +157,7 @@ class KueueWorld:
         return budget.shares.steps_to_lender(group.queue, requested) == 0
 
     def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
-        """Return whether the queue of any of these deserves capacity that others do not ask for."""
+        """Return whether the queue of a victim deserves more than its quota, which others do not request."""
         budget = self._budget
         deserved_amounts = budget.shares.standing.division.given
         names = budget.shares.standing.division.names
@@ -404,8 +404,8 @@ def _flavors(data: CaseData) -> Iterable[str]:
     return (flavor["flavor"] for group in data.get("resource_groups", ()) for flavor in group)
 
 
-def _limit(limits_: Mapping[Pair, CaseData], which: str) -> dict[Pair, int]:
-    return {pair: limit[which] for pair, limit in limits_.items() if which in limit}
+def _limit(limits_: Mapping[Pair, CaseData], name: str) -> dict[Pair, int]:
+    return {pair: limit[name] for pair, limit in limits_.items() if name in limit}
 
 
 def _of_flavor(flavor: str, amounts: Mapping[Pair, int]) -> dict[str, Any] | None:

@@ -109,8 +109,8 @@ class _Script:
 
     def _line(self) -> list[GroupInfo]:
         snapshot = self._snapshot()
-        waiting = [view for view in snapshot.groups.values() if not _id(view).startswith(_BUSY)]
-        return list(in_lines(waiting, lambda view: view, Strategies(Cycle(snapshot)).rank).get(QUEUE, ()))
+        waiting = [info for info in snapshot.groups.values() if not _id(info).startswith(_BUSY)]
+        return list(in_lines(waiting, lambda info: info, Strategies(Cycle(snapshot)).rank).get(QUEUE, ()))
 
     def _classes(self) -> dict[str, list[str]]:
         strategies = Strategies(Cycle(self._snapshot()))
@@ -137,12 +137,15 @@ class _Script:
         for quota in sorted(self._full):
             world.add(node(f"m-{quota}", cpu="1"), _group_of(f"{_BUSY}{quota}", quota, on=f"m-{quota}"))
         for name, job in self._jobs.items():
-            level, priority = f"p{job['priority']}", job["priority"]
-            world.add(PriorityClass(Meta(name=level), priority))
+            priority = job["priority"]
+            class_name = f"p{priority}"
+            world.add(PriorityClass(Meta(name=class_name), priority))
             since = instant(job["first_attempt"])
             on = "n" if name in self._granted else ""
             world.add(
-                _group_of(name, job["quota"], priority_class=level, priority=priority, created=since, on=on)
+                _group_of(
+                    name, job["quota"], priority_class=class_name, priority=priority, created=since, on=on
+                )
             )
         return world
 

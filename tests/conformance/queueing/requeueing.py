@@ -154,15 +154,15 @@ class _Script:
     def _snapshot(self) -> Snapshot:
         """Return a snapshot with the groups whose start has failed, and that back off."""
         snapshot, now = self._world.ledger.snapshot(), self._data["now"]
-        tried = {
+        starts = {
             self._key(name): Start(
                 failures=data.get("requeue_count", 0), retry_at=snapshot.now + data["requeue_at"] - now
             )
             for name, data in self._pending.items()
             if "requeue_at" in data
         }
-        back = {key: replace(snapshot.groups[key], start=start) for key, start in tried.items()}
-        return replace(snapshot, groups={**snapshot.groups, **back})
+        backing_off = {key: replace(snapshot.groups[key], start=start) for key, start in starts.items()}
+        return replace(snapshot, groups={**snapshot.groups, **backing_off})
 
 
 def _scarce(number: int) -> str:

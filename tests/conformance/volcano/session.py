@@ -1,7 +1,7 @@
 """Kind `session`: one cycle of a scheduler over nodes, queues, groups and pods.
 
-Muster decides on the whole picture at once, so of Volcano's actions `enqueue` is the first decision (phases
-are what it writes to the PodGroups) and `allocate` is the stock scheduler's part: binding what is planned.
+Muster decides on all groups at once. Volcano's action `enqueue` is the first decision, with the phases that
+it writes to the PodGroups; `allocate` is the stock scheduler's part, the binding of planned pods.
 """
 
 import json

@@ -195,12 +195,12 @@ class VolcanoJobs:
     def wait_status(self, name: str, **status: Any) -> Json:
         """Wait until the status has these values; an absent count is 0."""
 
-        def says() -> bool:
+        def has_status() -> bool:
             current = self.status(name)
             return all(current.get(key, 0) == value for key, value in status.items())
 
         try:
-            wait_for(says)
+            wait_for(has_status)
         except TimeoutError:
             raise TimeoutError(f"Job {name} never {status}: {self.status(name)}") from None
         return self.status(name)

@@ -30,7 +30,7 @@ UNREACHABLE = [
 ]
 
 
-def _delete_group(remade: bool, context: FaultContext) -> InflictedFault:
+def _delete_group(context: FaultContext, remade: bool) -> InflictedFault:
     gang = context.gang()
     context.storm_cluster.api.delete(POD_GROUPS, gang.spec.name, context.storm_cluster.namespace)
     title = f"PodGroup {gang.spec.name} deleted"
@@ -230,8 +230,8 @@ def _tolerantly(call: Callable[..., object], *arguments: object) -> None:
 
 
 FAULTS: dict[str, Inflict] = {
-    "delete-group": partial(_delete_group, False),
-    "delete-group-and-remake": partial(_delete_group, True),
+    "delete-group": partial(_delete_group, remade=False),
+    "delete-group-and-remake": partial(_delete_group, remade=True),
     "delete-pod": _delete_pod,
     "delete-gang": _delete_gang,
     "fail-member": _fail_member,
