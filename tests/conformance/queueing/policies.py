@@ -91,7 +91,7 @@ class _Script:
             case "next" | "peek_again" | "top":
                 return self._next()
             case "order":
-                return [_id(view) for view in self._line()]
+                return [_id(info) for info in self._line()]
             case "length":
                 return len(self._line())
             case "classes":
@@ -115,20 +115,20 @@ class _Script:
     def _classes(self) -> dict[str, list[str]]:
         strategies = Strategies(Cycle(self._snapshot()))
         classes: dict[str, list[str]] = {"high": [], "low": []}
-        for view in self._line():
-            classes["high" if strategies.traverse_of(view).is_high(view) else "low"].append(_id(view))
+        for info in self._line():
+            classes["high" if strategies.traverse_of(info).is_high(info) else "low"].append(_id(info))
         return classes
 
     def _snapshot(self) -> Snapshot:
         snapshot = self._world().ledger.snapshot()
         return replace(
-            snapshot, groups={key: self._tried(view, snapshot.now) for key, view in snapshot.groups.items()}
+            snapshot, groups={key: self._tried(info, snapshot.now) for key, info in snapshot.groups.items()}
         )
 
-    def _tried(self, view: GroupInfo, now: float) -> GroupInfo:
-        turns = self._turns.get(_id(view), 0)
+    def _tried(self, info: GroupInfo, now: float) -> GroupInfo:
+        turns = self._turns.get(_id(info), 0)
         again_at = now + 60 if turns else 0.0
-        return replace(view, start=Start(failures=turns, retry_at=again_at, rotation=turns))
+        return replace(info, start=Start(failures=turns, retry_at=again_at, rotation=turns))
 
     def _world(self) -> World:
         limits = QueueLimits(per_user=RunningLimit(groups=1))
@@ -154,8 +154,8 @@ def _group_of(name: str, quota: str, **fields: Any) -> list[Any]:
     return gang(name, 1, queue=QUEUE, notes={keys.SUBMITTER: quota}, **fields)
 
 
-def _id(view: GroupInfo) -> str:
-    return view.key.partition("/")[2]
+def _id(info: GroupInfo) -> str:
+    return info.key.partition("/")[2]
 
 
 def _is_tried_twice(case: Case) -> bool:

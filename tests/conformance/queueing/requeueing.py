@@ -112,9 +112,9 @@ class _Script:
     def pop(self) -> str | None:
         """Return the first workload that starts; it is taken out."""
         snapshot = self._snapshot()
-        lines = in_lines(snapshot.groups.values(), lambda view: view).get(QUEUE, ())
+        lines = in_lines(snapshot.groups.values(), lambda info: info).get(QUEUE, ())
         active = {*self.active()}
-        first = next((name for view in lines if (name := view.key.partition("/")[2]) in active), None)
+        first = next((name for info in lines if (name := info.key.partition("/")[2]) in active), None)
         if first is not None:
             self._popped_at[first] = self._flushes
             self._drop(first)

@@ -58,8 +58,8 @@ def key_of(name: str) -> GroupKey:
 
 def line(world: World, queue: str = QUEUE) -> list[str]:
     """Return the ids of a queue's waiting workloads, in its order."""
-    lines = in_lines(world.ledger.snapshot().groups.values(), lambda view: view)
-    return [view.key.partition("/")[2] for view in lines.get(queue, ())]
+    lines = in_lines(world.ledger.snapshot().groups.values(), lambda info: info)
+    return [info.key.partition("/")[2] for info in lines.get(queue, ())]
 
 
 def selector(data: CaseData | None) -> LabelSelector | None:

@@ -92,9 +92,9 @@ def _decided(case: Case, world: World, data: list[Any]) -> Iterator[str]:
         deserved = world.queue(name).deserved if name in world.decisions.queues else {}
         yield from differing(f"deserved of {name}", amounts(vector), deserved)
     if case.expect.get("podGroupPhases"):
-        now = phases(world, [each for each in data if isinstance(each, PodGroup)])
+        actual = phases(world, [each for each in data if isinstance(each, PodGroup)])
         for group, phase in case.expect["podGroupPhases"].items():
-            yield from unequal(f"phase of {group}", phase, now.get(group))
+            yield from unequal(f"phase of {group}", phase, actual.get(group))
 
 
 def _bound(case: Case, binds: Binds) -> Iterator[str]:
