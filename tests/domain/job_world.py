@@ -91,9 +91,9 @@ class JobWorld(World):
     def annotate(self, name: str, **annotations: str | None) -> None:
         """Set annotations of a job; None removes one."""
         before = self.jobs[name]
-        notes = {**(before.metadata.annotations or {}), **annotations}
-        reserved = {key: text for key, text in notes.items() if text is not None}
-        self.submit(replace(before, metadata=replace(before.metadata, annotations=reserved)))
+        annotations_or_none = {**(before.metadata.annotations or {}), **annotations}
+        remaining = {key: text for key, text in annotations_or_none.items() if text is not None}
+        self.submit(replace(before, metadata=replace(before.metadata, annotations=remaining)))
 
     def remove(self, name: str) -> None:
         self.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
@@ -230,5 +230,5 @@ class JobWorld(World):
 def pod_of(owner: AnyJob, name: str, cpu: str = "1", on: str = "") -> Any:
     new = pod(name, cpu=cpu, on=on, gated=False, tolerations=TOLERATED)
     meta = owner.metadata
-    controller = OwnerReference("batch/v1", "Job", meta.name, meta.uid, True)
+    controller = OwnerReference("batch/v1", "Job", meta.name, meta.uid, controller=True)
     return replace(new, metadata=replace(new.metadata, owner_references=[controller]))

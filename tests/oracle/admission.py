@@ -83,8 +83,8 @@ class Shares:
         A ceiling that is not below the capacity does not count, since free capacity is checked anyway.
         """
         if name == ROOT:
-            is_any_kept = self.filled_at(ROOT, resource) > self.held_at(ROOT, resource)
-            return Fraction(self.total[resource]) if is_any_kept else self.queues.limit(ROOT, resource)
+            is_any_reserved = self.filled_at(ROOT, resource) > self.held_at(ROOT, resource)
+            return Fraction(self.total[resource]) if is_any_reserved else self.queues.limit(ROOT, resource)
         ceiling = self.parts[resource][name].ceiling
         return ceiling if ceiling < self.total[resource] else self.queues.limit(name, resource)
 

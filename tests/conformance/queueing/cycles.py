@@ -132,7 +132,7 @@ def _shrinks_in_proportion(case: Case) -> bool:
     )
 
 
-def _surplus(case: Case) -> list[str]:
+def _extra_heads(case: Case) -> list[str]:
     """Return heads that start although they wait in the case, if all its admitted heads start."""
     starting = _world(case).starting()
     return sorted({*starting} - {*_admitted(case)}) if {*_admitted(case)} <= {*starting} else []
@@ -140,17 +140,17 @@ def _surplus(case: Case) -> list[str]:
 
 def _falls_back_at_once(case: Case) -> bool:
     """Return whether heads get another flavor, since the first one was used up in the same decision."""
-    surplus, world_of_all = _surplus(case), _world(case)
-    return bool(surplus) and all(
-        world_of_all.flavors(surplu) != _world(case, surplu).flavors(surplu) for surplu in surplus
+    extra_heads, world_of_all = _extra_heads(case), _world(case)
+    return bool(extra_heads) and all(
+        world_of_all.flavors(head) != _world(case, head).flavors(head) for head in extra_heads
     )
 
 
 def _lends_at_once(case: Case) -> bool:
     """Return whether each head would get the same flavor alone, so that nothing reserves its capacity."""
-    surplus, world_of_all = _surplus(case), _world(case)
-    return bool(surplus) and any(
-        world_of_all.flavors(surplu) == _world(case, surplu).flavors(surplu) for surplu in surplus
+    extra_heads, world_of_all = _extra_heads(case), _world(case)
+    return bool(extra_heads) and any(
+        world_of_all.flavors(head) == _world(case, head).flavors(head) for head in extra_heads
     )
 
 
@@ -167,11 +167,11 @@ def _orders_queues_otherwise(case: Case) -> bool:
 def _starts_smaller(case: Case) -> bool:
     """Return whether an elastic head starts with fewer members instead."""
     elastic = {head["id"] for head in _heads(case) if any("min_count" in part for part in head["podsets"])}
-    return _evicts(case) and bool(elastic & {*_surplus(case)})
+    return _evicts(case) and bool(elastic & {*_extra_heads(case)})
 
 
 def _fits_on_another_flavor(case: Case) -> bool:
-    return _evicts(case) and bool(_surplus(case)) and not _world(case).starting()
+    return _evicts(case) and bool(_extra_heads(case)) and not _world(case).starting()
 
 
 def _evicts_on_another_flavor(case: Case) -> bool:

@@ -108,7 +108,7 @@ def _fail_node(context: FaultContext) -> InflictedFault:
 def _node_returns(storm_cluster: StormCluster, name: str) -> bool:
     if not _emptied(storm_cluster, name):
         return False
-    _restore_node(storm_cluster, name, {"spec": {"taints": None}}, "")
+    _restore_node(storm_cluster, name, {"spec": {"taints": None}}, subresource="")
     return True
 
 
@@ -130,8 +130,8 @@ def _change_node(title: str, change: Json, back: Json, sub: str, context: FaultC
     )
 
 
-def _restore_node(storm_cluster: StormCluster, name: str, back: Json, sub: str) -> None:
-    storm_cluster.api.patch(NODES, name, back, sub=sub)
+def _restore_node(storm_cluster: StormCluster, name: str, patch: Json, subresource: str) -> None:
+    storm_cluster.api.patch(NODES, name, patch, sub=subresource)
     storm_cluster.mark_up([name])
 
 
