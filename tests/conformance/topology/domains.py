@@ -48,7 +48,7 @@ def check_domains(case: Case) -> Iterator[str]:
 def _compared(
     case: Case, pod_set: CaseData, expected: Iterable[CaseData], paths: Iterable[list[str]]
 ) -> Iterator[str]:
-    """Yield the levels, from the top to the lowest requested one, on which pods have more domains.
+    """Yield the levels, down to the lowest requested one, on which pods have more domains than expected.
 
     `paths`: the path of each pod.
     """

@@ -25,7 +25,7 @@ PERFORMED = frozenset({*DECIDED, SCHEDULED})
 
 
 def check_session(case: Case) -> Iterator[str]:
-    _refuse_what_is_not_performed(case.input["actions"])
+    _require_performed(case.input["actions"])
     data = list(objects(case.input))
     world = World(*data).settle()
     yield from _decided(case, world, data)
@@ -73,7 +73,7 @@ def check_cycles(case: Case) -> Iterator[str]:
     """Check kind `session.multi`: several cycles in turn, each with the result of the previous ones."""
     world, pods = World(*objects(case.input)), list[Pod]()
     for number, (cycle, expect) in enumerate(zip(case.input["cycles"], case.expect["cycles"], strict=True)):
-        _refuse_what_is_not_performed(cycle.get("actions", ()))
+        _require_performed(cycle.get("actions", ()))
         arrivals = list(objects({"podGroups": cycle.get("addPodGroups"), "pods": cycle.get("addPods")}))
         pods += [each for each in arrivals if isinstance(each, Pod)]
         world.add(*arrivals)
@@ -81,7 +81,7 @@ def check_cycles(case: Case) -> Iterator[str]:
         yield from unequal(f"binds of cycle {number}", expect["binds"], binds)
 
 
-def _refuse_what_is_not_performed(actions: Iterable[str]) -> None:
+def _require_performed(actions: Iterable[str]) -> None:
     missing = sorted(set(actions) - PERFORMED)
     if missing:
         raise NoCounterpart(f"action {', '.join(missing)}")

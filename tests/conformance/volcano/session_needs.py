@@ -34,7 +34,7 @@ def uses_stand_in(case: Case) -> bool:
     return any(plugin.get("plugin", "").startswith("test-") for plugin in _plugins(case))
 
 
-# ---- what is bound
+# ---- bound pods
 
 
 def leaves_capacity_idle(case: Case) -> bool:
@@ -49,7 +49,7 @@ def leaves_capacity_idle(case: Case) -> bool:
 
 
 def leaves_empty_requests_to_backfill(case: Case) -> bool:
-    """Return whether all that Muster would start beyond the case has no requests but a place."""
+    """Return whether all further pods that Muster would start request nothing but a place on a node."""
     if SCHEDULED not in case.input["actions"] or "backfill" in case.input["actions"]:
         return False
     planned = After(case).planned()
