@@ -41,10 +41,10 @@ def settings() -> Addresses:
 
 
 def addresses(registry: str = "", url: str = "") -> Addresses:
-    """Return the addresses of this version; an empty one is that of pyproject.toml.
+    """Return the addresses of this version; an empty parameter means the address in pyproject.toml.
 
     Raises:
-        Unusable: One does not have its form, or is a placeholder.
+        Unusable: An address does not have its form, or is a placeholder.
     """
     defaults = settings()
     result = Addresses(registry or defaults.registry, (url or defaults.url).rstrip("/"))

@@ -38,11 +38,11 @@ UV_NAMES = {
 SECTIONS = ("global", "install", ":env:")  # sections of pip's configuration; later ones take precedence
 
 
-def settings(listed: str) -> dict[str, str]:
+def settings(pip_settings: str) -> dict[str, str]:
     """Return the environment variables for uv with the settings that `pip config list` printed."""
     variables: dict[str, str] = {}
     for section in SECTIONS:
-        for key, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", listed, re.MULTILINE):
+        for key, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", pip_settings, re.MULTILINE):
             if key in UV_NAMES:
                 separator = "," if key == "find-links" else " "
                 variables[UV_NAMES[key]] = separator.join(str(ast.literal_eval(value)).split())

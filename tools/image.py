@@ -26,15 +26,15 @@ class NoBuilder(Exception):
     """No engine can build; the message is for the user."""
 
 
-def builder(among: Iterable[str] = BUILDERS) -> str:
-    """Return the first of these that answers.
+def builder(engines: Iterable[str] = BUILDERS) -> str:
+    """Return the first of these engines that answers.
 
     Raises:
         NoBuilder: No engine answers; the message has the reason of each.
     """
     faults = {}
-    for name in among:
-        fault = _silence(name)
+    for name in engines:
+        fault = _why_unusable(name)
         if not fault:
             return name
         faults[name] = fault
@@ -61,29 +61,29 @@ def lack(engine: str, image: str) -> str:
     return _fault([engine, "pull", image], LONGEST_PULL)
 
 
-def build(engine: str, tag: str, on: str = "", push: bool = False, platforms: str = "") -> int:
+def build(engine: str, tag: str, base_image: str = "", push: bool = False, platforms: str = "") -> int:
     """Build an image; return the exit code.
 
-    Without `on`, the base is the Dockerfile's. `platforms`: those of an image for several, such as
-    linux/amd64,linux/arm64.
+    Without `base_image`, the Dockerfile names the base. `platforms`: of an image for several platforms,
+    such as linux/amd64,linux/arm64.
     """
-    chosen = [*([f"--build-arg=BASE={on}"] if on else []), str(ROOT)]
-    pushed = [engine, "push", tag]
+    arguments = [*([f"--build-arg=BASE={base_image}"] if base_image else []), str(ROOT)]
+    push_command = [engine, "push", tag]
     if not platforms:
-        built = [engine, "build", "--tag", tag, *chosen]
-    elif engine == "docker":  # keeps no image for several platforms: the build pushes it
-        built = [engine, "buildx", "build", "--platform", platforms, "--tag", tag, *chosen]
+        build_command = [engine, "build", "--tag", tag, *arguments]
+    elif engine == "docker":  # docker keeps no image for several platforms: the build pushes it
+        build_command = [engine, "buildx", "build", "--platform", platforms, "--tag", tag, *arguments]
         if push:
-            built.insert(-1, "--push")
+            build_command.insert(-1, "--push")
             push = False
     else:
-        built = [engine, "build", "--platform", platforms, "--manifest", tag, *chosen]
-        pushed = [engine, "manifest", "push", "--all", tag, f"docker://{tag}"]
-    code = subprocess.run(built, check=False).returncode
-    return subprocess.run(pushed, check=False).returncode if push and not code else code
+        build_command = [engine, "build", "--platform", platforms, "--manifest", tag, *arguments]
+        push_command = [engine, "manifest", "push", "--all", tag, f"docker://{tag}"]
+    code = subprocess.run(build_command, check=False).returncode
+    return subprocess.run(push_command, check=False).returncode if push and not code else code
 
 
-def _silence(name: str) -> str:
+def _why_unusable(name: str) -> str:
     """Return why this engine does not answer; empty when it does."""
     if shutil.which(name) is None:
         return "not found on PATH"
@@ -110,9 +110,9 @@ def main() -> int:
     parser.add_argument("--platforms", default="", help="such as linux/amd64,linux/arm64 (default: this one)")
     parser.add_argument("--release", action="store_true", help="insist on a base image by digest")
     chosen = parser.parse_args()
-    stands_on = chosen.base or base()
-    if chosen.release and not is_fixed(stands_on):
-        sys.stderr.write(f"error: --base: got {stands_on}; a release allows a digest: NAME@sha256:...\n")
+    base_image = chosen.base or base()
+    if chosen.release and not is_fixed(base_image):
+        sys.stderr.write(f"error: --base: got {base_image}; a release allows a digest: NAME@sha256:...\n")
         return 2
     try:
         engine = builder([chosen.builder] if chosen.builder else BUILDERS)

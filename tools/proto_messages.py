@@ -1,7 +1,7 @@
 """Reads generated.proto files of Kubernetes' Go modules: which number of a message is which field.
 
-Two things stand in the Go types only. Some structs are embedded in others, so that JSON has no name for them,
-and messages do; and numbers that are 0 are in every message, while JSON leaves some out.
+Two facts are in the Go types only: which structs are embedded, so that messages name them and JSON does not,
+and which numbers JSON leaves out when they are 0, while messages have them.
 """
 
 import re

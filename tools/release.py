@@ -201,7 +201,7 @@ def main() -> int:
     parser.add_argument(
         "--image", default="", help="where clusters get Muster's image: NAME:TAG or NAME@DIGEST"
     )
-    parser.add_argument("--url", default="", help="the folder in which they will be published, for krew")
+    parser.add_argument("--url", default="", help="the folder in which the files will be published, for krew")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="(default: dist)")
     parser.add_argument(
         "--kubectl", default="kubectl", help="the program that has kustomize (default: %(default)s)"

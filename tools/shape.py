@@ -1,4 +1,4 @@
-"""Shape of the code from afar: prints its figures next to their goals.
+"""Structure of the code: prints its figures next to their goals.
 
     python -m tools.shape [--arrows]
 
@@ -152,7 +152,7 @@ class Reach:
     depth: int
 
 
-def watch(work: Callable[[], Any]) -> Reach:
+def reach_of(work: Callable[[], Any]) -> Reach:
     inside = f"{ROOT / CODE}/"
     files: set[str] = set()
     is_inside: dict[CodeType, bool] = {}
@@ -186,7 +186,7 @@ def reach_of_decide() -> Reach:
     from tests.domain.world import World, gang, nodes
 
     snapshot = World(nodes("n0", "n1", "n2", cpu="4"), gang("a", 3, cpu="1")).ledger.snapshot()
-    reach = watch(lambda: decide(snapshot))
+    reach = reach_of(lambda: decide(snapshot))
     return Reach(reach.files, reach.depth - 1)  # decide() itself is not below it
 
 
@@ -194,7 +194,7 @@ def reach_of_decide() -> Reach:
 class Figure:
     """Figure with its goal, `minimum` to `maximum`."""
 
-    what: str
+    name: str
     value: float
     maximum: float
     minimum: float = 0.0
@@ -259,7 +259,7 @@ def main() -> None:
     for figure in figures(all_modules, reach_of_decide()):
         value = format(figure.value, figure.form)
         missed = "" if figure.is_met else "   missed"
-        sys.stdout.write(f"{figure.what:<38}{value:>8}   {figure.goal}{missed}\n")
+        sys.stdout.write(f"{figure.name:<38}{value:>8}   {figure.goal}{missed}\n")
     if chosen.arrows:
         sys.stdout.writelines(
             f"{first} -> {second}\n" for first, second in sorted(folder_arrows(arrows(all_modules)))

@@ -188,17 +188,17 @@ def figures() -> list[Figure]:
     sentences = list(_sentences())
     relatives = [Place(place.where, word) for place in sentences for word in _RELATIVE.findall(place.text)]
     words = sum(len(_WORD.findall(place.text)) for place in sentences)
-    written = [Place(path.name, word) for path in _pages() for word in path.read_text().split()]
-    without = [place for place in docstrings if opens_without_noun(place.text)]
+    page_words = [Place(path.name, word) for path in _pages() for word in path.read_text().split()]
+    without_noun = [place for place in docstrings if opens_without_noun(place.text)]
     openings = [place for place in sentences if opens_without_noun(place.text)]
     private = [place for place in _identifiers(CODE) if is_private(place.text)]
     return [
-        Figure("docstrings that open without their noun, %", 0.5, without, len(docstrings)),
+        Figure("docstrings that open without their noun, %", 0.5, without_noun, len(docstrings)),
         Figure("sentences of pages that open without their noun, %", 0.5, openings, len(sentences)),
         Figure("relative pronouns per 100 words of pages", 1.3, relatives, words),
         Figure("identifiers with a word that the glossary replaces", 50, private, 0),
         *_figures_of_tests(),
-        Figure("words of pages, with code and tables", 34_000, written, 0),
+        Figure("words of pages, with code and tables", 34_000, page_words, 0),
     ]
 
 

@@ -22,11 +22,9 @@ class ApiConnection:
     @classmethod
     def to(cls, access: Access, timeout: float = 120, content: str = JSON) -> "ApiConnection":
         """Return a connection to the API server. `content`: the content type of requests."""
-        place = urlsplit(access.server)
+        url = urlsplit(access.server)
         trust = ssl.create_default_context(cafile=str(access.authority))
-        connection = http.client.HTTPSConnection(
-            str(place.hostname), place.port, timeout=timeout, context=trust
-        )
+        connection = http.client.HTTPSConnection(str(url.hostname), url.port, timeout=timeout, context=trust)
         return cls(connection, {"Authorization": f"Bearer {access.token}", "Content-Type": content})
 
     @classmethod

@@ -46,10 +46,10 @@ class SimulatedCluster(EmbeddedControlPlane):
         for number in range(bound // MEMBERS):
             name = f"old-{number:05}"
             self._put(POD_GROUPS, self._running_group(name, number))
-            for each in range(MEMBERS):
+            for index in range(MEMBERS):
                 notes = {objects.GROUP_NAME: name}
-                meta = {"name": f"{name}-{each:02}", "namespace": SPACE, "annotations": notes}
-                spec = {**member["spec"], "nodeName": f"n{(number * MEMBERS + each) % nodes:05}"}
+                meta = {"name": f"{name}-{index:02}", "namespace": SPACE, "annotations": notes}
+                spec = {**member["spec"], "nodeName": f"n{(number * MEMBERS + index) % nodes:05}"}
                 self._put(PODS, {**member, "metadata": meta, "spec": spec, "status": {"phase": "Running"}})
 
     def __enter__(self) -> Self:

@@ -97,20 +97,20 @@ def find(mounted: Path | None = None, own_cgroups: str = "", controller: str = "
     lines = (
         line.split(":", 2) for line in (own_cgroups or Path("/proc/self/cgroup").read_text()).splitlines()
     )
-    homes = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
+    own_groups = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
     unified = mounted / "cgroup.controllers"
     try:
         if unified.exists() and controller in unified.read_text().split():
             (mounted / "cgroup.subtree_control").write_text(f"+{controller}")
-            root, home = mounted, homes[""]
+            root, own_group = mounted, own_groups[""]
         else:
-            root, home = mounted / controller, homes[controller]
+            root, own_group = mounted / controller, own_groups[controller]
         probe = root / f"{_NAME}-{os.getpid()}"
         probe.mkdir()
         probe.rmdir()
     except (OSError, KeyError) as fault:
         raise NoSlices(f"no cgroup with a limit of {controller} can be made in {mounted}: {fault}") from fault
-    return Hierarchy(root, root / home)
+    return Hierarchy(root, root / own_group)
 
 
 def _move(pids: Iterable[int], folder: Path) -> None:

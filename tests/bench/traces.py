@@ -60,7 +60,7 @@ def of_jobs(jobs: int, seed: int) -> Trace:
     return _trace(job_rows(jobs, ClusterSize(_NODES, _CPUS), seed), team_queues())
 
 
-def of_services(jobs: int, seed: int) -> Trace:
+def services_trace(jobs: int, seed: int) -> Trace:
     """Return a trace in which services of five teams come in the first quarter.
 
     Half of the members of each may be missing.
@@ -75,7 +75,7 @@ def of_services(jobs: int, seed: int) -> Trace:
     return _trace(rows, team_queues())
 
 
-def of_training(jobs: int, seed: int) -> Trace:
+def training_trace(jobs: int, seed: int) -> Trace:
     """Return a trace in which half of the owners declare the run time of their job."""
     rng = random.Random(seed)
     queues = [
@@ -86,13 +86,14 @@ def of_training(jobs: int, seed: int) -> Trace:
     rows, failing = [], set[str]()
     for number in range(jobs):
         gpus = rng.choices(tuple(_SIZES), tuple(_SIZES.values()))[0]
-        pods, each = max(gpus // _GPUS, 1), min(gpus, _GPUS)
-        ending = rng.choices(_ENDINGS, [each.jobs for each in _ENDINGS])[0]
+        pods, gpus_per_pod = max(gpus // _GPUS, 1), min(gpus, _GPUS)
+        ending = rng.choices(_ENDINGS, [ending.jobs for ending in _ENDINGS])[0]
         spread = math.sqrt(2 * math.log(_MEAN / _MEDIAN))
         seconds = rng.lognormvariate(math.log(_MEDIAN), spread) * ending.of_time / ending.jobs
         seconds = min(max(seconds, _STEP), _LONGEST) // _STEP * _STEP
-        cpus, memory = each * rng.choice((4, 6, 8)), each * rng.choice((24, 48, 60))
-        requests = {"cpu": str(cpus), "memory": f"{memory}Gi", "nvidia.com/gpu": str(each)}
+        cpus = gpus_per_pod * rng.choice((4, 6, 8))
+        memory = gpus_per_pod * rng.choice((24, 48, 60))
+        requests = {"cpu": str(cpus), "memory": f"{memory}Gi", "nvidia.com/gpu": str(gpus_per_pod)}
         queue, declared = rng.choices(queues, users)[0].metadata.name, rng.choice((None, seconds))
         row = Row(0.0, f"job-{number}", pods, pods, seconds, requests, queue, declared=declared)
         rows.append(row._replace(priority=rng.choice((0, 0, 0, 0, 10))))
@@ -102,7 +103,9 @@ def of_training(jobs: int, seed: int) -> Trace:
     span = work / (_GPU_NODES * _GPUS) / _LOAD
     arrivals = sorted(rng.uniform(0, span) // _STEP * _STEP for _ in rows)
     trace = _trace([row._replace(arrival=at) for row, at in zip(rows, arrivals, strict=True)], queues)
-    members = (each._replace(fails=key_of_group(each.pod) in failing) for each in trace.workload.members)
+    members = (
+        member._replace(fails=key_of_group(member.pod) in failing) for member in trace.workload.members
+    )
     return trace._replace(workload=replace(trace.workload, members=tuple(members)))
 
 
@@ -120,6 +123,6 @@ def _trace(rows: list[Row], queues: list[Queue]) -> Trace:
 
 TRACES: dict[str, Callable[[int, int], Trace]] = {
     "jobs": of_jobs,
-    "services": of_services,
-    "training": of_training,
+    "services": services_trace,
+    "training": training_trace,
 }

@@ -3,7 +3,7 @@
 The process runs scheduling cycles, answers filter calls, and serves pages to users that an API server
 authenticates. On 5,000 nodes with 1,000 queues, GROUPS groups wait or start. CHANGES times a second a pod
 comes and a cycle runs. Every 10 ms a filter call with all nodes is answered under the ledger's lock. API is
-the port of an API server on loopback. The process prints its address, then a Mark for each line of its input.
+the port of an API server on loopback. The process prints its address, and a Reading for each input line.
 """
 
 import sys
@@ -36,7 +36,7 @@ _PAUSE = 0.01  # seconds between two filter calls
 _SWITCH = 0.0005  # seconds, as in extender/web/server.py
 
 
-class Mark(msgspec.Struct):
+class Reading(msgspec.Struct):
     """Meter readings.
 
     `cpu`: CPU seconds of all threads of the dashboard since the start. The other fields: milliseconds of
@@ -56,15 +56,15 @@ class Watched:
             self._world.add(gang(f"job-{number:05}", 8, cpu="8", queue=f"queue-{number % QUEUES}"))
         self._decisions = self._world.settle().decisions
         self._lock = threading.Lock()
-        self._mark = Mark(0.0, [], [])
+        self._reading = Reading(0.0, [], [])
         self._changes = changes
         source = DecidedSource(lambda: self._decisions, list)
         with TemporaryDirectory() as folder:
             connection = Connection.load(
                 str(write_kubeconfig(Path(folder), f"http://127.0.0.1:{api}")),
             )
-        door, open_pages = TokenLogin(AccessApi(connection), connection.endpoint), OpenPages(source)
-        app = create_dashboard_app(source, door.identify, door.login, open_pages=open_pages)
+        token_login, open_pages = TokenLogin(AccessApi(connection), connection.endpoint), OpenPages(source)
+        app = create_dashboard_app(source, token_login.identify, token_login.login, open_pages=open_pages)
         limit_costs(app)
         listener = listen("--listen", Address("127.0.0.1", 0))
         self.address = SideServer("dashboard", listener, pages(app), known=open_pages.news).address
@@ -73,12 +73,12 @@ class Watched:
         for run in (self._answer, self._decide):
             threading.Thread(target=run, daemon=True).start()
 
-    def mark(self) -> Mark:
-        mark, self._mark = self._mark, Mark(0.0, [], [])
+    def take_reading(self) -> Reading:
+        reading, self._reading = self._reading, Reading(0.0, [], [])
         threads = (thread for thread in threading.enumerate() if thread.name.startswith("dashboard"))
         files = (Path(f"/proc/self/task/{thread.native_id}/schedstat") for thread in threads)
-        mark.cpu = sum(int(file.read_text().split()[0]) for file in files) / 1e9
-        return mark
+        reading.cpu = sum(int(file.read_text().split()[0]) for file in files) / 1e9
+        return reading
 
     def _answer(self) -> None:
         started = (
@@ -90,7 +90,7 @@ class Watched:
             began = time.perf_counter()
             with self._lock:
                 self._world.answer(pod, offered)
-            self._mark.answers.append((time.perf_counter() - began) * 1000)
+            self._reading.answers.append((time.perf_counter() - began) * 1000)
 
     def _decide(self) -> None:
         if self._changes:
@@ -101,7 +101,7 @@ class Watched:
                     self._world.add(gang(f"new-{number}", 2, cpu="8", queue=f"queue-{number % QUEUES}"))
                     snapshot = self._world.ledger.snapshot()
                 self._decisions = decide(snapshot, self._decisions)
-                self._mark.cycles.append((time.perf_counter() - began) * 1000)
+                self._reading.cycles.append((time.perf_counter() - began) * 1000)
 
 
 def main() -> None:
@@ -112,7 +112,7 @@ def main() -> None:
     sys.stdout.write(f"http://{watched.address}\n")
     sys.stdout.flush()
     for _ in sys.stdin:
-        sys.stdout.write(msgspec.json.encode(watched.mark()).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(watched.take_reading()).decode() + "\n")
         sys.stdout.flush()
 
 

@@ -64,7 +64,7 @@ def opened(chromium: Browser) -> Iterator[Open]:
         page.on("console", record)
         page.on("requestfinished", record_missing)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda error: complaints.append(f"a dialog: {error.message}"))
+        page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
         page.goto(address)
         return page
 

@@ -90,7 +90,7 @@ def versioned(group: PodGroup, version: int) -> PodGroup:
 
 
 def crowd(groups: int) -> list[Any]:
-    """Return a bench with gangs that lack capacity, whose messages name the free amount."""
+    """Return a node and gangs that lack capacity, whose messages name the free amount."""
     return [
         node("a", cpu="4"),
         *(gang(f"g{n}", 4) for n in range(groups)),

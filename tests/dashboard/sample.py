@@ -162,7 +162,7 @@ def _waiting(
 
 
 def _groups(now: float) -> Sequence[GroupSummary]:
-    def of(
+    def summary(
         namespace: str, name: str, queue: str, verdict: str, needed: int, age: float, **others: Any
     ) -> GroupSummary:
         placed = needed if verdict in ("Running", "Ended") else 0
@@ -197,21 +197,21 @@ def _groups(now: float) -> Sequence[GroupSummary]:
         unknown_because="job/scan of queue product has no known end; declare its kube-muster.io/run-time"
     )
     rows = [
-        of("research", "llama-70b", "language", "Waiting", 8, 3000, wait=llama, priority=1000, asks={GPU: 64.0, "cpu": 256.0}, user="ada@example.org"),
-        of("research", "llama-7b-sft", "language", "Waiting", 2, 1900, wait=_waiting(Reason.BEHIND_OTHERS, "llama-70b comes first; position 2 in queue language", now - 1800, 2, 4, ahead=["research/llama-70b"], estimate=replace(estimate, p50=timestamp_at(now + 3000)))),
-        of("research", "tokenizer-sweep", "language", "Waiting", 4, 900, wait=_waiting(Reason.QUEUE_CEILING, "nvidia.com/gpu: 32 asked, 8 left below the ceiling of 64", now - 880, 3, 4, estimate=unknown)),
-        of("research", "rlhf-eval", "language", "Starting", 4, 400, placed=3),
-        of("research", "vit-pretrain", "vision", "Running", 5, 9000, holds={GPU: 40.0}, started=timestamp_at(now - 8900)),
-        of("research", "moe-8x7b", "language", "Running", 3, 72000, holds={GPU: 24.0}, failed=1, started=timestamp_at(now - 70000), evicted=EvictionSummary(timestamp_at(now - 71000), "Reclaim", "queue vision is below its deserved share")),
-        of("research", "segment-all", "vision", "Waiting", 2, 640, wait=_waiting(Reason.FRAGMENTED, "16 nvidia.com/gpu are free, at most 4 on one node", now - 600, 1, 2, estimate=estimate)),
-        of("research", "depth-ft", "vision", "Waiting", 1, 60, wait=_waiting(Reason.HELD, "", now - 58), held=True),
-        of("research", "clip-eval", "vision", "Ended", 1, 90000, succeeded=1, started=timestamp_at(now - 88000)),
-        of("product", "ranker-train", "product", "Running", 6, 5400, holds={GPU: 24.0}, started=timestamp_at(now - 5300)),
-        of("product", "embed-refresh", "product", "Running", 2, 1200, holds={GPU: 6.0}, started=timestamp_at(now - 1100)),
-        of("product", "podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883", "nightly", "Waiting", 4, 30000, called="job/backfill-q3", is_job=True, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 29000, 1, 2, estimate=unknown)),
-        of("product", "report", "nightly", "Waiting", 1, 28000, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 27900, 2, 2, estimate=unknown)),
-        of("students", "mnist-lab-3", "students", "Running", 1, 700, holds={GPU: 1.0}, user="kim", started=timestamp_at(now - 650)),
-        of("students", "diffusion-proj", "students", "Waiting", 2, 350, wait=_waiting(Reason.NOT_ENOUGH_MEMBERS, "1 of 2 pods exist", now - 340), members=1, user="lee"),
+        summary("research", "llama-70b", "language", "Waiting", 8, 3000, wait=llama, priority=1000, asks={GPU: 64.0, "cpu": 256.0}, user="ada@example.org"),
+        summary("research", "llama-7b-sft", "language", "Waiting", 2, 1900, wait=_waiting(Reason.BEHIND_OTHERS, "llama-70b comes first; position 2 in queue language", now - 1800, 2, 4, ahead=["research/llama-70b"], estimate=replace(estimate, p50=timestamp_at(now + 3000)))),
+        summary("research", "tokenizer-sweep", "language", "Waiting", 4, 900, wait=_waiting(Reason.QUEUE_CEILING, "nvidia.com/gpu: 32 asked, 8 left below the ceiling of 64", now - 880, 3, 4, estimate=unknown)),
+        summary("research", "rlhf-eval", "language", "Starting", 4, 400, placed=3),
+        summary("research", "vit-pretrain", "vision", "Running", 5, 9000, holds={GPU: 40.0}, started=timestamp_at(now - 8900)),
+        summary("research", "moe-8x7b", "language", "Running", 3, 72000, holds={GPU: 24.0}, failed=1, started=timestamp_at(now - 70000), evicted=EvictionSummary(timestamp_at(now - 71000), "Reclaim", "queue vision is below its deserved share")),
+        summary("research", "segment-all", "vision", "Waiting", 2, 640, wait=_waiting(Reason.FRAGMENTED, "16 nvidia.com/gpu are free, at most 4 on one node", now - 600, 1, 2, estimate=estimate)),
+        summary("research", "depth-ft", "vision", "Waiting", 1, 60, wait=_waiting(Reason.HELD, "", now - 58), held=True),
+        summary("research", "clip-eval", "vision", "Ended", 1, 90000, succeeded=1, started=timestamp_at(now - 88000)),
+        summary("product", "ranker-train", "product", "Running", 6, 5400, holds={GPU: 24.0}, started=timestamp_at(now - 5300)),
+        summary("product", "embed-refresh", "product", "Running", 2, 1200, holds={GPU: 6.0}, started=timestamp_at(now - 1100)),
+        summary("product", "podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883", "nightly", "Waiting", 4, 30000, called="job/backfill-q3", is_job=True, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 29000, 1, 2, estimate=unknown)),
+        summary("product", "report", "nightly", "Waiting", 1, 28000, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 27900, 2, 2, estimate=unknown)),
+        summary("students", "mnist-lab-3", "students", "Running", 1, 700, holds={GPU: 1.0}, user="kim", started=timestamp_at(now - 650)),
+        summary("students", "diffusion-proj", "students", "Waiting", 2, 350, wait=_waiting(Reason.NOT_ENOUGH_MEMBERS, "1 of 2 pods exist", now - 340), members=1, user="lee"),
     ]  # fmt: skip
     return rows
 
@@ -298,11 +298,11 @@ def lived(source: Town, now: float) -> Town:
 
 
 def past(period: Period) -> Report:
-    """Return a report on the town, summed from records as by Muster."""
+    """Return a report on the town, summed from records as Muster does."""
     start = period.since + 3600
 
     def run(queue: str, namespace: str, name: str, hours: float, gpus: int, **others: Any) -> list[AnyRecord]:
-        of: dict[str, Any] = {
+        common: dict[str, Any] = {
             "queue": queue,
             "namespace": namespace,
             "user": f"{namespace}-bot",
@@ -312,9 +312,9 @@ def past(period: Period) -> Report:
         end = min(start + hours * 3600, period.until)
         spent = {GPU: gpus * (end - start), "cpu": 8000 * gpus * (end - start)}
         return [
-            GroupRun(**of, start=start, end=end, until=end, spent=spent),
+            GroupRun(**common, start=start, end=end, until=end, spent=spent),
             Wait(
-                **of,
+                **common,
                 start=start - waited,
                 end=start,
                 until=start,
@@ -337,17 +337,17 @@ def past(period: Period) -> Report:
 def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
     """Return an overview with thousands of different objects."""
     base = town(now)
-    first = list(base.seen.groups)
-    places = {f"queue-{at}": 0 for at in range(queues)}
+    samples = list(base.seen.groups)
+    positions = {f"queue-{at}": 0 for at in range(queues)}
 
     def group(at: int) -> GroupSummary:
-        like, queue = first[at % len(first)], f"queue-{at % queues}"
-        wait = like.wait
+        sample, queue = samples[at % len(samples)], f"queue-{at % queues}"
+        wait = sample.wait
         if wait:
-            places[queue] += 1
-            wait = replace(wait, position=places[queue])
+            positions[queue] += 1
+            wait = replace(wait, position=positions[queue])
         return replace(
-            like, namespace=f"team-{at % 97}", name=f"job-{at:05}", called="", queue=queue, wait=wait
+            sample, namespace=f"team-{at % 97}", name=f"job-{at:05}", called="", queue=queue, wait=wait
         )
 
     base.put(
@@ -452,8 +452,8 @@ def main() -> None:
         for number in itertools.count():
             time.sleep(1 / changes)
             rows = list(source.seen.groups)
-            at = number % len(rows)
-            rows[at] = replace(rows[at], failed=rows[at].failed + 1)
+            index = number % len(rows)
+            rows[index] = replace(rows[index], failed=rows[index].failed + 1)
             source.put(version=str(number), groups=rows)
     threading.Event().wait()
 

@@ -162,12 +162,12 @@ def group(
     namespace: str = NAMESPACE,
 ) -> PodGroup:
     uid = uid or f"uid-{name}"
-    notes = {
+    all_annotations = {
         **(entry_annotation(queue_uid, uid) if queue_uid else {}),
         **({keys.ADMITTED: uid} if admitted else {}),
     }
-    notes |= {keys.RUN_TIME: run_time} if run_time else {}
-    notes |= annotations or {}
+    all_annotations |= {keys.RUN_TIME: run_time} if run_time else {}
+    all_annotations |= annotations or {}
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
     if stood_whole:
         conditions.append(whole_condition(uid, min_member))
@@ -177,7 +177,7 @@ def group(
             namespace=namespace,
             uid=uid,
             creation_timestamp=created or None,
-            annotations=notes or None,
+            annotations=all_annotations or None,
         ),
         PodGroupSpec(
             min_member,

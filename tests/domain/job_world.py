@@ -91,9 +91,9 @@ class JobWorld(World):
     def annotate(self, name: str, **annotations: str | None) -> None:
         """Set annotations of a job; None removes one."""
         before = self.jobs[name]
-        notes = {**(before.metadata.annotations or {}), **annotations}
-        reserved = {key: text for key, text in notes.items() if text is not None}
-        self.submit(replace(before, metadata=replace(before.metadata, annotations=reserved)))
+        annotations_or_none = {**(before.metadata.annotations or {}), **annotations}
+        remaining = {key: text for key, text in annotations_or_none.items() if text is not None}
+        self.submit(replace(before, metadata=replace(before.metadata, annotations=remaining)))
 
     def remove(self, name: str) -> None:
         self.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
@@ -132,8 +132,8 @@ class JobWorld(World):
     def _step(self, name: str) -> bool:
         managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
         step = next_step(managed, self.now) if managed else JobStep.NOTHING
-        cannot = name in self.locked and step is JobStep.UNSUSPEND
-        if managed is None or step is JobStep.NOTHING or cannot:
+        is_locked = name in self.locked and step is JobStep.UNSUSPEND
+        if managed is None or step is JobStep.NOTHING or is_locked:
             return False
         self.steps.append((name, step))
         match step:
@@ -145,12 +145,12 @@ class JobWorld(World):
             case JobStep.ASK:
                 self.ledger.record_refusal(managed.job.group, REFUSAL if self._is_full() else "")
             case JobStep.GIVE_UP:
-                late = managed.group.start_timeouts if managed.group else 0
-                late += not managed.coming.refusal
+                timeouts = managed.group.start_timeouts if managed.group else 0
+                timeouts += not managed.coming.refusal
                 self._put_group(
                     name,
                     job_podgroup(managed.job, managed.queue, managed.members)["spec"],
-                    {keys.START_TIMEOUTS: f"{late}"},
+                    {keys.START_TIMEOUTS: f"{timeouts}"},
                 )
                 self.ledger.give_up_start(managed.job.group, managed.failure)
                 self._suspend(name)
@@ -206,20 +206,20 @@ class JobWorld(World):
         obj["metadata"]["resourceVersion"] = "1"
         self.submit(msgspec.convert(json_patched(obj, change(obj)), AnyJob))
 
-    def _control(self, each: AnyJob) -> bool:
-        name, pods = each.metadata.name, self.pods_of(each.metadata.name)
-        if each.spec["suspend"]:
+    def _control(self, job: AnyJob) -> bool:
+        name, pods = job.metadata.name, self.pods_of(job.metadata.name)
+        if job.spec["suspend"]:
             self.delete(*pods)
             return bool(pods)
-        missing: int = each.spec["parallelism"] - len(pods)
-        if (completions := each.spec.get("completions")) is not None:
+        missing: int = job.spec["parallelism"] - len(pods)
+        if (completions := job.spec.get("completions")) is not None:
             succeeded = [pod for pod in pods if self.pods[pod].status.phase == "Succeeded"]
-            missing = min(each.spec["parallelism"], completions - len(succeeded)) - len(pods) + len(succeeded)
-        cpu = each.spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+            missing = min(job.spec["parallelism"], completions - len(succeeded)) - len(pods) + len(succeeded)
+        cpu = job.spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
         for number in range(max(missing, 0)):
             if self._is_full():
                 return False
-            self.add(pod_of(each, f"{name}-{len(pods) + number}", cpu))
+            self.add(pod_of(job, f"{name}-{len(pods) + number}", cpu))
         return missing > 0
 
     def _is_full(self) -> bool:
@@ -230,5 +230,5 @@ class JobWorld(World):
 def pod_of(owner: AnyJob, name: str, cpu: str = "1", on: str = "") -> Any:
     new = pod(name, cpu=cpu, on=on, gated=False, tolerations=TOLERATED)
     meta = owner.metadata
-    controller = OwnerReference("batch/v1", "Job", meta.name, meta.uid, True)
+    controller = OwnerReference("batch/v1", "Job", meta.name, meta.uid, controller=True)
     return replace(new, metadata=replace(new.metadata, owner_references=[controller]))

@@ -48,8 +48,8 @@ class VolcanoWorld(JobWorld):
     def _stop(self, name: str, started_at: str) -> None:
         self.command(name, "AbortJob")
 
-    def _control(self, each: AnyJob) -> bool:
-        name, phase = each.metadata.name, each.status.get("state", {}).get("phase", "")
+    def _control(self, job: AnyJob) -> bool:
+        name, phase = job.metadata.name, job.status.get("state", {}).get("phase", "")
         pods, admitted = self.pods_of(name), bool(self.annotation_of(name))
         if phase not in ("", "Pending", "Running"):
             self.delete(*pods)
@@ -59,7 +59,7 @@ class VolcanoWorld(JobWorld):
             if pods:
                 self.set_phase(name, "Pending")
             return bool(pods)
-        child_pods = [child for child in children(as_json(self.kind, each)) if child["kind"] == "Pod"]
+        child_pods = [child for child in children(as_json(self.kind, job)) if child["kind"] == "Pod"]
         missing = [child for child in child_pods if child["metadata"]["name"] not in pods]
         for child in missing:
             meta, (container,) = child["metadata"], child["spec"]["containers"]

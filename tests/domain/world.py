@@ -403,7 +403,7 @@ def gang(
     of Muster admitted. `notes`: annotations of the PodGroup.
     """
     minimum = members if min_member is None else min_member
-    record = builders.group(
+    podgroup = builders.group(
         name,
         minimum,
         queue,
@@ -414,7 +414,7 @@ def gang(
         run_time=run_time,
         annotations=notes,
     )
-    return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
+    return [podgroup, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
 
 
 def nodes(*names: str, **each: Any) -> list[Node]:

@@ -220,10 +220,10 @@ def _other_kinds() -> Iterator[Sent]:
 
 
 def _changes() -> Iterator[Sent]:
-    """Yield changes of existing objects: the pod, the queue and the group `existing_pod`."""
+    """Yield changes of existing objects: the pod, the queue and the group named `there`."""
 
-    def patch(title: str, path: str, body: Any, form: str = MERGE) -> Sent:
-        return Sent(title, "PATCH", path, body, form)
+    def patch(title: str, path: str, body: Any, content_type: str = MERGE) -> Sent:
+        return Sent(title, "PATCH", path, body, content_type)
 
     existing_pod, existing_queue = f"{PODS}/there", f"{QUEUES}/there"
     yield patch("another scheduler", existing_pod, {"spec": {"schedulerName": "x"}})
@@ -293,7 +293,7 @@ def _changes_of_jobs() -> Iterator[Sent]:
     def put(path: str, value: Any) -> Json:
         return {"op": "add", "path": path, "value": value}
 
-    labels = "/spec/template/metadata/labels"
+    template_metadata = "/spec/template/metadata"
     container = "/spec/template/spec/containers/0"
     resume = {"op": "replace", "path": "/spec/suspend", "value": False}
     for name in ("going", "held"):
@@ -307,17 +307,19 @@ def _changes_of_jobs() -> Iterator[Sent]:
         yield patch("not suspended", name, {"op": "test", "path": "/spec/suspend", "value": True}, resume)
         yield patch("a label where none are", name, put("/metadata/labels/a", "1"))
         yield patch("an annotation where none are", name, put("/metadata/annotations/a", "1"))
-        yield patch("an annotation of pods where none are", name, put(f"{labels[:-6]}annotations/a", "1"))
-        yield patch("a label of its pods", name, put(f"{labels}/a", "2"))
+        yield patch(
+            "an annotation of pods where none are", name, put(f"{template_metadata}/annotations/a", "1")
+        )
+        yield patch("a label of its pods", name, put(f"{template_metadata}/labels/a", "2"))
         yield patch("a selector of nodes", name, put("/spec/template/spec/nodeSelector", {"a": "b"}))
         yield patch("what its pods ask for", name, put(f"{container}/resources", {"requests": {"cpu": "1"}}))
         yield patch("another image", name, put(f"{container}/image", "else"))
         yield patch("another number of completions", name, put("/spec/completions", 5))
         yield patch("another mode", name, put("/spec/completionMode", "Indexed"))
-        yield patch("resumed with a label", name, resume, put(f"{labels}/a", "2"))
+        yield patch("resumed with a label", name, resume, put(f"{template_metadata}/labels/a", "2"))
 
 
-def _applied() -> Iterator[Sent]:
+def _server_side_applies() -> Iterator[Sent]:
     def apply(title: str, path: str, body: Any, query: str = "?fieldManager=me") -> Sent:
         return Sent(f"applied: {title}", "PATCH", path + query, body, APPLY)
 
@@ -376,7 +378,7 @@ OTHER_MESSAGES = frozenset(
         *(each.name for each in _changes_of_jobs()),
     )
 )
-REFUSED = (*_pods(), *_other_kinds(), *_changes(), *_changes_of_jobs(), *_applied())
+REFUSED = (*_pods(), *_other_kinds(), *_changes(), *_changes_of_jobs(), *_server_side_applies())
 BEFORE = (
     Sent("the namespace", "POST", NAMESPACES, named("Namespace", NAMESPACE)),
     Sent("the pod", "POST", PODS, pod("there")),
@@ -388,16 +390,18 @@ BEFORE = (
 )
 
 
-def _course() -> Iterator[Sent]:
+def _writes_of_managers() -> Iterator[Sent]:
     """Yield writes of several field managers to one queue."""
     path = f"{QUEUES}/course"
 
-    def apply(manager: str, body: Json, options: str = "", sub: str = "") -> Sent:
-        url = f"{path}{sub}?fieldManager={manager}{options}"
-        return Sent(f"applied by {manager}{options}{sub}", "PATCH", url, body, APPLY)
+    def apply(manager: str, body: Json, options: str = "", subresource: str = "") -> Sent:
+        url = f"{path}{subresource}?fieldManager={manager}{options}"
+        return Sent(f"applied by {manager}{options}{subresource}", "PATCH", url, body, APPLY)
 
-    def patch(body: Any, form: str = MERGE, sub: str = "") -> Sent:
-        return Sent(f"patched{sub}", "PATCH", f"{path}{sub}?fieldManager=editor", body, form)
+    def patch(body: Any, content_type: str = MERGE, subresource: str = "") -> Sent:
+        return Sent(
+            f"patched{subresource}", "PATCH", f"{path}{subresource}?fieldManager=editor", body, content_type
+        )
 
     def with_conditions(*conditions: Json, **status: Any) -> Json:
         return {**queue("course"), "status": {"conditions": conditions, **status}}
@@ -414,12 +418,12 @@ def _course() -> Iterator[Sent]:
     yield apply("one", queue("course", capability={"memory": "2Gi"}))
     yield patch([{"op": "remove", "path": "/spec/parent"}], JSON_PATCH)
     yield patch({"metadata": {"labels": None}})
-    yield apply("one", with_conditions(a, state="Open"), sub="/status")
-    yield apply("two", with_conditions(b), sub="/status")
-    yield apply("two", with_conditions({**a, "reason": "S"}), sub="/status")
-    yield apply("one", with_conditions({"type": "A", "status": "True"}), sub="/status")
-    yield patch({"status": {"state": "Closing", "pending": 1}}, sub="/status")
-    yield apply("one", with_conditions(state="Open"), "&force=true", sub="/status")
+    yield apply("one", with_conditions(a, state="Open"), subresource="/status")
+    yield apply("two", with_conditions(b), subresource="/status")
+    yield apply("two", with_conditions({**a, "reason": "S"}), subresource="/status")
+    yield apply("one", with_conditions({"type": "A", "status": "True"}), subresource="/status")
+    yield patch({"status": {"state": "Closing", "pending": 1}}, subresource="/status")
+    yield apply("one", with_conditions(state="Open"), "&force=true", subresource="/status")
     yield apply("two", with_metadata(queue("course"), finalizers=["a.b/c"]))
     yield apply("one", with_metadata(queue("course"), finalizers=["a.b/d"]))
     yield apply("two", queue("course"))
@@ -427,4 +431,4 @@ def _course() -> Iterator[Sent]:
     yield patch([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}], JSON_PATCH)
 
 
-COURSE = tuple(_course())
+COURSE = tuple(_writes_of_managers())

@@ -228,7 +228,7 @@ def main() -> int:
     parser.add_argument(
         "--tools",
         action="store_true",
-        help="and the programs of other projects: no test waits for a compiler",
+        help="build the programs of other projects as well, so that no test waits for a compiler",
     )
     arguments = parser.parse_args()
     try:

@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "nightly: tests of the harness, comparisons of the embedded server with a real one, and repeated"
         " scenarios: make nightly",
     )
-    config.addinivalue_line("markers", "alone: it needs the whole machine, and runs after the others")
+    config.addinivalue_line("markers", "alone: this test needs the whole machine, and runs after the others")
     config.addinivalue_line("markers", "muster_flags(*flags): further flags of `muster serve`")
     config.addinivalue_line(
         "markers", "gang_deadline(seconds): how long a gang may be incomplete in this test"
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line(
         "markers",
-        "gates: it tests a scheduler that does not use the scheduler proxy; skipped with MUSTER_E2E_VIEW=1",
+        "gates: this test has a scheduler without the scheduler proxy; skipped with MUSTER_E2E_VIEW=1",
     )
     config.addinivalue_line("markers", "volcano: this test runs Volcano's own scheduler and controllers")
     config.addinivalue_line("markers", "jobset: this test runs the real JobSet controller")

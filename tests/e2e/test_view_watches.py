@@ -16,8 +16,8 @@ from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import Fault
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.pod_watches import (
-    MUSTERS,
-    THE_SCHEDULERS,
+    MUSTER_AGENT,
+    SCHEDULER_AGENT,
     begins_too_early,
     is_late,
     is_refused_as_too_old,
@@ -31,7 +31,7 @@ from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.view
 LATE = 2.0  # seconds
-BOTH = pytest.mark.parametrize("whose", [THE_SCHEDULERS, MUSTERS], ids=["the-schedulers", "musters"])
+BOTH = pytest.mark.parametrize("whose", [SCHEDULER_AGENT, MUSTER_AGENT], ids=["the-schedulers", "musters"])
 TooOld = Callable[[str, Callable[[], object]], Fault]
 
 
@@ -88,7 +88,7 @@ class Watch:
 @pytest.fixture
 def the_schedulers(proxy: FaultProxy) -> Iterator[Watch]:
     """Named before `scheduler` by those who use it."""
-    watch = Watch(proxy, THE_SCHEDULERS)
+    watch = Watch(proxy, SCHEDULER_AGENT)
     yield watch
     watch.go_on()
 
@@ -96,7 +96,7 @@ def the_schedulers(proxy: FaultProxy) -> Iterator[Watch]:
 @pytest.fixture
 def musters(proxy: FaultProxy) -> Iterator[Watch]:
     """Named before `muster`."""
-    watch = Watch(proxy, MUSTERS)
+    watch = Watch(proxy, MUSTER_AGENT)
     yield watch
     watch.go_on()
 
@@ -203,7 +203,7 @@ def test_gangs_come_and_go_while_one_watch_is_late(
     gangs = {f"g{number}": stage.gang(f"g{number}", 4, cpu="2") for number in range(4)}
     for number in itertools.count():
         foreign = stage.pods("foreign", 1, first=number, cpu="1", scheduler="another")
-        if whose == THE_SCHEDULERS:
+        if whose == SCHEDULER_AGENT:
             stage.api.bind(stage.namespace, foreign[0], f"n{number % 4}")
         for name in wait_for(lambda: stage.running(gangs), 120, f"of {sorted(gangs)} one runs"):
             stage.finish(gangs.pop(name))

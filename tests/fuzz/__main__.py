@@ -25,11 +25,11 @@ _PATIENCE = 120.0
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments_ = _parser().parse_args(arguments)
     with ExitStack() as stack:
-        cluster, further, kubeconfig = _cluster(stack)
+        cluster, further_ports, kubeconfig = _cluster(stack)
         muster = cluster.muster
         addresses = {"verbs": muster.address, "health": muster.health, "debug": muster.debug}
         ports = {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
-        target = Target({**ports, **further}, muster.pid, secret_of(kubeconfig))
+        target = Target({**ports, **further_ports}, muster.pid, secret_of(kubeconfig))
         violations = reviewed(target, arguments_.requests, arguments_.seconds, arguments_.seed, _show)
         violations += _starts_a_gang(cluster)
     for violation in violations[:50]:

@@ -55,10 +55,10 @@ class Campaign:
         None begins after `until`, a time of time.monotonic().
         """
         with ThreadPoolExecutor(CALLERS) as callers:
-            counts = callers.map(lambda number: self._one(number, until), range(first, first + count))
+            counts = callers.map(lambda number: self._send_one(number, until), range(first, first + count))
             return sum(counts)
 
-    def hung_up_on(self) -> None:
+    def check_silent_callers(self) -> None:
         """Check that Muster closes the connections of silent callers in time."""
         for caller in self.findings.silent:
             with caller:
@@ -71,7 +71,7 @@ class Campaign:
                     pass
         self.findings.silent.clear()
 
-    def _one(self, number: int, until: float) -> bool:
+    def _send_one(self, number: int, until: float) -> bool:
         if time.monotonic() > until:
             return False
         rng = Random(f"{self._seed}/{number}")
@@ -123,7 +123,7 @@ class Campaign:
         new_request = through_view.event if rng.random() < _EVENTS else through_view.request
         request = new_request(rng, self._target.secret)
         with self._target.connect(port, secure=False) as caller:
-            response = _exchanged(caller, request, keeps=True)
+            response = _exchanged(caller, request, keeps_open=True)
         try:
             codes = statuses(response, without_body=request.startswith(b"HEAD"))
         except Unreadable:
@@ -148,15 +148,15 @@ class Campaign:
         return [] if is_alert else statuses(response, without_body=b"HEAD" in request)
 
 
-def _exchanged(caller: socket.socket, request: bytes, keeps: bool = False) -> bytes:
-    """Return all bytes of the answer; a caller that is hung up on has the earlier ones.
+def _exchanged(caller: socket.socket, request: bytes, keeps_open: bool = False) -> bytes:
+    """Return all bytes of the answer, and none if the connection breaks.
 
-    `keeps`: the caller keeps its sending side open, since one that closes it hears no answer of the proxy.
+    `keeps_open`: the caller keeps its sending side open, since otherwise the proxy does not answer it.
     """
     response = b""
     try:
         caller.sendall(request)
-        if not keeps:
+        if not keeps_open:
             socket.socket.shutdown(caller, socket.SHUT_WR)  # ends the TCP stream, without a message of TLS
         while piece := caller.recv(65536):
             response += piece

@@ -27,7 +27,7 @@ def reviewed(
     megabytes = target.megabytes()
     request_count += campaign.run(warm_up, requests - warm_up, began + seconds)
     duration = time.monotonic() - began
-    campaign.hung_up_on()
+    campaign.check_silent_callers()
     violations = campaign.findings.violations
     violations += _afterwards(target, threads, megabytes)
     for name, count in sorted(campaign.findings.counts.items()):

@@ -121,18 +121,18 @@ def _change(rng: Random, at: Json) -> None:
             return _change_one(rng, at, key)
 
 
-def _change_one(rng: Random, at: Json, key: Any) -> None:
+def _change_one(rng: Random, container: Json, key: Any) -> None:
     choice = rng.randrange(5)
     if choice == 0:
-        del at[key]
-    elif choice == 1 and isinstance(at, dict):
-        at[rng.choice((key.swapcase(), key + " ", "x" * 300, ""))] = at.pop(key)
+        del container[key]
+    elif choice == 1 and isinstance(container, dict):
+        container[rng.choice((key.swapcase(), key + " ", "x" * 300, ""))] = container.pop(key)
     elif choice == 2:
-        at[key] = _deep(rng.choice((3, 50, 400)), rng.random() < 0.5)
-    elif choice == 3 and len(json.dumps(at[key])) < _LARGE:
-        at[key] = [at[key]] * rng.randrange(1000)
+        container[key] = _deep(rng.choice((3, 50, 400)), rng.random() < 0.5)
+    elif choice == 3 and len(json.dumps(container[key])) < _LARGE:
+        container[key] = [container[key]] * rng.randrange(1000)
     else:
-        at[key] = copy.deepcopy(rng.choice(JUNK))
+        container[key] = copy.deepcopy(rng.choice(JUNK))
 
 
 def _deep(levels: int, lists: bool) -> Json:

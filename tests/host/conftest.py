@@ -44,7 +44,9 @@ class Station:
         self.objects, self.bus_commands = controllers.objects, controllers.bus_commands
         self.quotas, self.quota_queues = controllers.quotas, controllers.quota_queues
         self.quota_is_read = lambda kind: controllers.quota_is_read(kind)
-        self.feed = Feed(connection, self.ledger, controllers, True, [], [*QuotaKind])
+        self.feed = Feed(
+            connection, self.ledger, controllers, auto_groups=True, job_kinds=[], quota_sources=[*QuotaKind]
+        )
 
     def _notice(self) -> None:
         with self.changed:

@@ -83,8 +83,8 @@ class Shares:
         A ceiling that is not below the capacity does not count, since free capacity is checked anyway.
         """
         if name == ROOT:
-            is_any_kept = self.filled_at(ROOT, resource) > self.held_at(ROOT, resource)
-            return Fraction(self.total[resource]) if is_any_kept else self.queues.limit(ROOT, resource)
+            is_any_reserved = self.filled_at(ROOT, resource) > self.held_at(ROOT, resource)
+            return Fraction(self.total[resource]) if is_any_reserved else self.queues.limit(ROOT, resource)
         ceiling = self.parts[resource][name].ceiling
         return ceiling if ceiling < self.total[resource] else self.queues.limit(name, resource)
 
@@ -249,19 +249,19 @@ class Replay:
         return self.decisions.groups[key(group.name)]
 
     def _pass(self, groups: list[Group], deferred: list[Group] | None) -> Iterator[Turn]:
-        lines: dict[str, list[Group]] = {}
+        groups_by_queue: dict[str, list[Group]] = {}
         for group in sorted(groups, key=lambda group_: group_.order):
-            lines.setdefault(group.queue, []).append(group)
-        while (queue := self.next_queue(lines)) is not None:
-            line = lines[queue]
-            while line:
-                group = line.pop(0)
+            groups_by_queue.setdefault(group.queue, []).append(group)
+        while (queue := self.next_queue(groups_by_queue)) is not None:
+            queue_groups = groups_by_queue[queue]
+            while queue_groups:
+                group = queue_groups.pop(0)
                 turn = self._turn(group, lends=deferred is None)
                 if turn.is_deferred and not turn.behind and deferred is not None:
                     deferred.append(group)
                     if self._blocks_queue(turn):
-                        deferred += line
-                        line.clear()
+                        deferred += queue_groups
+                        queue_groups.clear()
                     continue
                 yield turn
                 self._record(turn)

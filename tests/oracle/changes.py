@@ -21,8 +21,11 @@ class Change(NamedTuple):
 
 _NUMBERED: tuple[tuple[str, Callable[[State, Group, int, str], State]], ...] = (
     (r"with (\d+) more nodes? like (\S+)", lambda state, _, n, like: with_nodes(state, n, like)),
-    (r"with (\d+) more places? in the window()", lambda it, _, n, __: it._replace(window=it.window + n)),
-    (r"with a window of (\d+) members()", lambda it, _, n, __: it._replace(window=n)),
+    (
+        r"with (\d+) more places? in the window()",
+        lambda state, _, n, __: state._replace(window=state.window + n),
+    ),
+    (r"with a window of (\d+) members()", lambda state, _, n, __: state._replace(window=n)),
     (r"with (\d+) more members?()", lambda state, group, n, _: with_members(state, group, n)),
     (r"with a limit of (\d+) groups instead of \d+ in queue (\S+)", lambda it, _, n, q: limited(it, q, n)),
 )

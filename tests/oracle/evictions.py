@@ -75,9 +75,9 @@ def may_be_evicted(
         return claimant.priority > 0  # foreign pods have priority 0
     if cause is EvictionCause.PREEMPT:
         return group.priority < claimant.priority
-    above = set(shares.queues.path(claimant.queue))
+    claimant_path = set(shares.queues.path(claimant.queue))
     for name in shares.queues.path(group.queue):
-        if name in above:
+        if name in claimant_path:
             return True
         due = {resource: parts[name].deserved for resource, parts in shares.parts.items()}
         if not any(shares.held_at(name, resource) > due[resource] for resource in shares.offered(group.asks)):

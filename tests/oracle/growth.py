@@ -44,10 +44,12 @@ class Growth:
         yield from (f"a member of {line.group.name} may start" for line in waiting_lines if line.nodes)
         for group in groups:
             lines = [line for line in waiting_lines if line.group is group and line.missing]
-            stops = self._obstacles(group) or {reason for line in lines for reason in self._stops(line)}
+            possible_reasons = self._obstacles(group) or {
+                reason for line in lines for reason in self._possible_reasons(line)
+            }
             reason = self.replay.decision(group).reason
-            if reason not in stops if stops else reason is not None:
-                yield f"members of {group.name} wait for {reason}, and not for {sorted(stops)}"
+            if reason not in (possible_reasons or (None,)):
+                yield f"members of {group.name} wait for {reason}, and not for {sorted(possible_reasons)}"
 
     def _obstacles(self, group: Group) -> frozenset[Reason]:
         """Return the obstacles of a group. A start timeout does not matter for a running group."""
@@ -61,11 +63,11 @@ class Growth:
             yield Line(group, pod, len(similar), [node for uid, node in plan.items() if uid in similar])
 
     def _pass(self, waiting_lines: list[Line], lends: bool) -> Iterator[str]:
-        lines: dict[str, list[Line]] = {}
+        lines_by_queue: dict[str, list[Line]] = {}
         for line in waiting_lines:
-            lines.setdefault(line.group.queue, []).append(line)
-        while (queue := self.replay.next_queue(lines)) is not None:
-            line = lines[queue][0]
+            lines_by_queue.setdefault(line.group.queue, []).append(line)
+        while (queue := self.replay.next_queue(lines_by_queue)) is not None:
+            line = lines_by_queue[queue][0]
             is_open = self._is_open(queue, line.pod, lends)
             starts = is_open and bool(line.nodes)
             if starts:
@@ -73,7 +75,7 @@ class Growth:
             elif is_open and fit([line.pod], self.capacity) and not (lends and self.replay.claimants):
                 yield f"one more member of {line.group.name} starts"
             if not (starts and line.missing):
-                lines[queue].pop(0)
+                lines_by_queue[queue].pop(0)
 
     def _is_open(self, queue: str, pod: Pod, lends: bool) -> bool:
         """Return whether the queue lets one more pod start."""
@@ -99,7 +101,7 @@ class Growth:
     def capacity(self) -> FreeCapacity:
         return free_capacity(self.replay.state.nodes, [*self.replay.state.placed_pods, *self.grown])
 
-    def _stops(self, line: Line) -> Iterator[Reason]:
+    def _possible_reasons(self, line: Line) -> Iterator[Reason]:
         if self.shares.is_above_ceiling(line.group.queue, total([line.pod])):
             yield Reason.QUEUE_CEILING
         if not self.replay.places(line.group.queue):

@@ -51,8 +51,8 @@ def total(pods: Iterable[Pod]) -> Counter[str]:
 def fit(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
     """Return whether all pods fit at the same time.
 
-    Larger pods are placed first. States that have failed are remembered, and of equal nodes only one is
-    tried.
+    Larger pods are placed first. States that have failed are remembered. Only one of several equal
+    nodes is tried.
     """
     ordered = sorted(pods, key=lambda pod: (sorted(n for _, n in pod.asks), pod), reverse=True)
     names = sorted({name for pod in pods for name, _ in pod.asks})

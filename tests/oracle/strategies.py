@@ -202,8 +202,8 @@ def _placed(
     names = list[str]()
     for pod in group.pods:
         capacity = free_capacity(cluster_nodes, [*placed_pods, *zip(group.pods, names, strict=False)])
-        suit = [node.name for node in cluster_nodes if fit([pod], {node: capacity[node]})]
-        if not suit:
+        suitable = [node.name for node in cluster_nodes if fit([pod], {node: capacity[node]})]
+        if not suitable:
             return group
-        names.append(draw(st.sampled_from(suit)))
+        names.append(draw(st.sampled_from(suitable)))
     return group._replace(nodes=tuple(names), needed=len(group.pods), retry_in=0.0)

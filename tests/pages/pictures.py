@@ -52,7 +52,7 @@ def run() -> str:
     return terminal("Two gangs wait and one runs, as muster run shows them.", [("muster run", frame)])
 
 
-def asked(title: str, *commands: str) -> Callable[[], str]:
+def terminal_picture(title: str, *commands: str) -> Callable[[], str]:
     """Return a picture of a terminal, with commands to the cluster of tests/pages/town.py."""
 
     def draw() -> str:
@@ -75,7 +75,7 @@ def _answer(desk: Desk, command: str) -> str:
     return result.stdout
 
 
-def simulated(*arguments: str) -> Callable[[], str]:
+def simulation_chart(*arguments: str) -> Callable[[], str]:
     """Return the chart of the command in the tutorial, with its files."""
 
     def draw() -> str:
@@ -131,12 +131,12 @@ def _pieces(line: Text, number: int) -> Iterator[str]:
         colour = [COLOURS[style.color.number or 0]] if style.color else []
         classes = " ".join([*colour, *(word for word in ("bold", "dim") if getattr(style, word))])
         if text.strip():
-            flagged = f' class="{classes}"' if classes else ""
+            class_attribute = f' class="{classes}"' if classes else ""
             x = MARGIN + (column + len(text) - len(text.lstrip())) * LETTER
             letters = text.strip()
             yield (
                 f'<text x="{x:.1f}" y="{baseline}" textLength="{len(letters) * LETTER:.1f}"'
-                f"{flagged}>{escape(letters)}</text>"
+                f"{class_attribute}>{escape(letters)}</text>"
             )
         column += len(text)
 
@@ -173,74 +173,78 @@ def dashboard() -> str:
 PICTURES: dict[str, Callable[[], str]] = {
     "dashboard": dashboard,
     "run": run,
-    "why": asked("Why a group waits, and what would start it.", "muster why podgroup/sweep"),
-    "lists": asked(
+    "why": terminal_picture("Why a group waits, and what would start it.", "muster why podgroup/sweep"),
+    "lists": terminal_picture(
         "Queues with their shares, and groups with their phases and reasons.",
         "muster queue list",
         "muster podgroup list -A",
     ),
-    "queue": asked("A queue, what it uses, and who waits in it.", "muster queue describe research"),
-    "job": asked("A job waits, as a job.", "muster job list", "muster why job/train"),
+    "queue": terminal_picture(
+        "A queue, what it uses, and who waits in it.", "muster queue describe research"
+    ),
+    "job": terminal_picture("A job waits, as a job.", "muster job list", "muster why job/train"),
     "report": report,
     "deserved": shares(
         "Of 16 cpus c asks for 1 of the 4 that are its part; a and b divide the other 15 by their weights.",
         16,
-        Row(queue("a", weight=2), 12, says="weight: 2"),
-        Row(queue("b", weight=1), 7, says="weight: 1"),
-        Row(queue("c", weight=1), 1, says="weight: 1"),
+        Row(queue("a", weight=2), 12, caption="weight: 2"),
+        Row(queue("b", weight=1), 7, caption="weight: 1"),
+        Row(queue("c", weight=1), 1, caption="weight: 1"),
     ),
     "guarantee": shares(
         "Of 12 cpus 4 stay free for b, which has no groups.",
         12,
         Row(queue("a"), 12),
-        Row(queue("b", guarantee={"cpu": "4"}), reserved=4, says="guarantee: 4"),
+        Row(queue("b", guarantee={"cpu": "4"}), reserved=4, caption="guarantee: 4"),
     ),
     "ceiling": shares(
         "Of its parent's 8 cpus a may hold 5, since b is guaranteed 3; the other 4 of the cluster stay idle.",
         12,
-        Row(queue("p", capability={"cpu": "8"}), says="capability: 8"),
-        Row(queue("a", parent="p"), 8, says="parent: p"),
-        Row(queue("b", parent="p", guarantee={"cpu": "3"}), reserved=3, says="parent: p, guarantee: 3"),
+        Row(queue("p", capability={"cpu": "8"}), caption="capability: 8"),
+        Row(queue("a", parent="p"), 8, caption="parent: p"),
+        Row(queue("b", parent="p", guarantee={"cpu": "3"}), reserved=3, caption="parent: p, guarantee: 3"),
     ),
     "limits": shares(
         "Of its 8 cpus b lends 2, and keeps 6; a may have 1 of them beside its 4, and c has the other.",
         12,
-        Row(queue("a", deserved={"cpu": "4"}, borrowing_limit={"cpu": "1"}), 7, says="borrowingLimit: 1"),
+        Row(queue("a", deserved={"cpu": "4"}, borrowing_limit={"cpu": "1"}), 7, caption="borrowingLimit: 1"),
         Row(queue("c"), 3),
         Row(
-            queue("b", deserved={"cpu": "8"}, lending_limit={"cpu": "2"}), reserved=6, says="lendingLimit: 2"
+            queue("b", deserved={"cpu": "8"}, lending_limit={"cpu": "2"}),
+            reserved=6,
+            caption="lendingLimit: 2",
         ),
     ),
     "oversell": shares(
         "One and a half times its capability of 6 cpus is admitted.",
         12,
-        Row(queue("a", capability={"cpu": "6"}, oversell="1.5"), 12, says="oversell: 1.5"),
+        Row(queue("a", capability={"cpu": "6"}, oversell="1.5"), 12, caption="oversell: 1.5"),
     ),
     "order": shares(
         "As cpus become free one by one, the queue with the smaller share has the next: b has each third.",
         9,
-        Row(queue("a", weight=2), 6, says="weight: 2"),
-        Row(queue("b", weight=1), 3, says="weight: 1"),
+        Row(queue("a", weight=2), 6, caption="weight: 2"),
+        Row(queue("b", weight=1), 3, caption="weight: 1"),
         one_by_one=True,
     ),
     "lending": shares(
         "A gang of 5 would bring a above the 6 cpus that it deserves, and waits: the 4 left are lent to b.",
         12,
-        Row(queue("a", deserved={"cpu": "6"}), 2, gang=5, says="waits: a gang of 5"),
+        Row(queue("a", deserved={"cpu": "6"}), 2, gang=5, caption="waits: a gang of 5"),
         Row(queue("b", deserved={"cpu": "6"}), 12),
     ),
     "taken-back": reclaimed(
         "b is due 4 of 12 cpus for a gang of 4: the gang of 10 of a goes whole, though that leaves a with 2.",
         12,
         Row(queue("a"), 2, gang=10),
-        Row(queue("b"), gang=4, says="its gang of 4"),
+        Row(queue("b"), gang=4, caption="its gang of 4"),
     ),
-    "lent": simulated(
+    "lent": simulation_chart(
         *("-f", "examples/tutorial/teams.yaml"),
         *("-f", "examples/tutorial/research.yaml"),
         *("-f", "examples/tutorial/late/reports.yaml"),
     ),
-    "guaranteed": simulated(
+    "guaranteed": simulation_chart(
         *("-f", "teams.yaml"),
         *("-f", "examples/tutorial/research.yaml"),
         *("-f", "examples/tutorial/late/reports.yaml"),

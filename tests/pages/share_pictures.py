@@ -33,7 +33,7 @@ class Row(NamedTuple):
     asks: int = 0
     gang: int = 0
     reserved: int = 0  # cpus that are guaranteed to the queue
-    says: str = ""  # description of its spec
+    caption: str = ""  # description of its spec
 
     def drawn(self, world: World, top: int, turns: Mapping[str, list[int]]) -> Iterator[str]:
         name = self.queue.metadata.name
@@ -45,7 +45,7 @@ class Row(NamedTuple):
         if not is_parent:
             kinds += ["waits"] * (self.asks + self.gang - held)
         yield f'<text class="name" x="{EDGE}" y="{top + 16}">{name}</text>'
-        yield f'<text class="small" x="{EDGE}" y="{top + 33}">{escape(self.says)}</text>'
+        yield f'<text class="small" x="{EDGE}" y="{top + 33}">{escape(self.caption)}</text>'
         for number, kind in enumerate(kinds):
             place = f'x="{LEFT + number * CELL + 2}" y="{top + 2}" width="{CELL - 4}" height="20" rx="3"'
             yield f'<rect class="{kind}" {place}/>'
@@ -85,7 +85,7 @@ def reclaimed(title: str, cpus: int, lender: Row, claimant: Row) -> Callable[[],
         world = World(lender.queue, claimant.queue, node("n", cpu=str(cpus)))
         _add_groups(world, lender)
         _start(world)
-        rows = (lender._replace(says="before"), lender._replace(says="after"), claimant)
+        rows = (lender._replace(caption="before"), lender._replace(caption="after"), claimant)
         drawn = [[*rows[0].drawn(world, EDGE, {})]]
         _add_groups(world, claimant)
         victims = [eviction.victim for eviction in world.settle().decisions.evictions.values()]

@@ -11,13 +11,13 @@ from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import from_rows
 from extender.sim.virtual.workload import VirtualWorkload
 from tests.bench.cases import evicting
-from tests.bench.traces import TRACES, Trace, of_services, of_training
+from tests.bench.traces import TRACES, Trace, services_trace, training_trace
 from tests.sim_virtual.bench import row
 
 
 def test_training_is_as_published() -> None:
     """More than half of the jobs ask for one GPU, and half of them run for less than some minutes."""
-    trace = of_training(2000, 0)
+    trace = training_trace(2000, 0)
     seconds = sorted(member.runs or 0.0 for member in trace.workload.members)
     assert 0.5 < sum(units == 1 for units in trace.units.values()) / 2000 < 0.7
     assert 1.75 < fmean(trace.units.values()) < 3.72
@@ -26,7 +26,7 @@ def test_training_is_as_published() -> None:
 
 
 def test_services_never_end() -> None:
-    trace = of_services(50, 0)
+    trace = services_trace(50, 0)
     endless = [member for member in trace.workload.members if member.runs is None]
     assert len(endless) == 40
     assert len(trace.units) == 50

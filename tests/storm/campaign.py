@@ -73,7 +73,7 @@ class Campaign:
         self._repair_all()
         self._settle("after the storm")
         self._drain()
-        self._settle("after the ebb")
+        self._settle("after the last pods")
         self._watcher.stop()
         self._check_all()
         self._owners.close()

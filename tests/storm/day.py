@@ -28,7 +28,7 @@ from tests.storm.gang_specs import TREE, draw
 from tests.storm.recovery import Times
 from tests.storm.verdict import Json
 
-NODES, GANGS, FAULTS = 24, 150.0, 120.0  # seconds between two, on average
+NODES, GANGS, FAULTS = 24, 150.0, 120.0  # nodes, and mean seconds between gangs and between faults
 LONGER = 60  # factor on the run times of a storm's gangs
 LASTING = (60.0, 1800.0)
 CAP = "20"
@@ -49,19 +49,19 @@ class Inspector(Watchman):
     def pod_bound(self, pod: PodRecord, now: float) -> None:
         super().pod_bound(pod, now)
         self.counts["bound"] += 1
-        for name in self._line(pod):
+        for name in self._queue_path(pod):
             self._held[name] += pod.shape.requests.get(CPU, 0)
             self._new_groups.add(name)
 
     def pod_ended(self, pod: PodRecord, now: float) -> None:
         super().pod_ended(pod, now)
         self.counts["finished"] += 1
-        self._gone(pod)
+        self._release(pod)
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         super().pod_reclaimed(pod, now)
         self.counts["evicted"] += 1
-        self._gone(pod)
+        self._release(pod)
 
     def decided(self, decisions: Decisions, now: float) -> None:
         """Check the ceilings, now that victims are known: starts are reported before them."""
@@ -72,15 +72,15 @@ class Inspector(Watchman):
             assert maximum is None or held <= maximum, f"queue {name} has {held} of {maximum} cpu at {now}"
         self._new_groups.clear()
 
-    def _gone(self, pod: PodRecord) -> None:
-        for name in self._line(pod):
+    def _release(self, pod: PodRecord) -> None:
+        for name in self._queue_path(pod):
             self._held[name] -= pod.shape.requests.get(CPU, 0)
 
-    def _line(self, pod: PodRecord) -> list[str]:
-        line = [self._queue_of[pod.group]]
-        while parent := self.queues[line[-1]].spec.parent:
-            line.append(parent)
-        return line
+    def _queue_path(self, pod: PodRecord) -> list[str]:
+        path = [self._queue_of[pod.group]]
+        while parent := self.queues[path[-1]].spec.parent:
+            path.append(parent)
+        return path
 
 
 class Day:
@@ -128,14 +128,12 @@ class Day:
             gang_spec = draw(self._rng, number, TREE)
             rows.append(
                 Row(
-                    *(
-                        at,
-                        gang_spec.name,
-                        gang_spec.size,
-                        gang_spec.min_member,
-                        gang_spec.runtime * LONGER,
-                        {CPU: gang_spec.cpu},
-                    ),
+                    at,
+                    gang_spec.name,
+                    gang_spec.size,
+                    gang_spec.min_member,
+                    gang_spec.runtime * LONGER,
+                    {CPU: gang_spec.cpu},
                     queue=gang_spec.queue,
                     priority=PRIORITIES[gang_spec.priority],
                 )
@@ -145,22 +143,22 @@ class Day:
     # ---- faults of nodes and queues
 
     def _plan_faults(self) -> None:
-        at = self._rng.expovariate(1 / FAULTS)
-        while at < self._seconds:
+        begin = self._rng.expovariate(1 / FAULTS)
+        while begin < self._seconds:
             kind = self._rng.choice(
                 ("cordon-node", "taint-node", "cap-queue", "close-queue", "reweigh-queue")
             )
-            ends = at + self._rng.uniform(*LASTING)
+            end = begin + self._rng.uniform(*LASTING)
             if kind.endswith("node"):
-                self._strike_node(kind, at, ends, self._rng.choice(self._nodes))
+                self._strike_node(kind, begin, end, self._rng.choice(self._nodes))
             else:
                 self._strike_queue(
-                    kind, at, ends, self._rng.choice([name for name in TREE if name != "default"])
+                    kind, begin, end, self._rng.choice([name for name in TREE if name != "default"])
                 )
             self.faults[kind] += 1
-            at += self._rng.expovariate(1 / FAULTS)
+            begin += self._rng.expovariate(1 / FAULTS)
 
-    def _strike_node(self, kind: str, at: float, ends: float, node: Node) -> None:
+    def _strike_node(self, kind: str, begin: float, end: float, node: Node) -> None:
         """Break a node for some time. The end of a fault repairs the node from all its faults."""
         taint = [Taint("storm", "yes", "NoSchedule")]
         spec = (
@@ -169,10 +167,10 @@ class Day:
             else replace(node.spec, taints=taint)
         )
         set_node = self._simulation.ledger.intake.set_node
-        self._simulation.plan(at, partial(set_node, replace(node, spec=spec)))
-        self._simulation.plan(ends, partial(set_node, node))
+        self._simulation.plan(begin, partial(set_node, replace(node, spec=spec)))
+        self._simulation.plan(end, partial(set_node, node))
 
-    def _strike_queue(self, kind: str, at: float, ends: float, name: str) -> None:
+    def _strike_queue(self, kind: str, begin: float, end: float, name: str) -> None:
         changes: dict[str, Json] = {
             "cap-queue": {"capability": {"cpu": CAP}},
             "close-queue": {"state": "Closed"},
@@ -180,8 +178,8 @@ class Day:
         }
         queue = self._queues[name]
         changed = replace(queue, spec=replace(queue.spec, **changes[kind]))
-        self._simulation.plan(at, partial(self._set_queue, changed))
-        self._simulation.plan(ends, partial(self._set_queue, queue))
+        self._simulation.plan(begin, partial(self._set_queue, changed))
+        self._simulation.plan(end, partial(self._set_queue, queue))
 
     def _set_queue(self, queue: Queue) -> None:
         self._inspector.queues[queue.metadata.name] = queue

@@ -63,13 +63,13 @@ class PodFact(Fact):
 
 @dataclass(frozen=True)
 class NodeFact(Fact):
-    has: Load
+    allocatable: Load
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class GroupFact(Fact):
-    least: int
+    min_member: int
     tasks: Mapping[str, int]
     queue: str
 
@@ -77,7 +77,7 @@ class GroupFact(Fact):
 @dataclass(frozen=True)
 class QueueFact(Fact):
     parent: str
-    most: Load | None
+    capability: Load | None
     is_reclaimable: bool  # its spec allows evictions of its groups for other groups
 
 
@@ -133,9 +133,9 @@ def pod_fact(item: Json, is_deleted: bool, version: int, at: float) -> PodFact:
 
 
 def node_fact(item: Json, is_deleted: bool, version: int, at: float) -> NodeFact:
-    has = load(item.get("status", {}).get("allocatable"))
+    allocatable = load(item.get("status", {}).get("allocatable"))
     meta = item["metadata"]
-    return NodeFact(version, at, meta["name"], is_deleted, has, meta.get("labels") or {})
+    return NodeFact(version, at, meta["name"], is_deleted, allocatable, meta.get("labels") or {})
 
 
 def group_fact(item: Json, is_deleted: bool, version: int, at: float) -> GroupFact:

@@ -247,7 +247,7 @@ def _wrong_claim(claim: Json, pod: Json | None) -> str:
 
 
 def wrong_sums(picture: Picture) -> Iterator[str]:
-    """Yield nodes whose idle capacity is not the same by Muster's page and by the API server's objects.
+    """Yield nodes whose idle capacity on Muster's page differs from that of the API server's objects.
 
     The page has cpu in millicores, and 0 for overcommitted nodes.
     """

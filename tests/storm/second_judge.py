@@ -31,8 +31,8 @@ class SecondJudge:
         self.evictions: Counter[Purpose] = Counter()  # evicted pods
         self._deadline, self._sight, self._clock = deadline, sight, clock
         self._pods: dict[str, PodFact] = {}
-        self._came: dict[str, float] = {}  # when each pod came to its node
-        self._on: dict[str, set[str]] = defaultdict(set)
+        self._arrived_at: dict[str, float] = {}  # when each pod came to its node
+        self._pods_on: dict[str, set[str]] = defaultdict(set)
         self._nodes: dict[str, Limit] = {}
         self._labels: dict[str, NodeLabels] = {}
         self._queues: dict[str, QueueFact] = {}
@@ -45,35 +45,35 @@ class SecondJudge:
         for fact in sorted(facts, key=lambda each: (each.version, each.at)):
             match fact:
                 case PodFact():
-                    self._pod(fact)
+                    self._take_pod(fact)
                 case NodeFact():
-                    self._limit(self._nodes, fact, {} if fact.gone else fact.has)
+                    self._set_limit(self._nodes, fact, {} if fact.gone else fact.allocatable)
                     self._labels.setdefault(fact.name, NodeLabels(fact.labels))
                     if not fact.gone:
                         self._labels[fact.name].change(fact.labels, self._clock(fact.at))
                 case QueueFact():
                     self._queues[fact.name] = fact
-                    self._limit(self._ceilings, fact, None if fact.gone else fact.most)
+                    self._set_limit(self._ceilings, fact, None if fact.gone else fact.capability)
                 case GroupFact():
-                    self._group(fact)
+                    self._take_group(fact)
         for name, gang in list(self._gangs.items()):
             self._check_gang(name, gang, until)
         self._settle_evictions(float("inf"))
 
-    def _limit(self, limits: dict[str, Limit], fact: Fact, amount: Load | None) -> None:
+    def _set_limit(self, limits: dict[str, Limit], fact: Fact, amount: Load | None) -> None:
         if fact.name in limits:
             limits[fact.name].change(amount, self._clock(fact.at))
         else:
             limits[fact.name] = Limit(amount, of_node=isinstance(fact, NodeFact))
 
-    def _group(self, fact: GroupFact) -> None:
+    def _take_group(self, fact: GroupFact) -> None:
         gang = self._gangs[fact.name]
         gang.record = None if fact.gone else fact
         self._queue_of[fact.name] = fact.queue
         self._check_gang(fact.name, gang, fact.at)
         self._forget(fact.name)
 
-    def _pod(self, fact: PodFact) -> None:
+    def _take_pod(self, fact: PodFact) -> None:
         before = self._pods.get(fact.uid)
         if before and before.node and fact.node != before.node:
             facts = f"{fact.name} on {before.node}, {fact.node}"
@@ -82,17 +82,20 @@ class SecondJudge:
         if fact.gone and fact.evicted and fact.node and fact.ours:
             self._judge_eviction(fact)
         self._pods[fact.uid] = fact
-        (self._on[fact.node].add if fact.holds_capacity else self._on[fact.node].discard)(fact.uid)
+        if fact.holds_capacity:
+            self._pods_on[fact.node].add(fact.uid)
+        else:
+            self._pods_on[fact.node].discard(fact.uid)
         if is_newly_bound:
-            self._came[fact.uid] = self._clock(fact.at)
+            self._arrived_at[fact.uid] = self._clock(fact.at)
             if fact.holds_capacity and fact.ours:
                 self._check_newcomer(fact)
-        self._member(fact)
+        self._update_member(fact)
         if fact.gone:
             del self._pods[fact.uid]
-            self._came.pop(fact.uid, None)
+            self._arrived_at.pop(fact.uid, None)
 
-    def _member(self, fact: PodFact) -> None:
+    def _update_member(self, fact: PodFact) -> None:
         if not (fact.group and fact.ours):
             return
         gang = self._gangs[fact.group]
@@ -107,10 +110,10 @@ class SecondJudge:
     def _check_newcomer(self, fact: PodFact) -> None:
         now = self._clock(fact.at)
         self._settle_evictions(now, fact)
-        there = [self._pods[uid] for uid in self._on[fact.node]]
+        there = [self._pods[uid] for uid in self._pods_on[fact.node]]
         node = self._nodes.get(fact.node, Limit({}, of_node=True))
         self._compare(fact, now, fact.node, there, node)
-        for queue in self._line(self._queue(fact)):
+        for queue in self._queue_path(self._queue(fact)):
             if (ceiling := self._ceilings.get(queue)) is not None:
                 within = [pod for pod in self._pods.values() if self._is_of(pod, queue)]
                 self._compare(fact, now, queue, within, ceiling)
@@ -150,7 +153,7 @@ class SecondJudge:
         since = now - self._sight
         held: Load = {}
         for pod in pods:
-            if pod.holds_capacity and (pod.ours or self._came[pod.uid] < since):
+            if pod.holds_capacity and (pod.ours or self._arrived_at[pod.uid] < since):
                 held = sum_of(held, pod.asks)
         for name, asked in fact.asks.items():
             maximum = limit.most(name, since)
@@ -162,7 +165,7 @@ class SecondJudge:
     def _queue(self, pod: PodFact) -> str:
         return self._queue_of.get(pod.group) or pod.queue or "default"
 
-    def _line(self, queue: str) -> Iterator[str]:
+    def _queue_path(self, queue: str) -> Iterator[str]:
         """Yield a queue and those above it."""
         seen = set[str]()
         while queue and queue not in seen:
@@ -171,7 +174,7 @@ class SecondJudge:
             queue = self._queues[queue].parent if queue in self._queues else ""
 
     def _is_of(self, pod: PodFact, queue: str) -> bool:
-        return pod.ours and queue in self._line(self._queue(pod))
+        return pod.ours and queue in self._queue_path(self._queue(pod))
 
     # ---- gangs
 

@@ -98,7 +98,7 @@ class Gang:
         record = self.record
         return (
             record is not None
-            and len(standing) >= record.least
+            and len(standing) >= record.min_member
             and all(tasks[task] >= minimum for task, minimum in record.tasks.items())
         )
 

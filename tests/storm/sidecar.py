@@ -33,7 +33,7 @@ class Sidecar:
 
     @classmethod
     def start(
-        cls, stage: Stage, user: User, server: str, clock: Clock, name: str, view: bool, standby: bool
+        cls, stage: Stage, user: User, server: str, clock: Clock, name: str, *, view: bool, standby: bool
     ) -> "Sidecar":
         """Start the pair. With a name, Muster leads while its scheduler has the Lease.
 

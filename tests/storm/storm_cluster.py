@@ -72,7 +72,15 @@ class StormCluster:
         self.through_muster = mix.view
         names = HOSTS if mix.replicas else ("",)
         self.sidecars = [
-            Sidecar.start(stage, user, self.muster_wire.server, self.clock, name, mix.view, name == HOSTS[1])
+            Sidecar.start(
+                stage,
+                user,
+                self.muster_wire.server,
+                self.clock,
+                name,
+                view=mix.view,
+                standby=name == HOSTS[1],
+            )
             for name in names
         ]
         self.leading, self.is_led = self.sidecars[0], True  # at the last look

@@ -80,7 +80,7 @@ def test_a_repeated_request_is_answered_once(proxy: FaultProxy) -> None:
 def test_a_watch_gets_events_again_at_once_or_from_an_earlier_watch(proxy: FaultProxy) -> None:
     """Send whole events, in whatever pieces they come; an error is the end, and not repeated."""
     echo = Echo(Random(1))
-    watched = Fault("GET", "/pods$", asked="watch=", pieces=echo, times=4)
+    watched = Fault("GET", "/pods$", query="watch=", pieces=echo, times=4)
     proxy.inject(watched)
     Server.reported[:] = [b'{"type":"ADD', b'ED"}\n{"type":"DELETED"}\n', b'{"type":"ERROR"}\n']
     added, deleted, error = b"".join(Server.reported).splitlines(keepends=True)

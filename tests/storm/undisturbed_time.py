@@ -16,8 +16,8 @@ class UndisturbedTime:
     def __init__(self, grace: float) -> None:
         self._grace = grace
         self._open: dict[str, float] = {}
-        self._outages: list[tuple[float, float]] = []  # apart from each other, in order
-        self._lost: list[float] = [0.0]  # the seconds of the first so many of them
+        self._outages: list[tuple[float, float]] = []  # without overlaps, in order
+        self._lost: list[float] = [0.0]  # by number n: the seconds of the first n outages
         self._lock = threading.Lock()
 
     def begin(self, name: str, at: float | None = None) -> None:

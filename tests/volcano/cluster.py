@@ -32,7 +32,7 @@ LEADS = {
 ALLOWED = LEADS | {(phase, row.to) for (phase, _), row in TABLE.items() if row.to is not None}
 
 
-def _of_turn(status: JobStatus) -> tuple[object, ...]:
+def _fields_written_first(status: JobStatus) -> tuple[object, ...]:
     """Return the fields that have to be written before the rest of a plan: all but counts."""
     return status.state, status.version, status.retry_count
 
@@ -76,7 +76,7 @@ class Cluster:
             if planned.status.state.phase != self.job.status.state.phase:
                 self.phases.append(phase_of(planned.status.state.phase))
             self._put(replace(self.job, status=planned.status))
-        elif _of_turn(planned.status) != _of_turn(job.status):
+        elif _fields_written_first(planned.status) != _fields_written_first(job.status):
             if writes < 0:
                 self._forget()
             return planned

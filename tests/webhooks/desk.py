@@ -83,7 +83,7 @@ class Desk:
         return self.newest_namespaces.get(name)
 
     def ask(self, path: str, obj: Json | None, operation: str = "CREATE", **fields: Any) -> Json:
-        """Review an object and return the response. `request`: further fields of the request."""
+        """Review an object and return the response. `fields`: further fields of the request."""
         request = {
             "uid": "1",
             "operation": operation,

@@ -54,7 +54,7 @@ def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
 
 
 def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Row:
-    frozen, first, before = decided_once(world, None)
+    first_snapshot, first, before = decided_once(world, None)
     before = world.settle().decisions
     again = min(decided_once(world, before)[1] for _ in range(_REPEATS))
     events, decisions = [], before
@@ -74,7 +74,7 @@ def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Ro
         "again ms": again,
         "after an event ms": median(decided),
         "worst ms": max(decided),
-        "snapshot first ms": frozen,
+        "snapshot first ms": first_snapshot,
         "snapshot after ms": median(snapshots),
     }
 

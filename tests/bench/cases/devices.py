@@ -84,18 +84,18 @@ def devices_case(bench: Bench) -> Iterator[Row]:
 
 def _starts(nodes: int) -> Row:
     """Return the seconds until the first decision with devices, and their ratio to those without."""
-    of_nodes = [msgspec.json.encode(builders.node(f"n{n}", "64")) for n in range(nodes)]
-    pods = [
+    encoded_nodes = [msgspec.json.encode(builders.node(f"n{n}", "64")) for n in range(nodes)]
+    encoded_pods = [
         msgspec.json.encode(builders.pod(f"p{n}-{at}", on=f"n{n}", phase="Running"))
         for n in range(nodes)
         for at in range(OF_A_NODE)
     ]
-    slices = [msgspec.json.encode(_slice(n, generation=1)) for n in range(nodes)]
+    encoded_slices = [msgspec.json.encode(_slice(n, generation=1)) for n in range(nodes)]
     times_by_devices: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(STARTS):
         for has_devices, times in times_by_devices.items():
             gc.collect()
-            times.append(_start(of_nodes, pods, slices if has_devices else ()))
+            times.append(_start(encoded_nodes, encoded_pods, encoded_slices if has_devices else ()))
     without, with_devices = min(times_by_devices[False]), min(times_by_devices[True])
     return {"start s": with_devices, "start ratio": with_devices / without}
 

@@ -124,19 +124,25 @@ def _row(run: _Run) -> dict[str, float]:
 
 def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
     thousand = 1000.0 if measurements.scarce == "cpu" else 1.0
-    timelines = [each for each in measurements.timelines.values() if each.name in trace.units]
+    timelines = [timeline for timeline in measurements.timelines.values() if timeline.name in trace.units]
     waits_by_size: dict[str, list[float]] = {"small": [], "medium": [], "large": []}
-    for each in timelines:
-        units = trace.units[each.name]
+    for timeline in timelines:
+        units = trace.units[timeline.name]
         size = "large"
         if units <= _MEDIUM:
             size = "small" if units <= _SMALL else "medium"
-        waits_by_size[size].append(end if each.wait is None else each.wait)
-    runs = {measurements.name_of(key_of_group(each.pod)): each.runs or 0.0 for each in trace.workload.members}
-    delays = [(each.ended_at or end) - (each.complete_at or 0.0) - runs[each.name] for each in timelines]
-    waits = [wait for each in waits_by_size.values() for wait in each]
+        waits_by_size[size].append(end if timeline.wait is None else timeline.wait)
+    runs = {
+        measurements.name_of(key_of_group(member.pod)): member.runs or 0.0
+        for member in trace.workload.members
+    }
+    delays = [
+        (timeline.ended_at or end) - (timeline.complete_at or 0.0) - runs[timeline.name]
+        for timeline in timelines
+    ]
+    waits = [wait for waits_of_size in waits_by_size.values() for wait in waits_of_size]
     capacity = measurements.capacity[measurements.scarce] * (measurements.full_until - measurements.full_from)
-    evictions = [len(each.reclaimed) for each in measurements.timelines.values()]
+    evictions = [len(timeline.reclaimed) for timeline in measurements.timelines.values()]
     row = {
         "utilisation": measurements.held / capacity,
         "makespan h": (end - (measurements.first or 0.0)) / _HOUR,

@@ -20,11 +20,11 @@ from tests.bench.sizes import Bench
 from tests.domain import builders
 from tests.domain.world import World
 
-_APART, _TERMS = 100, 300
-_SELECTORS = (2500, 7000)
-_OTHERS = 120_000
+_APART, _TERMS = 100, 300  # pods with anti-affinity, and terms of each
+_SELECTORS = (2500, 7000)  # pods
+_OTHERS = 120_000  # pods of other schedulers
 _LARGE, _VALUES = 100, 25_000  # as many values as fit into 1.2 MB
-_NAMES, _NAME = 300, 250_000
+_NAMES, _NAME = 300, 250_000  # pods with long names of groups, and characters of each
 _REPEATS = 5
 
 
@@ -73,11 +73,11 @@ def node_selectors(pods: int, nodes: int) -> Row:
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     selecting = (builders.pod(f"p{n}", selector={"own": f"{n}"}) for n in range(pods))
     watched = _Watched(title, pods, lambda: world.add(*selecting))
-    return watched.row(world, lambda n: builders.node(f"n{n}", cpu="32", labels={"turned": f"{n}"}))
+    return watched.row(world, lambda n: builders.node(f"n{n}", cpu="32", labels={"changed": f"{n}"}))
 
 
 def pods_of_others(pods: int, nodes: int) -> Row:
-    title = "of others, and one of them moves"
+    title = "of other schedulers"
     show(f"hostile: {pods} pods, {title}")
     world = World(*(builders.node(f"n{n}", cpu="64") for n in range(nodes)))
     others = (builders.foreign_pod(f"s{n}", on=f"n{n % nodes}", cpu="0.1") for n in range(pods))
@@ -137,8 +137,8 @@ def _traced() -> int:
 class _Watched:
     """Measurements for a row: the events of hostile pods, the first decision, and later decisions."""
 
-    def __init__(self, title: str, pods: int, come: Callable[[], Any]) -> None:
-        self._row: dict[str, Any] = {"what": title, "pods": pods, "events ms": _milliseconds(come)}
+    def __init__(self, title: str, pods: int, add_pods: Callable[[], Any]) -> None:
+        self._row: dict[str, Any] = {"what": title, "pods": pods, "events ms": _milliseconds(add_pods)}
 
     def row(self, world: World, event: Callable[[int], Any]) -> Row:
         self._row |= _decided(world)
@@ -156,9 +156,9 @@ class _Watched:
 def _decided(world: World) -> dict[str, float]:
     gc.collect()
     before, snapshots = world.ledger.decisions, []
-    frozen = _milliseconds(lambda: snapshots.append(world.ledger.snapshot()))
-    decided = _milliseconds(lambda: decide(snapshots[0], before))
-    return {"snapshot ms": frozen, "decide ms": decided}
+    snapshot_time = _milliseconds(lambda: snapshots.append(world.ledger.snapshot()))
+    decision_time = _milliseconds(lambda: decide(snapshots[0], before))
+    return {"snapshot ms": snapshot_time, "decide ms": decision_time}
 
 
 def _milliseconds(work: Callable[[], Any]) -> float:

@@ -210,13 +210,13 @@ def makespan(bench: Bench) -> Iterator[Row]:
 
 
 def _medians(bench: Bench) -> Iterator[Row]:
-    cycles: dict[tuple[int, int, str], list[float]] = {}
+    ratios_by_race: dict[tuple[int, int, str], list[float]] = {}
     for result in bench.races:
         if ratio := result.ratio(lambda each: each.seconds):
             race = result.race
-            cycles.setdefault((race.nodes, race.gang, race.variant), []).append(float(ratio["ratio"]))
+            ratios_by_race.setdefault((race.nodes, race.gang, race.variant), []).append(float(ratio["ratio"]))
     if bench.sizes.rounds > 1:
-        for (nodes, size, variant), ratios in cycles.items():
+        for (nodes, size, variant), ratios in ratios_by_race.items():
             yield {
                 "nodes": nodes,
                 "gang": size,

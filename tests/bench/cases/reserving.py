@@ -114,15 +114,15 @@ def reservations_case(bench: Bench) -> Iterator[Row]:
     seeds = bench.sizes.seeds
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         for trace in RESERVATION_TRACES:
-            none: Mapping[str, float] = {}
+            baseline: Mapping[str, float] = {}
             for setting in SETTINGS:
                 show(f"reservations: {trace}, {setting}, seeds 0 to {seeds - 1}")
                 runs = [_Run(trace, setting, seed) for seed in range(seeds)]
                 rows = list(processes.map(measured, runs))
                 means = {name: fmean(row[name] for row in rows) for name in rows[0]}
-                none = none or means
+                baseline = baseline or means
                 for name in ("mean", "large", "worst"):
-                    means[f"{name} %"] = 100.0 * (means[name] / none[name] - 1.0)
+                    means[f"{name} %"] = 100.0 * (means[name] / baseline[name] - 1.0)
                 yield {"trace": trace, "setting": setting, **means}
 
 

@@ -24,7 +24,7 @@ import msgspec
 from extender.dashboard.answers import AGAIN
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
-from tests.bench.watched import Mark
+from tests.bench.watched import Reading
 
 _PATHS = (
     *("/", "/?page=7", "/?state=Waiting&sort=-waited", "/namespaces/team-3", "/groups/team-1/job-00001"),
@@ -89,7 +89,7 @@ async def _page_time(address: str, path: str) -> Row:
 
 
 @contextmanager
-def _watched(groups: int, changes: int, api: int) -> Iterator[tuple[str, Callable[[], Mark]]]:
+def _watched(groups: int, changes: int, api: int) -> Iterator[tuple[str, Callable[[], Reading]]]:
     """Yield the address of a Muster, and a function that returns the readings since its last call."""
     command = [sys.executable, "-m", "tests.bench.watched", str(groups), str(changes), str(api)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -97,23 +97,23 @@ def _watched(groups: int, changes: int, api: int) -> Iterator[tuple[str, Callabl
         assert commands is not None
         assert readings is not None
 
-        def mark() -> Mark:
+        def take_reading() -> Reading:
             commands.write(b"\n")
             commands.flush()
-            return msgspec.json.decode(readings.readline(), type=Mark)
+            return msgspec.json.decode(readings.readline(), type=Reading)
 
         try:
-            yield readings.readline().decode().strip(), mark
+            yield readings.readline().decode().strip(), take_reading
         finally:
             process.kill()
 
 
 async def _load_of_pages(groups: int, changes: int) -> Row:
     api = await asyncio.start_server(_review, "127.0.0.1", 0)
-    with _watched(groups, changes, api.sockets[0].getsockname()[1]) as (address, mark):
-        mark()
+    with _watched(groups, changes, api.sockets[0].getsockname()[1]) as (address, take_reading):
+        take_reading()
         await asyncio.sleep(_SECONDS)
-        idle = mark()
+        idle = take_reading()
         statuses: list[int] = []
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=_OPEN)) as session:
             pages = [
@@ -121,9 +121,9 @@ async def _load_of_pages(groups: int, changes: int) -> Row:
             ]
             await asyncio.sleep(_WARM)
             statuses.clear()
-            before = mark()
+            before = take_reading()
             await asyncio.sleep(_SECONDS)
-            after = mark()
+            after = take_reading()
             for page in pages:
                 page.cancel()
             await asyncio.gather(*pages, return_exceptions=True)

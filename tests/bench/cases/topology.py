@@ -52,7 +52,7 @@ def topology_case(bench: Bench) -> Iterator[Row]:
 
 
 def _decisions(nodes: int, annotations: dict[str, str]) -> tuple[float, float]:
-    """Return the milliseconds of two decisions."""
+    """Return the milliseconds of the first decision, which starts all gangs, and of the next one."""
     world = World(limits=replace(LIMITS, window=_GANGS * _MEMBERS))
     world.ledger.claims.capacity.set_topologies(Topologies([(BLOCK, RACK, HOSTNAME)]))
     for number in range(nodes):

@@ -28,7 +28,7 @@ from tests.bench.sizes import Bench
 WINDOW = 1800.0  # seconds
 _STEP = 60.0  # seconds between the starts of two windows
 _SHORTEST, _LONGEST = 40.0, 80.0  # seconds that a job runs
-_LOAD, _ARRIVING = 1.5, 3600.0
+_LOAD, _ARRIVING = 1.5, 3600.0  # work as a multiple of the capacity; seconds of arrivals
 
 
 class WeightedCluster(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 from extender.domain.model.evictions import EvictionCause
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.queueing.first_kueue import as_today
+from tests.conformance.queueing.first_kueue import in_current_format
 from tests.conformance.queueing.kueue_world import KueueWorld, limits
 from tests.conformance.queueing.needs import in_family
 from tests.conformance.queueing.preemption import expected, victims_of
@@ -43,7 +43,7 @@ def _world(case: Case, *only: str) -> KueueWorld:
 
 def _new_world(case: Case, *only: str) -> KueueWorld:
     """Return a world with the heads of all queues, or only with the workloads `only`."""
-    data = as_today(case.input) if case.kind == _FIRST else case.input
+    data = in_current_format(case.input) if case.kind == _FIRST else case.input
     return KueueWorld(data, [head for head in _heads(case) if not only or head["id"] in only])
 
 
@@ -132,7 +132,7 @@ def _shrinks_in_proportion(case: Case) -> bool:
     )
 
 
-def _surplus(case: Case) -> list[str]:
+def _extra_heads(case: Case) -> list[str]:
     """Return heads that start although they wait in the case, if all its admitted heads start."""
     starting = _world(case).starting()
     return sorted({*starting} - {*_admitted(case)}) if {*_admitted(case)} <= {*starting} else []
@@ -140,17 +140,17 @@ def _surplus(case: Case) -> list[str]:
 
 def _falls_back_at_once(case: Case) -> bool:
     """Return whether heads get another flavor, since the first one was used up in the same decision."""
-    surplus, world_of_all = _surplus(case), _world(case)
-    return bool(surplus) and all(
-        world_of_all.flavors(surplu) != _world(case, surplu).flavors(surplu) for surplu in surplus
+    extra_heads, world_of_all = _extra_heads(case), _world(case)
+    return bool(extra_heads) and all(
+        world_of_all.flavors(head) != _world(case, head).flavors(head) for head in extra_heads
     )
 
 
 def _lends_at_once(case: Case) -> bool:
     """Return whether each head would get the same flavor alone, so that nothing reserves its capacity."""
-    surplus, world_of_all = _surplus(case), _world(case)
-    return bool(surplus) and any(
-        world_of_all.flavors(surplu) == _world(case, surplu).flavors(surplu) for surplu in surplus
+    extra_heads, world_of_all = _extra_heads(case), _world(case)
+    return bool(extra_heads) and any(
+        world_of_all.flavors(head) == _world(case, head).flavors(head) for head in extra_heads
     )
 
 
@@ -167,26 +167,26 @@ def _orders_queues_otherwise(case: Case) -> bool:
 def _starts_smaller(case: Case) -> bool:
     """Return whether an elastic head starts with fewer members instead."""
     elastic = {head["id"] for head in _heads(case) if any("min_count" in part for part in head["podsets"])}
-    return _evicts(case) and bool(elastic & {*_surplus(case)})
+    return _evicts(case) and bool(elastic & {*_extra_heads(case)})
 
 
 def _fits_on_another_flavor(case: Case) -> bool:
-    return _evicts(case) and bool(_surplus(case)) and not _world(case).starting()
+    return _evicts(case) and bool(_extra_heads(case)) and not _world(case).starting()
 
 
 def _evicts_on_another_flavor(case: Case) -> bool:
     """Return whether no victim is on the first flavor, although evictions there would help as well."""
-    first = {
+    first_flavors = {
         use["flavor"]
         for head in _heads_of_queues(case)
         for uses in _first_flavors(case, head).values()
         for use in uses.values()
     }
-    held = [each for each in case.input["admitted"] if each["id"] in expected(case)]
+    victims = [workload for workload in case.input["admitted"] if workload["id"] in expected(case)]
     flavors_of_victims = {
-        use["flavor"] for each in held for part in each["usage"] for use in part["usage"].values()
+        use["flavor"] for victim in victims for part in victim["usage"] for use in part["usage"].values()
     }
-    return bool(held) and not first & flavors_of_victims and bool(_world(case).evicted())
+    return bool(victims) and not first_flavors & flavors_of_victims and bool(_world(case).evicted())
 
 
 def _evicts_from_within_a_share(case: Case) -> bool:
@@ -194,7 +194,7 @@ def _evicts_from_within_a_share(case: Case) -> bool:
     if not others:
         return False
     built = _world(case)
-    return any(built.give_their_due(others, each["id"]) for each in _left_waiting(case))
+    return any(built.lose_deserved_capacity(others, each["id"]) for each in _left_waiting(case))
 
 
 def _evicts_beyond_a_share(case: Case) -> bool:
@@ -257,11 +257,11 @@ SKIPS: tuple[Skip, ...] = (
         in_family(*_FAMILIES, where=_evicts_on_another_flavor),
     ),
     Skip(
-        "DESIGN §6: a queue reclaims only what it deserves; no pod is evicted for borrowed capacity",
+        "a queue reclaims only what it deserves; no pod is evicted for borrowed capacity",
         in_family(*_FAMILIES, where=_evicts_beyond_a_share),
     ),
     Skip(
-        "DESIGN §6: a queue gives only while it holds more than it deserves",
+        "a queue gives only while it holds more than it deserves",
         in_family(*_FAMILIES, where=_evicts_from_within_a_share),
     ),
     Skip(

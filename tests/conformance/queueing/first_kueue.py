@@ -1,4 +1,4 @@
-"""Cases of Kueue v0.1 in today's form.
+"""Cases of Kueue v0.1 in the current format.
 
 A minimum and a maximum of each resource and flavor become a nominal quota and a borrowing limit.
 """
@@ -9,8 +9,8 @@ from typing import Any
 CaseData = Mapping[str, Any]
 
 
-def as_today(data: CaseData) -> dict[str, Any]:
-    """Return a cycle in today's form. Its flavors have neither labels nor taints."""
+def in_current_format(data: CaseData) -> dict[str, Any]:
+    """Return a cycle in the current format. Its flavors have neither labels nor taints."""
     names = {
         flavor["flavor"]
         for queue in data["queues"]
@@ -21,8 +21,8 @@ def as_today(data: CaseData) -> dict[str, Any]:
     return {**data, "queues": queues, "flavors": [{"name": name} for name in sorted(names)]}
 
 
-def queue_as_today(data: CaseData) -> dict[str, Any]:
-    """Return a single queue q in today's form; the other queues of its cohort become one."""
+def queue_in_current_format(data: CaseData) -> dict[str, Any]:
+    """Return a single queue q in the current format; the other queues of its cohort become one."""
     queue = data["queue"]
     resources, used = queue.get("resources", []), queue.get("used", [])
     groups = _quota(resources)
@@ -36,11 +36,14 @@ def queue_as_today(data: CaseData) -> dict[str, Any]:
             for flavor in resource["flavors"]
         )
         others = _without(_amounts(cohort["sum_of_mins"]), minimum)
-        groups = [[{"flavor": of, "resources": {name: {"nominal": n}}}] for (of, name), n in others.items()]
+        groups = [
+            [{"flavor": flavor, "resources": {name: {"nominal": n}}}] for (flavor, name), n in others.items()
+        ]
         queues.append({"name": "others", "cohort": "k", "resource_groups": groups})
         held = _without(_amounts(cohort["used"]), _amounts(used))
         usage += [
-            {"queue": "others", "flavor": of, "resource": name, "amount": n} for (of, name), n in held.items()
+            {"queue": "others", "flavor": flavor, "resource": name, "amount": n}
+            for (flavor, name), n in held.items()
         ]
     labels = {key for flavor in data["flavors"] for key in flavor.get("node_labels", ())}
     other_fields = {"cohorts": [], "admitted": [], "flavors": data["flavors"], "compared_labels": labels}

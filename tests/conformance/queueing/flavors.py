@@ -7,7 +7,7 @@ from extender.domain.model.reasons import Reason
 from extender.domain.scheduling.gang_admission import largest_fitting
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.queueing.first_kueue import queue_as_today
+from tests.conformance.queueing.first_kueue import queue_in_current_format
 from tests.conformance.queueing.kueue_world import KueueWorld
 from tests.conformance.queueing.needs import in_family
 from tests.conformance.verdicts import Check, Skip
@@ -44,7 +44,7 @@ def differing_flavors(
 def check_first_assignment(case: Case) -> Iterator[str]:
     """Check an assignment of Kueue v0.1. The borrowed amounts follow from the flavors."""
     pending = {"id": "w", "queue": "q", "priority": 0, "created": 0, "podsets": case.input["podsets"]}
-    data = queue_as_today(case.input)
+    data = queue_in_current_format(case.input)
     built = KueueWorld(data, [pending])
     yield from unequal("fits", case.expect["fits"], built.starts("w"))
     used = built.flavors("w")

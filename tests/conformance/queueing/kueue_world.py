@@ -1,11 +1,12 @@
 """Cases of Kueue as a world: nodes of each flavor, queues in a tree with flavors, gangs with roles.
 
-A queue deserves its nominal quota of a flavor, and a cohort is a queue above it, with what it brings along
-and what those below it do. The nodes of a flavor offer what all of them have of it together. A part of a
-workload is a role; its pods are real, and so are those of what was admitted before. A workload that a policy
-of Kueue protects from a newcomer has an annotation against eviction.
+A queue deserves its nominal quota of a flavor. A cohort is its parent queue, and deserves its own quota and
+that of all queues below it. The nodes of a flavor have the quota of all queues and cohorts. A part of a
+workload is a role, with pods, also for admitted workloads. A workload that a policy of Kueue protects from a
+newcomer has an annotation against eviction.
 """
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -126,26 +127,26 @@ class KueueWorld:
             for amounts in self._requested_amounts(budget, newcomer)
         )
 
-    def give_their_due(self, victims: Iterable[str], newcomer: str) -> bool:
+    def lose_deserved_capacity(self, victims: Iterable[str], newcomer: str) -> bool:
         """Return whether a queue of these victims would lose capacity that it deserves.
 
-        That is one, or one above it that the newcomer does not use, that would lose a victim while it holds
-        no more than it deserves of any flavor, whichever goes last.
+        The same is checked for its ancestors that the newcomer does not use. Whichever victim goes last, such
+        a queue then holds no more than it deserves of any flavor.
         """
         budget, own_queue = self._budget, self._queue_of(newcomer)
         shares = budget.shares
         amounts_by_victim = {
             victim: self._held_amounts(budget, victim) for victim in victims if self._queue_of(victim)
         }
-        for each, amounts in amounts_by_victim.items():
-            shares.add(self._queue_of(each), amounts, -1)
+        for victim, amounts in amounts_by_victim.items():
+            shares.add(self._queue_of(victim), amounts, -1)
         may_be_last: defaultdict[tuple[str, int], bool] = defaultdict(bool)
-        for each, amounts in amounts_by_victim.items():
+        for victim, amounts in amounts_by_victim.items():
             counted = [name for name in amounts if resource_of(name) != name]
-            for level, (held, due, _) in enumerate(shares.levels(self._queue_of(each), own_queue)):
+            for level, (held, due, _) in enumerate(shares.levels(self._queue_of(victim), own_queue)):
                 before = {name: held.get(name, 0) + amounts[name] for name in counted}
                 above = any(n > due.get(name, 0.0) + EPSILON for name, n in before.items())
-                may_be_last[self._queue_of(each), level] |= above
+                may_be_last[self._queue_of(victim), level] |= above
         return not all(may_be_last.values())
 
     def is_within_quota(self, workload: str, flavor: str) -> bool:
@@ -156,7 +157,7 @@ class KueueWorld:
         return budget.shares.steps_to_lender(group.queue, requested) == 0
 
     def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
-        """Return whether the queue of any of these deserves capacity that others do not ask for."""
+        """Return whether the queue of a victim deserves more than its quota, which others do not request."""
         budget = self._budget
         deserved_amounts = budget.shares.standing.division.given
         names = budget.shares.standing.division.names
@@ -211,19 +212,18 @@ class KueueWorld:
                 cpu=amounts.pop("cpu", "0"),
                 memory=amounts.pop("memory", "0"),
                 pods="100000",
-                labels={**self._asked_labels(flavor), **flavor.get("node_labels", {}), _FLAVOR: name},
+                labels={**self._requested_labels(flavor), **flavor.get("node_labels", {}), _FLAVOR: name},
                 more=amounts,
             )
 
-    def _asked_labels(self, flavor: CaseData) -> dict[str, str]:
-        """Return the labels that pods ask for.
+    def _requested_labels(self, flavor: CaseData) -> dict[str, str]:
+        """Return the labels that pods request and the flavor does not define: its nodes have them.
 
-        Kueue compares only labels that flavors define; any other label that pods ask for, its nodes
-        have.
+        Kueue compares only labels that flavors define.
         """
         compared = self._data.get("compared_labels", set(flavor.get("node_labels", ())))
         labels: dict[str, str] = {}
-        for part in (part for each in self._pending for part in each["podsets"]):
+        for part in itertools.chain.from_iterable(each["podsets"] for each in self._pending):
             wishes = list(part.get("node_selector", {}).items())
             terms = [term_ for term in part.get("required_affinity", ()) for term_ in term]
             wishes += [(term_["key"], term_["values"][0]) for term_ in terms if term_["op"] == "In"]
@@ -241,7 +241,7 @@ class KueueWorld:
             nominal = {pair: limit["nominal"] for pair, limit in limits(each)}
             yield self._queue(each["name"], each.get("cohort"), each, nominal)
 
-    def _queue(self, name: str, above: str | None, data: CaseData, nominal: Mapping[Pair, int]) -> Queue:
+    def _queue(self, name: str, parent: str | None, data: CaseData, nominal: Mapping[Pair, int]) -> Queue:
         policies = self._policies.get(name, {})
         is_fair = self._data.get("config", {}).get("fair_sharing")  # then Kueue ignores this policy
         within = policies.get("within_queue", "Never")
@@ -251,10 +251,10 @@ class KueueWorld:
             QueueFlavor(
                 flavor,
                 resource_flavor=flavor,
-                capability=None if above else _of(flavor, nominal),
-                deserved=_of(flavor, nominal),
-                borrowing_limit=_of(flavor, _limit(limits_, "borrowing_limit")) if above else None,
-                lending_limit=_of(flavor, _limit(limits_, "lending_limit")) if above else None,
+                capability=None if parent else _of_flavor(flavor, nominal),
+                deserved=_of_flavor(flavor, nominal),
+                borrowing_limit=_of_flavor(flavor, _limit(limits_, "borrowing_limit")) if parent else None,
+                lending_limit=_of_flavor(flavor, _limit(limits_, "lending_limit")) if parent else None,
             )
             for flavor in dict.fromkeys((*_flavors(data), *(flavor for flavor, _ in nominal)))
         ]
@@ -262,9 +262,9 @@ class KueueWorld:
             name,
             weight=max(1, round(100 * data.get("fair_weight", 1))),
             strategy={"StrictFIFO": "fifo"}.get(data.get("strategy", ""), ""),
-            parent=_cohort(above) if above else "",
+            parent=_cohort(parent) if parent else "",
             created=instant(_LONG_AGO),
-            flavors=flavors or ([] if above else [_NONE]),
+            flavors=flavors or ([] if parent else [_NONE]),
             reclaimable=self._is_reclaimable(name),
             namespace_selector=selector(data.get("namespace_selector")),
             preemption=builders.preemption(
@@ -279,19 +279,19 @@ class KueueWorld:
 
     def _admit(self, data: CaseData) -> None:
         """Add a running group with a pod for each part and flavor."""
-        name, level = data["id"], f"p{data['priority']}"
+        name, class_name = data["id"], f"p{data['priority']}"
         notes = {keys.PREEMPTABLE: "false"} if self._is_protected(data) else None
         used: dict[tuple[str, str], dict[str, int]] = {}
         for part in data["usage"]:
             for resource, use in part["usage"].items():
                 used.setdefault((part["name"], use["flavor"]), {})[resource] = use["amount"]
         self.world.add(
-            priority_class({"name": level, "value": data["priority"]}),
+            priority_class({"name": class_name, "value": data["priority"]}),
             builders.group(
                 name,
                 len(used),
                 data["queue"],
-                priority_class=level,
+                priority_class=class_name,
                 created=instant(data["created"]),
                 stood_whole=True,
                 annotations=notes,
@@ -330,15 +330,17 @@ class KueueWorld:
         )
 
     def _group(self, data: CaseData) -> Iterator[Any]:
-        level = f"p{data['priority']}"
-        yield priority_class({"name": level, "value": data["priority"]})
+        class_name = f"p{data['priority']}"
+        yield priority_class({"name": class_name, "value": data["priority"]})
         may_shrink = self._data.get("config", {}).get("partial_admission", True)
         roles = {
             part["name"]: part.get("min_count", part["count"]) if may_shrink else part["count"]
             for part in data["podsets"]
         }
         queue = data.get("queue", "nowhere")
-        yield builders.group(data["id"], sum(roles.values()), queue, roles, level, instant(data["created"]))
+        yield builders.group(
+            data["id"], sum(roles.values()), queue, roles, class_name, instant(data["created"])
+        )
         for part in data["podsets"]:
             chosen = {each["flavor"] for each in data.get("assignment", {}).get(part["name"], {}).values()}
             selector_ = part.get("node_selector", {}) | dict(zip([_FLAVOR], chosen, strict=False))
@@ -370,18 +372,19 @@ def _owners(data: CaseData) -> tuple[CaseData, ...]:
 
 def _sums(data: CaseData) -> dict[str, dict[Pair, int]]:
     """Return the amounts of each cohort: its own, and those of all below it."""
-    above = {_cohort(each["name"]): _parent(each) for each in data["cohorts"]}
+    parents = {_cohort(each["name"]): _parent(each) for each in data["cohorts"]}
     cohorts = [(_cohort(each["name"]), each) for each in data["cohorts"]]
     sums: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
-    for at, each in (*cohorts, *((_cohort(queue.get("cohort") or ""), queue) for queue in data["queues"])):
-        passed: set[str] = set()
-        step: str | None = at
-        while step is not None and step not in passed:
-            passed.add(step)
+    cohorts += [(_cohort(each.get("cohort") or ""), each) for each in data["queues"]]
+    for own_cohort, each in cohorts:
+        visited: set[str] = set()
+        cohort: str | None = own_cohort
+        while cohort is not None and cohort not in visited:
+            visited.add(cohort)
             for pair, limit in limits(each):
-                sums[step][pair] = sums[step].get(pair, 0) + limit["nominal"]
-            parent = above.get(step)
-            step = _cohort(parent) if parent else None
+                sums[cohort][pair] = sums[cohort].get(pair, 0) + limit["nominal"]
+            parent = parents.get(cohort)
+            cohort = _cohort(parent) if parent else None
     return sums
 
 
@@ -401,12 +404,12 @@ def _flavors(data: CaseData) -> Iterable[str]:
     return (flavor["flavor"] for group in data.get("resource_groups", ()) for flavor in group)
 
 
-def _limit(limits_: Mapping[Pair, CaseData], which: str) -> dict[Pair, int]:
-    return {pair: limit[which] for pair, limit in limits_.items() if which in limit}
+def _limit(limits_: Mapping[Pair, CaseData], name: str) -> dict[Pair, int]:
+    return {pair: limit[name] for pair, limit in limits_.items() if name in limit}
 
 
-def _of(flavor: str, amounts: Mapping[Pair, int]) -> dict[str, Any] | None:
-    return _as_texts({resource: n for (of, resource), n in amounts.items() if of == flavor}) or None
+def _of_flavor(flavor: str, amounts: Mapping[Pair, int]) -> dict[str, Any] | None:
+    return _as_texts({resource: n for (name, resource), n in amounts.items() if name == flavor}) or None
 
 
 def _pod(name: str, group: str, requests: Mapping[str, int], **fields: Any) -> Pod:

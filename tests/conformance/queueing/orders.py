@@ -35,20 +35,20 @@ def check_compare(case: Case) -> Iterator[str]:
 
 
 def check_submitters(case: Case) -> Iterator[str]:
-    """Check the order inside a queue: fair, in a mode in which submitters matter.
+    """Check the order of a queue, which is fair in a mode that compares submitters.
 
-    The usage of a submitter is a part of the largest usage here.
+    The usage of a submitter is relative to the largest usage.
     """
     pending = [{"created": 0, **each} for each in case.input["pending"]]
-    counts = case.input["config"].get("mode", "None") != "None"
-    world = World(queue({"name": QUEUE, "dequeueStrategy": "fair" if counts else "traverse"}))
+    is_fair = case.input["config"].get("mode", "None") != "None"
+    world = World(queue({"name": QUEUE, "dequeueStrategy": "fair" if is_fair else "traverse"}))
     world.add(*waiting(pending))
     used = {each["name"]: sum(each["usage"].values()) for each in case.input["submitters"]}
-    parts = {UsageKey(QUEUE, user=name): n / max(*used.values(), 1) for name, n in used.items()}
-    snapshot = replace(world.ledger.snapshot(), past=PastUsage(parts=parts))
+    relative_usage = {UsageKey(QUEUE, user=name): n / max(*used.values(), 1) for name, n in used.items()}
+    snapshot = replace(world.ledger.snapshot(), past=PastUsage(parts=relative_usage))
     rank = Strategies(Cycle(snapshot, snapshot.groups, {}, None)).rank
-    ordered = in_lines(snapshot.groups.values(), lambda view: view, rank).get(QUEUE, ())
-    names = [view.key.partition("/")[2] for view in ordered]
+    ordered = in_lines(snapshot.groups.values(), lambda info: info, rank).get(QUEUE, ())
+    names = [info.key.partition("/")[2] for info in ordered]
     yield from unequal("top", [case.expect["top"]], names[:1])
 
 

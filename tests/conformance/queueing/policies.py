@@ -91,7 +91,7 @@ class _Script:
             case "next" | "peek_again" | "top":
                 return self._next()
             case "order":
-                return [_id(view) for view in self._line()]
+                return [_id(info) for info in self._line()]
             case "length":
                 return len(self._line())
             case "classes":
@@ -109,26 +109,26 @@ class _Script:
 
     def _line(self) -> list[GroupInfo]:
         snapshot = self._snapshot()
-        waiting = [view for view in snapshot.groups.values() if not _id(view).startswith(_BUSY)]
-        return list(in_lines(waiting, lambda view: view, Strategies(Cycle(snapshot)).rank).get(QUEUE, ()))
+        waiting = [info for info in snapshot.groups.values() if not _id(info).startswith(_BUSY)]
+        return list(in_lines(waiting, lambda info: info, Strategies(Cycle(snapshot)).rank).get(QUEUE, ()))
 
     def _classes(self) -> dict[str, list[str]]:
         strategies = Strategies(Cycle(self._snapshot()))
         classes: dict[str, list[str]] = {"high": [], "low": []}
-        for view in self._line():
-            classes["high" if strategies.traverse_of(view).is_high(view) else "low"].append(_id(view))
+        for info in self._line():
+            classes["high" if strategies.traverse_of(info).is_high(info) else "low"].append(_id(info))
         return classes
 
     def _snapshot(self) -> Snapshot:
         snapshot = self._world().ledger.snapshot()
         return replace(
-            snapshot, groups={key: self._tried(view, snapshot.now) for key, view in snapshot.groups.items()}
+            snapshot, groups={key: self._tried(info, snapshot.now) for key, info in snapshot.groups.items()}
         )
 
-    def _tried(self, view: GroupInfo, now: float) -> GroupInfo:
-        turns = self._turns.get(_id(view), 0)
+    def _tried(self, info: GroupInfo, now: float) -> GroupInfo:
+        turns = self._turns.get(_id(info), 0)
         again_at = now + 60 if turns else 0.0
-        return replace(view, start=Start(failures=turns, retry_at=again_at, rotation=turns))
+        return replace(info, start=Start(failures=turns, retry_at=again_at, rotation=turns))
 
     def _world(self) -> World:
         limits = QueueLimits(per_user=RunningLimit(groups=1))
@@ -137,12 +137,15 @@ class _Script:
         for quota in sorted(self._full):
             world.add(node(f"m-{quota}", cpu="1"), _group_of(f"{_BUSY}{quota}", quota, on=f"m-{quota}"))
         for name, job in self._jobs.items():
-            level, priority = f"p{job['priority']}", job["priority"]
-            world.add(PriorityClass(Meta(name=level), priority))
+            priority = job["priority"]
+            class_name = f"p{priority}"
+            world.add(PriorityClass(Meta(name=class_name), priority))
             since = instant(job["first_attempt"])
             on = "n" if name in self._granted else ""
             world.add(
-                _group_of(name, job["quota"], priority_class=level, priority=priority, created=since, on=on)
+                _group_of(
+                    name, job["quota"], priority_class=class_name, priority=priority, created=since, on=on
+                )
             )
         return world
 
@@ -151,8 +154,8 @@ def _group_of(name: str, quota: str, **fields: Any) -> list[Any]:
     return gang(name, 1, queue=QUEUE, notes={keys.SUBMITTER: quota}, **fields)
 
 
-def _id(view: GroupInfo) -> str:
-    return view.key.partition("/")[2]
+def _id(info: GroupInfo) -> str:
+    return info.key.partition("/")[2]
 
 
 def _is_tried_twice(case: Case) -> bool:

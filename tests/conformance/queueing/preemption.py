@@ -71,7 +71,7 @@ def _takes_what_is_deserved(case: Case) -> bool:
     """Return whether an evicted group was of a queue, or below one, within its deserved share."""
     others = [name for name, cause in expected(case).items() if cause is not EvictionCause.PREEMPT]
     (newcomer,) = case.input["pending"]
-    return bool(others) and _world(case).give_their_due(others, newcomer["id"])
+    return bool(others) and _world(case).lose_deserved_capacity(others, newcomer["id"])
 
 
 def _spares_its_own(case: Case) -> bool:
@@ -86,9 +86,9 @@ def _spares_its_own(case: Case) -> bool:
 
 
 def _loses_more_work(case: Case) -> bool:
-    """Return whether other victims with a smaller sum do as well.
+    """Return whether Muster's victims hold less of a resource than the expected ones, and no more of any.
 
-    They hold less of something, and no more of anything; all ran for as long.
+    All victims ran for the same time.
     """
     own_losses, expected_losses = (
         _held_amounts(case, names) for names in (_world(case).evicted(), expected(case))
@@ -112,15 +112,15 @@ def _held_amounts(case: Case, names: Collection[str]) -> Counter[str]:
 CHECKS: dict[str, Check] = dict.fromkeys(_FAMILIES, check_victims)
 SKIPS: tuple[Skip, ...] = (
     Skip(
-        "DESIGN §6: inside a queue only groups of a lower priority give way, no equals",
+        "inside a queue only groups of a lower priority give way, no equals",
         in_family(*_FAMILIES, where=_takes_from_equals),
     ),
     Skip(
-        "DESIGN §6: a queue reclaims only what it deserves; no pod is evicted for borrowed capacity",
+        "a queue reclaims only what it deserves; no pod is evicted for borrowed capacity",
         in_family(*_FAMILIES, where=_takes_beyond_its_share),
     ),
     Skip(
-        "DESIGN §6: a queue gives only while it holds more than it deserves",
+        "a queue gives only while it holds more than it deserves",
         in_family(*_FAMILIES, where=_takes_what_is_deserved),
     ),
     Skip(
@@ -128,7 +128,7 @@ SKIPS: tuple[Skip, ...] = (
         in_family(*_FAMILIES, where=_spares_its_own),
     ),
     Skip(
-        "DESIGN §6: of all sets of victims the one goes that loses the least work, whatever its priority",
+        "of all sets of victims the one goes that loses the least work, whatever its priority",
         in_family(*_FAMILIES, where=_loses_more_work),
     ),
 )

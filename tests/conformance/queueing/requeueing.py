@@ -69,8 +69,8 @@ class _Script:
             name: {"id": name, "priority": 0, "created": 0} for name in ids
         }
         self._workloads |= {each["id"]: each for each in data["workloads"]}
-        self._pending: dict[str, CaseData] = {}  # that push and updates have made
-        self._parked: dict[str, int] = {}  # how many flushes there had been
+        self._pending: dict[str, CaseData] = {}  # as pushed or updated last
+        self._parked: dict[str, int] = {}  # number of flushes before each was parked
         self._popped_at: dict[str, int] = {}
         self._flushes = 0
         self.moved = 0
@@ -112,9 +112,9 @@ class _Script:
     def pop(self) -> str | None:
         """Return the first workload that starts; it is taken out."""
         snapshot = self._snapshot()
-        lines = in_lines(snapshot.groups.values(), lambda view: view).get(QUEUE, ())
+        lines = in_lines(snapshot.groups.values(), lambda info: info).get(QUEUE, ())
         active = {*self.active()}
-        first = next((name for view in lines if (name := view.key.partition("/")[2]) in active), None)
+        first = next((name for info in lines if (name := info.key.partition("/")[2]) in active), None)
         if first is not None:
             self._popped_at[first] = self._flushes
             self._drop(first)
@@ -154,15 +154,15 @@ class _Script:
     def _snapshot(self) -> Snapshot:
         """Return a snapshot with the groups whose start has failed, and that back off."""
         snapshot, now = self._world.ledger.snapshot(), self._data["now"]
-        tried = {
+        starts = {
             self._key(name): Start(
                 failures=data.get("requeue_count", 0), retry_at=snapshot.now + data["requeue_at"] - now
             )
             for name, data in self._pending.items()
             if "requeue_at" in data
         }
-        back = {key: replace(snapshot.groups[key], start=start) for key, start in tried.items()}
-        return replace(snapshot, groups={**snapshot.groups, **back})
+        backing_off = {key: replace(snapshot.groups[key], start=start) for key, start in starts.items()}
+        return replace(snapshot, groups={**snapshot.groups, **backing_off})
 
 
 def _scarce(number: int) -> str:
@@ -192,7 +192,7 @@ def check_rule(case: Case) -> Iterator[str]:
         is_accepted = len(world.add(*_head(reason)).ledger.snapshot().groups) > before
         yield from unequal("second insert", case.expect["second_insert_accepted"], is_accepted)
     if "sticky_head" in case.expect:
-        yield from unequal("sticky head", case.expect["sticky_head"], _is_reserved_for_it(world, reason))
+        yield from unequal("sticky head", case.expect["sticky_head"], _is_reserved_for_head(world, reason))
 
 
 def _reason(case: Case) -> str:
@@ -258,7 +258,7 @@ def _snapshot_after(world: World, reason: str) -> Snapshot:
     return replace(snapshot, groups={**snapshot.groups, _HEAD: replace(snapshot.groups[_HEAD], start=failed)})
 
 
-def _is_reserved_for_it(world: World, reason: str) -> bool:
+def _is_reserved_for_head(world: World, reason: str) -> bool:
     """Return whether a newcomer of a higher priority does not get the capacity that the head waits for."""
     extended = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
     world.add(gang("newcomer", 1, queue=QUEUE, cpu=str(_ALL), more=extended, priority_class="p2", priority=2))

@@ -33,13 +33,13 @@ def waiting(
     """Yield a PodGroup for each workload, named by its id, with a class of its priority."""
     for workload in workloads:
         priority = int(workload.get("priority", 0))
-        level = f"p{priority}"
-        yield priority_class({"name": level, "value": priority})
+        class_name = f"p{priority}"
+        yield priority_class({"name": class_name, "value": priority})
         metadata = {"namespace": _NAMESPACE, "name": workload["id"], "queue": workload.get("queue", queue)}
         notes = {keys.HOLD: "true"} if is_held else {}
         notes |= {keys.SUBMITTER: workload["submitter"]} if "submitter" in workload else {}
         metadata |= {"annotations": notes} if notes else {}
-        yield group({**metadata, "priorityClassName": level}, created=instant(workload["created"]))
+        yield group({**metadata, "priorityClassName": class_name}, created=instant(workload["created"]))
 
 
 def members(workloads: Iterable[CaseData]) -> Iterator[Pod | Node]:
@@ -58,8 +58,8 @@ def key_of(name: str) -> GroupKey:
 
 def line(world: World, queue: str = QUEUE) -> list[str]:
     """Return the ids of a queue's waiting workloads, in its order."""
-    lines = in_lines(world.ledger.snapshot().groups.values(), lambda view: view)
-    return [view.key.partition("/")[2] for view in lines.get(queue, ())]
+    lines = in_lines(world.ledger.snapshot().groups.values(), lambda info: info)
+    return [info.key.partition("/")[2] for info in lines.get(queue, ())]
 
 
 def selector(data: CaseData | None) -> LabelSelector | None:

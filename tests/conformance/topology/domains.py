@@ -41,14 +41,14 @@ def check_domains(case: Case) -> Iterator[str]:
         yield from unequal(f"{name} placed", is_placed, all(nodes_of_set))
         if expected is not None and all(nodes_of_set):
             labels = (world.nodes[node].metadata.labels or {} for node in nodes_of_set)
-            paths = [[of[level] for level in data["levels"]] for of in labels]
+            paths = [[node_labels[level] for level in data["levels"]] for node_labels in labels]
             yield from _compared(case, pod_set, expected, paths)
 
 
 def _compared(
     case: Case, pod_set: CaseData, expected: Iterable[CaseData], paths: Iterable[list[str]]
 ) -> Iterator[str]:
-    """Yield the levels, from the top to the lowest requested one, on which pods have more domains.
+    """Yield the levels, down to the lowest requested one, on which pods have more domains than expected.
 
     `paths`: the path of each pod.
     """

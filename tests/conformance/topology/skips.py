@@ -1,4 +1,4 @@
-"""The kinds of topologies.json: the check of each, and what of them is skipped."""
+"""Tables of the kinds of topologies.json with their checks, and of the skipped cases."""
 
 from collections.abc import Callable
 
@@ -78,7 +78,7 @@ def _runs(pod: CaseData) -> bool:
 
 
 SKIPS: tuple[Skip, ...] = (
-    Skip("slices are of one level", _any_set(lambda _, it: len(it["slices"]) > 1)),
+    Skip("slices are of one level", _any_set(lambda _, pod_set: len(pod_set["slices"]) > 1)),
     Skip("a slice without a size is of all pods of its set", _any_set(_has_slices_without_size)),
     Skip("a set in a small domain is in one of each larger level, too", _any_set(_has_larger_slices)),
     Skip("the tightest rack comes first, even if others balance its hosts better", _any_set(_balances_hosts)),

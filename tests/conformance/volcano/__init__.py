@@ -1,1 +1,1 @@
-"""Cases of Volcano: its kinds, put to the code that serves."""
+"""Checks of the kinds of volcano.json, which come from Volcano's tests."""

@@ -1,8 +1,8 @@
-"""Kind `resource.op`: Volcano's operators on vectors, each put to the function that has its meaning here.
+"""Kind `resource.op`: Volcano's operators on vectors, checked with the functions of Muster that correspond.
 
-Comparisons are the gates of the queues, the minimum is what `divide` gives a single queue (of what there is
-no more than it asks for: missing is zero; or than its capability: missing is infinite), the difference is the
-ledger's sum. Where no function of Muster has an operator's meaning, there is nothing to run.
+Comparisons are the limits of queues, and the difference is a sum of the ledger. The minimum is the share that
+`divide` gives a single queue, bounded by its requests (missing is zero) or its capability (missing is
+infinite). Other operators have no counterpart.
 """
 
 from collections.abc import Iterator, Mapping

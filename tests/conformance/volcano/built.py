@@ -1,4 +1,4 @@
-"""Kind `podgroup.build`: the PodGroup for pods that name none, by the controller that makes it."""
+"""Kind `podgroup.build`: the PodGroup that Muster's controller creates for pods without one."""
 
 from collections.abc import Iterator
 from typing import Any

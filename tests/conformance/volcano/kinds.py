@@ -1,4 +1,4 @@
-"""The kinds of volcano.json: the check of each, and what of them is skipped."""
+"""Tables of the kinds of volcano.json with their checks, and of the skipped cases."""
 
 from tests.conformance.verdicts import Check
 from tests.conformance.volcano import admission

@@ -1,8 +1,8 @@
 """Kinds `queue.state`, `queue.state.handler` and `queue.sync`: the life of a queue.
 
-Volcano keeps what a queue's owner wants and what came of it in one word, status.state. In Muster the wish is
-in spec.state, which is what an action sets. A case whose handler is not that of its stored state cannot come
-about in Volcano; in Muster it is a queue whose spec says the one and whose status says the other.
+In Volcano, status.state is both the desired and the observed state of a queue. In Muster, spec.state is the
+desired state, which actions set. A case whose handler is not that of its stored state is impossible in
+Volcano; in Muster it is a queue whose spec and status have different states.
 """
 
 from collections.abc import Iterator

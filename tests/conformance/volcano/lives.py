@@ -1,7 +1,7 @@
-"""Kind `podgroup.phase`: phases of a group, played with members on nodes.
+"""Kind `podgroup.phase`: phases of a group with members on nodes.
 
-Where a case has let a group in, there is capacity for members that wait, unless it says that they cannot be
-placed; else there is none. A running group has run fully.
+Waiting members have capacity only if the case has admitted their group and does not call them unschedulable.
+A running group has run fully.
 """
 
 from collections.abc import Iterator

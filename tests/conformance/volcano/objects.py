@@ -15,7 +15,7 @@ from tests.domain.builders import SCHEDULER
 CaseData = Mapping[str, Any]
 T = TypeVar("T")
 MANY_PODS = {"pods": "110"}
-SOMEWHERE = "a-node-not-shown"  # where pods run of which a case does not say where
+SOMEWHERE = "a-node-not-shown"  # of running pods whose case names no node
 
 
 def objects(data: CaseData) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Expectations of the smaller kinds that no gate of Muster has."""
+"""Expectations of the smaller kinds that differ from Muster."""
 
 from extender.domain.model.resources import offered, requested_amounts, total
 from tests.conformance.cases import Case

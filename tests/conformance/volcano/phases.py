@@ -1,4 +1,4 @@
-"""The phases that Muster's reporter writes to PodGroups at an API server of a few lines."""
+"""The phases that Muster's reporter writes to PodGroups, at a minimal API server."""
 
 from collections.abc import Iterable
 from typing import Any

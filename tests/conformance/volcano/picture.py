@@ -1,4 +1,4 @@
-"""Sums of a session: before anything happened, and after all that it expects to be bound is bound."""
+"""Sums of a session: before its first cycle, and after all bindings that it expects."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from tests.domain.world import World
 from tests.sharing import within
 
 CaseData = Mapping[str, Any]
-_BUT_PODS = frozenset({PODS})
+_NOT_COMPARED = frozenset({PODS})
 
 
 def requests(data: Iterable[CaseData]) -> dict[str, int]:
@@ -77,8 +77,8 @@ class After:
     def has_share_for(self, queue: str, requests_: Resources) -> bool:
         """Return whether the share gate lets a queue have `requests_` in addition to its holdings."""
         now = self._world.queue(queue)
-        return within(requests_, now.allocated, now.deserved, _BUT_PODS)
+        return within(requests_, now.allocated, now.deserved, _NOT_COMPARED)
 
     def is_above_share(self, queue: str) -> bool:
         now = self._world.queue(queue)
-        return not within(now.allocated, {}, now.deserved, _BUT_PODS)
+        return not within(now.allocated, {}, now.deserved, _NOT_COMPARED)

@@ -12,7 +12,7 @@ from tests.domain.world import World
 from tests.sharing import within
 
 CaseData = Mapping[str, Any]
-_BUT_PODS = frozenset({PODS})
+_NOT_COMPARED = frozenset({PODS})
 
 
 def spares_whole_gangs(case: Case) -> bool:
@@ -32,7 +32,7 @@ def goes_above_its_share(case: Case) -> bool:
         return False
     world = World(*objects(case.input)).settle()
     return any(
-        not within(requests([each]), world.queue(queue).allocated, world.queue(queue).deserved, _BUT_PODS)
+        not within(requests([each]), world.queue(queue).allocated, world.queue(queue).deserved, _NOT_COMPARED)
         for queue, each in _claimants(case)
     )
 

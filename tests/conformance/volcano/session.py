@@ -1,7 +1,7 @@
 """Kind `session`: one cycle of a scheduler over nodes, queues, groups and pods.
 
-Muster decides on the whole picture at once, so of Volcano's actions `enqueue` is the first decision (phases
-are what it writes to the PodGroups) and `allocate` is the stock scheduler's part: binding what is planned.
+Muster decides on all groups at once. Volcano's action `enqueue` is the first decision, with the phases that
+it writes to the PodGroups; `allocate` is the stock scheduler's part, the binding of planned pods.
 """
 
 import json
@@ -25,7 +25,7 @@ PERFORMED = frozenset({*DECIDED, SCHEDULED})
 
 
 def check_session(case: Case) -> Iterator[str]:
-    _refuse_what_is_not_performed(case.input["actions"])
+    _require_performed(case.input["actions"])
     data = list(objects(case.input))
     world = World(*data).settle()
     yield from _decided(case, world, data)
@@ -73,7 +73,7 @@ def check_cycles(case: Case) -> Iterator[str]:
     """Check kind `session.multi`: several cycles in turn, each with the result of the previous ones."""
     world, pods = World(*objects(case.input)), list[Pod]()
     for number, (cycle, expect) in enumerate(zip(case.input["cycles"], case.expect["cycles"], strict=True)):
-        _refuse_what_is_not_performed(cycle.get("actions", ()))
+        _require_performed(cycle.get("actions", ()))
         arrivals = list(objects({"podGroups": cycle.get("addPodGroups"), "pods": cycle.get("addPods")}))
         pods += [each for each in arrivals if isinstance(each, Pod)]
         world.add(*arrivals)
@@ -81,7 +81,7 @@ def check_cycles(case: Case) -> Iterator[str]:
         yield from unequal(f"binds of cycle {number}", expect["binds"], binds)
 
 
-def _refuse_what_is_not_performed(actions: Iterable[str]) -> None:
+def _require_performed(actions: Iterable[str]) -> None:
     missing = sorted(set(actions) - PERFORMED)
     if missing:
         raise NoCounterpart(f"action {', '.join(missing)}")
@@ -92,9 +92,9 @@ def _decided(case: Case, world: World, data: list[Any]) -> Iterator[str]:
         deserved = world.queue(name).deserved if name in world.decisions.queues else {}
         yield from differing(f"deserved of {name}", amounts(vector), deserved)
     if case.expect.get("podGroupPhases"):
-        now = phases(world, [each for each in data if isinstance(each, PodGroup)])
+        actual = phases(world, [each for each in data if isinstance(each, PodGroup)])
         for group, phase in case.expect["podGroupPhases"].items():
-            yield from unequal(f"phase of {group}", phase, now.get(group))
+            yield from unequal(f"phase of {group}", phase, actual.get(group))
 
 
 def _bound(case: Case, binds: Binds) -> Iterator[str]:

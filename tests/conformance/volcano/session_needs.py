@@ -1,8 +1,8 @@
 """Expectations of sessions that differ from Muster, read from their input and result.
 
-The deviations are DESIGN's: Muster lends idle capacity above the share (§6), serves those within their share
-before any that goes above its own (§6), lets earlier groups go on in a queue that closes and counts no later
-ones (§3), and calls a group Inqueue only with a place for its members on real nodes (§4).
+The deviations are intended. Muster lends idle capacity above the share, and serves groups within their
+queue's share first. A queue that closes still schedules earlier groups, and does not count later ones. A
+group is Inqueue only if its members have a place on real nodes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from tests.conformance.volcano.session import SCHEDULED
 from tests.sharing import within
 
 CaseData = Mapping[str, Any]
-_BUT_PODS = frozenset({PODS})
+_NOT_COMPARED = frozenset({PODS})
 _CAME_IN = ("Inqueue", "Running")
 
 
@@ -34,7 +34,7 @@ def uses_stand_in(case: Case) -> bool:
     return any(plugin.get("plugin", "").startswith("test-") for plugin in _plugins(case))
 
 
-# ---- what is bound
+# ---- bound pods
 
 
 def leaves_capacity_idle(case: Case) -> bool:
@@ -49,11 +49,11 @@ def leaves_capacity_idle(case: Case) -> bool:
 
 
 def leaves_empty_requests_to_backfill(case: Case) -> bool:
-    """Return whether all that Muster would start beyond the case has no requests but a place."""
+    """Return whether all further pods that Muster would start request nothing but a place on a node."""
     if SCHEDULED not in case.input["actions"] or "backfill" in case.input["actions"]:
         return False
     planned = After(case).planned()
-    return bool(planned) and all(pod.shape.requests.keys() <= _BUT_PODS for pod in planned)
+    return bool(planned) and all(pod.shape.requests.keys() <= _NOT_COMPARED for pod in planned)
 
 
 def leaves_pending_groups_to_enqueue(case: Case) -> bool:
@@ -71,7 +71,7 @@ def leaves_pending_groups_to_enqueue(case: Case) -> bool:
 def outranks_shares(case: Case) -> bool:
     """Return whether, without the share gate, a queue of higher priority is served above its share.
 
-    Another one waits within its own meanwhile.
+    Meanwhile another queue waits within its own share.
     """
     if SCHEDULED not in case.input["actions"] or _enables(case, "Allocatable"):
         return False

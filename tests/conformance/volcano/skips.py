@@ -47,31 +47,29 @@ SKIPS: tuple[Skip, ...] = (
         if action not in PERFORMED
     ),
     Skip("a stand-in gate of Volcano's own tests", _session(session_needs.uses_stand_in)),
+    Skip("idle capacity is borrowed above the share", _session(session_needs.leaves_capacity_idle)),
     Skip(
-        "DESIGN §6: idle capacity is borrowed above the share", _session(session_needs.leaves_capacity_idle)
-    ),
-    Skip(
-        "DESIGN §4: members that ask for nothing start with the others, not in a separate action",
+        "members that ask for nothing start with the others, not in a separate action",
         _session(session_needs.leaves_empty_requests_to_backfill),
     ),
     Skip(
-        "DESIGN §4: admission and placing are one decision, there is no allocate without enqueue",
+        "admission and placing are one decision, there is no allocate without enqueue",
         _session(session_needs.leaves_pending_groups_to_enqueue),
     ),
     Skip(
-        "DESIGN §6: within the share comes before above it, whatever the queue's priority",
+        "within the share comes before above it, whatever the queue's priority",
         _session(session_needs.outranks_shares),
     ),
     Skip(
-        "DESIGN §3: groups that came before their queue closed are still scheduled",
+        "groups that came before their queue closed are still scheduled",
         _session(session_needs.expects_closed_queue_to_stop),
     ),
     Skip(
-        "DESIGN §3: a group that came when its queue was not open waits, and asks for no share",
+        "a group that came when its queue was not open waits, and asks for no share",
         _session(session_needs.counts_late_comers),
     ),
     Skip(
-        "DESIGN §4: Inqueue is a group with members that have a place on real nodes, below its ceiling",
+        "Inqueue is a group with members that have a place on real nodes, below its ceiling",
         _session(session_needs.admits_without_place),
     ),
     Skip(
@@ -79,11 +77,11 @@ SKIPS: tuple[Skip, ...] = (
         _session(session_needs.lets_in_no_gang),
     ),
     Skip(
-        "DESIGN §6: a gang that cannot spare enough members goes whole, also for a queue below its share",
+        "a gang that cannot spare enough members goes whole, also for a queue below its share",
         _session(reclaim_needs.spares_whole_gangs),
     ),
     Skip(
-        "DESIGN §6: a group takes back what keeps its queue within what it deserves, in all it asks for",
+        "a group takes back what keeps its queue within what it deserves, in all it asks for",
         _session(reclaim_needs.goes_above_its_share),
     ),
     Skip(
@@ -100,28 +98,28 @@ SKIPS: tuple[Skip, ...] = (
         other_needs.takes_unnamed_for_nothing,
     ),
     Skip(
-        "DESIGN §6: without spec.deserved a queue has a share by weight, and a share of nothing held is 0",
+        "without spec.deserved a queue has a share by weight, and a share of nothing held is 0",
         other_needs.shares_nothing,
     ),
-    Skip("DESIGN §3: a closed queue with groups left is Closing", lifecycle.keeps_closed_with_groups),
+    Skip("a closed queue with groups left is Closing", lifecycle.keeps_closed_with_groups),
     Skip(
-        "DESIGN §3: a queue without a state counts as Open, and without a weight has that of the schema, 1",
+        "a queue without a state counts as Open, and without a weight has that of the schema, 1",
         other_needs.shows_what_is_not_written,
     ),
-    Skip("DESIGN §3: only a Closed queue can be deleted", admission_needs.deletes_open_queue),
+    Skip("only a Closed queue can be deleted", admission_needs.deletes_open_queue),
     Skip(
-        "DESIGN §3: a queue that is Closing may be changed, while no invalid state is set",
+        "a queue that is Closing may be changed, while no invalid state is set",
         admission_needs.freezes_closing_queue,
     ),
     Skip("root's amounts are always protected, there is no switch", admission_needs.changes_root),
-    Skip("DESIGN §3: a queue without a state is Open", admission_needs.refuses_unsynced_queue),
+    Skip("a queue without a state is Open", admission_needs.refuses_unsynced_queue),
     Skip("a group without members has not ended, whatever it needs", phase_needs.ends_before_it_began),
     Skip(
         "members that failed are replaced: their group has not ended",
         phase_needs.ends_before_replacements,
     ),
     Skip(
-        "DESIGN §4: a group that has run fully never waits again for members that it lost",
+        "a group that has run fully never waits again for members that it lost",
         phase_needs.waits_again_while_it_runs,
     ),
     Skip(
@@ -129,11 +127,11 @@ SKIPS: tuple[Skip, ...] = (
         phase_needs.is_unknown_with_all_it_needs,
     ),
     Skip(
-        "DESIGN §4: Inqueue is a group whose members are there and have a place",
+        "Inqueue is a group whose members are there and have a place",
         phase_needs.is_let_in_without_place,
     ),
     Skip(
-        "DESIGN §6: capabilities of queues may be oversold, nodes never",
+        "capabilities of queues may be oversold, nodes never",
         other_needs.oversells,
     ),
 )

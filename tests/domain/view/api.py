@@ -89,12 +89,12 @@ class Api:
 
 def pod_event(type_: str, pod: Pod) -> PodEvent:
     frame = json.encode(Frame(type_, pod.version, pod))
-    return PodEvent(type_, pod.version, pod.facts, False, json.encode(pod), frame)
+    return PodEvent(type_, pod.version, pod.facts, ends_initial=False, pod=json.encode(pod), frame=frame)
 
 
 def bookmark(version: int, ends_initial: bool) -> PodEvent:
     frame = json.encode(Frame("BOOKMARK", version, ends_initial=ends_initial))
-    return PodEvent("BOOKMARK", version, None, ends_initial, b"", frame)
+    return PodEvent("BOOKMARK", version, None, ends_initial, pod=b"", frame=frame)
 
 
 def written(write: PassOn | Show | TakeAway) -> Frame:

@@ -24,13 +24,13 @@ class World:
         # Bind calls that have not ended; the scheduler may have forgotten the pod.
         self.calls: set[str] = set()
         self.log: list[str] = []
-        self._what = tuple(dict(WHAT))
+        self._step_names = tuple(dict(STEPS))
         # The frequencies of steps vary from world to world.
-        self._weights = [weight * self.random.choice((0.3, 1, 1, 3)) for _, weight in WHAT]
+        self._weights = [weight * self.random.choice((0.3, 1, 1, 3)) for _, weight in STEPS]
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
-            (happens,) = self.random.choices(self._what, self._weights)
+            (happens,) = self.random.choices(self._step_names, self._weights)
             self.log.append(happens)
             getattr(self, happens)()
             self.check_writes()
@@ -244,7 +244,7 @@ class World:
         return self.random.sample(items, self.random.randint(1, len(items))) if items else []
 
 
-WHAT = (
+STEPS = (
     ("pod_comes", 6),
     ("pod_changes", 4),
     ("pod_is_bound_by_another", 1),

@@ -117,8 +117,8 @@ def write_caller(folder: Path) -> None:
     files = {"caller.crt": client.certificate, "caller.key": client.key, CALLERS_CA: client.authority}
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    ends = {"client-certificate": "crt", "client-key": "key"}
-    credentials = {name: str(folder / f"caller.{end}") for name, end in ends.items()}
+    suffixes = {"client-certificate": "crt", "client-key": "key"}
+    credentials = {name: str(folder / f"caller.{suffix}") for name, suffix in suffixes.items()}
     users = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": credentials}]}
     (folder / "caller.kubeconfig").write_text(json.dumps(users))
     version, config = "apiserver.config.k8s.io/v1", str(folder / "caller.kubeconfig")

@@ -25,16 +25,16 @@ class Devices:
         backing = {"extendedResourceName": extended} if extended else {}
         self._create(DEVICE_CLASSES, "DeviceClass", self.name, {"selectors": [chosen], **backing})
 
-    def on(self, node: str, count: int, *each: Json) -> None:
+    def on(self, node: str, count: int, *fields: Json) -> None:
         """Publish devices on a node, as a driver does.
 
-        `each`: the fields of each device, the last ones for all further devices. By default, a device has
+        `fields`: those of each device, the last ones for all further devices. By default, a device has
         the attribute `index`.
         """
         name = f"{self._stage.namespace}-{node}"
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
         devices = [
-            {"name": f"gpu-{number}", **(each[min(number, len(each) - 1)] if each else _index(number))}
+            {"name": f"gpu-{number}", **(fields[min(number, len(fields) - 1)] if fields else _index(number))}
             for number in range(count)
         ]
         spec = {"driver": self.driver, "nodeName": node, "pool": pool, "devices": devices}
@@ -86,7 +86,7 @@ class Devices:
         """Create a template of claims for devices, and return the fields of a pod's spec that use it.
 
         Args:
-            name: Its name.
+            name: Name of the template.
             count: The number of devices.
             device_class: The class, if not the main one.
             first: The least index of devices that the request selects; 0: it has no selector.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.harness import loopback
-from tests.e2e.harness.faults import ASKING, BINDING, Fault, Pieces
+from tests.e2e.harness.faults import ACCESS_REVIEWS, BINDING, Fault, Pieces
 
 CHUNK = 1 << 16
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te"}
@@ -108,7 +108,7 @@ class FaultProxy:
     def writes(self) -> list[Call]:
         """Return all calls except reads and access reviews."""
         with self._lock:
-            return [call for call in self.calls if call.method != "GET" and ASKING not in call.path]
+            return [call for call in self.calls if call.method != "GET" and ACCESS_REVIEWS not in call.path]
 
     def bindings(self) -> dict[str, list[str]]:
         """Return, for every pod, the nodes of its binding requests, one for each request."""

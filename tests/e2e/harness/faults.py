@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 BINDING = r"/binding$"
-ASKING = "/selfsubjectaccessreviews"
+ACCESS_REVIEWS = "/selfsubjectaccessreviews"
 OFTEN = 10**6
 Pieces = Iterator[bytes]
 
@@ -22,7 +22,7 @@ class Fault:
     method: str
     path: str
     in_body: bytes = b""
-    asked: str = ""
+    query: str = ""
     agent: str = ""
     status: int | None = None
     message: str = "injected by the test"
@@ -40,7 +40,7 @@ class Fault:
         if self.times <= 0 or self.method != method or self.in_body not in body:
             return False
         path, _, query = target.partition("?")
-        return bool(re.search(self.path, path)) and self.asked in query and agent.startswith(self.agent)
+        return bool(re.search(self.path, path)) and self.query in query and agent.startswith(self.agent)
 
     def body(self) -> bytes:
         """Return the answer as a Status of the API server."""

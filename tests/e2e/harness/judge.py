@@ -131,7 +131,7 @@ class Review:
         self._undisturbed_time = undisturbed_time
         self._restarts = restarts
         self._nodes: dict[str, Capacity] = {}
-        self._came: dict[str, float] = {}
+        self._arrived_at: dict[str, float] = {}
         self._pods: dict[str, PodSeen] = {}
         self._gangs: dict[str, Gang] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)
@@ -187,7 +187,7 @@ class Review:
         if event.holds:
             self._on_node[event.node].add(event.uid)
             if before is None or not before.holds:
-                self._came[event.uid] = self._undisturbed_time(event.at)
+                self._arrived_at[event.uid] = self._undisturbed_time(event.at)
                 if not (event.foreign and before is None):  # it was created with a node, without a scheduler
                     self._judge_node(event)
         else:
@@ -231,7 +231,7 @@ class Review:
         return held
 
     def _unseen(self, pod: PodSeen, since: float) -> bool:
-        return pod.foreign and self._came[pod.uid] > since
+        return pod.foreign and self._arrived_at[pod.uid] > since
 
     def _judge_gang(self, gang: Gang, at: float) -> None:
         if self._is_forgotten(gang, at):

@@ -31,8 +31,8 @@ class Kubelet:
         self._client = client
         self._pods = Follower(client, PODS, self._take)
         self._work: queue.Queue[str | None] = queue.Queue()
-        self._on = threading.Event()
-        self._on.set()
+        self._turned_on = threading.Event()
+        self._turned_on.set()
         self._refused: list[Chooser] = []
         self._pulling: set[str] = set()
         self._threads = [
@@ -47,7 +47,7 @@ class Kubelet:
 
     def __exit__(self, *_: object) -> None:
         self._pods.stop()
-        self._on.set()
+        self._turned_on.set()
         for _thread in self._threads:
             self._work.put(None)
         for thread in self._threads:
@@ -55,10 +55,10 @@ class Kubelet:
 
     def off(self) -> None:
         """Turn the kubelets off: bound pods stay Pending, and deleted pods stay terminating."""
-        self._on.clear()
+        self._turned_on.clear()
 
     def on(self) -> None:
-        self._on.set()
+        self._turned_on.set()
 
     def refuse(self, chosen: str | Chooser) -> None:
         """Reject these pods at admission when they are bound: by name, or by a function of the pod."""
@@ -88,7 +88,7 @@ class Kubelet:
 
     def _run(self) -> None:
         while (uid := self._work.get()) is not None:
-            self._on.wait()
+            self._turned_on.wait()
             if (pod := self._pods.known.get(uid)) is not None:
                 self._serve(pod)
 

@@ -151,13 +151,13 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
         node=node,
         gang=f"{metadata['namespace']}/{group}" if group else None,
         holds=bool(node) and not deleted and phase not in OVER,
-        requests=_of_its_node(item, requests(item)),
+        requests=_counted_by_node(item, requests(item)),
         succeeded=not deleted and phase == "Succeeded",
         foreign=spec["schedulerName"] not in OUR_SCHEDULERS,
     )
 
 
-def _of_its_node(pod: Json, requests: Amounts) -> Amounts:
+def _counted_by_node(pod: Json, requests: Amounts) -> Amounts:
     """Return the requests without extended resources that are backed by allocated devices."""
     claimed = pod.get("status", {}).get("extendedResourceClaimStatus", {}).get("requestMappings", ())
     devices = {each["resourceName"] for each in claimed}

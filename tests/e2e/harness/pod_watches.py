@@ -14,13 +14,13 @@ from typing import Any
 
 from tests.e2e.harness.faults import OFTEN, Fault, Pieces
 
-THE_SCHEDULERS, MUSTERS = "kube-scheduler/", "kube-muster/"
+SCHEDULER_AGENT, MUSTER_AGENT = "kube-scheduler/", "kube-muster/"
 _VERSION = re.compile(r"resourceVersion=\d+")
 
 
 def pod_watch(agent: str, **fields: Any) -> Fault:
     """Return a fault for the next watch of pods by a program."""
-    return Fault("GET", r"/pods$", asked="watch=", agent=agent, **fields)
+    return Fault("GET", r"/pods$", query="watch=", agent=agent, **fields)
 
 
 def begins_too_early(agent: str, before: Callable[[], object]) -> Fault:

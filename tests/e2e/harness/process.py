@@ -21,7 +21,7 @@ LONGEST_STOP = 30.0
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 OUR_PORTS = range(10_000, 32_000)[WORKER::WORKERS]
-_IN_TURN = cycle(random.sample(OUR_PORTS, len(OUR_PORTS)))
+_PORTS = cycle(random.sample(OUR_PORTS, len(OUR_PORTS)))
 STARTED: list["Process"] = []
 
 
@@ -141,7 +141,7 @@ def free_ports(count: int) -> list[int]:
     """
     ports: list[int] = []
     while len(ports) < count:
-        port = next(_IN_TURN)
+        port = next(_PORTS)
         with suppress(OSError), loopback.listener(port):
             ports.append(port)
     return ports

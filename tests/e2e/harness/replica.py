@@ -56,7 +56,7 @@ class Replica:
 def _is_the_schedulers(call: Call) -> bool:
     """Return whether a call is the scheduler's.
 
-    Muster writes neither protobuf nor Leases and these Events. In the status of a pod it writes only the
+    Muster writes neither protobuf nor Leases nor events.k8s.io. In the status of a pod it writes only the
     nominated node, and in another form than client-go.
     """
     if call.body.startswith(PROTOBUF) or "/leases" in call.path:

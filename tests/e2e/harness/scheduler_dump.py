@@ -12,7 +12,7 @@ Json = dict[str, Any]
 _NODES, _QUEUE = '"Dump of cached NodeInfo"', '"Dump of scheduling queue"'
 _MISMATCH = '"Cache mismatch"'
 _POD = re.compile(r"name: (\S+), namespace: \S+, uid: (\S+), phase: \S*, nominated node: (\S*)")
-_PLACE = re.compile(r"Node name: (\S+)$")
+_NODE_LINE = re.compile(r"Node name: (\S+)$")
 _PODS_END = re.compile(r'^ >$|^pods=""$', re.MULTILINE)  # end of the queue, the last part of the dump
 OVER = ("Succeeded", "Failed")
 
@@ -32,7 +32,7 @@ class Dump(NamedTuple):
         _summary, key, pods = queue.partition("pods=")
         if not separator or not _PODS_END.search(key + pods):
             return None
-        cached, nominated = _places(head.partition(_NODES)[2])
+        cached, nominated = _nodes_of_pods(head.partition(_NODES)[2])
         queued = {uid: name for name, uid, _ in _POD.findall(pods)}
         return cls(cached, queued, nominated, [line for line in log.splitlines() if _MISMATCH in line])
 
@@ -44,7 +44,7 @@ class Dump(NamedTuple):
         names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in alive}
         return [
             *(
-                f"pod {names[uid]} is on {node}, the scheduler has it {_at(self.cached, uid)}"
+                f"pod {names[uid]} is on {node}, the scheduler has it {_location(self.cached, uid)}"
                 for uid, node in bound.items()
                 if self.cached.get(uid) != node
             ),
@@ -61,17 +61,17 @@ class Dump(NamedTuple):
         ]
 
 
-def _at(cached: dict[str, str], uid: str) -> str:
+def _location(cached: dict[str, str], uid: str) -> str:
     return f"on {cached[uid]}" if uid in cached else "nowhere"
 
 
-def _places(text: str) -> tuple[dict[str, str], dict[str, str]]:
+def _nodes_of_pods(text: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the nodes of cached pods, and those of nominated pods."""
     cached, nominated = dict[str, str](), dict[str, str]()
     node, section = "", cached
     for line in text.splitlines():
-        if place := _PLACE.search(line):
-            node = place[1]
+        if node_line := _NODE_LINE.search(line):
+            node = node_line[1]
         elif "Scheduled Pods(number:" in line or "Nominated Pods(number:" in line:
             section = cached if "Scheduled" in line else nominated
         elif pod := _POD.search(line):

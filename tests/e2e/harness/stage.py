@@ -74,7 +74,7 @@ class Stage:
         view: bool = VIEW,
         **options: Any,
     ) -> Muster:
-        """Start Muster. `arguments`: of `muster serve`. `server`: that of a proxy, else the API server's.
+        """Start Muster. `arguments`: of `muster serve`. `server`: the URL of a proxy, if any.
 
         Without a user, Muster finds the cluster as in a pod.
         """

@@ -73,9 +73,9 @@ class VolcanoJobs:
         return self.client.create(VOLCANO_JOBS, job)
 
     def create_cron(self, name: str, *tasks: Json, **spec: Any) -> str:
-        """Create a CronJob with one job that is due. `spec`: of the Job. Return the last schedule time.
+        """Create a CronJob with one job that is due. `spec`: fields of the job's spec.
 
-        That is some minutes ago, and is also in the status of the CronJob.
+        Return the last schedule time, some minutes ago, which the status of the CronJob has as well.
         """
         job = {"schedulerName": "volcano", "tasks": [*tasks] or [task()], **spec}
         cron_job = {
@@ -93,7 +93,7 @@ class VolcanoJobs:
         last = (datetime.now(UTC) - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
         status = {"status": {"lastScheduleTime": last}}
         self.client.patch(VOLCANO_CRON_JOBS, name, status, self.namespace, sub="status")
-        self._suspend_cron(name, False)
+        self._suspend_cron(name, suspend=False)
         return last
 
     def made_by_cron(self, name: str) -> str:
@@ -104,7 +104,7 @@ class VolcanoJobs:
             return [each["name"] for each in status.get("active") or ()]
 
         wait_for(active, what=f"a Job of CronJob {name}")
-        self._suspend_cron(name, True)
+        self._suspend_cron(name, suspend=True)
         return active()[0]
 
     def _suspend_cron(self, name: str, suspend: bool) -> None:
@@ -195,12 +195,12 @@ class VolcanoJobs:
     def wait_status(self, name: str, **status: Any) -> Json:
         """Wait until the status has these values; an absent count is 0."""
 
-        def says() -> bool:
+        def has_status() -> bool:
             current = self.status(name)
             return all(current.get(key, 0) == value for key, value in status.items())
 
         try:
-            wait_for(says)
+            wait_for(has_status)
         except TimeoutError:
             raise TimeoutError(f"Job {name} never {status}: {self.status(name)}") from None
         return self.status(name)

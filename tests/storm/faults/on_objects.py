@@ -30,7 +30,7 @@ UNREACHABLE = [
 ]
 
 
-def _delete_group(remade: bool, context: FaultContext) -> InflictedFault:
+def _delete_group(context: FaultContext, remade: bool) -> InflictedFault:
     gang = context.gang()
     context.storm_cluster.api.delete(POD_GROUPS, gang.spec.name, context.storm_cluster.namespace)
     title = f"PodGroup {gang.spec.name} deleted"
@@ -108,7 +108,7 @@ def _fail_node(context: FaultContext) -> InflictedFault:
 def _node_returns(storm_cluster: StormCluster, name: str) -> bool:
     if not _emptied(storm_cluster, name):
         return False
-    _restore_node(storm_cluster, name, {"spec": {"taints": None}}, "")
+    _restore_node(storm_cluster, name, {"spec": {"taints": None}}, subresource="")
     return True
 
 
@@ -130,8 +130,8 @@ def _change_node(title: str, change: Json, back: Json, sub: str, context: FaultC
     )
 
 
-def _restore_node(storm_cluster: StormCluster, name: str, back: Json, sub: str) -> None:
-    storm_cluster.api.patch(NODES, name, back, sub=sub)
+def _restore_node(storm_cluster: StormCluster, name: str, patch: Json, subresource: str) -> None:
+    storm_cluster.api.patch(NODES, name, patch, sub=subresource)
     storm_cluster.mark_up([name])
 
 
@@ -230,8 +230,8 @@ def _tolerantly(call: Callable[..., object], *arguments: object) -> None:
 
 
 FAULTS: dict[str, Inflict] = {
-    "delete-group": partial(_delete_group, False),
-    "delete-group-and-remake": partial(_delete_group, True),
+    "delete-group": partial(_delete_group, remade=False),
+    "delete-group-and-remake": partial(_delete_group, remade=True),
     "delete-pod": _delete_pod,
     "delete-gang": _delete_gang,
     "fail-member": _fail_member,

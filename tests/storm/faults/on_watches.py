@@ -79,7 +79,7 @@ def _inject_echoes(context: FaultContext) -> tuple[list[Echo], list[Fault]]:
     mark_down(context, "echo")
     echoes = [Echo(Random(context.rng.random())) for _ in KINDS]
     faults = [
-        Fault("GET", rf"/{kind}$", asked="watch=", agent=AGENT, pieces=echo, times=OFTEN)
+        Fault("GET", rf"/{kind}$", query="watch=", agent=AGENT, pieces=echo, times=OFTEN)
         for kind, echo in zip(KINDS, echoes, strict=True)
     ]
     context.storm_cluster.proxy.inject(*faults)
@@ -111,7 +111,7 @@ def _stop_echoes(storm_cluster: StormCluster, echoes: list[Echo], faults: list[F
 def _watches_expired(context: FaultContext) -> InflictedFault:
     """Expire the versions from which watches continue: all objects are listed again."""
     times = context.rng.randint(1, MOST_EXPIRED)
-    context.storm_cluster.proxy.inject(expired := Fault("GET", r"", asked="watch=", status=410, times=times))
+    context.storm_cluster.proxy.inject(expired := Fault("GET", r"", query="watch=", status=410, times=times))
     context.storm_cluster.muster_wire.cut()
     return InflictedFault(f"{times} watches of Muster meet 410", partial(setattr, expired, "times", 0))
 
