@@ -159,7 +159,7 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
             message = f"the embedded cluster makes at most {MOST_PODS} pods, not {pods}"
             raise invalid(kind, name, [forbidden_field("spec", message)])
     try:
-        match kind.name:  # as the scheduler will read it
+        match kind.name:  # values that the scheduler cannot parse are refused
             case "Pod":
                 pod_requests(typed(obj, Pod).spec)
             case "Node":

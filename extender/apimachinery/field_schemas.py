@@ -1,10 +1,10 @@
-"""Schemas of the served kinds: the fields of a value, and the owners of the entries of its lists.
+"""Schemas of the served kinds: the fields of a value, and the keys that identify the items of a list.
 
-They are Kubernetes' own as a real API server publishes them, Muster's from the CRDs, and open ones of
-operators' kinds. Lists are atomic, one value as a whole, unless the schema names the fields that tell their
-items apart, or calls the list a set. Objects are told apart by their fields unless the schema calls them
-atomic. Where no schema describes a value, the value itself does. kubernetes.json is written by
-tools/schemas.py.
+Kubernetes' kinds have the schemas that a real API server publishes (kubernetes.json, which tools/schemas.py
+writes), Muster's kinds those of the CRDs. The schemas of operators' kinds allow all fields.
+
+A list is atomic, one value as a whole, unless its schema names key fields or calls it a set. An object is
+split into its fields unless its schema calls it atomic. A value without a schema is split by its own type.
 """
 
 from collections.abc import Iterable, Iterator
@@ -65,11 +65,11 @@ def name_of(kind: ResourceKind) -> str:
 
 def with_referred(names: Iterable[str]) -> dict[str, Json]:
     """Return the schemas of these names, and all schemas that they refer to."""
-    todo, schemas = list(names), dict[str, Json]()
-    while todo:
-        if (name := todo.pop()) not in schemas:
+    stack, schemas = list(names), dict[str, Json]()
+    while stack:
+        if (name := stack.pop()) not in schemas:
             schemas[name] = definitions()[name]
-            todo += referred(schemas[name])
+            stack += referred(schemas[name])
     return schemas
 
 
@@ -143,17 +143,17 @@ class FieldSchema:
         kind_of_list = self.published.get("x-kubernetes-list-type")
         keys = self.published.get("x-kubernetes-list-map-keys") if kind_of_list == "map" else ()
         self.is_set = kind_of_list == "set"
-        self.list_keys: tuple[str, ...] = tuple(keys or ())  # the fields that tell items apart, if any do
+        self.list_keys: tuple[str, ...] = tuple(keys or ())  # the fields that identify items; empty for none
         self._fields: dict[str, FieldSchema] = {}
 
     def field(self, name: str) -> "FieldSchema":
         """Return the schema of a field of an object, or of the values of a map."""
-        described = self.published.get("properties", {})
-        known = name if name in described else ""
+        properties = self.published.get("properties", {})
+        known = name if name in properties else ""
         if known not in self._fields:
             additional = self.published.get("additionalProperties")
             rest = additional if isinstance(additional, dict) else {}
-            self._fields[known] = FieldSchema(described.get(name, rest))
+            self._fields[known] = FieldSchema(properties.get(name, rest))
         return self._fields[known]
 
     @cached_property
@@ -162,9 +162,9 @@ class FieldSchema:
 
     def has_field(self, name: str) -> bool:
         """Return whether an object may have this field. An object without a schema may have any."""
-        described = self.published.get("properties", {})
-        open_ended = not described or "additionalProperties" in self.published or self.keeps_unknown
-        return open_ended or name in described
+        properties = self.published.get("properties", {})
+        open_ended = not properties or "additionalProperties" in self.published or self.keeps_unknown
+        return open_ended or name in properties
 
     def splits(self, value: Any) -> bool:
         """Return whether parts of this value may belong to different writers."""

@@ -51,7 +51,7 @@ EVENTS = ResourceKind("v1", "Event", "events", short=("ev",))
 RESOURCE_QUOTAS = ResourceKind("v1", "ResourceQuota", "resourcequotas", short=("quota",), status=True)
 LEASES = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
 PRIORITY_CLASSES = ResourceKind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", False, ("pc",))
-QUEUES = ResourceKind(_VOLCANO, "Queue", "queues", False, ("q",), status=True, custom=True)
+QUEUES = ResourceKind(_VOLCANO, "Queue", "queues", namespaced=False, short=("q",), status=True, custom=True)
 POD_GROUPS = ResourceKind(_VOLCANO, "PodGroup", "podgroups", short=("pg",), custom=True)
 COMMANDS = ResourceKind("bus.volcano.sh/v1alpha1", "Command", "commands", custom=True)
 JOBS = ResourceKind("batch/v1", "Job", "jobs", status=True)
@@ -59,7 +59,7 @@ CRON_JOBS = ResourceKind("batch/v1", "CronJob", "cronjobs", short=("cj",), statu
 
 
 def _custom(api_version: str, name: str, short: str) -> ResourceKind:
-    return ResourceKind(api_version, name, f"{name.lower()}s", True, (short,), status=True, custom=True)
+    return ResourceKind(api_version, name, f"{name.lower()}s", short=(short,), status=True, custom=True)
 
 
 LOCAL_QUEUES = _custom("kube-muster.io/v1alpha1", "LocalQueue", "lq")
@@ -72,7 +72,7 @@ ELASTIC_QUOTAS = _custom("scheduling.x-k8s.io/v1alpha1", "ElasticQuota", "eq")
 
 
 def _scaled(name: str, short: str) -> ResourceKind:
-    return ResourceKind("apps/v1", name, f"{name.lower()}s", True, (short,), status=True, scale=True)
+    return ResourceKind("apps/v1", name, f"{name.lower()}s", short=(short,), status=True, scale=True)
 
 
 DEPLOYMENTS = _scaled("Deployment", "deploy")
@@ -89,7 +89,7 @@ def _kind_of(row: WorkloadRow) -> ResourceKind:
 
 
 def _operator_kinds() -> Iterator[ResourceKind]:
-    """Yield the kinds of operators' jobs that can wait suspended, if no pod of theirs owns another pod."""
+    """Yield the kinds of operators' jobs that can be suspended, except those with pods that own pods."""
     for row in WORKLOADS.values():
         owned = any(offspring.owner for offspring in row.offspring)
         if row.manageable and not row.commanded and not owned and row.key != (JOBS.api_version, JOBS.name):
@@ -97,14 +97,14 @@ def _operator_kinds() -> Iterator[ResourceKind]:
 
 
 def _expanded_kinds() -> Iterator[ResourceKind]:
-    """Yield operators' kinds that cannot wait suspended: their pods are made once, of objects in files."""
+    """Yield operators' kinds that cannot be suspended; pods are created once, for objects in files."""
     for row in WORKLOADS.values():
         if not row.manageable and row.api_version not in ("v1", "apps/v1", "batch/v1"):
             yield _kind_of(row)
 
 
 OPERATOR_KINDS = tuple(_operator_kinds())
-EXPANDED_KINDS = tuple(_expanded_kinds())  # without controllers: pods are made once, of objects in files
+EXPANDED_KINDS = tuple(_expanded_kinds())  # without controllers: pods are created once, for objects in files
 VOLCANO_JOBS = ResourceKind(*VOLCANO_JOB, "jobs", short=("vcjob", "vj"), status=True, custom=True)
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
 RUNTIME_KINDS = tuple(
@@ -136,10 +136,10 @@ KINDS = (
     *(VOLCANO_JOBS, *WORKLOAD_KINDS, *EXPANDED_KINDS, PODS),
 )
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io/v1", "authentication.k8s.io/v1"
-ACCESS = ResourceKind(_AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
-IDENTITY = ResourceKind(_AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", False)
-_RULES = ResourceKind(_AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)
-REVIEWS = (ACCESS, _RULES, IDENTITY)  # questions, which are created and not stored
+ACCESS = ResourceKind(_AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
+IDENTITY = ResourceKind(_AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
+_RULES = ResourceKind(_AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
+REVIEWS = (ACCESS, _RULES, IDENTITY)  # requests that are created and never stored
 
 SERVED = (*KINDS, *REVIEWS)
 BY_PATH = {(kind.root, kind.plural): kind for kind in SERVED}

@@ -19,7 +19,7 @@ _ITSELF = "."
 
 
 def read_paths(fields: Json, at: Path = ()) -> Paths:
-    """Return the paths of a FieldsV1 object below `at`. A field with further ones counts if it has a dot."""
+    """Return the paths of a FieldsV1 object below `at`. Fields with subfields count if they have a dot."""
     paths = set[Path]()
     for step, below in fields.items():
         path = at if step == _ITSELF else (*at, step)
@@ -77,7 +77,7 @@ def without_field(value: Any, path: Path, schema: FieldSchema) -> Any:
 
 
 def joined_parts(like: Any, values: dict[str, Any]) -> Any:
-    """Return an object or list, as `like` is, with these parts. `values`: the parts, keyed by step."""
+    """Return an object or list, of the type of `like`. `values`: its parts, keyed by step."""
     if isinstance(like, dict):
         return {step.removeprefix("f:"): value for step, value in values.items()}
     return list(values.values())
@@ -121,6 +121,7 @@ def difference(before: Json, after: Json, schema: FieldSchema) -> Difference:
 def _compare(
     before: Any, after: Any, schema: FieldSchema, at: Path, set_: set[Path], removed: set[Path]
 ) -> None:
+    """Add the paths of new or changed fields to `set_`, and those of removed fields to `removed`."""
     if before == after:
         return
     if type(before) is not type(after) or not (schema.splits(before) and schema.splits(after)):

@@ -27,17 +27,17 @@ def condition(type_: str, status: str, reason: str, message: str = "") -> Json:
 def set_condition(status: Json, new: Json) -> bool:
     """Replace the condition of the same type; return False if it has not changed."""
     before = status.get("conditions", [])
-    old = next((each for each in before if each["type"] == new["type"]), None)
+    old = next((stored for stored in before if stored["type"] == new["type"]), None)
     if old and all(old.get(name) == new.get(name) for name in ("status", "reason", "message")):
         return False
-    status["conditions"] = [*(each for each in before if each is not old), new]
+    status["conditions"] = [*(stored for stored in before if stored is not old), new]
     return True
 
 
 def find_stored_condition(obj: Json, type_: str) -> Json:
     """Return the condition of a type in an object's status; empty where there is none."""
     conditions = (obj.get("status") or {}).get("conditions") or []
-    return next((each for each in conditions if each.get("type") == type_), {})
+    return next((stored for stored in conditions if stored.get("type") == type_), {})
 
 
 T = TypeVar("T", bound=msgspec.Struct)

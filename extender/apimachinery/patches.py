@@ -1,9 +1,9 @@
 """The forms of a patch: JSON patch, merge patch, strategic merge patch, and server-side apply.
 
-Each returns a new object, and does not change the existing one. The strategic patch, which no library has,
-merges lists whose elements have a key; the keys of the lists that Muster, kubelets, schedulers and kubectl
-patch are known. An apply has all fields that a writer wants; fields that it no longer has are removed, by the
-rules of sigs.k8s.io/structured-merge-diff.
+Each patch returns a new object and leaves the existing one as it is. A strategic patch merges lists whose
+items have a key. `_KEYS` has the lists that Muster, kubelets, schedulers and kubectl patch. An applied
+configuration has all fields that its manager wants; fields that it no longer has are removed, by the rules
+of sigs.k8s.io/structured-merge-diff.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -196,6 +196,7 @@ def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
 
 
 def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Manager) -> None:
+    """Refuse an apply that changes fields of other managers. Raises StatusError."""
     causes: list[Json] = []
     lines: list[str] = []
     for other, entry in entries.items():

@@ -75,10 +75,10 @@ def _limits_as_requests(spec: PodSpec) -> PodSpec:
     def limits_as_requests(container: Container) -> Container:
         return replace(container, resources=ResourceRequirements(container.resources.limits))
 
-    of_pod = ResourceRequirements(spec.resources.limits) if spec.resources else None
-    inits = [limits_as_requests(each) for each in spec.init_containers or ()]
-    containers = [limits_as_requests(each) for each in spec.containers]
-    return replace(spec, containers=containers, init_containers=inits, resources=of_pod, overhead=None)
+    pod_resources = ResourceRequirements(spec.resources.limits) if spec.resources else None
+    inits = [limits_as_requests(container) for container in spec.init_containers or ()]
+    containers = [limits_as_requests(container) for container in spec.containers]
+    return replace(spec, containers=containers, init_containers=inits, resources=pod_resources, overhead=None)
 
 
 def _quantity(milli: int, binary: bool) -> str:
@@ -94,7 +94,7 @@ def _quantity(milli: int, binary: bool) -> str:
 
 
 def _applies(quota: Json, pod: Pod) -> bool:
-    scopes = [{"scopeName": each, "operator": "Exists"} for each in quota["spec"].get("scopes") or ()]
+    scopes = [{"scopeName": scope, "operator": "Exists"} for scope in quota["spec"].get("scopes") or ()]
     scopes += value_at(quota, ("spec", "scopeSelector", "matchExpressions")) or ()
     return all(_matches(scope, pod) for scope in scopes)
 

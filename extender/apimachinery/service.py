@@ -179,7 +179,7 @@ class Service:
             if options.get("propagationPolicy") == "Orphan":
                 _orphan_dependents(store, meta)
             if kind is NAMESPACES:  # a namespace ends with all of its objects; no kubelet takes part
-                for namespaced in (each for each in KINDS if each.namespaced):
+                for namespaced in (kind for kind in KINDS if kind.namespaced):
                     for inside in store.all(namespaced, meta["name"]):
                         store.remove(namespaced, key_of(inside))
             seconds = grace(kind, obj, options.get("gracePeriodSeconds"))

@@ -1,7 +1,6 @@
 """Cluster and namespace of a command: kubectl's flags and the kubeconfig.
 
-A cluster that does not answer ends the command with status 1; an invalid flag or kubeconfig, with
-2.
+A cluster that does not answer ends the command with status 1, an invalid flag or kubeconfig with 2.
 """
 
 from collections.abc import Callable, Iterator
@@ -80,8 +79,8 @@ def open_access(flags: Flags) -> Iterator[ClusterAccess]:
     try:
         reader = Reader(connection)
         yield ClusterAccess(reader, Editor(connection), connection, namespace)
-        for each in reader.skipped:
-            click.echo(f"Skipped {each}", err=True)
+        for group_version in reader.skipped:
+            click.echo(f"Skipped {group_version}", err=True)
     except ApiError as fault:
         raise click.ClickException(in_words(fault)) from fault
     finally:

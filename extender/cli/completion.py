@@ -122,7 +122,7 @@ def complete_supposition(
     field, equals, value = incomplete.partition("=")
     if not equals:
         names = {form.partition("RESOURCE")[0].partition("=")[0] for form in ALLOWED.values()}
-        return _items(sorted(each if each.endswith(".") else f"{each}=" for each in names), incomplete)
+        return _items(sorted(name if name.endswith(".") else f"{name}=" for name in names), incomplete)
     if field == "delete" and value.startswith(f"{POD_GROUP}/"):
         return _names_in(context, POD_GROUPS, value.partition("/")[2], f"delete={POD_GROUP}/")
     if field == "nodes" and ":" in value:

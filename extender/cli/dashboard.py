@@ -56,14 +56,14 @@ def dashboard(address: Address, opens_browser: bool, **flags: Any) -> None:
     except InvalidConfiguration as fault:
         raise click.UsageError(str(fault)) from fault
 
-    def say(url: str) -> None:
+    def print_url(url: str) -> None:
         click.echo(f"Open {url}")
 
     name = ClusterName(*cluster_name(flags["kubeconfig"], flags["context"]))
     opening = open_access(Flags(**flags))
-    with suppress(KeyboardInterrupt), opening as access, served(access, listener, say, name) as url:
+    with suppress(KeyboardInterrupt), opening as access, served(access, listener, print_url, name) as url:
         click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
-        say(url)
+        print_url(url)
         if opens_browser:
             click.launch(url)
         threading.Event().wait()

@@ -231,8 +231,8 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
     """Yield a paragraph for each verdict of the queue's groups."""
     groups = evidence.groups_in(queue)
     for verdict, heading in _HEADINGS.items():
-        same, lines = [group for group in groups if group.verdict is verdict], []
-        for group in same[:_MOST]:
+        matching, lines = [group for group in groups if group.verdict is verdict], []
+        for group in matching[:_MOST]:
             scheduled, ahead = group.scheduled, []
             if verdict is Verdict.WAITING or scheduled is None:
                 state = waits(group).text.removeprefix("waits: ")
@@ -245,8 +245,8 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
             if ahead:
                 names = ", ".join(other.holder.spoken_name for other in ahead)
                 lines.append(wrapped(f"behind {names}", _INDENT * 2, hanging=_INDENT))
-        lines += (f"{_INDENT}{text}" for text in and_more(len(same) - _MOST))
-        yield section(f"{heading} ({len(same)}):", lines, indent="")
+        lines += (f"{_INDENT}{text}" for text in and_more(len(matching) - _MOST))
+        yield section(f"{heading} ({len(matching)}):", lines, indent="")
 
 
 # ---- conditions and events, as rows
@@ -257,9 +257,9 @@ _LATEST = 12
 def conditions(objects: Iterable[Condition] | None) -> list[str]:
     head = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
     rows = []
-    for each in objects or ():
-        reason, message = each.reason or NOTHING, each.message or NOTHING
-        rows.append((each.type, each.status, reason, age(each.last_transition_time), message))
+    for entry in objects or ():
+        reason, message = entry.reason or NOTHING, entry.message or NOTHING
+        rows.append((entry.type, entry.status, reason, age(entry.last_transition_time), message))
     return columns(head, rows) if rows else []
 
 

@@ -77,15 +77,15 @@ def dump(file: Path, anonymous: bool, **port_flags: Any) -> None:
 
 def _fetch_dump(port_flags: dict[str, Any]) -> bytes:
     """Return the JSON, which the debug port sends compressed."""
-    packed = BytesIO(debug_page("dump", _LARGEST, **port_flags))
+    compressed = BytesIO(debug_page("dump", _LARGEST, **port_flags))
     with suppress(*_DAMAGED):
-        if raw := gzip.GzipFile(fileobj=packed).read(_LARGEST):
+        if raw := gzip.GzipFile(fileobj=compressed).read(_LARGEST):
             return raw
     raise click.ClickException("the answer is not of Muster's debug port")
 
 
 def _with_pseudonyms(raw: bytes) -> bytes:
-    """Return the dump with pseudonyms, made with a key that is not kept."""
+    """Return the dump with pseudonyms; their key is not stored."""
     from secrets import token_bytes
 
     from extender import __version__
@@ -122,7 +122,7 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
     dumped = read(file)
     if terms:
         return _show_supposed(file, dumped, terms, output)
-    with _deciding_on(file):
+    with _report_decision_errors(file):
         result = replay(dumped.snapshot, dumped.decisions)
     if output == "json":
         import msgspec
@@ -141,7 +141,7 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
 
 
 @contextmanager
-def _deciding_on(file: Path) -> Iterator[None]:
+def _report_decision_errors(file: Path) -> Iterator[None]:
     """Turn errors of a decision into a message: an edited dump may contradict itself."""
     try:
         yield
@@ -156,7 +156,7 @@ def _show_supposed(file: Path, dumped: "Dump", terms: Sequence[str], output: str
     from extender.cli.supposed import paragraphs
     from extender.domain.explain.what_if import BadTerm, suppositions, what_if
 
-    with _deciding_on(file):
+    with _report_decision_errors(file):
         try:
             supposed = what_if(dumped.snapshot, suppositions(terms))
         except BadTerm as fault:
@@ -175,8 +175,8 @@ def read(file: Path) -> "Dump":
 
     try:
         with file.open("rb") as stream:
-            is_packed = stream.peek(2).startswith(_GZIP)
-            raw = (gzip.GzipFile(fileobj=stream) if is_packed else stream).read(_LARGEST)
+            is_gzip = stream.peek(2).startswith(_GZIP)
+            raw = (gzip.GzipFile(fileobj=stream) if is_gzip else stream).read(_LARGEST)
         return read_dump(raw, __version__)
     except _DAMAGED as fault:
         raise InvalidContent(f"{file}: truncated or damaged: {fault}") from fault
@@ -195,7 +195,7 @@ def _comparison_text(dumped: "Dump", result: "Replay") -> str:
         return f"{title}: equal decisions ({counts})" if counts else f"{title}: equal decisions"
     if not result.differences:
         return f"{title}: equal decisions on groups, but not on queues, evictions or timestamps"
-    lines = [f"  {it.group}: {_outcome(it.before)} -> {_outcome(it.now)}" for it in result.differences]
+    lines = [f"  {row.group}: {_outcome(row.before)} -> {_outcome(row.now)}" for row in result.differences]
     return "\n".join([f"{title}: other decisions on {len(lines)}", *lines])
 
 

@@ -86,7 +86,7 @@ class Installation:
             group = msgspec.json.decode(self.raw(f"/apis/{resource.group}"))
         except NotFound:
             return []
-        versions = [each["groupVersion"] for each in group["versions"]]
+        versions = [version["groupVersion"] for version in group["versions"]]
         lists = {each: msgspec.json.decode(self.raw(f"/apis/{each}"))["resources"] for each in versions}
         return [each for each in versions if resource.plural in {kind["name"] for kind in lists[each]}]
 

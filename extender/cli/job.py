@@ -89,7 +89,7 @@ def list_jobs(output: str, **flags: Any) -> None:
             return
         documents = [_document(job, evidence) for job in jobs]
         if output in ("table", "wide"):
-            rows = [_row(*each) for each in zip(jobs, documents, strict=True)]
+            rows = [_row(*pair) for pair in zip(jobs, documents, strict=True)]
             width = len(_HEAD if output == "table" else _COLUMNS)
             _show_coloured(out.table("jobs", access.namespace, _COLUMNS, rows, width), jobs)
         else:
@@ -126,8 +126,8 @@ def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
     `position` is null unless the job is pending. `reason` is that of the pending job or of its further pods.
     `letGo` is the time of its admission, null if it is pending.
     """
-    podgroup, refusal = job.podgroup, job.refusal
-    queue = evidence.queue_of(podgroup) if podgroup else refusal.queue if refusal else ""
+    podgroup, refused_queue = job.podgroup, job.refusal.queue if job.refusal else ""
+    queue = evidence.queue_of(podgroup) if podgroup else refused_queue
     return {
         "apiVersion": job.row.api_version,
         "kind": job.row.kind,

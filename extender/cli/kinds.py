@@ -21,7 +21,7 @@ _OWN = {
 
 
 class OwnerKind(NamedTuple):
-    """`name`: the kind, as owner references have it."""
+    """Kind of the owners of pods. `name`: the kind in owner references."""
 
     name: str
     group: str
@@ -38,10 +38,10 @@ class OwnerKind(NamedTuple):
         return bare in (self.name.lower(), self.plural, *self.short) and group in ("", self.group)
 
 
-_OF_CLUSTERS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
+_DAEMON_SETS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
 
 FURTHER = ", or a kind of the configuration file that --config names"  # suffix of a list of allowed kinds
-_FURTHER = "extender.cli.kinds.further"  # where a command keeps the kinds of its configuration file
+_FURTHER = "extender.cli.kinds.further"  # key in the context of a command
 
 
 def all_kinds() -> Kinds:
@@ -53,11 +53,11 @@ def all_kinds() -> Kinds:
 
 def owner_kinds() -> tuple[OwnerKind, ...]:
     """Return each kind once, for all versions. If two groups have a kind, `job/x` means the first one."""
-    return (*dict.fromkeys(_kind(row) for row in all_kinds().values() if row.group), *_OF_CLUSTERS)
+    return (*dict.fromkeys(_kind(row) for row in all_kinds().values() if row.group), *_DAEMON_SETS)
 
 
 def job_kinds() -> tuple[OwnerKind, ...]:
-    """Return the kinds that can wait suspended."""
+    """Return the kinds of jobs that can be suspended until they start."""
     return tuple(dict.fromkeys(_kind(row) for row in all_kinds().values() if row.manageable))
 
 
@@ -89,7 +89,7 @@ def kind_of_owner(owner: OwnerReference) -> OwnerKind | None:
 
 
 class Target(NamedTuple):
-    """`kind`: pod, podgroup, queue, or a name of a kind of workload; empty where only a name was given."""
+    """Argument. `kind`: pod, podgroup, queue, or a name of a kind of workload; empty for a name alone."""
 
     kind: str
     name: str

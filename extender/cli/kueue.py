@@ -39,8 +39,8 @@ class Migrated(NamedTuple):
 def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
     """Yield the new objects: flavors first, each queue after its parent, and workloads last.
 
-    Other objects are yielded unchanged, and those that make pods last. If nothing is of Kueue, nothing is
-    yielded.
+    Objects of other projects are yielded unchanged, objects that make pods last. Without objects or labels
+    of Kueue, nothing is yielded.
     """
     by_kind: defaultdict[str, dict[str, Json]] = defaultdict(dict)
     others = []
@@ -176,7 +176,7 @@ class _QuotaTree:
             if spec.get(field)
         ]
         specs = [obj.get("spec") or {} for obj in (*self._queues.values(), *self._cohorts.values())]
-        if name in {flavor["name"] for each in specs for flavor in _flavors_of(each)} - self._used:
+        if name in {flavor["name"] for spec in specs for flavor in _flavors_of(spec)} - self._used:
             return Migrated(comments)
         retained = {field: spec[field] for field in ("nodeLabels", "nodeTaints") if spec.get(field)}
         head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor"}
@@ -190,7 +190,7 @@ class _QuotaTree:
         local = self.local_queues.get(local_queue)
         queue = self._queues.get(str(value_at(local, ("spec", "clusterQueue")))) or {}
         names = [flavor["name"] for flavor in _flavors_of(queue.get("spec") or {})]
-        return [each for name in names for each in self._flavor(name).get("tolerations") or ()]
+        return [toleration for name in names for toleration in self._flavor(name).get("tolerations") or ()]
 
     @cached_property
     def local_queues(self) -> dict[str, Json]:
@@ -199,21 +199,22 @@ class _QuotaTree:
     # ---- cohorts
 
     def cohorts(self) -> Iterator[Migrated]:
+        """Yield a queue for each Cohort, parents first."""
         for name in sorted(self._cohorts, key=lambda name: (self._depth(name), name)):
             obj = self._cohorts[name]
             spec, parent = obj.get("spec") or {}, _parent(obj)
-            queue, below = self._queue_of(name), [*self._specs_below(name, frozenset())]
-            subtree = _sum(_nominal(each) for each in below)
+            queue_name, specs_below = self._queue_of(name), [*self._specs_below(name, frozenset())]
+            subtree = _sum(_nominal(spec_below) for spec_below in specs_below)
             retained: Json = {"parent": self._queue_of(parent)} if parent else {"capability": {**subtree}}
             retained |= {"deserved": subtree} | _weight(spec)
             retained |= _limits_of(_merged(_quotas_by_resource(spec))) if parent else {}
             supported = ("parent", "parentName", "fairSharing", "resourceGroups")
             comments = _unsupported(f"Cohort {name}", spec, *supported)
-            if any(self._flavors(each, bounded=True)[0] for each in below):
+            if any(self._flavors(spec_below, bounded=True)[0] for spec_below in specs_below):
                 retained |= self._flavors(self._limits_of_cohort(name), bounded=not parent)[0]
-            if queue != name:
-                comments.append(f"Cohort {name}: called {queue}, as a ClusterQueue has its name")
-            yield Migrated(comments, _queue(queue, retained))
+            if queue_name != name:
+                comments.append(f"Cohort {name}: called {queue_name}, as a ClusterQueue has its name")
+            yield Migrated(comments, _queue(queue_name, retained))
 
     def _queue_of(self, cohort: str) -> str:
         return f"{cohort}-cohort" if cohort in self._queues or cohort in ("root", "default") else cohort
@@ -235,15 +236,16 @@ class _QuotaTree:
         quotas: defaultdict[str, list[Json]] = defaultdict(list)
         own_spec = self._cohorts[cohort].get("spec")
         for spec in self._specs_below(cohort, frozenset()):
-            without = {} if spec is own_spec else dict.fromkeys(_LIMITS)
+            no_limits = {} if spec is own_spec else dict.fromkeys(_LIMITS)
             for flavor in _flavors_of(spec):
-                quotas[flavor["name"]] += ({**each, **without} for each in flavor.get("resources") or ())
-        flavors = [{"name": name, "resources": _merged(each, any)} for name, each in quotas.items()]
+                quotas[flavor["name"]] += ({**quota, **no_limits} for quota in flavor.get("resources") or ())
+        flavors = [{"name": name, "resources": _merged(merged, any)} for name, merged in quotas.items()]
         return {"resourceGroups": [{"flavors": flavors}]}
 
     # ---- ClusterQueues
 
     def cluster_queue(self, name: str, obj: Json) -> Migrated:
+        """Return the queue for a ClusterQueue."""
         spec, cohort, title = obj.get("spec") or {}, _parent(obj), f"ClusterQueue {name}"
         nominal = _nominal(spec)
         retained: Json = {"parent": self._queue_of(cohort)} if cohort else {"capability": {**nominal}}
@@ -267,41 +269,42 @@ class _QuotaTree:
     def _flavors(self, spec: Json, bounded: bool) -> tuple[Json, list[str]]:
         """Return the field `flavors` of a queue, and comments. `bounded`: nothing can be borrowed."""
         given = _flavors_of(spec)
-        missing = [each["name"] for each in given if each["name"] not in self._found["ResourceFlavor"]]
+        missing = [flavor["name"] for flavor in given if flavor["name"] not in self._found["ResourceFlavor"]]
         comments = [f"ResourceFlavor {name} is in no file: its amounts are on all nodes" for name in missing]
         by_nodes: defaultdict[str, list[Json]] = defaultdict(list)
         for each in given:
             by_nodes[str(sorted((self._flavor(each["name"]).get("nodeLabels") or {}).items()))].append(each)
         by_name = {self._name_of(flavors): flavors for flavors in by_nodes.values()}
-        same = [", ".join(each["name"] for each in group) for group in by_name.values() if len(group) > 1]
-        comments += [f"flavors {names} have the same nodes; their amounts are one sum" for names in same]
+        joined = [", ".join(each["name"] for each in group) for group in by_name.values() if len(group) > 1]
+        comments += [f"flavors {names} have the same nodes; their amounts are one sum" for names in joined]
         if len(by_name) < 2 and not any(self._flavor(name).get("nodeLabels") for name in by_name):
             return {}, comments
         if len(by_name) > 1 and len(spec["resourceGroups"]) > 1:
             return {}, [*comments, "several groups of resources have flavors; the amounts are sums"]
-        new = []
+        specs = []
         for name, flavors in by_name.items():
-            quotas = _merged(each for each in _quotas_of(flavors) if each["name"] != _PODS)
-            nominal = {each["name"]: each[_NOMINAL] for each in quotas}
+            quotas = _merged(quota for quota in _quotas_of(flavors) if quota["name"] != _PODS)
+            nominal = {quota["name"]: quota[_NOMINAL] for quota in quotas}
             parts: Json = {"deserved": nominal}
             if name in self._found["ResourceFlavor"]:
                 parts["resourceFlavor"] = name
                 self._used.add(name)
             parts |= {"capability": nominal} if bounded else _limits_of(quotas)
-            new.append({"name": name, **_without_empty_fields(parts)})
-        return {"flavors": new}, comments
+            specs.append({"name": name, **_without_empty_fields(parts)})
+        return {"flavors": specs}, comments
 
     def _name_of(self, flavors: list[Json]) -> str:
         """Return a name for flavors of equal nodes: that of the first without taints, else of the first."""
-        names = [str(each["name"]) for each in flavors]
+        names = [str(flavor["name"]) for flavor in flavors]
         return next((name for name in names if not self._flavor(name).get("nodeTaints")), names[0])
 
     def _checks(self, spec: Json) -> tuple[Json, list[str]]:
+        """Return the field `provisioning` of a queue, and comments on other admission checks."""
         rules = value_at(spec, ("admissionChecksStrategy", "admissionChecks")) or []
         names = [*(spec.get("admissionChecks") or []), *(str(rule.get("name")) for rule in rules)]
         found = {name: self.provisioning(name) for name in names}
-        provisioning = [each for each in found.values() if each]
-        comments = [f"admission check {name} has no counterpart" for name, each in found.items() if not each]
+        provisioning = [spec for spec in found.values() if spec]
+        comments = [f"admission check {name} has no counterpart" for name, spec in found.items() if not spec]
         return ({"provisioning": provisioning[0]} if provisioning else {}), comments
 
 
@@ -339,7 +342,7 @@ def _weight(spec: Json) -> Json:
 
 
 def _limits_of(quotas: list[Json]) -> Json:
-    return {limit: {each["name"]: each[limit] for each in quotas if limit in each} for limit in _LIMITS}
+    return {limit: {quota["name"]: quota[limit] for quota in quotas if limit in quota} for limit in _LIMITS}
 
 
 def _quotas_by_resource(spec: Json) -> list[Json]:
@@ -348,7 +351,7 @@ def _quotas_by_resource(spec: Json) -> list[Json]:
 
 
 def _quotas_of(flavors: list[Json]) -> list[Json]:
-    return [each for flavor in flavors for each in flavor.get("resources") or ()]
+    return [quota for flavor in flavors for quota in flavor.get("resources") or ()]
 
 
 def _flavors_of(spec: Json) -> list[Json]:
@@ -362,21 +365,21 @@ def _nominal(spec: Json, pods: bool = False) -> Amounts:
         spec: That of a ClusterQueue or Cohort.
         pods: Return only the number of pods, which queues do not limit by amount.
     """
-    parts = _merged(each for each in _quotas_by_resource(spec) if (each["name"] == _PODS) is pods)
-    return {each["name"]: each[_NOMINAL] for each in parts}
+    parts = _merged(quota for quota in _quotas_by_resource(spec) if (quota["name"] == _PODS) is pods)
+    return {quota["name"]: quota[_NOMINAL] for quota in parts}
 
 
-def _merged(quotas: Iterable[Json], having: Callable[[Iterable[bool]], bool] = all) -> list[Json]:
-    """Return the sum of the quotas of each resource, with the limits that all of them, or any, have."""
+def _merged(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool] = all) -> list[Json]:
+    """Return the sum of each resource's quotas, with the limits that all (`quantifier`: any) of them have."""
     lists: defaultdict[str, list[Json]] = defaultdict(list)
     for quota in quotas:
         lists[quota["name"]].append(quota)
     merged = []
     for name, same_name in lists.items():
-        limits = [limit for limit in _LIMITS if having(each.get(limit) is not None for each in same_name)]
+        limits = [limit for limit in _LIMITS if quantifier(each.get(limit) is not None for each in same_name)]
         sums: Json = {}
         for field in (_NOMINAL, *limits):
-            sums |= {field: _sum({name: str(each.get(field) or 0)} for each in same_name)[name]}
+            sums |= {field: _sum({name: str(quota.get(field) or 0)} for quota in same_name)[name]}
         merged.append({"name": name, **sums})
     return merged
 
@@ -471,8 +474,8 @@ class _Workloads:
         if row is None or row.runtime is None:
             comments += _for_muster(obj, self._tree.tolerations(f"{namespace}/{queue}"))
         elif self._runtime_of(obj) is None:
-            place = getattr(runtime_named_by(row, obj), "spoken_name", "its runtime")
-            comments.append(f"it needs schedulerName: {_MUSTER} in {place}, or an adopted namespace")
+            location = getattr(runtime_named_by(row, obj), "spoken_name", "its runtime")
+            comments.append(f"it needs schedulerName: {_MUSTER} in {location}, or an adopted namespace")
         if row is None and queue and obj["kind"] != POD[1]:
             templates = _templates(obj)
             todo = f"its pods need schedulerName: {_MUSTER}, or an adopted namespace"
@@ -487,7 +490,7 @@ class _Workloads:
 
 
 def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
-    """Write the scheduler, the priority and further tolerations into the pods of an object."""
+    """Set scheduler, priority and more tolerations in the pods of an object. Yield replaced schedulers."""
     priority = _label(obj, _PRIORITY)
     for pods in (*_fields_of_pods(obj), *(template["spec"] for template in _templates(obj))):
         if (other := pods.get("schedulerName", _MUSTER)) not in (_MUSTER, keys.DEFAULT_SCHEDULER):
@@ -495,9 +498,9 @@ def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
         pods["schedulerName"] = _MUSTER
         for part in (items_at(pods, "templates") or [pods]) if priority else ():
             part.setdefault("priorityClassName", priority)
-        own = pods.get("tolerations") or []
-        if further := [each for each in tolerations if each not in own]:
-            pods["tolerations"] = [*own, *further]
+        existing = pods.get("tolerations") or []
+        if missing := [toleration for toleration in tolerations if toleration not in existing]:
+            pods["tolerations"] = [*existing, *missing]
 
 
 def _without_kueue(obj: Json) -> Iterator[str]:
@@ -520,8 +523,8 @@ def _mappings(part: Any) -> Iterator[Json]:
         yield part
         part = [*part.values()]
     if isinstance(part, list):
-        for each in [*part]:
-            yield from _mappings(each)
+        for inner in [*part]:
+            yield from _mappings(inner)
 
 
 def _label(obj: Json, key: str) -> str:

@@ -129,7 +129,7 @@ class LiveCluster:
             return Configuration()
 
     def _read(self) -> None:
-        """Read pods last: their scheduler and their queue depend on all other objects."""
+        """Read all objects, pods last: their scheduler and their queue depend on the others."""
         intake = self.ledger.intake
         with suppress(Forbidden):
             api = ApiClient(self._access.connection)

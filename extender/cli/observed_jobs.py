@@ -114,19 +114,19 @@ class ObservedJob(NamedTuple):
 
     @property
     def is_pending(self) -> bool:
-        """Return whether it waits for its start, with or without pods."""
+        """Return whether the job waits for its start, with or without pods."""
         return self.state in (Verdict.WAITING, HELD)
 
     @property
     def is_held(self) -> bool:
-        """Return whether its user holds it, or its starts timed out too often."""
+        """Return whether a user holds the job, or its starts timed out too often."""
         annotations = (self.podgroup and self.podgroup.metadata.annotations) or {}
         holds = annotations.get(HOLD) == "true" or START_TIMEOUTS in annotations
         return holds or self.reason in (Reason.HELD, Reason.START_TIMED_OUT)
 
     @property
     def is_unsuspended_by_muster(self) -> bool:
-        """Return whether Muster unsuspends it: the job or its pods name a queue, and no PodGroup."""
+        """Return whether Muster unsuspends the job: it or its pods name a queue, and no PodGroup."""
         return self.obj is None or records.is_unsuspended_by_muster(self.row, self.obj)
 
     @property
@@ -184,8 +184,8 @@ def observed_job(row: WorkloadRow, obj: Json, podgroup: ObservedGroup | None) ->
 def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
     """Return the jobs with a PodGroup, and those whose queue is closed, by namespace and name.
 
-    Covers the given namespace, or all namespaces. Jobs that may not be read are named on stderr, and shown
-    as far as their PodGroups tell.
+    The jobs are those of one namespace, or of all. Kinds of jobs that may not be read are named on stderr;
+    their jobs have only the data of their PodGroups.
     """
     jobs: dict[str, ObservedJob] = {}
     objects = fetch_all(access.reader, POD_GROUPS, access.namespace, ())
@@ -248,7 +248,7 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
     if pod.queue or pod.local_queue:
         queue = evidence.queue_of_pods(record.namespace, pod.queue, pod.local_queue)
     else:
-        queue = evidence.queue_by(job.meta, queue_named_by(job.meta))
+        queue = evidence.queue_of_object(job.meta, queue_named_by(job.meta))
     reason, message = evidence.refusal_of(queue)
     return QueueRefusal(queue, reason, message.text) if message else None
 
@@ -294,8 +294,8 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
     jobs = [job for kind in kinds if (job := job_of_kind(evidence, kind, target.name))]
     if len(jobs) > 1:
-        several = " and ".join(job.spoken_name for job in jobs)
-        raise click.UsageError(f"invalid value {target.name!r}, which may be {several}: name one of them")
+        candidates = " and ".join(job.spoken_name for job in jobs)
+        raise click.UsageError(f"invalid value {target.name!r}, which may be {candidates}: name one of them")
     if jobs:
         return _with_named_group(jobs[0], lambda _, name: evidence.group(name))
     namespace = evidence.namespace

@@ -1,4 +1,4 @@
-"""Output of commands: objects as JSON, YAML or names, text for people, and the flags that choose.
+"""Output of commands: objects as JSON, YAML or names, text for people, and the flags for these.
 
 Colours are for terminals only, unless NO_COLOR is set.
 """
@@ -124,7 +124,7 @@ def table(
     return columns(head[first:column_count], [row[first:column_count] for row in rows])
 
 
-# ---- what a command has changed
+# ---- results of changes
 
 
 dry_run_flag = click.option(
@@ -218,7 +218,7 @@ def percent(share: float | None) -> str:
     return NOTHING if share is None else f"{share:.0%}"
 
 
-METHODS = {  # of expected starts
+METHODS = {  # how an expected start happens, by method
     "Declared": "by the run times that are declared",
     "Learnt": "by run times of which some are learned from earlier runs",
     "Reclaim": "once other groups have given up capacity for it",

@@ -129,9 +129,9 @@ class WatchedReader(Reader):
             if (namespace := self._scope(resource)) is None:
                 self.unread.append(resource.plural)
                 continue
-            each = self._watches[resource] = WatchedKind(kind, namespace, self.changed)
-            each.reflector = Reflector(self._connection, resource, kind, each, namespace=namespace)
-            each.reflector.start()
+            watch = self._watches[resource] = WatchedKind(kind, namespace, self.changed)
+            watch.reflector = Reflector(self._connection, resource, kind, watch, namespace=namespace)
+            watch.reflector.start()
         deadline = self._clock() + _FIRST
         while self._clock() < deadline and not all(each.reflector.synced for each in self._watches.values()):
             time.sleep(0.02)
@@ -311,20 +311,20 @@ class ObservedSource:
             group = self._reader.get(kube.POD_GROUPS, namespace, name, ObservedGroup)
         except NotFound:
             return None
-        found, members = explain_group(evidence, group), evidence.members(group) or []
+        answer, members = explain_group(evidence, group), evidence.members(group) or []
         summary = _summary(evidence, group, members, RequestSums(), self._kinds)
         if summary.wait is not None and not summary.wait.remedy:
-            summary = replace(summary, wait=replace(summary.wait, remedy=" ".join(remedies_of(found))))
+            summary = replace(summary, wait=replace(summary.wait, remedy=" ".join(remedies_of(answer))))
         timeline = [*self._timeline(group, members)]
         return GroupDetails(
             replace(summary, evicted=last_eviction(timeline)),
             [_member(pod) for pod in sorted(members, key=lambda pod: pod.metadata.name)],
             self._shortfall(summary) if summary.wait else [],
             timeline,
-            [offer.shown() for offer in found.commands],
+            [offer.shown() for offer in answer.commands],
             [
-                *(f"{len(stray.pods)} pods do not count: {stray.cause.text}." for stray in found.uncounted),
-                *(note.text for note in found.notes),
+                *(f"{len(stray.pods)} pods do not count: {stray.cause.text}." for stray in answer.uncounted),
+                *(note.text for note in answer.notes),
             ],
         )
 
@@ -376,7 +376,7 @@ def _topologies(reader: WatchedReader) -> list[Levels]:
 
 
 def _pools(reader: WatchedReader) -> Pools:
-    """Return the flavors of all queues that may be read."""
+    """Return the node pools that the flavors of readable queues select."""
     tree = Queues()
     for flavor in reader.watched(kube.RESOURCE_FLAVORS):
         tree.put_flavor(flavor.metadata.name, shared_flavor(flavor))

@@ -45,7 +45,7 @@ def wait_until(poll: Callable[[], T | None], timeout: Timeout, remaining: Callab
 
 
 class WatchedQueue:
-    """Queue that is read again and again. Each change of its contents is a line on stderr."""
+    """Queue that is polled. Each change of its contents is a line on stderr."""
 
     def __init__(self, access: ClusterAccess, name: str) -> None:
         self._access = access
@@ -88,7 +88,7 @@ def contents_of(queue: ObservedQueue) -> str:
         ("has ended", "have ended", counts["completed"] + counts["failed"] + counts["aborted"]),
         ("is unclear", "are unclear", counts["unknown"]),
     )
-    parts = ", ".join(f"{count} {one if count == 1 else plural}" for one, plural, count in remaining if count)
+    parts = ", ".join(f"{count} {verb if count == 1 else verbs}" for verb, verbs, count in remaining if count)
     total = sum(counts.values())
     groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
     return f"{queue.state}{groups}"
@@ -200,7 +200,8 @@ class Removal:
         for part in parts:
             echo(f"{part.kind}/{part.name} {done} (namespace {part.namespace})")
 
-    def _is_gone(self) -> bool | None:  # None: not yet
+    def _is_gone(self) -> bool | None:
+        """Return True once the queue is deleted, else None."""
         try:
             self._access.reader.get(QUEUES, "", self._name, ObservedQueue)
         except NotFound:

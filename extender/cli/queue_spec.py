@@ -33,7 +33,7 @@ _INT32 = 2**31 - 1
 _COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
 
-# Read before NAME, whose callback takes --name out of the parameters.
+# --name is read before NAME, because the callback of NAME takes it out of the parameters.
 _VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as NAME.")
 
 
@@ -128,7 +128,7 @@ def _option_arguments(schema: Json) -> Json:
             return {"type": click.Choice([value for value in allowed if value])}
         case {"type": "boolean"}:
             choice = click.Choice(["true", "false"])
-            return {"type": choice, "callback": lambda _, __, value: value and value == "true"}
+            return {"type": choice, "callback": lambda _, __, value: value == "true" if value else None}
         case {"type": "integer"}:
             minimum, maximum = schema.get("minimum", -_INT32 - 1), schema.get("maximum", _INT32)
             return {"type": WholeNumber(minimum, maximum)}
@@ -338,7 +338,7 @@ def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
 
 
 def update_spec(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
-    """Return the queue after its spec was merged with `spec`."""
+    """Merge `spec` into the queue's spec, unless it is a dry run. Return the queue with the new spec."""
     from extender.cli.lookup import fetch
     from extender.kube.resources import QUEUES
 
@@ -346,8 +346,7 @@ def update_spec(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> J
     if dry_run == CLIENT:
         result: Json = merged(before, {"spec": spec})
         return result
-    dry = dry_run == SERVER
-    changed = access.editor.change_queue(name, spec, dry)
+    changed = access.editor.change_queue(name, spec, dry_run == SERVER)
     _warn_of_missing_parent(access, spec)
     return changed
 

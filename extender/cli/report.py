@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**28  # bytes of an answer
 _WIDE = ("LONGEST", "CPU-LOST", "DESERVED")  # columns that only wide tables have
-_COLUMNS = {  # of CSV, by the field that it shows
+_COLUMNS = {  # columns of CSV, by field of a row
     "starts": "starts",
     "waiting": "waiting",
     "wait_median_seconds": "wait_median",
@@ -116,7 +116,7 @@ def _table(history: "Report", wide: bool) -> str:
 def _cells(row: "ReportRow", is_of_queues: bool, wide: bool) -> dict[str, object]:
     """Return the cells of a row, by column."""
     waits = {"MEDIAN": row.wait_median, "P90": row.wait90, "LONGEST": row.wait_longest}
-    of_queues = {"DESERVED": _hours(row.deserved_gpu_hours), "SHARE": percent(row.share)}
+    queue_cells = {"DESERVED": _hours(row.deserved_gpu_hours), "SHARE": percent(row.share)}
     cells = {
         "STARTS": row.starts,
         "WAITING": row.waiting,
@@ -126,7 +126,7 @@ def _cells(row: "ReportRow", is_of_queues: bool, wide: bool) -> dict[str, object
         "EVICTED": row.evictions,
         "GPU-LOST": _hours(row.lost_gpu_hours),
         "CPU-LOST": _hours(row.lost_cpu_hours),
-        **(of_queues if is_of_queues else {}),
+        **(queue_cells if is_of_queues else {}),
     }
     return {head: cell for head, cell in cells.items() if wide or head not in _WIDE}
 

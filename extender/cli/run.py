@@ -58,7 +58,7 @@ def _devices(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
-_MOST_DEVICES = 128  # of one ResourceSlice
+_MOST_DEVICES = 128  # the API's maximum for one ResourceSlice
 _DEVICES = Kind(f"CLASS=NUMBER, such as gpu=8, with at most {_MOST_DEVICES}", _devices)
 _RACKS = Kind(f"RACKSxNODES or BLOCKSxRACKSxNODES, such as 2x4, with 1 to {_MOST_NODES} nodes", _sizes)
 _SPEED = Kind("a number from 0.001 to 1000000, such as 0.5 or 4", within(float, "0.001", "1e6"))
@@ -104,9 +104,9 @@ def node_flags(
             callback=checked(_DEVICES),
             help="The devices of each node, by a DeviceClass of that name: gpu=8.",
         )(command)
-        for flag, kind, (value, default_text), text in reversed(flags):
+        for flag, parameters, (value, default_text), text in reversed(flags):
             help = f"{text} [default: {default_text}]"
-            command = click.option(flag, default=value, help=help, **kind)(command)
+            command = click.option(flag, default=value, help=help, **parameters)(command)
         return command
 
     return decorate
@@ -231,8 +231,8 @@ def _present(
     view = views.View() if output else views.view_for(sys.stdout)
     session = import_module("extender.sim.embedded").Session(cluster, view, stays_open)
     session.create(objects)
-    for each in session.unasked:
-        click.echo(each.record, err=True)
+    for job in session.unasked:
+        click.echo(job.record, err=True)
     interrupted = False
     try:
         program = rerun.program

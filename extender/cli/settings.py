@@ -67,7 +67,7 @@ def from_file(path: Path) -> Source:
 
 
 def resolve(*sources: Source) -> Configuration:
-    """Return the configuration of all `sources`, the later ones first. Raises InvalidConfiguration."""
+    """Return the configuration; later `sources` take precedence. Raises InvalidConfiguration."""
     settings = {field: setting for source in sources for field, setting in source.items()}
     values: dict[str, Any] = {}
     faults: list[str] = []

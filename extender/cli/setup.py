@@ -92,8 +92,8 @@ def adopt(names: tuple[str, ...], queue: str | None, **flags: Any) -> None:
 
     Pods of DaemonSets, and with the annotation kube-muster.io/managed: "false", stay as they are.
     """
-    if barred := next((name for name in names if name in NEVER_ADOPTED), ""):
-        raise click.ClickException(f"namespace {barred!r}: its pods always stay with the cluster's scheduler")
+    if system := next((name for name in names if name in NEVER_ADOPTED), ""):
+        raise click.ClickException(f"namespace {system!r}: its pods always stay with the cluster's scheduler")
     metadata: Json = {"labels": {MANAGED: "true"}}
     if queue:
         metadata["annotations"] = {QUEUE: queue}

@@ -133,7 +133,7 @@ def paragraphs(result: WhatIf) -> Iterator[str]:
     else:
         heading = condition
     others = [
-        wrapped(f"{each.called} {future(each)}", _INDENT, hanging=_INDENT) for each in result.others
+        wrapped(f"{group.called} {future(group)}", _INDENT, hanging=_INDENT) for group in result.others
     ] + and_more(result.more_others)
     lines = [click.style(f"{heading}:", dim=True), *others]
     yield "\n".join(lines) if others else f"{heading}, nothing changes."
@@ -194,7 +194,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
         with open_access(flags) as access:
             live = live_cluster(access, "muster plan")
             workload, refused = _startable(access, from_manifests(_in_cluster(access, manifests), seed=0))
-            in_files = {_name_of(each) for each in manifests.objects}
+            in_files = {_name_of(manifest) for manifest in manifests.objects}
     except (InvalidManifests, InvalidWorkload) as fault:
         raise InvalidContent(str(fault)) from fault
     before = decide(live.ledger.snapshot())
@@ -202,19 +202,19 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     snapshot = live.ledger.snapshot()
     changes = changed_groups(snapshot, before, decide(snapshot))
     affected = [change for change in changes if change.change in COSTS]
-    unasked = [each for each in workload.unasked if each.suspended]
+    unasked = [obj for obj in workload.unasked if obj.suspended]
     planned = [*_planned(live, titles), *refused, *map(_not_asked, unasked)]
-    reported = [each.record for each in unasked]
+    reported = [obj.record for obj in unasked]
     notes = [*(remark for remark in workload.notes if remark not in reported), *live.notes]
     if output == "text":
-        costs = [wrapped(f"{each.called} {future(each)}", _INDENT, hanging=_INDENT) for each in affected]
+        costs = [wrapped(f"{group.called} {future(group)}", _INDENT, hanging=_INDENT) for group in affected]
         heading = click.style("For that, of others:", dim=True)
         costs_text = "\n".join([heading, *costs]) if costs else ""
         echo(joined(*map(_start_text, planned), costs_text, "\n".join(map(wrapped, notes))))
     else:
-        starts, costs_of_others = (msgspec.to_builtins(each) for each in (planned, affected))
+        starts, costs_of_others = (msgspec.to_builtins(items) for items in (planned, affected))
         show_document({"starts": starts, "others": costs_of_others, "notes": notes}, output)
-    return all(each.start != NEVER for each in planned)
+    return all(entry.start != NEVER for entry in planned)
 
 
 def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
@@ -227,19 +227,20 @@ def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
         for resource, kind in _REFERRED_TO
         for obj in _listed(access.reader, resource)
     ]
-    from_files = [it._replace(object=_in_namespace(it, access.namespace)) for it in manifests.objects]
-    places = {it.where for it in from_files if it.kind is not NAMESPACES}
+    from_files = [item._replace(object=_in_namespace(item, access.namespace)) for item in manifests.objects]
+    file_places = {item.where for item in from_files if item.kind is not NAMESPACES}
     # Namespaces that `load` created for another object are left out: the cluster must have them.
-    from_files = [it for it in from_files if not (it.kind is NAMESPACES and it.where in places)]
-    namespaces = {it.name for it in (*existing, *from_files) if it.kind is NAMESPACES}
-    place_by_namespace = {name: it.where for it in reversed(from_files) if (name := namespace_of(it.object))}
-    missing = [name for name in place_by_namespace if name not in namespaces]
+    from_files = [item for item in from_files if not (item.kind is NAMESPACES and item.where in file_places)]
+    namespaces = {item.name for item in (*existing, *from_files) if item.kind is NAMESPACES}
+    places = {name: item.where for item in reversed(from_files) if (name := namespace_of(item.object))}
+    missing = [name for name in places if name not in namespaces]
     if missing:
-        faults = (f'{place_by_namespace[name]}: namespaces "{name}" not found' for name in missing)
+        faults = (f'{places[name]}: namespaces "{name}" not found' for name in missing)
         raise InvalidManifests("\n".join(faults))
-    initial = {(kind, obj["metadata"]["name"]) for kind, obj in FIRST_OBJECTS}
-    given = {_name_of(it) for it in from_files}
-    others = [it for it in existing if _name_of(it) not in given and (it.kind, it.name) not in initial]
+    preset = {(kind, obj["metadata"]["name"]) for kind, obj in FIRST_OBJECTS}
+    names_in_files = {_name_of(item) for item in from_files}
+    others = [item for item in existing if _name_of(item) not in names_in_files]
+    others = [item for item in others if (item.kind, item.name) not in preset]
     return manifests._replace(objects=[*others, *from_files])
 
 
@@ -272,7 +273,7 @@ def _in_namespace(manifest: Manifest, namespace: str) -> Json:
 
 
 def _startable(access: ClusterAccess, work: VirtualWorkload) -> tuple[VirtualWorkload, list[PlannedStart]]:
-    """Return the workload, and the suspended jobs that Muster's account has no right to change."""
+    """Return the workload without jobs that Muster's account may not change, and entries for these jobs."""
     evidence, refused = Evidence(access, access.namespace), list[PlannedStart]()
     rows = {kind: WORKLOADS[kind] for kind in dict.fromkeys(job.kind for job in work.jobs)}
     without_right = {
@@ -292,7 +293,7 @@ def _startable(access: ClusterAccess, work: VirtualWorkload) -> tuple[VirtualWor
 
 
 def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_Name]) -> dict[GroupKey, str]:
-    """Return the new groups that Muster would start, each with the name that users know.
+    """Add the new objects to the ledger. Return their groups, each with the name that users know.
 
     Args:
         live: The cluster.
@@ -314,13 +315,13 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
             intake.set_runtime(*job.runtime)
         intake.set_job(job.kind, job.waiting)
     titles = {podgroup.key: "" for podgroup in podgroups}
-    for each in workload.members:
-        meta = replace(each.pod.metadata, creation_timestamp=timestamp_at(live.begun))
-        live.ledger.pods.set(replace(each.pod, metadata=meta))
+    for arrival in workload.members:
+        meta = replace(arrival.pod.metadata, creation_timestamp=timestamp_at(live.begun))
+        live.ledger.pods.set(replace(arrival.pod, metadata=meta))
         record = live.ledger.pods.get(Uid(meta.uid))
         if record is not None and record.group:
-            controller = None if group_name(each.pod) else group_owner_of(each.pod)
-            name = controller.spoken_name if controller else spoken_group_name(each.pod)
+            controller = None if group_name(arrival.pod) else group_owner_of(arrival.pod)
+            name = controller.spoken_name if controller else spoken_group_name(arrival.pod)
             titles.setdefault(record.group, f"{meta.namespace}/{name}")
     groups = live.ledger.snapshot().groups
     titles = {key: title or groups[key].display_name for key, title in titles.items() if key in groups}
@@ -388,19 +389,19 @@ def _start_of(
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
     decisions, endless = future.decisions, future.endless_groups
     # If the simulation was cut, what would start the group is unknown, and is not searched.
-    why = explain_group(decisions, key, work=0) if clock_advance.is_cut else explain_group(decisions, key)
-    if why is None:
+    answer = explain_group(decisions, key, work=0) if clock_advance.is_cut else explain_group(decisions, key)
+    if answer is None:
         return replace(start, start=UNKNOWN)
-    may_end = why.reason in ENDED_BY_OTHERS and (clock_advance.is_cut or bool(endless))
-    holders = [holder for holder in why.holders if may_end and holder.group in endless]
+    may_end = answer.reason in ENDED_BY_OTHERS and (clock_advance.is_cut or bool(endless))
+    holders = [holder for holder in answer.holders if may_end and holder.group in endless]
     return replace(
         start,
         start=UNKNOWN if may_end else NEVER,
-        reason=why.reason,
-        detail=why.message,
+        reason=answer.reason,
+        detail=answer.message,
         not_before=clock_advance.timestamp if may_end and clock_advance.is_cut else "",
         endless=[titles.get(holder.group, holder.called) for holder in holders],
-        remedy=why.change.sentence if why.change else "",
+        remedy=answer.change.sentence if answer.change else "",
     )
 
 
@@ -409,26 +410,26 @@ def _not_asked(obj: Unasked) -> PlannedStart:
 
 
 def _start_text(start: PlannedStart) -> str:
-    where = f" ({counted(start.pods, 'pod')}, queue {start.queue})" if start.queue else ""
-    until = f" until {start.not_before} at least" if start.not_before else ""
+    size_text = f" ({counted(start.pods, 'pod')}, queue {start.queue})" if start.queue else ""
+    not_before = f" until {start.not_before} at least" if start.not_before else ""
     texts = {
         NOW: "would start now.",
         LATER: (
             f"would start in about {human_duration(int(start.after or 0))}, at {start.at},"
             f" {METHODS.get(start.method, start.method)}."
         ),
-        UNKNOWN: f"would wait{until}, and it is not known for how long: {start.reason}.",
+        UNKNOWN: f"would wait{not_before}, and it is not known for how long: {start.reason}.",
         NEVER: f"would never start as things are: {start.reason}.",
     }
-    lines = [wrapped(f"{start.name}{where} {texts[start.start]}")]
+    lines = [wrapped(f"{start.name}{size_text} {texts[start.start]}")]
     reported = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
     if start.paid_by:
         reported.append(f"These give up capacity for it: {listed(start.paid_by)}.")
     if start.not_before:
         reported.append("The simulation limit was reached before the group started.")
     elif start.endless:
-        whose = f"{listed(start.endless)} {'holds' if len(start.endless) == 1 else 'hold'} what it lacks"
-        reported.append(f"{whose}, and nothing says for how long (annotation {RUN_TIME}).")
+        holders = f"{listed(start.endless)} {'holds' if len(start.endless) == 1 else 'hold'} what it lacks"
+        reported.append(f"{holders}, and nothing says for how long (annotation {RUN_TIME}).")
     if start.remedy:
         reported.append(f"{start.remedy[0].upper()}{start.remedy[1:]}.")
     return "\n".join([*lines, *(wrapped(text, _INDENT) for text in reported if text)])

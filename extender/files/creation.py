@@ -28,7 +28,7 @@ _Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name
 
 
 class Created(NamedTuple):
-    object: Json  # as the API server stores it, or would
+    object: Json  # as the API server stores it
     where: str  # FILE:LINE of the object
 
 
@@ -110,7 +110,7 @@ class Creation:
         except MALFORMED as fault:
             self.faults.append(f"{where}: {fault_text(fault)}")
 
-    def try_again(self) -> None:
+    def retry_refused(self) -> None:
         """Create refused objects again."""
         refused, self.refused = self.refused, []
         for (obj, where), _ in refused:

@@ -29,10 +29,10 @@ class Leaf(NamedTuple):
 
 
 class Required(NamedTuple):
-    """Required field that must not be empty. `why`: the reason, for messages."""
+    """Required field that must not be empty. `reason`: why, for messages."""
 
     form: Any
-    why: str
+    reason: str
 
 
 Form = Leaf | Required | list[Any] | dict[str, Any]
@@ -114,7 +114,7 @@ ANY = Leaf("anything", lambda _: True)
 TEXT = Leaf("a text; put numbers, true and false in quotes", _is_text)
 WHOLE = Leaf("a whole number", _is_whole, _unquoted)
 COUNT = Leaf("a whole number, 0 or more", _is_count, _unquoted)
-TRUTH = Leaf("true or false", lambda value: isinstance(value, bool))
+BOOLEAN = Leaf("true or false", lambda value: isinstance(value, bool))
 TEXTS = Leaf("texts by name; put numbers, true and false in quotes", _each(_is_text))
 WHOLES = Leaf("whole numbers by name", _each(_is_whole))
 COUNTS = Leaf("whole numbers by name, 0 or more", _each(_is_count))
@@ -182,7 +182,7 @@ def _faults_of_object(
             yield from _faults(file, part, value.get(name), known, inside)
     for name, part in form.items():
         if isinstance(part, Required) and not value.get(name):
-            yield f"{where(file, node)}: {_below(at, name)}: missing; {part.why}"
+            yield f"{where(file, node)}: {_below(at, name)}: missing; {part.reason}"
 
 
 def _below(at: str, name: Any) -> str:
@@ -253,7 +253,7 @@ def _form(schema: FieldSchema) -> Form:
     if published.get("type") == "array":
         return [_form(schema.items)]
     whole = COUNT if published.get("minimum") == 0 else WHOLE
-    leaf: Leaf = {"string": TEXT, "integer": whole, "boolean": TRUTH}.get(published.get("type", ""), ANY)
+    leaf: Leaf = {"string": TEXT, "integer": whole, "boolean": BOOLEAN}.get(published.get("type", ""), ANY)
     return leaf
 
 
@@ -264,15 +264,15 @@ _PURPOSE = "the pods are made of it"
 
 @cache
 def form_of(name: KindName) -> dict[str, Any]:
-    """Return the form of an object."""
+    """Return the form of the objects of a kind: their fields, and the allowed values."""
     form: dict[str, Any]
     if name in BY_NAME and BY_NAME[name] not in UNSHIPPED_KINDS:
         form = {**fields_of(BY_NAME[name])}
     elif name == ("v1", "ReplicationController"):  # not served; a ReplicaSet with another selector
         form = {**fields_of(REPLICA_SETS), "spec": {**spec_of(REPLICA_SETS), "selector": TEXTS}}
     else:  # without a schema
-        of_all = {"apiVersion": TEXT, "kind": TEXT, "metadata": metadata()}
-        form = {**of_all, "spec": {OTHERS: ANY}, "status": ANY}
+        common_fields = {"apiVersion": TEXT, "kind": TEXT, "metadata": metadata()}
+        form = {**common_fields, "spec": {OTHERS: ANY}, "status": ANY}
     row = WORKLOADS[name]
     for offspring in row.offspring if row.runtime is None else ():
         _set_offspring_forms(form, offspring)
@@ -328,7 +328,7 @@ def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
 
 
 def _set_nested(form: dict[str, Form], path: Path, leaf: Form) -> None:
-    """Put a form at a path. A required field makes its parents required; forms on the way are copied."""
+    """Set the form at a path. Parents of a required field become required; forms on the path are copied."""
     first, *rest = path
     if not rest:
         form[first] = leaf

@@ -1,4 +1,4 @@
-"""Reader of the files and folders of -f, whose objects are put in an order in which they can be created.
+"""Reader of the files and folders of -f. Their objects are sorted in the order of their creation.
 
 Faults, and differences from a real cluster, are reported as FILE:LINE with the allowed values.
 """
@@ -88,11 +88,11 @@ _OTHERWISE = {
 
 def left_out_record(document: Document) -> str:
     """Return why a document is left out."""
-    name, kind = _kind_name(document.object)
+    api_version, kind = _kind_name(document.object)
     line = document.where(value_of(document.node, "kind"))
     object_name = (document.object.get("metadata") or {}).get("name") or ""
     object_ = f'{kind} "{object_name}"' if object_name else kind
-    if name.partition("/")[0] == "kueue.x-k8s.io":
+    if api_version.partition("/")[0] == "kueue.x-k8s.io":
         remedy = f"muster migrate kueue -f {document.file} prints Muster's counterpart"
         return f"{line}: {object_}: skipped, it is Kueue's; {remedy}"
     if kind in _WITHOUT_PODS:
@@ -105,7 +105,7 @@ def left_out_record(document: Document) -> str:
     else:
         near = near_misses(kind, (of_kind for _, of_kind in known), 1)
         hint = f"; {did_you_mean(near)}" if near else ""
-    return f"{line}: {object_}: skipped, nothing is known of kind {kind} ({name}){hint}"
+    return f"{line}: {object_}: skipped, nothing is known of kind {kind} ({api_version}){hint}"
 
 
 def namespace_of(obj: Json) -> str:
@@ -148,21 +148,21 @@ class Manifests(NamedTuple):
 def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
     """Return the objects: namespaces and queues first, workloads last. Raises InvalidManifests."""
     faults: list[str] = []
-    texts: list[str] = []
+    notes: list[str] = []
     all_documents = [document for path in paths for document in documents(path, faults)]
-    found = [manifest for document in all_documents for manifest in _manifest(document, faults, texts)]
-    faults += [*_duplicates(found), *_count_faults(found, texts), *_webhook_refusals(found, texts)]
-    missing = _missing_namespaces(found)
+    loaded = [manifest for document in all_documents for manifest in _manifest(document, faults, notes)]
+    faults += [*_duplicates(loaded), *_count_faults(loaded, notes), *_webhook_refusals(loaded, notes)]
+    missing = _missing_namespaces(loaded)
     if not create_namespaces:
         reason = "not found; --create-namespaces makes those that are missing"
         faults += [f'{at}: namespaces "{name}" {reason}' for name, at in missing.items()]
-    if not found and not faults:
-        faults += [*texts, f"{', '.join(map(shown, paths))}: no objects in there that run or wait"]
+    if not loaded and not faults:
+        faults += [*notes, f"{', '.join(map(shown, paths))}: no objects in there that run or wait"]
     if faults:
         raise InvalidManifests("\n".join(faults))
     head = {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.name}
-    found += [Manifest(NAMESPACES, {**head, "metadata": {"name": name}}, at) for name, at in missing.items()]
-    return Manifests(sorted(found, key=_order), texts)
+    loaded += [Manifest(NAMESPACES, {**head, "metadata": {"name": name}}, at) for name, at in missing.items()]
+    return Manifests(sorted(loaded, key=_order), notes)
 
 
 def _missing_namespaces(manifests: Iterable[Manifest]) -> dict[str, str]:
@@ -188,11 +188,11 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
     missing = [field for field in ("apiVersion", "kind") if not isinstance(document.object.get(field), str)]
     reason = "missing; every object has an apiVersion and a kind"
     own_faults, form = [f"{document.where()}: {field}: {reason}" for field in missing], None
-    name = _kind_name(document.object)
-    if name in WORKLOADS and not own_faults:
-        form = form_of(name)
-    elif name in BY_NAME and not own_faults:
-        form = fields_of(BY_NAME[name])
+    kind_name = _kind_name(document.object)
+    if kind_name in WORKLOADS and not own_faults:
+        form = form_of(kind_name)
+    elif kind_name in BY_NAME and not own_faults:
+        form = fields_of(BY_NAME[kind_name])
     if form is not None:
         own_faults = list(faults_of(document, form))
     elif not own_faults:
@@ -200,7 +200,7 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
     faults.extend(own_faults)
     if form is None or own_faults:
         return
-    kind, object_name = BY_NAME.get(name), document.object["metadata"].get("name")
+    kind, object_name = BY_NAME.get(kind_name), document.object["metadata"].get("name")
     preset = [obj["metadata"]["name"] for of_kind, obj in FIRST_OBJECTS if of_kind is kind]
     if object_name not in preset:  # every cluster has the preset objects, such as the namespace default
         yield Manifest(kind, amounts_as_texts(document.object), document.where())

@@ -1,4 +1,4 @@
-"""Documents of paths: files of editors of any system, folders, and standard input."""
+"""Reader of YAML and JSON documents in files, folders and standard input, in any usual encoding."""
 
 import math
 import sys
@@ -12,7 +12,7 @@ from extender.apimachinery.objects import ObjectLoader
 
 STANDARD_INPUT = Path("-")
 _SUFFIXES = (".yaml", ".yml", ".json")
-_MOST_NODES = 1_000_000  # of one object
+_MOST_NODES = 1_000_000  # YAML nodes of one object
 _NULL = "tag:yaml.org,2002:null"
 _ADVICE = {
     "'\\t'": "; a tab cannot stand there: use spaces",
@@ -23,7 +23,7 @@ _ADVICE = {
 class Document(NamedTuple):
     """A mapping of a file."""
 
-    file: str  # as it was named
+    file: str  # path as the user gave it
     node: yaml.MappingNode
     object: dict[str, Any]
 
@@ -75,7 +75,7 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
         return
     try:
         is_json = path.suffix == ".json" or text.lstrip().startswith("{")
-        loader = ObjectLoader(text.replace("\t", " ") if is_json else text)  # YAML refuses tabs there
+        loader = ObjectLoader(text.replace("\t", " ") if is_json else text)  # only JSON allows tabs there
         while loader.check_node():
             if (node := loader.get_node()) is not None:
                 yield from _documents_in(file, loader, node, faults)

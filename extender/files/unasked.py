@@ -1,6 +1,6 @@
 """Objects that Muster is not asked to start: pods of other schedulers, and suspended jobs without a queue.
 
-Each names the fields that would let Muster start it.
+Each has the changes that would let Muster start it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,29 +50,29 @@ class QueuesOfJobs:
             for obj, _ in objects
             if obj["kind"] in (kinds.NAMESPACES.name, kinds.QUEUES.name)
         }
-        of_namespace = {**by_quota}
+        queue_by_namespace = {**by_quota}
         for (kind, name), annotations in self._annotations.items():
             if kind == kinds.NAMESPACES.name and annotations.get(QUEUE):
-                of_namespace[name] = annotations[QUEUE]
+                queue_by_namespace[name] = annotations[QUEUE]
         found = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
         self._adopted = {meta["name"] for meta in found if is_adopted(meta["name"], meta.get("labels") or {})}
         local_queues = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
-        self._routes = QueueRoutes(lambda namespace: of_namespace.get(namespace, ""), local_queues)
+        self._routes = QueueRoutes(lambda namespace: queue_by_namespace.get(namespace, ""), local_queues)
 
-    def of(self, job: JobRecord) -> str:
+    def queue_of(self, job: JobRecord) -> str:
         """Return the queue of a job; empty for one that names none."""
         return queue_of_job(job, self._routes)
 
     def manages(self, job: JobRecord) -> bool:
         """Return whether Muster manages a job, by its default rules."""
-        return JobRules().manages(job, self.of(job), self.adopts(job.namespace))
+        return JobRules().manages(job, self.queue_of(job), self.adopts(job.namespace))
 
     def adopts(self, namespace: str) -> bool:
         return namespace in self._adopted
 
     def defaults_of(self, job: JobRecord) -> Defaults:
         """Return the default gang sizes of a job's namespace and queue."""
-        sources = ((kinds.NAMESPACES.name, job.namespace), (kinds.QUEUES.name, self.of(job)))
+        sources = ((kinds.NAMESPACES.name, job.namespace), (kinds.QUEUES.name, self.queue_of(job)))
         return Defaults(*(self._annotations.get(source, {}).get(MIN_MEMBER, "") for source in sources))
 
 
@@ -126,7 +126,7 @@ def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unaske
         is_suspended = suspended(obj)
         try:
             missing = [*_missing(with_runtime_of(obj, find), row, is_suspended, queues)]
-        except MALFORMED:  # which is reported elsewhere
+        except MALFORMED:  # reported elsewhere
             continue
         if missing:
             yield Unasked(obj, where, is_suspended, " and ".join(missing))
@@ -145,7 +145,7 @@ def _missing(obj: Json, row: WorkloadRow | None, suspended: bool, queues: Queues
         yield "nothing of it runs until spec.suspend is false"
         return
     record = record_of(obj)
-    queue = queues.of(record)
+    queue = queues.queue_of(record)
     if (obj["apiVersion"], obj["kind"]) not in kinds.BY_NAME:
         yield "suspended jobs of this version are not played here"
     elif not queue:

@@ -65,8 +65,8 @@ class Embedded:
         self.server.write_kubeconfig(self.kubeconfig)
         self.controllers = WorkloadControllers(self.service)
         self.kubelets = Kubelets(self.service, speed)
-        all_groups = ("--podgroups-for-plain-pods", "always")  # PodGroups are shown
-        arguments = ("--volcano-jobs", "on", *all_groups, *serve_arguments)
+        show_all_groups = ("--podgroups-for-plain-pods", "always")  # PodGroups are shown
+        arguments = ("--volcano-jobs", "on", *show_all_groups, *serve_arguments)
         self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", arguments)
         self._rng = random.Random(seed)
         self.scheduler: Scheduler | None = None
@@ -100,8 +100,8 @@ class Embedded:
             self.service.create(NODES, "", node(f"node-{number}", cpu, memory, gpu))
 
     def make_devices(self, name: str, number: int) -> None:
-        """Give each node so many devices of a DeviceClass."""
-        nodes = [each["metadata"]["name"] for each in self.store.all(NODES)]
+        """Give each node `number` devices of a DeviceClass."""
+        nodes = [node["metadata"]["name"] for node in self.store.all(NODES)]
         for kind, obj in devices_of(nodes, name, number):
             self.service.create(kind, "", obj)
 
@@ -125,6 +125,7 @@ class Embedded:
         return not any(map(self._is_changing, self.store.all(POD_GROUPS)))
 
     def _is_changing(self, group: Json) -> bool:
+        """Return whether the status of a group will change without another event."""
         reason, meta = find_stored_condition(group, SCHEDULED).get("reason", ""), group["metadata"]
         if reason == Reason.BACKING_OFF:
             owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
@@ -132,7 +133,7 @@ class Embedded:
         return reason in ("", *_UNSETTLED)
 
 
-_PACE = 0.2  # seconds between two looks of a session
+_PACE = 0.2  # seconds between two observations of a session
 _REASON_TIMEOUT = 15.0  # seconds without any change after which no reason is expected to come any more
 
 
@@ -154,13 +155,13 @@ class Session:
         """Create objects, and record those that Muster is not asked to start.
 
         Raises:
-            InvalidManifests: The API server refuses one.
+            InvalidManifests: The API server refuses an object.
         """
         try:
             arrivals = by_arrival(manifests)
         except ValueError as fault:
             raise InvalidManifests(str(fault)) from fault
-        self._scheduled = [each for each in arrivals if each[0] > 0]
+        self._scheduled = [(seconds, manifest) for seconds, manifest in arrivals if seconds > 0]
         self._create([manifest for seconds, manifest in arrivals if seconds == 0])
         self._creation.check(manifest for _, manifest in self._scheduled)
         self._raise_faults()
@@ -197,10 +198,10 @@ class Session:
                 raise ServeFailed(self._cluster.muster.last_lines())
             second = time.monotonic() - began
             with self._cluster.controllers.creation_lock:  # or both would make the pods of a job
-                self._creation.try_again()
+                self._creation.retry_refused()
                 self._create_due(second)
-            settled = not self._scheduled and self._is_settled()  # asked first: what is shown then is final
-            objects = ShownObjects.of(self._cluster.store)
+            settled = not self._scheduled and self._is_settled()  # before the last state is read
+            objects = ShownObjects.in_store(self._cluster.store)
             state = self.state = observe(objects, self._cluster.muster.debug_page)
             transitions = self.log.observe(state, second)
             self._view.show(Picture(state, self.log, second, settled), transitions)
@@ -210,15 +211,15 @@ class Session:
 
     def refused(self) -> list[tuple[Json, str]]:
         """Return workloads and pods that quotas refuse, wholly or in part, each with a sentence."""
-        of_workloads = ((each.workload, str(each)) for each in self._cluster.controllers.refusals())
+        workloads = ((refusal.workload, str(refusal)) for refusal in self._cluster.controllers.refusals())
         unowned = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refused)
-        return [*of_workloads, *unowned]
+        return [*workloads, *unowned]
 
     @property
     def everything_started(self) -> bool:
         """Return whether Muster had objects to start, and none of them waits or is suspended."""
         state = self.state
-        if state is None or not state.everything_started or any(each.suspended for each in self.unasked):
+        if state is None or not state.everything_started or any(obj.suspended for obj in self.unasked):
             return False
         if self.refused():
             return False
@@ -244,15 +245,15 @@ class Session:
 # ---- `muster serve` as it is, on free ports of loopback, which ends when we do
 
 WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
-_START = 30.0  # seconds until it is ready
+_START = 30.0  # maximum seconds until Muster is ready
 
 
 class ServeFailed(Exception):
-    """`muster serve` did not start, or ended; the message carries its last words."""
+    """`muster serve` did not start, or ended; the message has its last log lines."""
 
 
 class ServeProcess:
-    """`log` is the file that its log lines go to; `arguments` are further flags."""
+    """Process of `muster serve`. `log`: the file of its log; `arguments`: further flags."""
 
     def __init__(self, kubeconfig: Path, log: Path, arguments: tuple[str, ...] = ()) -> None:
         self._kubeconfig = kubeconfig
@@ -267,7 +268,7 @@ class ServeProcess:
         Raises:
             ServeFailed: Muster ends first.
         """
-        for _ in range(3):  # another process may take a port between our look and the child's
+        for _ in range(3):  # another process may take a free port before the child does
             listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
             flags = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # no other user exists
             program = "from extender.cli import main; main(prog_name='muster')"
@@ -333,7 +334,7 @@ def _fetch(address: str, path: str) -> bytes | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct ports of loopback that were just free."""
+    """Return distinct ports of loopback that are free now."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
+        return [sock.getsockname()[1] for sock in sockets]

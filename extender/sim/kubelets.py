@@ -34,8 +34,8 @@ class Kubelets(StoreFollower):
         self._speed = speed
         self._clock = clock
         self._running: dict[str, float] = {}  # start times, by UID
-        self._ends: list[tuple[float, str, str, str]] = []  # when, UID, namespace, name
-        self._end_of: dict[str, float] = {}  # the valid entry, by UID
+        self._ends: list[tuple[float, str, str, str]] = []  # end time, UID, namespace, name
+        self._end_of: dict[str, float] = {}  # current end time, by UID
 
     @property
     def busy(self) -> bool:
@@ -108,7 +108,7 @@ def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
     if runs is None:
         runs = 0.0 if fails else run_seconds
     limits = (pod["spec"].get("activeDeadlineSeconds"), annotations.get(DEADLINE))
-    deadline = min((seconds for each in limits if (seconds := _seconds(each)) is not None), default=None)
+    deadline = min((seconds for limit in limits if (seconds := _seconds(limit)) is not None), default=None)
     if deadline is not None and (runs is None or runs > deadline):
         return PodEnding(deadline, fails=True, reason="DeadlineExceeded")
     return None if runs is None else PodEnding(runs, fails)
@@ -123,7 +123,7 @@ def _seconds(value: Any) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-# ---- what kubelets write
+# ---- statuses written by kubelets
 
 
 def _running(pod: Json) -> Json:
@@ -156,7 +156,7 @@ def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
 
 
 def devices_of(nodes: Iterable[str], name: str, number: int) -> Iterator[tuple[ResourceKind, Json]]:
-    """Yield a DeviceClass and the slices of nodes with so many devices of it each."""
+    """Yield a DeviceClass, and a slice with `number` of its devices for each node."""
     driver = f"{name}.example.com"
     selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
     yield DEVICE_CLASSES, {"metadata": {"name": name}, "spec": {"selectors": [selector]}}

@@ -14,11 +14,11 @@ import sys
 import threading
 from contextlib import suppress
 
-GRACE = 0.5  # seconds from the request to go to the end
+GRACE = 0.5  # seconds between SIGTERM and SIGKILL
 
 
 def main(command: list[str]) -> int:
-    # What the program's children leave behind becomes ours to wait for, where the system knows how.
+    # Orphaned descendants of the program become children of this process, which waits for them.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)

@@ -34,7 +34,7 @@ LARGE_LINE = line(
 
 def seen(service: Service, **pages: Any) -> ClusterState:
     """Return the current state. `pages`: of Muster's debug port."""
-    return observe(ShownObjects.of(service.store), pages.get)
+    return observe(ShownObjects.in_store(service.store), pages.get)
 
 
 def gang(

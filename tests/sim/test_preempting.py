@@ -103,7 +103,7 @@ def test_pods_that_never_preempt_or_wait_for_victims_already() -> None:
 
 def test_a_lasting_fault_is_one_that_others_cannot_cure() -> None:
     known = cluster(n0=[placed("low", "2", 1)])
-    assert feasible(known, known.pod_info(placed("a", "5", 5)), ["n0"])[1]["n0"].lasting
+    assert feasible(known, known.pod_info(placed("a", "5", 5)), ["n0"])[1]["n0"].unresolvable
     assert feasible(known, known.pod_info(placed("b", "3", 5)), ["n0"])[1]["n0"] == Rejection(
         ("Insufficient cpu",)
     )

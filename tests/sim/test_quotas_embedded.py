@@ -56,4 +56,4 @@ def closed(cluster: Embedded, name: str) -> bool:
 
 
 def shown(cluster: Embedded) -> list[Any]:
-    return observe(ShownObjects.of(cluster.store), cluster.muster.debug_page).report.pod_groups
+    return observe(ShownObjects.in_store(cluster.store), cluster.muster.debug_page).report.pod_groups

@@ -201,7 +201,7 @@ def test_a_volcano_job_whose_pods_a_quota_refuses_goes_back_until_they_are_taken
 def test_a_job_that_waits_is_shown_with_the_pods_that_it_will_have(cluster: Embedded) -> None:
     submit(cluster, "large", 5)
     wait_for(lambda: reason(cluster, "large") in ("NoRoom", "NeverFits"))
-    (gang,) = observe(ShownObjects.of(cluster.store), cluster.muster.debug_page).gangs
+    (gang,) = observe(ShownObjects.in_store(cluster.store), cluster.muster.debug_page).gangs
     assert (gang.title, gang.state, gang.size) == ("default/job/large", Verdict.WAITING, 5)
     assert not gang.pods
 

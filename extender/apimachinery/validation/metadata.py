@@ -32,7 +32,7 @@ def subdomain(name: str) -> list[str]:
 
 
 def dns_label(name: str) -> list[str]:
-    """Return the errors of a name that must be an RFC 1123 label: of containers and namespaces."""
+    """Return the errors of a name that must be an RFC 1123 label, as of containers and namespaces."""
     messages = _too_long(name, _LONGEST_LABEL, "characters")
     if re.fullmatch(_LABEL, name):
         return messages
@@ -43,7 +43,7 @@ def dns_label(name: str) -> list[str]:
 
 
 def path_segment(name: str) -> list[str]:
-    """Return the faults of a name in a URL: events."""
+    """Return the faults of a name that must be a path segment, as of Events."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{part}'" for part in ("/", "%") if part in name]

@@ -181,7 +181,7 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
             pod = template.get("spec") or {}
             volumes = [
                 *(pod.get("volumes") or ()),
-                *({"name": each["metadata"].get("name")} for each in claims),
+                *({"name": claim["metadata"].get("name")} for claim in claims),
             ]
             checked = with_spec(obj, template={**template, "spec": {**pod, "volumes": volumes}})
         yield from rule_errors(checked, schema_of(kind), "", _RELATIONS)

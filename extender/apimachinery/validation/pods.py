@@ -26,9 +26,9 @@ _NANO = 10**9
 
 def request_errors(resources: Json, at: str) -> FieldErrors:
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for side, amounts in (("limits", limits), ("requests", requests)):
+    for section, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in sorted(amounts.items()):
-            field = f"{at}.{side}[{name}]"
+            field = f"{at}.{section}[{name}]"
             name_errors = metadata.label_key(name)
             for message in name_errors:
                 yield errors.bad_value(field, name, message)
@@ -40,7 +40,7 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
             elif not _is_native(name) and not _is_extended(name):
                 yield errors.bad_value(field, name, "doesn't follow extended resource name standard")
             yield from amount_errors(name, amount, field)
-            if side == "requests":
+            if section == "requests":
                 yield from _limit_errors(name, amount, limits, at)
     requested = {*limits, *requests}
     if any(name.startswith(_HUGE_PAGES) for name in requested) and not {"cpu", "memory"} & requested:
@@ -48,9 +48,9 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
 
 
 def node_errors(node: Json) -> FieldErrors:
-    for side in ("capacity", "allocatable"):
-        for name, amount in sorted(((node.get("status") or {}).get(side) or {}).items()):
-            yield from amount_errors(name, amount, f"status.{side}.{name}")
+    for field in ("capacity", "allocatable"):
+        for name, amount in sorted(((node.get("status") or {}).get(field) or {}).items()):
+            yield from amount_errors(name, amount, f"status.{field}.{name}")
 
 
 def quota_errors(spec: Json, at: str) -> FieldErrors:
@@ -64,11 +64,11 @@ def quota_errors(spec: Json, at: str) -> FieldErrors:
     yield from _scope_errors(scopes, standard, f"{at}.scopes", f"{at}.scopes")
     selector = spec.get("scopeSelector") or {}
     expressions, inside = selector.get("matchExpressions") or [], f"{at}.scopeSelector.matchExpressions"
-    names = [each.get("scopeName", "") for each in expressions]
+    names = [expression.get("scopeName", "") for expression in expressions]
     yield from _scope_errors(names, standard, f"{inside}.scopeName", inside)
-    for each in expressions:
-        operator, values = each.get("operator", ""), each.get("values") or []
-        if each.get("scopeName") in _EXISTING and operator != "Exists":
+    for expression in expressions:
+        operator, values = expression.get("operator", ""), expression.get("values") or []
+        if expression.get("scopeName") in _EXISTING and operator != "Exists":
             scopes = ", ".join(f"ResourceQuotaScope{name}" for name in _EXISTING[:-1])
             message = f"must be 'Exists' when scope is any of {scopes} or ResourceQuotaScope{_EXISTING[-1]}"
             yield errors.bad_value(f"{inside}.operator", operator, message)
@@ -96,23 +96,23 @@ def _is_of_quotas(name: str) -> bool:
     return name in _OF_OTHERS or _is_standard(name.removeprefix("requests."))
 
 
-def _scope_errors(scopes: list[Any], standard: list[str], each: str, at: str) -> FieldErrors:
+def _scope_errors(scopes: list[Any], standard: list[str], field: str, path: str) -> FieldErrors:
     """Yield the faults of scopes.
 
     Args:
         scopes: The names to validate.
         standard: The resources that every cluster has.
-        each: The field of an unknown scope.
-        at: The path of the list.
+        field: The field of an unknown scope.
+        path: The path of the list.
     """
     for scope in scopes:
         if scope not in _SCOPES:
-            yield errors.bad_value(each, scopes if each == at else scope, "unsupported scope")
+            yield errors.bad_value(field, scopes if field == path else scope, "unsupported scope")
         for _ in [name for name in standard if name not in _SCOPES.get(scope, standard)]:
-            yield errors.bad_value(at, scopes, "unsupported scope applied to resource")
+            yield errors.bad_value(path, scopes, "unsupported scope applied to resource")
     for name in ("BestEffort", "Terminating"):
         if {name, f"Not{name}"} <= {*scopes}:
-            yield errors.bad_value(at, scopes, "conflicting scopes")
+            yield errors.bad_value(path, scopes, "conflicting scopes")
 
 
 def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
@@ -179,8 +179,8 @@ def pod_errors(spec: Json, at: str) -> FieldErrors:
         message = "ShareProcessNamespace and HostPID cannot both be enabled"
         yield errors.bad_value(f"{at}.shareProcessNamespace", True, message)
     spreads = [
-        (each.get("topologyKey"), each.get("whenUnsatisfiable"))
-        for each in spec.get("topologySpreadConstraints") or ()
+        (constraint.get("topologyKey"), constraint.get("whenUnsatisfiable"))
+        for constraint in spec.get("topologySpreadConstraints") or ()
     ]
     for index, spread in enumerate(spreads):
         if spread in spreads[index + 1 :]:
@@ -271,7 +271,7 @@ def taint_errors(node: Json) -> FieldErrors:
             yield errors.required(f"{at}.effect")
         elif effect not in effects:
             yield errors.not_supported(f"{at}.effect", effect, effects)
-        known = [(each.get("key"), each.get("effect")) for each in node["spec"]["taints"][:index]]
+        known = [(taint.get("key"), taint.get("effect")) for taint in node["spec"]["taints"][:index]]
         if (taint.get("key"), taint.get("effect")) in known:
             yield errors.duplicate(at, taint.get("key"))
 

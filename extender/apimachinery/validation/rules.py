@@ -61,8 +61,8 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
         value = {"spec": {}, **value}
     if relation := relations.get(schema.type_name) or _RELATIONS.get(schema.type_name):
         yield from relation(value, at)
-    of_object = schema.published.get("x-kubernetes-group-version-kind") or [{"kind": ""}]
-    rules = _table().get(schema.type_name or of_object[0]["kind"], {})
+    kinds = schema.published.get("x-kubernetes-group-version-kind") or [{"kind": ""}]
+    rules = _table().get(schema.type_name or kinds[0]["kind"], {})
     yield from _missing(value, rules, schema, at)
     if "" in rules:
         yield from _one_of(value, rules[""]["one_of"], at, schema.type_name)
@@ -84,12 +84,12 @@ def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) 
 
 def _one_of(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
     present = [name for name in fields if value.get(name) is not None]
-    place = _list_at(at) if type_name in _REPORTED_AS_LIST else at
+    path = _list_at(at) if type_name in _REPORTED_AS_LIST else at
     if not present and type_name != "Volume":  # a volume without a source is an empty folder
-        yield errors.required(place, f"must specify one of: {', '.join(fields)}")
+        yield errors.required(path, f"must specify one of: {', '.join(fields)}")
     for name in present[1:]:
         message = "may not specify more than one of these"
-        yield errors.forbidden_field(place if type_name in _MIXED else f"{at}.{name}", message)
+        yield errors.forbidden_field(path if type_name in _MIXED else f"{at}.{name}", message)
 
 
 def _field_errors(part: Any, rule: Json, schema: FieldSchema, at: str, name: str) -> FieldErrors:
@@ -110,6 +110,7 @@ def _list_at(at: str) -> str:
 
 
 def _value_errors(value: Any, rule: Json, path: str) -> FieldErrors:
+    """Yield the faults of a value by a rule of the table."""
     if "minimum" in rule and value < rule["minimum"]:
         yield errors.bad_value(path, value, f"must be greater than or equal to {rule['minimum']}")
     if "between" in rule:
@@ -200,7 +201,7 @@ _FIELDS = (
 )
 _TIME = r"(\d+|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat)"
 _TIME_RANGE = rf"(\*|\?|{_TIME}(-{_TIME})?)(/\d+)?"
-_BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))  # of the parts of a schedule
+_BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))  # minimum and maximum of each field of a schedule
 
 
 def _is_port(value: Any) -> object:

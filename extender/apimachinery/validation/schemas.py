@@ -142,12 +142,12 @@ def defaulted(value: Any, schema: FieldSchema) -> Any:
     if not isinstance(value, dict):
         return value
     fields = schema.published.get("properties", {}).items()
-    absent = {name: of["default"] for name, of in fields if "default" in of and value.get(name) is None}
+    absent = {name: sub["default"] for name, sub in fields if "default" in sub and value.get(name) is None}
     return {name: defaulted(part, schema.field(name)) for name, part in {**value, **absent}.items()}
 
 
 def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") -> errors.FieldErrors:
-    """Yield the faults of a value at this path. `in_rules`: its path in errors of CEL rules, if another."""
+    """Yield the faults of a value at this path. `in_rules`: its path in errors of CEL rules, if different."""
     published = schema.published
     if published.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):

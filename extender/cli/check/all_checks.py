@@ -84,7 +84,7 @@ def all_findings(
 
 
 def _is_installed(site: Installation) -> bool:
-    """Return whether anything of Muster is there, as far as the user may look."""
+    """Return whether Muster has a workload or a CRD, or the user may not read these."""
     try:
         return bool(site.workloads or site.muster_objects(CRDS))
     except ApiError:

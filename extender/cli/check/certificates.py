@@ -12,10 +12,10 @@ from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
 _SOON = 7 * 86400.0  # seconds
-_SOON_BY_HAND = 30 * 86400.0  # of certificates for mutual TLS, which are renewed by hand on each node
+_SOON_BY_HAND = 30 * 86400.0  # seconds; certificates for mutual TLS are renewed by hand
 _PAGE = "docs/how-to/install.md#default-scheduler"
 _RENEW = f"Renew both sides with muster certificates, and restart the schedulers: {_PAGE}"
-_OVERDUE = 1 / 6  # part of its lifetime that Muster's own certificate has left; a third renews it
+_OVERDUE = 1 / 6  # renewal is late below this part of the lifetime; Muster renews at a third
 _LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
 _OTHERS = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
 _DASHBOARD = "Nobody can log in to the dashboard without it: docs/how-to/dashboard.md#in-the-cluster"
@@ -47,7 +47,7 @@ def shown(site: Installation) -> Iterator[ShownCertificate]:
             yield ShownCertificate(name, True, site.get(SECRETS, *name.split("/")), soon)
         elif source == "files" and (mounted := workload.secret_at(workload.setting("webhook_folder"))):
             secret = site.get(SECRETS, site.namespace, mounted)
-            yield ShownCertificate(f"{site.namespace}/{mounted}", False, secret)
+            yield ShownCertificate(f"{site.namespace}/{mounted}", is_own=False, secret=secret)
 
 
 def file_of_secret(secret: Json | None, name: str) -> bytes:
@@ -110,7 +110,8 @@ def certificates(site: Installation) -> Iterator[Finding]:
     for workload in site.workloads:
         if (folder := workload.setting("dashboard_tls_folder")) and (name := workload.secret_at(folder)):
             secret = site.get(SECRETS, site.namespace, name)
-            yield _expiry(site, ShownCertificate(f"{site.namespace}/{name}", False, secret), _DASHBOARD)
+            certificate = ShownCertificate(f"{site.namespace}/{name}", is_own=False, secret=secret)
+            yield _expiry(site, certificate, _DASHBOARD)
 
 
 def _expiry(site: Installation, found: ShownCertificate, todo: str) -> Finding:

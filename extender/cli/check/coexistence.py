@@ -134,8 +134,8 @@ def _controllers(site: Installation) -> Iterator[Finding]:
             if f"-{controller}" not in enabled and not {"*", controller, f"+{controller}"}.isdisjoint(enabled)
         ]
         if shared and nested(deployment, "spec", "replicas"):
-            place = f"{deployment['metadata']['namespace']}/{name_of(deployment)}"
-            message = f"its {' and '.join(shared)} run ({place}), and overlap with Muster"
+            full_name = f"{deployment['metadata']['namespace']}/{name_of(deployment)}"
+            message = f"its {' and '.join(shared)} run ({full_name}), and overlap with Muster"
             exclusions = ",".join(f"-{controller}" for controller in _SHARED)
             todo = f"Start it with --controllers=*,-sharding-controller,{exclusions}; {_PAGE}."
             yield error("Volcano", message, todo)

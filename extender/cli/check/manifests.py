@@ -69,11 +69,11 @@ def _fields(crd: Json) -> set[str]:
     paths: set[str] = set()
     versions = nested(crd, "spec", "versions") or ()
     schemas = (nested(version, "schema", "openAPIV3Schema") for version in versions)
-    todo = [("", schema or {}) for schema in schemas]
-    while todo:
-        path, schema = todo.pop()
+    stack = [("", schema or {}) for schema in schemas]
+    while stack:
+        path, schema = stack.pop()
         parts = {**(schema.get("properties") or {}), "[]": schema.get("items") or {}}
-        todo += [(f"{path}.{name}".lstrip("."), part) for name, part in parts.items() if part]
+        stack += [(f"{path}.{name}".lstrip("."), part) for name, part in parts.items() if part]
         paths.add(path)
     return paths
 
@@ -121,15 +121,15 @@ def jobs(site: Installation) -> Iterator[Finding]:
         yield fine("jobs", "they are left alone (--manage-jobs=off)")
         return
     evidence, account = Evidence(site.access, ""), site.account
-    changed: list[str] = []
+    changeable: list[str] = []
     waiting: dict[str, int] = {}  # pending jobs, by kind that the account may not change
-    runs_volcanos = site.first_workload.setting("volcano_jobs") == "on"
-    rows = (row for row in WORKLOADS.values() if row.manageable and (runs_volcanos or not row.commanded))
+    volcano_jobs = site.first_workload.setting("volcano_jobs") == "on"
+    rows = (row for row in WORKLOADS.values() if row.manageable and (volcano_jobs or not row.commanded))
     for row in rows:
         resource = resource_of(row)
         kind = f"{resource.plural}.{resource.group}"
         if site.may(right_to("patch", resource)):
-            changed.append(kind)
+            changeable.append(kind)
         else:
             waiting_jobs = (observed_job(row, obj, None) for obj in site.all_of(resource, Json))
             waiting[kind] = max(waiting.get(kind, 0), sum(_waits(evidence, job) for job in waiting_jobs))
@@ -138,7 +138,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
             message = f"{count} of {kind} cannot start: the account {account} may not change that kind"
             yield error("jobs", message, "docs/reference/jobs.md#the-rights says how that is granted.")
     if not any(waiting.values()):
-        changes = listed(list(dict.fromkeys(changed))) or "none"
+        changes = listed(list(dict.fromkeys(changeable))) or "none"
         yield fine("jobs", f"the account {account} may change {changes}; no others wait for it")
 
 
@@ -233,8 +233,8 @@ def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertific
     slices = site.all_of(
         kube.ENDPOINT_SLICES, Json, f"kubernetes.io/service-name={service['name']}", namespace
     )
-    ready_states = (end for endpoint_slice in slices for end in endpoint_slice.get("endpoints") or ())
-    if not any(nested(end, "conditions", "ready") for end in ready_states):
+    endpoints = (endpoint for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ())
+    if not any(nested(endpoint, "conditions", "ready") for endpoint in endpoints):
         return error("webhooks", f"the service {served_by} has no endpoint that is ready", todo)
     if fault := bundle_fault(bundle, certificates, site.now):
         todo = "Muster renews its own certificate: see the lines rights and health, and its log."

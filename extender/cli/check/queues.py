@@ -28,7 +28,7 @@ _PAGE = "docs/reference/quotas.md#faults-of-a-quota"
 def _queues_with(queues: Sequence[Queue], type_: str) -> list[str]:
     """Return the names of queues with a True condition of a type."""
     conditions = ((queue.metadata.name, condition(queue.status.conditions, type_)) for queue in queues)
-    return sorted(name for name, each in conditions if each is not None and each.status == "True")
+    return sorted(name for name, stated in conditions if stated is not None and stated.status == "True")
 
 
 def guarantees(site: Installation) -> Iterator[Finding]:
@@ -38,21 +38,21 @@ def guarantees(site: Installation) -> Iterator[Finding]:
         todo = "Lower their spec.guarantee, or add nodes; muster queue describe says of which resource."
         yield error("guarantees", message, todo)
     else:
-        there = sum(bool(queue.spec.guarantee and queue.spec.guarantee.resource) for queue in queues)
-        yield fine("guarantees", f"{counted(there, 'queue')} have theirs" if there else "there are none")
+        count = sum(bool(queue.spec.guarantee and queue.spec.guarantee.resource) for queue in queues)
+        yield fine("guarantees", f"{counted(count, 'queue')} have theirs" if count else "there are none")
 
 
 def overruling(site: Installation) -> Iterator[Finding]:
     """Check that Muster may delete pods under disruption budgets, where queues do not honour these."""
     rules = {queue.metadata.name: queue.spec.preemption for queue in site.all_of(kube.QUEUES, Queue)}
     honoured = ((name, each.honour) for name, each in rules.items() if each and each.honour is not None)
-    without = sorted(name for name, words in honoured if BUDGETS not in words)
-    if without and (missing := [right for right in _OVERRULING if not site.may(right)]):
-        subject = f"{listed(without)}: pods that budgets protect keep borrowed capacity"
+    ignoring = sorted(name for name, words in honoured if BUDGETS not in words)
+    if ignoring and (missing := [right for right in _OVERRULING if not site.may(right)]):
+        subject = f"{listed(ignoring)}: pods that budgets protect keep borrowed capacity"
         message = f"{subject}, since the account {site.account} lacks: {', '.join(map(str, missing))}"
         yield error("overruling", f"spec.preemption.honour leaves budgets out in {message}", _OVERRULES)
-    elif without:
-        yield fine("overruling", f"disruption budgets protect no borrowed capacity of {listed(without)}")
+    elif ignoring:
+        yield fine("overruling", f"disruption budgets protect no borrowed capacity of {listed(ignoring)}")
     else:
         yield fine("overruling", "no queue leaves disruption budgets out of spec.preemption.honour")
 
@@ -73,7 +73,7 @@ def topologies(site: Installation) -> Iterator[Finding]:
     """Check for levels of Topologies that no node has."""
     found = site.all_of(kube.TOPOLOGIES, ClusterTopology)
     node_labels = {label for node in site.all_of(kube.NODES, Node) for label in node.metadata.labels or {}}
-    named = {level.node_label: it.metadata.name for it in found for level in it.spec.levels or ()}
+    named = {level.node_label: topo.metadata.name for topo in found for level in topo.spec.levels or ()}
     if missing := [f"{level} of {name}" for level, name in named.items() if level not in node_labels]:
         message = f"no node has the label of some levels: {listed(missing)}"
         yield error("topologies", message, "Label the nodes, or correct spec.levels of the Topology.")
@@ -100,7 +100,7 @@ def local_queues(site: Installation) -> Iterator[Finding]:
 # ---- quotas: the rights to read them, their faults, and queues that are not yet made from them
 
 
-class _Sides(NamedTuple):
+class _QueueDiff(NamedTuple):
     """Queues that quotas request, and existing queues."""
 
     plan: QuotaPlan
@@ -120,18 +120,18 @@ def quotas(site: Installation) -> Iterator[Finding]:
     sources = site.first_workload.setting("quota_sources").split(",")
     by_kind = {name: site.all_of(*kind) for name, kind in kube.QUOTAS.items() if name in sources}
     kinds = (by_kind.get(name, []) for name in kube.QUOTAS)
-    sides = _Sides(
+    diff = _QueueDiff(
         plan_of(Quotas(*kinds), int(site.first_workload.setting("max_queue_depth"))),
         {queue.metadata.name: queue for queue in site.all_of(kube.QUEUES, Queue)},
     )
-    if not any(by_kind.values()) and not any(sides.from_quotas()):
+    if not any(by_kind.values()) and not any(diff.from_quotas()):
         yield fine("quotas", "there are none from which queues would be made")
         return
     unread = list(_unreadable_quotas(site, [name for name, objects in by_kind.items() if objects]))
-    faults = [*unread, *_quota_faults(sides, is_read=not unread)]
+    faults = [*unread, *_quota_faults(diff, is_read=not unread)]
     yield from faults
     if not faults:
-        yield fine("quotas", f"{counted(len(sides.plan.queues), 'queue')} made from them")
+        yield fine("quotas", f"{counted(len(diff.plan.queues), 'queue')} made from them")
 
 
 def _unreadable_quotas(site: Installation, existing: list[QuotaKind]) -> Iterator[Finding]:
@@ -144,29 +144,29 @@ def _unreadable_quotas(site: Installation, existing: list[QuotaKind]) -> Iterato
         yield error("quotas", message, _COMPONENT)
 
 
-def _quota_faults(sides: _Sides, is_read: bool) -> Iterator[Finding]:
+def _quota_faults(diff: _QueueDiff, is_read: bool) -> Iterator[Finding]:
     """Yield the faults of quotas, and of queues whose names are taken or that differ from their quotas.
 
     Args:
-        sides: The wanted and the existing queues.
+        diff: The wanted and the existing queues.
         is_read: Whether Muster may read all quotas and write queues. If not, missing queues are no fault.
     """
-    faults = [f"{fault.source}, {fault}" for fault in sides.plan.faults]
-    for name in sides.names_at(QuotaStep.LEAVE):
-        source = sides.plan.queues[name].source
+    faults = [f"{fault.source}, {fault}" for fault in diff.plan.faults]
+    for name in diff.names_at(QuotaStep.LEAVE):
+        source = diff.plan.queues[name].source
         faults.append(f"{source}: queue {name!r} exists and is not made from it")
     if faults:
         message = f"{counted(len(faults), 'fault')}: {listed(faults, separator='; ')}"
         yield error("quotas", message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
-    if is_read and (outdated := [*sides.names_at(QuotaStep.CREATE), *sides.names_at(QuotaStep.CHANGE)]):
+    if is_read and (outdated := [*diff.names_at(QuotaStep.CREATE), *diff.names_at(QuotaStep.CHANGE)]):
         message = f"{counted(len(outdated), 'queue')} not, or not yet, as quotas say: {listed(outdated)}"
         todo = "Muster needs a second or two. If this stays, see the line health, and its log."
         yield error("quotas", message, todo)
     # Queues of no quota that Muster does not close: it has not seen the deletion of the quota.
     orphans = []
-    for queue in sides.from_quotas():
+    for queue in diff.from_quotas():
         name, origin = queue.metadata.name, quota_source(queue)
-        if name not in sides.plan.queues and origin not in sides.plan.unsure and not is_ended(queue):
+        if name not in diff.plan.queues and origin not in diff.plan.unsure and not is_ended(queue):
             orphans.append(f"{name} ({origin})")
     if orphans:
         message = f"{counted(len(orphans), 'queue')} whose quota is gone or not read: {listed(orphans)}"

@@ -71,8 +71,8 @@ def _configured(site: Installation, workload: ServingPod) -> Iterator[Finding]:
     if listens and scheduler_path == muster_path:
         yield fine("view", f"{name}: its scheduler has the kubeconfig of the scheduler proxy, {muster_path}")
     elif listens:
-        has = f"the kubeconfig {scheduler_path}" if scheduler_path else "no kubeconfig"
-        message = f"{name}: its scheduler has {has}, so it does not read through Muster ({muster_path})"
+        found = f"the kubeconfig {scheduler_path}" if scheduler_path else "no kubeconfig"
+        message = f"{name}: its scheduler has {found}, so it does not read through Muster ({muster_path})"
         yield error("view", message, f"Set clientConnection.kubeconfig to that path: {_SHIPPED}")
     elif made_in_pod:
         message = f"{name}: its scheduler has the kubeconfig {scheduler_path}, and Muster writes none"
@@ -111,8 +111,8 @@ def _kubeconfig_of_scheduler(site: Installation, workload: ServingPod) -> tuple[
         try:
             path = str(nested(yaml.safe_load(text), "clientConnection", "kubeconfig") or "")
         except yaml.YAMLError as fault:
-            first = str(fault).splitlines()[0]
-            raise Unread(f"its scheduler's configuration cannot be read: {first}") from fault
+            first_line = str(fault).splitlines()[0]
+            raise Unread(f"its scheduler's configuration cannot be read: {first_line}") from fault
     volume = workload.volume_at(container, str(PurePosixPath(path).parent)) if path else {}
     return path, bool(path) and (not volume or "emptyDir" in volume)
 

@@ -35,7 +35,7 @@ def answers(access: ClusterAccess, target: Target) -> list[Explanation]:
     namespace, name = access.namespace, target.name
     match target.kind:
         case "":
-            return _of_name(evidence, name)
+            return _answers_by_name(evidence, name)
         case "pod":
             return [explain_pod(evidence, fetch(access.reader, PODS, namespace, name, Pod))]
         case "podgroup":
@@ -68,7 +68,7 @@ def find_group(access: ClusterAccess, target: Target) -> ObservedGroup:
     if group is not None:
         return group
     explanations = answers(access, target)
-    names = sorted({_group_name(each) for each in explanations} - {""})
+    names = sorted({_group_name(answer) for answer in explanations} - {""})
     if len(names) != 1:
         problem = f"means several groups: name one of {', '.join(names)}"
         raise click.ClickException(f"{title!r} {problem if names else 'is in no group'}")
@@ -83,7 +83,7 @@ def _group_name(explanation: Explanation) -> str:
 # ---- a name alone
 
 
-def _of_name(evidence: Evidence, name: str) -> list[Explanation]:
+def _answers_by_name(evidence: Evidence, name: str) -> list[Explanation]:
     """Return one answer for each group, even if a pod or a workload has the same name."""
     by_subject: dict[str, Explanation] = {}
     for answer in _objects_named(evidence, name):
@@ -159,21 +159,21 @@ def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Exp
         if group.name in pod_groups or evidence.belongs(group.metadata, kind, name):
             answer = replace(explain_group(evidence, group), api_version=version)
             answers.append(replace(answer, kind=kind.name, name=name, group=group.name))
-    answers += _of_pods(evidence, kind, name)
+    answers += _pod_answers(evidence, kind, name)
     if not_ended := [answer for answer in answers if answer.verdict != Verdict.ENDED]:
         return not_ended
     return answers[-1:] or _without_pods(evidence, kind, name, job)
 
 
-def _of_pods(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explanation]:
+def _pod_answers(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explanation]:
     """Yield one answer for all pods without a PodGroup that have the same verdict, reason and group name."""
     groups = {group.name for group in evidence.groups_here}
-    same: dict[tuple[str, str, str], list[Explanation]] = {}
+    by_cause: dict[tuple[str, str, str], list[Explanation]] = {}
     for pod in evidence.pods_of(kind, name):
         if group_name(pod) not in groups:
             answer = explain_pod(evidence, pod)
-            same.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
-    for first, *rest in same.values():
+            by_cause.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
+    for first, *rest in by_cause.values():
         note = Statement("MorePods", pods=counted(len(rest), "more pod"))
         yield replace(first, notes=[note, *first.notes]) if rest else first
 
@@ -186,28 +186,27 @@ def _without_pods(
     if workload is None or resource is None:
         return []
     verdict, statement = _state_without_pods(evidence, workload, job)
-    case, what, offers = Case(evidence), f"{kind.plural}.{kind.group} {name}", []
+    case, title, offers = Case(evidence), f"{kind.plural}.{kind.group} {name}", []
     if statement.code == "WorkloadSuspended":
         right = right_to("patch", resource, evidence.namespace, name)
-        offers = [case.offer("Unsuspend", right, what=what, patch=json.dumps({"spec": {"suspend": False}}))]
+        offers = [case.offer("Unsuspend", right, what=title, patch=json.dumps({"spec": {"suspend": False}}))]
     elif statement.code == "NoPods":
-        offers = [case.offer("DescribeOwner", case.right_to("list", EVENTS), what=what)]
-    answer = _of_workload(evidence, kind.name, name, resource.version, [statement], offers)
-    refusal = next(
-        (str(it.get("message") or "") for it in _conditions(workload) if it.get("type") == _REFUSED_PODS), ""
-    )
-    return [replace(answer, verdict=verdict, detail=numbers(refusal))]
+        offers = [case.offer("DescribeOwner", case.right_to("list", EVENTS), what=title)]
+    answer = _workload_answer(evidence, kind.name, name, resource.version, [statement], offers)
+    refusals = (found for found in _conditions(workload) if found.get("type") == _REFUSED_PODS)
+    message = str(next(refusals, {}).get("message") or "")
+    return [replace(answer, verdict=verdict, detail=numbers(message))]
 
 
 def _conditions(workload: Json) -> list[Json]:
     """Return the conditions of a workload that are true."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
-    return [each for each in conditions if each.get("status") == "True"]
+    return [condition for condition in conditions if condition.get("status") == "True"]
 
 
 def _state_without_pods(evidence: Evidence, workload: Json, job: ObservedJob | None) -> tuple[str, Statement]:
     spec, conditions = workload.get("spec") or {}, {each.get("type") for each in _conditions(workload)}
-    if ending := next((each for each in _ENDINGS if each in conditions), ""):
+    if ending := next((type_ for type_ in _ENDINGS if type_ in conditions), ""):
         return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
     if job and job.state == Verdict.ENDED:
         return Verdict.ENDED, Statement("WorkloadEnded")
@@ -218,7 +217,7 @@ def _state_without_pods(evidence: Evidence, workload: Json, job: ObservedJob | N
     return EMPTY, Statement("NoReplicas" if spec.get("replicas") == 0 else "NoPods")
 
 
-def _of_workload(
+def _workload_answer(
     evidence: Evidence, kind: str, name: str, version: str, sentence: list[Statement], offers: list[Offer]
 ) -> Explanation:
     return Explanation(
@@ -251,7 +250,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
     else:
         reason, offers = _why_left_alone(evidence, job)
         statements = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), reason]
-    answer = _of_workload(evidence, kind, meta.name, job.row.api_version, statements, offers)
+    answer = _workload_answer(evidence, kind, meta.name, job.row.api_version, statements, offers)
     return replace(answer, group=podgroup.name if podgroup else "")
 
 

@@ -142,14 +142,14 @@ def _changed_object(case: Case) -> _ChangedObject | None:
 
 
 def _changed_group(case: Case, code: str, spec: Mapping[str, object], **fields: object) -> Iterator[Offer]:
-    """Yield a patch of the group, unless Muster made it: its owner would have to change."""
+    """Yield the offer to patch the group, unless Muster made it for an owner."""
     if case.group and not case.group.controller and (changed := _changed_object(case)):
         patch = json.dumps({"spec": spec})
         yield case.offer(code, changed.right, what=changed.name, patch=patch, **fields)
 
 
 def _edited(case: Case) -> Iterator[Offer]:
-    """Yield the object whose specification is invalid: the queue where its status says so."""
+    """Yield the offer to edit the invalid object: the queue if its status has a fault."""
     queue = case.evidence.queue(case.queue)
     if queue and queue.has_fault:
         yield case.for_queue("EditQueue")
@@ -164,7 +164,7 @@ def _recorded_use(case: Case) -> Iterator[Offer]:
 
 
 def _fewer_members(case: Case) -> Iterator[Offer]:
-    """Yield a lower minimum, if nothing but members is missing."""
+    """Yield offers to lower the minimum, if nothing but members is missing."""
     group, other, pods = case.group, case.other, counted(case.member_count, "pod")
     if other and 0 < case.member_count < other.record.min_member and other.record.origin is not Origin.ALPHA:
         spec: object = case.member_count
@@ -180,7 +180,7 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
         yield from _changed_group(case, "PatchNumber", {"minMember": case.member_count}, pods=pods)
 
 
-def _of_group(
+def _command(
     code: str, of_job: str, of_group: str, verb: str, resource: Resource
 ) -> Callable[[Case], Iterator[Offer]]:
     """Return the offers of a command of Muster about the job of a group, or about the group."""
@@ -194,8 +194,8 @@ def _of_group(
     return offers
 
 
-_resumed = _of_group("Resume", of_job="job resume", of_group="resume", verb="patch", resource=kube.POD_GROUPS)
-_described = _of_group(
+_resumed = _command("Resume", of_job="job resume", of_group="resume", verb="patch", resource=kube.POD_GROUPS)
+_described = _command(
     "Describe", of_job="job describe", of_group="podgroup describe", verb="list", resource=kube.EVENTS
 )
 
@@ -215,7 +215,7 @@ def _opened(case: Case) -> Iterator[Offer]:
 
 
 def _queue_resumed(case: Case) -> Iterator[Offer]:
-    """Yield the queue, or the LocalQueue if only that is stopped."""
+    """Yield the offer to resume the queue, or the LocalQueue if only that is stopped."""
     queue = case.evidence.queue(case.queue)
     admits = queue is None or not queue.is_stopped
     stopped = case.evidence.stopped_local_queue(case.group) if case.group and admits else None
@@ -229,7 +229,7 @@ def _queue_resumed(case: Case) -> Iterator[Offer]:
 
 
 def _namespace_labelled(case: Case) -> Iterator[Offer]:
-    """Yield the labels for the namespace, if the queue selects by labels only."""
+    """Yield the offer to label the namespace, if the queue selects namespaces by labels only."""
     queue = case.evidence.queue(case.queue)
     selector = queue.spec.namespace_selector if queue else None
     if selector is not None and selector.match_labels and not selector.match_expressions:
@@ -239,7 +239,7 @@ def _namespace_labelled(case: Case) -> Iterator[Offer]:
 
 
 def _higher_capability(case: Case) -> Iterator[Offer]:
-    """Yield the capability that would start the group, in usual units unless these would round it down."""
+    """Yield offers to raise capability until the group fits, in usual units unless these round down."""
     raised: dict[str, list[str]] = {}
     for missing in case.group.waiting.capability if case.group else ():
         number = numeric(missing.resource, missing.amount)

@@ -1,6 +1,6 @@
 """Diagnosis of groups, pods and queues, in codes.
 
-It has the condition of a group, with faults of members and queues; pods that were meant for it and do not
+It covers the condition of a group, with faults of members and queues; pods that were meant for it and do not
 count; the differences of a pod from its group; the state of a queue; the groups and queues that are ahead.
 """
 
@@ -58,7 +58,7 @@ _SIMILAR = 0.8  # least ratio of similar keys, by difflib
 _GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # keys of groups, letters only
 _MOST = 6  # pods that one command changes
 _ENOUGH = 0.9995  # share that counts as used up: shares are written with three digits
-_REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions whose message is shown while they hold
+_REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions with a message to show while True
 
 
 # ---- groups
@@ -67,24 +67,24 @@ _REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions whose mes
 def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Explanation:
     """Return the answer about a group. `pod`: the member in question, if any."""
     # Pods that do not count are searched where the group lacks members.
-    lacks = group.scheduled is None or group.scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
-    strays = uncounted(evidence, group) if lacks else []
+    lacks_members = group.scheduled is None or group.scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
+    strays = uncounted(evidence, group) if lacks_members else []
     members, counts = _members(evidence, group, strays)
     all_ended = counts and counts.succeeded + counts.failed and not counts.there
     verdict = Verdict.ENDED if all_ended else group.verdict
-    refused = _refused(evidence, group, counts) if lacks or verdict is Verdict.STARTING else []
+    refused = _refused(evidence, group, counts) if lacks_members or verdict is Verdict.STARTING else []
     blocked = verdict in _BLOCKED
-    queue, asked = evidence.queue_of(group), evidence.queue_asked_for(group)
-    figures_of = evidence.queue(queue)
-    ahead = holders(evidence, group) if blocked else []
-    pod = pod or next((each.metadata.name for each in members if not each.spec.node_name), "")
+    queue, wanted = evidence.queue_of(group), evidence.requested_queue(group)
+    observed_queue = evidence.queue(queue)
+    blockers = holders(evidence, group) if blocked else []
+    pod = pod or next((member.metadata.name for member in members if not member.spec.node_name), "")
     member_count = counts.there if counts and not strays else 0  # with stray pods the final number is unknown
     case = Case(evidence, queue, group, pod, member_count=member_count)
     sentence = [*_state(group, verdict, counts), *refused]
-    remedies = refused if refused and blocked else [*sentence, *reclaiming(evidence, group, ahead)]
+    remedies = refused if refused and blocked else [*sentence, *reclaiming(evidence, group, blockers)]
     reason = group.reason if blocked else ""
     offers = [check_offer(case)] if verdict is Verdict.UNKNOWN else commands(reason, case)
-    other_queue = [] if asked == queue else [Statement("CountsElsewhere", asked=asked, queue=queue)]
+    other_queue = [] if wanted == queue else [Statement("CountsElsewhere", asked=wanted, queue=queue)]
     return Explanation(
         kind="PodGroup",
         name=group.name,
@@ -96,12 +96,12 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         since=group.scheduled.last_transition_time if group.scheduled else None,
         estimate=group.waiting.estimate if verdict is Verdict.WAITING else None,
         members=counts,
-        queue=queue_figures(figures_of) if figures_of else None,
+        queue=queue_figures(observed_queue) if observed_queue else None,
         uncounted=strays,
-        holders=ahead,
+        holders=blockers,
         remedies=[*(stray.cause for stray in strays), *remedies],
         commands=[*_renaming(case, strays), *offers],
-        notes=[*in_queue(evidence, queue), *other_queue, *evidence.notes],
+        notes=[*unread_queue(evidence, queue), *other_queue, *evidence.notes],
     )
 
 
@@ -113,8 +113,8 @@ def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
     return MemberCounts(needed, len(not_ended), placed, gated, *ended)
 
 
-def in_queue(evidence: Evidence, name: str) -> list[Statement]:
-    """Return a statement that names the queue where its figures may not be read; else none."""
+def unread_queue(evidence: Evidence, name: str) -> list[Statement]:
+    """Return a statement with the name of a queue whose figures may not be read; else none."""
     return [] if evidence.queue(name) else [Statement("InQueue", queue=name)]
 
 
@@ -130,6 +130,7 @@ def _members(
 
 
 def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None) -> Iterator[Statement]:
+    """Yield statements on the state of a group."""
     is_blocked = bool(group.reason) and verdict in (Verdict.RUNNING, Verdict.STARTING)
     if verdict is Verdict.ENDED and members and members.succeeded + members.failed:
         yield Statement("MembersEnded", succeeded=members.succeeded, failed=members.failed)
@@ -137,8 +138,8 @@ def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None)
         yield Statement(f"{'Partly' if is_blocked else 'Group'}{verdict}")
     if verdict is Verdict.WAITING or is_blocked:
         yield Statement("Reason", reason=group.reason)
-    starts_apart = group.controller is not None and group.spec.min_member <= 1
-    may_start_more = starts_apart and verdict in (Verdict.WAITING, Verdict.RUNNING)
+    starts_one_by_one = group.controller is not None and group.spec.min_member <= 1
+    may_start_more = starts_one_by_one and verdict in (Verdict.WAITING, Verdict.RUNNING)
     if may_start_more and members and members.placed < members.there > 1:
         yield Statement("SomeRun", placed=members.placed, there=members.there)
         yield Statement("StartApart")
@@ -180,6 +181,7 @@ _MISNAMED = ("WrongKey", "NoSuchGroup")  # causes that an annotation on the pods
 
 
 def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | None:
+    """Return why a pod that was meant for a group does not count; None for other pods."""
     if pod.status.phase in ENDED_PHASES or pod.metadata.deletion_timestamp:
         return None
     named_group = group_name(pod)
@@ -201,7 +203,7 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | No
 
 
 def _renaming(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
-    """Yield the annotation that corrects a few pods with a misspelt group; many are better created again."""
+    """Yield the offer to correct a misspelt group on a few pods; many pods are better created again."""
     for stray in strays:
         if stray.misnamed and len(stray.pods) <= _MOST:
             pods, count = " ".join(stray.pods), counted(len(stray.pods), "pod")
@@ -299,37 +301,37 @@ def _foreign(evidence: Evidence, pod: Pod, group: str) -> Explanation:
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     """Return the answer about a member of a group: that of the group."""
     group_answer = explain_group(evidence, group, pod.metadata.name)
-    pod_why = replace(group_answer, kind="Pod", name=pod.metadata.name, group=group.name)
+    pod_answer = replace(group_answer, kind="Pod", name=pod.metadata.name, group=group.name)
     match group_answer.verdict:
         case Verdict.WAITING:
             state = Statement("PodInGroup" if group.spec.min_member > 1 else "PodForItself")
-            return replace(pod_why, sentence=[state, *group_answer.sentence])
+            return replace(pod_answer, sentence=[state, *group_answer.sentence])
         case Verdict.RUNNING:
-            return _surplus_member(evidence, pod, group, pod_why)
+            return _surplus_member(evidence, pod, group, pod_answer)
         case Verdict.STARTING if is_gated(pod):
-            return replace(pod_why, sentence=[Statement("PodUngated")])
+            return replace(pod_answer, sentence=[Statement("PodUngated")])
         case Verdict.STARTING:
             node = pod.status.nominated_node_name
             nominated = [Statement("PodNominated", node=node)] if node else []
-            return replace(pod_why, sentence=[Statement("PodToBind"), *nominated])
-    return replace(pod_why, sentence=[Statement("AboutGroup"), *group_answer.sentence])
+            return replace(pod_answer, sentence=[Statement("PodToBind"), *nominated])
+    return replace(pod_answer, sentence=[Statement("AboutGroup"), *group_answer.sentence])
 
 
-def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, pod_why: Explanation) -> Explanation:
-    """Return the answer about a pod that its group does not need, or that replaces a lost one."""
-    reason, detail = (pod_why.reason, pod_why.detail) if pod_why.reason else reason_of(pod)
+def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, answer: Explanation) -> Explanation:
+    """Return the answer about a surplus or replacement pod. `answer`: that about its running group."""
+    reason, detail = (answer.reason, answer.detail) if answer.reason else reason_of(pod)
     case = Case(evidence, evidence.queue_of(group), group, pod.metadata.name)
     since = pod.metadata.creation_timestamp
-    why = [Statement("Reason", reason=reason)] if reason else []
+    cause = [Statement("Reason", reason=reason)] if reason else []
     state = Statement("PodMissing" if reason else "PodFollows")
-    answer = replace(pod_why, verdict=Verdict.WAITING, sentence=[state, *why], since=since, remedies=why)
+    answer = replace(answer, verdict=Verdict.WAITING, sentence=[state, *cause], since=since, remedies=cause)
     return replace(answer, reason=reason, detail=detail, commands=commands(reason, case))
 
 
 def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     """Return the answer about a pod whose group does not exist: it is misspelt, or in another namespace."""
     meta, reason = pod.metadata, Reason.GROUP_NOT_FOUND
-    suggestion = numbers(did_you_mean(near_misses(name, (each.name for each in evidence.groups_here), 1)))
+    suggestion = numbers(did_you_mean(near_misses(name, (group.name for group in evidence.groups_here), 1)))
     homes = sorted(group.namespace for group in evidence.groups if group.name == name)
     if not suggestion and homes:
         suggestion = Statement("GroupElsewhere", namespace=homes[0])
@@ -354,11 +356,11 @@ def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanat
     reported = evidence.reason_in_events("PodGroup", record.name)
     if not reported[0]:
         reported = evidence.reason_in_events("Pod", meta.name)
-    members = [each for each in evidence.pods or () if group_name(each) == record.name]
+    members = [member for member in evidence.pods or () if group_name(member) == record.name]
     counts = member_counts(record.min_member, members) if evidence.pods is not None else None
     case = Case(evidence, queue, pod=meta.name, member_count=counts.there if counts else 0, other=other)
-    above = f" of CompositePodGroup {record.parent.rpartition('/')[2]}" if record.parent else ""
-    state = Statement("InOtherGroup", group=f"{record.name}{above}", project=other.project)
+    of_parent = f" of CompositePodGroup {record.parent.rpartition('/')[2]}" if record.parent else ""
+    state = Statement("InOtherGroup", group=f"{record.name}{of_parent}", project=other.project)
     return replace(_pod_without_podgroup(pod, case, state, reported, "ReadItsEvents"), members=counts)
 
 
@@ -386,14 +388,14 @@ def _pod_without_podgroup(
     if not reason_and_detail[0] or (reason_and_detail[0] == reported[0] and not reason_and_detail[1]):
         reason_and_detail = reported
     reason, detail = reason_and_detail
-    notes = [*misnamed(evidence, pod), *in_queue(evidence, case.queue), *evidence.notes]
+    notes = [*misnamed(evidence, pod), *unread_queue(evidence, case.queue), *evidence.notes]
     queue = evidence.queue(case.queue)
     more: dict[str, Any] = {"queue": queue_figures(queue) if queue else None, "notes": notes}
     if reason:
         minimum = case.other.minimum_path[-1] if case.other else "minMember"
-        why = Statement("Reason", reason=reason, number=minimum)
-        more |= {"reason": reason, "detail": detail, "remedies": [why], "commands": commands(reason, case)}
-        return _answer(pod, Verdict.WAITING, state, why, **more)
+        cause = Statement("Reason", reason=reason, number=minimum)
+        more |= {"reason": reason, "detail": detail, "remedies": [cause], "commands": commands(reason, case)}
+        return _answer(pod, Verdict.WAITING, state, cause, **more)
     if is_gated(pod):
         return _answer(pod, Verdict.WAITING, state, Statement("Gated"), remedies=[Statement(advice)], **more)
     return _answer(
@@ -480,11 +482,11 @@ def _share(queue: ObservedQueue) -> Iterator[Statement]:
 def share_of(queue: ObservedQueue) -> Statement:
     """Return the used part of the deserved share, with the resource that has the largest part."""
     status = queue.status
-    places = [(status.allocated or {}, status.deserved or {}, "")]
-    places += [(each.allocated or {}, each.deserved or {}, each.name) for each in status.flavors or ()]
+    usages = [(status.allocated or {}, status.deserved or {}, "")]
+    usages += [(each.allocated or {}, each.deserved or {}, each.name) for each in status.flavors or ()]
     parts = [
-        (numeric(name, held.get(name)) / (numeric(name, due) or 1), name, held.get(name, 0), due, where)
-        for held, deserved, where in places
+        (numeric(name, held.get(name)) / (numeric(name, due) or 1), name, held.get(name, 0), due, flavor)
+        for held, deserved, flavor in usages
         for name, due in sorted(deserved.items())
     ]
     used = percent(queue.share)
@@ -502,8 +504,8 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
     """Return the blockers of a group by its reason; none if only a change of the group itself would help."""
     own_queue = evidence.queue_of(group)
     if group.reason in FOR_CAPACITY:
-        its_queues_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own_queue)
-        return [*_above_share(evidence, but=own_queue), *_holding_blockers(evidence, group, its_queues_first)]
+        own_queue_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own_queue)
+        return [*_above_share(evidence, but=own_queue), *_holding_blockers(evidence, group, own_queue_first)]
     match group.reason:
         case Reason.QUEUE_CEILING:
             return list(_holding_blockers(evidence, group, evidence.groups_in(own_queue)))
@@ -527,10 +529,10 @@ def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker
         yield _message(not_reclaimed[0])
         return
     queue = evidence.queue(evidence.queue_of(group))
-    above = [evidence.queue(each.holder.name) for each in ahead if each.holder.kind == "Queue"]
+    above = [evidence.queue(blocker.holder.name) for blocker in ahead if blocker.holder.kind == "Queue"]
     if queue is None or queue.share >= _ENOUGH or group.reason == Reason.RECLAIMING:
         return
-    if any(each is not None and each.spec.reclaimable is not False for each in above):
+    if any(queue is not None and queue.spec.reclaimable is not False for queue in above):
         rules = queue.spec.preemption or QueuePreemption()
         after, at_most = duration_of(rules.after, TAKE_AFTER), duration_of(rules.at_most, TAKE_AT_MOST)
         most = human_duration(int(max(after, at_most)))
@@ -585,7 +587,7 @@ def _above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
 
 
 def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
-    """Yield other queues with pending groups that use less than their deserved share."""
+    """Yield the other queues that use less than their deserved share and have pending groups."""
     for queue in (evidence.queues or {}).values():
         pending = queue.counts["pending"]
         if queue.name != but and pending and queue.share < _ENOUGH:

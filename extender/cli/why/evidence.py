@@ -22,7 +22,7 @@ from extender.cli.kinds import OwnerKind, kind_of_owner
 from extender.cli.lookup import ListedObject
 from extender.cli.why.explanation import Statement, numbers
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
-from extender.domain.model import queue_of_group as ways
+from extender.domain.model import queue_of_group as rules
 from extender.domain.model.ownership import controller_of, group_name, is_adopted, queue_named_by
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.records import GroupRecord, Origin
@@ -256,20 +256,20 @@ class Evidence:
 
     def queue_of(self, group: ObservedGroup) -> str:
         """Return the queue in which a group counts: after its start, the recorded queue."""
-        recorded = ways.recorded_queue(group.metadata) if group.is_holding else ""
-        return self._queues_by_uid.get(recorded) or self.queue_asked_for(group)
+        recorded = rules.recorded_queue(group.metadata) if group.is_holding else ""
+        return self._queues_by_uid.get(recorded) or self.requested_queue(group)
 
-    def queue_asked_for(self, group: ObservedGroup) -> str:
+    def requested_queue(self, group: ObservedGroup) -> str:
         """Return the queue that a group names, or its owner or its namespace."""
-        return self.queue_by(group.metadata, ways.explicit_queue(group.spec.queue))
+        return self.queue_of_object(group.metadata, rules.explicit_queue(group.spec.queue))
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Return the queue of a pod without a group."""
-        return self.queue_by(pod.metadata, queue_named_by(pod.metadata))
+        return self.queue_of_object(pod.metadata, queue_named_by(pod.metadata))
 
-    def queue_by(self, meta: Meta, queue_name: str) -> str:
+    def queue_of_object(self, meta: Meta, queue_name: str) -> str:
         """Return the queue of an object: the one that it names, if any, else that of its nearest owner."""
-        label, meta_above = ways.local_queue_label(meta), meta
+        label, meta_above = rules.local_queue_label(meta), meta
         for _ in range(MAX_HEIGHT):
             controller = controller_of(meta_above.owner_references)
             kind = kind_of_owner(controller) if controller else None
@@ -277,10 +277,10 @@ class Evidence:
             if queue_name or label or owner is None:
                 break
             meta_above = owner.metadata
-            queue_name, label = queue_named_by(meta_above), ways.local_queue_label(meta_above)
+            queue_name, label = queue_named_by(meta_above), rules.local_queue_label(meta_above)
         return self.queue_of_pods(meta.namespace, queue_name, label)
 
-    def queue_of_pods(self, namespace: str, queue_name: str, label: ways.LocalQueueLabel | None) -> str:
+    def queue_of_pods(self, namespace: str, queue_name: str, label: rules.LocalQueueLabel | None) -> str:
         """Return the queue of pods that name a queue, or a LocalQueue by a label.
 
         LocalQueues are read only for a label.
@@ -324,7 +324,7 @@ class Evidence:
 
     def is_kueues(self, meta: Meta) -> bool:
         """Return whether the label of an object names a LocalQueue of Kueue's own."""
-        return ways.local_queue_label(meta) is not None and self._local_queue(meta) is None
+        return rules.local_queue_label(meta) is not None and self._local_queue(meta) is None
 
     @cached_property
     def _routes(self) -> QueueRoutes:
@@ -333,13 +333,13 @@ class Evidence:
 
     def _local_queue(self, meta: Meta) -> LocalQueueRecord | None:
         """Return the LocalQueue that an object names by a label."""
-        label = ways.local_queue_label(meta)
+        label = rules.local_queue_label(meta)
         return self._routes.local_queue(meta.namespace, label) if label is not None else None
 
     def queue_of_namespace(self, name: str) -> str:
         """Return the queue that a namespace or its quota names; empty if they name none or cannot be read."""
         namespace = self._namespaces.get(name)
-        return (ways.namespace_queue(namespace) if namespace else "") or self._quota_queues.get(name, "")
+        return (rules.namespace_queue(namespace) if namespace else "") or self._quota_queues.get(name, "")
 
     def is_adopted(self, namespace: str) -> bool:
         """Return whether new pods of a namespace without a scheduler of their own are Muster's."""
@@ -358,7 +358,7 @@ class Evidence:
         if namespaces is None:
             with suppress(Forbidden, NotFound):
                 namespaces = [self._reader.get(kube.NAMESPACES, "", self.namespace, Namespace)]
-        return {each.metadata.name: each for each in namespaces or ()}
+        return {namespace.metadata.name: namespace for namespace in namespaces or ()}
 
 
 def _is_part(subject: OwnerReference, controller: OwnerReference) -> bool:

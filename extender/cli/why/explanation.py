@@ -41,7 +41,7 @@ class Statement(SimpleNamespace):
 
     def _filled(self, template: str) -> str:
         fields = vars(self)
-        texts = {name: each.text if isinstance(each, Statement) else each for name, each in fields.items()}
+        texts = {name: item.text if isinstance(item, Statement) else item for name, item in fields.items()}
         reason = fields.get("reason", "")
         remedy = reasons.remedy(reason).replace("minMember", fields.get("number", "minMember"))
         meaning = reasons.sentence(reason)

@@ -19,7 +19,7 @@ from extender.api.protobuf import KUBERNETES_PREFIX, Fields, message_types
 from extender.apimachinery.errors import StatusError, bad_request
 from extender.apimachinery.kinds import Json
 
-# ---- which number is which field
+# ---- the table of field numbers
 
 MESSAGES = Path(__file__).parent / "schemas" / "messages.json"
 
@@ -124,7 +124,7 @@ def _value(raw: Any, type_: str) -> Any:
     return convert(raw) if convert else _object(raw, type_)
 
 
-# ---- messages whose JSON is no object
+# ---- messages that are no objects in JSON
 
 
 def _time(message: Any) -> str | None:

@@ -15,8 +15,8 @@ _NAMES = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOption
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 
-def check(method: str, form: str, query: Query) -> None:
-    """Check the options of a write. `form`: the media type of the body.
+def check(method: str, media_type: str, query: Query) -> None:
+    """Check the options of a write. `media_type`: the media type of the body.
 
     Raises:
         StatusError: 422 for options that a write may not have.
@@ -24,9 +24,9 @@ def check(method: str, form: str, query: Query) -> None:
     if method not in _NAMES:
         return
     faults, manager = list[errors.FieldError](), query.get("fieldManager", "")
-    if method == "PATCH" and form == APPLY_PATCH and not manager:
+    if method == "PATCH" and media_type == APPLY_PATCH and not manager:
         faults.append(errors.required("fieldManager", "is required for apply patch"))
-    if method == "PATCH" and form != APPLY_PATCH and "force" in query:
+    if method == "PATCH" and media_type != APPLY_PATCH and "force" in query:
         faults.append(errors.forbidden_field("force", "may not be specified for non-apply patch"))
     if len(manager.encode()) > LONGEST_MANAGER:
         faults.append(errors.too_long("fieldManager", LONGEST_MANAGER))
@@ -44,7 +44,7 @@ Test = Callable[[Json], bool]
 
 _SET = re.compile(r"(?P<key>[^\s!=(),]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^\s!=(),]+)\s*(?P<operator>!=|==|=)\s*(?P<value>[^\s=(),]*)")
-_BARE = re.compile(r"(?P<no>!?)\s*(?P<key>[^\s!=(),]+)")
+_PRESENCE = re.compile(r"(?P<negated>!?)\s*(?P<key>[^\s!=(),]+)")
 _FIELDS = (
     *("metadata.name", "metadata.namespace", "spec.nodeName", "spec.schedulerName", "status.phase"),
     *(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid")),
@@ -52,7 +52,7 @@ _FIELDS = (
 )
 
 
-def selecting(labels: str, fields: str) -> Test:
+def selector_test(labels: str, fields: str) -> Test:
     """Return a test for selectors.
 
     Raises:
@@ -68,8 +68,8 @@ def _label_test(text: str) -> Test:
         values = {value.strip() for value in match["values"].split(",")}
     elif match := _EQUAL.fullmatch(text):
         values = {match["value"]}
-    elif match := _BARE.fullmatch(text):
-        name, present = match["key"], not match["no"]
+    elif match := _PRESENCE.fullmatch(text):
+        name, present = match["key"], not match["negated"]
         return lambda obj: (name in (obj["metadata"].get("labels") or {})) is present
     else:
         raise errors.bad_request(f"unable to parse requirement: {text!r}")

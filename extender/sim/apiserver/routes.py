@@ -29,7 +29,7 @@ from extender.sim.apiserver.requests import (
     Request,
     RequestTarget,
     check,
-    selecting,
+    selector_test,
     selector_text,
 )
 
@@ -64,7 +64,7 @@ def list_page(store: Store, request: Request) -> Json:
             version, after = int(stated_version), (last_key[0], last_key[1])
         except (ValueError, LookupError, TypeError) as fault:
             raise bad_request("continue key is not valid") from fault
-    test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    test = selector_test(query.get("labelSelector", ""), query.get("fieldSelector", ""))
     items, version = store.listing(kind, namespace, version)
     selected = [*filter(test, items[bisect_right(items, after, key=key_of) :])]
     page = selected[: int(query.get("limit") or 0) or None]
@@ -97,7 +97,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         query = self.query
-        self._test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        self._test = selector_test(query.get("labelSelector", ""), query.get("fieldSelector", ""))
         self._seconds = int(query.get("timeoutSeconds") or _SECONDS)
         self._all_first = query.get("sendInitialEvents") == "true"
         self._version = 0 if self._all_first else int(query.get("resourceVersion") or 0)
@@ -119,7 +119,7 @@ class Watch:
                     bookmark_at = time.monotonic() + self.bookmark_every
                     yield self._bookmark()
             yield self._bookmark()
-        except StatusError as refusal:  # 410: the head of the answer is long sent
+        except StatusError as refusal:  # 410: the response header is already sent
             yield _line("ERROR", refusal.status())
 
     def _events(self, changes: list[Change]) -> Iterator[bytes]:
@@ -128,11 +128,11 @@ class Watch:
             self._version = change.version
             if change.kind is not kind or namespace not in ("", change.object["metadata"].get("namespace")):
                 continue
-            before = change.before is not None and self._test(change.before)
-            after = change.type != "DELETED" and self._test(change.object)
-            if before or after:
-                type_ = "ADDED" if not before else "MODIFIED" if after else "DELETED"
-                yield _line(type_, self.shape(change.object))
+            matched = change.before is not None and self._test(change.before)
+            matches = change.type != "DELETED" and self._test(change.object)
+            types = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}
+            if matched or matches:
+                yield _line(types[matched, matches], self.shape(change.object))
 
     def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
         if self.query.get("allowWatchBookmarks") not in ("true", "1"):

@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _shape(self, request: Request) -> Patch:
-        """Return the form of objects and lists that the client accepts: unchanged, or a Table."""
+        """Return the conversion to the form that the client accepts: none, or to a Table."""
         if not accepts_table(self.headers.get("Accept", "")):
             return lambda obj: obj
         kind, include = request.target.kind, request.query.get("includeObject", "")

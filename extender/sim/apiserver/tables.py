@@ -51,7 +51,7 @@ def _pod_status(pod: Json) -> str:
 
 def _node_status(node: Json) -> str:
     ready = find_stored_condition(node, "Ready").get("status")
-    status = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
+    status = {None: "Unknown", "True": "Ready"}.get(ready, "NotReady")
     return status + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
 
 
@@ -244,7 +244,7 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
 
 _FIRST_OWNER = ".metadata.ownerReferences[0]."
 _IN_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w+)')
-_TEXTS = {"type": "string", "description": ""}  # what all columns have
+_TEXTS = {"type": "string", "description": ""}  # fields of every column
 
 
 def accepts_table(accept: str) -> bool:

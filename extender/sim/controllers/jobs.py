@@ -19,7 +19,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 class Ending(NamedTuple):
     succeeded: bool
-    completion_index: int  # which of an indexed Job's pods it was
+    completion_index: int  # completion index of the pod in an indexed Job
 
 
 class JobEndings:
@@ -30,7 +30,7 @@ class JobEndings:
         self._by_job = defaultdict[str, dict[str, Ending]](dict)  # by UID of the Job, then of the pod
         self._deleted_by_controller = set[str]()
 
-    def see(self, change: Change) -> None:
+    def observe(self, change: Change) -> None:
         meta, is_gone = change.object["metadata"], change.type == "DELETED"
         if change.kind is JOBS and is_gone:
             self._by_job.pop(meta["uid"], None)
@@ -39,7 +39,7 @@ class JobEndings:
         if is_gone:
             self._deleted_by_controller.discard(meta["uid"])
 
-    def of(self, job: Json, owned: list[Json]) -> list[Ending]:
+    def endings_of(self, job: Json, owned: list[Json]) -> list[Ending]:
         """Return the ends of a job's pods. `owned`: its existing pods."""
         for pod in filter(has_ended, owned):
             self._record(pod)
@@ -68,10 +68,10 @@ def index_of(pod: Json) -> int:
 class JobPods:
     """A Job with its existing pods, and the ends of others."""
 
-    def __init__(self, job: Json, owned: list[Json], endings_by_job: JobEndings) -> None:
+    def __init__(self, job: Json, owned: list[Json], job_endings: JobEndings) -> None:
         self._job = job
         self._spec = spec = job["spec"]
-        endings = endings_by_job.of(job, owned)
+        endings = job_endings.endings_of(job, owned)
         completions = spec.get("completions")
         self._completions = int(completions or 0)
         reasons = {(pod.get("status") or {}).get("reason") for pod in owned}
@@ -109,7 +109,7 @@ class JobPods:
         elif self.succeeded:
             target = len(self.active)
         surplus += retained[target:]
-        if surplus:  # a pod goes before another one comes in its place
+        if surplus:  # surplus pods are deleted before new ones are created
             return ComparedOffspring([], surplus, [])
         free = (
             (index for index in range(self._completions) if index not in taken) if self.indexed else count()

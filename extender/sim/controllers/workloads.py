@@ -86,7 +86,7 @@ class WorkloadControllers(StoreFollower):
     def _top(self, obj: Json) -> Json:
         """Return the topmost owner of an object, or the object itself."""
         owner = next(
-            (each for each in obj["metadata"].get("ownerReferences") or () if each.get("controller")), None
+            (ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None
         )
         kind = kinds.BY_NAME.get((owner["apiVersion"], owner["kind"])) if owner else None
         found = self._store.get(kind, obj["metadata"]["namespace"], owner["name"]) if owner and kind else None
@@ -96,14 +96,14 @@ class WorkloadControllers(StoreFollower):
         version = self._store.version
         workloads = (obj for kind in kinds.WORKLOAD_KINDS for obj in self._store.all(kind))
         with self.creation_lock:
-            self._work({obj["metadata"]["uid"] for obj in workloads}, set())
+            self._reconcile({obj["metadata"]["uid"] for obj in workloads}, set())
         return version
 
     def _handle_changes(self, changes: Sequence[Change]) -> None:
         if changes:
-            deleted_uids, to_remake, to_restate = set[str](), set[str](), set[str]()
+            deleted_uids, to_remake, to_refresh = set[str](), set[str](), set[str]()
             for change in changes:
-                self._endings.see(change)
+                self._endings.observe(change)
                 uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
                 if change.type == "DELETED":
                     deleted_uids.add(uid)
@@ -116,11 +116,11 @@ class WorkloadControllers(StoreFollower):
                     before = (change.before or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
                         to_remake.add(uid)
-                (to_remake if _leaves(change) else to_restate).add(owner)
+                (to_remake if _leaves(change) else to_refresh).add(owner)
             to_remake |= self._recount_quotas(changes)
             collect(self._service, deleted_uids)
             with self.creation_lock:
-                self._work(to_remake, to_restate)
+                self._reconcile(to_remake, to_refresh)
             self._stopping.wait(_PACE)
 
     def _recount_quotas(self, changes: Sequence[Change]) -> set[str]:
@@ -133,9 +133,9 @@ class WorkloadControllers(StoreFollower):
         for namespace in freed:
             recount(self._store, namespace)
         refusals = self.refused.items()
-        return {uid for uid, each in refusals if each.workload["metadata"]["namespace"] in freed}
+        return {uid for uid, refusal in refusals if refusal.workload["metadata"]["namespace"] in freed}
 
-    def _work(self, to_remake: set[str], to_restate: set[str]) -> None:
+    def _reconcile(self, to_remake: set[str], to_refresh: set[str]) -> None:
         """Create and delete children of `to_remake` workloads; write changed statuses, also of owners.
 
         The caller holds `creation_lock`.
@@ -145,7 +145,7 @@ class WorkloadControllers(StoreFollower):
             for obj in self._store.all(kind):
                 if "deletionTimestamp" not in obj["metadata"]:
                     owned[owner_uid(obj)].append(obj)
-        to_update = to_remake | to_restate
+        to_update = to_remake | to_refresh
         children = chain.from_iterable(owned.values())
         owners = {owner_uid(obj) for obj in children if obj["metadata"]["uid"] in to_update}
         for kind in kinds.WORKLOAD_KINDS:
@@ -160,6 +160,7 @@ class WorkloadControllers(StoreFollower):
     # ---- children
 
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
+        """Create the missing children of a workload, and remove surplus and outdated ones."""
         self.refused.pop(obj["metadata"]["uid"], None)
         has_run = obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {})
         if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # nothing to create
@@ -235,7 +236,7 @@ def _leaves(change: Change) -> bool:
 
 
 def _frees_quota(change: Change) -> bool:
-    if change.kind is kinds.RESOURCE_QUOTAS:  # whose status is written for each new pod
+    if change.kind is kinds.RESOURCE_QUOTAS:  # its status is written for each new pod
         return change.type == "DELETED" or (change.before or {}).get("spec") != change.object["spec"]
     return change.kind is kinds.PODS and _leaves(change)
 
@@ -271,8 +272,8 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
         return status
     outcomes = [ended_as(obj) for obj in owned]
     if not row.succeeded:  # a RayCluster, which never ends by itself
-        ready = bool(owned) and count_ready(owned) == len(owned)
-        status["state"] = _SUSPENDED.lower() if suspended(workload) else _READY if ready else _STARTING
+        running_state = _READY if owned and count_ready(owned) == len(owned) else _STARTING
+        status["state"] = _SUSPENDED.lower() if suspended(workload) else running_state
     elif outcomes and None not in outcomes:
         outcome_fields = (row.failed if JobOutcome.FAILED in outcomes else row.succeeded)[0]
         if outcome_fields.condition:
@@ -310,9 +311,9 @@ def _counted(ready: int) -> Json:
 
 def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
     """Return the status of a Deployment: sums over its ReplicaSets. The newest is the updated one."""
-    young_first = sorted(replica_sets, key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
-    # old ones have no pods
-    newest = max(young_first, key=lambda each: each["spec"].get("replicas", 1), default={})
+    newest_first = sorted(replica_sets, key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
+    # ReplicaSets of older revisions have no pods
+    newest = max(newest_first, key=lambda replica_set: replica_set["spec"].get("replicas", 1), default={})
     ready = sum(_number(replica_set, "readyReplicas") for replica_set in replica_sets)
     target = workload["spec"].get("replicas", 1)
     status: Json = {

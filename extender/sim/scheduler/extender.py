@@ -28,7 +28,7 @@ class Filtered(NamedTuple):
 
 
 class Extender:
-    """Extender at `address` (HOST:PORT). `bind_mark`: the resource under managedResources.
+    """Extender at `address` (HOST:PORT). `bind_mark`: the resource in managedResources of the bind entry.
 
     Timeouts are the httpTimeout of the two entries in scheduler-config/sidecar.yaml.
     """
@@ -63,10 +63,10 @@ class Extender:
         return {node: [victim["UID"] for victim in meta.get("Pods") or ()] for node, meta in allowed.items()}
 
     def is_binder_of(self, pod: Json) -> bool:
-        """Return whether its entry for binding is interested in a pod."""
+        """Return whether the entry for bind is responsible for a pod: it requests the managed resource."""
         containers = pod["spec"]["containers"]
         requests = (container.get("resources", {}).get("requests", {}) for container in containers)
-        return not self._bind_mark or any(self._bind_mark in each for each in requests)
+        return not self._bind_mark or any(self._bind_mark in amounts for amounts in requests)
 
     def bind(self, pod: Json, node: str) -> None:
         """Bind a pod, with a connection of its own: the call is held until the gang is whole."""

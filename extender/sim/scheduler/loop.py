@@ -91,7 +91,7 @@ PLAIN = frozenset({"default-scheduler"})
 class Unschedulable(Exception):
     """Error: no node fits."""
 
-    rejections: Mapping[str, Rejection]  # by node; the extender may have left some out
+    rejections: Mapping[str, Rejection]  # by node; nodes that the extender left out are missing
     by_extender: bool  # whether the extender refused nodes; then more kinds of events requeue the pod
 
 
@@ -150,6 +150,7 @@ class Scheduler:
                 threading.Thread(target=self._bind, args=[item, node], name=name, daemon=True).start()
 
     def _refuse(self, item: QueuedPod, fault: Unschedulable) -> None:
+        """Handle a pod that fits on no node: preempt other pods if that helps, and wait for a change."""
         with self._lock:
             count = len(self._nodes.names())
         if not count:
@@ -157,7 +158,7 @@ class Scheduler:
             return self._recorder.failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
         outcome = self._preempt(item.pod, fault.rejections, count)
         self.queue.add_unschedulable(item, by_extender=fault.by_extender)
-        reasons = Counter(reason for each in fault.rejections.values() for reason in each.reasons)
+        reasons = Counter(reason for rejection in fault.rejections.values() for reason in rejection.reasons)
         message = f"{fit_error(count, reasons)} {outcome.message}".rstrip()
         self._recorder.failed(item.pod, "Unschedulable", message, outcome.node)
         if not outcome.node or not outcome.victims:
@@ -165,7 +166,7 @@ class Scheduler:
         with self._lock:
             self._nodes.nominate(item.pod, outcome.node)
             lower_uids = self._nodes.lower_nominated(self._nodes.pod_info(item.pod), outcome.node)
-        pods_by_uid = {pod_info["metadata"]["uid"]: pod_info for pod_info in self._service.store.all(PODS)}
+        pods_by_uid = {pod["metadata"]["uid"]: pod for pod in self._service.store.all(PODS)}
         # Pods of lower priority that were nominated for this node need another one.
         for meta in (pods_by_uid[uid]["metadata"] for uid in lower_uids if uid in pods_by_uid):
             self._recorder.change_status(meta, lambda status: status.pop("nominatedNodeName", None))
@@ -176,6 +177,7 @@ class Scheduler:
     # ---- choosing
 
     def _choose(self, pod: Json) -> str:
+        """Return a node for a pod: its nominated node if that fits, else the best one of all."""
         with self._lock:
             pod_info, names = self._nodes.pod_info(pod), self._nodes.names()
         earlier: Mapping[str, Rejection] = {}

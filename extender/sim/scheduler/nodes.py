@@ -20,7 +20,7 @@ PREEMPTED = "PreemptionByScheduler"
 
 
 class PodInfo(NamedTuple):
-    """Pod on a node, for filters and preemption. `started`: a timestamp; `leaving`: already preempted."""
+    """Pod on a node, for filters and preemption. `started`: a timestamp; `terminating`: preempted."""
 
     uid: str
     namespace: str
@@ -28,7 +28,7 @@ class PodInfo(NamedTuple):
     shape: Shape
     priority: int
     started: str
-    leaving: bool
+    terminating: bool
 
 
 class Nodes:
@@ -38,7 +38,7 @@ class Nodes:
         self._nodes: dict[str, Node] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
         self.capacity: dict[str, dict[str, int]] = {}  # allocatable amounts of each node
-        self._on: dict[str, dict[str, PodInfo]] = {}  # bound and assumed, by node and UID
+        self._pods_by_node: dict[str, dict[str, PodInfo]] = {}  # bound and assumed, by node and UID
         self._node_of: dict[str, str] = {}
         self._nominated: dict[str, tuple[str, PodInfo]] = {}
         self._shapes = Shapes()
@@ -63,14 +63,14 @@ class Nodes:
         self.put(pod_info, node)
 
     def put(self, pod_info: PodInfo, node: str) -> None:
-        self._on.setdefault(node, {})[pod_info.uid] = pod_info
+        self._pods_by_node.setdefault(node, {})[pod_info.uid] = pod_info
         self._node_of[pod_info.uid] = node
 
     def remove(self, uid: str) -> bool:
         """Remove a pod; return False if it was neither on a node nor nominated to one."""
         nominated = self._nominated.pop(uid, None)
         if node := self._node_of.pop(uid, None):
-            del self._on[node][uid]
+            del self._pods_by_node[node][uid]
         return bool(node or nominated)
 
     def nominate(self, pod: Json, node: str = "") -> None:
@@ -91,7 +91,7 @@ class Nodes:
             shape=self._shapes.shape_of(pod.spec, meta.namespace),
             priority=pod.spec.priority or 0,
             started=obj["status"].get("startTime") or "~",  # after every time
-            leaving="deletionTimestamp" in obj["metadata"] and PREEMPTED in reasons,
+            terminating="deletionTimestamp" in obj["metadata"] and PREEMPTED in reasons,
         )
 
     # ---- questions
@@ -108,10 +108,10 @@ class Nodes:
 
     def pods_on(self, name: str) -> list[PodInfo]:
         """Return the pods that are bound to a node, or assumed there."""
-        return list(self._on.get(name, {}).values())
+        return list(self._pods_by_node.get(name, {}).values())
 
     def pods(self) -> Iterator[tuple[str, PodInfo]]:
-        return ((name, pod_info) for name, on_node in self._on.items() for pod_info in on_node.values())
+        return ((name, pod) for name, on_node in self._pods_by_node.items() for pod in on_node.values())
 
     def nominated(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
         """Yield the pods nominated to a node that have at least this pod's priority."""
@@ -126,7 +126,7 @@ class Nodes:
 
     def load(self, pod: PodInfo, name: str) -> float:
         """Return how full a node would be with the pod: the mean over cpu and memory."""
-        used = total(each.shape.requests for each in (*self.pods_on(name), pod))
+        used = total(other.shape.requests for other in (*self.pods_on(name), pod))
         capacity = self.capacity[name]
         return sum(used.get(resource, 0) / (capacity.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
 
@@ -147,16 +147,16 @@ class Nodes:
 
 
 class Rejection(NamedTuple):
-    """Reason why a node does not fit. `lasting`: preemption would not help."""
+    """Reason why a node does not fit. `unresolvable`: preemption would not help."""
 
     reasons: tuple[str, ...] = ()
-    lasting: bool = False
+    unresolvable: bool = False
 
 
 _MISMATCH = "node(s) didn't match Pod's node affinity/selector or had untolerated taint(s)"
-UNSUITABLE = Rejection((_MISMATCH,), lasting=True)
+UNSUITABLE = Rejection((_MISMATCH,), unresolvable=True)
 PORTS_TAKEN = Rejection(("node(s) didn't have free ports for the requested pod ports",))
-ALONE = Rejection(("node(s) didn't match pod affinity rules",), lasting=True)
+ALONE = Rejection(("node(s) didn't match pod affinity rules",), unresolvable=True)
 KEEPS_APART = Rejection(("node(s) didn't match pod anti-affinity rules",))
 REPELLED = Rejection(("node(s) didn't satisfy existing pods anti-affinity rules",))
 
@@ -169,6 +169,7 @@ def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str
 
 
 def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
+    """Return why a pod does not fit on a node; None if it fits."""
     if not nodes.admits(pod.shape, name):
         return UNSUITABLE
     others = [*nodes.pods_on(name), *nodes.nominated(pod, name)]
@@ -176,11 +177,11 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     if conflicting_ports(pod.shape.constraints.ports, taken_ports):
         return PORTS_TAKEN
     requests, capacity = pod.shape.requests, nodes.capacity[name]
-    used = total(each.shape.requests for each in (*others, pod))
+    used = total(other.shape.requests for other in (*others, pod))
     if short := [resource for resource in requests if used[resource] > capacity.get(resource, 0)]:
         reasons = ("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
-        lasting = any(requests[resource] > capacity.get(resource, 0) for resource in short)
-        return Rejection(tuple(reasons), lasting)
+        unresolvable = any(requests[resource] > capacity.get(resource, 0) for resource in short)
+        return Rejection(tuple(reasons), unresolvable)
     for term in pod.shape.constraints.affinity:
         domain = nodes.domain(term, name)
         first = term.matches(pod.namespace, pod.labels) and not any(nodes.selected(term))
@@ -208,9 +209,9 @@ Victims = list[PodInfo]
 
 
 class PostFilterResult(NamedTuple):
-    node: str | None  # to clear of `victims`; empty: the nomination ends; None: it stays
+    node: str | None  # nominated node; empty: remove the nomination; None: keep it
     victims: Victims = []
-    message: str = ""  # the reason for that
+    message: str = ""  # reason, for the condition
 
     @classmethod
     def refused(cls, reason: str, node: str | None = None) -> "PostFilterResult":
@@ -222,10 +223,10 @@ def ineligible(nodes: Nodes, pod: Json, pod_info: PodInfo, rejections: Mapping[s
     if pod["spec"].get("preemptionPolicy") == "Never":
         return "not eligible due to preemptionPolicy=Never."
     node = pod["status"].get("nominatedNodeName", "")
-    if not node or (node in rejections and rejections[node].lasting):
+    if not node or (node in rejections and rejections[node].unresolvable):
         return ""
-    has_leaving = any(pod.leaving and pod.priority < pod_info.priority for pod in nodes.pods_on(node))
-    return "not eligible due to a terminating pod on the nominated node." if has_leaving else ""
+    leaving = any(each.terminating and each.priority < pod_info.priority for each in nodes.pods_on(node))
+    return "not eligible due to a terminating pod on the nominated node." if leaving else ""
 
 
 def candidates(
@@ -234,7 +235,7 @@ def candidates(
     """Return the victims on each node where preemption would help, and why it would not on others."""
     victims_by_node: dict[str, Victims] = {}
     refusals: dict[str, Rejection] = {}
-    for name in [node for node, fault in rejections.items() if not fault.lasting]:
+    for name in [node for node, fault in rejections.items() if not fault.unresolvable]:
         result = _victims(nodes, pod, name)
         if isinstance(result, Rejection):
             refusals[name] = result
@@ -244,6 +245,7 @@ def candidates(
 
 
 def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
+    """Return the pods of lower priority that must leave a node for a pod, or why preemption does not help."""
     lower = [other for other in nodes.pods_on(name) if other.priority < pod.priority]
     if not lower:
         return _NO_VICTIMS
@@ -254,7 +256,7 @@ def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
             return rejection
         victims: Victims = []
         most_important_first = sorted(lower, key=lambda other: (-other.priority, other.started))
-        for other in most_important_first:  # who cannot stay is a victim
+        for other in most_important_first:  # a pod that cannot stay is a victim
             nodes.put(other, name)
             if rejection_of(nodes, pod, name):
                 nodes.remove(other.uid)

@@ -43,12 +43,12 @@ class QueuedPod:
     pod: Json
     place: SubQueue = SubQueue.GATED
     refusals: int = 0
-    errors: int = 0  # in a row
+    errors: int = 0  # consecutive errors
     by_extender: bool = False  # whether the extender or the scheduler refused it last
     ready_at: float = 0.0  # end of its backoff
-    missed: bool = False  # an event came while it was being tried
-    missed_if_refused: bool = False  # one that concerns it only if the extender refuses it now
-    ticket: int = -1  # of its entry in a heap; others are stale
+    missed: bool = False  # an event came during the attempt
+    missed_if_refused: bool = False  # an event that counts only if the extender refuses the attempt
+    ticket: int = -1  # number of the current heap entry; entries with other numbers are stale
 
     @property
     def uid(self) -> str:
@@ -71,7 +71,7 @@ class SchedulingQueue:
         self._tickets = count()
         self._closed = False
 
-    # ---- what the watch tells
+    # ---- events of the watch
 
     def update(self, pod: Json, *, concerns_all: bool = True) -> None:
         """Record a new or changed pod without a node.
@@ -102,13 +102,14 @@ class SchedulingQueue:
                     self._requeue(item, concerns_all)
 
     def _requeue(self, item: QueuedPod, concerns_all: bool) -> None:
+        """Retry a pod after a change; unless that `concerns_all`, only if the extender refused the pod."""
         if item.place is SubQueue.IN_FLIGHT:
             item.missed = item.missed or concerns_all
             item.missed_if_refused = True
         elif item.place is SubQueue.UNSCHEDULABLE and (concerns_all or item.by_extender):
             self._move(item, SubQueue.BACKOFF if self._clock() < item.ready_at else SubQueue.ACTIVE)
 
-    # ---- what the loop does
+    # ---- calls of the scheduling loop
 
     def pop(self) -> QueuedPod | None:
         """Return the next pod to try, and wait for it; None at the end of the run."""
@@ -151,11 +152,11 @@ class SchedulingQueue:
             idle = (SubQueue.GATED, SubQueue.UNSCHEDULABLE)
             return any(item.place not in idle for item in self._pods.values())
 
-    # ---- inside
+    # ---- internal
 
     def _move(self, item: QueuedPod, place: SubQueue) -> None:
         if self._pods.get(item.uid) is not item:
-            return  # it is gone, or has a node
+            return  # the pod is deleted or has a node
         item.place, item.ticket = place, next(self._tickets)
         if place in self._heaps:
             first = -item.priority if place is SubQueue.ACTIVE else item.ready_at

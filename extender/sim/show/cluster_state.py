@@ -49,7 +49,7 @@ class ShownObjects(NamedTuple):
     local_queues: Sequence[Json] = ()
 
     @classmethod
-    def of(cls, store: Store) -> "ShownObjects":
+    def in_store(cls, store: Store) -> "ShownObjects":
         with store:
             kinds = (QUEUES, POD_GROUPS, PODS, NODES, NAMESPACES, LOCAL_QUEUES)
             return cls(*(store.all(kind) for kind in kinds))
@@ -59,8 +59,8 @@ class ClusterState(msgspec.Struct, frozen=True):
     report: ClusterReport
     gangs: list[Gang]
     single_pods: list[SinglePod]  # pods of no gang
-    holding_gangs: list[Gang]  # that run or start
-    pending_by_queue: dict[str, int]  # how many groups are, by queue
+    holding_gangs: list[Gang]  # running or starting
+    pending_by_queue: dict[str, int]  # number of pending groups of each queue
 
     @property
     def everything_started(self) -> bool:
@@ -82,11 +82,11 @@ def observe(objects: ShownObjects, debug_page: DebugPages) -> ClusterState:
     """Return the state. `debug_page`: returns a page of the debug port by name; None without an answer."""
     pods = [typed(pod, Pod) for pod in objects.pods]
     groups = {group.key: group for group in (typed(obj, ObservedGroup) for obj in objects.groups)}
-    members: dict[str, list[Pod]] = {}  # by group; by the empty key those of none
+    members: dict[str, list[Pod]] = {}  # by group; pods without a group have an empty key
     for pod in pods:
         key = _group_of(pod)
-        counts = key in groups and pod.spec.scheduler_name in EXTENDED
-        members.setdefault(key if counts else "", []).append(pod)
+        is_member = key in groups and pod.spec.scheduler_name in EXTENDED
+        members.setdefault(key if is_member else "", []).append(pod)
     known_objects = KnownObjects(
         {group["podGroup"]: group for group in debug_page("podgroups") or ()},
         groups.keys(),

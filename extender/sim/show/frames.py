@@ -85,20 +85,20 @@ def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
     return [*canvas.wrapped(sentence), *separate, *([joined] if 0 < len(joined) <= canvas.width else rest)]
 
 
-def _gang_lines(picture: Picture, canvas: Canvas, capacity: int) -> list[Text]:
-    """Return each gang with its whole reason if there is space for that, else a line for each.
+def _gang_lines(picture: Picture, canvas: Canvas, max_lines: int) -> list[Text]:
+    """Return the gangs with their whole reasons if there is space for that, else one line per gang.
 
     Only shown rows are computed, as there may be thousands of gangs.
     """
     gangs = picture.cluster.gangs
     if not gangs:
         return []
-    if len(gangs) < capacity:
+    if len(gangs) < max_lines:
         rows = tables.rows_of(gangs, picture.cluster, picture.log, picture.second, canvas)
         table = tables.gang_table(rows, canvas)
-        return table if len(table) <= capacity else tables.brief_table(rows, canvas)
+        return table if len(table) <= max_lines else tables.brief_table(rows, canvas)
     gangs = sorted(gangs, key=lambda gang: tuple(_VERBS).index(gang.state))
-    shown_count = max(capacity - 2, 0)  # a heading above, and the others below
+    shown_count = max(max_lines - 2, 0)  # a heading above, and the others below
     rows = tables.rows_of(gangs[:shown_count], picture.cluster, picture.log, picture.second, canvas)
     states = Counter(gang.state for gang in gangs[shown_count:])
     parts = [f"{number} {_VERBS[state]}" for state, number in states.items()]
@@ -197,7 +197,7 @@ class LiveView(View):
         self._draw([clock_line(0.0), *drawn_head(head, self._canvas), Text("Starting ...")])
 
     def show(self, picture: Picture, new: Sequence[ShownTransition]) -> None:
-        # In another size the old lines stand elsewhere: start over on an empty screen.
+        # After a resize, the old lines have other places: clear the screen.
         if (canvas := tables.canvas_of(self._stream)) != self._canvas:
             self._canvas, self._shown = canvas, []
             self._console.clear()
@@ -227,7 +227,7 @@ def view_for(stream: TextIO) -> View:
 
 # ---- the summary at the end: what happened to gangs and other pods, how the queues stand, what to try next
 
-_MOST_NAMES = 10  # of pods in one sentence
+_MOST_NAMES = 10  # names of pods in one sentence
 _MORE_NODES_HELP = frozenset(LACKS_CAPACITY)
 
 
@@ -236,9 +236,9 @@ class Rerun(NamedTuple):
 
     program: str
     files: Sequence[str]
-    own_nodes: bool  # the files hold Nodes, so that none are made up
-    repeatable: bool = True  # the files can be read once more, as those can that are no pipes
-    flags: Sequence[str] = ()  # which determine the nodes
+    own_nodes: bool  # the files have Nodes; else the command makes nodes
+    repeatable: bool = True  # the files can be read again; pipes cannot
+    flags: Sequence[str] = ()  # flags that determine the nodes
 
     @property
     def command(self) -> str:
@@ -291,7 +291,7 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
         if times.ran_at is None:
             text = "has started"
         else:
-            manner = "started one by one" if gang.starts_apart else "started whole"
+            manner = "started one by one" if gang.starts_one_by_one else "started whole"
             text = f"waited {times.wait(times.ran_at):.1f} s, then {manner}" if times.waited else manner
             runs = "runs" if len(gang.pods) == 1 else "run"
             pods = f"{gang.running} of {counted(len(gang.pods), 'pod')} {runs}"

@@ -74,7 +74,7 @@ class Gang(msgspec.Struct, frozen=True):
     group: ObservedGroup
     queue: str
     pods: Sequence[Pod]
-    position: int = 0  # in the line of its queue, as Muster decided; 0: it is in none
+    position: int = 0  # position in its queue, as Muster decided; 0: not pending
     hint: str = ""  # probable name instead of one that does not exist, as a sentence
 
     @property
@@ -116,7 +116,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def is_job(self) -> bool:
-        """Return whether it belongs to a job, which may wait before it has pods."""
+        """Return whether the gang belongs to a job, which may wait before it has pods."""
         owner = self.group.controller
         row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
         return row is not None and row.manageable
@@ -138,11 +138,11 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Return how many pods it has, or will have: those of a job come once it is admitted."""
+        """Return the number of present or future pods: a job creates its pods once it is admitted."""
         return len(self.pods) or (self.group.spec.min_member if self.is_job else 0)
 
     @property
-    def admitted(self) -> str:
+    def admission_text(self) -> str:
         """Return the number of pods of its start, as text."""
         minimum, existing = self.group.spec.min_member, len(self.pods)
         if self.is_job and existing < minimum:
@@ -150,8 +150,8 @@ class Gang(msgspec.Struct, frozen=True):
         return f"admitted whole, with {counted(self.size, 'pod')}"
 
     @property
-    def starts_apart(self) -> bool:
-        """Return whether each of its pods starts as soon as it can, independent of the others."""
+    def starts_one_by_one(self) -> bool:
+        """Return whether each pod starts as soon as it can, independently of the other pods."""
         return self.group.spec.min_member <= 1 < self.size
 
     @property
@@ -191,7 +191,7 @@ class SinglePod(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     group: str  # the PodGroup that it names
-    missing_group: str  # the same if there is none
+    missing_group: str  # the named group if it does not exist, else empty
     scheduler: str
     state: Verdict
     node: str
@@ -217,17 +217,17 @@ class KnownObjects(NamedTuple):
 
 def single_pod(pod: Pod, known_objects: KnownObjects) -> SinglePod:
     meta, node, phase = pod.metadata, pod.spec.node_name, pod.status.phase
-    why = WaitReason() if node or phase in ENDED_PHASES else _pod_reason(pod, known_objects)
+    wait = WaitReason() if node or phase in ENDED_PHASES else _pod_reason(pod, known_objects)
     if phase in ENDED_PHASES:
         state = Verdict.ENDED
     elif node:
         state = Verdict.RUNNING
     else:
-        state = Verdict.WAITING if why.reason else Verdict.UNKNOWN
+        state = Verdict.WAITING if wait.reason else Verdict.UNKNOWN
     named_group, scheduler = group_name(pod), pod.spec.scheduler_name
     missing = "" if f"{meta.namespace}/{named_group}" in known_objects.groups else named_group
     failed = phase == "Failed"
-    return SinglePod(meta.namespace, meta.name, named_group, missing, scheduler, state, node, failed, why)
+    return SinglePod(meta.namespace, meta.name, named_group, missing, scheduler, state, node, failed, wait)
 
 
 def _pod_reason(pod: Pod, known_objects: KnownObjects) -> WaitReason:
@@ -275,12 +275,12 @@ def hint_for(gang: Gang, known_objects: KnownObjects, single_pods: Sequence[Sing
         return suggestion[:1].upper() + suggestion[1:]
     if reason != Reason.NOT_ENOUGH_MEMBERS:
         return ""
-    near = [pod for pod in single_pods if pod.namespace == namespace]
-    if others := Counter(pod.scheduler for pod in near if pod.group == name):
+    pods = [pod for pod in single_pods if pod.namespace == namespace]
+    if others := Counter(pod.scheduler for pod in pods if pod.group == name):
         counts = (f"{pods_that_name(count)} it with schedulerName {other}" for other, count in others.items())
         return f"{' and '.join(counts)}, which is not Muster's."
     names = names_in(namespace, known_objects.groups)
-    for missing_name, count in Counter(pod.missing_group for pod in near if pod.missing_group).items():
+    for missing_name, count in Counter(pod.missing_group for pod in pods if pod.missing_group).items():
         if near_miss(missing_name, names) == name:
             return f"{pods_that_name(count)} {missing_name}: did you mean {name}?"
     elsewhere = Counter(pod.namespace for pod in single_pods if pod.missing_group == name)

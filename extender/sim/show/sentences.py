@@ -26,7 +26,7 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
             pods = counted(len(gang.pods), "pod")
             return f"runs: {gang.running} of {pods} on {listed(gang.nodes)}{left_out(gang)}"
         case Verdict.STARTING:
-            return f"starts: {'its pods start one by one' if gang.starts_apart else gang.admitted}"
+            return f"starts: {'its pods start one by one' if gang.starts_one_by_one else gang.admission_text}"
         case Verdict.UNKNOWN:
             return "is pending. Muster has not decided about it yet."
     return f"waits. {waiting_for(gang)}{ahead(gang, cluster)}"
@@ -45,7 +45,7 @@ def left_out(gang: Gang) -> str:
     """Return `; 2 more wait. NoRoom: ...`, or an empty text."""
     if not gang.left_out:
         return ""
-    hint = f" {TO_START_WHOLE}" if gang.group.controller and gang.starts_apart else ""
+    hint = f" {TO_START_WHOLE}" if gang.group.controller and gang.starts_one_by_one else ""
     return f"; {gang.left_out} more {'waits' if gang.left_out == 1 else 'wait'}. {waiting_for(gang)}{hint}"
 
 
@@ -107,7 +107,7 @@ class ShownTransition(NamedTuple):
     second: float  # since the beginning
     subject: str  # a gang's key, or the names of pods
     text: str
-    brief: str  # the text for where the reason is shown anyway
+    brief: str  # short text, for a view that also shows the reason
 
 
 class GangTimes(NamedTuple):
@@ -133,20 +133,20 @@ class TransitionLog:
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
         """Record and return the new transitions."""
-        new, changed = list(self._of_gangs(cluster, second)), []
+        new, changed = list(self._gang_transitions(cluster, second)), []
         for pod in cluster.single_pods:
             state = (pod.state, pod.failed, pod.wait_reason.reason)
             if pod.state is not Verdict.UNKNOWN and self._pods.get(pod.key) != state:
                 self._pods[pod.key] = state
                 changed.append(pod)
-        for same in similar(changed):
-            text = pods_sentence(same)
-            brief = text.partition(".")[0] if same[0].state is Verdict.WAITING else text
-            new.append(ShownTransition(second, listed([pod.key for pod in same], 3), text, brief))
+        for pods in similar(changed):
+            text = pods_sentence(pods)
+            brief = text.partition(".")[0] if pods[0].state is Verdict.WAITING else text
+            new.append(ShownTransition(second, listed([pod.key for pod in pods], 3), text, brief))
         self.transitions += new
         return new
 
-    def _of_gangs(self, cluster: ClusterState, second: float) -> Iterator[ShownTransition]:
+    def _gang_transitions(self, cluster: ClusterState, second: float) -> Iterator[ShownTransition]:
         present = {gang.key: gang for gang in cluster.gangs}
         undecided = any(gang.state is Verdict.UNKNOWN for gang in cluster.gangs)
         for key in self._gangs.keys() - present.keys():
@@ -161,9 +161,9 @@ class TransitionLog:
             self.times[gang.key] = times
             if undecided and gang.group.reason in _WAITS_FOR_OTHERS and second - times.seen_at < _SETTLING:
                 continue  # more groups may be ahead than the known ones
-            title_and_state = gang.title, gang.state, gang.group.reason if gang.waits or gang.left_out else ""
-            if self._gangs.get(key) != title_and_state and gang.state is not Verdict.UNKNOWN:
-                self._gangs[key] = title_and_state
+            shown_state = gang.title, gang.state, gang.group.reason if gang.waits or gang.left_out else ""
+            if self._gangs.get(key) != shown_state and gang.state is not Verdict.UNKNOWN:
+                self._gangs[key] = shown_state
                 text = state_sentence(gang, cluster)
                 brief = f"waits: {gang.group.reason}" if gang.waits else text.partition(";")[0]
                 yield ShownTransition(second, gang.title, text, brief)

@@ -19,9 +19,9 @@ from extender.sim.show.sentences import TransitionLog, ahead, waiting_for
 from extender.terminal.text import bar, counted, shortened, shows_unicode
 
 _NARROWEST = 40
-_WIDE = 100  # columns, from which on reasons are in the table of gangs
+_WIDE = 100  # minimum columns for reasons in the table of gangs
 _LONGEST_BAR, _SHORTEST_BAR = 24, 8
-_NUMBERS = 36  # columns for what stands after a bar
+_NUMBERS = 36  # columns for the text after a bar
 
 _TITLES = ("Gang", "Queue", "State", "Pods", "Waited", "In line", "Waits for")
 _INDISPENSABLE = ("Gang", "State", "Pods", "Waits for")
@@ -99,10 +99,10 @@ def queue_lines(cluster: ClusterState, canvas: Canvas, max_lines: int | None = N
 
 
 def _dominant(queue: ReportedQueue) -> str:
-    """Return the resource of its largest part of the deserved share: `4 of 8 cpu`."""
+    """Return the usage of the resource with the queue's largest used share: `4 of 8 cpu`."""
     used, deserved = offered(queue.allocated), offered(queue.deserved)
     requested = [name for name in deserved if deserved[name]]
-    if not requested:  # nothing is asked for in it, or Muster has not decided yet
+    if not requested:  # no group requests anything, or Muster has not decided yet
         return f"{show(CPU, used.get(CPU, 0))} cpu"
     name = max(requested, key=lambda name: (used.get(name, 0) / deserved[name], name == CPU))
     return f"{show(name, used.get(name, 0))} of {show(name, deserved.get(name, 0))} {name}"
@@ -157,16 +157,16 @@ def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
 def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     """Return one line for each gang. Long lines lose the numbers of reasons first, then parts of names."""
     table = _table(canvas, "ellipsis" if canvas.unicode else "crop")
-    codes = max(map(len, (_TITLES[-1], *map(_code, rows))))
+    code_width = max(map(len, (_TITLES[-1], *map(_code, rows))))
     cells = [_titles(canvas)[:-1], *(_cells(row, canvas) for row in rows)]
     _, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
-    capacity = canvas.width - sum(widths) - _GAP * (len(widths) + 1) - codes
-    longest = max((len(row.gang.title) for row in rows), default=0)
-    detailed = canvas.wide and codes + capacity - longest >= _SHORTEST_DETAIL
+    capacity = canvas.width - sum(widths) - _GAP * (len(widths) + 1) - code_width
+    longest_title = max((len(row.gang.title) for row in rows), default=0)
+    shows_numbers = canvas.wide and code_width + capacity - longest_title >= _SHORTEST_DETAIL
     for row in rows:
         name, *others = _cells(row, canvas)
         last_cell = _code(row)
-        if detailed and last_cell:  # the code and the numbers, without what the code means
+        if shows_numbers and last_cell:  # the code and the numbers, without what the code means
             last_cell = ": ".join(filter(None, (last_cell, row.gang.hint or row.gang.group.message)))
         table.add_row(
             Text(canvas.shortened(name, max(capacity, _SHORTEST_NAME))),

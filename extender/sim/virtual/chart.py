@@ -111,7 +111,7 @@ def _rows(scene: Scene, top: float) -> Iterator[str]:
     height = len(scene.timelines) * ROW
     panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, top, height, 1.0)
     yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
-    yield from panel.instants(top)
+    yield from panel.time_axis(top)
     top_of = {timeline.key: top + index * ROW for index, timeline in enumerate(scene.timelines)}
     for timeline in scene.timelines:
         y, name = top_of[timeline.key], timeline.name.removeprefix("default/")
@@ -136,12 +136,12 @@ def _capacity(scene: Scene, top: float) -> Iterator[str]:
     waiting = (change for timeline in scene.timelines for change in _waiting(timeline))
     most_waiting = max(float(np.max(averages(waiting, scene.begin, scene.end, _COLUMNS))), 1.0)
     lower = Panel(scene.begin, scene.end, _LEFT, panel.bottom + _GAP, _WAITING, most_waiting)
-    of_cluster = f"{scene.resource} of the cluster"
+    heading = f"{scene.resource} of the cluster"
     if len(scene.bars) <= _MOST_BARS:
-        yield from panel.frame(f"{of_cluster}: each bar is a gang, as high as its usage")
+        yield from panel.frame(f"{heading}: each bar is a gang, as high as its usage")
         yield from _packed(panel, scene)
     else:
-        yield from panel.frame(f"{of_cluster}: usage of the gangs of each queue")
+        yield from panel.frame(f"{heading}: usage of the gangs of each queue")
         held = defaultdict[str, list[Change]](list)
         for bar in scene.bars:
             held[bar.timeline.key] += [(bar.start, float(bar.amount)), (bar.end, -float(bar.amount))]
@@ -157,7 +157,7 @@ def _capacity(scene: Scene, top: float) -> Iterator[str]:
     yield from lower.frame("gangs that wait")
     yield from areas(lower, scene, _waiting)
     yield from lower.scale(lambda amount: f"{amount:,.0f}")
-    yield from lower.instants(top)
+    yield from lower.time_axis(top)
 
 
 def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
@@ -192,14 +192,14 @@ def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
 
 
 def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
-    """Return a place that leaves a gap to its neighbours, unless it would be too small."""
+    """Return position and size of a piece, with a gap to its neighbours unless it is too small."""
     x, y = panel.x(piece.bar.start), panel.y(piece.high)
     width, height = panel.x(piece.bar.end) - x, panel.y(piece.low) - y
     return x, y, width - 0.5 if width > 2 else width, height - 0.5 if height > 2 else height
 
 
 def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
-    """Yield a sum of each queue's groups over time, one on top of the other."""
+    """Yield stacked areas: for each queue, the sum over its groups at each time."""
     bottom = np.zeros(_COLUMNS)
     for queue, colour in scene.colours.items():
         of_queue = (timeline for timeline in scene.timelines if timeline.queue == queue)
@@ -218,7 +218,7 @@ def tooltip(timeline: GroupTimeline) -> str:
     return ", ".join(parts)
 
 
-# ---- what is drawn: bars from the timelines of groups, packed into the room, and sums over time
+# ---- contents: bars from the timelines of groups, packed into the capacity, and sums over time
 
 
 def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[Bar]:
@@ -227,16 +227,16 @@ def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[
     for timeline in timelines:
         amounts: Counter[tuple[float, float]] = Counter()
         members: Counter[tuple[float, float]] = Counter()
-        for run, index in timeline.runs_of_members.items():
+        for run, pods in timeline.runs_of_members.items():
             span = (run.start, end if run.end is None else run.end)
-            amounts[span] += index * run.shape.requests.get(resource, 0)
-            members[span] += index
-        run_bars += [Bar(timeline, *span, amounts[span], index) for span, index in members.items() if index]
+            amounts[span] += pods * run.shape.requests.get(resource, 0)
+            members[span] += pods
+        run_bars += [Bar(timeline, *span, amounts[span], pods) for span, pods in members.items() if pods]
     return run_bars
 
 
 def averages(changes: Iterable[Change], begin: float, end: float, columns: int) -> Columns:
-    """Return the mean of a sum in each column, from 0 with these changes."""
+    """Return the mean, in each column, of a sum that begins at 0 and changes by `changes`."""
     width = (end - begin) / columns
     within, after = np.zeros(columns + 1), np.zeros(columns + 2)
     for instant, amount in changes:
@@ -265,7 +265,7 @@ def pack(bars: Iterable[Bar], capacity: int) -> Iterator[Piece]:
 
 
 def _take(gaps: list[Gap], amount: int) -> tuple[list[Gap], list[Gap]]:
-    """Return the taken and the remaining gaps."""
+    """Take `amount` from the gaps. Return the taken and the remaining parts."""
     sufficient = min((gap for gap in gaps if _height(gap) >= amount), key=_height, default=None)
     order = [sufficient] if sufficient else sorted(gaps, key=_height, reverse=True)
     taken: list[Gap] = []

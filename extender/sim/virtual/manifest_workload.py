@@ -88,7 +88,7 @@ def waiting_jobs(
         try:
             row, full_job = WORKLOADS[obj["apiVersion"], obj["kind"]], with_runtime_of(obj, find)
             record = record_of(full_job)
-            queue = queues.of(record)
+            queue = queues.queue_of(record)
             if queues.manages(record):
                 annotations = obj["metadata"].get("annotations") or {}
                 times = {name: text for name, text in annotations.items() if name.startswith(TIMES_PREFIX)}
@@ -158,12 +158,12 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
     service = Service(Store(), random.Random(seed))
     creation = Creation(service)
     # Quotas are created later: only the simulation knows which pods exist at the same time.
-    creation.create(each for each in manifests.objects if each.kind is not kinds.RESOURCE_QUOTAS)
+    creation.create(manifest for manifest in manifests.objects if manifest.kind is not kinds.RESOURCE_QUOTAS)
     entering, notes = make_queues(creation)
     queues = QueuesOfJobs(creation.objects, entering)
     not_started = [*unasked(creation.objects, queues)]
     jobs = [*waiting_jobs(creation, service, queues)]
-    creation.create(each for each in manifests.objects if each.kind is kinds.RESOURCE_QUOTAS)
+    creation.create(manifest for manifest in manifests.objects if manifest.kind is kinds.RESOURCE_QUOTAS)
     made = _by_kind(creation)
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
@@ -203,7 +203,7 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         members=tuple(chain.from_iterable(members.values())),
         jobs=tuple(job_arrivals),
         unasked=tuple(not_started),
-        notes=(*manifests.notes, *notes, *(each.record for each in not_started), *left_out_notes(creation)),
+        notes=(*manifests.notes, *notes, *(obj.record for obj in not_started), *left_out_notes(creation)),
     )
 
 
@@ -245,4 +245,4 @@ def _member(accepted: Accepted, groups: Mapping[GroupKey, GroupArrival], seconds
 
 
 def _all(accepted: Iterable[Accepted], kind: type[T]) -> tuple[T, ...]:
-    return tuple(msgspec.convert(each.object, kind) for each in accepted)
+    return tuple(msgspec.convert(created.object, kind) for created in accepted)

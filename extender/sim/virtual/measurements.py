@@ -72,8 +72,8 @@ class GroupTimeline(msgspec.Struct):
     needed: int
     queue: str = ""
     complete_at: float | None = None  # time at which the needed members existed
-    started_at: float | None = None  # when they ran
-    ended_at: float | None = None  # when all of it had ended
+    started_at: float | None = None  # time at which the needed members ran
+    ended_at: float | None = None  # time at which all members had ended
     present: int = 0
     ran: int = 0  # members that run or ran
     ended: int = 0
@@ -121,19 +121,19 @@ class Measurements(Observer):
         self.known_groups = [arrival.key for arrival in workload.groups]
         self._needed = _needed(workload)
         self.members_of = Counter(key_of_group(member.pod) for member in workload.all_members)
-        self._of_jobs = {job.podgroup.key for job in workload.jobs}
+        self._job_groups = {job.podgroup.key for job in workload.jobs}
         self._names: dict[GroupKey, str] = {}
         for pod in (member.pod for member in workload.all_members):
             self._names[key_of_group(pod)] = f"{pod.metadata.namespace}/{spoken_group_name(pod)}"
-        for kind, job in workload.controllers:  # whose pods may be owned by one of several Jobs
+        for kind, job in workload.controllers:  # its pods may be owned by one of its several Jobs
             meta = job.metadata
             self._names[group_made_by(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
         for group in workload.dumped.groups if workload.dumped else ():
             self._names[group.key] = group.display_name
-        self._since: dict[Uid, float] = {}
-        self._without_queue: list[GroupTimeline] = []  # whose queue is not known yet
+        self._run_begins: dict[Uid, float] = {}
+        self._without_queue: list[GroupTimeline] = []  # groups whose queue is not known yet
         self._reserved: dict[GroupKey, float] = {}  # start of the open reservations
-        self._present_groups = 0  # groups that are there and not over
+        self._present_groups = 0  # groups with pods that have not ended
         self._now = 0.0
         self._quiet_periods: list[tuple[float, float, Decisions]] = []  # end, duration, decisions
 
@@ -151,7 +151,7 @@ class Measurements(Observer):
         if not pod.group:
             self.outsiders += 1
             return
-        if pod.group in self._of_jobs:  # which are counted as soon as the job waits
+        if pod.group in self._job_groups:  # job_queued counts these while the job waits
             return
         self.pass_time(now)
         timeline = self._timeline_of(pod.group, now)
@@ -175,7 +175,7 @@ class Measurements(Observer):
         if not pod.group:
             return
         timeline = self.timelines[pod.group]
-        self._since[pod.uid] = now
+        self._run_begins[pod.uid] = now
         timeline.runs_of_members[MemberRun(now, None, pod.shape)] += 1
         timeline.ran += 1
         if timeline.started_at is None and timeline.ran >= timeline.needed:
@@ -201,7 +201,7 @@ class Measurements(Observer):
 
     def _record_run(self, pod: PodRecord, now: float) -> GroupTimeline:
         """Close the run of a member that was running."""
-        timeline, since = self.timelines[pod.group], self._since.pop(pod.uid, None)
+        timeline, since = self.timelines[pod.group], self._run_begins.pop(pod.uid, None)
         if since is not None:
             timeline.runs_of_members[MemberRun(since, None, pod.shape)] -= 1
             timeline.runs_of_members[MemberRun(since, now, pod.shape)] += 1
@@ -223,7 +223,7 @@ class Measurements(Observer):
 
     def closed(self, end: float) -> None:
         """End the measurements. A group that still has no pods counts as pending."""
-        self._quiet_periods = [waited for waited in self._quiet_periods if waited[0] <= end]
+        self._quiet_periods = [period for period in self._quiet_periods if period[0] <= end]
         self.pass_time(self._now)
         for key, decision in self.decisions.groups.items():
             if key not in self.timelines and decision.verdict is Verdict.WAITING:
@@ -245,7 +245,7 @@ class Measurements(Observer):
         self._quiet_periods.clear()
 
     def _extend(self, now: float) -> None:
-        """Record that they held until now, where no event follows: failing attempts may repeat forever."""
+        """Record that the decisions held until now. No event follows if failing attempts repeat forever."""
         seconds, self._now = now - self._now, now
         if self._present_groups and seconds > 0:
             self._quiet_periods.append((now, seconds, self.decisions))

@@ -104,9 +104,9 @@ class SimulationReport(Part, frozen=True):
     nodes: int
     pods: int
     groups: int
-    started: int  # groups of which the members that they need have run
-    done: int  # groups of which all have ended
-    one_by_one: GroupCounts  # the part of them whose pods need not start together
+    started: int  # groups whose needed members have run
+    done: int  # groups whose members have all ended
+    one_by_one: GroupCounts  # the groups whose pods need not start together
     decisions: int
     outsiders: int
     waits: Waits | None
@@ -117,7 +117,7 @@ class SimulationReport(Part, frozen=True):
     sizes: list[SizeReport]
     queues: list[QueueReport]
     never_started: list[Unstarted]
-    compared: "SimulationReport | None" = None  # with traverse only, if that was asked for
+    compared: "SimulationReport | None" = None  # report of the same workload with traverse only (--compare)
 
 
 def report(
@@ -143,7 +143,7 @@ def report(
         decisions=decisions,
         outsiders=measured.outsiders,
         **_counts(timelines),
-        one_by_one=GroupCounts(**_numbers([each for each in timelines if each.needed <= 1])),
+        one_by_one=GroupCounts(**_numbers([timeline for timeline in timelines if timeline.needed <= 1])),
         utilisation=_parts(measured, *top_usages),
         fairness=[LevelReport(depth, _rounded(mean)) for depth, mean in measured.fairness.means().items()],
         evictions=sum(timeline.reclaimed.total() for timeline in timelines),
@@ -175,10 +175,10 @@ def report(
 
 
 def _parts(measured: Measurements, *usages: Mapping[str, float]) -> dict[str, float]:
-    """Return the parts of the cluster, for each requested resource that exists."""
+    """Return the used part of the capacity, for each requested resource that nodes have."""
     requested = {name for sums in measured.sums.values() for name in sums.allocated}
     return {
-        name: _rounded(sum(each.get(name, 0.0) for each in usages) / capacity / (measured.busy or math.inf))
+        name: _rounded(sum(usage.get(name, 0.0) for usage in usages) / capacity / (measured.busy or math.inf))
         for name, capacity in measured.capacity.items()
         if capacity and name in requested and name != PODS
     }
@@ -201,6 +201,7 @@ def _numbers(timelines: Sequence[GroupTimeline]) -> dict[str, int]:
 
 
 def _refused(measurements: Measurements, refused: Sequence[RefusedPod]) -> Iterator[Unstarted]:
+    """Yield the groups with pods that a quota refused."""
     count_by_group = Counter(key_of_group(pod.member.pod) for pod in refused)
     first_refusals = {key_of_group(pod.member.pod): pod for pod in reversed(refused)}
     for key, number in count_by_group.items():
@@ -216,6 +217,7 @@ def _refused(measurements: Measurements, refused: Sequence[RefusedPod]) -> Itera
 
 
 def _unstarted(measurements: Measurements, timeline: GroupTimeline) -> Unstarted:
+    """Return the entry of a group that has not started, with the reason of its last decision."""
     decision = measurements.decisions.groups.get(timeline.key)
     pods = 0 if timeline.started_at is None else timeline.unstarted
     if decision is None or (decision.verdict is not Verdict.WAITING and not pods):
@@ -257,20 +259,21 @@ def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]
 
 
 def comparison(first: SimulationReport, second: SimulationReport, width: int) -> list[str]:
+    """Return a table of two reports: of the given policy, and of traverse only."""
     reports = first, second
     rows: list[Cells] = [("makespan", *(precise_duration(report.makespan) for report in reports))]
     for name in first.utilisation:
         usages = (report.utilisation.get(name, 0.0) for report in reports)
         rows.append((f"utilisation of {name}", *(f"{part:.1%}" for part in usages)))
-    indexes = [{each.level: f"{each.jain:.2f}" for each in report.fairness} for report in reports]
-    rows += [(f"fairness of level {level}", *(it.get(level, "-") for it in indexes)) for level in indexes[0]]
+    jains = [{level.level: f"{level.jain:.2f}" for level in report.fairness} for report in reports]
+    rows += [(f"fairness of level {level}", *(jain.get(level, "-") for jain in jains)) for level in jains[0]]
     rows.append(("evicted pods", first.evictions, second.evictions))
     waits = [("", first.waits, second.waits)]
     for size, other_size in zip(first.sizes, second.sizes, strict=True):
         waits.append((f" of {size.pods} pods", size.waits, other_size.waits))
-    for qualifier, *pair in waits:
-        rows.append((f"mean wait{qualifier}", *(precise_duration(it.mean) if it else "-" for it in pair)))
-        rows.append((f"longest wait{qualifier}", *(precise_duration(it.max) if it else "-" for it in pair)))
+    for label, *pair in waits:
+        rows.append((f"mean wait{label}", *(precise_duration(wait.mean) if wait else "-" for wait in pair)))
+        rows.append((f"longest wait{label}", *(precise_duration(wait.max) if wait else "-" for wait in pair)))
     title = "against traverse only, without reservations and reclaim"
     return ["", title, *fitting(("", "as given", "traverse"), rows, width)]
 
@@ -323,7 +326,7 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
 
 def _waits(report: SimulationReport, width: int) -> list[str]:
     if not report.groups:
-        none_came = any(each.reason == FAILED_CREATE for each in report.never_started)
+        none_came = any(group.reason == FAILED_CREATE for group in report.never_started)
         return [] if none_came else ["", "nothing in there is for Muster to start"]
     head = ("queue", "weight", "groups", "started", "done", "mean", "median", "p95", "max")
     rows = [_wait(queue.name, queue.weight, queue) for queue in report.queues]
@@ -348,7 +351,7 @@ def _sizes(report: SimulationReport, width: int) -> list[str]:
 
 
 def _shares(report: SimulationReport, width: int) -> list[str]:
-    """Return the lines of the most used resource."""
+    """Return a table of the queues' shares of the most used resource."""
     name = max(report.utilisation, key=lambda resource: report.utilisation[resource], default="")
     if not name:
         return []

@@ -19,7 +19,7 @@ from extender.sim.virtual.trace import ClusterSize, from_rows
 from extender.sim.virtual.workload import DumpedState, InvalidWorkload, VirtualWorkload
 from extender.terminal.text import progress, working
 
-_PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # of made-up traces
+_PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # of generated traces
 
 
 class SimulationOptions(msgspec.Struct, frozen=True):
@@ -28,8 +28,8 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     files: tuple[Path, ...] = ()
     create_namespaces: bool = False
     traces: tuple[Path, ...] = ()
-    synthetic: int = 0  # pods to make up
-    synthetic_jobs: int = 0  # jobs of a tree of queues to make up
+    synthetic: int = 0  # number of pods to generate
+    synthetic_jobs: int = 0  # number of jobs to generate, in a tree of queues
     nodes: int = 0
     node_cpu: str = ""
     node_memory: str = ""
@@ -40,7 +40,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     seed: int = 0
     compare: str = ""  # run it again with traverse only
     run_seconds: float | None = None  # run time of pods that declare none; None: without end
-    state: Snapshot | None = None  # of a dump, which goes on
+    state: Snapshot | None = None  # state of a dump, from which the simulation continues
 
     def made_nodes(self) -> VirtualWorkload:
         """Return nodes as `muster run` makes them; a synthetic trace alone gets a cluster of its size."""

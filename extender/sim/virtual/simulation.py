@@ -82,7 +82,7 @@ class Simulation(VirtualCluster):
         begin, epoch = (dumped.snapshot.now, dumped.snapshot.epoch) if dumped else (0.0, BEGIN.timestamp())
         super().__init__(Ownership(schedulers, auto_groups=True), limits, begin, epoch, TimeStep())
         self._observer = observer
-        self._started = 0  # number of started pods, with ended ones
+        self._started = 0  # number of started pods, including ended ones
         self._members: dict[Uid, PodArrival] = {}  # pods that have not ended
         self._runs: dict[GroupKey, float | None] = {}  # run time of pods, by group of the dump; None: no end
         self._running: set[Uid] = set()
@@ -93,7 +93,7 @@ class Simulation(VirtualCluster):
         self._decided_version = -1
         self._jobs: dict[GroupKey, JobArrival] = {}  # pending jobs
         self._starting: dict[GroupKey, JobArrival] = {}  # unsuspended jobs, until all their pods run
-        self._quotas = defaultdict[str, list[Json]](list)  # by namespace, with what is used of them
+        self._quotas = defaultdict[str, list[Json]](list)  # by namespace; their status has the usage
         for quota in workload.quotas:
             self._quotas[quota["metadata"]["namespace"]].append(quota)
         if dumped is not None:
@@ -102,7 +102,7 @@ class Simulation(VirtualCluster):
         for at, group in workload.groups:
             self.plan(begin + at, partial(self._create_group, group))
         for job in workload.jobs:
-            self.plan(begin + job.podgroup.at, partial(self._queue, job))
+            self.plan(begin + job.podgroup.at, partial(self._add_job, job))
         for member in workload.members:
             self.plan(begin + member.at, partial(self._create_pod, member))
 
@@ -154,11 +154,11 @@ class Simulation(VirtualCluster):
         """Return the seconds since the beginning."""
         return self.now - self.begun
 
-    def run(self, advance: Callable[[float], None] = lambda started: None) -> float:
+    def run(self, report_started: Callable[[float], None] = lambda started: None) -> float:
         """Run until no event is pending. Return the time of the last event.
 
         Args:
-            advance: Called with the number of started pods after each event.
+            report_started: Called with the number of started pods after each event.
         """
         if self._runs:
             self._settle()
@@ -168,7 +168,7 @@ class Simulation(VirtualCluster):
             while self._unsuspend_jobs() or self._suspend_refused_jobs():
                 self._settle()
             self._observer.decided(self.ledger.decisions, self.second)
-            advance(self._started)
+            report_started(self._started)
         return self.last - self.begun
 
     def _settle(self) -> None:
@@ -181,17 +181,18 @@ class Simulation(VirtualCluster):
             self._remove_ended_groups()
             followed = self.carry_out()
             self._start_running(followed.started)
-            self._record_gone(followed)
+            self._record_removed_pods(followed)
             due = any(followed)
         self._decided_version = self.ledger.version
 
-    def _record_gone(self, followed: Followed) -> None:
+    def _record_removed_pods(self, followed: Followed) -> None:
+        """Record removed and evicted pods, and plan the pods that replace evicted ones."""
         for pod in followed.undone:  # nothing creates it again
             self._count_end(pod)
             self._record_end(pod)
         for pod in followed.evicted:
             member = self._members.pop(pod.uid, None)
-            if pod.uid not in self._running or not (member or self._is_made_again(pod)):
+            if pod.uid not in self._running or not (member or self._is_recreated(pod)):
                 self._count_end(pod)
                 self._record_end(pod)
                 continue
@@ -204,12 +205,12 @@ class Simulation(VirtualCluster):
                 self.plan(self.now, partial(self._create_pod, member._replace(pod=new_pod), again=True))
         self.replace_pods([pod for pod in followed.evicted if pod.group in self._runs])
 
-    def _is_made_again(self, pod: PodRecord) -> bool:
+    def _is_recreated(self, pod: PodRecord) -> bool:
         """Return whether a job or another controller replaces an evicted pod of a dump."""
         return pod.is_replaced or self.ledger.registry.jobs.get(pod.group) is not None
 
     def _remove_ended_groups(self) -> None:
-        """Remove ended groups once a decision has their end."""
+        """Remove ended groups, after a decision that knows their end."""
         for key in self._ended_groups:
             for uid in [*self.ledger.registry.group(key).pods]:
                 self.ledger.pods.drop(uid)
@@ -219,7 +220,7 @@ class Simulation(VirtualCluster):
 
     # ---- jobs
 
-    def _queue(self, job: JobArrival) -> None:
+    def _add_job(self, job: JobArrival) -> None:
         """Add a suspended job, and its group."""
         key = job.podgroup.key
         group = replace(job.podgroup.group, metadata=self._with_timestamp(job.podgroup.group.metadata))
@@ -259,7 +260,7 @@ class Simulation(VirtualCluster):
             if step is JobStep.ASK:
                 self.ledger.record_refusal(key, refused.reason)
             elif step is JobStep.GIVE_UP:
-                self.refused = [each for each in self.refused if key_of_group(each.member.pod) != key]
+                self.refused = [entry for entry in self.refused if key_of_group(entry.member.pod) != key]
                 self._suspend(key)
                 self._retry_refused()  # not recorded as an event: it has no lasting effect
             has_changed |= step in (JobStep.ASK, JobStep.GIVE_UP)
@@ -267,7 +268,7 @@ class Simulation(VirtualCluster):
 
     def _refused_groups(self) -> dict[GroupKey, RefusedPod]:
         """Return the first refused pod of each group."""
-        return {key_of_group(each.member.pod): each for each in reversed(self.refused)}
+        return {key_of_group(entry.member.pod): entry for entry in reversed(self.refused)}
 
     def requeue_at(self) -> float | None:
         job_times = (self._job_step(key)[1] for key in self._refused_groups())
@@ -361,11 +362,11 @@ class Simulation(VirtualCluster):
         self._retry_planned = False
         refused, self.refused = self.refused, []
         stopped_groups = set[GroupKey]()
-        for each in refused:
-            group = key_of_group(each.member.pod)
+        for pod in refused:
+            group = key_of_group(pod.member.pod)
             if group in stopped_groups:
-                self.refused.append(each)
-            elif not self._create_pod(each.member, each.is_replacement):
+                self.refused.append(pod)
+            elif not self._create_pod(pod.member, pod.is_replacement):
                 stopped_groups.add(group)
 
     def _record_end(self, pod: PodRecord) -> None:

@@ -28,7 +28,7 @@ def box(x: float, y: float, width: float, height: float, kind: str, title: str =
 
 
 def boxes(kind: str, places: Iterable[tuple[float, float, float, float]]) -> str:
-    """Return many boxes as one shape, which takes a fifth of the text."""
+    """Return many boxes as one shape, which needs a fifth of the characters."""
     path = "".join(
         f"M{x:.1f} {y:.1f}h{max(width, 0.3):.2f}v{max(height, 0.1):.2f}h-{max(width, 0.3):.2f}z"
         for x, y, width, height in places
@@ -112,7 +112,7 @@ class Panel(NamedTuple):
             yield line(self.left, y, self.left + self.width, y, "grid")
             yield text(self.left - 6, y + 4, show(self.most * part), "small", "end")
 
-    def instants(self, top: float) -> Iterator[str]:
+    def time_axis(self, top: float) -> Iterator[str]:
         """Yield the axis of time below, with lines up to `top`."""
         span = self.end - self.begin
         days = 86400 * int(span // (86400 * _MOST_TICKS) + 1)

@@ -104,14 +104,14 @@ def _rows(path: Path, file: Iterable[str], faults: list[str]) -> Iterator[Row]:
     faults += [f"{path}:{line}: {fault}" for fault in _header_faults(head)]
     queues: dict[tuple[str, str], str] = {}
     for cells in content if not faults else ():
-        new: list[str] = []
-        row = _row(head, cells, new)
+        wrong: list[str] = []
+        row = _row(head, cells, wrong)
         if row is not None:
             first_queue = queues.setdefault((row.namespace, row.group), row.queue)
             if first_queue != row.queue:
-                new.append(f"queue: invalid value {row.queue!r}: group {row.group} is in {first_queue!r}")
+                wrong.append(f"queue: invalid value {row.queue!r}: group {row.group} is in {first_queue!r}")
             yield row
-        faults += [f"{path}:{reader.line_num}: {fault}" for fault in new]
+        faults += [f"{path}:{reader.line_num}: {fault}" for fault in wrong]
 
 
 def _header_faults(header: Sequence[str]) -> Iterator[str]:
@@ -164,15 +164,15 @@ def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str
     arrivals: list[GroupArrival] = []
     pending = PodStatus("Pending")
     members: list[PodArrival] = []
-    for key, of_group in groups.items():
-        at, first, numbers = min(row.arrival for row in of_group), of_group[0], count()
-        declared = [row.declared for row in of_group if row.declared is not None]
-        notes = {keys.RUN_TIME: as_duration(max(declared))} if declared else None
-        meta = Meta(first.group, first.namespace, f"group {key}", annotations=notes)
-        spec = PodGroupSpec(sum(row.min_member for row in of_group), queue=first.queue)
+    for key, group_rows in groups.items():
+        at, first, numbers = min(row.arrival for row in group_rows), group_rows[0], count()
+        declared = [row.declared for row in group_rows if row.declared is not None]
+        group_annotations = {keys.RUN_TIME: as_duration(max(declared))} if declared else None
+        meta = Meta(first.group, first.namespace, f"group {key}", annotations=group_annotations)
+        spec = PodGroupSpec(sum(row.min_member for row in group_rows), queue=first.queue)
         arrivals.append(GroupArrival(at, PodGroup(meta, spec)))
         owners = [OwnerReference("batch/v1", "Job", first.group, f"job {key}", controller=True)]
-        for row in of_group:
+        for row in group_rows:
             container = Container(ResourceRequirements(dict(row.requests)))
             pod_spec = PodSpec([container], scheduler_name="muster", priority=row.priority)
             annotations = {keys.GROUP_ANNOTATION: row.group}
@@ -181,9 +181,9 @@ def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str
                 pod_meta = Meta(name, row.namespace, uid, annotations=annotations, owner_references=owners)
                 members.append(PodArrival(row.arrival, Pod(pod_meta, pod_spec, pending), row.seconds))
     existing = {queue.metadata.name for queue in queues}
-    new = [name for name in dict.fromkeys(row.queue for row in rows) if name not in existing]
+    missing = [name for name in dict.fromkeys(row.queue for row in rows) if name not in existing]
     return VirtualWorkload(
-        queues=tuple(Queue(Meta(name), QueueSpec(weights.get(name, 1))) for name in new),
+        queues=tuple(Queue(Meta(name), QueueSpec(weights.get(name, 1))) for name in missing),
         groups=tuple(arrivals),
         members=tuple(members),
     )
@@ -214,14 +214,14 @@ class ClusterSize(NamedTuple):
 
 
 def gang_rows(pods: int, capacity: ClusterSize, seed: int) -> list[Row]:
-    """Return rows with that many pods, in order of arrival."""
+    """Return rows of gangs with `pods` pods in all, in order of arrival."""
     rng, remaining = random.Random(seed), pods
     rows: list[Row] = []
     while remaining:
         cpus = rng.choice([count for count in (1, 2, 4) if count <= capacity.cpus] or [1])
         max_size = max(1, min(remaining, capacity.total // cpus // _LARGEST_PART))
         size = min(rng.choice((1, 2, 4, 8, 16, 32, 64, 128)), max_size)
-        seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** rng.random()  # as many short ones as long ones
+        seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** rng.random()  # log-uniform
         requests = {"cpu": str(cpus), "memory": f"{cpus * rng.choice((1, 2, 3))}Gi"}
         queue = rng.choice(list(WEIGHTS))
         rows.append(Row(0.0, f"gang-{len(rows)}", size, size, float(round(seconds)), requests, queue))
@@ -232,7 +232,7 @@ def gang_rows(pods: int, capacity: ClusterSize, seed: int) -> list[Row]:
 def _arriving(
     rows: list[Row], capacity: ClusterSize, load: float, step: float, rng: random.Random
 ) -> list[Row]:
-    """Return arrivals at multiples of `step` seconds, with `load` times the work of `capacity`."""
+    """Return rows that arrive at multiples of `step` seconds, with `load` times the work of `capacity`."""
     work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
     span = work / capacity.total / load
     arrivals = sorted(rng.uniform(0, span) // step * step for _ in rows)
@@ -257,7 +257,7 @@ def team_queues() -> list[Queue]:
 
 
 def job_rows(jobs: int, capacity: ClusterSize, seed: int) -> list[Row]:
-    """Return rows with that many jobs, in order of arrival."""
+    """Return rows of `jobs` jobs, in order of arrival."""
     rng = random.Random(seed)
     rows: list[Row] = []
     for number in range(jobs):

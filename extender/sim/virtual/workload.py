@@ -170,7 +170,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         ]
 
     def with_new(self, other: "VirtualWorkload") -> "VirtualWorkload":
-        """Return both workloads as one; of queues of the same name, the first counts."""
+        """Return both workloads as one; of two queues with one name, the first stays."""
         names = self.queue_names
         new = tuple(queue for queue in other.queues if queue.metadata.name not in names)
         return self + replace(other, queues=new)
@@ -179,16 +179,15 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     def pods(self) -> int:
         """Return the number of pods, including those that jobs make later."""
         dumped = self.dumped
-        of_dump = (
-            sum(len(it.placed) + len(it.assumed) + len(it.waiting) for it in dumped.groups) if dumped else 0
-        )
+        groups = dumped.groups if dumped else ()
+        of_dump = sum(len(group.placed) + len(group.assumed) + len(group.waiting) for group in groups)
         return of_dump + sum(1 for _ in self.all_members) + (len(dumped.snapshot.others) if dumped else 0)
 
     def with_strategy(self, strategy: str) -> "VirtualWorkload":
         """Return the same workload with another dequeue strategy of all queues."""
-        queues = (replace(it, spec=replace(it.spec, dequeue_strategy=strategy)) for it in self.queues)
+        new = (replace(queue, spec=replace(queue.spec, dequeue_strategy=strategy)) for queue in self.queues)
         state = (dumped.with_strategy(strategy) for dumped in self.state)
-        return replace(self, queues=tuple(queues), state=tuple(state))
+        return replace(self, queues=tuple(new), state=tuple(state))
 
     @property
     def all_members(self) -> Iterator[PodArrival]:

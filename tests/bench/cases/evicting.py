@@ -70,7 +70,7 @@ class Cost(Measurements):
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         for name in self.lost:
-            self.lost[name] += (now - self._since[pod.uid]) * pod.shape.requests.get(name, 0)
+            self.lost[name] += (now - self._run_begins[pod.uid]) * pod.shape.requests.get(name, 0)
         super().pod_reclaimed(pod, now)
 
     def pass_time(self, now: float) -> None:
