@@ -13,6 +13,8 @@ from functools import partial
 from itertools import count, permutations
 from typing import Any
 
+import pytest
+
 from extender.domain.ledger.claims import Claim, ClaimStage
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
@@ -302,6 +304,7 @@ class Model:
         return None if instant is None else round(max(self.now - instant, -100.0), 1)
 
 
+@pytest.mark.timeout(600, method="thread")  # with coverage it explores all faults, on a machine under load
 def test_a_start_ends_whole_or_not_at_all_in_every_order_of_events() -> None:
     first = Model()
     seen, left = {first.state()}, deque([(first, tuple[str, ...]())])
