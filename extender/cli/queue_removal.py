@@ -88,7 +88,7 @@ def contents_of(queue: ObservedQueue) -> str:
         ("has ended", "have ended", counts["completed"] + counts["failed"] + counts["aborted"]),
         ("is unclear", "are unclear", counts["unknown"]),
     )
-    parts = ", ".join(f"{count} {verb if count == 1 else verbs}" for verb, verbs, count in remaining if count)
+    parts = ", ".join(f"{count} {one if count == 1 else many}" for one, many, count in remaining if count)
     total = sum(counts.values())
     groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
     return f"{queue.state}{groups}"
