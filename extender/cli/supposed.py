@@ -259,7 +259,7 @@ def _outline(obj: Json, kind: ResourceKind) -> Json:
     """Return the fields of an object that others refer to."""
     retained = ("name", "namespace", "annotations", "labels")
     meta = {name: obj["metadata"][name] for name in retained if name in obj["metadata"]}
-    parts = {"value", "globalDefault", "preemptionPolicy", "spec" if kind is LOCAL_QUEUES else ""}
+    parts = ("value", "globalDefault", "preemptionPolicy", "spec" if kind is LOCAL_QUEUES else "")
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
     return {**head, **{name: obj[name] for name in parts if name in obj}}
 

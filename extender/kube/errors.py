@@ -169,7 +169,8 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
 
 def in_words(fault: ApiError) -> str:
     """Return the message for a user, with a remedy."""
-    message = (isinstance(fault, Refused) and fault.message) or str(fault)
+    answer = fault.message if isinstance(fault, Refused) else ""
+    message = answer or str(fault)
     match fault:
         case Unauthorized():
             return "the API server does not accept the credentials of the kubeconfig; log in again"

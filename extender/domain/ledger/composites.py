@@ -4,7 +4,7 @@ The group of a pod is the topmost composite above its PodGroup that binds its ch
 gang, in one domain, or in evictions. A tree that is invalid is held back, with the reason on its top.
 """
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from itertools import islice
 from typing import NamedTuple
 
@@ -101,13 +101,12 @@ class Composites:
         return self._placings[key].group if key in self._placings else key
 
     def _below(self, top: GroupKey) -> list[GroupKey]:
-        """Return a group and those below it, each once; no more than one above the limit of a tree."""
-        found = {top: None}
-        left = deque(found)
-        while left and len(found) <= _MOST:
-            new = (child for child in self._children.get(left.popleft(), ()) if child not in found)
-            left += (children := dict.fromkeys(islice(new, _MOST + 1 - len(found))))
-            found |= children
+        """Return a group and those below it, as deep as trees are, and no more than one above their limit."""
+        level, found = [top], {top: None}
+        for _ in range(_DEEPEST):
+            new = (child for key in level for child in self._children.get(key, ()) if child not in found)
+            level = list(islice(new, _MOST + 1 - len(found)))
+            found |= dict.fromkeys(level)
         return list(found)
 
     def _place(self, record: GroupRecord) -> Placing:
