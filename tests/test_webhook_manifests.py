@@ -14,7 +14,7 @@ from extender.shipped import read
 from extender.webhooks.certificate_rotation import CONFIGURATION, CONFIGURATIONS
 from extender.webhooks.latest import BUDGET
 from tests.rows import each_of
-from tests.webhooks.desk import Desk
+from tests.webhooks.bench import Bench
 
 MANIFESTS = Path(__file__).parents[1] / "manifests"
 FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml", "older-kubernetes/pod-webhook.yaml")
@@ -56,7 +56,7 @@ def test_the_system_does_not_wait_for_muster(webhook: Json) -> None:
 
 def test_every_path_is_called_and_every_call_has_a_path() -> None:
     called = {each["clientConfig"]["service"]["path"] for each in WEBHOOKS}
-    assert called == Desk().reviewer.paths.keys()
+    assert called == Bench().reviewer.paths.keys()
 
 
 @each_of("/jobs/validate", "/jobs/mutate", "/pods/validate", "/pods/mutate")

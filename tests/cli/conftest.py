@@ -1,4 +1,4 @@
-"""Fixtures: a desk for each test, and the proxy in front of its API server."""
+"""Fixtures: a cluster for each test, and the proxy in front of its API server."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,21 +9,21 @@ from extender.api.setting_kinds import Address
 from extender.web.debug import View, create_debug_app
 from extender.web.listen import listen
 from extender.web.side import SideServer, pages
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.cli.front import Front, in_front_of
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path)
-    desk.server.start()
-    yield desk
-    desk.server.stop()
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    cluster.server.start()
+    yield cluster
+    cluster.server.stop()
 
 
 @pytest.fixture
-def front(desk: Desk) -> Iterator[Front]:
-    with in_front_of(desk) as front:
+def front(cluster: Cluster) -> Iterator[Front]:
+    with in_front_of(cluster) as front:
         yield front
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.answering import Answered, Answering, Asked
-from tests.cli.desk import Desk, ago, kubeconfig
+from tests.cli.cluster import Cluster, ago, kubeconfig
 
 Json = dict[str, Any]
 _OWN_GROUPS = (
@@ -117,8 +117,8 @@ def _refusal(code: int, reason: str) -> Answered:
 
 
 @contextmanager
-def in_front_of(desk: Desk) -> Iterator[Front]:
-    """Yield a proxy that gets the requests of the desk's commands."""
-    with Front(desk.server.url) as front:
-        desk.kubeconfig.write_text(json.dumps(kubeconfig(front.url)))
+def in_front_of(cluster: Cluster) -> Iterator[Front]:
+    """Yield a proxy that gets the requests of the cluster's commands."""
+    with Front(cluster.server.url) as front:
+        cluster.kubeconfig.write_text(json.dumps(kubeconfig(front.url)))
         yield front

@@ -14,7 +14,7 @@ from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import COMMANDS, DEPLOYMENTS, JOBS, POD_GROUPS, QUEUES, Json
 from extender.cli import queue_removal
 from extender.domain.explain.observed import ObservedQueue
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.rows import each_of
 
 Q = "queue.scheduling.volcano.sh"
@@ -23,18 +23,18 @@ Meanwhile = Callable[[Callable[[], object]], None]
 
 
 @pytest.fixture
-def town(desk: Desk) -> Desk:
+def town(cluster: Cluster) -> Cluster:
     """Research with two groups, and somebody who keeps the states of queues."""
-    desk.store.writes_queue_statuses = True
-    desk.queue("research", {"weight": 3, "capability": {"cpu": "16", "memory": "64Gi"}})
-    desk.queue("idle")
-    desk.group("fit", "Running", "Running", queue="research")
-    desk.group("sweep", queue="research", namespace="other")
-    return desk
+    cluster.store.writes_queue_statuses = True
+    cluster.queue("research", {"weight": 3, "capability": {"cpu": "16", "memory": "64Gi"}})
+    cluster.queue("idle")
+    cluster.group("fit", "Running", "Running", queue="research")
+    cluster.group("sweep", queue="research", namespace="other")
+    return cluster
 
 
-def queue(desk: Desk, name: str) -> Json:
-    found = desk.store.get(QUEUES, "", name)
+def queue(cluster: Cluster, name: str) -> Json:
+    found = cluster.store.get(QUEUES, "", name)
     assert found is not None, f"no queue {name}"
     return found
 
@@ -42,8 +42,8 @@ def queue(desk: Desk, name: str) -> Json:
 DEFAULTS = {"weight": 1, "priority": 0, "dequeueStrategy": "traverse"}
 
 
-def spec(desk: Desk, name: str) -> Any:
-    return queue(desk, name)["spec"]
+def spec(cluster: Cluster, name: str) -> Any:
+    return queue(cluster, name)["spec"]
 
 
 @pytest.fixture
@@ -68,14 +68,14 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
 # ---- create
 
 
-def test_a_queue_is_created_from_its_flags(desk: Desk) -> None:
+def test_a_queue_is_created_from_its_flags(cluster: Cluster) -> None:
     flags = (
         *("--weight", "4", "--capability", "cpu=16,memory=64Gi", "--deserved", "cpu=8", "--parent", "root"),
         *("--guarantee", "cpu=2", "--priority", "5", "--reclaimable", "false", "--restricted", "true"),
         *("--dequeue-strategy", "fifo", "--state", "Closed"),
     )
-    assert desk.output("queue", "create", "research", *flags) == f"{Q}/research created\n"
-    assert spec(desk, "research") == {
+    assert cluster.output("queue", "create", "research", *flags) == f"{Q}/research created\n"
+    assert spec(cluster, "research") == {
         "weight": 4,
         "capability": {"cpu": "16", "memory": "64Gi"},
         "deserved": {"cpu": "8"},
@@ -89,33 +89,35 @@ def test_a_queue_is_created_from_its_flags(desk: Desk) -> None:
     }
 
 
-def test_without_flags_the_server_fills_in_the_rest(desk: Desk) -> None:
-    assert desk.output("q", "create", "plain", "-n", "x") == f"{Q}/plain created\n"
-    assert spec(desk, "plain") == DEFAULTS
+def test_without_flags_the_server_fills_in_the_rest(cluster: Cluster) -> None:
+    assert cluster.output("q", "create", "plain", "-n", "x") == f"{Q}/plain created\n"
+    assert spec(cluster, "plain") == DEFAULTS
 
 
-def test_vcctls_flags_say_the_same(desk: Desk) -> None:
-    assert desk.output("queue", "create", "--name", "a", "--weight=2", "--state=Open") == f"{Q}/a created\n"
-    assert spec(desk, "a") == {**DEFAULTS, "weight": 2, "state": "Open"}
+def test_vcctls_flags_say_the_same(cluster: Cluster) -> None:
+    assert (
+        cluster.output("queue", "create", "--name", "a", "--weight=2", "--state=Open") == f"{Q}/a created\n"
+    )
+    assert spec(cluster, "a") == {**DEFAULTS, "weight": 2, "state": "Open"}
 
 
 @pytest.mark.parametrize(("run", "printed"), [("client", "(dry run)"), ("server", "(server dry run)")])
-def test_a_dry_run_creates_nothing(desk: Desk, run: str, printed: str) -> None:
-    assert desk.output("queue", "create", "a", f"--dry-run={run}") == f"{Q}/a created {printed}\n"
-    made = yaml.safe_load(desk.output("queue", "create", "a", "-w", "2", f"--dry-run={run}", "-o", "yaml"))
+def test_a_dry_run_creates_nothing(cluster: Cluster, run: str, printed: str) -> None:
+    assert cluster.output("queue", "create", "a", f"--dry-run={run}") == f"{Q}/a created {printed}\n"
+    made = yaml.safe_load(cluster.output("queue", "create", "a", "-w", "2", f"--dry-run={run}", "-o", "yaml"))
     filled_in = DEFAULTS if run == "server" else {}
     assert (made["kind"], made["metadata"]["name"]) == ("Queue", "a")
     assert made["spec"] == {**filled_in, "weight": 2}
-    assert desk.store.get(QUEUES, "", "a") is None
+    assert cluster.store.get(QUEUES, "", "a") is None
 
 
-def test_the_object_can_be_printed(desk: Desk) -> None:
-    made = desk.json("queue", "create", "a")
+def test_the_object_can_be_printed(cluster: Cluster) -> None:
+    made = cluster.json("queue", "create", "a")
     assert made["metadata"]["uid"]
-    assert desk.output("queue", "create", "b", "-o", "name") == f"{Q}/b\n"
+    assert cluster.output("queue", "create", "b", "-o", "name") == f"{Q}/b\n"
 
 
-def test_a_queue_that_is_there_already(town: Desk) -> None:
+def test_a_queue_that_is_there_already(town: Cluster) -> None:
     error = town.refuses("queue", "create", "idle")
     assert error == 'Error: queues.scheduling.volcano.sh "idle" already exists'
 
@@ -136,12 +138,12 @@ def test_a_queue_that_is_there_already(town: Desk) -> None:
     ((), "NAME: required value: the name of a queue"),
     (("--name", ""), "NAME: required value: the name of a queue"),
 )
-def test_errors_name_their_flag(flags: tuple[str, ...], message: str, *, desk: Desk) -> None:
-    assert message in desk.refuses("queue", "create", *flags, status=2)
+def test_errors_name_their_flag(flags: tuple[str, ...], message: str, *, cluster: Cluster) -> None:
+    assert message in cluster.refuses("queue", "create", *flags, status=2)
 
 
 @pytest.mark.parametrize("command", [("create", "new"), ("update", "idle")])
-def test_a_parent_that_is_not_there_is_warned_of(town: Desk, command: tuple[str, ...]) -> None:
+def test_a_parent_that_is_not_there_is_warned_of(town: Cluster, command: tuple[str, ...]) -> None:
     result = town.muster("queue", *command, "--parent", "reserch")
     assert (result.exit_code, spec(town, command[1])["parent"]) == (0, "reserch")
     warning = result.stderr.splitlines()[0]
@@ -152,7 +154,7 @@ def test_a_parent_that_is_not_there_is_warned_of(town: Desk, command: tuple[str,
 
 
 @pytest.mark.parametrize(("status", "reason"), [(403, "Forbidden"), (500, "InternalError")])
-def test_a_parent_that_cannot_be_read_is_no_error(town: Desk, status: int, reason: str) -> None:
+def test_a_parent_that_cannot_be_read_is_no_error(town: Cluster, status: int, reason: str) -> None:
     town.store.hidden[QUEUES, "research"] = StatusError(status, reason, "no")
     result = town.muster("queue", "create", "new", "--parent", "research")
     assert (result.exit_code, spec(town, "new")["parent"], result.stderr) == (0, "research", "")
@@ -161,7 +163,7 @@ def test_a_parent_that_cannot_be_read_is_no_error(town: Desk, status: int, reaso
 # ---- update
 
 
-def test_an_update_changes_only_fields_of_its_flags(town: Desk) -> None:
+def test_an_update_changes_only_fields_of_its_flags(town: Cluster) -> None:
     output = town.output(
         "queue", "update", "research", "--weight", "5", "--capability", "cpu=32,nvidia.com/gpu=8"
     )
@@ -174,33 +176,33 @@ def test_an_update_changes_only_fields_of_its_flags(town: Desk) -> None:
 
 
 @each_of("client", "server", "none")
-def test_an_amount_is_taken_away(run: str, *, town: Desk) -> None:
+def test_an_amount_is_taken_away(run: str, *, town: Cluster) -> None:
     arguments = ("queue", "update", "research", "--capability", "cpu-", f"--dry-run={run}", "-o", "json")
     assert json.loads(town.output(*arguments))["spec"]["capability"] == {"memory": "64Gi"}
     assert ("cpu" in spec(town, "research")["capability"]) == (run != "none")
 
 
-def test_an_update_of_nothing(town: Desk) -> None:
+def test_an_update_of_nothing(town: Cluster) -> None:
     error = town.refuses("queue", "update", "research", status=2)
     assert error.startswith("Error: nothing to change: give at least one of --weight, --capability, ")
 
 
 @each_of(("update", "-w", "2"), ("open",), ("close",), ("delete",), ("describe",), ("operate", "-a", "open"))
-def test_a_queue_that_is_not_there(command: tuple[str, ...], *, town: Desk) -> None:
+def test_a_queue_that_is_not_there(command: tuple[str, ...], *, town: Cluster) -> None:
     assert town.misses("queue", command[0], "reserch", *command[1:]) == ("reserch", ["research", "idle"])
 
 
 @each_of(("update", "--weight", "5"), ("close",), ("delete",))
-def test_a_name_with_a_slash_reaches_no_subresource(command: tuple[str, ...], *, desk: Desk) -> None:
-    before = desk.store.changed_at
-    assert desk.misses("queue", command[0], "research/status", *command[1:])[0] == "research/status"
-    assert desk.store.changed_at == before
+def test_a_name_with_a_slash_reaches_no_subresource(command: tuple[str, ...], *, cluster: Cluster) -> None:
+    before = cluster.store.changed_at
+    assert cluster.misses("queue", command[0], "research/status", *command[1:])[0] == "research/status"
+    assert cluster.store.changed_at == before
 
 
 # ---- open and close
 
 
-def test_closing_a_queue_lists_its_remaining_groups(town: Desk) -> None:
+def test_closing_a_queue_lists_its_remaining_groups(town: Cluster) -> None:
     assert town.output("queue", "close", "research", "idle") == (
         f"{Q}/research closing, 2 groups left: 1 waits, 1 runs\n{Q}/idle closed\n"
     )
@@ -216,12 +218,12 @@ def test_a_group_that_is_inqueue_is_not_said_to_start() -> None:
     assert queue_removal.contents_of(found) == "Closing, 4 groups left: 1 waits, 2 are Inqueue, 1 runs"
 
 
-def test_closing_is_not_closed_before_the_status_says_so(town: Desk) -> None:
+def test_closing_is_not_closed_before_the_status_says_so(town: Cluster) -> None:
     town.store.writes_queue_statuses = False
     assert town.output("queue", "close", "idle") == f"{Q}/idle closing\n"
 
 
-def test_closing_waits_for_the_last_group(town: Desk, meanwhile: Meanwhile) -> None:
+def test_closing_waits_for_the_last_group(town: Cluster, meanwhile: Meanwhile) -> None:
     meanwhile(lambda: town.store.remove(POD_GROUPS, ("team", "fit")))
     meanwhile(lambda: town.store.remove(POD_GROUPS, ("other", "sweep")))
     result = town.muster("queue", "close", "research", "--wait")
@@ -230,7 +232,7 @@ def test_closing_waits_for_the_last_group(town: Desk, meanwhile: Meanwhile) -> N
     assert progress == ["research: Closing, 2 groups", "research: Closing, 1 group"]
 
 
-def test_the_timeout_names_the_remaining_groups(town: Desk, meanwhile: Meanwhile) -> None:
+def test_the_timeout_names_the_remaining_groups(town: Cluster, meanwhile: Meanwhile) -> None:
     result = town.muster("queue", "close", "research", "--wait", "--timeout", "5m")
     assert (result.exit_code, result.stdout) == (1, "")
     error = result.stderr.splitlines()[-1]
@@ -238,7 +240,7 @@ def test_the_timeout_names_the_remaining_groups(town: Desk, meanwhile: Meanwhile
     assert error.endswith(": podgroup/other/sweep, podgroup/team/fit")
 
 
-def test_waiting_without_muster_points_to_the_check(town: Desk, meanwhile: Meanwhile) -> None:
+def test_waiting_without_muster_points_to_the_check(town: Cluster, meanwhile: Meanwhile) -> None:
     town.store.writes_queue_statuses = False
     result = town.muster("queue", "close", "research", "--wait", "--timeout", "3m")
     assert result.exit_code == 1
@@ -247,20 +249,20 @@ def test_waiting_without_muster_points_to_the_check(town: Desk, meanwhile: Meanw
     )
 
 
-def test_opening_waits_until_it_is_open(town: Desk) -> None:
+def test_opening_waits_until_it_is_open(town: Cluster) -> None:
     town.output("queue", "close", "idle")
     assert town.output("queue", "open", "idle", "--wait") == f"{Q}/idle opened\n"
 
 
 @each_of(("close", "idle", "root"), ("operate", "root", "-a", "close"))
-def test_closing_root_takes_its_state(command: tuple[str, ...], *, town: Desk) -> None:
+def test_closing_root_takes_its_state(command: tuple[str, ...], *, town: Cluster) -> None:
     before = town.store.changed_at
     said = town.refuses("queue", *command)
     assert said == "To close all queues: muster queue update root --state Closed"
     assert town.store.changed_at == before
 
 
-def test_a_dry_run_closes_nothing(town: Desk) -> None:
+def test_a_dry_run_closes_nothing(town: Cluster) -> None:
     for run, town.store.drops_state in product(("client", "server"), (False, True)):
         assert town.output("queue", "close", "idle", f"--dry-run={run}").startswith(f"{Q}/idle closed (")
     assert "state" not in spec(town, "idle")
@@ -268,7 +270,7 @@ def test_a_dry_run_closes_nothing(town: Desk) -> None:
 
 
 @each_of("5", "-1s", "soon")
-def test_an_invalid_timeout_is_refused(timeout: str, *, town: Desk) -> None:
+def test_an_invalid_timeout_is_refused(timeout: str, *, town: Cluster) -> None:
     message = f"'--timeout': {timeout!r}: must be 0 or a duration such as 30s or 5m"
     assert message in town.refuses("queue", "close", "idle", "--timeout", timeout, status=2)
 
@@ -289,7 +291,7 @@ def test_an_invalid_timeout_is_refused(timeout: str, *, town: Desk) -> None:
     ],
 )
 def test_a_state_that_is_dropped_is_asked_for_by_a_command(
-    town: Desk, arguments: tuple[str, ...], action: str | None
+    town: Cluster, arguments: tuple[str, ...], action: str | None
 ) -> None:
     town.store.drops_state = True
     town.output("queue", *arguments)
@@ -304,7 +306,7 @@ def test_a_state_that_is_dropped_is_asked_for_by_a_command(
         assert target["uid"] == queue(town, name)["metadata"]["uid"]
 
 
-def test_without_commands_either_it_says_so(town: Desk) -> None:
+def test_without_commands_either_it_says_so(town: Cluster) -> None:
     town.store.drops_state = True
     town.store.refusing[COMMANDS] = StatusError(404, "NotFound", "the server could not find it")
     result = town.muster("queue", "close", "idle")
@@ -316,7 +318,7 @@ def test_without_commands_either_it_says_so(town: Desk) -> None:
     ]
 
 
-def test_no_command_closes_the_root(town: Desk) -> None:
+def test_no_command_closes_the_root(town: Cluster) -> None:
     town.store.drops_state = True
     town.queue("root")
     result = town.muster("queue", "update", "root", "--state", "Closed")
@@ -328,7 +330,7 @@ def test_no_command_closes_the_root(town: Desk) -> None:
 # ---- operate, as vcctl has it
 
 
-def test_operate_equals_the_commands_for_states(town: Desk) -> None:
+def test_operate_equals_the_commands_for_states(town: Cluster) -> None:
     assert town.output("queue", "operate", "--name", "idle", "--action", "close") == f"{Q}/idle closed\n"
     assert town.output("queue", "operate", "--name", "idle", "--action", "open") == f"{Q}/idle opened\n"
     output = town.output("queue", "operate", "idle", "--action", "update", "--weight", "7")
@@ -344,14 +346,16 @@ def test_operate_equals_the_commands_for_states(town: Desk) -> None:
         "Error: --weight: required value: with --action update, a number from",
     ),
 )
-def test_operate_needs_an_action_that_it_knows(flags: tuple[str, ...], message: str, *, town: Desk) -> None:
+def test_operate_needs_an_action_that_it_knows(
+    flags: tuple[str, ...], message: str, *, town: Cluster
+) -> None:
     assert town.refuses("queue", "operate", "idle", *flags, status=2).startswith(message)
 
 
 # ---- delete
 
 
-def test_only_a_closed_queue_is_deleted(town: Desk) -> None:
+def test_only_a_closed_queue_is_deleted(town: Cluster) -> None:
     result = town.muster("queue", "delete", "research")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines() == [
@@ -363,7 +367,7 @@ def test_only_a_closed_queue_is_deleted(town: Desk) -> None:
     assert town.store.get(QUEUES, "", "idle") is None
 
 
-def test_a_cascade_closes_empties_and_deletes(town: Desk) -> None:
+def test_a_cascade_closes_empties_and_deletes(town: Cluster) -> None:
     town.group("elsewhere", queue="idle")
     result = town.muster("queue", "delete", "research", "--cascade")
     assert result.exit_code == 0
@@ -376,7 +380,7 @@ def test_a_cascade_closes_empties_and_deletes(town: Desk) -> None:
     assert town.store.get(QUEUES, "", "research") is None
 
 
-def test_jobs_go_with_their_groups(town: Desk) -> None:
+def test_jobs_go_with_their_groups(town: Cluster) -> None:
     """Others stay, and so do other things that own groups."""
     for name, queue, kind, api in (
         ("train", "research", JOBS, "batch/v1"),
@@ -402,7 +406,7 @@ def test_jobs_go_with_their_groups(town: Desk) -> None:
     )
 
 
-def test_a_cascade_waits_for_groups_with_finalizers(town: Desk, meanwhile: Meanwhile) -> None:
+def test_a_cascade_waits_for_groups_with_finalizers(town: Cluster, meanwhile: Meanwhile) -> None:
     """Also delete groups that came before the queue was closed and were seen only later."""
     held = town.store.get(POD_GROUPS, "team", "fit")
     assert held is not None
@@ -416,7 +420,7 @@ def test_a_cascade_waits_for_groups_with_finalizers(town: Desk, meanwhile: Meanw
     assert town.store.get(QUEUES, "", "research") is None
 
 
-def test_a_cascade_names_the_pods_that_are_left(town: Desk) -> None:
+def test_a_cascade_names_the_pods_that_are_left(town: Cluster) -> None:
     named = {"annotations": {QUEUE: "research"}}
     town.pod("alone", metadata=named)
     town.pod("orphan", "sweep", metadata=named)
@@ -434,7 +438,7 @@ def test_a_cascade_names_the_pods_that_are_left(town: Desk) -> None:
     ]
 
 
-def test_the_timeout_ends_with_pods_that_have_no_group(town: Desk, meanwhile: Meanwhile) -> None:
+def test_the_timeout_ends_with_pods_that_have_no_group(town: Cluster, meanwhile: Meanwhile) -> None:
     town.store.writes_queue_statuses = False
     town.queue("idle", {"state": "Closed"}, state="Closing", running=1)
     message = town.muster("queue", "delete", "idle", "--cascade", "--timeout", "3m").stderr.splitlines()[-1]
@@ -442,7 +446,7 @@ def test_the_timeout_ends_with_pods_that_have_no_group(town: Desk, meanwhile: Me
 
 
 @each_of("client", "server")
-def test_a_dry_run_of_a_cascade_lists_what_it_would_delete(run: str, *, town: Desk) -> None:
+def test_a_dry_run_of_a_cascade_lists_what_it_would_delete(run: str, *, town: Cluster) -> None:
     output = town.output("queue", "delete", "research", "--cascade", f"--dry-run={run}").splitlines()
     assert output[:2] == [
         f"{G}/sweep would be deleted (namespace other)",
@@ -452,7 +456,7 @@ def test_a_dry_run_of_a_cascade_lists_what_it_would_delete(run: str, *, town: De
     assert "state" not in spec(town, "research")
 
 
-def test_a_queue_with_queues_below_it_stays(town: Desk) -> None:
+def test_a_queue_with_queues_below_it_stays(town: Cluster) -> None:
     town.queue("child", {"parent": "idle"})
     result = town.muster("queue", "delete", "idle", "--cascade")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -460,7 +464,7 @@ def test_a_queue_with_queues_below_it_stays(town: Desk) -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "root"])
-def test_two_queues_are_never_deleted(town: Desk, name: str) -> None:
+def test_two_queues_are_never_deleted(town: Cluster, name: str) -> None:
     town.queue(name)
     town.group("any", queue=name)
     error = town.refuses("queue", "delete", name, "--cascade")
@@ -493,7 +497,7 @@ UNREACHED = 'Internal error: failed calling webhook "q": connection refused'
         (StatusError(422, "Invalid", "spec.weight: 0"), "the API server refuses: spec.weight: 0"),
     ],
 )
-def test_refusals_have_the_words_of_the_server(town: Desk, refusal: StatusError, message: str) -> None:
+def test_refusals_have_the_words_of_the_server(town: Cluster, refusal: StatusError, message: str) -> None:
     town.store.refusing[QUEUES] = refusal
     result = town.muster("queue", "update", "research", "--weight", "2")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -503,7 +507,7 @@ def test_refusals_have_the_words_of_the_server(town: Desk, refusal: StatusError,
 # ---- policies, hold and resume
 
 
-def test_policies_are_fields_of_the_spec(town: Desk) -> None:
+def test_policies_are_fields_of_the_spec(town: Cluster) -> None:
     flags = "--dequeue-strategy mixed --priority-threshold 7 --ageing 2 --default-request cpu=1"
     flags = f"{flags} --fair-share Historical --placement Spread"
     limits = "--limits groups=4,pods=40 --user-limits groups=1 --namespace-limits pods=8"
@@ -526,7 +530,7 @@ def test_policies_are_fields_of_the_spec(town: Desk) -> None:
     }
 
 
-def test_preemption_is_set_field_by_field(town: Desk) -> None:
+def test_preemption_is_set_field_by_field(town: Cluster) -> None:
     flags = (
         "--preemption-after 5m --preemption-at-most 30m --preemption-patience 0.5 --preemption-min-runtime 1h"
     )
@@ -559,12 +563,12 @@ def test_preemption_is_set_field_by_field(town: Desk) -> None:
 
 
 @each_of("groups", "cpu=2", "groups=x", "pods=-1", "groups-=2", "pods=9999999999")
-def test_a_limit_that_is_not_a_number_is_reported(given: str, *, town: Desk) -> None:
+def test_a_limit_that_is_not_a_number_is_reported(given: str, *, town: Cluster) -> None:
     printed = town.refuses("queue", "update", "idle", "--limits", given, status=2)
     assert f"'--limits': '{given}': must be groups=NUMBER, pods=NUMBER" in printed
 
 
-def test_a_queue_is_held_and_resumed(town: Desk) -> None:
+def test_a_queue_is_held_and_resumed(town: Cluster) -> None:
     assert town.output("queue", "hold", "research", "idle") == f"{Q}/research held\n{Q}/idle held\n"
     assert spec(town, "research")["stopPolicy"] == "Hold"
     assert town.output("queue", "hold", "research", "--drain") == f"{Q}/research draining\n"
@@ -573,7 +577,7 @@ def test_a_queue_is_held_and_resumed(town: Desk) -> None:
     assert spec(town, "research")["stopPolicy"] == "None"
 
 
-def test_a_group_is_held_and_resumed(town: Desk) -> None:
+def test_a_group_is_held_and_resumed(town: Cluster) -> None:
     def annotations() -> Any:
         found = town.store.get(POD_GROUPS, "other", "sweep")
         assert found is not None
@@ -588,7 +592,7 @@ def test_a_group_is_held_and_resumed(town: Desk) -> None:
 
 
 @each_of("hold", "resume")
-def test_the_error_for_a_missing_group_names_a_similar_one(command: str, *, town: Desk) -> None:
+def test_the_error_for_a_missing_group_names_a_similar_one(command: str, *, town: Cluster) -> None:
     refused = town.refuses(command, "sweeep", "-n", "other")
     assert "is called 'sweeep' in namespace other" in refused
     assert refused.endswith("did you mean podgroup/sweep?")

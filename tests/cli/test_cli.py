@@ -17,7 +17,7 @@ from extender import __version__
 from extender.api.configuration import SETTINGS, Configuration, as_document
 from extender.api.setting_kinds import Address, ObjectName
 from extender.cli import main, settings
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.e2e.harness.process import free_ports
 from tests.rows import each_of
 from tools.reference import DOCUMENT, document
@@ -319,7 +319,7 @@ def commands_of(
             yield (*path, name), command
 
 
-def test_empty_names_are_refused_by_every_command(desk: Desk) -> None:
+def test_empty_names_are_refused_by_every_command(cluster: Cluster) -> None:
     """As those of unset variables; an empty one meant another object, or all."""
     tried = set[str]()
     for path, command in commands_of(main):
@@ -327,7 +327,7 @@ def test_empty_names_are_refused_by_every_command(desk: Desk) -> None:
             for parameter in command.params:
                 if parameter.name in ("name", "names", "named", "target", "targets", "namespace", "context"):
                     given = (parameter.opts[0], "") if isinstance(parameter, click.Option) else ("",)
-                    result = desk.muster(*path, *given)
+                    result = cluster.muster(*path, *given)
                     assert (result.exit_code, result.stdout) == (2, ""), (path, given, result.output)
                     tried.add(" ".join((*path, *given)))
     assert {"podgroup describe ", "queue close ", "namespace adopt ", "job stop --name ", "why -n "} <= tried

@@ -9,24 +9,24 @@ from click.testing import CliRunner
 
 from extender.cli import main
 from extender.cli.completion import completions
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.cli.front import Front
 from tests.rows import each_of
 
 
 @pytest.fixture
-def town(desk: Desk) -> Desk:
-    desk.queue("research")
-    desk.queue("reports")
-    desk.group("sweep")
-    desk.group("far", namespace="other")
-    desk.pod("sweep-0", "sweep")
-    return desk
+def town(cluster: Cluster) -> Cluster:
+    cluster.queue("research")
+    cluster.queue("reports")
+    cluster.group("sweep")
+    cluster.group("far", namespace="other")
+    cluster.pod("sweep-0", "sweep")
+    return cluster
 
 
-def offered(desk: Desk, *typed: str) -> list[str]:
+def offered(cluster: Cluster, *typed: str) -> list[str]:
     *before, last = typed
-    flags = [*before, "--kubeconfig", str(desk.kubeconfig)]
+    flags = [*before, "--kubeconfig", str(cluster.kubeconfig)]
     return list(completions(main, [*flags, last]))
 
 
@@ -52,7 +52,7 @@ def test_bash_takes_its_script() -> None:
     (("why", "queue/res"), ["queue/research", ":4"]),
     (("why", "pg/"), ["pg/sweep", ":4"]),
 )
-def test_names_are_those_of_the_cluster(typed: tuple[str, ...], found: list[str], *, town: Desk) -> None:
+def test_names_are_those_of_the_cluster(typed: tuple[str, ...], found: list[str], *, town: Cluster) -> None:
     assert offered(town, *typed) == found
 
 
@@ -64,12 +64,12 @@ def test_names_are_those_of_the_cluster(typed: tuple[str, ...], found: list[str]
     ("delete=podgroup/", ["delete=podgroup/sweep"]),
     ("minMember=", []),
 )
-def test_terms_are_offered(typed: str, found: list[str], *, town: Desk) -> None:
+def test_terms_are_offered(typed: str, found: list[str], *, town: Cluster) -> None:
     line = ["why", "--kubeconfig", str(town.kubeconfig), "sweep", "--what-if", typed]
     assert list(completions(main, line)) == [*found, ":4"]
 
 
-def test_names_of_workloads_are_offered(town: Desk, front: Front) -> None:
+def test_names_of_workloads_are_offered(town: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "train")
     front.workload("batch/v1", "Job", "test")
     assert offered(town, "why", "job/tr") == ["job/train", ":4"]
@@ -80,7 +80,9 @@ def test_names_of_workloads_are_offered(town: Desk, front: Front) -> None:
     ("typed", "found"), [("", ["train", ":4"]), ("tr", ["train", ":4"]), ("job/t", ["job/train", ":4"])]
 )
 @pytest.mark.parametrize("command", ["describe", "hold", "resume", "stop"])
-def test_names_of_jobs_are_those_of_podgroups(town: Desk, command: str, typed: str, found: list[str]) -> None:
+def test_names_of_jobs_are_those_of_podgroups(
+    town: Cluster, command: str, typed: str, found: list[str]
+) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
     town.group("podgroup-u", more_metadata={"ownerReferences": [owner]})
     assert offered(town, "job", command, typed) == found
@@ -98,7 +100,7 @@ def test_without_a_cluster_nothing_is_offered(tmp_path: Path) -> None:
     assert list(completions(main, typed)) == [":4"]
 
 
-def test_kubectl_asks_a_program(town: Desk) -> None:
+def test_kubectl_asks_a_program(town: Cluster) -> None:
     program = "from extender.cli.completion import for_kubectl; for_kubectl()"
     typed = ["queue", "describe", "--kubeconfig", str(town.kubeconfig), "re"]
     done = subprocess.run([sys.executable, "-c", program, *typed], capture_output=True, text=True, check=True)

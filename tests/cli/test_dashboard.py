@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from extender.api.summaries import VERSION
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 
 # In the foreground, as it were: what a shell starts in the background ignores Ctrl-C, with all below it.
 _FOREGROUND = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -21,11 +21,11 @@ _PROGRAM = f"{_FOREGROUND}; from extender.cli import main; main(prog_name='muste
 
 
 @pytest.fixture
-def served(desk: Desk) -> Iterator["subprocess.Popen[str]"]:
-    desk.namespace("team")
-    desk.queue("q", state="Open")
-    desk.group("waits", "Pending", "NoRoom", "cpu: 8 needed, 4 left", queue="q")
-    command = ["dashboard", "--listen", "127.0.0.1:0", "-n", "team", "--kubeconfig", str(desk.kubeconfig)]
+def served(cluster: Cluster) -> Iterator["subprocess.Popen[str]"]:
+    cluster.namespace("team")
+    cluster.queue("q", state="Open")
+    cluster.group("waits", "Pending", "NoRoom", "cpu: 8 needed, 4 left", queue="q")
+    command = ["dashboard", "--listen", "127.0.0.1:0", "-n", "team", "--kubeconfig", str(cluster.kubeconfig)]
     with subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -71,9 +71,9 @@ def test_an_address_lets_one_browser_in_and_ctrl_c_ends_it(served: "subprocess.P
     assert served.stderr.read() == "It lets one browser in. Ctrl-C ends it.\n"
 
 
-def test_the_dashboard_command_listens_on_loopback_only(desk: Desk) -> None:
-    said = desk.refuses("dashboard", "--listen", "0.0.0.0:0", status=2)
+def test_the_dashboard_command_listens_on_loopback_only(cluster: Cluster) -> None:
+    said = cluster.refuses("dashboard", "--listen", "0.0.0.0:0", status=2)
     assert said.endswith(
         "--listen: invalid value '0.0.0.0:0': must be a loopback address, since its users have your rights"
     )
-    assert "'here': must be an address" in desk.refuses("dashboard", "--listen", "here", status=2)
+    assert "'here': must be an address" in cluster.refuses("dashboard", "--listen", "here", status=2)

@@ -6,13 +6,13 @@ import pytest
 
 from extender.apimachinery.kinds import EVENTS, Json
 from extender.cli.why.explanation import Statement
-from tests.cli.desk import Desk, ago
+from tests.cli.cluster import Cluster, ago
 
 NUMBERS = "cpu: 8 needed, 2 left on suitable nodes"
 
 
 @pytest.fixture
-def town(desk: Desk) -> Desk:
+def town(cluster: Cluster) -> Cluster:
     """Sweep waits in research behind fit, which runs; reports is above its share."""
     closed = {"type": "Closed", "status": "False", "reason": "Opened", "lastTransitionTime": ago(days=3)}
     held: Json = {
@@ -26,17 +26,17 @@ def town(desk: Desk) -> Desk:
         "guarantee": {"resource": {"cpu": "1"}},
         "parent": "root",
     }
-    desk.queue("research", spec, state="Open", **held, pending=1, running=1, conditions=[closed])
-    desk.queue("reports", state="Open", allocated={"cpu": "6"}, deserved={"cpu": "4"}, share=1.5)
-    desk.gang("fit", 2, node="n0", phase="Running", reason="Running", queue="research")
-    desk.gang("sweep", 4, message=NUMBERS, queue="research", days=10)
-    return desk
+    cluster.queue("research", spec, state="Open", **held, pending=1, running=1, conditions=[closed])
+    cluster.queue("reports", state="Open", allocated={"cpu": "6"}, deserved={"cpu": "4"}, share=1.5)
+    cluster.gang("fit", 2, node="n0", phase="Running", reason="Running", queue="research")
+    cluster.gang("sweep", 4, message=NUMBERS, queue="research", days=10)
+    return cluster
 
 
-def event(desk: Desk, name: str, kind: str, of: str, namespace: str, **rest: object) -> None:
+def event(cluster: Cluster, name: str, kind: str, of: str, namespace: str, **rest: object) -> None:
     meta = {"name": name, "namespace": namespace}
     about = {"kind": kind, "name": of}
-    desk._put(EVENTS, meta, {"involvedObject": about, **rest})
+    cluster._put(EVENTS, meta, {"involvedObject": about, **rest})
 
 
 def part(text: str, heading: str) -> list[str]:
@@ -45,7 +45,7 @@ def part(text: str, heading: str) -> list[str]:
     return found.splitlines()[1:]
 
 
-def test_a_described_queue_lists_its_groups_and_what_blocks_them(town: Desk) -> None:
+def test_a_described_queue_lists_its_groups_and_what_blocks_them(town: Cluster) -> None:
     output = town.output("queue", "describe", "research")
     assert output.startswith("queue/research\n\nWeight:       2\n")
     for line in ("Parent:       root", "Reclaimable:  yes", "Guarantee:    cpu 1", "Age:          20d"):
@@ -63,20 +63,20 @@ def test_a_described_queue_lists_its_groups_and_what_blocks_them(town: Desk) -> 
     assert "Events:" not in output
 
 
-def test_view_is_describe_with_the_total_of_all_groups(town: Desk) -> None:
+def test_view_is_describe_with_the_total_of_all_groups(town: Cluster) -> None:
     town.queue("many", {}, pending=5, running=4, unknown=1)
     output = town.output("queue", "view", "--name", "many")
     assert output == town.output("queue", "describe", "many")
     assert "Groups:       10 in all: 5 pending, 4 running, 1 unknown" in output.splitlines()
 
 
-def test_a_phase_that_another_controller_made_up_is_unknown(town: Desk) -> None:
+def test_a_phase_that_another_controller_made_up_is_unknown(town: Cluster) -> None:
     town.group("custom", "Suspended", "Running", queue="research")
     output = town.output("queue", "describe", "research")
     assert part(output, "Groups whose state is unknown (1):") == ["  podgroup/team/custom: needs 2, for 30m"]
 
 
-def test_a_described_queue_shows_its_flavors(town: Desk) -> None:
+def test_a_described_queue_shows_its_flavors(town: Cluster) -> None:
     flavors = [{"name": "spot", "capability": {"cpu": "8"}}, {"name": "rest"}]
     used = [
         {"name": "spot", "allocated": {"cpu": "2", "pods": "1"}},
@@ -90,7 +90,7 @@ def test_a_described_queue_shows_its_flavors(town: Desk) -> None:
     ]
 
 
-def test_the_local_queues_and_namespaces_of_a_queue(town: Desk) -> None:
+def test_the_local_queues_and_namespaces_of_a_queue(town: Cluster) -> None:
     selector = {
         "matchLabels": {"field": "ai"},
         "matchExpressions": [{"key": "stage", "operator": "In", "values": ["a", "b"]}],
@@ -109,7 +109,7 @@ def test_the_local_queues_and_namespaces_of_a_queue(town: Desk) -> None:
     assert part(output, "Groups that wait (1):")[0].startswith("  podgroup/team/by-label: NoRoom")
 
 
-def test_a_described_queue_shows_its_settings_and_its_usage(town: Desk) -> None:
+def test_a_described_queue_shows_its_settings_and_its_usage(town: Cluster) -> None:
     spec = {
         "fairShare": "Historical",
         "borrowingLimit": {"cpu": "4"},
@@ -128,14 +128,14 @@ def test_a_described_queue_shows_its_settings_and_its_usage(town: Desk) -> None:
     assert part(output, "Held lately, of the cluster:") == ["  the queue: 25%", "  user ann: 20%"]
 
 
-def test_a_guarantee_that_is_not_met_in_full(town: Desk) -> None:
+def test_a_guarantee_that_is_not_met_in_full(town: Cluster) -> None:
     says = "nodes offer less cpu than queues are guaranteed: each has the same part of its guarantee"
     unmet = {"type": "GuaranteeUnmet", "status": "True", "reason": "TooFewNodes", "message": says}
     town.queue("kept", {"guarantee": {"resource": {"cpu": "99"}}}, state="Open", conditions=[unmet])
     assert says in " ".join(town.output("queue", "describe", "kept").split())
 
 
-def test_several_queues_by_one_command(town: Desk) -> None:
+def test_several_queues_by_one_command(town: Cluster) -> None:
     output = town.output("q", "describe", "research", "reports")
     assert [line for line in output.splitlines() if line.startswith("queue/")] == [
         "queue/research",
@@ -143,14 +143,14 @@ def test_several_queues_by_one_command(town: Desk) -> None:
     ]
 
 
-def test_a_described_queue_names_only_some_of_many_groups(town: Desk) -> None:
+def test_a_described_queue_names_only_some_of_many_groups(town: Cluster) -> None:
     for number in range(12):
         town.group(f"g{number:02}", queue="reports", reason="QueueNotOpen")
     lines = part(town.output("queue", "describe", "reports"), "Groups that wait (12):")
     assert (len(lines), lines[-1]) == (11, "  and 2 more")
 
 
-def test_events_of_a_queue_are_shown_the_latest_last(town: Desk) -> None:
+def test_events_of_a_queue_are_shown_the_latest_last(town: Cluster) -> None:
     event(
         town, "b", "Queue", "research", "default", type="Normal", reason="Opened", lastTimestamp=ago(hours=5)
     )
@@ -167,7 +167,7 @@ def test_events_of_a_queue_are_shown_the_latest_last(town: Desk) -> None:
     ]
 
 
-def test_a_group_with_its_members_and_events(town: Desk) -> None:
+def test_a_group_with_its_members_and_events(town: Cluster) -> None:
     event(
         town,
         "a",
@@ -189,29 +189,29 @@ def test_a_group_with_its_members_and_events(town: Desk) -> None:
     assert "What helps:" in output
 
 
-def test_members_that_run_have_their_node(town: Desk) -> None:
+def test_members_that_run_have_their_node(town: Cluster) -> None:
     assert part(town.output("pg", "describe", "fit"), "Pods:")[1].split() == ["fit-0", "Running", "n0"]
 
 
-def test_events_that_may_not_be_read_are_mentioned(town: Desk) -> None:
+def test_events_that_may_not_be_read_are_mentioned(town: Cluster) -> None:
     town.lock(("events", "default"))
     assert part(town.output("queue", "describe", "research"), "Events:") == [
         "  not shown: you may not list events"
     ]
 
 
-def test_without_rights_in_other_namespaces_it_says_so(town: Desk) -> None:
+def test_without_rights_in_other_namespaces_it_says_so(town: Cluster) -> None:
     town.lock(("podgroups", ""))
     output = town.output("queue", "describe", "research")
     assert Statement("OtherGroupsNotShown").text in " ".join(output.split())
     assert "Groups that wait" not in output
 
 
-def test_a_terminal_gets_bars(town: Desk) -> None:
+def test_a_terminal_gets_bars(town: Cluster) -> None:
     shown = town.on_a_terminal("queue", "describe", "research", COLUMNS="80", NO_COLOR="1")
     assert "  cpu  ████████████████░░░░░░░░  4 of 6, at most 16" in shown
 
 
 @pytest.mark.parametrize("command", [("queue", "describe"), ("podgroup", "describe")])
-def test_a_name_is_needed(desk: Desk, command: tuple[str, ...]) -> None:
-    assert desk.muster(*command).exit_code == 2
+def test_a_name_is_needed(cluster: Cluster, command: tuple[str, ...]) -> None:
+    assert cluster.muster(*command).exit_code == 2

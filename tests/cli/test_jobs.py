@@ -19,7 +19,7 @@ from extender.api.keys import (
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json, ResourceKind
 from extender.cli.why.explanation import Statement
-from tests.cli.desk import Desk, ago
+from tests.cli.cluster import Cluster, ago
 from tests.cli.front import Front
 from tests.rows import each_of
 
@@ -28,7 +28,7 @@ DONE = {"conditions": [{"type": "Complete", "status": "True"}]}
 
 
 def job(
-    desk: Desk,
+    cluster: Cluster,
     name: str,
     *,
     suspend: bool = True,
@@ -54,47 +54,47 @@ def job(
     }
     meta = {"name": name, "namespace": "team", "annotations": notes, "labels": labels or {}}
     owners = {"ownerReferences": [owner]} if owner else {}
-    desk._put(JOBS, meta | owners, {"spec": spec, "status": status or {}})
+    cluster._put(JOBS, meta | owners, {"spec": spec, "status": status or {}})
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"uid-{name}"}
     return {**reference, "controller": True}
 
 
 def queued(
-    desk: Desk, name: str, notes: Json | None = None, job_notes: Json | None = None, **rest: Any
+    cluster: Cluster, name: str, notes: Json | None = None, job_notes: Json | None = None, **rest: Any
 ) -> None:
     """Add a job with its PodGroup."""
     status = {key: rest.pop(key) for key in ("phase", "reason", "message", "more") if key in rest}
-    owner = job(desk, name, notes=job_notes, **rest)
+    owner = job(cluster, name, notes=job_notes, **rest)
     meta = {"ownerReferences": [owner], "annotations": notes or {}}
     more = {"minResources": {"cpu": "8"}}
-    desk.group(
+    cluster.group(
         f"podgroup-uid-{name}", queue="research", min_member=4, more_metadata=meta, more_spec=more, **status
     )
 
 
-def unit(desk: Desk, name: str) -> Json:
-    return stored(desk, f"podgroup-uid-{name}", POD_GROUPS)
+def unit(cluster: Cluster, name: str) -> Json:
+    return stored(cluster, f"podgroup-uid-{name}", POD_GROUPS)
 
 
-def stored(desk: Desk, name: str, kind: ResourceKind = JOBS) -> Json:
-    found = desk.store.get(kind, "team", name)
+def stored(cluster: Cluster, name: str, kind: ResourceKind = JOBS) -> Json:
+    found = cluster.store.get(kind, "team", name)
     assert found is not None
     return found
 
 
 @pytest.fixture
-def town(desk: Desk) -> Desk:
+def town(cluster: Cluster) -> Cluster:
     """One job in each state."""
     started = {STARTED: ago(hours=2)}
-    desk.queue("research", {"weight": 2}, state="Open")
-    queued(desk, "waits", message=NO_ROOM, more={"waiting": {"position": 2}})
-    queued(desk, "held", notes={HOLD: "true"}, reason="Held")
-    queued(desk, "late", notes={START_TIMEOUTS: "3"}, reason="StartTimedOut", message="3 times in a row")
-    queued(desk, "starts", suspend=False, job_notes=started, phase="Inqueue", reason="Starting")
-    queued(desk, "runs", suspend=False, job_notes=started, phase="Running", reason="Running")
-    queued(desk, "stopped", job_notes=started)
-    queued(desk, "over", suspend=False, job_notes=started, phase="Completed", status=DONE)
-    return desk
+    cluster.queue("research", {"weight": 2}, state="Open")
+    queued(cluster, "waits", message=NO_ROOM, more={"waiting": {"position": 2}})
+    queued(cluster, "held", notes={HOLD: "true"}, reason="Held")
+    queued(cluster, "late", notes={START_TIMEOUTS: "3"}, reason="StartTimedOut", message="3 times in a row")
+    queued(cluster, "starts", suspend=False, job_notes=started, phase="Inqueue", reason="Starting")
+    queued(cluster, "runs", suspend=False, job_notes=started, phase="Running", reason="Running")
+    queued(cluster, "stopped", job_notes=started)
+    queued(cluster, "over", suspend=False, job_notes=started, phase="Completed", status=DONE)
+    return cluster
 
 
 STATES = {
@@ -108,19 +108,19 @@ STATES = {
 }
 
 
-def states(desk: Desk, *more: str) -> dict[str, Json]:
-    items = desk.json("job", "list", *more)["items"]
+def states(cluster: Cluster, *more: str) -> dict[str, Json]:
+    items = cluster.json("job", "list", *more)["items"]
     return {each["name"]: each for each in items}
 
 
 # ---- list
 
 
-def test_each_state_is_reported(town: Desk) -> None:
+def test_each_state_is_reported(town: Cluster) -> None:
     assert {name: each["state"] for name, each in states(town).items()} == STATES
 
 
-def test_a_job_that_is_nested_too_deeply_is_skipped_and_named(town: Desk) -> None:
+def test_a_job_that_is_nested_too_deeply_is_skipped_and_named(town: Cluster) -> None:
     nested: Json = {}
     for _ in range(150):
         nested = {"a": nested}
@@ -133,44 +133,44 @@ def test_a_job_that_is_nested_too_deeply_is_skipped_and_named(town: Desk) -> Non
     assert {each["name"] for each in json.loads(result.stdout)["items"]} == {*STATES}
 
 
-def test_a_job_that_waits_as_pods_waits_and_all_its_pods_count(desk: Desk) -> None:
-    owner = job(desk, "plain", suspend=False, parallelism=8)
-    desk.group("podgroup-uid-plain", min_member=1, more_metadata={"ownerReferences": [owner]})
-    assert (states(desk)["plain"]["state"], states(desk)["plain"]["pods"]) == ("Waiting", 8)
+def test_a_job_that_waits_as_pods_waits_and_all_its_pods_count(cluster: Cluster) -> None:
+    owner = job(cluster, "plain", suspend=False, parallelism=8)
+    cluster.group("podgroup-uid-plain", min_member=1, more_metadata={"ownerReferences": [owner]})
+    assert (states(cluster)["plain"]["state"], states(cluster)["plain"]["pods"]) == ("Waiting", 8)
 
 
-def test_pods_that_start_one_by_one_say_how_to_start_them_together(desk: Desk) -> None:
-    owner = job(desk, "plain", suspend=False)
+def test_pods_that_start_one_by_one_say_how_to_start_them_together(cluster: Cluster) -> None:
+    owner = job(cluster, "plain", suspend=False)
     meta = {"ownerReferences": [owner]}
-    desk.group("podgroup-uid-plain", "Running", min_member=1, more_metadata=meta)
+    cluster.group("podgroup-uid-plain", "Running", min_member=1, more_metadata=meta)
     for number, node in enumerate(("n", "")):
-        desk.pod(f"plain-{number}", "podgroup-uid-plain", node=node, metadata=meta)
-    found = desk.answer("job/plain")
+        cluster.pod(f"plain-{number}", "podgroup-uid-plain", node=node, metadata=meta)
+    found = cluster.answer("job/plain")
     assert {"SomeRun", "StartApart"} <= {said.code for said in (*found.sentence, *found.notes)}
 
 
-def test_a_group_that_muster_made_is_corrected_on_its_job(desk: Desk) -> None:
-    owner = job(desk, "train", suspend=False)
-    desk.group(
+def test_a_group_that_muster_made_is_corrected_on_its_job(cluster: Cluster) -> None:
+    owner = job(cluster, "train", suspend=False)
+    cluster.group(
         "podgroup-uid-train",
         reason="InvalidSpec",
         min_member=1,
         more_metadata={"ownerReferences": [owner]},
     )
-    (edit,) = desk.answer("job/train").commands
+    (edit,) = cluster.answer("job/train").commands
     assert (edit.code, edit.what) == ("Edit", "jobs.batch train")
 
 
-def test_a_job_may_start_with_the_pods_that_are_there(desk: Desk) -> None:
-    meta = {"ownerReferences": [job(desk, "train", suspend=False)]}
-    desk.group("podgroup-uid-train", reason="NotEnoughMembers", min_member=4, more_metadata=meta)
+def test_a_job_may_start_with_the_pods_that_are_there(cluster: Cluster) -> None:
+    meta = {"ownerReferences": [job(cluster, "train", suspend=False)]}
+    cluster.group("podgroup-uid-train", reason="NotEnoughMembers", min_member=4, more_metadata=meta)
     for number in range(2):
-        desk.pod(f"train-{number}", "podgroup-uid-train", metadata=meta)
+        cluster.pod(f"train-{number}", "podgroup-uid-train", metadata=meta)
     line = "kubectl -n team annotate --overwrite jobs.batch train kube-muster.io/min-member=2"
-    assert line in desk.output("why", "job/train")
+    assert line in cluster.output("why", "job/train")
 
 
-def test_the_table_has_queue_position_pods_and_reason(town: Desk) -> None:
+def test_the_table_has_queue_position_pods_and_reason(town: Cluster) -> None:
     head, *rows = (line.split() for line in town.output("job", "list").splitlines())
     assert head == ["NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE"]
     assert ["waits", "Job", "research", "Waiting", "2", "4", "NoRoom", "20d"] in rows
@@ -178,14 +178,14 @@ def test_the_table_has_queue_position_pods_and_reason(town: Desk) -> None:
     assert ["runs", "Job", "research", "Running", "-", "4", "-", "20d"] in rows
 
 
-def test_wide_shows_more(town: Desk) -> None:
+def test_wide_shows_more(town: Cluster) -> None:
     (line,) = [
         line for line in town.output("job", "list", "-o", "wide").splitlines() if line.startswith("late")
     ]
     assert line.split()[8:] == ["-", "-", "3", "podgroup-uid-late", "3", "times", "in", "a", "row"]
 
 
-def test_the_json_form_is_for_programs(town: Desk) -> None:
+def test_the_json_form_is_for_programs(town: Cluster) -> None:
     assert states(town)["waits"] == {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -203,7 +203,7 @@ def test_the_json_form_is_for_programs(town: Desk) -> None:
     }
 
 
-def test_a_job_that_is_not_suspended_waits_for_its_queue_without_a_podgroup(town: Desk) -> None:
+def test_a_job_that_is_not_suspended_waits_for_its_queue_without_a_podgroup(town: Cluster) -> None:
     mistyped = {"annotations": {QUEUE: "reserch"}}
     job(town, "typo", suspend=False, queue="", of_pods=mistyped)
     job(town, "shut", suspend=False, queue="", of_pods={"labels": {QUEUE: "closed"}})
@@ -220,56 +220,56 @@ def test_a_job_that_is_not_suspended_waits_for_its_queue_without_a_podgroup(town
     assert line.split() == ["typo", "Job", "reserch", "Waiting", "-", "4", "QueueNotFound", "20d"]
 
 
-def test_pods_of_a_job_say_whose_group_they_are_in_while_its_queue_is_missing(desk: Desk) -> None:
-    desk.queue("research", state="Open")
-    owner = job(desk, "train", suspend=False, queue="")
+def test_pods_of_a_job_say_whose_group_they_are_in_while_its_queue_is_missing(cluster: Cluster) -> None:
+    cluster.queue("research", state="Open")
+    owner = job(cluster, "train", suspend=False, queue="")
     meta = {"ownerReferences": [owner], "annotations": {QUEUE: "reserch"}}
-    desk.pod("train-0", gates=(GATE,), metadata=meta)
-    desk.pod("train-1", gates=(GATE,), metadata=meta)
-    assert desk.codes("pod/train-0") == ("Waiting", "QueueNotFound", ["GroupOfOwner", "Reason"])
-    answer = desk.answer("pod/train-0")
+    cluster.pod("train-0", gates=(GATE,), metadata=meta)
+    cluster.pod("train-1", gates=(GATE,), metadata=meta)
+    assert cluster.codes("pod/train-0") == ("Waiting", "QueueNotFound", ["GroupOfOwner", "Reason"])
+    answer = cluster.answer("pod/train-0")
     assert (answer.sentence[0].owner, answer.detail) == (
         "job/train",
         Statement("QueueIsMissing", queue="reserch"),
     )
-    answer = desk.answer("job/train")
+    answer = cluster.answer("job/train")
     assert (answer.reason, answer.notes[0]) == ("QueueNotFound", Statement("MorePods", pods="1 more pod"))
 
 
-def queue_of(desk: Desk, target: str) -> str:
-    found = desk.answer(target).queue
+def queue_of(cluster: Cluster, target: str) -> str:
+    found = cluster.answer(target).queue
     return found.name if found is not None else ""
 
 
-def test_pods_of_a_running_job_are_in_its_queue(desk: Desk) -> None:
-    desk.queue("research", state="Open")
-    meta = {"ownerReferences": [job(desk, "train", suspend=False, queue="research")]}
-    desk.pod("train-0", gates=(GATE,), metadata=meta)
-    assert queue_of(desk, "pod/train-0") == "research"
-    desk.group("podgroup-uid-train", min_member=4, more_metadata=meta)
-    assert queue_of(desk, "podgroup/podgroup-uid-train") == "research"
-    assert states(desk)["train"]["queue"] == "research"
+def test_pods_of_a_running_job_are_in_its_queue(cluster: Cluster) -> None:
+    cluster.queue("research", state="Open")
+    meta = {"ownerReferences": [job(cluster, "train", suspend=False, queue="research")]}
+    cluster.pod("train-0", gates=(GATE,), metadata=meta)
+    assert queue_of(cluster, "pod/train-0") == "research"
+    cluster.group("podgroup-uid-train", min_member=4, more_metadata=meta)
+    assert queue_of(cluster, "podgroup/podgroup-uid-train") == "research"
+    assert states(cluster)["train"]["queue"] == "research"
 
 
-def test_names_are_validated_as_by_kubectl(town: Desk) -> None:
+def test_names_are_validated_as_by_kubectl(town: Cluster) -> None:
     assert "job.batch/waits" in town.output("job", "list", "-o", "name").splitlines()
 
 
-def test_jobs_of_all_namespaces_are_listed(town: Desk) -> None:
+def test_jobs_of_all_namespaces_are_listed(town: Cluster) -> None:
     assert town.output("job", "list", "-A").startswith("NAMESPACE   NAME")
     assert states(town, "-A").keys() == states(town).keys()
 
 
-def test_groups_of_no_job_are_left_out(desk: Desk) -> None:
-    desk.group("plain")
-    desk.group(
+def test_groups_of_no_job_are_left_out(cluster: Cluster) -> None:
+    cluster.group("plain")
+    cluster.group(
         "podgroup-u", more_metadata={"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "uid": "u"}]}
     )
-    result = desk.muster("job", "list")
+    result = cluster.muster("job", "list")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No jobs found in namespace team\n")
 
 
-def test_jobs_that_may_not_be_read_are_shown_by_their_podgroups(town: Desk) -> None:
+def test_jobs_that_may_not_be_read_are_shown_by_their_podgroups(town: Cluster) -> None:
     town.lock(("jobs", "team"))
     result = town.muster("job", "list")
     assert "you may not list jobs in team" in result.stderr
@@ -277,7 +277,7 @@ def test_jobs_that_may_not_be_read_are_shown_by_their_podgroups(town: Desk) -> N
     assert (shown["waits"], shown["held"], shown["runs"]) == ("Waiting", "Held", "Running")
 
 
-def test_without_the_right_to_list_groups_of_all_namespaces_it_names_the_role(town: Desk) -> None:
+def test_without_the_right_to_list_groups_of_all_namespaces_it_names_the_role(town: Cluster) -> None:
     town.lock(("podgroups", ""))
     assert "kube-muster-view" in town.refuses("job", "list", "-A")
 
@@ -285,7 +285,7 @@ def test_without_the_right_to_list_groups_of_all_namespaces_it_names_the_role(to
 # ---- describe
 
 
-def test_a_described_pending_job_has_its_spec_events_and_remedies(town: Desk) -> None:
+def test_a_described_pending_job_has_its_spec_events_and_remedies(town: Cluster) -> None:
     about = {"kind": "Job", "name": "waits"}
     event = {"type": "Warning", "reason": "StartGivenUp", "message": "m", "lastTimestamp": ago(hours=5)}
     town._put(EVENTS, {"name": "e", "namespace": "team"}, {"involvedObject": about, **event})
@@ -306,31 +306,35 @@ def test_a_described_pending_job_has_its_spec_events_and_remedies(town: Desk) ->
     assert events[2].split() == ["Warning", "StartGivenUp", "5h", "m"]
 
 
-def test_a_described_job_has_its_admission_and_its_start_timeouts(town: Desk) -> None:
+def test_a_described_job_has_its_admission_and_its_start_timeouts(town: Cluster) -> None:
     assert "Admitted:        120m ago" in town.output("job", "describe", "job/runs")
     assert "Start timeouts:  3 in a row" in town.output("job", "describe", "jobs/late")
 
 
-def test_a_described_job_shows_a_partial_start(desk: Desk) -> None:
-    desk.queue("research", {"weight": 2}, state="Open")
+def test_a_described_job_shows_a_partial_start(cluster: Cluster) -> None:
+    cluster.queue("research", {"weight": 2}, state="Open")
     queued(
-        desk, "small", suspend=False, parallelism=4, job_notes={STARTED: ago(hours=2), PARTIAL_START: "4/6"}
+        cluster,
+        "small",
+        suspend=False,
+        parallelism=4,
+        job_notes={STARTED: ago(hours=2), PARTIAL_START: "4/6"},
     )
-    described = desk.output("job", "describe", "small")
+    described = cluster.output("job", "describe", "small")
     assert "Started with:    4 of 6 pods" in described
     assert "Resources:       cpu 8, memory 4Gi\n" in described
 
 
-def test_the_runtime_that_a_job_takes_its_pods_from_is_named_where_it_is_missing(desk: Desk) -> None:
+def test_the_runtime_that_a_job_takes_its_pods_from_is_named_where_it_is_missing(cluster: Cluster) -> None:
     meta = {"name": "train", "namespace": "team", "annotations": {QUEUE: "research"}}
     spec = {"suspend": True, "runtimeRef": {"name": "torch"}}
-    desk._put(BY_NAME["trainer.kubeflow.org/v1alpha1", "TrainJob"], meta, {"spec": spec})
-    assert "ClusterTrainingRuntime torch" in desk.output("job", "describe", "trainjob/train")
+    cluster._put(BY_NAME["trainer.kubeflow.org/v1alpha1", "TrainJob"], meta, {"spec": spec})
+    assert "ClusterTrainingRuntime torch" in cluster.output("job", "describe", "trainjob/train")
 
 
-def test_unknown_pods_of_a_job_are_reported(desk: Desk) -> None:
-    queued(desk, "odd", parallelism="many", reason="InvalidSpec")
-    assert "its pods are not known: spec.parallelism: invalid value 'many'" in desk.output(
+def test_unknown_pods_of_a_job_are_reported(cluster: Cluster) -> None:
+    queued(cluster, "odd", parallelism="many", reason="InvalidSpec")
+    assert "its pods are not known: spec.parallelism: invalid value 'many'" in cluster.output(
         "job", "describe", "odd"
     )
 
@@ -338,19 +342,19 @@ def test_unknown_pods_of_a_job_are_reported(desk: Desk) -> None:
 # ---- hold, resume, stop
 
 
-def test_a_job_that_waits_is_held_and_resumed(town: Desk) -> None:
+def test_a_job_that_waits_is_held_and_resumed(town: Cluster) -> None:
     assert town.output("job", "hold", "waits") == "job.batch/waits held\n"
     assert unit(town, "waits")["metadata"]["annotations"] == {HOLD: "true"}
     assert town.output("job", "resume", "job/waits") == "job.batch/waits resumed\n"
     assert not unit(town, "waits")["metadata"].get("annotations")
 
 
-def test_resume_forgets_starts_that_came_too_late(town: Desk) -> None:
+def test_resume_forgets_starts_that_came_too_late(town: Cluster) -> None:
     town.output("job", "resume", "late")
     assert not unit(town, "late")["metadata"].get("annotations")
 
 
-def test_resume_lets_a_suspended_job_queue_again(town: Desk) -> None:
+def test_resume_lets_a_suspended_job_queue_again(town: Cluster) -> None:
     town.output("job", "resume", "stopped")
     found = stored(town, "stopped")
     assert STARTED not in found["metadata"]["annotations"]
@@ -358,41 +362,41 @@ def test_resume_lets_a_suspended_job_queue_again(town: Desk) -> None:
 
 
 @pytest.fixture
-def unsuspended(desk: Desk) -> Desk:
+def unsuspended(cluster: Cluster) -> Cluster:
     """Three jobs that were created unsuspended: one waits, one runs, one names no queue."""
-    desk.queue("research", {"weight": 2}, state="Open")
-    queued(desk, "waits", suspend=False, message=NO_ROOM, more={"waiting": {"position": 1}})
-    queued(desk, "runs", suspend=False, phase="Running", reason="Running")
-    queued(desk, "plain", suspend=False, phase="Running", reason="Running", queue="")
-    return desk
+    cluster.queue("research", {"weight": 2}, state="Open")
+    queued(cluster, "waits", suspend=False, message=NO_ROOM, more={"waiting": {"position": 1}})
+    queued(cluster, "runs", suspend=False, phase="Running", reason="Running")
+    queued(cluster, "plain", suspend=False, phase="Running", reason="Running", queue="")
+    return cluster
 
 
-def test_a_job_whose_pods_name_a_podgroup_is_listed_held_and_stopped(desk: Desk) -> None:
+def test_a_job_whose_pods_name_a_podgroup_is_listed_held_and_stopped(cluster: Cluster) -> None:
     pod_metadata = {"annotations": {GROUP_ANNOTATION: "gang"}}
-    job(desk, "sweep", suspend=False, of_pods=pod_metadata)
-    assert "sweep" not in states(desk), "there is no such group"
-    desk.group("gang", queue="research")
-    assert (states(desk)["sweep"]["state"], states(desk)["sweep"]["podGroup"]) == ("Waiting", "gang")
-    desk.output("job", "hold", "sweep")
-    assert states(desk)["sweep"]["state"] == "Held"
-    desk.output("job", "resume", "sweep")
-    desk.output("job", "stop", "sweep")
-    assert states(desk)["sweep"]["state"] == "Suspended"
-    desk.output("job", "resume", "sweep")
-    assert stored(desk, "sweep")["spec"]["suspend"] is False, "no other controller would unsuspend it"
+    job(cluster, "sweep", suspend=False, of_pods=pod_metadata)
+    assert "sweep" not in states(cluster), "there is no such group"
+    cluster.group("gang", queue="research")
+    assert (states(cluster)["sweep"]["state"], states(cluster)["sweep"]["podGroup"]) == ("Waiting", "gang")
+    cluster.output("job", "hold", "sweep")
+    assert states(cluster)["sweep"]["state"] == "Held"
+    cluster.output("job", "resume", "sweep")
+    cluster.output("job", "stop", "sweep")
+    assert states(cluster)["sweep"]["state"] == "Suspended"
+    cluster.output("job", "resume", "sweep")
+    assert stored(cluster, "sweep")["spec"]["suspend"] is False, "no other controller would unsuspend it"
 
 
-def test_jobs_of_a_listed_job_are_not_listed(desk: Desk) -> None:
+def test_jobs_of_a_listed_job_are_not_listed(cluster: Cluster) -> None:
     whole = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "w", "uid": "w"}
     owner = {**whole, "controller": True}
-    desk.group("gang", queue="research")
-    job(desk, "in-group", of_pods={"annotations": {GROUP_ANNOTATION: "gang"}}, owner=owner, suspend=False)
-    job(desk, "in-missing-queue", queue="missing", owner=owner, suspend=False)
-    assert states(desk) == {}
-    assert "does not wait or run as a job of Muster's" in desk.refuses("job", "stop", "in-group")
+    cluster.group("gang", queue="research")
+    job(cluster, "in-group", of_pods={"annotations": {GROUP_ANNOTATION: "gang"}}, owner=owner, suspend=False)
+    job(cluster, "in-missing-queue", queue="missing", owner=owner, suspend=False)
+    assert states(cluster) == {}
+    assert "does not wait or run as a job of Muster's" in cluster.refuses("job", "stop", "in-group")
 
 
-def test_a_job_that_waits_with_its_pods_is_held_and_resumed(unsuspended: Desk) -> None:
+def test_a_job_that_waits_with_its_pods_is_held_and_resumed(unsuspended: Cluster) -> None:
     unsuspended.output("job", "hold", "waits")
     assert unit(unsuspended, "waits")["metadata"]["annotations"] == {HOLD: "true"}
     assert states(unsuspended)["waits"]["state"] == "Held"
@@ -401,7 +405,9 @@ def test_a_job_that_waits_with_its_pods_is_held_and_resumed(unsuspended: Desk) -
 
 
 @each_of("waits", "runs", "plain")
-def test_a_job_that_was_created_unsuspended_is_stopped_and_resumed(name: str, *, unsuspended: Desk) -> None:
+def test_a_job_that_was_created_unsuspended_is_stopped_and_resumed(
+    name: str, *, unsuspended: Cluster
+) -> None:
     unsuspended.output("job", "stop", name)
     assert states(unsuspended)[name]["state"] == "Suspended"
     unsuspended.output("job", "resume", name)
@@ -410,7 +416,7 @@ def test_a_job_that_was_created_unsuspended_is_stopped_and_resumed(name: str, *,
     assert found["spec"]["suspend"] is (name != "plain"), "without a queue no controller would unsuspend it"
 
 
-def test_stop_suspends_and_leaves_the_record(town: Desk) -> None:
+def test_stop_suspends_and_leaves_the_record(town: Cluster) -> None:
     assert (
         town.output("job", "stop", "runs", "starts") == "job.batch/runs stopped\njob.batch/starts stopped\n"
     )
@@ -422,7 +428,7 @@ def test_stop_suspends_and_leaves_the_record(town: Desk) -> None:
 
 @pytest.mark.parametrize(("command", "name"), [("hold", "waits"), ("resume", "stopped"), ("stop", "runs")])
 @pytest.mark.parametrize(("way", "printed"), [("client", "dry run"), ("server", "server dry run")])
-def test_a_dry_run_changes_nothing(town: Desk, command: str, name: str, way: str, printed: str) -> None:
+def test_a_dry_run_changes_nothing(town: Cluster, command: str, name: str, way: str, printed: str) -> None:
     before = (stored(town, name), unit(town, name))
     assert f"({printed})" in town.output("job", command, name, "--dry-run", way)
     assert (stored(town, name), unit(town, name)) == before
@@ -441,24 +447,24 @@ def test_a_dry_run_changes_nothing(town: Desk, command: str, name: str, way: str
     ],
 )
 def test_a_command_that_does_not_fit_the_state_is_refused(
-    town: Desk, command: str, name: str, message: str
+    town: Cluster, command: str, name: str, message: str
 ) -> None:
     job(town, "free", queue="")
     job(town, "loose", suspend=False)
     assert message in town.refuses("job", command, name)
 
 
-def test_a_job_that_changes_meanwhile_is_left(town: Desk) -> None:
+def test_a_job_that_changes_meanwhile_is_left(town: Cluster) -> None:
     town.store.refusing[JOBS] = StatusError(409, "Conflict", "the object has been modified")
     assert town.refuses("job", "stop", "runs") == "It was changed at the same time: try again."
 
 
-def test_a_missing_right_is_named(town: Desk) -> None:
+def test_a_missing_right_is_named(town: Cluster) -> None:
     town.store.refusing[JOBS] = StatusError(403, "Forbidden", 'cannot patch resource "jobs"')
     assert town.refuses("job", "stop", "runs") == ('Error: not allowed: cannot patch resource "jobs"')
 
 
-def test_a_right_to_look_that_is_missing_is_named(town: Desk, front: Front) -> None:
+def test_a_right_to_look_that_is_missing_is_named(town: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "other")
     front.unreadable |= {"waits"}
     asked = "the search needs the right to get jobs waits in team"
@@ -468,34 +474,34 @@ def test_a_right_to_look_that_is_missing_is_named(town: Desk, front: Front) -> N
 # ---- names
 
 
-def test_a_name_that_is_almost_one_is_offered(town: Desk) -> None:
+def test_a_name_that_is_almost_one_is_offered(town: Cluster) -> None:
     assert town.misses("job", "describe", "job/wait") == ("wait", ["job/waits"])
     assert town.misses("job", "hold", "wait") == ("wait", ["job/waits"])
 
 
-def test_a_name_of_several_kinds_is_refused_without_its_kind(desk: Desk, front: Front) -> None:
+def test_a_name_of_several_kinds_is_refused_without_its_kind(cluster: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "x", spec={"suspend": True})
     front.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x", spec={"suspend": True})
-    assert "may be job/x and jobset/x" in desk.refuses("job", "describe", "x", status=2)
-    assert desk.output("job", "describe", "jobset/x").startswith("jobset/x in namespace team\n")
+    assert "may be job/x and jobset/x" in cluster.refuses("job", "describe", "x", status=2)
+    assert cluster.output("job", "describe", "jobset/x").startswith("jobset/x in namespace team\n")
 
 
 @each_of("pod/x", "queue/x", "a/b/c", "job/", "/x")
-def test_a_kind_that_is_no_job_is_refused(value: str, *, desk: Desk) -> None:
-    printed = desk.refuses("job", "describe", value, status=2)
+def test_a_kind_that_is_no_job_is_refused(value: str, *, cluster: Cluster) -> None:
+    printed = cluster.refuses("job", "describe", value, status=2)
     assert repr(value) in printed
     assert "must be" in printed
 
 
-def test_a_kind_that_the_cluster_lacks_is_named(desk: Desk, front: Front) -> None:
+def test_a_kind_that_the_cluster_lacks_is_named(cluster: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "x")
-    assert "knows no rayjobs.ray.io" in desk.refuses("job", "describe", "rayjob/x")
+    assert "knows no rayjobs.ray.io" in cluster.refuses("job", "describe", "rayjob/x")
 
 
 # ---- why
 
 
-def test_a_pending_job_without_pods_is_explained(town: Desk) -> None:
+def test_a_pending_job_without_pods_is_explained(town: Cluster) -> None:
     printed = town.json("why", "job/waits")
     assert (printed["kind"], printed["name"], printed["group"]) == ("Job", "waits", "podgroup-uid-waits")
     assert (printed["verdict"], printed["reason"], printed["detail"]) == ("Waiting", "NoRoom", NO_ROOM)
@@ -504,16 +510,16 @@ def test_a_pending_job_without_pods_is_explained(town: Desk) -> None:
 
 
 @each_of("held", "late", "stopped")
-def test_the_command_that_helps_is_offered(name: str, *, town: Desk) -> None:
+def test_the_command_that_helps_is_offered(name: str, *, town: Cluster) -> None:
     lines = [each["line"] for each in town.json("why", f"job/{name}")["commands"]]
     assert f"muster job resume job/{name} -n team" in lines
 
 
-def test_a_stopped_job_is_explained(town: Desk) -> None:
+def test_a_stopped_job_is_explained(town: Cluster) -> None:
     assert town.codes("job/stopped") == ("NoPods", "", ["JobStopped"])
 
 
-def test_a_bare_name_leads_to_the_job_once(town: Desk) -> None:
+def test_a_bare_name_leads_to_the_job_once(town: Cluster) -> None:
     assert town.json("why", "waits")["kind"] == "Job"
 
 
@@ -529,47 +535,47 @@ def test_a_bare_name_leads_to_the_job_once(town: Desk) -> None:
     ],
 )  # fmt: skip
 def test_a_job_that_muster_leaves_alone_is_explained(
-    desk: Desk, parts: dict[str, Any], code: str, commands: list[str]
+    cluster: Cluster, parts: dict[str, Any], code: str, commands: list[str]
 ) -> None:
-    job(desk, "x", **parts)
-    answer = desk.answer("job/x")
-    assert desk.codes("job/x") == ("NoPods", "", ["JobSuspendedByOthers", code])
+    job(cluster, "x", **parts)
+    answer = cluster.answer("job/x")
+    assert cluster.codes("job/x") == ("NoPods", "", ["JobSuspendedByOthers", code])
     assert (answer.group, [offer.code for offer in answer.commands]) == ("", commands)
 
 
 @pytest.mark.parametrize(("may_ask", "code"), [(True, "JobNotPermitted"), (False, "JobNotTaken")])
 def test_a_kind_that_muster_may_not_change_is_named_to_users_who_may_see_that(
-    desk: Desk, front: Front, may_ask: bool, code: str
+    cluster: Cluster, front: Front, may_ask: bool, code: str
 ) -> None:
     template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
     spec = {"suspend": True, "replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}]}
     front.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x", spec=spec)
-    desk.namespace("team", "research")
+    cluster.namespace("team", "research")
     front.install_muster()
     front.denied_to_muster.add(("patch", "jobsets"))
     if not may_ask:
         front.unreadable.add("deployments")
-    assert desk.answer("jobset/x").sentence[-1].code == code
+    assert cluster.answer("jobset/x").sentence[-1].code == code
 
 
 @pytest.mark.parametrize("has_kueue", [True, False])
 def test_a_job_of_kueue_is_left_to_it_where_the_cluster_has_it(
-    desk: Desk, front: Front, has_kueue: bool
+    cluster: Cluster, front: Front, has_kueue: bool
 ) -> None:
     """Leave the job to Kueue, whatever other queue applies to it."""
-    desk.namespace("team", "research")
+    cluster.namespace("team", "research")
     template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
     spec = {"suspend": True, "template": template}
     front.workload("batch/v1", "Job", "x", labels={KUEUE_QUEUE: "lq"}, spec=spec)
     if has_kueue:
         front.workload("kueue.x-k8s.io/v1beta1", "LocalQueue", "lq")
-    assert (desk.answer("job/x").sentence[-1] == Statement("JobOfKueue")) is has_kueue
+    assert (cluster.answer("job/x").sentence[-1] == Statement("JobOfKueue")) is has_kueue
 
 
-def test_a_queue_of_the_namespace_counts(desk: Desk) -> None:
-    desk.namespace("team", "research")
-    job(desk, "x", queue="")
-    assert desk.answer("job/x").sentence[-1].code == "JobNotTaken"
+def test_a_queue_of_the_namespace_counts(cluster: Cluster) -> None:
+    cluster.namespace("team", "research")
+    job(cluster, "x", queue="")
+    assert cluster.answer("job/x").sentence[-1].code == "JobNotTaken"
 
 
 # ---- kinds of the configuration file
@@ -589,14 +595,14 @@ jobKinds:
 
 
 @pytest.fixture
-def training_run(desk: Desk, front: Front, tmp_path: Path) -> str:
+def training_run(cluster: Cluster, front: Front, tmp_path: Path) -> str:
     """One that waits; returns the flag for the file that describes its kind."""
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
     template = {"spec": {"schedulerName": "muster", "containers": [container]}}
     spec = {"control": {"suspend": True}, "replicas": 4, "template": template}
     owner = front.workload("example.com/v1", "TrainingRun", "train", spec=spec)
-    desk.queue("research", {"weight": 2}, state="Open")
-    desk.group(
+    cluster.queue("research", {"weight": 2}, state="Open")
+    cluster.group(
         f"podgroup-{owner['uid']}",
         queue="research",
         min_member=4,
@@ -610,33 +616,33 @@ def training_run(desk: Desk, front: Front, tmp_path: Path) -> str:
 
 
 def test_kinds_of_the_configuration_file_are_known(
-    desk: Desk, training_run: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, training_run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Take kinds from the flag, before and behind the name, and from the variable."""
-    found = desk.json("why", "trainingrun/train", training_run)
+    found = cluster.json("why", "trainingrun/train", training_run)
     assert (found["kind"], found["verdict"], found["reason"]) == ("TrainingRun", "Waiting", "NoRoom")
     assert Statement("JobWaits", pods="4 pods").text in found["sentence"]
-    assert "TrainingRun" in desk.output("job", "list", training_run)
-    assert "No jobs found" in desk.muster("job", "list").stderr, "without it"
+    assert "TrainingRun" in cluster.output("job", "list", training_run)
+    assert "No jobs found" in cluster.muster("job", "list").stderr, "without it"
     monkeypatch.setenv("MUSTER_CONFIG", training_run.partition("=")[2])
-    assert "NoRoom" in desk.output("job", "describe", "trainingrun/train")
-    assert "NoRoom" in desk.output("why", "train")
+    assert "NoRoom" in cluster.output("job", "describe", "trainingrun/train")
+    assert "NoRoom" in cluster.output("why", "train")
 
 
-def test_the_error_for_an_unknown_kind_says_how_to_add_it(desk: Desk, training_run: str) -> None:
+def test_the_error_for_an_unknown_kind_says_how_to_add_it(cluster: Cluster, training_run: str) -> None:
     for command in (("why",), ("job", "describe")):
-        refusal = desk.refuses(*command, "trainingrun/train", status=2)
+        refusal = cluster.refuses(*command, "trainingrun/train", status=2)
         assert "--config" in refusal
     path = Path(training_run.partition("=")[2])
     path.write_text(CONFIGURATION.replace("spec.control.suspend", "control"))
-    refusal = desk.refuses("why", "trainingrun/train", training_run, status=2)
+    refusal = cluster.refuses("why", "trainingrun/train", training_run, status=2)
     assert "jobKinds[0].suspend: " in refusal
 
 
 # ---- as vcctl has it
 
 
-def test_vcctls_names_do_the_same(town: Desk) -> None:
+def test_vcctls_names_do_the_same(town: Cluster) -> None:
     assert town.output("job", "view", "--name", "waits") == town.output("job", "describe", "waits")
     assert town.output("job", "suspend", "--name", "runs") == "job.batch/runs stopped\n"
     assert stored(town, "runs")["spec"]["suspend"] is True
@@ -644,20 +650,20 @@ def test_vcctls_names_do_the_same(town: Desk) -> None:
     assert town.refuses("job", "suspend", status=2).startswith("Error: JOB: required value: NAME or")
 
 
-def test_a_job_is_deleted_by_its_own_uid(desk: Desk) -> None:
-    job(desk, "train")
-    dry = desk.output("job", "delete", "train", "--dry-run", "server")
+def test_a_job_is_deleted_by_its_own_uid(cluster: Cluster) -> None:
+    job(cluster, "train")
+    dry = cluster.output("job", "delete", "train", "--dry-run", "server")
     assert dry.startswith("job.batch/train deleted (server")
-    assert desk.store.get(JOBS, "team", "train")
-    assert desk.output("job", "delete", "job/train") == "job.batch/train deleted\n"
-    assert desk.store.get(JOBS, "team", "train") is None
-    assert "a job 'train' of any kind not found" in desk.refuses("job", "delete", "train")
+    assert cluster.store.get(JOBS, "team", "train")
+    assert cluster.output("job", "delete", "job/train") == "job.batch/train deleted\n"
+    assert cluster.store.get(JOBS, "team", "train") is None
+    assert "a job 'train' of any kind not found" in cluster.refuses("job", "delete", "train")
 
 
-def test_a_volcano_job_of_flags(desk: Desk) -> None:
+def test_a_volcano_job_of_flags(cluster: Cluster) -> None:
     """Create the Job as it would be where the API server has none of them."""
     flags = ("--replicas", "4", "--min", "2", "--requests", "cpu=2, memory=1Gi", "--queue", "research")
-    made = desk.json("job", "run", "--name", "train", *flags, "--dry-run", "client")
+    made = cluster.json("job", "run", "--name", "train", *flags, "--dry-run", "client")
     (task,) = made["spec"].pop("tasks")
     assert made == {
         "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -671,12 +677,12 @@ def test_a_volcano_job_of_flags(desk: Desk) -> None:
         "requests": {"cpu": "2", "memory": "1Gi"},
         "limits": {"cpu": "1000m", "memory": "100Mi"},
     }
-    assert "knows no jobs.batch.volcano.sh" in desk.refuses("job", "run", "--name", "train")
+    assert "knows no jobs.batch.volcano.sh" in cluster.refuses("job", "run", "--name", "train")
 
 
 @each_of("cpu", "cpu=-1", "cpu=lots", "=1", "")
-def test_invalid_amounts_are_refused(amounts: str, *, desk: Desk) -> None:
-    error = desk.refuses("job", "run", "--name", "x", "--requests", amounts, status=2)
+def test_invalid_amounts_are_refused(amounts: str, *, cluster: Cluster) -> None:
+    error = cluster.refuses("job", "run", "--name", "x", "--requests", amounts, status=2)
     assert f"{amounts!r}: must be NAME=QUANTITY with commas between" in error
 
 
@@ -687,7 +693,7 @@ def test_invalid_amounts_are_refused(amounts: str, *, desk: Desk) -> None:
     (("why", "none"), "you may not read /apis"),
 )
 def test_a_missing_right_to_discover_kinds_is_named(
-    command: tuple[str, ...], said: str, *, town: Desk, front: Front
+    command: tuple[str, ...], said: str, *, town: Cluster, front: Front
 ) -> None:
     front.unreadable.add("apis")
     assert said in town.refuses(*command)
@@ -697,11 +703,11 @@ def test_a_missing_right_to_discover_kinds_is_named(
 
 
 @each_of("hold", "resume")
-def test_an_empty_name_of_a_group_is_refused(command: str, *, desk: Desk) -> None:
-    assert "'': must be NAME or KIND/NAME" in desk.refuses(command, "", status=2)
+def test_an_empty_name_of_a_group_is_refused(command: str, *, cluster: Cluster) -> None:
+    assert "'': must be NAME or KIND/NAME" in cluster.refuses(command, "", status=2)
 
 
-def test_groups_are_held_by_the_names_of_their_owners(town: Desk) -> None:
+def test_groups_are_held_by_the_names_of_their_owners(town: Cluster) -> None:
     assert town.output("hold", "waits", "job/runs") == "job/waits held\njob/runs held\n"
     assert [unit(town, name)["metadata"]["annotations"] for name in ("waits", "runs")] == [{HOLD: "true"}] * 2
     town.output("resume", "podgroup-uid-waits")
@@ -713,7 +719,7 @@ def test_groups_are_held_by_the_names_of_their_owners(town: Desk) -> None:
     assert not unit(town, "waits")["metadata"].get("annotations")
 
 
-def test_an_owner_of_several_groups_takes_one_of_their_names(town: Desk) -> None:
+def test_an_owner_of_several_groups_takes_one_of_their_names(town: Cluster) -> None:
     of = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "controller": True}
     for number in (0, 1):
         owner = {**of, "name": "serve", "uid": "u"}

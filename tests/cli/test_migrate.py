@@ -11,7 +11,7 @@ from extender.api.workloads.shape import value_at
 from extender.cli import main
 from extender.cli.kueue import as_yaml, migrate_objects
 from extender.files.manifests import load
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.rows import each_of
 
 Json = dict[str, Any]
@@ -85,8 +85,8 @@ def test_faults_of_kueue_objects_are_named(text: str, status: int, reported: str
     assert (result.exit_code, reported in result.stderr) == (status, True), result.stderr
 
 
-def test_a_cluster_without_kueue_has_none_of_its_objects(desk: Desk) -> None:
-    assert "Kueue" in desk.refuses("migrate", "kueue")
+def test_a_cluster_without_kueue_has_none_of_its_objects(cluster: Cluster) -> None:
+    assert "Kueue" in cluster.refuses("migrate", "kueue")
 
 
 def test_a_priority_class_keeps_its_name_and_value() -> None:

@@ -9,34 +9,36 @@ import pytest
 from extender.api.summaries import GroupSummary, Overview
 from extender.cli.access import Flags, open_access
 from extender.cli.overview import ObservedSource
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 
 
 @pytest.fixture
-def town(desk: Desk) -> Desk:
-    desk.node("n0")
+def town(cluster: Cluster) -> Cluster:
+    cluster.node("n0")
     for namespace in ("team", "other"):
-        desk.namespace(namespace)
-    desk.queue(
+        cluster.namespace(namespace)
+    cluster.queue(
         "q", {"guarantee": {"resource": {"cpu": "6"}}}, state="Open", allocated={"cpu": "4"}, pending=1
     )
-    desk.queue("below", {"parent": "q"})
-    desk.group("runs", "Running", "Running", queue="q")
+    cluster.queue("below", {"parent": "q"})
+    cluster.group("runs", "Running", "Running", queue="q")
     for number in range(2):
-        desk.pod(f"runs-{number}", "runs", node="n0")
-    desk.group("waits", "Pending", "NoRoom", queue="q", message="cpu: 8 needed, 4 left")
-    desk.pod("waits-0", "waits", spec={"priority": 7})
-    desk.local_queue("way", "q", waiting=1, admitted=1, reserved={"cpu": "4"})
-    desk.local_queue("shut", "q", reason="Stopped")
-    desk.event("waits", "Preempted", "waits-0 was evicted: team/other has a higher priority", 3, "PodGroup")
-    return desk
+        cluster.pod(f"runs-{number}", "runs", node="n0")
+    cluster.group("waits", "Pending", "NoRoom", queue="q", message="cpu: 8 needed, 4 left")
+    cluster.pod("waits-0", "waits", spec={"priority": 7})
+    cluster.local_queue("way", "q", waiting=1, admitted=1, reserved={"cpu": "4"})
+    cluster.local_queue("shut", "q", reason="Stopped")
+    cluster.event(
+        "waits", "Preempted", "waits-0 was evicted: team/other has a higher priority", 3, "PodGroup"
+    )
+    return cluster
 
 
 Source = Callable[..., ObservedSource]
 
 
 @pytest.fixture
-def source(town: Desk) -> Iterator[Source]:
+def source(town: Cluster) -> Iterator[Source]:
     made: list[ObservedSource] = []
     with open_access(Flags(str(town.kubeconfig), None, "team")) as place:
 
@@ -73,7 +75,7 @@ def test_an_overview_is_made_of_statuses_pods_and_nodes(source: Source) -> None:
     assert not seen.notes
 
 
-def test_a_change_is_another_version_and_nothing_else_is(source: Source, town: Desk) -> None:
+def test_a_change_is_another_version_and_nothing_else_is(source: Source, town: Cluster) -> None:
     looking = source()
     before = looking.overview()
     assert looking.overview() is before
@@ -84,7 +86,7 @@ def test_a_change_is_another_version_and_nothing_else_is(source: Source, town: D
     assert group_of(after, "comes").verdict == "Waiting"
 
 
-def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(source: Source, town: Desk) -> None:
+def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(source: Source, town: Cluster) -> None:
     town.queue("known", state="Open", share=0.75)
     looking = source(clock=lambda: 1000.0)
     looking.overview()
@@ -99,9 +101,9 @@ def test_an_overview_reports_a_silent_api_server(source: Source) -> None:
     assert record.startswith("No event of the API server came since 20")
 
 
-def test_an_overview_reports_that_muster_never_decided(desk: Desk) -> None:
-    desk.group("waits", "", "")
-    with open_access(Flags(str(desk.kubeconfig), None, "team")) as place:
+def test_an_overview_reports_that_muster_never_decided(cluster: Cluster) -> None:
+    cluster.group("waits", "", "")
+    with open_access(Flags(str(cluster.kubeconfig), None, "team")) as place:
         looking = ObservedSource(place)
         seen = looking.overview()
         looking.stop()
@@ -109,7 +111,7 @@ def test_an_overview_reports_that_muster_never_decided(desk: Desk) -> None:
     assert "Muster has decided on none of these jobs" in seen.notes[0]
 
 
-def test_only_a_namespace_may_be_read(source: Source, town: Desk) -> None:
+def test_only_a_namespace_may_be_read(source: Source, town: Cluster) -> None:
     town.group("theirs", "Running", "Running", queue="q", namespace="other")
     town.lock(
         *((plural, "") for plural in ("podgroups", "pods", "nodes", "queues", "namespaces", "localqueues"))

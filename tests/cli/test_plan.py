@@ -15,7 +15,7 @@ from extender.cli.output import Json
 from extender.domain.model.reasons import Reason, sentence
 from extender.sim.kubelets import node
 from extender.sim.virtual.runner import SimulationOptions, simulate
-from tests.cli.desk import Desk, ago
+from tests.cli.cluster import Cluster, ago
 from tests.cli.front import Front
 
 
@@ -25,20 +25,20 @@ def since() -> Json:
 
 
 @pytest.fixture
-def town(desk: Desk) -> Desk:
+def town(cluster: Cluster) -> Cluster:
     """Eight of the sixteen cores are used: four for another hour, four for an unknown time."""
     for name in ("n0", "n1"):
-        desk.node(name)
+        cluster.node(name)
     for namespace in ("team", "other"):
-        desk.namespace(namespace)
-    desk.queue("q", {"preemption": {"withinQueue": "Never", "unmanaged": "Never"}}, state="Open")
+        cluster.namespace(namespace)
+    cluster.queue("q", {"preemption": {"withinQueue": "Never", "unmanaged": "Never"}}, state="Open")
     timed = {"annotations": {RUN_TIME: "2h"}}
-    desk.group("timed", "Running", "Running", queue="q", more_metadata=timed)
-    desk.group("endless", "Running", "Running", queue="q")
+    cluster.group("timed", "Running", "Running", queue="q", more_metadata=timed)
+    cluster.group("endless", "Running", "Running", queue="q")
     for number in range(2):
-        desk.pod(f"timed-{number}", "timed", node="n0", status=since())
-        desk.pod(f"endless-{number}", "endless", node="n1", status=since())
-    return desk
+        cluster.pod(f"timed-{number}", "timed", node="n0", status=since())
+        cluster.pod(f"endless-{number}", "endless", node="n1", status=since())
+    return cluster
 
 
 def job(name: str, pods: int, cpu: str, queue: str = "q", **more: str) -> Json:
@@ -77,14 +77,16 @@ def write(tmp_path: Path) -> Write:
     return written
 
 
-def starts(town: Desk, path: str, status: int = 0) -> dict[str, Json]:
+def starts(town: Cluster, path: str, status: int = 0) -> dict[str, Json]:
     """Return the starts by name."""
     result = town.muster("plan", path, "-o", "json")
     assert (result.exit_code, result.stderr) == (status, "")
     return {each["name"]: each for each in json.loads(result.stdout)["starts"]}
 
 
-def test_each_object_of_a_plan_starts_now_later_at_an_unknown_time_or_never(town: Desk, write: Write) -> None:
+def test_each_object_of_a_plan_starts_now_later_at_an_unknown_time_or_never(
+    town: Cluster, write: Write
+) -> None:
     path = write(job("at-once", 2, "2"), job("later", 2, "3"), job("stuck", 2, "7"), job("huge", 1, "9"))
     found = starts(town, path, status=3)
     assert {name: each["start"] for name, each in found.items()} == {
@@ -100,7 +102,7 @@ def test_each_object_of_a_plan_starts_now_later_at_an_unknown_time_or_never(town
     assert "team/endless" in found["team/job/stuck"]["endless"]
 
 
-def test_jobs_without_a_scheduler_start_in_adopted_namespaces(town: Desk, write: Write) -> None:
+def test_jobs_without_a_scheduler_start_in_adopted_namespaces(town: Cluster, write: Write) -> None:
     suspended, running = job("suspended", 2, "1"), job("running", 2, "1")
     running["spec"]["suspend"] = False
     for each in (suspended, running):
@@ -115,7 +117,7 @@ def test_jobs_without_a_scheduler_start_in_adopted_namespaces(town: Desk, write:
     }
 
 
-def test_the_text_of_a_plan(town: Desk, write: Write) -> None:
+def test_the_text_of_a_plan(town: Cluster, write: Write) -> None:
     answer = town.muster("plan", write(job("now", 2, "2"), job("huge", 1, "9")))
     assert answer.exit_code == 3
     now, _, huge, *reasons = answer.stdout.splitlines()
@@ -126,20 +128,20 @@ def test_the_text_of_a_plan(town: Desk, write: Write) -> None:
     assert ("cpu 8 per member" in reasons[2], reasons[3]) == (True, "  Fragmented.")
 
 
-def test_an_unusable_topology_of_the_cluster_does_not_matter(town: Desk, write: Write) -> None:
+def test_an_unusable_topology_of_the_cluster_does_not_matter(town: Cluster, write: Write) -> None:
     levels = {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "rack"}]}
     head = {"apiVersion": TOPOLOGIES.api_version, "kind": TOPOLOGIES.name}
     town.store.put(TOPOLOGIES, {**head, "metadata": {"name": "t", "uid": "t"}, "spec": levels})
     assert starts(town, write(job("now", 2, "2")))["team/job/now"]["start"] == "Now"
 
 
-def test_no_object_is_written(town: Desk, write: Write) -> None:
+def test_no_object_is_written(town: Cluster, write: Write) -> None:
     before = town.store.changed_at
     starts(town, write(job("now", 2, "2")))
     assert town.store.changed_at == before
 
 
-def test_a_second_object_of_a_plan_waits_for_the_first(town: Desk, write: Write) -> None:
+def test_a_second_object_of_a_plan_waits_for_the_first(town: Cluster, write: Write) -> None:
     """The second waits for the first, which says how long it runs."""
     path = write(job("first", 2, "4", **{RUN_TIME: "10m"}), job("second", 2, "4"))
     found = starts(town, path)
@@ -149,7 +151,7 @@ def test_a_second_object_of_a_plan_waits_for_the_first(town: Desk, write: Write)
 
 
 def test_a_plan_beyond_the_simulation_limit_shows_the_part_that_is_known(
-    town: Desk, write: Write, monkeypatch: pytest.MonkeyPatch
+    town: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "_MOST_CYCLES", 1)
     path = write(
@@ -166,7 +168,7 @@ def test_a_plan_beyond_the_simulation_limit_shows_the_part_that_is_known(
     assert "The simulation limit was reached before the group started." in answer
 
 
-def test_a_plan_includes_reclaims(town: Desk, write: Write) -> None:
+def test_a_plan_includes_reclaims(town: Cluster, write: Write) -> None:
     """`hog` holds all of two more nodes, twice its share; what is evicted waits again."""
     for name in ("n2", "n3"):
         town.node(name)
@@ -187,7 +189,7 @@ def test_a_plan_includes_reclaims(town: Desk, write: Write) -> None:
     assert "These give up capacity for it: team/hog (2 pods)." in answer
 
 
-def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Desk, write: Write) -> None:
+def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Cluster, write: Write) -> None:
     queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "new"}}
     gang = pods("gang", 2, queue="new")
     found = starts(town, write({**queue, "spec": {"capability": {"cpu": "3"}}}, *gang), status=3)["team/gang"]
@@ -208,12 +210,14 @@ def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Desk, write: Wr
         ({**job("x", 1, "1"), "metadata": {"name": "x"}}, "NotAsked"),
     ],
 )
-def test_an_object_that_blocks_itself_never_starts(town: Desk, write: Write, made: Json, reason: str) -> None:
+def test_an_object_that_blocks_itself_never_starts(
+    town: Cluster, write: Write, made: Json, reason: str
+) -> None:
     found = starts(town, write(made), status=3)["team/job/x"]
     assert (found["start"], found["reason"]) == ("Never", reason)
 
 
-def test_a_plan_names_the_groups_that_it_delays(town: Desk, write: Write) -> None:
+def test_a_plan_names_the_groups_that_it_delays(town: Cluster, write: Write) -> None:
     """Overtake a group of the cluster that would start now, for a group of a higher class."""
     classes = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
     town.store.put(PRIORITY_CLASSES, {**classes, "metadata": {"name": "high", "uid": "high"}, "value": 9})
@@ -223,7 +227,7 @@ def test_a_plan_names_the_groups_that_it_delays(town: Desk, write: Write) -> Non
     assert "For that, of others:\n  team/next would not start now, as it does without that: " in answer.stdout
 
 
-def test_jobs_of_a_kind_that_muster_may_not_change(town: Desk, front: Front, write: Write) -> None:
+def test_jobs_of_a_kind_that_muster_may_not_change(town: Cluster, front: Front, write: Write) -> None:
     front.install_muster()
     front._collections["/apis/scheduling.k8s.io/v1/priorityclasses"] = []
     front.denied_to_muster.add(("patch", "jobs"))
@@ -232,20 +236,20 @@ def test_jobs_of_a_kind_that_muster_may_not_change(town: Desk, front: Front, wri
     assert found["detail"] == "Muster's account may not change jobs.batch: docs/reference/jobs.md#the-rights."
 
 
-def test_a_namespace_that_there_is_not(town: Desk, write: Write) -> None:
+def test_a_namespace_that_there_is_not(town: Cluster, write: Write) -> None:
     path = write(job("x", 1, "1"), job("y", 1, "1"))
     assert town.refuses("plan", path, "-n", "nope", status=2) == (
         f'Error: {path}:1: namespaces "nope" not found'
     )
 
 
-def test_an_existing_object_is_not_planned(town: Desk, write: Write) -> None:
+def test_an_existing_object_is_not_planned(town: Cluster, write: Write) -> None:
     group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "timed"}}
     says = town.refuses("plan", write({**group, "spec": {"minMember": 1, "queue": "q"}}), status=2)
     assert says == "Error: team/timed is in the cluster already; about what waits there, ask muster why"
 
 
-def test_a_file_that_makes_no_sense(town: Desk, tmp_path: Path) -> None:
+def test_a_file_that_makes_no_sense(town: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("{")
     result = town.muster("plan", str(path))
@@ -253,7 +257,9 @@ def test_a_file_that_makes_no_sense(town: Desk, tmp_path: Path) -> None:
     assert "bad.yaml:1: not YAML" in result.stderr
 
 
-def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(town: Desk, write: Write) -> None:
+def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(
+    town: Cluster, write: Write
+) -> None:
     town.lock(("pods", ""))
     says = town.refuses("plan", write(job("now", 2, "2")))
     assert says.startswith("muster plan ")
@@ -261,7 +267,7 @@ def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(town: 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_starts_are_those_of_a_simulation(desk: Desk, write: Write, seed: int) -> None:
+def test_starts_are_those_of_a_simulation(cluster: Cluster, write: Write, seed: int) -> None:
     """Start the same gangs at the same times: same nodes, and run times as declared."""
     rng = random.Random(seed)
     head = {"apiVersion": "v1", "kind": "Node"}
@@ -273,11 +279,11 @@ def test_starts_are_those_of_a_simulation(desk: Desk, write: Write, seed: int) -
         for member in members:
             member["metadata"]["annotations"] |= {"sim.kube-muster.io/run-seconds": str(seconds)}
         objects += members
-    desk.namespace("default")
+    cluster.namespace("default")
     path = write(*objects)
     played = simulate(SimulationOptions(files=(Path(path),)))
     expected = {timeline.key: timeline.started_at for timeline in played.measured.timelines.values()}
-    result = desk.muster("plan", path, "-n", "default", "-o", "json")
+    result = cluster.muster("plan", path, "-n", "default", "-o", "json")
     found = {each["group"]: each.get("after", 0.0) for each in json.loads(result.stdout)["starts"]}
     assert found == pytest.approx(expected)
     assert max(found.values()) > 0

@@ -13,7 +13,7 @@ from extender.api.units import human_duration
 from extender.cli import main
 from extender.cli.output import age
 from extender.kube import endpoint
-from tests.cli.desk import Desk, ago
+from tests.cli.cluster import Cluster, ago
 from tests.kube.conftest import write_kubeconfig
 from tests.kube.server import Reply, Server
 from tests.rows import each_of
@@ -23,9 +23,9 @@ GROUP = "podgroup.scheduling.volcano.sh"
 
 
 @pytest.fixture
-def town(desk: Desk) -> Desk:
+def town(cluster: Cluster) -> Cluster:
     """Two queues, and groups of two namespaces."""
-    desk.queue(
+    cluster.queue(
         "research",
         {"weight": 3, "capability": {"cpu": "16"}, "dequeueStrategy": "fifo"},
         state="Open",
@@ -35,13 +35,13 @@ def town(desk: Desk) -> Desk:
         pending=1,
         running=2,
     )
-    desk.queue("batch")
-    desk.namespace("team", queue="research")
-    desk.namespace("other")
-    desk.group("fit", "Running", "Running", queue="research", more={"running": 2})
-    desk.group("sweep", message="cpu: 8 > 2", days=0.5)
-    desk.group("new", "", namespace="other")
-    return desk
+    cluster.queue("batch")
+    cluster.namespace("team", queue="research")
+    cluster.namespace("other")
+    cluster.group("fit", "Running", "Running", queue="research", more={"running": 2})
+    cluster.group("sweep", message="cpu: 8 > 2", days=0.5)
+    cluster.group("new", "", namespace="other")
+    return cluster
 
 
 def lines(*rows: str) -> str:
@@ -52,7 +52,7 @@ def lines(*rows: str) -> str:
 
 
 @each_of(("queue", "list"), ("queue", "get"), ("q", "list"), ("q", "list", "-n", "x"))
-def test_queues_as_a_table(command: tuple[str, ...], *, town: Desk) -> None:
+def test_queues_as_a_table(command: tuple[str, ...], *, town: Cluster) -> None:
     assert town.output(*command) == lines(
         "NAME       STATE   WEIGHT   SHARE   TOTAL   PENDING   INQUEUE   RUNNING   AGE",
         "batch      Open    1        -       0       0         0         0         20d",
@@ -60,7 +60,7 @@ def test_queues_as_a_table(command: tuple[str, ...], *, town: Desk) -> None:
     )
 
 
-def test_a_wide_table_of_queues(town: Desk) -> None:
+def test_a_wide_table_of_queues(town: Cluster) -> None:
     names = ["PARENT", "UNKNOWN", "COMPLETED", "STRATEGY"]
     names += ["ALLOCATED", "DESERVED", "CAPABILITY", "BORROWED", "RESERVED"]
     flavors = [{"name": "h100", "borrowed": {"nvidia.com/gpu": "8"}}, {"name": "a100"}]
@@ -74,7 +74,7 @@ def test_a_wide_table_of_queues(town: Desk) -> None:
 
 
 @each_of(("podgroup", "list"), ("pg", "get"), ("pg", "list", "--context", "here"))
-def test_groups_as_a_table(command: tuple[str, ...], *, town: Desk) -> None:
+def test_groups_as_a_table(command: tuple[str, ...], *, town: Cluster) -> None:
     assert town.output(*command) == lines(
         "NAME    QUEUE      PHASE     MIN   POSITION   REASON   AGE",
         "fit     research   Running   2     -          -        20d",
@@ -82,22 +82,22 @@ def test_groups_as_a_table(command: tuple[str, ...], *, town: Desk) -> None:
     )
 
 
-def test_a_group_that_muster_made_has_the_name_of_its_owner(desk: Desk) -> None:
+def test_a_group_that_muster_made_has_the_name_of_its_owner(cluster: Cluster) -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": "u"}
     meta = {"ownerReferences": [{**owner, "controller": True}]}
-    desk.group("podgroup-u", queue="q", more_metadata=meta, more={"waiting": {"position": 3}})
-    (row,) = desk.output("pg", "list").splitlines()[1:]
+    cluster.group("podgroup-u", queue="q", more_metadata=meta, more={"waiting": {"position": 3}})
+    (row,) = cluster.output("pg", "list").splitlines()[1:]
     assert row.split()[:2] == ["pytorchjob/train", "q"]
-    assert "podgroup-u" in desk.output("pg", "list", "-o", "wide")
+    assert "podgroup-u" in cluster.output("pg", "list", "-o", "wide")
 
 
-def test_groups_of_all_namespaces(town: Desk) -> None:
+def test_groups_of_all_namespaces(town: Cluster) -> None:
     head, *rows = (line.split() for line in town.output("pg", "list", "-A").splitlines())
     assert head[:2] == ["NAMESPACE", "NAME"]
     assert [row[:2] for row in rows] == [["other", "new"], ["team", "fit"], ["team", "sweep"]]
 
 
-def test_a_wide_table_of_groups(town: Desk) -> None:
+def test_a_wide_table_of_groups(town: Cluster) -> None:
     head, first, second = (
         line.split() for line in town.output("pg", "get", "sweep", "fit", "-o", "wide").splitlines()
     )
@@ -107,12 +107,12 @@ def test_a_wide_table_of_groups(town: Desk) -> None:
 
 
 @each_of(("-n", "other"), ("--context", "there"))
-def test_a_namespace_is_that_of_the_flag_or_of_the_context(flags: tuple[str, ...], *, town: Desk) -> None:
+def test_a_namespace_is_that_of_the_flag_or_of_the_context(flags: tuple[str, ...], *, town: Cluster) -> None:
     assert town.output("pg", "list", "-o", "name", *flags) == f"{GROUP}/new\n"
 
 
 @each_of(("queue", "list"), ("pg", "list", "-A"))
-def test_tables_fit_into_80_columns(table: tuple[str, ...], *, town: Desk) -> None:
+def test_tables_fit_into_80_columns(table: tuple[str, ...], *, town: Cluster) -> None:
     assert max(map(len, town.output(*table).splitlines())) <= 80
 
 
@@ -121,20 +121,20 @@ def test_tables_fit_into_80_columns(table: tuple[str, ...], *, town: Desk) -> No
     (("pg", "list"), "No podgroups found in namespace team"),
     (("pg", "list", "-A"), "No podgroups found"),
 )
-def test_an_empty_list_has_a_message(command: tuple[str, ...], message: str, *, desk: Desk) -> None:
-    result = desk.muster(*command)
+def test_an_empty_list_has_a_message(command: tuple[str, ...], message: str, *, cluster: Cluster) -> None:
+    result = cluster.muster(*command)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{message}\n")
 
 
 # ---- objects
 
 
-def test_names_are_as_kubectl_takes_them(town: Desk) -> None:
+def test_names_are_as_kubectl_takes_them(town: Cluster) -> None:
     assert town.output("queue", "list", "-o", "name") == lines(f"{QUEUE}/batch", f"{QUEUE}/research")
     assert town.output("pg", "get", "fit", "-o", "name") == f"{GROUP}/fit\n"
 
 
-def test_one_object_is_printed_alone_and_several_as_a_list(town: Desk) -> None:
+def test_one_object_is_printed_alone_and_several_as_a_list(town: Cluster) -> None:
     one = town.json("pg", "get", "fit")
     several = yaml.safe_load(town.output("pg", "list", "-o", "yaml"))
     assert (one["kind"], one["spec"]) == ("PodGroup", {"minMember": 2, "queue": "research"})
@@ -142,25 +142,25 @@ def test_one_object_is_printed_alone_and_several_as_a_list(town: Desk) -> None:
     assert several["items"][0] == one
 
 
-def test_no_objects_are_an_empty_list(desk: Desk) -> None:
-    assert desk.json("queue", "list")["items"] == []
-    assert desk.output("queue", "list", "-o", "name") == ""
+def test_no_objects_are_an_empty_list(cluster: Cluster) -> None:
+    assert cluster.json("queue", "list")["items"] == []
+    assert cluster.output("queue", "list", "-o", "name") == ""
 
 
-def test_managed_fields_are_left_out(desk: Desk) -> None:
-    desk.queue("a", metadata={"managedFields": [{"manager": "kubectl"}]})
-    assert "managedFields" not in desk.output("queue", "get", "a", "-o", "yaml")
+def test_managed_fields_are_left_out(cluster: Cluster) -> None:
+    cluster.queue("a", metadata={"managedFields": [{"manager": "kubectl"}]})
+    assert "managedFields" not in cluster.output("queue", "get", "a", "-o", "yaml")
 
 
 # ---- what goes wrong
 
 
-def test_a_name_that_is_not_there(town: Desk) -> None:
+def test_a_name_that_is_not_there(town: Cluster) -> None:
     assert town.refuses("queue", "get", "nope") == "Error: queue 'nope' not found; there are: batch, research"
     assert town.misses("pg", "get", "fit", "nope") == ("nope", ["fit", "sweep"])
 
 
-def test_a_name_that_is_nearly_there(town: Desk) -> None:
+def test_a_name_that_is_nearly_there(town: Cluster) -> None:
     assert town.misses("why", "queue/reserch") == ("reserch", ["research", "batch"])
     for number in range(20):
         town.group(f"sweep-{number}")
@@ -168,10 +168,10 @@ def test_a_name_that_is_nearly_there(town: Desk) -> None:
     assert town.misses("why", "podgroup/zzz") == ("zzz", [])
 
 
-def test_an_unknown_name_is_reported_where_none_exist_or_listing_is_forbidden(desk: Desk) -> None:
-    assert desk.refuses("why", "queue/a").endswith("; there are none")
-    desk.lock(("queues", ""))
-    assert desk.misses("why", "queue/a") == ("a", [])
+def test_an_unknown_name_is_reported_where_none_exist_or_listing_is_forbidden(cluster: Cluster) -> None:
+    assert cluster.refuses("why", "queue/a").endswith("; there are none")
+    cluster.lock(("queues", ""))
+    assert cluster.misses("why", "queue/a") == ("a", [])
 
 
 @each_of(
@@ -181,9 +181,9 @@ def test_an_unknown_name_is_reported_where_none_exist_or_listing_is_forbidden(de
     (("queue", "lst"), "No such command 'lst'."),
 )
 def test_errors_name_the_flag_its_value_and_the_allowed_values(
-    arguments: tuple[str, ...], message: str, *, desk: Desk
+    arguments: tuple[str, ...], message: str, *, cluster: Cluster
 ) -> None:
-    assert message in desk.refuses(*arguments, status=2)
+    assert message in cluster.refuses(*arguments, status=2)
 
 
 def test_a_missing_kubeconfig_is_reported(tmp_path: Path) -> None:
@@ -244,16 +244,16 @@ def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     assert result.stderr.startswith("Error: the API server cannot be reached: 127.0.0.1:1: ")
 
 
-def test_forbidden_lists_have_the_words_of_the_server(desk: Desk) -> None:
-    desk.lock(("queues", ""))
-    result = desk.muster("queue", "list")
+def test_forbidden_lists_have_the_words_of_the_server(cluster: Cluster) -> None:
+    cluster.lock(("queues", ""))
+    result = cluster.muster("queue", "list")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == lines(
         'Error: not allowed: queues.scheduling.volcano.sh is forbidden: User "you" cannot list it',
         "You need a ClusterRoleBinding to the role kube-muster-view, or to another that may read queues.",
     )
-    desk.lock(("podgroups", "team"))
-    assert desk.refuses("pg", "list").startswith("Error: not allowed: podgroups")
+    cluster.lock(("podgroups", "team"))
+    assert cluster.refuses("pg", "list").startswith("Error: not allowed: podgroups")
 
 
 @pytest.fixture

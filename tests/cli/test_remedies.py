@@ -8,7 +8,7 @@ from extender.api.keys import GATE, LOCAL_QUEUE
 from extender.cli.output import Json
 from extender.cli.why.explanation import Statement
 from extender.domain.model.reasons import Reason
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.cli.front import Front
 
 GROUP = "podgroup.scheduling.volcano.sh g"
@@ -148,24 +148,24 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
 
 
 @pytest.fixture
-def case(front: Front, desk: Desk) -> Desk:
+def case(front: Front, cluster: Cluster) -> Cluster:
     selector = {"matchLabels": {"field": "ai"}}
     spec = {"weight": 2, "capability": {"cpu": "6"}, "namespaceSelector": selector}
-    desk.queue("research", spec, state="Open")
-    desk.queue("lab", state="Closed")
-    return desk
+    cluster.queue("research", spec, state="Open")
+    cluster.queue("lab", state="Closed")
+    return cluster
 
 
-def group(desk: Desk, reason: Reason) -> None:
+def group(cluster: Cluster, reason: Reason) -> None:
     queue = "researhc" if reason is Reason.QUEUE_NOT_FOUND else "research"
     more = {"waiting": WAITING.get(reason, {})}
-    desk.group("g", reason=reason, message=TABLE[reason][0], min_member=4, queue=queue, more=more)
-    desk.pod("g-0", "g", gates=[GATE])
-    desk.pod("g-1", "g", gates=[GATE])
+    cluster.group("g", reason=reason, message=TABLE[reason][0], min_member=4, queue=queue, more=more)
+    cluster.pod("g-0", "g", gates=[GATE])
+    cluster.pod("g-1", "g", gates=[GATE])
 
 
-def answer(desk: Desk, target: str = "podgroup/g") -> Json:
-    found: Json = desk.json("why", target)
+def answer(cluster: Cluster, target: str = "podgroup/g") -> Json:
+    found: Json = cluster.json("why", target)
     return found
 
 
@@ -174,7 +174,7 @@ def test_the_table_has_each_reason() -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_the_commands_of_a_reason(case: Desk, reason: Reason) -> None:
+def test_the_commands_of_a_reason(case: Cluster, reason: Reason) -> None:
     group(case, reason)
     found = answer(case).get("commands", [])
     assert [(each["purpose"], each["line"], each["right"]) for each in found] == TABLE[reason][1]
@@ -182,7 +182,7 @@ def test_the_commands_of_a_reason(case: Desk, reason: Reason) -> None:
 
 
 @pytest.mark.parametrize("reason", [reason for reason, (_, offers) in TABLE.items() if offers])
-def test_without_the_right_it_names_the_administrator(case: Desk, front: Front, reason: Reason) -> None:
+def test_without_the_right_it_names_the_administrator(case: Cluster, front: Front, reason: Reason) -> None:
     group(case, reason)
     _, offers = TABLE[reason]
     front.denied |= {(right.split()[0], right.split()[1]) for _, _, right in offers}
@@ -191,20 +191,20 @@ def test_without_the_right_it_names_the_administrator(case: Desk, front: Front, 
         assert f"To {purpose}, ask an administrator, for you may not {right}: {line}" in shown
 
 
-def test_only_the_missing_right_is_missing(case: Desk, front: Front) -> None:
+def test_only_the_missing_right_is_missing(case: Cluster, front: Front) -> None:
     group(case, Reason.QUEUE_NOT_FOUND)
     front.denied.add(("create", "queues"))
     assert [each["allowed"] for each in answer(case)["commands"]] == [True, False]
 
 
-def test_opening_a_queue_is_offered_to_those_with_the_right(case: Desk, front: Front) -> None:
+def test_opening_a_queue_is_offered_to_those_with_the_right(case: Cluster, front: Front) -> None:
     (offered,) = answer(case, "queue/lab")["commands"]
     assert (offered["line"], offered["allowed"]) == ("muster queue open lab", True)
     front.denied.add(("patch", "queues"))
     assert [each["allowed"] for each in answer(case, "queue/lab")["commands"]] == [False]
 
 
-def test_an_invalid_queue_is_corrected_itself(case: Desk) -> None:
+def test_an_invalid_queue_is_corrected_itself(case: Cluster) -> None:
     condition = {
         "type": "Valid",
         "status": "False",
@@ -217,7 +217,7 @@ def test_an_invalid_queue_is_corrected_itself(case: Desk) -> None:
     assert (command["purpose"], command["right"]) == ("correct the queue", "patch queues research")
 
 
-def test_a_group_that_muster_made_is_not_to_be_changed(case: Desk) -> None:
+def test_a_group_that_muster_made_is_not_to_be_changed(case: Cluster) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
     case.group(
         "podgroup-u", reason="QueueNotFound", queue="researhc", more_metadata={"ownerReferences": [owner]}
@@ -226,13 +226,13 @@ def test_a_group_that_muster_made_is_not_to_be_changed(case: Desk) -> None:
     assert [command["line"] for command in commands] == ["muster queue create researhc"]
 
 
-def test_a_group_that_lacks_a_role_does_not_start_with_fewer(case: Desk) -> None:
+def test_a_group_that_lacks_a_role_does_not_start_with_fewer(case: Cluster) -> None:
     group(case, Reason.NOT_ENOUGH_MEMBERS)
     case.group("g", reason="NotEnoughMembers", min_member=4, more_spec={"minTaskMember": {"worker": 4}})
     assert "commands" not in answer(case)
 
 
-def test_a_pod_that_names_no_group_there_is(case: Desk, front: Front) -> None:
+def test_a_pod_that_names_no_group_there_is(case: Cluster, front: Front) -> None:
     case.group("train")
     case.pod("a", "trian", gates=[GATE])
     case.pod("b", "trian", gates=[GATE])
@@ -245,7 +245,7 @@ def test_a_pod_that_names_no_group_there_is(case: Desk, front: Front) -> None:
     assert (rename["right"], create["right"]) == ("patch pods in team", "create podgroups in team")
 
 
-def test_a_group_in_another_namespace_is_pointed_out(case: Desk) -> None:
+def test_a_group_in_another_namespace_is_pointed_out(case: Cluster) -> None:
     case.group("train", namespace="other")
     case.pod("a", "train", gates=[GATE])
     assert case.answer("pod/a").detail == Statement("GroupElsewhere", namespace="other")
@@ -254,7 +254,7 @@ def test_a_group_in_another_namespace_is_pointed_out(case: Desk) -> None:
 @pytest.mark.parametrize(
     "evil", ["q; reboot", "$(reboot)", "`reboot`", "q\nreboot", "q' 'reboot", "-q", "\x1b[2J"]
 )
-def test_text_from_tenants_reaches_no_shell(case: Desk, front: Front, evil: str) -> None:
+def test_text_from_tenants_reaches_no_shell(case: Cluster, front: Front, evil: str) -> None:
     """Quote names of a waiting group, of a pod, and of owner references."""
     waiting = {
         "ahead": [f"other/{evil}", f"{evil}/other"],
@@ -283,12 +283,12 @@ def test_text_from_tenants_reaches_no_shell(case: Desk, front: Front, evil: str)
         assert not any(evil in line for line in lines), lines
 
 
-def test_a_cluster_that_knows_no_rights_denies_none(desk: Desk) -> None:
-    desk.group("g", reason="QueueNotFound", queue="q")
-    assert [each["allowed"] for each in answer(desk)["commands"]] == [True]
+def test_a_cluster_that_knows_no_rights_denies_none(cluster: Cluster) -> None:
+    cluster.group("g", reason="QueueNotFound", queue="q")
+    assert [each["allowed"] for each in answer(cluster)["commands"]] == [True]
 
 
-def test_a_local_queue_that_is_stopped_is_resumed_itself(case: Desk) -> None:
+def test_a_local_queue_that_is_stopped_is_resumed_itself(case: Cluster) -> None:
     detail = "spec.stopPolicy of LocalQueue team/door is Hold"
     case.local_queue("door", "research", stop_policy="Hold")
     named = {"labels": {LOCAL_QUEUE: "door"}}

@@ -7,20 +7,20 @@ import pytest
 from extender.api.keys import GATE, GROUP_ANNOTATION
 from extender.cli.output import Json
 from extender.cli.why.explanation import MemberCounts, Statement
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.cli.front import Front
 
 
 @pytest.fixture
-def desk(desk: Desk) -> Desk:
+def cluster(cluster: Cluster) -> Cluster:
     """Train needs four and has one."""
-    desk.group("train", reason="NotEnoughMembers", min_member=4)
-    desk.pod("train-0", "train", gates=[GATE])
-    return desk
+    cluster.group("train", reason="NotEnoughMembers", min_member=4)
+    cluster.pod("train-0", "train", gates=[GATE])
+    return cluster
 
 
-def cause(desk: Desk) -> Statement:
-    (each,) = desk.answer("podgroup/train").uncounted
+def cause(cluster: Cluster) -> Statement:
+    (each,) = cluster.answer("podgroup/train").uncounted
     assert each.pods == ["stray"]
     return each.cause
 
@@ -61,11 +61,11 @@ VOLCANOS = "scheduling.volcano.sh/group-name"
     ],
 )
 def test_a_pod_that_does_not_count_is_named_with_its_cause(
-    desk: Desk, pod: dict[str, Any], why: Statement
+    cluster: Cluster, pod: dict[str, Any], why: Statement
 ) -> None:
-    desk.pod("stray", **pod)
-    assert cause(desk) == why
-    members = desk.answer("podgroup/train").members
+    cluster.pod("stray", **pod)
+    assert cause(cluster) == why
+    members = cluster.answer("podgroup/train").members
     assert members
     assert members.there == 1
 
@@ -81,59 +81,59 @@ def test_a_pod_that_does_not_count_is_named_with_its_cause(
         {"metadata": {"namespace": "home", "annotations": {GROUP_ANNOTATION: "train"}}},
     ],
 )
-def test_other_pods_are_left_alone(desk: Desk, pod: dict[str, Any]) -> None:
-    desk.group("other")
-    desk.group("train", namespace="home")
-    desk.pod("p", **pod)
-    assert desk.answer("podgroup/train").uncounted == []
+def test_other_pods_are_left_alone(cluster: Cluster, pod: dict[str, Any]) -> None:
+    cluster.group("other")
+    cluster.group("train", namespace="home")
+    cluster.pod("p", **pod)
+    assert cluster.answer("podgroup/train").uncounted == []
 
 
-def test_a_scheduler_name_that_muster_has_taken_pods_of_is_its_own(desk: Desk) -> None:
-    desk.pod("ours", "train", gates=[GATE], scheduler="batch")
-    desk.pod("started", "train", scheduler="batch")
-    assert desk.answer("podgroup/train").uncounted == []
+def test_a_scheduler_name_that_muster_has_taken_pods_of_is_its_own(cluster: Cluster) -> None:
+    cluster.pod("ours", "train", gates=[GATE], scheduler="batch")
+    cluster.pod("started", "train", scheduler="batch")
+    assert cluster.answer("podgroup/train").uncounted == []
 
 
-def test_a_group_that_has_its_members_is_not_searched_for_others(desk: Desk) -> None:
-    desk.group("train", reason="NoRoom")
-    desk.pod("stray", "trian")
-    assert desk.answer("podgroup/train").uncounted == []
+def test_a_group_that_has_its_members_is_not_searched_for_others(cluster: Cluster) -> None:
+    cluster.group("train", reason="NoRoom")
+    cluster.pod("stray", "trian")
+    assert cluster.answer("podgroup/train").uncounted == []
 
 
-def test_uncounted_pods_are_shown_with_their_number(desk: Desk, front: Front) -> None:
+def test_uncounted_pods_are_shown_with_their_number(cluster: Cluster, front: Front) -> None:
     for name in ("a", "b", "c"):
-        desk.pod(name, "trian", gates=[GATE])
-    desk.pod("d", "train", scheduler="default-scheduler")
-    shown = desk.output("why", "podgroup/train")
+        cluster.pod(name, "trian", gates=[GATE])
+    cluster.pod("d", "train", scheduler="default-scheduler")
+    shown = cluster.output("why", "podgroup/train")
     uncounted = shown.split("Pods that do not count:\n")[1].splitlines()
     assert [line.partition(": ")[0] for line in uncounted[:3]] == ["  pod/a and 2 more", "  pod/d", ""]
-    answer = desk.answer("podgroup/train")
+    answer = cluster.answer("podgroup/train")
     assert answer.members == MemberCounts(4, 1, 0, 1, 0, 0)
     assert [said.code for said in answer.remedies] == ["NoSuchGroup", "WrongScheduler", "Reason"]
     assert [(offer.code, offer.pods) for offer in answer.commands] == [("AnnotatePods", "a b c")]
 
 
-def test_many_pods_are_not_named_in_one_command(desk: Desk, front: Front) -> None:
+def test_many_pods_are_not_named_in_one_command(cluster: Cluster, front: Front) -> None:
     for number in range(9):
-        desk.pod(f"p{number}", "trian", gates=[GATE])
-    assert desk.answer("podgroup/train").uncounted[0].cause == Statement("NoSuchGroup", group="trian")
-    shown = desk.output("why", "podgroup/train")
+        cluster.pod(f"p{number}", "trian", gates=[GATE])
+    assert cluster.answer("podgroup/train").uncounted[0].cause == Statement("NoSuchGroup", group="trian")
+    shown = cluster.output("why", "podgroup/train")
     assert "pod/p0 and 8 more: " in shown
     assert "annotate" not in shown
 
 
-def test_a_pod_that_names_its_group_wrongly_says_so_itself(desk: Desk) -> None:
-    desk.pod("stray", metadata=wrong("scheduling.k8s.io/groupname"))
+def test_a_pod_that_names_its_group_wrongly_says_so_itself(cluster: Cluster) -> None:
+    cluster.pod("stray", metadata=wrong("scheduling.k8s.io/groupname"))
     named = Statement("NamesGroupBy", group="train", key="annotation scheduling.k8s.io/groupname")
-    assert named in desk.answer("stray").notes
+    assert named in cluster.answer("stray").notes
 
 
-def test_a_scheduler_name_with_a_slip_is_put_right(desk: Desk) -> None:
-    desk.pod("stray", "train", scheduler="volcno")
-    assert desk.answer("stray").sentence[0].likeliest == "volcano"
+def test_a_scheduler_name_with_a_slip_is_put_right(cluster: Cluster) -> None:
+    cluster.pod("stray", "train", scheduler="volcno")
+    assert cluster.answer("stray").sentence[0].likeliest == "volcano"
 
 
-def test_without_rights_to_other_namespaces_the_rest_is_found(desk: Desk) -> None:
-    desk.lock(("pods", ""), ("podgroups", ""))
-    desk.pod("stray", "trian")
-    assert cause(desk) == Statement("NoSuchGroup", group="trian")
+def test_without_rights_to_other_namespaces_the_rest_is_found(cluster: Cluster) -> None:
+    cluster.lock(("pods", ""), ("podgroups", ""))
+    cluster.pod("stray", "trian")
+    assert cause(cluster) == Statement("NoSuchGroup", group="trian")

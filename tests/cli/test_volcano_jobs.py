@@ -5,13 +5,15 @@ import pytest
 from extender.api.keys import HOLD, STARTED
 from extender.apimachinery.kinds import COMMANDS, NAMESPACES, POD_GROUPS, VOLCANO_JOBS, Json
 from extender.cli.why.explanation import Statement
-from tests.cli.desk import Desk, ago
+from tests.cli.cluster import Cluster, ago
 from tests.cli.test_jobs import job
 
 KIND = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
 
 
-def queued(desk: Desk, name: str, phase: str = "", record: str | None = None, group: bool = True) -> None:
+def queued(
+    cluster: Cluster, name: str, phase: str = "", record: str | None = None, group: bool = True
+) -> None:
     """Add a job with its PodGroup; `phase`: of the job."""
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
     task = {"name": "worker", "replicas": 4, "template": {"spec": {"containers": [container]}}}
@@ -25,39 +27,41 @@ def queued(desk: Desk, name: str, phase: str = "", record: str | None = None, gr
         "maxRetry": 3,
         "tasks": [task],
     }
-    desk._put(VOLCANO_JOBS, meta, {"spec": spec, "status": status})
+    cluster._put(VOLCANO_JOBS, meta, {"spec": spec, "status": status})
     if group:
         owner = {**KIND, "name": name, "uid": f"uid-{name}", "controller": True}
         course = {"Running": "Running", "Completed": "Completed"}.get(phase, "Pending")
         more = {"ownerReferences": [owner]}
         reason = "Running" if course == "Running" else "NoRoom"
-        desk.group(f"{name}-uid-{name}", course, reason, queue="research", min_member=3, more_metadata=more)
+        cluster.group(
+            f"{name}-uid-{name}", course, reason, queue="research", min_member=3, more_metadata=more
+        )
 
 
 @pytest.fixture
-def town(desk: Desk) -> Desk:
-    desk._put(NAMESPACES, {"name": "team"}, {})
-    desk.queue("research", {"weight": 2}, state="Open")
-    queued(desk, "waits")
-    queued(desk, "back", "Running", record="")
-    queued(desk, "runs", "Running", record=ago(hours=2))
-    queued(desk, "theirs", "Running")
-    queued(desk, "stopped", "Aborted", record="")
-    queued(desk, "over", "Completed", record=ago(hours=2))
-    return desk
+def town(cluster: Cluster) -> Cluster:
+    cluster._put(NAMESPACES, {"name": "team"}, {})
+    cluster.queue("research", {"weight": 2}, state="Open")
+    queued(cluster, "waits")
+    queued(cluster, "back", "Running", record="")
+    queued(cluster, "runs", "Running", record=ago(hours=2))
+    queued(cluster, "theirs", "Running")
+    queued(cluster, "stopped", "Aborted", record="")
+    queued(cluster, "over", "Completed", record=ago(hours=2))
+    return cluster
 
 
-def listed(desk: Desk) -> dict[str, Json]:
-    items = desk.json("job", "list")["items"]
+def listed(cluster: Cluster) -> dict[str, Json]:
+    items = cluster.json("job", "list")["items"]
     return {each["name"]: each for each in items}
 
 
-def commands(desk: Desk) -> list[tuple[str, str, str]]:
-    found = desk.store.all(COMMANDS)
+def commands(cluster: Cluster) -> list[tuple[str, str, str]]:
+    found = cluster.store.all(COMMANDS)
     return [(each["metadata"]["namespace"], each["target"]["name"], each["action"]) for each in found]
 
 
-def test_how_each_stands(town: Desk) -> None:
+def test_how_each_stands(town: Cluster) -> None:
     assert {name: (each["state"], each["pods"], each["queue"]) for name, each in listed(town).items()} == {
         "waits": ("Waiting", 4, "research"),
         "back": ("Waiting", 4, "research"),
@@ -68,7 +72,7 @@ def test_how_each_stands(town: Desk) -> None:
     }
 
 
-def test_why_explains_a_volcano_job_by_its_short_name(town: Desk) -> None:
+def test_why_explains_a_volcano_job_by_its_short_name(town: Cluster) -> None:
     assert town.answer("vcjob/waits").sentence[-1] == Statement("JobWaits", pods="3 pods")
     assert "muster job resume vcjob/stopped" in town.output("why", "vcjob/stopped")
     queued(town, "gone", "Failed", group=False)
@@ -76,31 +80,31 @@ def test_why_explains_a_volcano_job_by_its_short_name(town: Desk) -> None:
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("waits", "Waiting"), ("runs", "Running"), ("over", "Ended")])
-def test_why_accepts_all_names_of_kubectl_for_a_volcano_job(town: Desk, name: str, verdict: str) -> None:
+def test_why_accepts_all_names_of_kubectl_for_a_volcano_job(town: Cluster, name: str, verdict: str) -> None:
     assert town.output("why", f"vcjob/{name}").startswith(f"vcjob/{name} in namespace team")
     answer = town.json("why", f"vcjob/{name}")
     assert {**KIND, "verdict": verdict} == {key: answer[key] for key in (*KIND, "verdict")}
 
 
-def test_why_lists_jobs_of_both_kinds_with_one_name(town: Desk) -> None:
+def test_why_lists_jobs_of_both_kinds_with_one_name(town: Cluster) -> None:
     queued(town, "same", group=False)
     job(town, "same")
     reported = town.output("why", "same").splitlines()
     assert [line.split()[0] for line in reported if "NoPods" in line] == ["job/same", "vcjob/same"]
 
 
-def test_a_queue_is_described_with_them(town: Desk) -> None:
+def test_a_queue_is_described_with_them(town: Cluster) -> None:
     assert "vcjob/team/waits: NoRoom\n    behind vcjob/team/back," in town.output(
         "queue", "describe", "research"
     )
 
 
-def test_describe_shows_its_tasks(town: Desk) -> None:
+def test_describe_shows_its_tasks(town: Cluster) -> None:
     described = town.output("job", "describe", "waits")
     assert "worker   4       cpu 2" in described
 
 
-def test_a_pending_volcano_job_is_held_and_resumed_by_its_podgroup(town: Desk) -> None:
+def test_a_pending_volcano_job_is_held_and_resumed_by_its_podgroup(town: Cluster) -> None:
     assert town.output("job", "hold", "vcjob/waits") == "job.batch.volcano.sh/waits held\n"
     group = town.store.get(POD_GROUPS, "team", "waits-uid-waits")
     assert group is not None
@@ -119,13 +123,13 @@ def test_a_pending_volcano_job_is_held_and_resumed_by_its_podgroup(town: Desk) -
     ],
 )
 def test_commands_stop_and_resume_it(
-    town: Desk, command: str, name: str, wanted: list[tuple[str, str, str]]
+    town: Cluster, command: str, name: str, wanted: list[tuple[str, str, str]]
 ) -> None:
     town.output("job", command, name)
     assert commands(town) == wanted
 
 
-def test_a_resumed_volcano_job_waits_again_even_if_its_record_is_still_there(town: Desk) -> None:
+def test_a_resumed_volcano_job_waits_again_even_if_its_record_is_still_there(town: Cluster) -> None:
     queued(town, "just", "Aborting", record=ago(hours=2))
     town.output("job", "resume", "just")
     found = town.store.get(VOLCANO_JOBS, "team", "just")
@@ -134,7 +138,7 @@ def test_a_resumed_volcano_job_waits_again_even_if_its_record_is_still_there(tow
 
 
 @pytest.mark.parametrize("way", ["client", "server"])
-def test_a_dry_run_makes_no_command(town: Desk, way: str) -> None:
+def test_a_dry_run_makes_no_command(town: Cluster, way: str) -> None:
     town.output("job", "stop", "runs", "--dry-run", way)
     assert commands(town) == []
 
@@ -148,18 +152,18 @@ def test_a_dry_run_makes_no_command(town: Desk, way: str) -> None:
     ],
 )
 def test_a_command_that_does_not_fit_the_state_is_refused(
-    town: Desk, command: str, name: str, message: str
+    town: Cluster, command: str, name: str, message: str
 ) -> None:
     assert message in town.refuses("job", command, name)
 
 
-def test_why_names_the_setting_for_a_volcano_job_that_muster_does_not_run(town: Desk) -> None:
+def test_why_names_the_setting_for_a_volcano_job_that_muster_does_not_run(town: Cluster) -> None:
     queued(town, "alone", group=False)
     assert town.codes("vcjob/alone") == ("NoPods", "", ["JobOfOthers", "JobNotTaken"])
     assert "--volcano-jobs or --manage-jobs" in town.answer("vcjob/alone").sentence[-1].off
 
 
-def test_jobs_of_both_kinds_with_one_name_are_distinguished(town: Desk) -> None:
+def test_jobs_of_both_kinds_with_one_name_are_distinguished(town: Cluster) -> None:
     job(town, "waits")
     assert "may be job/waits and vcjob/waits: name one of them" in town.refuses(
         "job", "hold", "waits", status=2

@@ -11,31 +11,31 @@ from extender.apimachinery.kinds import DEPLOYMENTS, JOBS, PODS
 from extender.cli.access import Flags, open_access
 from extender.cli.dashboard import served
 from extender.web.listen import listen
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.cli.test_dashboard import browser
 from tests.pages.town import add_town
 from tests.rows import each_of
 
 
 @pytest.fixture
-def town(desk: Desk) -> Desk:
+def town(cluster: Cluster) -> Cluster:
     """Set up two nodes: fit has four of the eight cores of n0, and block has all of n1.
 
     Sweep wants 8 cores, job/train 16.
     """
-    add_town(desk).node("n0")
-    desk.node("n1")
-    desk.gang("block", 4, node="n1", phase="Running", reason="Running", queue="reports")
+    add_town(cluster).node("n0")
+    cluster.node("n1")
+    cluster.gang("block", 4, node="n1", phase="Running", reason="Running", queue="reports")
     for namespace in ("team", "other"):
-        desk.namespace(namespace)
-    return desk
+        cluster.namespace(namespace)
+    return cluster
 
 
 def said(answer: str) -> str:
     return " ".join(answer.split())
 
 
-def test_a_term_that_helps(town: Desk) -> None:
+def test_a_term_that_helps(town: Cluster) -> None:
     assert (
         town.output("why", "podgroup/sweep", "--what-if", "nodes=+1")
         == """\
@@ -47,13 +47,13 @@ Of others:
     )
 
 
-def test_a_term_that_does_not_help_is_reported(town: Desk) -> None:
+def test_a_term_that_does_not_help_is_reported(town: Cluster) -> None:
     answer = said(town.output("why", "sweep-0", "--what-if", "queue.priority=research:9"))
     assert answer.startswith("If queue.priority=research:9, team/sweep would still wait: NoRoom. ")
     assert " cpu: 8 needed, 4 left" in answer
 
 
-def test_a_what_if_names_the_groups_whose_capacity_is_reclaimed(town: Desk) -> None:
+def test_a_what_if_names_the_groups_whose_capacity_is_reclaimed(town: Cluster) -> None:
     answer = said(town.output("why", "sweep", "--what-if", "queue.weight=research:9"))
     assert "Reclaiming instead of NoRoom." in answer
     assert answer.endswith(
@@ -61,7 +61,7 @@ def test_a_what_if_names_the_groups_whose_capacity_is_reclaimed(town: Desk) -> N
     )
 
 
-def test_terms_apply_together_and_their_cost_to_others_is_listed(town: Desk) -> None:
+def test_terms_apply_together_and_their_cost_to_others_is_listed(town: Cluster) -> None:
     terms = ("--what-if", "nodes=+1:n0", "--what-if", "delete=podgroup/fit", "--what-if", "priority=9")
     answer = said(town.output("why", "job/train", *terms))
     assert answer.startswith("If nodes=+1:n0 and delete=podgroup/fit and priority=9, ")
@@ -72,7 +72,7 @@ def test_terms_apply_together_and_their_cost_to_others_is_listed(town: Desk) -> 
     assert (sweep["group"], sweep["after"]["position"]) == ("team/sweep", 2)
 
 
-def test_json_output_has_the_change_of_the_group_and_of_others(town: Desk) -> None:
+def test_json_output_has_the_change_of_the_group_and_of_others(town: Cluster) -> None:
     found = town.json("why", "sweep", "--what-if", "nodes=+1")
     assert found["terms"] == ["nodes=+1"]
     assert found["group"]["group"] == "team/sweep"
@@ -81,14 +81,14 @@ def test_json_output_has_the_change_of_the_group_and_of_others(town: Desk) -> No
     assert found["group"]["after"] == {"verdict": "Starting"}
 
 
-def test_a_pod_without_a_group(town: Desk) -> None:
+def test_a_pod_without_a_group(town: Cluster) -> None:
     town.pod(
         "alone", gates=(GATE,), spec={"containers": [{"name": "m", "resources": {"requests": {"cpu": "7"}}}]}
     )
     assert "would start now" in town.output("why", "pod/alone", "--what-if", "delete=podgroup/fit")
 
 
-def test_a_what_if_deletion_of_a_job_includes_the_podgroup_of_its_pods(town: Desk) -> None:
+def test_a_what_if_deletion_of_a_job_includes_the_podgroup_of_its_pods(town: Cluster) -> None:
     meta = {"name": "fit", "namespace": "team", "uid": "uid-fit"}
     town._put(JOBS, meta, {"spec": {"template": {"spec": {"containers": []}}}, "status": {}})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "fit", "uid": "uid-fit", "controller": True}
@@ -99,7 +99,7 @@ def test_a_what_if_deletion_of_a_job_includes_the_podgroup_of_its_pods(town: Des
     )
 
 
-def test_no_object_is_written(town: Desk) -> None:
+def test_no_object_is_written(town: Cluster) -> None:
     before = town.store.listing(PODS)[1]
     town.output("why", "sweep", "--what-if", "nodes=+3", "--what-if", "delete=podgroup/fit")
     assert town.store.listing(PODS)[1] == before
@@ -116,34 +116,34 @@ def test_no_object_is_written(town: Desk) -> None:
         "--what-if: queue/research is no group, and in none: must be one group",
     ),
 )
-def test_an_invalid_term_is_named(target: str, term: str, says: str, *, town: Desk) -> None:
+def test_an_invalid_term_is_named(target: str, term: str, says: str, *, town: Cluster) -> None:
     assert f"Error: {says}" in town.refuses("why", target, "--what-if", term, status=2)
 
 
-def test_a_term_that_names_a_missing_object_is_no_wrong_usage(town: Desk) -> None:
+def test_a_term_that_names_a_missing_object_is_no_wrong_usage(town: Cluster) -> None:
     said = town.refuses("why", "sweep", "--what-if", "nodes=+1:nosuch", status=2)
     assert ("there is no node nosuch" in said, "Usage:" in said) == (True, False)
 
 
-def test_a_term_is_validated_before_the_cluster_is_asked(desk: Desk) -> None:
-    desk.kubeconfig.write_text("{}")
-    assert "'x': must be" in desk.refuses("why", "sweep", "--what-if", "x", status=2)
+def test_a_term_is_validated_before_the_cluster_is_asked(cluster: Cluster) -> None:
+    cluster.kubeconfig.write_text("{}")
+    assert "'x': must be" in cluster.refuses("why", "sweep", "--what-if", "x", status=2)
 
 
 @pytest.mark.parametrize("plural", ["pods", "nodes", "podgroups", "priorityclasses"])
-def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(town: Desk, plural: str) -> None:
+def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(town: Cluster, plural: str) -> None:
     town.lock((plural, ""))
     says = town.refuses("why", "podgroup/sweep", "--what-if", "nodes=+1")
     assert says.startswith("--what-if takes the right to list nodes, namespaces")
 
 
-def test_objects_that_count_as_absent_are_reported(town: Desk) -> None:
+def test_objects_that_count_as_absent_are_reported(town: Cluster) -> None:
     town.lock(("localqueues", ""))
     answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
     assert answer.endswith("You may not list localqueues of all namespaces: they count as absent.")
 
 
-def test_settings_are_those_of_the_installation(town: Desk) -> None:
+def test_settings_are_those_of_the_installation(town: Cluster) -> None:
     """A window of three holds less than sweep's four members."""
     container = {"name": "muster", "image": "i", "args": ["serve", "--window=3"]}
     meta = {
@@ -156,14 +156,14 @@ def test_settings_are_those_of_the_installation(town: Desk) -> None:
     assert found["group"]["after"]["reason"] == "TooLargeForWindow"
 
 
-def test_a_user_who_may_not_see_the_installation_gets_the_defaults_and_a_warning(town: Desk) -> None:
+def test_a_user_who_may_not_see_the_installation_gets_the_defaults_and_a_warning(town: Cluster) -> None:
     town.lock(("deployments", ""))
     answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
     assert "team/sweep would start now." in answer
     assert "Muster's settings may not be read here, so their defaults are assumed." in answer
 
 
-def test_the_local_dashboard_answers_a_what_if(town: Desk) -> None:
+def test_the_local_dashboard_answers_a_what_if(town: Cluster) -> None:
     listener, page_of = listen("--listen", Address("127.0.0.1", 0)), "/groups/team/sweep"
     town.lock(("replicasets", ""))
     with (

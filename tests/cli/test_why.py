@@ -10,7 +10,7 @@ from extender.api.summaries import VERSION
 from extender.cli.output import Json
 from extender.cli.why.explanation import Statement, numbers
 from extender.domain.model.reasons import REMEDIES, Reason
-from tests.cli.desk import Desk, ago, unschedulable
+from tests.cli.cluster import Cluster, ago, unschedulable
 from tests.cli.front import Front
 from tests.pages.town import NUMBERS, add_town
 
@@ -18,8 +18,8 @@ COMMAND = "    kubectl "  # on its own line, which is not folded
 
 
 @pytest.fixture
-def town(desk: Desk) -> Desk:
-    return add_town(desk)
+def town(cluster: Cluster) -> Cluster:
+    return add_town(cluster)
 
 
 def verdict(answer: str) -> str:
@@ -40,7 +40,7 @@ def helps(answer: str) -> str:
 # ---- groups
 
 
-def test_a_group_that_waits(town: Desk) -> None:
+def test_a_group_that_waits(town: Cluster) -> None:
     assert (
         town.output("why", "podgroup/sweep")
         == """\
@@ -73,12 +73,12 @@ What helps:
     )
 
 
-def test_the_remedy_shows_when_the_queue_reclaims(town: Desk) -> None:
+def test_the_remedy_shows_when_the_queue_reclaims(town: Cluster) -> None:
     town.queue("research", {"preemption": {"after": "0s", "atMost": "90s"}}, share=0.67)
     assert Statement("Reclaims", after="0s", most="90s") in town.answer("podgroup/sweep").remedies
 
 
-def test_no_reclaim_is_expected_from_a_queue_that_is_not_reclaimable(town: Desk) -> None:
+def test_no_reclaim_is_expected_from_a_queue_that_is_not_reclaimable(town: Cluster) -> None:
     town.queue("reports", {"reclaimable": False}, share=1.5)
     assert "Reclaims" not in [each.code for each in town.answer("podgroup/sweep").remedies]
     assert town.codes("queue/reports")[2][-1] == "KeepsAbove"
@@ -91,39 +91,41 @@ def test_no_reclaim_is_expected_from_a_queue_that_is_not_reclaimable(town: Desk)
         "queue research would hold cpu 32 > 24 that it deserves, so nothing is reclaimed for it",
     ],
 )
-def test_no_remedy_contradicts_the_message_of_a_group(town: Desk, reserved: str) -> None:
+def test_no_remedy_contradicts_the_message_of_a_group(town: Cluster, reserved: str) -> None:
     town.group("kept", queue="research", message=f"cpu: 8 needed, 2 left on suitable nodes; {reserved}")
     (_, denied) = town.answer("podgroup/kept").remedies
     assert denied == Statement("Message", message=f"{reserved[0].upper()}{reserved[1:]}")
 
 
 @pytest.mark.parametrize("phase", ["Inqueue", "Running", "Unknown", "Pending"])
-def test_a_group_that_has_started_is_shown_in_its_queue_wherever_it_is_sent(desk: Desk, phase: str) -> None:
+def test_a_group_that_has_started_is_shown_in_its_queue_wherever_it_is_sent(
+    cluster: Cluster, phase: str
+) -> None:
     """Send the group to its new queue until its start, although its note still names another queue."""
-    desk.queue("a")
-    desk.queue("b")
+    cluster.queue("a")
+    cluster.queue("b")
     record = {"annotations": {QUEUE_UID: "uid-a/uid-g"}}
-    desk.gang("g", 2, node="n", phase=phase, reason="Scheduled", queue="b", more_metadata=record)
+    cluster.gang("g", 2, node="n", phase=phase, reason="Scheduled", queue="b", more_metadata=record)
     counts, sent = ("b", False) if phase == "Pending" else ("a", True)
-    answer = desk.answer("podgroup/g")
+    answer = cluster.answer("podgroup/g")
     assert answer.queue
     assert answer.queue.name == counts
     assert (Statement("CountsElsewhere", asked="b", queue="a") in answer.notes) is sent
-    assert f"Queue:     {counts}\n" in desk.output("podgroup", "describe", "g")
-    assert ("podgroup/team/g" in desk.output("queue", "describe", "a")) is sent
+    assert f"Queue:     {counts}\n" in cluster.output("podgroup", "describe", "g")
+    assert ("podgroup/team/g" in cluster.output("queue", "describe", "a")) is sent
 
 
-def test_a_record_of_a_missing_queue_or_for_another_group_does_not_count(desk: Desk) -> None:
-    desk.queue("b")
+def test_a_record_of_a_missing_queue_or_for_another_group_does_not_count(cluster: Cluster) -> None:
+    cluster.queue("b")
     for name, record in (("g", "uid-a/uid-g"), ("copy", "uid-b/uid-g")):
         meta = {"annotations": {QUEUE_UID: record}}
-        desk.gang(name, 2, node="n", phase="Running", queue="b", more_metadata=meta)
-        answer = desk.answer(f"podgroup/{name}")
+        cluster.gang(name, 2, node="n", phase="Running", queue="b", more_metadata=meta)
+        answer = cluster.answer(f"podgroup/{name}")
         assert answer.queue
         assert (answer.queue.name, answer.notes) == ("b", [])
 
 
-def test_a_group_as_json_and_yaml(town: Desk) -> None:
+def test_a_group_as_json_and_yaml(town: Cluster) -> None:
     explanation = town.json("why", "podgroup/sweep")
     assert explanation == yaml.safe_load(town.output("why", "podgroup/sweep", "-o", "yaml"))
     names = ("kind", "namespace", "name", "verdict", "reason", "detail")
@@ -144,9 +146,9 @@ def test_a_group_as_json_and_yaml(town: Desk) -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_each_reason_has_a_sentence_and_a_remedy(desk: Desk, reason: Reason) -> None:
-    desk.group("g", reason=reason, message="the numbers")
-    answer = desk.output("why", "podgroup/g")
+def test_each_reason_has_a_sentence_and_a_remedy(cluster: Cluster, reason: Reason) -> None:
+    cluster.group("g", reason=reason, message="the numbers")
+    answer = cluster.output("why", "podgroup/g")
     assert verdict(answer).startswith(f"Waiting for 30m: {reason} ")
     assert verdict(answer).endswith(". the numbers")
     assert helps(answer).startswith(REMEDIES[reason].replace("`", ""))
@@ -168,55 +170,55 @@ def test_each_reason_has_a_sentence_and_a_remedy(desk: Desk, reason: Reason) -> 
         ({"reason": "not of Muster"}, ("Waiting", "not of Muster", ["Reason"])),
     ],
 )
-def test_the_state_of_a_group(desk: Desk, status: Json, answer: tuple[str, str, list[str]]) -> None:
-    desk.group("g", **status)
-    assert desk.codes("podgroup/g") == answer
+def test_the_state_of_a_group(cluster: Cluster, status: Json, answer: tuple[str, str, list[str]]) -> None:
+    cluster.group("g", **status)
+    assert cluster.codes("podgroup/g") == answer
 
 
-def test_braces_that_tenants_write_are_no_fields(desk: Desk) -> None:
-    desk.group("g", reason="{code}", message="{numbers} {0}")
-    assert "{code}\n  {code}\n  {numbers} {0}\n" in desk.output("why", "pg/g")
+def test_braces_that_tenants_write_are_no_fields(cluster: Cluster) -> None:
+    cluster.group("g", reason="{code}", message="{numbers} {0}")
+    assert "{code}\n  {code}\n  {numbers} {0}\n" in cluster.output("why", "pg/g")
 
 
-def test_an_unscheduled_group_leads_to_the_check(desk: Desk) -> None:
-    desk.group("g", "")
-    answer = desk.answer("podgroup/g")
+def test_an_unscheduled_group_leads_to_the_check(cluster: Cluster) -> None:
+    cluster.group("g", "")
+    answer = cluster.answer("podgroup/g")
     assert [said.code for said in (*answer.remedies, *answer.commands)] == ["GroupUnknown", "CheckMuster"]
 
 
-def test_a_group_whose_members_have_all_ended(desk: Desk) -> None:
-    desk.group("g", "Running", "Running")
-    desk.pod("a", "g", node="n", status={"phase": "Succeeded"})
-    desk.pod("b", "g", node="n", status={"phase": "Failed"})
-    answer = desk.answer("podgroup/g")
+def test_a_group_whose_members_have_all_ended(cluster: Cluster) -> None:
+    cluster.group("g", "Running", "Running")
+    cluster.pod("a", "g", node="n", status={"phase": "Succeeded"})
+    cluster.pod("b", "g", node="n", status={"phase": "Failed"})
+    answer = cluster.answer("podgroup/g")
     assert answer.sentence == [Statement("MembersEnded", succeeded=1, failed=1)]
     assert answer.verdict == "Ended"
-    assert "Members: 2 needed, 0 there, 0 on nodes, 1 succeeded, 1 failed" in desk.output("why", "pg/g")
+    assert "Members: 2 needed, 0 there, 0 on nodes, 1 succeeded, 1 failed" in cluster.output("why", "pg/g")
 
 
 # ---- who is ahead
 
 
-def ahead(desk: Desk, group: str = "g") -> list[str]:
-    return [line.strip() for line in paragraph(desk.output("why", f"podgroup/{group}"), "Ahead of it:")]
+def ahead(cluster: Cluster, group: str = "g") -> list[str]:
+    return [line.strip() for line in paragraph(cluster.output("why", f"podgroup/{group}"), "Ahead of it:")]
 
 
-def test_for_queue_ceiling_the_groups_of_the_same_queue_are_ahead(desk: Desk) -> None:
-    desk.gang("mate", 1, node="n", phase="Running", reason="Running", queue="q")
-    desk.gang("gone", 1, phase="Running", reason="Running", queue="q")
-    desk.group("stranger", "Running", "Running", queue="r")
-    desk.group("g", reason="QueueCeiling", queue="q")
-    (mate,) = desk.answer("podgroup/g").holders
+def test_for_queue_ceiling_the_groups_of_the_same_queue_are_ahead(cluster: Cluster) -> None:
+    cluster.gang("mate", 1, node="n", phase="Running", reason="Running", queue="q")
+    cluster.gang("gone", 1, phase="Running", reason="Running", queue="q")
+    cluster.group("stranger", "Running", "Running", queue="r")
+    cluster.group("g", reason="QueueCeiling", queue="q")
+    (mate,) = cluster.answer("podgroup/g").holders
     assert (mate.code, mate.holder.name, mate.pods) == ("HoldsOnNodes", "mate", "1 pod")
 
 
-def test_above_the_share_those_with_a_claim_are_ahead(desk: Desk) -> None:
-    desk.queue("q", deserved={"cpu": "2"}, allocated={"cpu": "2"}, share=1.0, pending=1)
-    desk.queue("r", deserved={"cpu": "4"}, allocated={"cpu": "1"}, share=0.25, pending=2)
-    desk.queue("idle", share=0.0)
-    desk.group("g", reason="QueueShare", queue="q")
+def test_above_the_share_those_with_a_claim_are_ahead(cluster: Cluster) -> None:
+    cluster.queue("q", deserved={"cpu": "2"}, allocated={"cpu": "2"}, share=1.0, pending=1)
+    cluster.queue("r", deserved={"cpu": "4"}, allocated={"cpu": "1"}, share=0.25, pending=2)
+    cluster.queue("idle", share=0.0)
+    cluster.group("g", reason="QueueShare", queue="q")
     claim = "queue/r 2 of its groups wait, uses 25% of what it deserves (cpu 1 of 4)"
-    assert ahead(desk) == [claim]
+    assert ahead(cluster) == [claim]
 
 
 HOLDER = {"kind": "PodGroup", "namespace": "team", "name": "head"}
@@ -229,37 +231,39 @@ HOLDER = {"kind": "PodGroup", "namespace": "team", "name": "head"}
         ("Reserved", "team/older: nodes a, b", {"holders": [HOLDER]}),
     ],
 )
-def test_those_that_the_status_names_are_ahead(desk: Desk, reason: str, message: str, waiting: Json) -> None:
-    desk.group("older", queue="q", days=9)
-    desk.group("head", queue="q", message="cpu: 4 > 2", days=8)
-    desk.group("g", reason=reason, message=message, queue="q", days=7, more={"waiting": waiting})
-    assert ahead(desk) == ["podgroup/team/head waits: NoRoom (cpu: 4 > 2)"]
+def test_those_that_the_status_names_are_ahead(
+    cluster: Cluster, reason: str, message: str, waiting: Json
+) -> None:
+    cluster.group("older", queue="q", days=9)
+    cluster.group("head", queue="q", message="cpu: 4 > 2", days=8)
+    cluster.group("g", reason=reason, message=message, queue="q", days=7, more={"waiting": waiting})
+    assert ahead(cluster) == ["podgroup/team/head waits: NoRoom (cpu: 4 > 2)"]
 
 
-def test_behind_unnamed_groups_the_older_ones_are_ahead(desk: Desk) -> None:
-    desk.group("unseen", "", queue="q", days=9)
-    desk.group("runs", "Running", "Running", queue="q", days=8)
-    desk.group("g", reason="BehindOthers", queue="q", days=7)
-    desk.group("younger", queue="q", days=6)
-    assert ahead(desk) == ["podgroup/team/unseen waits, not looked at yet"]
+def test_behind_unnamed_groups_the_older_ones_are_ahead(cluster: Cluster) -> None:
+    cluster.group("unseen", "", queue="q", days=9)
+    cluster.group("runs", "Running", "Running", queue="q", days=8)
+    cluster.group("g", reason="BehindOthers", queue="q", days=7)
+    cluster.group("younger", queue="q", days=6)
+    assert ahead(cluster) == ["podgroup/team/unseen waits, not looked at yet"]
 
 
-def test_while_the_window_is_full_those_that_start_are_ahead(desk: Desk) -> None:
-    desk.group("starts", "Inqueue", "Starting", namespace="other", min_member=7)
-    desk.group("runs", "Running", "Running", namespace="other")
-    desk.group("g", reason="WindowFull")
-    assert ahead(desk) == ["podgroup/other/starts starts, needs 7 pods"]
+def test_while_the_window_is_full_those_that_start_are_ahead(cluster: Cluster) -> None:
+    cluster.group("starts", "Inqueue", "Starting", namespace="other", min_member=7)
+    cluster.group("runs", "Running", "Running", namespace="other")
+    cluster.group("g", reason="WindowFull")
+    assert ahead(cluster) == ["podgroup/other/starts starts, needs 7 pods"]
 
 
-def test_only_the_first_of_many_groups_ahead_are_named(desk: Desk) -> None:
+def test_only_the_first_of_many_groups_ahead_are_named(cluster: Cluster) -> None:
     for number in range(9):
-        desk.group(f"h{number}", "Running", "Running", namespace="other", min_member=1)
-    desk.group("g")
-    assert ahead(desk)[-2:] == ["podgroup/other/h5 runs, needs 1 pod", "and 3 more"]
+        cluster.group(f"h{number}", "Running", "Running", namespace="other", min_member=1)
+    cluster.group("g")
+    assert ahead(cluster)[-2:] == ["podgroup/other/h5 runs, needs 1 pod", "and 3 more"]
 
 
 @pytest.mark.parametrize("reason", ["NeverFits", "NotEnoughMembers", "InvalidSpec", "BackingOff"])
-def test_no_group_is_ahead_of_one_that_others_do_not_block(town: Desk, reason: str) -> None:
+def test_no_group_is_ahead_of_one_that_others_do_not_block(town: Cluster, reason: str) -> None:
     town.group("g", reason=reason)
     assert ahead(town) == []
 
@@ -267,7 +271,7 @@ def test_no_group_is_ahead_of_one_that_others_do_not_block(town: Desk, reason: s
 # ---- pods
 
 
-def test_a_pod_waits_with_its_group(town: Desk) -> None:
+def test_a_pod_waits_with_its_group(town: Cluster) -> None:
     of_pod, of_group = (town.output("why", target).split("\n\n") for target in ("sweep-0", "podgroup/sweep"))
     assert town.codes("sweep-0") == ("Waiting", "NoRoom", ["PodInGroup", "Reason"])
     assert (town.answer("sweep-0").group, of_pod[2:]) == ("sweep", of_group[2:])
@@ -296,41 +300,43 @@ NO_MAGIC = unschedulable("0/1 nodes are available: 1 node(s) had no magic.")
         ({"status": NO_MAGIC}, "Waiting", "RefusedByScheduler", ["Alone", "Reason"]),
     ],
 )
-def test_a_pod_without_a_group(desk: Desk, pod: Json, verdict: str, reason: str, codes: list[str]) -> None:
-    desk.pod("p", **pod)
-    assert desk.codes("p") == (verdict, reason, codes)
+def test_a_pod_without_a_group(
+    cluster: Cluster, pod: Json, verdict: str, reason: str, codes: list[str]
+) -> None:
+    cluster.pod("p", **pod)
+    assert cluster.codes("p") == (verdict, reason, codes)
     words = numbers(NO_MAGIC["conditions"][0]["message"] if pod.get("status") is NO_MAGIC else "")
-    assert desk.answer("p").detail == words
+    assert cluster.answer("p").detail == words
 
 
-def test_a_pod_of_those_that_start_one_by_one_waits_for_no_others(desk: Desk) -> None:
-    desk.group("g", min_member=1)
-    desk.pod("p", "g", gates=[GATE])
-    assert desk.codes("p") == ("Waiting", "NoRoom", ["PodForItself", "Reason"])
+def test_a_pod_of_those_that_start_one_by_one_waits_for_no_others(cluster: Cluster) -> None:
+    cluster.group("g", min_member=1)
+    cluster.pod("p", "g", gates=[GATE])
+    assert cluster.codes("p") == ("Waiting", "NoRoom", ["PodForItself", "Reason"])
 
 
-def test_the_reason_of_a_pod_without_a_group_is_in_its_events(desk: Desk) -> None:
-    desk.pod("p", gates=[GATE])
-    desk.event("p", "NeverFits", "the group is too large for this cluster: cpu: 9 of 8", minutes=20)
-    desk.event("p", "NoRoom", "the suitable nodes lack capacity: cpu: 8 needed", minutes=3)
-    desk.event("p", "Pulling", "an image: busybox", minutes=1)
-    desk.event(
+def test_the_reason_of_a_pod_without_a_group_is_in_its_events(cluster: Cluster) -> None:
+    cluster.pod("p", gates=[GATE])
+    cluster.event("p", "NeverFits", "the group is too large for this cluster: cpu: 9 of 8", minutes=20)
+    cluster.event("p", "NoRoom", "the suitable nodes lack capacity: cpu: 8 needed", minutes=3)
+    cluster.event("p", "Pulling", "an image: busybox", minutes=1)
+    cluster.event(
         "other", "QueueCeiling", "the queue has reached its capability, or a limit on what may run", minutes=1
     )
-    assert desk.codes("p") == ("Waiting", "NoRoom", ["Alone", "Reason"])
-    assert desk.answer("p").detail == numbers("cpu: 8 needed")
+    assert cluster.codes("p") == ("Waiting", "NoRoom", ["Alone", "Reason"])
+    assert cluster.answer("p").detail == numbers("cpu: 8 needed")
 
 
-def test_a_pod_of_a_group_of_another_project_is_not_without_one(desk: Desk, front: Front) -> None:
+def test_a_pod_of_a_group_of_another_project_is_not_without_one(cluster: Cluster, front: Front) -> None:
     front.workload("scheduling.x-k8s.io/v1alpha1", "PodGroup", "g")
-    desk.pod("p", gates=[GATE], metadata={"labels": {"scheduling.x-k8s.io/pod-group": "g"}})
-    assert desk.codes("p") == ("Waiting", "", ["InOtherGroup", "Gated"])
-    assert desk.answer("p").sentence[0].project == "scheduler-plugins"
-    desk.event("p", "NoRoom", "the suitable nodes lack capacity: cpu: 8 needed", minutes=3)
-    assert desk.codes("p") == ("Waiting", "NoRoom", ["InOtherGroup", "Reason"])
+    cluster.pod("p", gates=[GATE], metadata={"labels": {"scheduling.x-k8s.io/pod-group": "g"}})
+    assert cluster.codes("p") == ("Waiting", "", ["InOtherGroup", "Gated"])
+    assert cluster.answer("p").sentence[0].project == "scheduler-plugins"
+    cluster.event("p", "NoRoom", "the suitable nodes lack capacity: cpu: 8 needed", minutes=3)
+    assert cluster.codes("p") == ("Waiting", "NoRoom", ["InOtherGroup", "Reason"])
 
 
-def test_a_pod_of_a_native_group_has_the_figures_of_its_group(desk: Desk, front: Front) -> None:
+def test_a_pod_of_a_native_group_has_the_figures_of_its_group(cluster: Cluster, front: Front) -> None:
     front.workload(
         "scheduling.k8s.io/v1beta1",
         "PodGroup",
@@ -348,12 +354,12 @@ def test_a_pod_of_a_native_group_has_the_figures_of_its_group(desk: Desk, front:
         },
         annotations={QUEUE: "research"},
     )
-    desk.queue("research", {"weight": 2}, state="Open")
+    cluster.queue("research", {"weight": 2}, state="Open")
     for number in range(2):
-        desk.pod(f"g-{number}", gates=[GATE], spec={"schedulingGroup": {"podGroupName": "g"}})
+        cluster.pod(f"g-{number}", gates=[GATE], spec={"schedulingGroup": {"podGroupName": "g"}})
     text = "fewer pods exist than the group needs to start: 2 of 3 members"
-    desk.event("g", "NotEnoughMembers", text, minutes=3, kind="PodGroup")
-    answer = desk.json("why", "pod/g-1")
+    cluster.event("g", "NotEnoughMembers", text, minutes=3, kind="PodGroup")
+    answer = cluster.json("why", "pod/g-1")
     assert (answer["reason"], answer["detail"]) == ("NotEnoughMembers", "2 of 3 members")
     assert (answer["members"]["needed"], answer["members"]["there"]) == (3, 2)
     assert answer["queue"]["name"] == "research"
@@ -365,13 +371,13 @@ def test_a_pod_of_a_native_group_has_the_figures_of_its_group(desk: Desk, front:
     ]
 
 
-def test_a_group_of_kubernetes_1_36_keeps_its_number(desk: Desk, front: Front) -> None:
+def test_a_group_of_kubernetes_1_36_keeps_its_number(cluster: Cluster, front: Front) -> None:
     gang = {"schedulingPolicy": {"gang": {"minCount": 3}}}
     front.workload("scheduling.k8s.io/v1alpha2", "PodGroup", "g", spec=gang)
-    desk.pod("g-0", gates=[GATE], spec={"schedulingGroup": {"podGroupName": "g"}})
+    cluster.pod("g-0", gates=[GATE], spec={"schedulingGroup": {"podGroupName": "g"}})
     text = "fewer pods exist than the group needs to start: 1 of 3 members"
-    desk.event("g", "NotEnoughMembers", text, minutes=3, kind="PodGroup")
-    answer = desk.json("why", "pod/g-0")
+    cluster.event("g", "NotEnoughMembers", text, minutes=3, kind="PodGroup")
+    answer = cluster.json("why", "pod/g-0")
     assert (answer["reason"], answer["members"]["needed"], answer.get("commands")) == (
         "NotEnoughMembers",
         3,
@@ -379,7 +385,7 @@ def test_a_group_of_kubernetes_1_36_keeps_its_number(desk: Desk, front: Front) -
     )
 
 
-def test_a_pod_without_a_group_stands_in_its_own_queue_or_its_namespaces(town: Desk) -> None:
+def test_a_pod_without_a_group_stands_in_its_own_queue_or_its_namespaces(town: Cluster) -> None:
     town.namespace("team", queue="reports")
     town.pod("p")
     town.pod("r", metadata={"labels": {"scheduling.volcano.sh/queue-name": "research"}})
@@ -387,7 +393,7 @@ def test_a_pod_without_a_group_stands_in_its_own_queue_or_its_namespaces(town: D
     assert "Queue research: Open" in town.output("why", "pod/r")
 
 
-def test_a_pod_that_names_no_queue_stands_in_that_of_its_namespaces_quota(town: Desk) -> None:
+def test_a_pod_that_names_no_queue_stands_in_that_of_its_namespaces_quota(town: Cluster) -> None:
     source, entering = "ElasticQuotaTree/kube-system/tree", ",".join(["a", "team", *"bcdefghijk"])
     notes = {"kube-muster.io/quota-source": source, "kube-muster.io/quota-namespaces": entering}
     town.queue("leaf", metadata={"annotations": notes})
@@ -398,7 +404,7 @@ def test_a_pod_that_names_no_queue_stands_in_that_of_its_namespaces_quota(town: 
     assert "Namespaces:   a, team, b, c, d, e, f, g, h, i and 2 more" in output
 
 
-def test_an_object_with_a_local_queue_is_shown_in_its_queue(town: Desk) -> None:
+def test_an_object_with_a_local_queue_is_shown_in_its_queue(town: Cluster) -> None:
     town.local_queue("door", "reports")
     labels = {"labels": {"kube-muster.io/local-queue": "door"}}
     town.pod("p", metadata=labels)
@@ -408,7 +414,7 @@ def test_an_object_with_a_local_queue_is_shown_in_its_queue(town: Desk) -> None:
 
 
 @pytest.mark.parametrize("label", ["kube-muster.io/local-queue", "kueue.x-k8s.io/queue-name"])
-def test_a_local_queue_that_is_missing_is_named(town: Desk, label: str) -> None:
+def test_a_local_queue_that_is_missing_is_named(town: Cluster, label: str) -> None:
     detail = "LocalQueue team/door does not exist"
     town.group("g", reason="QueueNotFound", message=detail, more_metadata={"labels": {label: "door"}})
     answer = town.answer("podgroup/g")
@@ -416,41 +422,41 @@ def test_a_local_queue_that_is_missing_is_named(town: Desk, label: str) -> None:
     assert "LocalQueue" in answer.remedies[0].remedy
 
 
-def test_a_marked_pod_of_the_default_scheduler_is_ours(desk: Desk) -> None:
+def test_a_marked_pod_of_the_default_scheduler_is_ours(cluster: Cluster) -> None:
     flagged = {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1"}}}]}
-    desk.pod("p", scheduler="default-scheduler", spec=flagged)
-    assert desk.codes("p") == ("Unknown", "", ["Alone", "NothingSays"])
+    cluster.pod("p", scheduler="default-scheduler", spec=flagged)
+    assert cluster.codes("p") == ("Unknown", "", ["Alone", "NothingSays"])
 
 
 @pytest.mark.parametrize("group", ["", "podgroup-uid-p"])
-def test_a_pod_without_a_podgroup_in_a_queue_that_is_not_open(desk: Desk, group: str) -> None:
-    desk.queue("shut", state="Closing")
-    desk.pod("p", group, gates=[GATE], metadata={"labels": {QUEUE: "shut"}})
-    answer = desk.answer("p")
-    assert desk.codes("p") == ("Waiting", "QueueNotOpen", ["OwnGroup" if group else "Alone", "Reason"])
+def test_a_pod_without_a_podgroup_in_a_queue_that_is_not_open(cluster: Cluster, group: str) -> None:
+    cluster.queue("shut", state="Closing")
+    cluster.pod("p", group, gates=[GATE], metadata={"labels": {QUEUE: "shut"}})
+    answer = cluster.answer("p")
+    assert cluster.codes("p") == ("Waiting", "QueueNotOpen", ["OwnGroup" if group else "Alone", "Reason"])
     assert answer.detail == Statement("QueueIsNotOpen", queue="shut", state="Closing")
     assert [(offer.code, offer.queue) for offer in answer.commands] == [("OpenQueue", "shut")]
 
 
-def test_a_pod_without_a_podgroup_in_a_queue_that_does_not_exist(desk: Desk) -> None:
-    desk.queue("other")
-    desk.pod("p", gates=[GATE], metadata={"labels": {QUEUE: "gone"}})
-    assert desk.codes("p") == ("Waiting", "QueueNotFound", ["Alone", "Reason"])
+def test_a_pod_without_a_podgroup_in_a_queue_that_does_not_exist(cluster: Cluster) -> None:
+    cluster.queue("other")
+    cluster.pod("p", gates=[GATE], metadata={"labels": {QUEUE: "gone"}})
+    assert cluster.codes("p") == ("Waiting", "QueueNotFound", ["Alone", "Reason"])
 
 
-def test_a_pod_of_another_scheduler_that_names_a_group(desk: Desk) -> None:
-    desk.pod("p", "g", scheduler="default-scheduler")
-    desk.group("g")
-    assert desk.answer("p").sentence == [
+def test_a_pod_of_another_scheduler_that_names_a_group(cluster: Cluster) -> None:
+    cluster.pod("p", "g", scheduler="default-scheduler")
+    cluster.group("g")
+    assert cluster.answer("p").sentence == [
         Statement("PodForeign", scheduler="default-scheduler", likeliest="muster"),
         Statement("GroupNotKept", group="g"),
     ]
 
 
-def test_a_gated_pod_whose_group_does_not_exist(desk: Desk) -> None:
-    desk.pod("p", "g", gates=[GATE])
-    answer = desk.answer("p")
-    assert desk.codes("p") == ("Waiting", "GroupNotFound", ["NoGroup", "GatedUntilGroup"])
+def test_a_gated_pod_whose_group_does_not_exist(cluster: Cluster) -> None:
+    cluster.pod("p", "g", gates=[GATE])
+    answer = cluster.answer("p")
+    assert cluster.codes("p") == ("Waiting", "GroupNotFound", ["NoGroup", "GatedUntilGroup"])
     assert [offer.code for offer in answer.commands] == ["CreateGroup"]
     assert [said.code for said in answer.remedies] == ["Reason"]
 
@@ -464,37 +470,39 @@ def test_a_gated_pod_whose_group_does_not_exist(desk: Desk) -> None:
     ],
 )
 def test_a_group_of_a_controller_whose_pods_are_refused_says_so(
-    desk: Desk, phase: str, reason: str, kind: str, name: str
+    cluster: Cluster, phase: str, reason: str, kind: str, name: str
 ) -> None:
     version = {"Job": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}[kind]
     owner = {"apiVersion": version, "kind": kind, "name": "train", "uid": "uid-train", "controller": True}
-    desk.group("podgroup-uid-train", phase, reason, min_member=3, more_metadata={"ownerReferences": [owner]})
+    cluster.group(
+        "podgroup-uid-train", phase, reason, min_member=3, more_metadata={"ownerReferences": [owner]}
+    )
     message = 'Error creating: pods "train-x7k2p" is forbidden: exceeded quota: q, requested: pods=1'
-    desk.event(name, "FailedCreate", message, minutes=3, kind="Job")
-    desk.event("train-of-others", "FailedCreate", "Error creating: no", minutes=2, kind=kind)
-    answer = desk.answer("podgroup/podgroup-uid-train")
+    cluster.event(name, "FailedCreate", message, minutes=3, kind="Job")
+    cluster.event("train-of-others", "FailedCreate", "Error creating: no", minutes=2, kind=kind)
+    answer = cluster.answer("podgroup/podgroup-uid-train")
     refused = Statement("PodsRefused", made=0, needed=3, refusal="exceeded quota: q, requested: pods=1")
     assert (answer.sentence[-1], answer.remedies) == (refused, [refused])
 
 
-def test_a_group_that_muster_made_is_shown_as_its_owner(desk: Desk) -> None:
+def test_a_group_that_muster_made_is_shown_as_its_owner(cluster: Cluster) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
     meta = {"ownerReferences": [owner]}
-    desk.queue("q")
-    desk.group("podgroup-uid-train", "Pending", "NoRoom", queue="q", more_metadata=meta)
+    cluster.queue("q")
+    cluster.group("podgroup-uid-train", "Pending", "NoRoom", queue="q", more_metadata=meta)
     waiting = {"position": 2, "ahead": ["team/podgroup-uid-train"]}
-    desk.group("late", "Pending", "BehindOthers", queue="q", more={"waiting": waiting})
-    assert "\n  job/team/train waits: NoRoom" in desk.output("why", "podgroup/late")
-    described = desk.output("queue", "describe", "q")
+    cluster.group("late", "Pending", "BehindOthers", queue="q", more={"waiting": waiting})
+    assert "\n  job/team/train waits: NoRoom" in cluster.output("why", "podgroup/late")
+    described = cluster.output("queue", "describe", "q")
     assert "\n  job/team/train: NoRoom" in described
     assert "podgroup-uid-train" not in described
 
 
-def test_a_group_that_lacks_members_waits_although_it_is_inqueue(desk: Desk) -> None:
-    desk.group("g", "Inqueue", "NotEnoughMembers", min_member=3)
-    desk.group("late", "Pending", "NoRoom", min_member=3)
-    assert desk.codes("podgroup/g") == ("Waiting", "NotEnoughMembers", ["Reason"])
-    assert desk.answer("podgroup/late").holders == []
+def test_a_group_that_lacks_members_waits_although_it_is_inqueue(cluster: Cluster) -> None:
+    cluster.group("g", "Inqueue", "NotEnoughMembers", min_member=3)
+    cluster.group("late", "Pending", "NoRoom", min_member=3)
+    assert cluster.codes("podgroup/g") == ("Waiting", "NotEnoughMembers", ["Reason"])
+    assert cluster.answer("podgroup/late").holders == []
 
 
 GATED = {"gates": [GATE]}
@@ -514,17 +522,17 @@ STARTING, RUNNING = ("Inqueue", "Starting"), ("Running", "Running")
     ],
 )
 def test_a_pod_whose_group_starts_runs_without_it_or_is_not_scheduled(
-    desk: Desk, group: tuple[str, ...], pod: Json, verdict: str, reason: str, codes: list[str]
+    cluster: Cluster, group: tuple[str, ...], pod: Json, verdict: str, reason: str, codes: list[str]
 ) -> None:
-    desk.group("g", *group)
-    desk.pod("p", "g", **pod)
-    assert desk.codes("p") == (verdict, reason, codes)
+    cluster.group("g", *group)
+    cluster.pod("p", "g", **pod)
+    assert cluster.codes("p") == (verdict, reason, codes)
 
 
 # ---- queues
 
 
-def test_a_queue_below_its_share_with_groups_that_wait(town: Desk) -> None:
+def test_a_queue_below_its_share_with_groups_that_wait(town: Cluster) -> None:
     answer = town.answer("queue/research")
     assert town.codes("queue/research") == ("Open", "", ["QueueOpen", "QueueUses", "HasClaim"])
     assert [(each.holder.name, each.code) for each in answer.waiting] == [
@@ -545,69 +553,69 @@ def test_a_queue_below_its_share_with_groups_that_wait(town: Desk) -> None:
     assert parts[2][2].split() == ["cpu", "4", "6", "-"]
 
 
-def test_a_queue_above_its_share(town: Desk) -> None:
+def test_a_queue_above_its_share(town: Cluster) -> None:
     assert town.codes("queue/reports") == ("Open", "", ["QueueOpen", "QueueUses", "BorrowsAbove"])
     of_cpu = Statement("ShareOfResource", used="150%", flavor="", resource="cpu", held="6", deserved="4")
     assert town.answer("queue/reports").sentence[1].share == of_cpu
 
 
-def test_a_queue_above_its_share_of_a_flavor(desk: Desk) -> None:
+def test_a_queue_above_its_share_of_a_flavor(cluster: Cluster) -> None:
     used = [{"name": "spot", "allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}]
-    desk.queue("q", state="Open", share=1.5, deserved={"cpu": "8"}, allocated={"cpu": "6"}, flavors=used)
+    cluster.queue("q", state="Open", share=1.5, deserved={"cpu": "8"}, allocated={"cpu": "6"}, flavors=used)
     of_spot = Statement("ShareOfFlavor", used="150%", flavor="spot", resource="cpu", held="6", deserved="4")
-    assert desk.answer("queue/q").sentence[1].share == of_spot
+    assert cluster.answer("queue/q").sentence[1].share == of_spot
 
 
-def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
-    desk.queue("q", state="Closing", share=0.0, pending=1, running=2)
-    answer = desk.answer("queue/q")
-    assert desk.codes("queue/q") == ("Closing", "", ["QueueClosing", "QueueUses", "HasClaim"])
+def test_a_queue_that_is_closing_says_how_to_open_it(cluster: Cluster) -> None:
+    cluster.queue("q", state="Closing", share=0.0, pending=1, running=2)
+    answer = cluster.answer("queue/q")
+    assert cluster.codes("queue/q") == ("Closing", "", ["QueueClosing", "QueueUses", "HasClaim"])
     assert answer.sentence[0].left == 3
     assert [(offer.code, offer.queue) for offer in answer.commands] == [("OpenQueue", "q")]
 
 
-def test_a_queue_that_is_being_deleted_is_not_to_be_opened(desk: Desk) -> None:
-    desk.queue("q", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, state="Closing", share=0.0)
-    desk.pod("p", gates=[GATE], metadata={"labels": {QUEUE: "q"}})
-    answer, waits = desk.answer("queue/q"), desk.answer("p")
+def test_a_queue_that_is_being_deleted_is_not_to_be_opened(cluster: Cluster) -> None:
+    cluster.queue("q", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, state="Closing", share=0.0)
+    cluster.pod("p", gates=[GATE], metadata={"labels": {QUEUE: "q"}})
+    answer, waits = cluster.answer("queue/q"), cluster.answer("p")
     assert [said.code for said in answer.sentence] == ["QueueDeleted", "QueueClosing", "QueueUses"]
     assert waits.detail == Statement("QueueIsDeleted", queue="q", state="Closing")
     assert (answer.commands, answer.remedies, waits.commands) == ([], [], [])
 
 
 @pytest.mark.parametrize("kind", ["Valid", "FlavorNotFound", "GuaranteeUnmet"])
-def test_a_condition_of_a_queue_is_a_statement(desk: Desk, kind: str) -> None:
+def test_a_condition_of_a_queue_is_a_statement(cluster: Cluster, kind: str) -> None:
     says = "nodes offer less nvidia.com/gpu than it deserves"
-    desk.queue("q", state="Open", conditions=[{"type": kind, "status": "True", "message": says}])
-    assert Statement(f"Queue{kind}", message=says) in desk.answer("queue/q").sentence
+    cluster.queue("q", state="Open", conditions=[{"type": kind, "status": "True", "message": says}])
+    assert Statement(f"Queue{kind}", message=says) in cluster.answer("queue/q").sentence
 
 
-def test_a_queue_that_is_held_says_how_to_resume_it(desk: Desk) -> None:
-    desk.queue("q", {"stopPolicy": "Hold"}, state="Open", share=0.5, pending=1)
-    answer = desk.answer("queue/q")
-    assert desk.codes("queue/q") == ("Open", "", ["QueueStopped", "QueueUses"])
+def test_a_queue_that_is_held_says_how_to_resume_it(cluster: Cluster) -> None:
+    cluster.queue("q", {"stopPolicy": "Hold"}, state="Open", share=0.5, pending=1)
+    answer = cluster.answer("queue/q")
+    assert cluster.codes("queue/q") == ("Open", "", ["QueueStopped", "QueueUses"])
     assert [(offer.code, offer.queue) for offer in answer.commands] == [("ResumeQueue", "q")]
 
 
-def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
+def test_a_queue_closed_by_its_parent_names_the_parent(cluster: Cluster) -> None:
     message = "queue team above it is closed; this queue opens when that one does"
     condition = {"type": "Open", "status": "False", "reason": "ParentClosed", "message": message}
-    desk.queue("team", {"parent": "all"}, state="Closed")
-    desk.queue("q", {"parent": "team"}, state="Closed", share=0.0, conditions=[condition])
-    answer = desk.answer("queue/q")
+    cluster.queue("team", {"parent": "all"}, state="Closed")
+    cluster.queue("q", {"parent": "team"}, state="Closed", share=0.0, conditions=[condition])
+    answer = cluster.answer("queue/q")
     assert [said.message for said in answer.remedies] == [message[0].upper() + message[1:]]
     assert [(offer.code, offer.queue) for offer in answer.commands] == [("OpenQueue", "team")]
 
 
-def test_a_queue_of_which_muster_has_written_nothing(desk: Desk) -> None:
-    desk.queue("q", {"state": "Closed"})
-    assert desk.codes("queue.scheduling.volcano.sh/q") == ("Closed", "", ["QueueClosed", "ShareUnknown"])
+def test_a_queue_of_which_muster_has_written_nothing(cluster: Cluster) -> None:
+    cluster.queue("q", {"state": "Closed"})
+    assert cluster.codes("queue.scheduling.volcano.sh/q") == ("Closed", "", ["QueueClosed", "ShareUnknown"])
 
 
 # ---- rights
 
 
-def test_without_the_right_to_see_queues_the_rest_is_shown(town: Desk) -> None:
+def test_without_the_right_to_see_queues_the_rest_is_shown(town: Cluster) -> None:
     town.lock(("queues", ""))
     answer = town.answer("podgroup/sweep")
     assert (answer.verdict, answer.reason, answer.queue) == ("Waiting", "NoRoom", None)
@@ -616,14 +624,14 @@ def test_without_the_right_to_see_queues_the_rest_is_shown(town: Desk) -> None:
     assert answer.notes == [Statement("InQueue", queue="research"), Statement("QueuesNotShown")]
 
 
-def test_why_works_with_rights_in_one_namespace(town: Desk) -> None:
+def test_why_works_with_rights_in_one_namespace(town: Cluster) -> None:
     town.lock(("queues", ""), ("podgroups", ""), ("namespaces", ""))
     answer = town.answer("sweep-1")
     assert [each.holder.name for each in answer.holders] == ["fit"]
     assert Statement("OtherGroupsNotShown") in answer.notes
 
 
-def test_without_the_right_to_list_pods_members_are_not_counted(town: Desk) -> None:
+def test_without_the_right_to_list_pods_members_are_not_counted(town: Cluster) -> None:
     town.lock(("pods", "team"))
     answer = town.answer("podgroup/sweep")
     assert answer.members is None
@@ -631,7 +639,7 @@ def test_without_the_right_to_list_pods_members_are_not_counted(town: Desk) -> N
     assert Statement("PodsNotShown") in answer.notes
 
 
-def test_the_queue_of_the_namespace_needs_no_right_to_list_namespaces(town: Desk) -> None:
+def test_the_queue_of_the_namespace_needs_no_right_to_list_namespaces(town: Cluster) -> None:
     town.namespace("team", queue="reports")
     town.group("g", queue="default")
     town.lock(("namespaces", ""))
@@ -642,37 +650,37 @@ def test_the_queue_of_the_namespace_needs_no_right_to_list_namespaces(town: Desk
 
 
 @pytest.mark.parametrize("kind", ["pod", "podgroup", "queue"])
-def test_a_target_that_does_not_exist_is_reported(desk: Desk, kind: str) -> None:
-    assert desk.misses("why", f"{kind}/nope") == ("nope", [])
+def test_a_target_that_does_not_exist_is_reported(cluster: Cluster, kind: str) -> None:
+    assert cluster.misses("why", f"{kind}/nope") == ("nope", [])
 
 
 @pytest.mark.parametrize("target", ["podgroup/", "podgroup/a/b", "job/", ""])
-def test_an_invalid_target_is_refused(desk: Desk, target: str) -> None:
+def test_an_invalid_target_is_refused(cluster: Cluster, target: str) -> None:
     message = f"{target!r}: must be NAME or KIND/NAME, such as podgroup/train"
-    assert desk.refuses("why", target, status=2).endswith(message)
+    assert cluster.refuses("why", target, status=2).endswith(message)
 
 
 @pytest.mark.parametrize("target", ["secret/x", "/x", "job.apps/x"])
-def test_a_kind_that_owns_no_pods(desk: Desk, target: str) -> None:
+def test_a_kind_that_owns_no_pods(cluster: Cluster, target: str) -> None:
     message = f"{target!r}: before the / must be pod, podgroup, queue, job, cronjob, deployment, "
-    assert message in desk.refuses("why", target, status=2)
+    assert message in cluster.refuses("why", target, status=2)
 
 
 @pytest.mark.parametrize(
     "target", ["podgroup.scheduling.volcano.sh/fit", "PodGroup/fit", "podgroups/fit", "pg/fit"]
 )
-def test_targets_are_named_as_kubectl_names_them(town: Desk, target: str) -> None:
+def test_targets_are_named_as_kubectl_names_them(town: Cluster, target: str) -> None:
     assert town.output("why", target).startswith("podgroup/fit in namespace team\n")
 
 
-def test_why_explains_a_group_of_another_namespace(town: Desk) -> None:
+def test_why_explains_a_group_of_another_namespace(town: Cluster) -> None:
     assert "podgroup/report in namespace other" in town.output("why", "pg/report", "-n", "other")
 
 
 # ---- on a terminal
 
 
-def test_a_terminal_gets_colours_and_its_own_width(town: Desk) -> None:
+def test_a_terminal_gets_colours_and_its_own_width(town: Cluster) -> None:
     shown = town.on_a_terminal("why", "podgroup/sweep")
     assert "\x1b[33m\x1b[1mWaiting\x1b[0m for 30m: NoRoom\n" in shown
     plain = re.sub(r"\x1b\[\d+m", "", shown)
@@ -681,54 +689,54 @@ def test_a_terminal_gets_colours_and_its_own_width(town: Desk) -> None:
     assert max(map(len, folded)) <= 50
 
 
-def test_escape_sequences_of_tenants_do_not_reach_the_terminal(desk: Desk) -> None:
-    desk.group("g", message="\x1b[2Jdebug pages\x07\x9b1A\x1b[8m\u202e\u2066", queue="q\x1b]0;title\x07")
-    shown = desk.on_a_terminal("why", "podgroup/g")
+def test_escape_sequences_of_tenants_do_not_reach_the_terminal(cluster: Cluster) -> None:
+    cluster.group("g", message="\x1b[2Jdebug pages\x07\x9b1A\x1b[8m\u202e\u2066", queue="q\x1b]0;title\x07")
+    shown = cluster.on_a_terminal("why", "podgroup/g")
     assert "[2Jdebug pages1A" in shown
     assert "\x1b[2J" not in shown
     assert not {"\x07", "\x9b", "\u202e", "\u2066"} & set(shown)
     assert "\x1b]" not in shown
     assert "\x1b[8m" not in shown, "what follows would be hidden"
-    assert "]0;title" in desk.on_a_terminal("podgroup", "describe", "g")
+    assert "]0;title" in cluster.on_a_terminal("podgroup", "describe", "g")
 
 
-def test_a_name_of_a_tenant_forges_no_line_of_a_table(desk: Desk) -> None:
+def test_a_name_of_a_tenant_forges_no_line_of_a_table(cluster: Cluster) -> None:
     """Keep the columns in place, whatever the name hides."""
-    desk.group("g", queue="q\nother   q   Running   1\u202e\u200b\x1b[32m")
-    desk.group("h", queue="q")
+    cluster.group("g", queue="q\nother   q   Running   1\u202e\u200b\x1b[32m")
+    cluster.group("h", queue="q")
     forged = r"q\nother   q   Running   1\u202e\u200b\x1b[32m"
-    head, *rows = desk.on_a_terminal("podgroup", "list").splitlines()
+    head, *rows = cluster.on_a_terminal("podgroup", "list").splitlines()
     assert [row[head.index("QUEUE") : head.index("PHASE")].rstrip() for row in rows] == [forged, "q"]
-    assert f"Queue:     {forged}\n" in desk.on_a_terminal("podgroup", "describe", "g")
+    assert f"Queue:     {forged}\n" in cluster.on_a_terminal("podgroup", "describe", "g")
 
 
-def test_a_terminal_that_wants_no_colours_gets_none(town: Desk) -> None:
+def test_a_terminal_that_wants_no_colours_gets_none(town: Cluster) -> None:
     assert "\x1b" not in town.on_a_terminal("why", "podgroup/sweep", NO_COLOR="1")
 
 
 # ---- the expected start
 
 
-def foretold(desk: Desk, estimate: Json) -> tuple[str, str]:
+def foretold(cluster: Cluster, estimate: Json) -> tuple[str, str]:
     """Return the text of `muster why` about a group, and its ESTIMATE in the wide table."""
-    desk.queue("research", state="Open")
-    desk.group("late", "Pending", "NoRoom", queue="research", more={"waiting": {"estimate": estimate}})
-    answer = desk.json("why", "podgroup/late")
+    cluster.queue("research", state="Open")
+    cluster.group("late", "Pending", "NoRoom", queue="research", more={"waiting": {"estimate": estimate}})
+    answer = cluster.json("why", "podgroup/late")
     assert answer["estimate"] == estimate
-    _, line = desk.output("pg", "list", "-o", "wide").splitlines()
-    return " ".join(desk.output("why", "podgroup/late").split()), line.split()[7]
+    _, line = cluster.output("pg", "list", "-o", "wide").splitlines()
+    return " ".join(cluster.output("why", "podgroup/late").split()), line.split()[7]
 
 
-def test_the_expected_start_is_printed(desk: Desk) -> None:
+def test_the_expected_start_is_printed(cluster: Cluster) -> None:
     at, by = ago(hours=-30.5), ago(hours=-60.5)
-    text, column = foretold(desk, {"atP50": at, "atP90": by, "method": "Declared"})
+    text, column = foretold(cluster, {"atP50": at, "atP90": by, "method": "Declared"})
     says = f"at about {at} (in 30h), by {by} with nine chances in ten: by the run times that are declared."
     assert f"It is expected to start {says}" in text
     assert column == "30h-2d12h"
 
 
-def test_the_cause_of_an_unknown_start_is_printed(desk: Desk) -> None:
+def test_the_cause_of_an_unknown_start_is_printed(cluster: Cluster) -> None:
     unknown = "team/fit of queue research has no known end"
-    text, column = foretold(desk, {"unknownBecause": unknown})
+    text, column = foretold(cluster, {"unknownBecause": unknown})
     assert unknown in text
     assert column == "unknown"

@@ -5,22 +5,22 @@ import pytest
 from extender.api.keys import GATE, QUEUE
 from extender.cli.output import Json
 from extender.cli.why.explanation import Statement
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.cli.front import Front
 
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 
 
-def found(desk: Desk, target: str) -> list[tuple[str, str, str, str]]:
+def found(cluster: Cluster, target: str) -> list[tuple[str, str, str, str]]:
     """Kind, name, group and verdict of each answer."""
-    shown = desk.json("why", target)
+    shown = cluster.json("why", target)
     every = shown["items"] if shown["kind"] == "List" else [shown]
     return [(each["kind"], each["name"], each.get("group", ""), each["verdict"]) for each in every]
 
 
-def pods(desk: Desk, owner: Json, *names: str, group: str = "") -> None:
+def pods(cluster: Cluster, owner: Json, *names: str, group: str = "") -> None:
     for name in names:
-        desk.pod(name, group, gates=[GATE], metadata={"ownerReferences": [owner]})
+        cluster.pod(name, group, gates=[GATE], metadata={"ownerReferences": [owner]})
 
 
 # ---- a name alone
@@ -29,19 +29,19 @@ def pods(desk: Desk, owner: Json, *names: str, group: str = "") -> None:
 @pytest.mark.parametrize(
     ("name", "kind"), [("g", "PodGroup"), ("q", "Queue"), ("g-0", "Pod"), ("idle", "Deployment")]
 )
-def test_a_name_is_looked_for_among_all(desk: Desk, front: Front, name: str, kind: str) -> None:
-    desk.gang("g", 1)
-    desk.queue("q")
+def test_a_name_is_looked_for_among_all(cluster: Cluster, front: Front, name: str, kind: str) -> None:
+    cluster.gang("g", 1)
+    cluster.queue("q")
     front.workload("apps/v1", "Deployment", "idle", spec={"replicas": 0})
-    ((of, called, _, _),) = found(desk, name)
+    ((of, called, _, _),) = found(cluster, name)
     assert (of, called) == (kind, name)
 
 
-def test_all_objects_of_one_name_are_listed(desk: Desk, front: Front) -> None:
-    desk.group("train")
-    desk.queue("train", state="Open")
+def test_all_objects_of_one_name_are_listed(cluster: Cluster, front: Front) -> None:
+    cluster.group("train")
+    cluster.queue("train", state="Open")
     front.workload("batch/v1", "Job", "train", spec={"suspend": True})
-    assert desk.output("why", "train") == (
+    assert cluster.output("why", "train") == (
         "In namespace team, train may mean:\n\n"
         "WHAT             VERDICT   REASON\n"
         "podgroup/train   Waiting   NoRoom\n"
@@ -51,16 +51,16 @@ def test_all_objects_of_one_name_are_listed(desk: Desk, front: Front) -> None:
     )
 
 
-def test_a_job_in_the_group_of_its_name_is_one_answer(desk: Desk, front: Front) -> None:
-    desk.group("train")
-    pods(desk, front.workload("batch/v1", "Job", "train"), "train-a", "train-b", group="train")
-    assert found(desk, "train") == [("PodGroup", "train", "", "Waiting")]
+def test_a_job_in_the_group_of_its_name_is_one_answer(cluster: Cluster, front: Front) -> None:
+    cluster.group("train")
+    pods(cluster, front.workload("batch/v1", "Job", "train"), "train-a", "train-b", group="train")
+    assert found(cluster, "train") == [("PodGroup", "train", "", "Waiting")]
 
 
-def test_a_pod_in_the_group_of_its_name_is_one_answer(desk: Desk, front: Front) -> None:
-    desk.group("train", min_member=1)
-    desk.pod("train", "train", gates=[GATE])
-    assert found(desk, "train") == [("Pod", "train", "train", "Waiting")]
+def test_a_pod_in_the_group_of_its_name_is_one_answer(cluster: Cluster, front: Front) -> None:
+    cluster.group("train", min_member=1)
+    cluster.pod("train", "train", gates=[GATE])
+    assert found(cluster, "train") == [("Pod", "train", "train", "Waiting")]
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_a_pod_in_the_group_of_its_name_is_one_answer(desk: Desk, front: Front) 
         ("zzz", "is called 'zzz' in namespace team"),
     ],
 )
-def test_a_name_that_no_kind_has_is_reported(desk: Desk, front: Front, name: str, message: str) -> None:
-    desk.group("train")
-    desk.group("far", namespace="other")
-    assert desk.refuses("why", name) == f"Error: no pod, podgroup, queue or workload {message}"
+def test_a_name_that_no_kind_has_is_reported(cluster: Cluster, front: Front, name: str, message: str) -> None:
+    cluster.group("train")
+    cluster.group("far", namespace="other")
+    assert cluster.refuses("why", name) == f"Error: no pod, podgroup, queue or workload {message}"
 
 
 @pytest.mark.parametrize("target", ["{}", "podgroup/{}"])
@@ -87,39 +87,39 @@ def test_a_name_that_no_kind_has_is_reported(desk: Desk, front: Front, name: str
     ],
 )
 def test_pods_that_name_a_group_that_there_is_not_are_counted(
-    desk: Desk, front: Front, target: str, name: str, message: str
+    cluster: Cluster, front: Front, target: str, name: str, message: str
 ) -> None:
-    desk.group("train")
-    desk.group("far", namespace="other")
+    cluster.group("train")
+    cluster.group("far", namespace="other")
     for pod, group in (("a", "trian"), ("b", "trian"), ("c", "far"), ("d", "zzz")):
-        desk.pod(pod, group, gates=[GATE])
-    assert desk.refuses("why", target.format(name)).endswith(f" in namespace team; {message}")
+        cluster.pod(pod, group, gates=[GATE])
+    assert cluster.refuses("why", target.format(name)).endswith(f" in namespace team; {message}")
 
 
-def test_unreadable_kinds_are_named(desk: Desk, front: Front) -> None:
+def test_unreadable_kinds_are_named(cluster: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "other")
     front.unreadable |= {"x"}  # every object of that name
-    assert "you may not read pods, podgroups, jobs, cronjobs, queues" in desk.refuses("why", "x")
+    assert "you may not read pods, podgroups, jobs, cronjobs, queues" in cluster.refuses("why", "x")
 
 
 # ---- workloads
 
 
-def test_a_job_leads_to_its_group(desk: Desk, front: Front) -> None:
-    desk.group("g", min_member=2)
-    pods(desk, front.workload("batch/v1", "Job", "train"), "train-a", "train-b", group="g")
-    assert found(desk, "job/train") == [("Job", "train", "g", "Waiting")]
-    assert "Members: 2 needed, 2 there" in desk.output("why", "job/train")
+def test_a_job_leads_to_its_group(cluster: Cluster, front: Front) -> None:
+    cluster.group("g", min_member=2)
+    pods(cluster, front.workload("batch/v1", "Job", "train"), "train-a", "train-b", group="g")
+    assert found(cluster, "job/train") == [("Job", "train", "g", "Waiting")]
+    assert "Members: 2 needed, 2 there" in cluster.output("why", "job/train")
 
 
 @pytest.mark.parametrize(
     "target", ["jobs/train", "job.batch/train", "jobs.batch/train", "Job/train", "cj/nightly"]
 )
-def test_workloads_are_named_as_kubectl_names_them(desk: Desk, front: Front, target: str) -> None:
-    desk.group("g")
+def test_workloads_are_named_as_kubectl_names_them(cluster: Cluster, front: Front, target: str) -> None:
+    cluster.group("g")
     job = front.workload("batch/v1", "Job", "train", front.workload("batch/v1", "CronJob", "nightly"))
-    pods(desk, job, "train-a", group="g")
-    assert found(desk, target)[0][2:] == ("g", "Waiting")
+    pods(cluster, job, "train-a", group="g")
+    assert found(cluster, target)[0][2:] == ("g", "Waiting")
 
 
 @pytest.mark.parametrize(
@@ -132,72 +132,74 @@ def test_workloads_are_named_as_kubectl_names_them(desk: Desk, front: Front, tar
         ("mpijob.kubeflow.org/x", [("kubeflow.org/v2beta1", "MPIJob")]),
     ],
 )
-def test_owners_are_followed_up(desk: Desk, front: Front, target: str, chain: list[tuple[str, str]]) -> None:
-    desk.group("g")
-    desk.group("other")
-    desk.pod("stranger", "other", gates=[GATE])
+def test_owners_are_followed_up(
+    cluster: Cluster, front: Front, target: str, chain: list[tuple[str, str]]
+) -> None:
+    cluster.group("g")
+    cluster.group("other")
+    cluster.pod("stranger", "other", gates=[GATE])
     owner: Json | None = None
     for number, (api_version, kind) in enumerate(chain):
         owner = front.workload(api_version, kind, "x" if number == 0 else f"x-{number}", owner)
     assert owner
-    pods(desk, owner, "x-pod", group="g")
-    assert [group for _, _, group, _ in found(desk, target)] == ["g"]
+    pods(cluster, owner, "x-pod", group="g")
+    assert [group for _, _, group, _ in found(cluster, target)] == ["g"]
 
 
 @pytest.mark.parametrize("named", [{"labels": {QUEUE: "q"}}, {"annotations": {QUEUE: "q"}}])
-def test_pods_of_a_deployment_are_in_its_queue(desk: Desk, front: Front, named: Json) -> None:
-    desk.queue("q", state="Open")
+def test_pods_of_a_deployment_are_in_its_queue(cluster: Cluster, front: Front, named: Json) -> None:
+    cluster.queue("q", state="Open")
     web = front.workload("apps/v1", "Deployment", "web", **named)
     owner = front.workload("apps/v1", "ReplicaSet", "web-1", web)
     group = "podgroup-uid-ReplicaSet-web-1"
-    desk.group(group, more_metadata={"ownerReferences": [owner]})
-    pods(desk, owner, "web-1-a", group=group)
-    answer = desk.answer("deployment/web")
+    cluster.group(group, more_metadata={"ownerReferences": [owner]})
+    pods(cluster, owner, "web-1-a", group=group)
+    answer = cluster.answer("deployment/web")
     assert answer.queue is not None
     assert answer.queue.name == "q"
 
 
-def test_a_group_that_an_operator_made_is_its_owners(desk: Desk, front: Front) -> None:
+def test_a_group_that_an_operator_made_is_its_owners(cluster: Cluster, front: Front) -> None:
     owner = front.workload("kubeflow.org/v1", "PyTorchJob", "train")
-    desk.group("train-0", more_metadata={"ownerReferences": [owner]})
-    assert found(desk, "pytorchjob/train") == [("PyTorchJob", "train", "train-0", "Waiting")]
+    cluster.group("train-0", more_metadata={"ownerReferences": [owner]})
+    assert found(cluster, "pytorchjob/train") == [("PyTorchJob", "train", "train-0", "Waiting")]
 
 
-def test_executors_belong_to_the_owner_of_their_driver(desk: Desk, front: Front) -> None:
-    desk.group("g")
+def test_executors_belong_to_the_owner_of_their_driver(cluster: Cluster, front: Front) -> None:
+    cluster.group("g")
     app = {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
         "kind": "SparkApplication",
         "name": "etl",
         "uid": "u",
     }
-    desk.pod("driver", "h", node="n0", metadata={"uid": "d", "ownerReferences": [app]})
+    cluster.pod("driver", "h", node="n0", metadata={"uid": "d", "ownerReferences": [app]})
     driver = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "d"}
-    pods(desk, driver, "exec-1", group="g")
-    assert ("SparkApplication", "etl", "g", "Waiting") in found(desk, "sparkapplication/etl")
+    pods(cluster, driver, "exec-1", group="g")
+    assert ("SparkApplication", "etl", "g", "Waiting") in found(cluster, "sparkapplication/etl")
 
 
-def test_a_workload_with_several_groups_lists_them(desk: Desk, front: Front) -> None:
+def test_a_workload_with_several_groups_lists_them(cluster: Cluster, front: Front) -> None:
     owner = front.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x")
     for name in ("driver", "workers"):
-        desk.group(name)
-        pods(desk, front.workload("batch/v1", "Job", name, owner), f"{name}-0", group=name)
-    shown = desk.output("why", "jobset/x").splitlines()
+        cluster.group(name)
+        pods(cluster, front.workload("batch/v1", "Job", name, owner), f"{name}-0", group=name)
+    shown = cluster.output("why", "jobset/x").splitlines()
     assert [line.split()[0] for line in shown[3:5]] == ["podgroup/driver", "podgroup/workers"]
 
 
-def test_ended_runs_of_a_cron_job_are_left_out(desk: Desk, front: Front) -> None:
+def test_ended_runs_of_a_cron_job_are_left_out(cluster: Cluster, front: Front) -> None:
     cron = front.workload("batch/v1", "CronJob", "nightly")
     for name, phase in (("monday", "Completed"), ("tuesday", "Pending")):
-        desk.group(name, phase)
-        pods(desk, front.workload("batch/v1", "Job", name, cron), f"{name}-0", group=name)
-    assert found(desk, "cronjob/nightly") == [("CronJob", "nightly", "tuesday", "Waiting")]
+        cluster.group(name, phase)
+        pods(cluster, front.workload("batch/v1", "Job", name, cron), f"{name}-0", group=name)
+    assert found(cluster, "cronjob/nightly") == [("CronJob", "nightly", "tuesday", "Waiting")]
 
 
-def test_equal_pods_without_a_group_are_one_answer(desk: Desk, front: Front) -> None:
+def test_equal_pods_without_a_group_are_one_answer(cluster: Cluster, front: Front) -> None:
     owner = front.workload("batch/v1", "Job", "x")
-    pods(desk, owner, "a", "b", "c")
-    answer = desk.answer("job/x")
+    pods(cluster, owner, "a", "b", "c")
+    answer = cluster.answer("job/x")
     assert (answer.spoken_name, answer.verdict) == ("pod/a", "Waiting")
     assert Statement("MorePods", pods="2 more pods") in answer.notes
 
@@ -212,42 +214,42 @@ def test_equal_pods_without_a_group_are_one_answer(desk: Desk, front: Front) -> 
     ],
 )
 def test_a_workload_without_pods(
-    desk: Desk, front: Front, kind: str, parts: Json, verdict: str, stands: Statement
+    cluster: Cluster, front: Front, kind: str, parts: Json, verdict: str, stands: Statement
 ) -> None:
     front.workload("apps/v1" if kind == "Deployment" else "batch/v1", kind, "x", **parts)
-    answer = desk.answer(f"{kind.lower()}/x")
+    answer = cluster.answer(f"{kind.lower()}/x")
     assert (answer.verdict, answer.sentence) == (verdict, [stands])
 
 
-def test_a_deployment_whose_pods_are_refused_says_why(desk: Desk, front: Front) -> None:
+def test_a_deployment_whose_pods_are_refused_says_why(cluster: Cluster, front: Front) -> None:
     failure = {"type": "ReplicaFailure", "status": "True", "message": 'queue "vip" is restricted'}
     front.workload("apps/v1", "Deployment", "web", status={"conditions": [failure]})
-    assert '\n  queue "vip" is restricted\n' in desk.output("why", "deploy/web")
+    assert '\n  queue "vip" is restricted\n' in cluster.output("why", "deploy/web")
 
 
-def test_resuming_a_job_is_offered_to_those_with_the_right(desk: Desk, front: Front) -> None:
+def test_resuming_a_job_is_offered_to_those_with_the_right(cluster: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "x", spec={"suspend": True})
     line = """kubectl -n team patch jobs.batch x --type merge -p '{"spec": {"suspend": false}}'"""
-    assert line in desk.output("why", "job/x")
+    assert line in cluster.output("why", "job/x")
     front.denied.add(("patch", "jobs"))
-    command = next(each for each in desk.json("why", "job/x")["commands"] if each["line"] == line)
+    command = next(each for each in cluster.json("why", "job/x")["commands"] if each["line"] == line)
     assert (command["right"], command["allowed"]) == ("patch jobs x in team", False)
 
 
-def test_without_the_right_to_list_pods_a_workload_leads_nowhere(desk: Desk, front: Front) -> None:
+def test_without_the_right_to_list_pods_a_workload_leads_nowhere(cluster: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "x")
-    desk.lock(("pods", "team"))
-    assert desk.codes("job/x") == ("Unknown", "", ["PodsUnknown"])
+    cluster.lock(("pods", "team"))
+    assert cluster.codes("job/x") == ("Unknown", "", ["PodsUnknown"])
 
 
-def test_a_workload_that_is_not_there(desk: Desk, front: Front) -> None:
+def test_a_workload_that_is_not_there(cluster: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "train")
-    assert desk.misses("why", "job/tarin") == ("tarin", ["train"])
-    assert desk.refuses("why", "jobset/x") == "Error: the cluster knows no jobsets.jobset.x-k8s.io"
+    assert cluster.misses("why", "job/tarin") == ("tarin", ["train"])
+    assert cluster.refuses("why", "jobset/x") == "Error: the cluster knows no jobsets.jobset.x-k8s.io"
 
 
-def test_owners_in_a_circle_end(desk: Desk, front: Front) -> None:
+def test_owners_in_a_circle_end(cluster: Cluster, front: Front) -> None:
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "uid-Job-a"}
     front.workload("batch/v1", "Job", "a", job)
-    pods(desk, job, "p")
-    assert found(desk, "job/a")[0][0] == "Pod"
+    pods(cluster, job, "p")
+    assert found(cluster, "job/a")[0][0] == "Pod"

@@ -26,7 +26,7 @@ from tests.rows import each_of
 GROUP = "podgroup-uid-web"
 
 
-class Desk(Bench):
+class AutoPodGroupBench(Bench):
     """Bench that shows the controller the events of the watches."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Desk(Bench):
         self.grouper = AutoPodGroupsController(self.means(), plain)
         self.show(*objects)
 
-    def show(self, *objects: Any) -> "Desk":
+    def show(self, *objects: Any) -> "AutoPodGroupBench":
         self.add(*objects)
         for each in objects:
             if isinstance(each, Pod):
@@ -73,8 +73,8 @@ class Desk(Bench):
 
 
 @contextmanager
-def desk(*objects: Any, **settings: Any) -> Iterator[Desk]:
-    bench = Desk(*objects, **settings)
+def writing_bench(*objects: Any, **settings: Any) -> Iterator[AutoPodGroupBench]:
+    bench = AutoPodGroupBench(*objects, **settings)
     with bench.writing(), capture_logs():
         yield bench
 
@@ -84,7 +84,7 @@ def web(name: str, named: bool = False, **more: Any) -> Pod:
 
 
 def test_a_podgroup_is_created_once_for_all_pods_of_an_owner_and_named_on_each() -> None:
-    with desk(node("n"), owner("web"), web("a"), web("b")) as bench:
+    with writing_bench(node("n"), owner("web"), web("a"), web("b")) as bench:
         assert bench.look() == [("create group", GROUP)]
         assert bench.look() == []
         bench.show(group(GROUP, 1))
@@ -95,14 +95,14 @@ def test_a_podgroup_is_created_once_for_all_pods_of_an_owner_and_named_on_each()
 
 
 def test_an_automatic_podgroup_goes_to_the_queue_of_its_pods() -> None:
-    with desk(queue("q"), web("a", queue="q")) as bench:
+    with writing_bench(queue("q"), web("a", queue="q")) as bench:
         bench.look()
         ((_, made),) = bench.api.done("create group")
         assert made["spec"]["queue"] == "q"
 
 
 def test_an_automatic_podgroup_names_the_author_of_its_owner() -> None:
-    with desk(node("n"), owner("web"), web("a")) as bench:
+    with writing_bench(node("n"), owner("web"), web("a")) as bench:
         recorded = Meta(namespace=NAMESPACE, uid="uid-web", annotations={keys.AUTHOR: "ReplicaSet/ann"})
         bench.ledger.intake.set_ancestor("ReplicaSet", recorded)
         bench.look()
@@ -111,12 +111,12 @@ def test_an_automatic_podgroup_names_the_author_of_its_owner() -> None:
 
 
 def test_pods_of_others_and_pods_that_name_a_group_get_none() -> None:
-    with desk(web("a", scheduler="other"), pod("b", "g"), web("c", phase="Succeeded")) as bench:
+    with writing_bench(web("a", scheduler="other"), pod("b", "g"), web("c", phase="Succeeded")) as bench:
         assert bench.look() == []
 
 
 def test_a_write_that_the_fence_drops_is_made_later() -> None:
-    with desk(web("a")) as bench:
+    with writing_bench(web("a")) as bench:
         bench.fence.append(False)
         assert bench.look() == []
         bench.advance(2)
@@ -124,7 +124,7 @@ def test_a_write_that_the_fence_drops_is_made_later() -> None:
 
 
 def test_an_existing_podgroup_counts_as_created() -> None:
-    with desk(web("a")) as bench:
+    with writing_bench(web("a")) as bench:
         bench.api.fail("create group", Conflict(409, "AlreadyExists"))
         bench.look()
         bench.advance(60)
@@ -132,7 +132,7 @@ def test_an_existing_podgroup_counts_as_created() -> None:
 
 
 def test_a_refused_creation_is_tried_again() -> None:
-    with desk(web("a")) as bench:
+    with writing_bench(web("a")) as bench:
         bench.api.fail("create group", Forbidden(403, "Forbidden", "queue q is Closed"))
         bench.look()
         bench.advance(0.9)
@@ -142,7 +142,7 @@ def test_a_refused_creation_is_tried_again() -> None:
 
 
 def test_a_lost_podgroup_is_created_again_after_a_while() -> None:
-    with desk(node("n"), web("a", named=True), group(GROUP, 1)) as bench:
+    with writing_bench(node("n"), web("a", named=True), group(GROUP, 1)) as bench:
         bench.api.pods["a"] = web("a", named=True)
         bench.look()
         bench.lose(GROUP)
@@ -152,7 +152,7 @@ def test_a_lost_podgroup_is_created_again_after_a_while() -> None:
 
 
 def test_a_lost_podgroup_without_pods_is_not_created_again() -> None:
-    with desk(node("n"), web("a", named=True), group(GROUP, 1)) as bench:
+    with writing_bench(node("n"), web("a", named=True), group(GROUP, 1)) as bench:
         bench.go("a")
         bench.lose(GROUP)
         bench.advance(60)
@@ -163,9 +163,9 @@ def test_a_lost_podgroup_without_pods_is_not_created_again() -> None:
 
 
 @contextmanager
-def closed(*pods: Pod) -> Iterator[Desk]:
+def closed(*pods: Pod) -> Iterator[AutoPodGroupBench]:
     """Pods in a queue that is closed."""
-    with desk(node("n"), queue("q", spec_state="Closed"), *pods) as bench:
+    with writing_bench(node("n"), queue("q", spec_state="Closed"), *pods) as bench:
         assert bench.look() == []
         bench.advance(120)
         assert bench.look() == []
@@ -179,7 +179,7 @@ def test_no_group_is_made_until_the_queue_opens() -> None:
 
 
 def test_no_podgroup_is_created_for_a_missing_queue() -> None:
-    with desk(web("a", queue="q")) as bench:
+    with writing_bench(web("a", queue="q")) as bench:
         assert bench.look() == []
         bench.show(queue("q"))
         assert bench.look() == [("create group", GROUP)]
@@ -203,7 +203,7 @@ def test_a_pod_that_is_given_another_queue_gets_its_group_there() -> None:
 
 
 def test_a_namespace_may_name_another_queue() -> None:
-    with desk(web("a"), queue("q", spec_state="Closed"), queue("r")) as bench:
+    with writing_bench(web("a"), queue("q", spec_state="Closed"), queue("r")) as bench:
         bench.name_queue("q")
         assert bench.look() == []
         bench.name_queue("r")
@@ -221,14 +221,14 @@ def test_deleted_pods_do_not_delay_the_podgroup() -> None:
 
 
 def test_min_member_follows_the_owner() -> None:
-    with desk(node("n"), owner("web", "2"), web("a", named=True, cpu="2"), group(GROUP, 3)) as bench:
+    with writing_bench(node("n"), owner("web", "2"), web("a", named=True, cpu="2"), group(GROUP, 3)) as bench:
         assert bench.look() == [("patch", GROUP)]
         ((_, patch),) = bench.api.done("patch")
         assert patch == {"spec": {"minMember": 2, "minResources": {"cpu": "4"}}}
 
 
 def test_the_podgroup_of_an_owner_scaled_to_zero_is_deleted_with_the_last_pod() -> None:
-    with desk(node("n"), owner("web"), web("a", named=True), group(GROUP, 1)) as bench:
+    with writing_bench(node("n"), owner("web"), web("a", named=True), group(GROUP, 1)) as bench:
         bench.show(owner("web", replicas=0))
         assert bench.look() == []
         bench.go("a")
@@ -246,7 +246,7 @@ def bound(name: str = "a", **more: Any) -> Pod:
     return pod(name, on="n", **more)
 
 
-def looks(bench: Desk, *seconds: float) -> list[tuple[str, str]]:
+def looks(bench: AutoPodGroupBench, *seconds: float) -> list[tuple[str, str]]:
     """Return the requests after each of so many seconds."""
     asked = bench.look()
     for each in seconds:
@@ -256,7 +256,7 @@ def looks(bench: Desk, *seconds: float) -> list[tuple[str, str]]:
 
 
 def test_a_waiting_single_pod_gets_a_podgroup_after_a_delay_and_then_its_annotation() -> None:
-    with desk(FULL, pod("a"), plain=WAITING) as bench:
+    with writing_bench(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1, 0.9) == []
         assert looks(bench, 0.2) == MADE
         ((_, made),) = bench.api.done("create group")
@@ -266,7 +266,7 @@ def test_a_waiting_single_pod_gets_a_podgroup_after_a_delay_and_then_its_annotat
 
 
 def test_a_single_pod_that_starts_at_once_gets_no_podgroup_however_long_it_runs() -> None:
-    with desk(FREE, pod("a"), plain=WAITING) as bench:
+    with writing_bench(FREE, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 60) == []
         bench.show(bound(phase="Pending"))
         assert looks(bench, 60) == []
@@ -279,7 +279,7 @@ def test_a_single_pod_that_starts_at_once_gets_no_podgroup_however_long_it_runs(
 
 @each_of(lambda bench: bench.show(FREE), lambda bench: bench.go("a"))
 def test_a_single_pod_that_starts_or_is_deleted_within_the_delay_gets_no_podgroup(change: Any) -> None:
-    with desk(FULL, pod("a"), plain=WAITING) as bench:
+    with writing_bench(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1) == []
         change(bench)
         assert looks(bench, 1, 60) == []
@@ -287,13 +287,13 @@ def test_a_single_pod_that_starts_or_is_deleted_within_the_delay_gets_no_podgrou
 
 def test_a_place_in_the_window_is_not_waited_for() -> None:
     """A burst of pods passes the window one by one, although the nodes fit all of them."""
-    with desk(FREE, pod("a"), pod("b"), plain=WAITING, limits=replace(LIMITS, window=1)) as bench:
+    with writing_bench(FREE, pod("a"), pod("b"), plain=WAITING, limits=replace(LIMITS, window=1)) as bench:
         assert looks(bench, 60) == []
         assert bench.reason("podgroup-uid-b") is Reason.WINDOW_FULL
 
 
 def test_a_single_pod_that_is_bound_when_its_podgroup_appears_gets_the_annotation() -> None:
-    with desk(FREE, bound(), plain=WAITING) as bench:
+    with writing_bench(FREE, bound(), plain=WAITING) as bench:
         assert looks(bench) == []
         bench.show(group(OWN, 1))
         assert looks(bench) == [("name group", "a")]
@@ -301,24 +301,24 @@ def test_a_single_pod_that_is_bound_when_its_podgroup_appears_gets_the_annotatio
 
 @each_of(pod("a"), bound())
 def test_with_never_a_single_pod_gets_no_podgroup(there: Pod) -> None:
-    with desk(FULL, there, plain=NEVER) as bench:
+    with writing_bench(FULL, there, plain=NEVER) as bench:
         assert looks(bench, 3, 60) == []
 
 
 def test_with_always_each_single_pod_gets_a_podgroup_at_once_even_a_running_one() -> None:
-    with desk(FREE, bound(), pod("b"), plain=ALWAYS) as bench:
+    with writing_bench(FREE, bound(), pod("b"), plain=ALWAYS) as bench:
         assert sorted(looks(bench)) == [*MADE, ("create group", "podgroup-uid-b")]
 
 
 @each_of(WAITING, NEVER)
 def test_a_podgroup_from_before_the_setting_stays_and_is_updated(plain: PlainPods) -> None:
-    with desk(FREE, pod("a"), group(OWN, 1), plain=plain) as bench:
+    with writing_bench(FREE, pod("a"), group(OWN, 1), plain=plain) as bench:
         assert looks(bench, 60) == [("name group", "a")]
 
 
 @each_of(WAITING, NEVER)
 def test_pods_of_a_controller_get_their_podgroup_at_once(plain: PlainPods) -> None:
-    with desk(FREE, owner("web"), web("a"), plain=plain) as bench:
+    with writing_bench(FREE, owner("web"), web("a"), plain=plain) as bench:
         assert looks(bench) == [("create group", GROUP)]
 
 
@@ -326,7 +326,7 @@ def test_pods_of_a_controller_get_their_podgroup_at_once(plain: PlainPods) -> No
 def test_a_deleted_podgroup_of_a_single_pod_is_created_again_only_for_a_waiting_pod(
     there: Pod, again: list[Any]
 ) -> None:
-    with desk(FULL, there, group(OWN, 1), plain=WAITING) as bench:
+    with writing_bench(FULL, there, group(OWN, 1), plain=WAITING) as bench:
         bench.look()
         bench.api.pods["a"] = there
         bench.lose(OWN)
@@ -334,7 +334,7 @@ def test_a_deleted_podgroup_of_a_single_pod_is_created_again_only_for_a_waiting_
 
 
 def test_a_new_leader_starts_the_delay_again() -> None:
-    with desk(FULL, pod("a"), plain=WAITING) as bench:
+    with writing_bench(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1.5) == []
         bench.leading = False
         assert looks(bench, 60) == []
@@ -347,7 +347,7 @@ def test_a_new_leader_starts_the_delay_again() -> None:
 def test_a_single_pod_gets_a_podgroup_if_it_still_waits_after_its_queue_opened(
     there: Node, asked: list[Any]
 ) -> None:
-    with desk(there, queue("q", spec_state="Closed"), pod("a", queue="q"), plain=WAITING) as bench:
+    with writing_bench(there, queue("q", spec_state="Closed"), pod("a", queue="q"), plain=WAITING) as bench:
         assert looks(bench, 3, 60) == []
         bench.show(queue("q", spec_state="Open"))
         assert looks(bench, 60) == asked

@@ -14,11 +14,11 @@ from extender.api.objects.queues import Command
 from extender.controllers.queue_lifecycle import BusCommandsController
 from extender.domain.queues.states import command_record, first_of_each_queue
 from extender.kube.errors import Forbidden, ServerFault
-from tests.controllers.queue_desk import QueueDesk, command, gone
+from tests.controllers.queue_bench import QueueBench, command, gone
 from tests.domain.builders import queue
 
 
-class Desk(QueueDesk):
+class CommandBench(QueueBench):
     def __init__(self) -> None:
         super().__init__()
         self.begin()
@@ -50,32 +50,32 @@ class Desk(QueueDesk):
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk()
+def bench() -> Iterator[CommandBench]:
+    made = CommandBench()
     with made.writing():
         made.put_queues(queue("q"), queue("root"))
         yield made
 
 
-def test_a_command_takes_effect_in_one_write_with_its_record_and_is_removed_then(desk: Desk) -> None:
-    desk.order(command("c", "CloseQueue", "q"))
-    assert desk.look() == [("patch_queue", "q")]
-    ((_, patch),) = desk.store.done("patch_queue")
+def test_a_command_takes_effect_in_one_write_with_its_record_and_is_removed_then(bench: CommandBench) -> None:
+    bench.order(command("c", "CloseQueue", "q"))
+    assert bench.look() == [("patch_queue", "q")]
+    ((_, patch),) = bench.store.done("patch_queue")
     assert patch["spec"] == {"state": "Closed"}
     assert patch["metadata"]["annotations"] == {keys.LAST_COMMAND: "uid-c"}
-    assert (desk.state(), {*desk.store.commands}) == ("Closed", {"c"})
-    assert desk.look() == [("delete_command", "c")]
-    assert desk.look() == []
-    desk.order(command("d", "OpenQueue", "q"))
-    desk.look()
-    assert desk.state() == "Open"
+    assert (bench.state(), {*bench.store.commands}) == ("Closed", {"c"})
+    assert bench.look() == [("delete_command", "c")]
+    assert bench.look() == []
+    bench.order(command("d", "OpenQueue", "q"))
+    bench.look()
+    assert bench.state() == "Open"
 
 
-def test_commands_for_one_queue_are_followed_in_their_order(desk: Desk) -> None:
+def test_commands_for_one_queue_are_followed_in_their_order(bench: CommandBench) -> None:
     late = command("a", "OpenQueue", "q", version=12)
     early = command("b", "CloseQueue", "q", version=9)
-    desk.order(late, early)
-    seen = [desk.state() for _ in range(4) if desk.look()]
+    bench.order(late, early)
+    seen = [bench.state() for _ in range(4) if bench.look()]
     assert seen == ["Closed", "Closed", "Open", "Open"]
 
 
@@ -86,20 +86,20 @@ def test_each_queue_has_its_own_order() -> None:
     assert [each.name for each in first_of_each_queue(records)] == ["a", "b"]
 
 
-def test_a_restart_between_effect_and_removal_does_not_repeat_it(desk: Desk) -> None:
-    desk.order(command("c", "CloseQueue", "q"))
-    desk.look()
-    desk.edit("q", state="Open")  # by a user
-    desk.begin()
-    assert desk.look() == [("delete_command", "c")]
-    assert desk.state() == "Open"
+def test_a_restart_between_effect_and_removal_does_not_repeat_it(bench: CommandBench) -> None:
+    bench.order(command("c", "CloseQueue", "q"))
+    bench.look()
+    bench.edit("q", state="Open")  # by a user
+    bench.begin()
+    assert bench.look() == [("delete_command", "c")]
+    assert bench.state() == "Open"
 
 
-def test_a_restart_before_the_effect_loses_nothing(desk: Desk) -> None:
-    desk.order(command("c", "CloseQueue", "q"))
-    desk.begin()
-    desk.look()
-    assert desk.state() == "Closed"
+def test_a_restart_before_the_effect_loses_nothing(bench: CommandBench) -> None:
+    bench.order(command("c", "CloseQueue", "q"))
+    bench.begin()
+    bench.look()
+    assert bench.state() == "Closed"
 
 
 @pytest.mark.parametrize(
@@ -112,44 +112,44 @@ def test_a_restart_before_the_effect_loses_nothing(desk: Desk) -> None:
         (command("c", "CloseQueue", "q", uid=""), "no queue q with the UID ''"),
     ],
 )
-def test_an_invalid_command_is_refused_and_removed(desk: Desk, bad: Command, why: str) -> None:
-    desk.order(bad)
+def test_an_invalid_command_is_refused_and_removed(bench: CommandBench, bad: Command, why: str) -> None:
+    bench.order(bad)
     with capture_logs() as logs:
-        desk.look()
-    assert (desk.store.commands, desk.store.done("patch_queue")) == ({}, [])
+        bench.look()
+    assert (bench.store.commands, bench.store.done("patch_queue")) == ({}, [])
     (refusal,) = [log for log in logs if "refused" in log["event"]]
     assert why in refusal["why"]
-    refusals = [(name, reason) for name, reason, message in desk.events() if why in message]
+    refusals = [(name, reason) for name, reason, message in bench.events() if why in message]
     assert refusals == [(bad.target.name, "CommandRefused")][: bad.target.name != "none"]  # type: ignore[union-attr]
 
 
-def test_a_queue_that_the_watch_has_not_shown_yet_is_waited_for(desk: Desk) -> None:
-    desk.store.put(queue("new"))
-    desk.order(command("c", "CloseQueue", "new"))
-    desk.now += 1
-    desk.commander.on_decisions(desk.settle().decisions)
-    desk.flush()
-    assert {*desk.store.commands} == {"c"}
-    desk.show("new")
-    desk.look()
-    assert desk.state("new") == "Closed"
+def test_a_queue_that_the_watch_has_not_shown_yet_is_waited_for(bench: CommandBench) -> None:
+    bench.store.put(queue("new"))
+    bench.order(command("c", "CloseQueue", "new"))
+    bench.now += 1
+    bench.commander.on_decisions(bench.settle().decisions)
+    bench.flush()
+    assert {*bench.store.commands} == {"c"}
+    bench.show("new")
+    bench.look()
+    assert bench.state("new") == "Closed"
 
 
-def test_commands_for_other_controllers_are_left_alone(desk: Desk) -> None:
+def test_commands_for_other_controllers_are_left_alone(bench: CommandBench) -> None:
     theirs = command("c", "AbortJob", "q", kind="Job")
-    desk.order(theirs, Command(theirs.metadata, "OpenQueue"))
-    assert desk.look() == []
+    bench.order(theirs, Command(theirs.metadata, "OpenQueue"))
+    assert bench.look() == []
 
 
-def test_a_step_that_failed_is_tried_again(desk: Desk) -> None:
-    desk.store.fail("patch_queue", Forbidden(403, "Forbidden"))
-    desk.order(command("c", "CloseQueue", "q"))
-    desk.look()
-    assert desk.state() == ""
-    assert desk.look(seconds=0.4) == []
-    desk.look(seconds=0.2)
-    assert desk.state() == "Closed"
-    desk.store.fail("delete_command", ServerFault(500), ServerFault(500))
+def test_a_step_that_failed_is_tried_again(bench: CommandBench) -> None:
+    bench.store.fail("patch_queue", Forbidden(403, "Forbidden"))
+    bench.order(command("c", "CloseQueue", "q"))
+    bench.look()
+    assert bench.state() == ""
+    assert bench.look(seconds=0.4) == []
+    bench.look(seconds=0.2)
+    assert bench.state() == "Closed"
+    bench.store.fail("delete_command", ServerFault(500), ServerFault(500))
     for _ in range(3):
-        desk.look(seconds=60)
-    assert desk.store.commands == {}
+        bench.look(seconds=60)
+    assert bench.store.commands == {}

@@ -14,7 +14,7 @@ from extender.domain.explain.forecast import ExpectedStart
 from extender.domain.explain.future import Method
 from extender.domain.model.reasons import Reason
 from extender.domain.snapshot.decisions import Decisions
-from tests.controllers.podgroup_desk import Desk
+from tests.controllers.podgroup_bench import PodGroupBench
 from tests.domain.builders import node, preemption, queue
 from tests.domain.world import gang, key
 from tests.rows import each_of
@@ -33,8 +33,8 @@ def line(**runs: Any) -> list[Any]:
 
 
 @pytest.fixture
-def bench() -> Iterator[Desk]:
-    made = Desk(*line(run_time="1h"))
+def bench() -> Iterator[PodGroupBench]:
+    made = PodGroupBench(*line(run_time="1h"))
     with made.writing():
         made.start("runs")
         made.run("runs-0").settle()
@@ -42,7 +42,7 @@ def bench() -> Iterator[Desk]:
         yield made
 
 
-def reported(bench: Desk) -> Any:
+def reported(bench: PodGroupBench) -> Any:
     """Once the forecast is worked out."""
     bench.advance(module._INTERVAL)
     bench.estimates.on_decisions(bench.decisions)
@@ -54,7 +54,7 @@ def counted(interval: str) -> float:
     return REGISTRY.get_sample_value("muster_estimate_error_count", {"interval": interval}) or 0.0
 
 
-def test_an_estimate_is_written_into_the_status_once(bench: Desk) -> None:
+def test_an_estimate_is_written_into_the_status_once(bench: PodGroupBench) -> None:
     estimate = reported(bench)
     assert (estimate.method, estimate.unknown_because) == ("Declared", "")
     assert estimate.at_p50 < estimate.at_p90
@@ -68,7 +68,7 @@ def test_an_estimate_is_written_into_the_status_once(bench: Desk) -> None:
     assert bench.look() == []
 
 
-def test_a_new_group_gets_no_estimate_at_once(bench: Desk) -> None:
+def test_a_new_group_gets_no_estimate_at_once(bench: PodGroupBench) -> None:
     bench.advance(module._MIN_WAIT - 0.1)
     bench.estimates.on_decisions(bench.decisions)
     bench.estimates.compute_slice()
@@ -79,7 +79,7 @@ def test_a_new_group_gets_no_estimate_at_once(bench: Desk) -> None:
 
 
 def test_a_group_that_waits_for_a_place_in_the_window_is_no_reason_to_work() -> None:
-    bench = Desk(node("n", cpu="8"), queue("q"))
+    bench = PodGroupBench(node("n", cpu="8"), queue("q"))
     bench.ledger.limits = replace(bench.ledger.limits, window=4)
     bench.add(gang("a", 3, queue="q"), gang("b", 3, queue="q")).settle()
     assert bench.decisions.groups[key("b")].reason is Reason.WINDOW_FULL
@@ -89,7 +89,7 @@ def test_a_group_that_waits_for_a_place_in_the_window_is_no_reason_to_work() -> 
     assert bench.estimates.get(key("b")) is None
 
 
-def test_an_unknown_estimate_replaces_the_known_one(bench: Desk) -> None:
+def test_an_unknown_estimate_replaces_the_known_one(bench: PodGroupBench) -> None:
     reported(bench)
     bench.advance(60)
     bench.look()
@@ -105,7 +105,7 @@ def test_an_unknown_estimate_replaces_the_known_one(bench: Desk) -> None:
     assert estimate.at_p50 is None
 
 
-def test_a_changed_wall_clock_moves_the_published_estimates(bench: Desk) -> None:
+def test_a_changed_wall_clock_moves_the_published_estimates(bench: PodGroupBench) -> None:
     before = unix_seconds(reported(bench).at_p50)
     bench.wall_steps += 3600
     bench.settle()
@@ -113,7 +113,7 @@ def test_a_changed_wall_clock_moves_the_published_estimates(bench: Desk) -> None
     assert unix_seconds(reported(bench).at_p50) == pytest.approx(before + 3600, abs=module._LARGE_SECONDS)
 
 
-def test_another_process_keeps_the_written_estimate_until_it_has_its_own(bench: Desk) -> None:
+def test_another_process_keeps_the_written_estimate_until_it_has_its_own(bench: PodGroupBench) -> None:
     estimate = reported(bench)
     bench.advance(60)
     bench.look()
@@ -125,7 +125,7 @@ def test_another_process_keeps_the_written_estimate_until_it_has_its_own(bench: 
 
 @pytest.mark.parametrize(("after", "interval"), [(60, "before"), (3600, "inside"), (9000, "after")])
 def test_a_start_is_compared_with_the_first_published_estimate(
-    bench: Desk, after: float, interval: str
+    bench: PodGroupBench, after: float, interval: str
 ) -> None:
     reported(bench)
     before = counted(interval)
@@ -136,7 +136,7 @@ def test_a_start_is_compared_with_the_first_published_estimate(
     assert bench.estimates.get(key("next")) is None
 
 
-def test_a_deleted_group_is_forgotten_and_not_compared(bench: Desk) -> None:
+def test_a_deleted_group_is_forgotten_and_not_compared(bench: PodGroupBench) -> None:
     reported(bench)
     before = sum(map(counted, ("before", "inside", "after")))
     bench.delete("next-0")
@@ -147,7 +147,7 @@ def test_a_deleted_group_is_forgotten_and_not_compared(bench: Desk) -> None:
     assert sum(map(counted, ("before", "inside", "after"))) == before
 
 
-def test_a_follower_makes_no_estimates(bench: Desk) -> None:
+def test_a_follower_makes_no_estimates(bench: PodGroupBench) -> None:
     reported(bench)
     bench.leading = False
     bench.estimates.compute_slice()
@@ -157,7 +157,7 @@ def test_a_follower_makes_no_estimates(bench: Desk) -> None:
 
 
 def test_a_failed_forecast_is_dropped_and_the_next_is_made(
-    bench: Desk, monkeypatch: pytest.MonkeyPatch
+    bench: PodGroupBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(decisions: Decisions, cycles: int) -> Iterator[None]:
         yield
@@ -171,7 +171,9 @@ def test_a_failed_forecast_is_dropped_and_the_next_is_made(
     assert reported(bench).method == "Declared"
 
 
-def test_forecasts_take_at_most_a_fiftieth_of_a_core(bench: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forecasts_take_at_most_a_fiftieth_of_a_core(
+    bench: PodGroupBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each round of decisions takes 40 ms, and there is always another one."""
     now, worked = 0.0, 0.0
 

@@ -19,7 +19,7 @@ from extender.kube.errors import (
     TooManyRequests,
     Unreachable,
 )
-from tests.controllers.podgroup_desk import Desk
+from tests.controllers.podgroup_bench import PodGroupBench
 from tests.domain.builders import foreign_pod, node
 from tests.domain.world import gang, key
 from tests.property_examples import examples
@@ -44,7 +44,7 @@ STEPS = st.one_of(
 )
 
 
-class Course(Desk):
+class Course(PodGroupBench):
     """Gangs that wait for capacity on one node, and faults that happen to them."""
 
     def __init__(self) -> None:

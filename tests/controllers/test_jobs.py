@@ -38,14 +38,14 @@ SHOWN = 5.0
 VOLCANO = JobKind(*VOLCANO_JOB)
 
 
-class Desk(Bench):
+class JobBench(Bench):
     """Bench that shows the controller the events of the watches."""
 
     def __init__(self, *objects: Any) -> None:
         super().__init__(*objects, auto_groups=True)
         self.starter = JobsController(self.means(), self.recorder, WORKLOADS)
 
-    def submit(self, *jobs: AnyJob, version: str = "1", kind: JobKind = BATCH) -> "Desk":
+    def submit(self, *jobs: AnyJob, version: str = "1", kind: JobKind = BATCH) -> "JobBench":
         for each in jobs:
             seen = replace(each, metadata=replace(each.metadata, resource_version=version))
             self.ledger.intake.set_ancestor(kind.kind, seen.metadata)
@@ -57,7 +57,7 @@ class Desk(Bench):
             }
         return self
 
-    def show_podgroup(self, name: str) -> "Desk":
+    def show_podgroup(self, name: str) -> "JobBench":
         managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{podgroup_name(name)}"))
         assert managed is not None
         spec = job_podgroup(managed.job, managed.queue, managed.members)["spec"]
@@ -73,14 +73,14 @@ class Desk(Bench):
 
 
 @contextmanager
-def desk(*objects: Any) -> Iterator[Desk]:
-    bench = Desk(*objects)
+def writing_bench(*objects: Any) -> Iterator[JobBench]:
+    bench = JobBench(*objects)
     with bench.writing(), capture_logs():
         yield bench
 
 
 def test_a_podgroup_of_a_job_is_created_once_however_late_the_watch_shows_it() -> None:
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2))
         assert bench.look() == [("create group", podgroup_name("train"))]
         bench.submit(job("train", 2))
@@ -90,7 +90,7 @@ def test_a_podgroup_of_a_job_is_created_once_however_late_the_watch_shows_it() -
 
 
 def test_the_podgroup_of_a_job_names_the_author_of_the_job() -> None:
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2, annotations={keys.AUTHOR: "Job/ann"})).look()
         ((_, made),) = bench.api.done("create group")
         assert made["metadata"]["annotations"] == {keys.SUBMITTER: "ann"}
@@ -100,7 +100,7 @@ def test_the_podgroup_of_a_job_names_the_author_of_the_job() -> None:
 def test_the_podgroup_of_a_job_has_the_reason_of_the_wait_from_its_creation(
     cpu: str, reported: tuple[str, bool]
 ) -> None:
-    with desk(node("n0", cpu=cpu), gang("first", 2)) as bench:
+    with writing_bench(node("n0", cpu=cpu), gang("first", 2)) as bench:
         bench.submit(job("train", 2)).look()
         ((_, made),) = bench.api.done("create group")
         status = msgspec.convert(made["status"], PodGroupStatus)
@@ -110,7 +110,7 @@ def test_the_podgroup_of_a_job_has_the_reason_of_the_wait_from_its_creation(
 
 
 def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first_one() -> None:
-    with desk(node("n0", cpu="1")) as bench:
+    with writing_bench(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2))
         bench.look()
         bench.show_podgroup("train").submit(job("train", 3))
@@ -123,7 +123,7 @@ def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first_one() -> N
 
 def test_a_podgroup_deleted_with_its_job_is_not_created_again() -> None:
     """The watch of PodGroups is ahead of that of jobs: nothing would collect the new one."""
-    with desk(node("n0", cpu="1")) as bench:
+    with writing_bench(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
         bench.show_podgroup("train").look()
         del bench.api.jobs["train"]
@@ -134,7 +134,7 @@ def test_a_podgroup_deleted_with_its_job_is_not_created_again() -> None:
 
 
 def test_a_podgroup_that_admission_refuses_is_an_event_of_the_job_and_tried_again_after_a_pause() -> None:
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         bench.api.fail("create group", Forbidden(403, "Forbidden", "not for you"))
         bench.submit(job("train", 2))
         assert bench.look() == [("create group", podgroup_name("train"))]
@@ -147,7 +147,7 @@ def test_a_podgroup_that_admission_refuses_is_an_event_of_the_job_and_tried_agai
 
 
 def test_a_job_is_unsuspended_without_being_read() -> None:
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2), version="7").look()
         assert bench.show_podgroup("train").look() == [("merge job", "train")]
         (((_, patch),)) = bench.api.done("merge job")
@@ -160,7 +160,7 @@ def test_a_job_is_unsuspended_without_being_read() -> None:
 
 
 def test_a_job_that_has_changed_is_read_before_it_is_unsuspended() -> None:
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2)).look()
         bench.api.fail("merge job", Conflict(409, "Conflict"))
         assert bench.show_podgroup("train").look() == [("merge job", "train")]
@@ -174,7 +174,7 @@ TOO_LONG = "metadata.annotations: Too long: may not be more than 262144 bytes"
 @each_of(*product([Invalid(422, "Invalid", TOO_LONG), Forbidden(403, "Forbidden", TOO_LONG)], [False, True]))
 def test_a_job_that_may_not_be_unsuspended_holds_no_capacity(fault: ApiError, is_read: bool) -> None:
     """Its author has filled its annotations: it is tried again, ever more rarely, and runs once it may."""
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         bench.submit(job("full", 4)).look()
         if is_read:
             bench.starter.forget(GroupKey(f"{NAMESPACE}/{podgroup_name('full')}"))
@@ -196,7 +196,7 @@ def test_a_job_that_changed_while_it_was_unsuspended_keeps_its_capacity(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The API server answers a test that fails as it does what is invalid."""
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2)).look()
         bench.starter.forget(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
         bench.show_podgroup("train")
@@ -250,7 +250,7 @@ def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
 
 
 def test_a_job_with_templates_in_another_object_names_its_group_before_it_is_unsuspended() -> None:
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         bench.ledger.intake.set_runtime(RuntimeName("ClusterTrainingRuntime", "", "torch"), runtime())
         train = replace(job("train"), spec={"suspend": True, "runtimeRef": {"name": "torch"}})
         bench.submit(train, kind=TRAIN_JOB).look()
@@ -267,7 +267,7 @@ def test_a_job_with_templates_in_another_object_names_its_group_before_it_is_uns
 
 
 def test_a_deleted_podgroup_of_a_job_is_created_again_at_once() -> None:
-    with desk(node("n0", cpu="1")) as bench:
+    with writing_bench(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
         assert bench.show_podgroup("train").look() == []
         bench.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
@@ -275,7 +275,7 @@ def test_a_deleted_podgroup_of_a_job_is_created_again_at_once() -> None:
 
 
 def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
-    with desk(node("n0", cpu="1")) as bench:
+    with writing_bench(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
         bench.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
         bench.starter.forget(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
@@ -284,7 +284,7 @@ def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
 
 
 def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> None:
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         ran = job("train", 2, suspended=False, annotations={keys.STARTED: "2026-01-01T00:00:00Z"})
         bench.submit(ran).look()
         bench.show_podgroup("train").look()
@@ -296,9 +296,9 @@ def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> N
 
 
 @contextmanager
-def giving_way() -> Iterator[Desk]:
+def giving_way() -> Iterator[JobBench]:
     """Yield a job of four pods that is to be suspended for others."""
-    with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
+    with writing_bench(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()
         bench.show_podgroup("train")
@@ -339,8 +339,8 @@ def test_pods_of_a_job_that_is_not_suspended_are_evicted_after_a_while_and_slow_
 
 
 def shown_volcano_job(
-    bench: Desk, phase: str = "", started: str | None = None, queue_name: str = "default"
-) -> Desk:
+    bench: JobBench, phase: str = "", started: str | None = None, queue_name: str = "default"
+) -> JobBench:
     made = volcano_job("train", task("a", 2), phase=phase, queue=queue_name)
     notes = {} if started is None else {keys.STARTED: started}
     bench.ledger.intake.leave_jobs(())
@@ -353,7 +353,7 @@ def shown_volcano_job(
 
 
 def test_a_volcano_job_is_admitted_by_its_annotation_without_being_read() -> None:
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         assert shown_volcano_job(bench).look() == [("merge job", "train")]
         ((_, patch),) = bench.api.done("merge job")
         seen = {"uid": "uid-train", "resourceVersion": "7"}
@@ -362,13 +362,13 @@ def test_a_volcano_job_is_admitted_by_its_annotation_without_being_read() -> Non
 
 
 def test_jobs_left_to_volcano_are_not_written() -> None:
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         shown_volcano_job(bench).ledger.intake.leave_jobs((VOLCANO,))
         assert bench.look() == []
 
 
 def test_a_volcano_job_admitted_too_late_is_suspended_again_by_an_empty_annotation() -> None:
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         shown_volcano_job(bench, "Running", STARTED).look()
         bench.advance(301.0)
         assert ("patch job", "train") in bench.look()
@@ -380,7 +380,7 @@ def test_a_volcano_job_admitted_too_late_is_suspended_again_by_an_empty_annotati
 
 
 def test_a_volcano_job_that_ran_too_long_is_stopped_by_one_command() -> None:
-    with desk(node("n0", cpu="4"), queue("q", max_run_time="1h")) as bench:
+    with writing_bench(node("n0", cpu="4"), queue("q", max_run_time="1h")) as bench:
         shown_volcano_job(bench, "Running", STARTED, "q").look()
         bench.advance(3601.0)
         name = "train-uid-train-stop"
@@ -394,7 +394,7 @@ def test_a_volcano_job_that_ran_too_long_is_stopped_by_one_command() -> None:
 
 def test_a_job_stopped_by_a_command_waits_once_it_is_resumed() -> None:
     """Its note of the last start would let it go at once."""
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         asked = shown_volcano_job(bench, "Aborted", STARTED).look()
         assert asked == [("job", "train"), ("patch job", "train")]
         ((_, changes),) = bench.api.done("patch job")
@@ -416,9 +416,9 @@ def failed_create(
 
 
 @contextmanager
-def started(*events: Event) -> Iterator[Desk]:
+def started(*events: Event) -> Iterator[JobBench]:
     """Yield an admitted job of two pods, none of which came at once."""
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         ran = job("train", 2, suspended=False, annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()
         bench.show_podgroup("train").look()
@@ -428,7 +428,7 @@ def started(*events: Event) -> Iterator[Desk]:
         yield bench
 
 
-def why_given_up(bench: Desk) -> str:
+def why_given_up(bench: JobBench) -> str:
     assert bench.look() == [("job", "train"), ("patch job", "train")], "it is no start that came too late"
     messages = {event["message"] for _, event in bench.api.done("event") if event["reason"] == "StartGivenUp"}
     (message,) = messages
@@ -479,7 +479,7 @@ def test_without_the_right_to_read_events_requests_are_equally_rare() -> None:
 
 def test_events_of_many_jobs_without_pods_are_read_a_few_each_second() -> None:
     """Limit the look-ups: where pods are only slow to come, looking for refusals delays them."""
-    with desk(node("n0", cpu="100")) as bench:
+    with writing_bench(node("n0", cpu="100")) as bench:
         for name in (f"job-{number}" for number in range(20)):
             ran = job(name, 2, suspended=False, annotations={keys.STARTED: STARTED})
             bench.submit(ran).look()
@@ -491,9 +491,9 @@ def test_events_of_many_jobs_without_pods_are_read_a_few_each_second() -> None:
 
 
 @contextmanager
-def started_parent(kind: JobKind, spec: dict[str, Any]) -> Iterator[Desk]:
+def started_parent(kind: JobKind, spec: dict[str, Any]) -> Iterator[JobBench]:
     """Yield an admitted job whose pods other objects make, and none came."""
-    with desk(node("n0", cpu="4")) as bench:
+    with writing_bench(node("n0", cpu="4")) as bench:
         made = replace(job("train", annotations={keys.STARTED: STARTED}), spec=spec)
         bench.submit(made, kind=kind).look()
         bench.show_podgroup("train").look()

@@ -58,7 +58,7 @@ class LocalQueueApi(Api):
         return resource in self.served
 
 
-class Desk(Bench):
+class LocalQueueBench(Bench):
     def __init__(self, *objects: Any) -> None:
         super().__init__(node("a", cpu="4"), queue("q"), queue("r"), *objects)
         self.store = LocalQueueApi()
@@ -103,96 +103,96 @@ class Desk(Bench):
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk()
+def bench() -> Iterator[LocalQueueBench]:
+    made = LocalQueueBench()
     with made.writing():
         made.put_queues()
         yield made
 
 
-def test_the_status_has_the_groups_that_the_local_queue_admits(desk: Desk) -> None:
-    desk.add(labelled("g", 2), labelled("large", 9))
-    desk.rest()
-    assert desk.active() == ("True", "Ready")
-    assert (desk.status()["waiting"], desk.status()["admitted"]) == (1, 1)
-    desk.start("g").run("g-0", "g-1")
-    desk.rest()
-    assert desk.status()["reserved"] == {"cpu": "2", "pods": "2"}
-    desk.ledger.intake.drop_group(key("g"))
-    desk.delete("g-0", "g-1")
-    desk.rest()
-    assert (desk.status()["admitted"], desk.status()["reserved"]) == (0, {})
+def test_the_status_has_the_groups_that_the_local_queue_admits(bench: LocalQueueBench) -> None:
+    bench.add(labelled("g", 2), labelled("large", 9))
+    bench.rest()
+    assert bench.active() == ("True", "Ready")
+    assert (bench.status()["waiting"], bench.status()["admitted"]) == (1, 1)
+    bench.start("g").run("g-0", "g-1")
+    bench.rest()
+    assert bench.status()["reserved"] == {"cpu": "2", "pods": "2"}
+    bench.ledger.intake.drop_group(key("g"))
+    bench.delete("g-0", "g-1")
+    bench.rest()
+    assert (bench.status()["admitted"], bench.status()["reserved"]) == (0, {})
 
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda desk: desk.put_queues(to="nowhere"), "QueueNotFound"),
-        (lambda desk: desk.ledger.intake.drop_queue("q"), "QueueNotFound"),
-        (lambda desk: desk.add(queue("q", spec_state="Closed")), "QueueNotOpen"),
-        (lambda desk: desk.add(queue("q", parent="away")), "InvalidSpec"),
-        (lambda desk: desk.add(queue("q", namespace_selector=SELECTOR)), "NamespaceNotAllowed"),
-        (lambda desk: desk.add(queue("q", stop_policy="Hold")), "Stopped"),
-        (lambda desk: desk.put_queues(policy="HoldAndDrain"), "Stopped"),
-        (lambda desk: desk.put_queues(policy="Maybe"), "InvalidSpec"),
-        (lambda desk: desk.put_queues(to=""), "InvalidSpec"),
+        (lambda bench: bench.put_queues(to="nowhere"), "QueueNotFound"),
+        (lambda bench: bench.ledger.intake.drop_queue("q"), "QueueNotFound"),
+        (lambda bench: bench.add(queue("q", spec_state="Closed")), "QueueNotOpen"),
+        (lambda bench: bench.add(queue("q", parent="away")), "InvalidSpec"),
+        (lambda bench: bench.add(queue("q", namespace_selector=SELECTOR)), "NamespaceNotAllowed"),
+        (lambda bench: bench.add(queue("q", stop_policy="Hold")), "Stopped"),
+        (lambda bench: bench.put_queues(policy="HoldAndDrain"), "Stopped"),
+        (lambda bench: bench.put_queues(policy="Maybe"), "InvalidSpec"),
+        (lambda bench: bench.put_queues(to=""), "InvalidSpec"),
     ],
 )
 def test_the_reason_why_a_local_queue_admits_nothing_is_written_at_once(
-    desk: Desk, spoil: Any, reason: str
+    bench: LocalQueueBench, spoil: Any, reason: str
 ) -> None:
-    desk.rest()
-    spoil(desk)
-    desk.look()
-    assert desk.active() == ("False", reason)
+    bench.rest()
+    spoil(bench)
+    bench.look()
+    assert bench.active() == ("False", reason)
 
 
-def test_a_label_of_the_namespace_opens_its_local_queue(desk: Desk) -> None:
-    desk.add(queue("q", namespace_selector=SELECTOR))
-    desk.rest()
-    desk.add(Namespace(Meta(name=NAMESPACE, labels={"a": "b"})))
-    desk.look()
-    assert desk.active() == ("True", "Ready")
+def test_a_label_of_the_namespace_opens_its_local_queue(bench: LocalQueueBench) -> None:
+    bench.add(queue("q", namespace_selector=SELECTOR))
+    bench.rest()
+    bench.add(Namespace(Meta(name=NAMESPACE, labels={"a": "b"})))
+    bench.look()
+    assert bench.active() == ("True", "Ready")
 
 
-def test_only_those_that_changed_are_written(desk: Desk) -> None:
+def test_only_those_that_changed_are_written(bench: LocalQueueBench) -> None:
     for number in range(50):
-        desk.put_queues(f"other-{number}", "r")
-    desk.rest()
-    desk.add(labelled("g"))
-    assert set(desk.look()) == {"lq"}
-    desk.add(queue("r", stop_policy="Hold"))
-    assert set(desk.look()) == {f"other-{number}" for number in range(50)}
+        bench.put_queues(f"other-{number}", "r")
+    bench.rest()
+    bench.add(labelled("g"))
+    assert set(bench.look()) == {"lq"}
+    bench.add(queue("r", stop_policy="Hold"))
+    assert set(bench.look()) == {f"other-{number}" for number in range(50)}
 
 
-def test_numbers_share_a_budget(desk: Desk) -> None:
+def test_numbers_share_a_budget(bench: LocalQueueBench) -> None:
     names = [f"other-{number}" for number in range(50)]
     for name in names:
-        desk.put_queues(name)
-    desk.rest()
-    desk.add([labelled(f"g-{name}", to=name) for name in names])
-    written = desk.look(0.0)
-    assert len(written) <= desk.reporter.burst
+        bench.put_queues(name)
+    bench.rest()
+    bench.add([labelled(f"g-{name}", to=name) for name in names])
+    written = bench.look(0.0)
+    assert len(written) <= bench.reporter.burst
     for _ in range(40):
-        written += desk.look()
+        written += bench.look()
     assert set(written) == set(names)
 
 
-def test_a_deleted_local_queue_is_forgotten(desk: Desk) -> None:
-    desk.rest()
-    del desk.store.stored["lq"]
-    desk.copies.drop(f"{NAMESPACE}/lq")
-    desk.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
-    assert desk.look() == []
-    assert not desk.reporter.waiting
+def test_a_deleted_local_queue_is_forgotten(bench: LocalQueueBench) -> None:
+    bench.rest()
+    del bench.store.stored["lq"]
+    bench.copies.drop(f"{NAMESPACE}/lq")
+    bench.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
+    assert bench.look() == []
+    assert not bench.reporter.waiting
 
 
-def test_conditions_of_others_stay(desk: Desk) -> None:
+def test_conditions_of_others_stay(bench: LocalQueueBench) -> None:
     theirs = {"type": "Theirs", "status": "True", "reason": "", "message": ""}
-    desk.store.stored["lq"]["status"]["conditions"] = [theirs]
-    desk.put_queues()
-    desk.rest()
-    assert [each["type"] for each in desk.status()["conditions"]] == ["Theirs", "Active"]
+    bench.store.stored["lq"]["status"]["conditions"] = [theirs]
+    bench.put_queues()
+    bench.rest()
+    assert [each["type"] for each in bench.status()["conditions"]] == ["Theirs", "Active"]
 
 
 def test_whether_kueue_is_there_is_looked_up() -> None:

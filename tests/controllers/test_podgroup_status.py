@@ -42,7 +42,7 @@ from extender.domain.snapshot.decisions import message_of
 from extender.kube.errors import Forbidden, ServerFault
 from extender.kube.resources import PLUGINS_POD_GROUPS
 from tests.controllers.bench import PAUSE
-from tests.controllers.podgroup_desk import Desk, crowd, requeue_changed, versioned
+from tests.controllers.podgroup_bench import PodGroupBench, crowd, requeue_changed, versioned
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, foreign_pod, node, queue
 from tests.domain.job_world import BATCH, job, podgroup_name
@@ -60,8 +60,8 @@ LONG_AGO = "2020-01-01T00:00:00Z"
 
 
 @contextmanager
-def desk(*objects: Any, unexplained: bool = True) -> Iterator[Desk]:
-    bench = Desk(*objects, unexplained=unexplained)
+def writing_bench(*objects: Any, unexplained: bool = True) -> Iterator[PodGroupBench]:
+    bench = PodGroupBench(*objects, unexplained=unexplained)
     with bench.writing(), capture_logs():
         yield bench
 
@@ -74,7 +74,7 @@ def status_of(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
 
 def test_a_new_jobs_status_says_that_it_waits_once_it_does() -> None:
     """Most start at once: then that is all that is written."""
-    with desk(node("n0", cpu="1")) as bench:
+    with writing_bench(node("n0", cpu="1")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
         bench.add(builders.group(podgroup_name("train"), 2)).settle()
         bench.show(podgroup_name("train"))
@@ -89,7 +89,7 @@ MADE_BY_MUSTER = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
 
 @each_of((None, 0, 0.0), (MADE_BY_MUSTER, 0, SETTLING), (MADE_BY_MUSTER, 2, 0.0))
 def test_a_started_jobs_status_says_so(owners: list[OwnerReference] | None, pods: int, pause: float) -> None:
-    with desk(node("n0", cpu="2")) as bench:
+    with writing_bench(node("n0", cpu="2")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
         made = builders.group(podgroup_name("train"), 2)
         bench.add(replace(made, metadata=replace(made.metadata, owner_references=owners)))
@@ -105,7 +105,7 @@ def test_a_started_jobs_status_says_so(owners: list[OwnerReference] | None, pods
 
 
 def test_a_short_start_of_a_waiting_job_is_not_written() -> None:
-    with desk(node("n0", cpu="1")) as bench:
+    with writing_bench(node("n0", cpu="1")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
         made = builders.group(podgroup_name("train"), 2)
         bench.add(replace(made, metadata=replace(made.metadata, owner_references=MADE_BY_MUSTER)))
@@ -130,7 +130,7 @@ def created_with_status(name: str, queue_name: str) -> PodGroup:
 def test_the_admitting_queue_is_recorded_with_the_next_write_while_it_is_open(starts: bool) -> None:
     members = [builders.pod(f"g-{number}", "g") for number in range(2)]
     one_cpu = queue("q", capability={"cpu": "1"})
-    with desk(node("n0"), one_cpu, created_with_status("g", "q"), members) as bench:
+    with writing_bench(node("n0"), one_cpu, created_with_status("g", "q"), members) as bench:
         assert bench.settle().look() == []
         if starts:
             bench.add(queue("q", capability={"cpu": "2"})).settle()
@@ -147,7 +147,7 @@ def test_the_admitting_queue_is_recorded_at_once_when_it_closes() -> None:
     groups = [created_with_status(name, "q") for name in many]
     members = [builders.pod(f"{name}-{number}", name) for name in many for number in range(2)]
     one_cpu = queue("q", capability={"cpu": "1"})
-    with desk(node("n0"), one_cpu, groups, members) as bench:
+    with writing_bench(node("n0"), one_cpu, groups, members) as bench:
         assert bench.settle().look() == []
         bench.add(replace(one_cpu, spec=replace(one_cpu.spec, state="Closed"))).settle()
         recorded = [patch["metadata"]["annotations"][QUEUE_UID] for patch in bench.look()]
@@ -155,7 +155,7 @@ def test_the_admitting_queue_is_recorded_at_once_when_it_closes() -> None:
 
 
 def test_undone_starts_are_recorded_until_one_succeeds() -> None:
-    with desk(node("n"), gang("g", 2)) as bench:
+    with writing_bench(node("n"), gang("g", 2)) as bench:
         for recorded in ("1", "2"):
             bench.advance(PAUSE_AFTER_A_START).settle().scheduler_takes("g-0", "g-1").settle()
             bench.finish("g-1", phase="Failed").settle()
@@ -177,7 +177,7 @@ def counted(patch: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def test_counts_of_members_are_written_until_the_group_has_ended() -> None:
-    with desk(node("a"), gang("g", 2)) as bench:
+    with writing_bench(node("a"), gang("g", 2)) as bench:
         bench.start("g")
         (patch,) = bench.look()
         assert counted(patch) == (2, 0, 0)
@@ -190,7 +190,7 @@ def test_counts_of_members_are_written_until_the_group_has_ended() -> None:
 
 def test_phase_and_conditions_follow_a_group_from_its_wait_to_its_end() -> None:
     whole = {STOOD_WHOLE: ("True", "AllMembersStarted")}
-    with desk(node("a", cpu="1"), gang("g", 2)) as bench:
+    with writing_bench(node("a", cpu="1"), gang("g", 2)) as bench:
         (patch,) = bench.look()
         assert status_of(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
         assert patch["status"]["conditions"][0]["message"] == message_of(bench.decision("g")) != ""
@@ -211,7 +211,7 @@ def test_phase_and_conditions_follow_a_group_from_its_wait_to_its_end() -> None:
 
 
 def test_counts_alone_wait_for_the_budget() -> None:
-    with desk(node("a", cpu="3"), gang("g", 3)) as bench:
+    with writing_bench(node("a", cpu="3"), gang("g", 3)) as bench:
         bench.start("g")
         bench.look()
         bench.finish("g-0").settle()
@@ -225,7 +225,7 @@ def test_counts_alone_wait_for_the_budget() -> None:
 
 
 def test_the_admitting_queue_is_recorded_and_stays_recorded_after_its_deletion() -> None:
-    with desk(node("a"), queue("q"), gang("g", 2, queue="q")) as bench:
+    with writing_bench(node("a"), queue("q"), gang("g", 2, queue="q")) as bench:
         (patch,) = bench.look()
         assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q/uid-g", ADMITTED: "uid-g"}
         bench.ledger.intake.drop_queue("q")
@@ -236,7 +236,7 @@ def test_the_admitting_queue_is_recorded_and_stays_recorded_after_its_deletion()
 
 
 def test_the_cost_of_evictions_is_recorded() -> None:
-    with desk(node("a", cpu="2"), queue("p"), queue("q"), gang("g", 2, queue="q")) as bench:
+    with writing_bench(node("a", cpu="2"), queue("p"), queue("q"), gang("g", 2, queue="q")) as bench:
         bench.start("g")
         for name in names("g", 2):
             pod = bench.pods[name]
@@ -249,20 +249,20 @@ def test_the_cost_of_evictions_is_recorded() -> None:
 
 
 def test_a_queue_that_is_not_open_is_not_recorded() -> None:
-    with desk(node("a"), queue("q", spec_state="Closed"), gang("g", 2, queue="q")) as bench:
+    with writing_bench(node("a"), queue("q", spec_state="Closed"), gang("g", 2, queue="q")) as bench:
         (patch,) = bench.look()
         assert "annotations" not in patch["metadata"]
 
 
 def test_a_running_group_that_lacks_members_says_why_and_still_runs() -> None:
-    with desk(node("a", cpu="2"), gang("g", 3, min_member=2)) as bench:
+    with writing_bench(node("a", cpu="2"), gang("g", 3, min_member=2)) as bench:
         bench.start("g")
         (patch,) = bench.look()
         assert status_of(patch)[1][SCHEDULED] == ("True", Reason.NO_ROOM)
 
 
 def test_the_transition_time_of_having_run_fully_stays() -> None:
-    with desk(node("a"), gang("g", 2)) as bench:
+    with writing_bench(node("a"), gang("g", 2)) as bench:
         whole = replace(whole_condition("uid-g", 2), last_transition_time=LONG_AGO)
         copy = bench.copies["g"]
         bench.copies["g"] = replace(copy, status=PodGroupStatus("Pending", [whole]))
@@ -274,7 +274,7 @@ def test_the_transition_time_of_having_run_fully_stays() -> None:
 
 def test_conditions_of_others_stay() -> None:
     others = Condition("Unschedulable", "True", "SomebodyElse", "words", LONG_AGO)
-    with desk(node("a"), gang("g", 2)) as bench:
+    with writing_bench(node("a"), gang("g", 2)) as bench:
         bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("", [others]))
         bench.show("g")
         (patch,) = bench.look()
@@ -283,7 +283,7 @@ def test_conditions_of_others_stay() -> None:
 
 
 def test_the_transition_time_changes_only_with_the_status() -> None:
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         earlier = Condition(SCHEDULED, "False", "NotReady", "", LONG_AGO)
         bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [earlier]))
         bench.show("g")
@@ -298,7 +298,7 @@ def test_the_transition_time_changes_only_with_the_status() -> None:
 
 
 def test_nothing_is_written_without_a_change() -> None:
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         assert len(bench.look()) == 1
         assert bench.look() == []
         bench.add(gang("h", 1)).settle()
@@ -306,7 +306,7 @@ def test_nothing_is_written_without_a_change() -> None:
 
 
 def test_an_equal_status_is_not_written() -> None:
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, message_of(bench.decision("g")))
         bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
         bench.show("g")
@@ -314,7 +314,7 @@ def test_an_equal_status_is_not_written() -> None:
 
 
 def test_an_overwritten_status_is_written_again() -> None:
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         bench.look()
         bench.copies["g"] = versioned(replace(bench.copies["g"], status=PodGroupStatus("Running")), 7)
         bench.show("g")
@@ -330,7 +330,7 @@ def short_of_capacity() -> list[Any]:
 
 def test_a_status_that_is_overwritten_repeatedly_is_corrected_with_growing_pauses() -> None:
     """Overwrite the status once a second, as Volcano's scheduler does."""
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         bench.look()
         written = 0
         for version in range(7, 107):
@@ -344,7 +344,7 @@ def test_a_status_that_is_overwritten_repeatedly_is_corrected_with_growing_pause
 
 def test_a_group_that_may_be_volcanos_is_written_when_it_has_ended() -> None:
     """The PodGroup of a waiting Volcano Job, which creates no pods for it while it is Pending."""
-    with desk(node("a"), builders.group("g", 2)) as bench:
+    with writing_bench(node("a"), builders.group("g", 2)) as bench:
         bench.ledger.pods.set_unmanaged(frozenset({"volcano"}))
         bench.settle()
         assert bench.look() == []
@@ -355,7 +355,7 @@ def test_a_group_that_may_be_volcanos_is_written_when_it_has_ended() -> None:
 
 
 def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
-    with desk(*short_of_capacity()) as bench:
+    with writing_bench(*short_of_capacity()) as bench:
         for _ in range(2):
             bench.reporter.on_decisions(bench.decisions)
             bench.flush()
@@ -365,7 +365,7 @@ def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
 
 
 def test_an_answer_does_not_replace_a_newer_copy_of_the_watch() -> None:
-    with desk(*short_of_capacity()) as bench:
+    with writing_bench(*short_of_capacity()) as bench:
         taking_in, newest = bench.api.patched, versioned(bench.copies["g"], 9)
 
         def overtaken(name: str, patch: dict[str, Any]) -> PodGroup:
@@ -383,7 +383,7 @@ def test_an_answer_does_not_replace_a_newer_copy_of_the_watch() -> None:
 
 
 def test_a_changed_detail_waits_for_the_budget() -> None:
-    with desk(*short_of_capacity()) as bench:
+    with writing_bench(*short_of_capacity()) as bench:
         (first,) = bench.look()
         texts = [first["status"]["conditions"][0]["message"]]
         bench.advance(SETTLING)
@@ -398,7 +398,7 @@ def test_a_changed_detail_waits_for_the_budget() -> None:
 
 def test_the_change_that_would_start_a_group_is_written_within_the_budget() -> None:
     """Write the numbers of the remedy in its turn, never with a change of the reason."""
-    with desk(*short_of_capacity(), unexplained=False) as bench:
+    with writing_bench(*short_of_capacity(), unexplained=False) as bench:
         (first,) = bench.look()
         assert first["status"]["conditions"][0]["message"] == message_of(bench.decision("g"))
         bench.advance(SETTLING)
@@ -417,7 +417,7 @@ def test_the_change_that_would_start_a_group_is_written_within_the_budget() -> N
 def test_members_that_arrive_one_by_one_change_the_message_only_if_they_are_late(
     arrives: bool, reason: str
 ) -> None:
-    with desk(node("a"), gang("g", 3)[:2]) as bench:
+    with writing_bench(node("a"), gang("g", 3)[:2]) as bench:
         assert bench.look() == []
         if arrives:
             bench.add(gang("g", 3)[2:]).settle()
@@ -428,7 +428,7 @@ def test_members_that_arrive_one_by_one_change_the_message_only_if_they_are_late
 
 @each_of(True, False)
 def test_a_lasting_wait_for_the_max_in_flight_is_written(passes: bool) -> None:
-    with desk(node("a", cpu="8"), gang("first", 3), gang("next", 3)[:1]) as bench:
+    with writing_bench(node("a", cpu="8"), gang("first", 3), gang("next", 3)[:1]) as bench:
         bench.ledger.limits = replace(bench.ledger.limits, window=4)
         bench.add(gang("next", 3)[1:]).settle()
         assert [status_of(patch)[0] for patch in bench.look()] == ["Inqueue"]
@@ -444,12 +444,12 @@ def test_a_lasting_wait_for_the_max_in_flight_is_written(passes: bool) -> None:
 
 
 def test_a_group_without_members_says_so_at_once() -> None:
-    with desk(node("a"), gang("g", 3)[:1]) as bench:
+    with writing_bench(node("a"), gang("g", 3)[:1]) as bench:
         assert [status_of(patch)[0] for patch in bench.look()] == ["Inqueue"]
 
 
 def test_a_changed_phase_is_written_at_once() -> None:
-    with desk(*short_of_capacity()) as bench:
+    with writing_bench(*short_of_capacity()) as bench:
         bench.look()
         bench.add(foreign_pod("t", on="a", cpu="500m")).settle()
         bench.look()
@@ -459,7 +459,7 @@ def test_a_changed_phase_is_written_at_once() -> None:
 
 
 def test_a_group_that_the_watch_has_not_shown_is_written_when_it_does() -> None:
-    with desk(node("a")) as bench:
+    with writing_bench(node("a")) as bench:
         bench.add(gang("g", 5)).settle()
         assert bench.look() == []
         bench.show("g")
@@ -467,7 +467,7 @@ def test_a_group_that_the_watch_has_not_shown_is_written_when_it_does() -> None:
 
 
 def test_a_group_that_is_gone_is_not_written() -> None:
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         bench.store.drop(key("g"))
         assert bench.look() == []
 
@@ -477,7 +477,7 @@ def test_a_group_that_is_gone_is_not_written() -> None:
 
 def test_status_waiting_has_the_facts_of_the_wait_for_programs() -> None:
     """Its place at once, and what is worked out with the numbers."""
-    with desk(*short_of_capacity(), unexplained=False) as bench:
+    with writing_bench(*short_of_capacity(), unexplained=False) as bench:
         (first,) = bench.look()
         assert {name for name, value in first["status"]["waiting"].items() if value} == {"since", "position"}
         bench.advance(SETTLING)
@@ -492,7 +492,7 @@ def test_status_waiting_has_the_facts_of_the_wait_for_programs() -> None:
 
 
 def test_status_waiting_keeps_its_time_until_the_reason_changes() -> None:
-    with desk(*short_of_capacity()) as bench:
+    with writing_bench(*short_of_capacity()) as bench:
         bench.look()
         long_ago = "2026-01-01T00:00:00Z"
         copy = bench.copies["g"]
@@ -512,7 +512,7 @@ def test_a_kind_that_lacks_the_field_is_not_written_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The API server drops what the CRD of Volcano does not know."""
-    with desk(*short_of_capacity()) as bench:
+    with writing_bench(*short_of_capacity()) as bench:
         reserved = bench._apply_patch
 
         def pruned(name: str, patch: dict[str, Any]) -> PodGroup:
@@ -528,14 +528,14 @@ def test_a_kind_that_lacks_the_field_is_not_written_again_and_again(
 
 
 def test_each_write_names_the_version_that_it_changes() -> None:
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         assert bench.look()[0]["metadata"]["resourceVersion"] == "1"
         bench.add(queue("other"), nodes("b")).settle()
         assert bench.look()[0]["metadata"]["resourceVersion"] == "2"
 
 
 def test_after_a_conflict_the_newest_copy_is_written() -> None:
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         newer = versioned(replace(bench.copies["g"], status=PodGroupStatus("", [Condition("X", "True")])), 2)
         bench.copies["g"] = newer
         (refused,) = bench.look()
@@ -550,7 +550,7 @@ def test_after_a_conflict_the_newest_copy_is_written() -> None:
 @each_of(1, 2, 3)
 def test_a_write_that_failed_is_made_later(failures: int) -> None:
     """Write it even after the writers have given up, after two tries."""
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         bench.api.fail("patch", *[ServerFault(500)] * failures)
         for _ in range(failures + 1):
             assert len(bench.look()) == 1
@@ -560,7 +560,7 @@ def test_a_write_that_failed_is_made_later(failures: int) -> None:
 
 
 def test_a_permanent_refusal_is_not_retried_for_ever() -> None:
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         bench.api.fail("patch", Forbidden(403))
         assert len(bench.look()) == 1
         assert bench.look() == []
@@ -568,14 +568,14 @@ def test_a_permanent_refusal_is_not_retried_for_ever() -> None:
 
 def test_a_write_dropped_by_the_fence_is_made_once_we_lead_again() -> None:
     """Write it even if the lapse was too short for a look."""
-    with desk(node("a"), gang("g", 5)) as bench:
+    with writing_bench(node("a"), gang("g", 5)) as bench:
         bench.fence.append(False)
         assert bench.look() == []
         assert len(bench.look()) == 1
 
 
 def test_a_write_is_of_what_is_decided_and_stored_by_then() -> None:
-    started, written, gone = (Desk(node("a"), gang("g", members)) for members in (2, 5, 5))
+    started, written, gone = (PodGroupBench(node("a"), gang("g", members)) for members in (2, 5, 5))
     for bench in (started, written, gone):
         bench.reporter.on_decisions(bench.decisions)
     started.start("g")
@@ -594,7 +594,7 @@ def test_a_write_is_of_what_is_decided_and_stored_by_then() -> None:
 
 
 def test_groups_of_one_have_no_status_to_write() -> None:
-    with desk(node("a"), builders.pod("p")) as bench:
+    with writing_bench(node("a"), builders.pod("p")) as bench:
         assert bench.look() == []
 
 
@@ -602,7 +602,7 @@ def test_groups_of_one_have_no_status_to_write() -> None:
 
 
 def test_an_admitted_start_is_recorded_until_it_fully_runs() -> None:
-    with desk(node("a"), gang("g", 2)) as bench:
+    with writing_bench(node("a"), gang("g", 2)) as bench:
         bench.settle()
         (patch,) = bench.look()
         assert patch["metadata"]["annotations"][ADMITTED] == "uid-g"
@@ -621,7 +621,7 @@ def test_a_group_with_full_annotations_gets_a_status_and_no_records() -> None:
         notes = {**(meta.annotations or {}), "note": "x" * (256 * 1024 - 200)}
         bench.add(replace(bench.copies[name], metadata=replace(meta, annotations=notes))).show(name)
 
-    with desk(node("a", cpu="8"), gang("waits", 2), gang("runs", 2)) as bench:
+    with writing_bench(node("a", cpu="8"), gang("waits", 2), gang("runs", 2)) as bench:
         fill("waits")
         bench.start("runs")
         assert len(bench.settle().look()) == 2
@@ -654,7 +654,7 @@ def test_a_group_with_a_status_of_others_has_records_in_annotations() -> None:
         bench.add(replace(theirs, metadata=replace(meta, annotations=there)))
         return written
 
-    with desk(node("a"), theirs, members) as bench:
+    with writing_bench(node("a"), theirs, members) as bench:
         admitted, whole = admitted_record("other", True), whole_record("other", 2)
         assert recorded(admitted) == [("g", (PLUGINS_POD_GROUPS, admitted))]
         bench.start("g")
@@ -685,7 +685,7 @@ def test_a_native_group_has_the_reason_of_its_wait_until_it_is_scheduled() -> No
             for _, each in written
         ]
 
-    with desk(node("a", cpu="1"), theirs, members[:1]) as bench:
+    with writing_bench(node("a", cpu="1"), theirs, members[:1]) as bench:
         few, nowhere = (f"{why}: {why.meaning}" for why in (Reason.NOT_ENOUGH_MEMBERS, Reason.NEVER_FITS))
         assert reported() == [("False Unschedulable", few, True)]
         bench.add(members).settle()
@@ -700,7 +700,7 @@ def test_a_native_group_has_the_reason_of_its_wait_until_it_is_scheduled() -> No
         assert reported() == []
 
 
-def conditions_written(bench: Desk) -> dict[str, tuple[str, str]]:
+def conditions_written(bench: PodGroupBench) -> dict[str, tuple[str, str]]:
     """Return the conditions of one look by object: their type and status, and their message."""
     bench.look()
     return {
@@ -712,7 +712,7 @@ def conditions_written(bench: Desk) -> dict[str, tuple[str, str]]:
 def test_a_composite_and_each_group_below_it_have_the_condition() -> None:
     of_composite, of_group = "CompositePodGroupInitiallyScheduled", "PodGroupInitiallyScheduled"
     parts = composite("c", 1), composite("x", 2, "c"), pod_group("a", parent="x"), pod_group("b", parent="x")
-    with desk(node("n", cpu="3"), *parts, pod_group("d", 3, 3)) as bench:
+    with writing_bench(node("n", cpu="3"), *parts, pod_group("d", 3, 3)) as bench:
         why = f"NeverFits: {Reason.NEVER_FITS.meaning}"
         bench.add(node("n", cpu="2")).settle()
         assert conditions_written(bench) == {
@@ -729,7 +729,9 @@ def test_a_composite_and_each_group_below_it_have_the_condition() -> None:
 
 
 def test_the_condition_of_an_invalid_tree_has_the_cause() -> None:
-    with desk(composite("c", 1, "c"), pod_group("a", parent="c"), pod_group("b", parent="x")) as bench:
+    with writing_bench(
+        composite("c", 1, "c"), pod_group("a", parent="c"), pod_group("b", parent="x")
+    ) as bench:
         circle = "InvalidSpec: CompositePodGroup c is below itself"
         lost = "InvalidSpec: CompositePodGroup x, the parent of PodGroup b, does not exist"
         assert {name: message for name, (_, message) in conditions_written(bench).items()} == {
@@ -741,7 +743,7 @@ def test_the_condition_of_an_invalid_tree_has_the_cause() -> None:
 
 def test_the_condition_of_an_alpha_group_is_left_alone() -> None:
     theirs = AlphaPodGroup(Meta(name="g", namespace=NAMESPACE, uid="other"))
-    with desk(node("a", cpu="100m"), theirs, builders.pod("g-0", "g")) as bench:
+    with writing_bench(node("a", cpu="100m"), theirs, builders.pod("g-0", "g")) as bench:
         bench.look()
         assert bench.api.done("group condition") == []
 
@@ -750,7 +752,7 @@ def test_the_condition_of_an_alpha_group_is_left_alone() -> None:
 
 
 def test_writes_of_numbers_share_a_budget_and_each_group_has_them_in_the_end() -> None:
-    with desk(*crowd(100)) as bench:
+    with writing_bench(*crowd(100)) as bench:
         bench.look()
         written = list[str]()
         for second in range(60):
@@ -764,7 +766,7 @@ def test_writes_of_numbers_share_a_budget_and_each_group_has_them_in_the_end() -
 
 def test_the_first_positions_in_a_queue_are_written_before_other_numbers() -> None:
     """The numbers of 60 groups are waiting to be written when the first one leaves the line."""
-    with desk(*crowd(60)) as bench:
+    with writing_bench(*crowd(60)) as bench:
         bench.look()
         for _ in range(60):
             bench.advance(1.0)
@@ -789,7 +791,9 @@ def test_the_first_positions_are_true_while_the_lines_of_many_queues_move() -> N
     """A group leaves one of eight lines each second; six seconds later all first positions are written."""
     lines = [f"q{n}" for n in range(8)]
     gangs = [gang(f"{line}-{n}", 4, queue=line) for line in lines for n in range(16)]
-    with desk(node("a", cpu="4"), *map(queue, lines), *gangs, foreign_pod("s", on="a", cpu="1")) as bench:
+    with writing_bench(
+        node("a", cpu="4"), *map(queue, lines), *gangs, foreign_pod("s", on="a", cpu="1")
+    ) as bench:
 
         def places() -> dict[str, int]:
             known = bench.decisions.groups.values()
@@ -808,7 +812,7 @@ def test_the_first_positions_are_true_while_the_lines_of_many_queues_move() -> N
 
 
 def test_a_phase_never_waits_behind_numbers() -> None:
-    with desk(*crowd(50)) as bench:
+    with writing_bench(*crowd(50)) as bench:
         bench.look()
         for second in range(20):
             requeue_changed(bench, second)
@@ -834,7 +838,7 @@ class Counted(ObjectStore[GroupKey, PodGroup]):
 
 
 def test_a_group_that_waits_for_the_budget_is_not_compared_again() -> None:
-    with desk(*crowd(50)) as bench:
+    with writing_bench(*crowd(50)) as bench:
         counted = Counted()
         bench.reporter, bench.store = (
             PodGroupStatusController(
@@ -856,7 +860,7 @@ def test_a_group_that_waits_for_the_budget_is_not_compared_again() -> None:
 
 
 def test_a_follower_remembers_no_groups() -> None:
-    with desk(node("a")) as bench:
+    with writing_bench(node("a")) as bench:
         bench.leading = False
         for number in range(50):
             bench.add(gang(f"g{number}", 5)).settle()
@@ -874,7 +878,7 @@ def test_a_group_that_makes_it_raise_delays_no_other(monkeypatch: pytest.MonkeyP
         return reported(group)
 
     monkeypatch.setattr(podgroup_status, "reported", poisoned)
-    with desk(node("a"), gang("bad", 5), gang("good", 5)) as bench:
+    with writing_bench(node("a"), gang("bad", 5), gang("good", 5)) as bench:
         assert len(bench.look()) == 1
         assert bench.copies["good"].status.phase == "Pending"
         monkeypatch.setattr(podgroup_status, "reported", reported)

@@ -30,7 +30,7 @@ CLASS = Provisioning("some.example.com", {"ValidUntilSeconds": "60"})
 Json = dict[str, Any]
 
 
-class Desk(Bench):
+class ProvisioningBench(Bench):
     """Bench whose watch shows each write while `served` is true."""
 
     def __init__(self, *objects: Any, policy: ConditionPolicy | None = None, served: bool = True) -> None:
@@ -51,7 +51,9 @@ class Desk(Bench):
     def _copies(self) -> dict[str, QueueCopy]:
         return {name: copy for name in self.ledger.queues.names() if (copy := self.queues.get(name))}
 
-    def put_queue(self, name: str, provisioning: Provisioning | None = CLASS, **options: Any) -> "Desk":
+    def put_queue(
+        self, name: str, provisioning: Provisioning | None = CLASS, **options: Any
+    ) -> "ProvisioningBench":
         made = builders.queue(name, **options)
         made = replace(made, spec=replace(made.spec, provisioning=provisioning))
         self.add(made)
@@ -91,8 +93,8 @@ class Desk(Bench):
 
 
 @contextmanager
-def desk(*objects: Any, **options: Any) -> Iterator[Desk]:
-    bench = Desk(node("a", cpu="4"), foreign_pod("s", on="a", cpu="4"), **options)
+def writing_bench(*objects: Any, **options: Any) -> Iterator[ProvisioningBench]:
+    bench = ProvisioningBench(node("a", cpu="4"), foreign_pod("s", on="a", cpu="4"), **options)
     with bench.writing(), capture_logs():
         bench.put_queue("q").add(*objects)
         yield bench
@@ -106,7 +108,7 @@ def waiting(name: str = "g", size: int = 2) -> list[Any]:
 
 
 def test_a_group_that_lacks_capacity_for_a_while_makes_one_request_for_nodes() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         assert bench.look() == []
         assert bench.look(LASTING - 0.1) == []
         ((made, name), (template, of)) = bench.look(0.1)
@@ -116,7 +118,7 @@ def test_a_group_that_lacks_capacity_for_a_while_makes_one_request_for_nodes() -
 
 
 def test_a_request_has_the_pods_and_the_class() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.lasting()
         body, (template,) = bench.asked(), bench.api.done("create podtemplates")
         assert body["apiVersion"] == "autoscaling.x-k8s.io/v1"
@@ -134,14 +136,14 @@ def test_a_request_has_the_pods_and_the_class() -> None:
 
 def test_members_that_differ_have_their_own_templates() -> None:
     pods = [pod("g-0", "g", cpu="2"), *(pod(f"g-{number}", "g") for number in (1, 2))]
-    with desk(group("g", 3, "q"), pods) as bench:
+    with writing_bench(group("g", 3, "q"), pods) as bench:
         bench.lasting()
         assert [each["count"] for each in bench.asked()["spec"]["podSets"]] == [1, 2]
         assert [call[0] for call in bench.api.done("whole pod")] == ["g-0", "g-1"]
 
 
 def test_the_same_group_has_the_same_name_in_every_process() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.lasting()
         first = bench.asked()
         bench.restart()
@@ -160,7 +162,7 @@ def test_members_larger_than_all_nodes_are_requested_only_where_larger_nodes_may
     never_fits: bool,
 ) -> None:
     policy = ConditionPolicy(shows_never_fits=never_fits, shows_waiting_for_capacity=False)
-    with desk(gang("g", 2, queue="q", cpu="64"), policy=policy) as bench:
+    with writing_bench(gang("g", 2, queue="q", cpu="64"), policy=policy) as bench:
         assert bool(bench.lasting()) is never_fits
 
 
@@ -173,13 +175,13 @@ def test_members_larger_than_all_nodes_are_requested_only_where_larger_nodes_may
     ),
 )
 def test_groups_that_request_no_nodes(objects: list[Any], options: dict[str, Any]) -> None:
-    with desk(objects) as bench:
+    with writing_bench(objects) as bench:
         bench.put_queue("q", **options)
         assert bench.lasting() == []
 
 
 def test_requests_are_written_once_the_cluster_serves_their_kind() -> None:
-    with desk(waiting(), served=False) as bench:
+    with writing_bench(waiting(), served=False) as bench:
         assert bench.lasting() == []
         bench.served = True
         assert [verb for verb, _ in bench.lasting()] == ["request nodes", "create podtemplates"]
@@ -187,7 +189,7 @@ def test_requests_are_written_once_the_cluster_serves_their_kind() -> None:
 
 def test_requests_stay_until_it_is_known_whether_they_are_allowed() -> None:
     """Keep the requests, which the watch shows one by one after a restart."""
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.lasting()
         made = bench.requests.requests_of(key("g"))
         bench.served = False
@@ -200,7 +202,7 @@ def test_requests_stay_until_it_is_known_whether_they_are_allowed() -> None:
 
 
 def test_a_queue_with_new_provisioning_requests_nodes_for_groups_that_wait_already() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.put_queue("q", None)
         assert bench.lasting() == []
         bench.put_queue("q")
@@ -211,7 +213,7 @@ def test_a_queue_with_new_provisioning_requests_nodes_for_groups_that_wait_alrea
 
 def test_few_requests_are_made_at_once() -> None:
     groups = [each for number in range(30) for each in waiting(f"g{number}", 1)]
-    with desk(groups) as bench:
+    with writing_bench(groups) as bench:
         made = [verb for verb, _ in bench.lasting()].count("request nodes")
         assert 0 < made <= ProvisioningController.burst
         rest = [verb for _ in range(10) for verb, _ in bench.look(1.0)]
@@ -222,7 +224,7 @@ def test_few_requests_are_made_at_once() -> None:
 
 
 def test_a_group_that_starts_withdraws_its_request() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.lasting()
         name = bench.asked()["metadata"]["name"]
         bench.add(node("b", cpu="4"))
@@ -231,7 +233,7 @@ def test_a_group_that_starts_withdraws_its_request() -> None:
 
 
 def test_a_group_that_is_deleted_or_waits_for_another_reason_withdraws_its_request() -> None:
-    with desk(waiting(), waiting("h")) as bench:
+    with writing_bench(waiting(), waiting("h")) as bench:
         bench.lasting()
         bench.ledger.intake.drop_group(key("g"))
         bench.delete("g-0", "g-1")
@@ -241,7 +243,7 @@ def test_a_group_that_is_deleted_or_waits_for_another_reason_withdraws_its_reque
 
 
 def test_a_group_that_needs_other_pods_makes_a_new_request() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.lasting()
         before = bench.asked()["metadata"]["name"]
         bench.add(pod("g-2", "g"))
@@ -252,7 +254,7 @@ def test_a_group_that_needs_other_pods_makes_a_new_request() -> None:
 
 @each_of("BookingExpired", "CapacityRevoked")
 def test_nodes_that_were_reserved_and_are_gone_are_requested_again(kind: str) -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.lasting()
         body = bench.asked()
         bench.show(body, Condition("Provisioned", "True"), Condition(kind, "True"))
@@ -261,7 +263,7 @@ def test_nodes_that_were_reserved_and_are_gone_are_requested_again(kind: str) ->
 
 
 def test_a_failed_request_stays_with_its_reason_until_it_is_deleted() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.lasting()
         body = bench.asked()
         name = body["metadata"]["name"]
@@ -278,7 +280,7 @@ def test_a_failed_request_stays_with_its_reason_until_it_is_deleted() -> None:
 
 
 def test_a_write_that_fails_is_made_again() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.api.fail("create podtemplates", Unreachable("x"))
         assert bench.lasting()[-1][0] == "create podtemplates"
         assert [verb for verb, _ in bench.look(PAUSE)] == ["request nodes", "create podtemplates"]
@@ -286,7 +288,7 @@ def test_a_write_that_fails_is_made_again() -> None:
 
 
 def test_templates_of_an_earlier_request_are_waited_for() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.api.fail("create podtemplates", Conflict(409, "AlreadyExists"))
         bench.lasting()
         assert [verb for verb, _ in bench.look(2.0)] == ["request nodes", "create podtemplates"]
@@ -294,7 +296,7 @@ def test_templates_of_an_earlier_request_are_waited_for() -> None:
 
 
 def test_a_member_deleted_meanwhile_ends_only_this_attempt() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.api.fail("whole pod", NotFound(404, "NotFound"))
         assert bench.lasting() == []
         bench.delete("g-0")
@@ -303,7 +305,7 @@ def test_a_member_deleted_meanwhile_ends_only_this_attempt() -> None:
 
 
 def test_requests_of_other_programs_are_ignored() -> None:
-    with desk(waiting()) as bench:
+    with writing_bench(waiting()) as bench:
         bench.requests.upsert(ProvisioningRequest(Meta("theirs", NAMESPACE, "uid-theirs")))
         assert bench.requests.requests_of(key("g")) == []
         bench.requests.remove(Removed(NAMESPACE, "theirs", "uid-theirs"))

@@ -12,12 +12,12 @@ from extender.api.objects.queues import Queue, QueueFlavorStatus
 from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.controllers.queue_status import QueueStatusController
 from extender.domain.snapshot.snapshot import Limits
-from tests.controllers.queue_desk import QueueDesk
+from tests.controllers.queue_bench import QueueBench
 from tests.domain.builders import NAMESPACE, flavor, node, on_flavor, queue
 from tests.domain.world import LIMITS, gang
 
 
-class Desk(QueueDesk):
+class QueueStatusBench(QueueBench):
     def __init__(self, *objects: Any, limits: Limits | None = None) -> None:
         super().__init__(node("a", cpu="4"), *objects, limits=limits)
         self.copies: ObjectStore[str, QueueCopy] = ObjectStore()
@@ -56,54 +56,54 @@ class Desk(QueueDesk):
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk(gang("g", 2, queue="q"))
+def bench() -> Iterator[QueueStatusBench]:
+    made = QueueStatusBench(gang("g", 2, queue="q"))
     with made.writing():
         made.put_queues(queue("q"))
         yield made
 
 
-def test_a_new_queue_gets_its_whole_status_in_one_write(desk: Desk) -> None:
-    assert desk.look() == [("state", "q"), ("status", "q")]
-    status = desk.status()
+def test_a_new_queue_gets_its_whole_status_in_one_write(bench: QueueStatusBench) -> None:
+    assert bench.look() == [("state", "q"), ("status", "q")]
+    status = bench.status()
     assert (status.state, status.inqueue, status.pending, status.share) == ("Open", 1, 0, 1.0)
-    assert desk.conditions() == {"Open": ("True", "Open"), "Valid": ("True", "Valid")}
+    assert bench.conditions() == {"Open": ("True", "Open"), "Valid": ("True", "Valid")}
 
 
-def test_an_equal_queue_status_is_not_written(desk: Desk) -> None:
-    desk.look()
-    assert desk.look() == []
-    desk.leading = False
-    desk.look()
-    desk.leading = True
-    assert desk.look() == []
+def test_an_equal_queue_status_is_not_written(bench: QueueStatusBench) -> None:
+    bench.look()
+    assert bench.look() == []
+    bench.leading = False
+    bench.look()
+    bench.leading = True
+    assert bench.look() == []
 
 
-def test_a_change_waits_for_a_second_and_only_changed_fields_are_sent(desk: Desk) -> None:
-    desk.look()
-    desk.edit("q", state="Closed")
-    assert desk.look(seconds=0.5) == []
-    assert desk.look(seconds=0.6) == [("state", "q"), ("status", "q")]
-    assert (desk.status().state, desk.conditions()["Open"]) == ("Closing", ("False", "Closed"))
-    (sent,) = desk.store.done("status")
+def test_a_change_waits_for_a_second_and_only_changed_fields_are_sent(bench: QueueStatusBench) -> None:
+    bench.look()
+    bench.edit("q", state="Closed")
+    assert bench.look(seconds=0.5) == []
+    assert bench.look(seconds=0.6) == [("state", "q"), ("status", "q")]
+    assert (bench.status().state, bench.conditions()["Open"]) == ("Closing", ("False", "Closed"))
+    (sent,) = bench.store.done("status")
     assert {*sent[1]} == {"conditions"}
-    desk.ledger.intake.drop_group(desk.decision("g").key)
-    desk.delete("g-0", "g-1")
-    desk.look()
-    assert desk.status().state == "Closed"
+    bench.ledger.intake.drop_group(bench.decision("g").key)
+    bench.delete("g-0", "g-1")
+    bench.look()
+    assert bench.status().state == "Closed"
 
 
-def test_amounts_that_are_no_longer_held_are_removed(desk: Desk) -> None:
-    desk.look()
-    assert desk.status().deserved["cpu"] == "2"
-    desk.ledger.intake.drop_group(desk.decision("g").key)
-    desk.delete("g-0", "g-1")
-    desk.look()
-    assert desk.status().deserved == {}
+def test_amounts_that_are_no_longer_held_are_removed(bench: QueueStatusBench) -> None:
+    bench.look()
+    assert bench.status().deserved["cpu"] == "2"
+    bench.ledger.intake.drop_group(bench.decision("g").key)
+    bench.delete("g-0", "g-1")
+    bench.look()
+    assert bench.status().deserved == {}
 
 
 def test_the_recent_usage_is_written() -> None:
-    made = Desk(gang("g", 2, queue="q"), limits=replace(LIMITS, usage_half_life=100.0))
+    made = QueueStatusBench(gang("g", 2, queue="q"), limits=replace(LIMITS, usage_half_life=100.0))
     with made.writing():
         made.put_queues(queue("q"))
         made.start("g").pass_time(100.0)
@@ -114,109 +114,109 @@ def test_the_recent_usage_is_written() -> None:
         assert usage.share == usage.namespaces[0].share > 0.1
 
 
-def test_a_change_of_state_is_logged_and_makes_an_event(desk: Desk) -> None:
+def test_a_change_of_state_is_logged_and_makes_an_event(bench: QueueStatusBench) -> None:
     with capture_logs() as logs:
-        desk.rest()
-        desk.edit("q", state="Closed")
-        desk.rest()
+        bench.rest()
+        bench.edit("q", state="Closed")
+        bench.rest()
     assert [log["now"] for log in logs if "before" in log] == ["Open", "Closing"]
-    ((name, reason, condition),) = desk.events()
+    ((name, reason, condition),) = bench.events()
     assert (name, reason) == ("q", "QueueClosing")
     assert "no new groups" in condition
 
 
-def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
-    desk.put_queues(queue("team", spec_state="Closed"), queue("child", parent="team"))
-    desk.rest()
-    assert sorted(desk.events()) == [
+def test_a_queue_closed_by_its_parent_names_the_parent(bench: QueueStatusBench) -> None:
+    bench.put_queues(queue("team", spec_state="Closed"), queue("child", parent="team"))
+    bench.rest()
+    assert sorted(bench.events()) == [
         ("child", "QueueClosed", "queue team above it is closed; this queue opens when that one does"),
         ("team", "QueueClosed", "the queue accepts no new groups; existing groups continue"),
     ]
 
 
-def test_a_queue_that_deserves_more_than_nodes_offer_says_so(desk: Desk) -> None:
-    desk.edit("q", deserved={"cpu": "1", "nvidia.com/gpu": "64"})
-    desk.rest()
-    assert desk.conditions()["Valid"] == ("True", "Valid")
-    assert desk.message("Valid") == "nodes offer less nvidia.com/gpu than it deserves"
-    desk.edit("q", deserved={"nvidia.com/gpu": None})
-    desk.rest()
-    assert desk.message("Valid") == ""
+def test_a_queue_that_deserves_more_than_nodes_offer_says_so(bench: QueueStatusBench) -> None:
+    bench.edit("q", deserved={"cpu": "1", "nvidia.com/gpu": "64"})
+    bench.rest()
+    assert bench.conditions()["Valid"] == ("True", "Valid")
+    assert bench.message("Valid") == "nodes offer less nvidia.com/gpu than it deserves"
+    bench.edit("q", deserved={"nvidia.com/gpu": None})
+    bench.rest()
+    assert bench.message("Valid") == ""
 
 
-def test_a_guarantee_that_nodes_cannot_meet_makes_one_event(desk: Desk) -> None:
+def test_a_guarantee_that_nodes_cannot_meet_makes_one_event(bench: QueueStatusBench) -> None:
     """A queue of which nothing is unmet does not speak of it until something was."""
-    desk.rest()
-    assert "GuaranteeUnmet" not in desk.conditions()
-    desk.edit("q", guarantee={"resource": {"cpu": "1000"}}, deserved={"cpu": "1000"})
-    desk.rest()
-    assert desk.conditions()["GuaranteeUnmet"] == ("True", "TooFewNodes")
-    desk.edit("q", weight=2)
-    desk.rest()
+    bench.rest()
+    assert "GuaranteeUnmet" not in bench.conditions()
+    bench.edit("q", guarantee={"resource": {"cpu": "1000"}}, deserved={"cpu": "1000"})
+    bench.rest()
+    assert bench.conditions()["GuaranteeUnmet"] == ("True", "TooFewNodes")
+    bench.edit("q", weight=2)
+    bench.rest()
     says = "nodes offer less cpu than queues are guaranteed: each has the same part of its guarantee"
-    assert desk.events() == [("q", "GuaranteeUnmet", says)]
-    desk.edit("q", guarantee={"resource": {"cpu": "4"}}, deserved={"cpu": "4"})
-    desk.rest()
-    assert desk.conditions()["GuaranteeUnmet"] == ("False", "Met")
+    assert bench.events() == [("q", "GuaranteeUnmet", says)]
+    bench.edit("q", guarantee={"resource": {"cpu": "4"}}, deserved={"cpu": "4"})
+    bench.rest()
+    assert bench.conditions()["GuaranteeUnmet"] == ("False", "Met")
 
 
-def test_a_conflicting_write_is_retried_on_the_newer_copy(desk: Desk) -> None:
-    desk.store._change("q", {"spec": {"weight": 3}})  # which the watch has not shown yet
-    desk.look()
-    assert desk.status().state == ""
-    desk.rest()
-    assert (desk.status().state, desk.copy("q").spec.weight) == ("Open", 3)
+def test_a_conflicting_write_is_retried_on_the_newer_copy(bench: QueueStatusBench) -> None:
+    bench.store._change("q", {"spec": {"weight": 3}})  # which the watch has not shown yet
+    bench.look()
+    assert bench.status().state == ""
+    bench.rest()
+    assert (bench.status().state, bench.copy("q").spec.weight) == ("Open", 3)
 
 
-def test_a_new_queue_of_the_same_name_gets_no_write_of_its_predecessor(desk: Desk) -> None:
-    desk.look()
-    old = desk.settle().decisions
-    desk.ledger.intake.drop_queue("q")
-    desk.copies.drop("q")
-    desk.store.put(queue("q", uid="new"))
-    desk.follow(desk.copy("q"))
-    desk.store.calls = []
-    desk.now += 2
-    desk.reporter.on_decisions(old)
-    desk.flush()
-    assert desk.store.calls == []
+def test_a_new_queue_of_the_same_name_gets_no_write_of_its_predecessor(bench: QueueStatusBench) -> None:
+    bench.look()
+    old = bench.settle().decisions
+    bench.ledger.intake.drop_queue("q")
+    bench.copies.drop("q")
+    bench.store.put(queue("q", uid="new"))
+    bench.follow(bench.copy("q"))
+    bench.store.calls = []
+    bench.now += 2
+    bench.reporter.on_decisions(old)
+    bench.flush()
+    assert bench.store.calls == []
 
 
-def test_a_state_written_by_a_user_is_not_overwritten_by_an_older_decision(desk: Desk) -> None:
+def test_a_state_written_by_a_user_is_not_overwritten_by_an_older_decision(bench: QueueStatusBench) -> None:
     """Volcano's tools write status.state directly, without a Command or the webhooks."""
-    desk.look()
-    old = desk.settle().decisions
-    desk.store._change("q", {"status": {"state": "Closed"}})
-    desk.show("q")
-    desk.store.calls = []
-    desk.now += 2
-    desk.reporter.on_decisions(old)
-    desk.flush()
-    assert desk.store.calls == []
-    desk.rest()
-    assert desk.status().state == "Closing"
+    bench.look()
+    old = bench.settle().decisions
+    bench.store._change("q", {"status": {"state": "Closed"}})
+    bench.show("q")
+    bench.store.calls = []
+    bench.now += 2
+    bench.reporter.on_decisions(old)
+    bench.flush()
+    assert bench.store.calls == []
+    bench.rest()
+    assert bench.status().state == "Closing"
 
 
-def test_a_write_dropped_by_the_fence_is_made_in_the_next_term(desk: Desk) -> None:
-    desk.fence.append(False)
-    desk.look()
-    assert desk.status().state == ""
-    desk.leading = False
-    desk.look()
-    desk.leading = True
-    desk.rest()
-    assert desk.status().state == "Open"
+def test_a_write_dropped_by_the_fence_is_made_in_the_next_term(bench: QueueStatusBench) -> None:
+    bench.fence.append(False)
+    bench.look()
+    assert bench.status().state == ""
+    bench.leading = False
+    bench.look()
+    bench.leading = True
+    bench.rest()
+    assert bench.status().state == "Open"
 
 
-def test_a_queue_with_contradictory_amounts_says_so(desk: Desk) -> None:
-    desk.edit("q", capability={"cpu": "four"})
-    desk.look()
-    assert desk.conditions()["Valid"] == ("False", "InvalidSpec")
-    (condition,) = [condition for condition in desk.status().conditions if condition.type == "Valid"]
+def test_a_queue_with_contradictory_amounts_says_so(bench: QueueStatusBench) -> None:
+    bench.edit("q", capability={"cpu": "four"})
+    bench.look()
+    assert bench.conditions()["Valid"] == ("False", "InvalidSpec")
+    (condition,) = [condition for condition in bench.status().conditions if condition.type == "Valid"]
     assert "'four'" in condition.message
 
 
-def test_conditions_of_others_and_valid_transition_times_stay(desk: Desk) -> None:
+def test_conditions_of_others_and_valid_transition_times_stay(bench: QueueStatusBench) -> None:
     theirs = {
         "type": "Theirs",
         "status": "True",
@@ -225,49 +225,49 @@ def test_conditions_of_others_and_valid_transition_times_stay(desk: Desk) -> Non
         "lastTransitionTime": "long ago",
     }
     ours = {"type": "Open", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "long ago"}
-    desk.store._change("q", {"status": {"conditions": [theirs, ours]}})
-    desk.show("q")
-    desk.rest()
-    since = {condition.type: condition.last_transition_time for condition in desk.status().conditions}
+    bench.store._change("q", {"status": {"conditions": [theirs, ours]}})
+    bench.show("q")
+    bench.rest()
+    since = {condition.type: condition.last_transition_time for condition in bench.status().conditions}
     assert (since["Theirs"], since["Open"]) == ("long ago", "long ago")
-    assert desk.conditions()["Open"] == ("True", "Open")
+    assert bench.conditions()["Open"] == ("True", "Open")
 
 
-def test_the_record_of_the_parent_is_written_before_the_state(desk: Desk) -> None:
-    desk.put_queues(queue("team"), queue("child", parent="team"))
-    desk.rest()
-    desk.edit("team", state="Closed")
-    assert sorted(desk.look()) == [("patch_queue", "child"), ("state", "team"), ("status", "team")]
-    assert desk.status("child").state == "Open"
-    assert desk.copy("child").metadata.annotations == {keys.CLOSED_BY_PARENT: "true"}
-    assert desk.look() == [("state", "child"), ("status", "child")]
-    assert (desk.status("child").state, desk.conditions("child")["Open"]) == (
+def test_the_record_of_the_parent_is_written_before_the_state(bench: QueueStatusBench) -> None:
+    bench.put_queues(queue("team"), queue("child", parent="team"))
+    bench.rest()
+    bench.edit("team", state="Closed")
+    assert sorted(bench.look()) == [("patch_queue", "child"), ("state", "team"), ("status", "team")]
+    assert bench.status("child").state == "Open"
+    assert bench.copy("child").metadata.annotations == {keys.CLOSED_BY_PARENT: "true"}
+    assert bench.look() == [("state", "child"), ("status", "child")]
+    assert (bench.status("child").state, bench.conditions("child")["Open"]) == (
         "Closed",
         ("False", "ParentClosed"),
     )
-    desk.edit("team", state="Open")
-    desk.rest()
-    assert desk.status("child").state == "Open"
-    assert desk.copy("child").metadata.annotations == {}
+    bench.edit("team", state="Open")
+    bench.rest()
+    assert bench.status("child").state == "Open"
+    assert bench.copy("child").metadata.annotations == {}
 
 
-def test_an_unknown_state_says_what_to_do(desk: Desk) -> None:
-    desk.put_queues(queue("odd", status_state="Ajar"))
-    desk.look()
-    assert (desk.status("odd").state, desk.conditions("odd")["Open"]) == (
+def test_an_unknown_state_says_what_to_do(bench: QueueStatusBench) -> None:
+    bench.put_queues(queue("odd", status_state="Ajar"))
+    bench.look()
+    assert (bench.status("odd").state, bench.conditions("odd")["Open"]) == (
         "Unknown",
         ("False", "UnknownState"),
     )
 
 
-def test_while_pods_are_left_to_volcano_numbers_are_not_written(desk: Desk) -> None:
-    desk.ledger.pods.set_unmanaged(frozenset({"volcano"}))
-    desk.rest()
-    status = desk.status()
+def test_while_pods_are_left_to_volcano_numbers_are_not_written(bench: QueueStatusBench) -> None:
+    bench.ledger.pods.set_unmanaged(frozenset({"volcano"}))
+    bench.rest()
+    status = bench.status()
     assert (status.state, status.inqueue, status.share, status.allocated) == ("Open", None, None, None)
-    desk.ledger.pods.set_unmanaged(frozenset())
-    desk.rest()
-    assert (desk.status().inqueue, desk.status().share) == (1, 1.0)
+    bench.ledger.pods.set_unmanaged(frozenset())
+    bench.rest()
+    assert (bench.status().inqueue, bench.status().share) == (1, 1.0)
 
 
 # ---- many queues
@@ -276,50 +276,50 @@ NUMBERS_A_SECOND = 2
 NUMBERS_AT_ONCE = 20
 
 
-def many(desk: Desk, count: int) -> None:
+def many(bench: QueueStatusBench, count: int) -> None:
     """So many queues with a group each, all with an up-to-date status."""
-    desk.put_queues(*(queue(f"q{number}") for number in range(count)))
+    bench.put_queues(*(queue(f"q{number}") for number in range(count)))
     for number in range(count):
-        desk.add(gang(f"g{number}", 1, queue=f"q{number}"))
+        bench.add(gang(f"g{number}", 1, queue=f"q{number}"))
     for _ in range(count):
-        if not desk.look(seconds=60.0):
+        if not bench.look(seconds=60.0):
             return
 
 
-def test_writes_of_numbers_of_all_queues_share_a_budget(desk: Desk) -> None:
-    many(desk, 30)
-    before, written = desk.now, 0
+def test_writes_of_numbers_of_all_queues_share_a_budget(bench: QueueStatusBench) -> None:
+    many(bench, 30)
+    before, written = bench.now, 0
     for second in range(30):
-        desk.add(node("a", cpu=str(5 + second)))  # every queue deserves something else
-        written += len(desk.look(seconds=1.0))
-    assert 0 < written <= NUMBERS_AT_ONCE + NUMBERS_A_SECOND * (desk.now - before)
+        bench.add(node("a", cpu=str(5 + second)))  # every queue deserves something else
+        written += len(bench.look(seconds=1.0))
+    assert 0 < written <= NUMBERS_AT_ONCE + NUMBERS_A_SECOND * (bench.now - before)
 
 
-def test_a_state_never_waits_behind_numbers(desk: Desk) -> None:
-    many(desk, 30)
+def test_a_state_never_waits_behind_numbers(bench: QueueStatusBench) -> None:
+    many(bench, 30)
     for second in range(15):
-        desk.add(node("a", cpu=str(5 + second)))
-        desk.look(seconds=1.0)
-    desk.edit("q7", state="Closed")
-    desk.look(seconds=1.0)
-    assert desk.copy("q7").status.state in ("Closing", "Closed")
+        bench.add(node("a", cpu=str(5 + second)))
+        bench.look(seconds=1.0)
+    bench.edit("q7", state="Closed")
+    bench.look(seconds=1.0)
+    assert bench.copy("q7").status.state in ("Closing", "Closed")
 
 
-def test_the_usage_of_each_flavor_is_written(desk: Desk) -> None:
-    desk.ledger.intake.set_node(node("a", cpu="4", labels=on_flavor("spot")))
-    desk.put_queues(queue("q", flavors=[flavor("spot", deserved={"cpu": "1"}), flavor("ondemand")]))
-    desk.start("g")
-    desk.rest()
-    assert desk.status().flavors == [
+def test_the_usage_of_each_flavor_is_written(bench: QueueStatusBench) -> None:
+    bench.ledger.intake.set_node(node("a", cpu="4", labels=on_flavor("spot")))
+    bench.put_queues(queue("q", flavors=[flavor("spot", deserved={"cpu": "1"}), flavor("ondemand")]))
+    bench.start("g")
+    bench.rest()
+    assert bench.status().flavors == [
         QueueFlavorStatus("spot", {"cpu": "2", "pods": "2"}, {"cpu": "2"}, {}),
         QueueFlavorStatus("ondemand", {}, {}, {}),
     ]
-    desk.put_queues(queue("q"))
-    desk.rest()
-    assert desk.status().flavors is None
+    bench.put_queues(queue("q"))
+    bench.rest()
+    assert bench.status().flavors is None
 
 
-class ShownOnChange(Desk):
+class ShownOnChange(QueueStatusBench):
     """Bench whose watch shows a queue when it has changed, and not otherwise."""
 
     def follow(self, queue: Queue) -> None:

@@ -15,14 +15,14 @@ from extender.controllers.quota_queues import QuotaObjects, QuotaQueuesControlle
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Forbidden, Invalid
 from extender.kube.reflector import Removed
-from tests.controllers.queue_desk import QueueDesk
+from tests.controllers.queue_bench import QueueBench
 from tests.domain.builders import group, queue
 
 Json = dict[str, Any]
 TREE = Removed("kube-system", "tree", "uid-tree")
 
 
-class Desk(QueueDesk):
+class QuotaBench(QueueBench):
     def __init__(self) -> None:
         super().__init__()
         self.read = {"ElasticQuotaTree"}
@@ -72,21 +72,21 @@ class Desk(QueueDesk):
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk()
+def bench() -> Iterator[QuotaBench]:
+    made = QuotaBench()
     with made.writing():
         yield made
 
 
 @pytest.fixture
-def planted(desk: Desk) -> Desk:
+def planted(bench: QuotaBench) -> QuotaBench:
     """Return a tree with one leaf, whose queues exist."""
-    desk.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
-    assert [desk.look() for _ in range(3)] == [[("create", "root-quota")], [("create", "leaf")], []]
-    return desk
+    bench.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
+    assert [bench.look() for _ in range(3)] == [[("create", "root-quota")], [("create", "leaf")], []]
+    return bench
 
 
-def test_queues_are_created_parents_first_and_name_their_quota(planted: Desk) -> None:
+def test_queues_are_created_parents_first_and_name_their_quota(planted: QuotaBench) -> None:
     made = planted.copy("leaf")
     assert made.metadata.annotations == {
         keys.QUOTA_SOURCE: "ElasticQuotaTree/kube-system/tree",
@@ -96,7 +96,7 @@ def test_queues_are_created_parents_first_and_name_their_quota(planted: Desk) ->
     assert planted.ledger.queues.of_namespace("team") == "leaf"
 
 
-def test_a_changed_tree_changes_its_queue_and_a_manual_edit_is_reverted(planted: Desk) -> None:
+def test_a_changed_tree_changes_its_queue_and_a_manual_edit_is_reverted(planted: QuotaBench) -> None:
     planted.plant({"name": "leaf", "max": {"cpu": 6}})
     assert planted.look() == [("patch_queue", "leaf")]
     assert planted.copy("leaf").spec.capability == {"cpu": 6}
@@ -108,7 +108,7 @@ def test_a_changed_tree_changes_its_queue_and_a_manual_edit_is_reverted(planted:
     assert planted.look() == []
 
 
-def test_a_controller_that_writes_the_same_field_causes_no_hot_loop(planted: Desk) -> None:
+def test_a_controller_that_writes_the_same_field_causes_no_hot_loop(planted: QuotaBench) -> None:
     writes = []
     for number in range(20):
         planted.edit("leaf", capability={"cpu": 60 + number})
@@ -116,26 +116,26 @@ def test_a_controller_that_writes_the_same_field_causes_no_hot_loop(planted: Des
     assert 1 <= len(writes) <= 3
 
 
-def test_a_queue_made_by_others_is_left_unchanged_and_reported(desk: Desk) -> None:
-    desk.put_queues(queue("leaf", weight=4))
-    desk.plant({"name": "leaf", "max": {"cpu": 5}, "children": [{"name": "below"}]}, {"name": "other"})
+def test_a_queue_made_by_others_is_left_unchanged_and_reported(bench: QuotaBench) -> None:
+    bench.put_queues(queue("leaf", weight=4))
+    bench.plant({"name": "leaf", "max": {"cpu": 5}, "children": [{"name": "below"}]}, {"name": "other"})
     for _ in range(4):
-        desk.look()
-    assert {*desk.store.queues} == {"leaf", "root-quota", "other"}
-    assert desk.copy("leaf").spec.capability is None
-    (shown,) = desk.event_messages()
+        bench.look()
+    assert {*bench.store.queues} == {"leaf", "root-quota", "other"}
+    assert bench.copy("leaf").spec.capability is None
+    (shown,) = bench.event_messages()
     assert "queue 'leaf': it exists and is not made from a quota" in shown
-    del desk.store.queues["leaf"]
-    desk.queues.drop("leaf")
-    desk.ledger.intake.drop_queue("leaf")
+    del bench.store.queues["leaf"]
+    bench.queues.drop("leaf")
+    bench.ledger.intake.drop_queue("leaf")
     for _ in range(3):
-        desk.look()
-    assert desk.copy("below").spec.parent == "leaf"
-    assert desk.controller.faults() == []
+        bench.look()
+    assert bench.copy("below").spec.parent == "leaf"
+    assert bench.controller.faults() == []
 
 
 def test_queues_of_a_deleted_tree_are_closed_and_deleted_children_first_once_empty(
-    planted: Desk,
+    planted: QuotaBench,
 ) -> None:
     planted.put_queues(queue("stranger"))
     planted.add(group("g", 1, "leaf"))
@@ -151,7 +151,7 @@ def test_queues_of_a_deleted_tree_are_closed_and_deleted_children_first_once_emp
     assert {*planted.store.queues} == {"stranger"}
 
 
-def test_a_queue_in_the_record_of_a_group_is_not_deleted(planted: Desk) -> None:
+def test_a_queue_in_the_record_of_a_group_is_not_deleted(planted: QuotaBench) -> None:
     """The group has moved on, but would be taken for one that the queue left behind."""
     planted.put_queues(queue("elsewhere"))
     planted.add(group("g", 1, "elsewhere", queue_uid="uid-leaf"))
@@ -163,7 +163,7 @@ def test_a_queue_in_the_record_of_a_group_is_not_deleted(planted: Desk) -> None:
     assert planted.look() == [("delete", "leaf")]
 
 
-def test_a_tree_that_is_created_again_opens_its_queues(planted: Desk) -> None:
+def test_a_tree_that_is_created_again_opens_its_queues(planted: QuotaBench) -> None:
     planted.fell()
     planted.look()
     planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
@@ -172,7 +172,7 @@ def test_a_tree_that_is_created_again_opens_its_queues(planted: Desk) -> None:
     assert keys.QUOTA_ENDED not in (planted.copy("leaf").metadata.annotations or {})
 
 
-def test_no_queue_is_closed_while_a_quota_is_unread_or_invalid(planted: Desk) -> None:
+def test_no_queue_is_closed_while_a_quota_is_unread_or_invalid(planted: QuotaBench) -> None:
     """Keep all queues open, as after a restart or once the kind is switched off."""
     planted.fell()
     planted.read.clear()
@@ -184,7 +184,7 @@ def test_no_queue_is_closed_while_a_quota_is_unread_or_invalid(planted: Desk) ->
     assert ("patch_queue", "leaf") in planted.look()
 
 
-def test_an_amount_that_cannot_be_read_leaves_the_queue_as_it_is(planted: Desk) -> None:
+def test_an_amount_that_cannot_be_read_leaves_the_queue_as_it_is(planted: QuotaBench) -> None:
     planted.plant({"name": "leaf", "max": {"cpu": -1}, "namespaces": ["team"]})
     assert [planted.look() for _ in range(2)] == [[], []]
     assert planted.ledger.queues.of_namespace("team") == "leaf"
@@ -192,17 +192,17 @@ def test_an_amount_that_cannot_be_read_leaves_the_queue_as_it_is(planted: Desk) 
     assert message.startswith("node 'leaf': max[cpu]: invalid value -1: ")
 
 
-def test_a_refusal_of_the_api_server_is_reported_and_retried(desk: Desk) -> None:
-    desk.store.fail("create", Forbidden(403, "Forbidden", "not today"), Invalid(422, "Invalid", "not so"))
-    desk.plant()
+def test_a_refusal_of_the_api_server_is_reported_and_retried(bench: QuotaBench) -> None:
+    bench.store.fail("create", Forbidden(403, "Forbidden", "not today"), Invalid(422, "Invalid", "not so"))
+    bench.plant()
     for _ in range(6):
-        desk.look(seconds=60)
-    assert desk.event_messages()[0] == "queue 'root-quota': not today"
-    assert "root-quota" in desk.store.queues
-    assert desk.controller.faults() == []
+        bench.look(seconds=60)
+    assert bench.event_messages()[0] == "queue 'root-quota': not today"
+    assert "root-quota" in bench.store.queues
+    assert bench.controller.faults() == []
 
 
-def test_a_status_written_by_others_causes_no_new_plan(planted: Desk) -> None:
+def test_a_status_written_by_others_causes_no_new_plan(planted: QuotaBench) -> None:
     before = planted.quotas.plan
     planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
     planted.look()
@@ -212,19 +212,19 @@ def test_a_status_written_by_others_causes_no_new_plan(planted: Desk) -> None:
     assert planted.ledger.queues.of_namespace("team") == ""
 
 
-def test_faults_beyond_the_first_are_counted(desk: Desk) -> None:
-    desk.plant(*({"name": f"n{number}", "max": {"cpu": -1}} for number in range(9)))
-    desk.look()
-    (shown,) = desk.event_messages()
+def test_faults_beyond_the_first_are_counted(bench: QuotaBench) -> None:
+    bench.plant(*({"name": f"n{number}", "max": {"cpu": -1}} for number in range(9)))
+    bench.look()
+    (shown,) = bench.event_messages()
     assert shown.count("invalid value -1") == 3
     assert shown.endswith("; and 6 more: see /debug/quotas")
 
 
-def test_nothing_is_written_by_a_follower_or_before_the_queues_are_known(desk: Desk) -> None:
-    desk.plant()
-    desk.controller.on_decisions(Decisions())
-    desk.flush()
-    desk.leading = False
-    assert desk.look() == []
-    desk.leading = True
-    assert desk.look() == [("create", "root-quota")]
+def test_nothing_is_written_by_a_follower_or_before_the_queues_are_known(bench: QuotaBench) -> None:
+    bench.plant()
+    bench.controller.on_decisions(Decisions())
+    bench.flush()
+    bench.leading = False
+    assert bench.look() == []
+    bench.leading = True
+    assert bench.look() == [("create", "root-quota")]

@@ -54,7 +54,7 @@ class CronApi(Api):
         return self.crons[name]
 
 
-class Desk(Bench):
+class CronJobBench(Bench):
     def __init__(self) -> None:
         super().__init__()
         self.began, self.cron_api, self.is_left = self.now, CronApi(), False
@@ -110,8 +110,8 @@ class Desk(Bench):
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk()
+def bench() -> Iterator[CronJobBench]:
+    made = CronJobBench()
     with made.writing():
         yield made
 
@@ -119,96 +119,100 @@ def desk() -> Iterator[Desk]:
 CREATED = [("create", f"c-{MINUTE}"), ("status", "c")]
 
 
-def test_a_job_is_created_at_its_time_and_shown_in_the_status(desk: Desk) -> None:
-    desk.put_queues()
-    assert desk.look() == CREATED
-    assert desk.look(60) == []
-    desk.show(f"c-{MINUTE}")
-    assert desk.look() == [("status", "c")]
-    assert [active.name for active in desk.cron_api.crons["c"].status.active or ()] == [f"c-{MINUTE}"]
-    assert desk.look(240) == [("create", f"c-{MINUTE + 5}"), ("status", "c")]
+def test_a_job_is_created_at_its_time_and_shown_in_the_status(bench: CronJobBench) -> None:
+    bench.put_queues()
+    assert bench.look() == CREATED
+    assert bench.look(60) == []
+    bench.show(f"c-{MINUTE}")
+    assert bench.look() == [("status", "c")]
+    assert [active.name for active in bench.cron_api.crons["c"].status.active or ()] == [f"c-{MINUTE}"]
+    assert bench.look(240) == [("create", f"c-{MINUTE + 5}"), ("status", "c")]
 
 
-def test_old_jobs_are_deleted(desk: Desk) -> None:
-    desk.put_queues(successful_jobs_history_limit=0)
-    desk.look()
-    desk.show(f"c-{MINUTE}", "Completed")
-    assert desk.look() == [("delete", f"c-{MINUTE}"), ("status", "c")]
-    desk.controller.forget(Uid(f"c-{MINUTE}"))
-    assert desk.look() == []
+def test_old_jobs_are_deleted(bench: CronJobBench) -> None:
+    bench.put_queues(successful_jobs_history_limit=0)
+    bench.look()
+    bench.show(f"c-{MINUTE}", "Completed")
+    assert bench.look() == [("delete", f"c-{MINUTE}"), ("status", "c")]
+    bench.controller.forget(Uid(f"c-{MINUTE}"))
+    assert bench.look() == []
 
 
 @pytest.mark.parametrize("step", ["create", "status"])
-def test_a_lost_answer_makes_no_second_job(desk: Desk, step: str) -> None:
-    desk.put_queues()
-    desk.cron_api.fail(step, Unreachable("gone"))
-    desk.look()
-    assert set(desk.look(31)) <= {*CREATED}
-    desk.look(31)
-    assert list(desk.cron_api.jobs) == [f"c-{MINUTE}"]
-    assert desk.cron_api.crons["c"].status.last_schedule_time == "2026-01-01T12:00:00Z"
+def test_a_lost_answer_makes_no_second_job(bench: CronJobBench, step: str) -> None:
+    bench.put_queues()
+    bench.cron_api.fail(step, Unreachable("gone"))
+    bench.look()
+    assert set(bench.look(31)) <= {*CREATED}
+    bench.look(31)
+    assert list(bench.cron_api.jobs) == [f"c-{MINUTE}"]
+    assert bench.cron_api.crons["c"].status.last_schedule_time == "2026-01-01T12:00:00Z"
 
 
-def test_a_conflicting_status_is_written_on_the_newer_version(desk: Desk) -> None:
-    cron = desk.put_queues()
+def test_a_conflicting_status_is_written_on_the_newer_version(bench: CronJobBench) -> None:
+    cron = bench.put_queues()
     newer = replace(cron, metadata=replace(cron.metadata, resource_version="5"))
-    desk.cron_api.crons["c"] = newer
-    assert desk.look() == CREATED
-    assert desk.cron_api.crons["c"].status.last_schedule_time is None
-    desk.controller.upsert(newer)
-    assert desk.look(5) == CREATED
-    assert desk.cron_api.crons["c"].status.last_schedule_time == "2026-01-01T12:00:00Z"
+    bench.cron_api.crons["c"] = newer
+    assert bench.look() == CREATED
+    assert bench.cron_api.crons["c"].status.last_schedule_time is None
+    bench.controller.upsert(newer)
+    assert bench.look(5) == CREATED
+    assert bench.cron_api.crons["c"].status.last_schedule_time == "2026-01-01T12:00:00Z"
 
 
-def test_a_job_of_others_is_left_unchanged_and_its_time_is_skipped(desk: Desk) -> None:
-    desk.put_queues()
-    desk.cron_api.others.add(f"c-{MINUTE}")
-    assert desk.look() == CREATED
-    assert desk.events() == [f"Job c-{MINUTE} is not its own: this time is left out"]
-    assert desk.look(60) == []
+def test_a_job_of_others_is_left_unchanged_and_its_time_is_skipped(bench: CronJobBench) -> None:
+    bench.put_queues()
+    bench.cron_api.others.add(f"c-{MINUTE}")
+    assert bench.look() == CREATED
+    assert bench.events() == [f"Job c-{MINUTE} is not its own: this time is left out"]
+    assert bench.look(60) == []
 
 
-def test_a_job_of_another_namespace_stops_no_run_whatever_owner_it_names(desk: Desk) -> None:
-    desk.put_queues(concurrency_policy="Forbid")
-    desk.show("forged", namespace="elsewhere")
-    assert desk.look() == CREATED
-    assert desk.cron_api.crons["c"].status.active is None
+def test_a_job_of_another_namespace_stops_no_run_whatever_owner_it_names(bench: CronJobBench) -> None:
+    bench.put_queues(concurrency_policy="Forbid")
+    bench.show("forged", namespace="elsewhere")
+    assert bench.look() == CREATED
+    assert bench.cron_api.crons["c"].status.active is None
 
 
-def test_a_refused_job_is_reported_and_tried_again(desk: Desk) -> None:
-    desk.put_queues()
-    desk.cron_api.fail("create", Forbidden(403, "Forbidden", "no queue"))
-    assert desk.look() == [CREATED[0]]
-    assert desk.events() == ["Error creating: no queue"]
-    assert desk.look(5) == CREATED
+def test_a_refused_job_is_reported_and_tried_again(bench: CronJobBench) -> None:
+    bench.put_queues()
+    bench.cron_api.fail("create", Forbidden(403, "Forbidden", "no queue"))
+    assert bench.look() == [CREATED[0]]
+    assert bench.events() == ["Error creating: no queue"]
+    assert bench.look(5) == CREATED
 
 
-def test_a_fault_is_reported_once(desk: Desk) -> None:
-    wrong = desk.put_queues(schedule="often")
-    assert desk.look() == []
-    desk.controller.upsert(wrong)
-    desk.look()
-    assert len(desk.events()) == 1
+def test_a_fault_is_reported_once(bench: CronJobBench) -> None:
+    wrong = bench.put_queues(schedule="often")
+    assert bench.look() == []
+    bench.controller.upsert(wrong)
+    bench.look()
+    assert len(bench.events()) == 1
 
 
-def test_nothing_is_written_while_volcano_runs_cron_jobs_or_another_replica_leads(desk: Desk) -> None:
-    desk.put_queues()
-    desk.is_left = True
-    assert desk.look() == []
-    desk.is_left, desk.leading = False, False
-    assert desk.look() == []
-    desk.leading = True
-    assert desk.look() == CREATED
+def test_nothing_is_written_while_volcano_runs_cron_jobs_or_another_replica_leads(
+    bench: CronJobBench,
+) -> None:
+    bench.put_queues()
+    bench.is_left = True
+    assert bench.look() == []
+    bench.is_left, bench.leading = False, False
+    assert bench.look() == []
+    bench.leading = True
+    assert bench.look() == CREATED
 
 
-def test_a_deleted_object_is_forgotten(desk: Desk) -> None:
-    desk.put_queues()
-    desk.look()
-    desk.show(f"c-{MINUTE}")
-    desk.controller.remove(Removed("lab", "c", "c"))
-    desk.controller.forget(Uid(f"c-{MINUTE}"))
-    assert desk.look(300) == []
+def test_a_deleted_object_is_forgotten(bench: CronJobBench) -> None:
+    bench.put_queues()
+    bench.look()
+    bench.show(f"c-{MINUTE}")
+    bench.controller.remove(Removed("lab", "c", "c"))
+    bench.controller.forget(Uid(f"c-{MINUTE}"))
+    assert bench.look(300) == []
     left = {
-        name: reserved for name, reserved in vars(desk.controller).items() if isinstance(reserved, dict | set)
+        name: reserved
+        for name, reserved in vars(bench.controller).items()
+        if isinstance(reserved, dict | set)
     }
     assert not any(left.values()), left

@@ -18,7 +18,7 @@ from extender.host.feed import OptionalWatches
 from extender.kube.calls import ApiClient
 from extender.kube.reflector import Reflector, Removed
 from extender.kube.resources import REPLICA_SETS, Resource
-from tests.controllers.queue_desk import command
+from tests.controllers.queue_bench import command
 from tests.domain.builders import budget, group, node, owner, pod, queue
 from tests.domain.world import key
 from tests.e2e.harness.waiting import wait_for

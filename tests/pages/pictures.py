@@ -19,7 +19,7 @@ from rich.style import Style
 from rich.text import Text
 
 from extender.cli import main
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.domain.builders import queue
 from tests.pages.fences import ROOT, File, steps
 from tests.pages.register import TUTORIAL
@@ -57,19 +57,19 @@ def terminal_picture(title: str, *commands: str) -> Callable[[], str]:
 
     def draw() -> str:
         with tempfile.TemporaryDirectory() as folder:
-            desk = Desk(Path(folder))
-            desk.server.start()
+            cluster = Cluster(Path(folder))
+            cluster.server.start()
             try:
-                add_town(desk)
-                return terminal(title, [(command, _answer(desk, command)) for command in commands])
+                add_town(cluster)
+                return terminal(title, [(command, _answer(cluster, command)) for command in commands])
             finally:
-                desk.server.stop()
+                cluster.server.stop()
 
     return draw
 
 
-def _answer(desk: Desk, command: str) -> str:
-    arguments = [*command.split()[1:], "--kubeconfig", str(desk.kubeconfig)]
+def _answer(cluster: Cluster, command: str) -> str:
+    arguments = [*command.split()[1:], "--kubeconfig", str(cluster.kubeconfig)]
     result = CliRunner().invoke(main, arguments, color=True)
     assert result.exit_code == 0, result.output
     return result.stdout

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from extender.cli import main
 from extender.cli.run import run
 from extender.sim.virtual.runner import SimulationOptions, simulate
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import REGISTER, Entry, Way, entry_of, way_of
 from tests.pages.town import add_town
@@ -80,17 +80,17 @@ def with_files_of_its_page(folder: Path, command: Command) -> Path:
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path)
-    desk.server.start()
-    add_town(desk)
-    desk.store.writes_queue_statuses = True
-    yield desk
-    desk.server.stop()
+def town(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    cluster.server.start()
+    add_town(cluster)
+    cluster.store.writes_queue_statuses = True
+    yield cluster
+    cluster.server.stop()
 
 
 @pytest.mark.parametrize("page", IN_TOWN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_of_a_page_run_on_the_test_cluster(page: Path, town: Desk) -> None:
+def test_commands_of_a_page_run_on_the_test_cluster(page: Path, town: Cluster) -> None:
     """Run the commands from the top of the page to its end."""
     for command in commands(page):
         if way_of(command) is Way.TOWN:

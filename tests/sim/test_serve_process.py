@@ -9,7 +9,7 @@ import pytest
 
 from extender.sim import embedded
 from extender.sim.embedded import ServeFailed, ServeProcess
-from tests.cli.desk import kubeconfig
+from tests.cli.cluster import kubeconfig
 
 
 def test_the_error_of_a_server_that_is_never_ready_names_the_wait_and_the_remedy(

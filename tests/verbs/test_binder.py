@@ -30,7 +30,7 @@ def read(node: str = "", uid: str = "uid-p", deleted: bool = False) -> Reply:
     return Reply(200, json.dumps({"metadata": meta, "spec": {"nodeName": node}}).encode())
 
 
-class Desk:
+class BinderBench:
     """A binder whose pauses move its clock, and a held call to node `a` that it may bind."""
 
     def __init__(self, server: Server, connection: Connection) -> None:
@@ -85,15 +85,15 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def desk(server: Server, tmp_path: Path) -> Iterator[Desk]:
+def bench(server: Server, tmp_path: Path) -> Iterator[BinderBench]:
     connection = Connection.load(str(write_kubeconfig(tmp_path, server.url)))
-    yield Desk(server, connection)
+    yield BinderBench(server, connection)
     connection.close()
 
 
-def test_a_binding_names_the_node_and_the_uid(desk: Desk) -> None:
-    assert desk.bind(BOUND) == ""
-    (request,) = desk.server.requests
+def test_a_binding_names_the_node_and_the_uid(bench: BinderBench) -> None:
+    assert bench.bind(BOUND) == ""
+    (request,) = bench.server.requests
     recorded = {keys.QUEUE_UID: "uid-q/uid-p"}
     assert request.json["metadata"] == {
         "name": "p",
@@ -127,10 +127,10 @@ CONFLICT, GONE = status(409, "Conflict"), status(404, "NotFound")
     ],
 )
 def test_an_unclear_answer_is_resolved_by_a_read_and_what_may_pass_is_tried_again(
-    desk: Desk, replies: list[Reply], verdict: str, asked: str
+    bench: BinderBench, replies: list[Reply], verdict: str, asked: str
 ) -> None:
-    assert desk.bind(*replies) == verdict
-    assert desk.asked == [{"P": "POST binding", "G": "GET p"}[each] for each in asked]
+    assert bench.bind(*replies) == verdict
+    assert bench.asked == [{"P": "POST binding", "G": "GET p"}[each] for each in asked]
 
 
 POLICY = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: site policy"
@@ -149,83 +149,83 @@ NO_RIGHT = 'pods "p" is forbidden: User "m" cannot create resource "pods/binding
     ],
     ids=["by a policy", "its namespace ends", "invalid"],
 )
-def test_a_permanent_refusal_is_not_retried(desk: Desk, refusal: Reply, words: str) -> None:
-    assert desk.bind(refusal).startswith(REFUSAL_PREFIX)
-    assert desk.hold.barred == words, "the group reports the cause"
+def test_a_permanent_refusal_is_not_retried(bench: BinderBench, refusal: Reply, words: str) -> None:
+    assert bench.bind(refusal).startswith(REFUSAL_PREFIX)
+    assert bench.hold.barred == words, "the group reports the cause"
 
 
-def test_missing_rights_are_retried_for_some_seconds(desk: Desk) -> None:
+def test_missing_rights_are_retried_for_some_seconds(bench: BinderBench) -> None:
     """An API server that has just started does not know them."""
-    assert desk.bind(*[status(403, "Forbidden", NO_RIGHT)] * 5, status(201)) == ""
+    assert bench.bind(*[status(403, "Forbidden", NO_RIGHT)] * 5, status(201)) == ""
 
 
-def test_rights_that_stay_missing_are_a_final_refusal(desk: Desk) -> None:
-    assert desk.bind(*[status(403, "Forbidden", NO_RIGHT)] * 8) == f"{REFUSAL_PREFIX}Forbidden"
-    assert 5.0 <= desk.now < 8.0
-    assert desk.hold.barred == f"not allowed: {NO_RIGHT}"
+def test_rights_that_stay_missing_are_a_final_refusal(bench: BinderBench) -> None:
+    assert bench.bind(*[status(403, "Forbidden", NO_RIGHT)] * 8) == f"{REFUSAL_PREFIX}Forbidden"
+    assert 5.0 <= bench.now < 8.0
+    assert bench.hold.barred == f"not allowed: {NO_RIGHT}"
 
 
-def test_the_capacity_of_an_uncertain_binding_stays_assumed(desk: Desk) -> None:
-    desk.now = 59.99
-    assert desk.bind(NO_ANSWER, status(500), unclear=True) == TOO_LATE
+def test_the_capacity_of_an_uncertain_binding_stays_assumed(bench: BinderBench) -> None:
+    bench.now = 59.99
+    assert bench.bind(NO_ANSWER, status(500), unclear=True) == TOO_LATE
 
 
-def test_the_capacity_of_a_binding_that_is_known_to_have_failed_is_freed(desk: Desk) -> None:
-    desk.while_pausing = lambda: setattr(desk, "now", 60.0)
-    assert desk.bind(NO_ANSWER, read()) == TOO_LATE
-    assert not desk.hold.may_be_bound
+def test_the_capacity_of_a_binding_that_is_known_to_have_failed_is_freed(bench: BinderBench) -> None:
+    bench.while_pausing = lambda: setattr(bench, "now", 60.0)
+    assert bench.bind(NO_ANSWER, read()) == TOO_LATE
+    assert not bench.hold.may_be_bound
 
 
-def test_nothing_is_retried_for_a_caller_that_left_meanwhile(desk: Desk) -> None:
-    desk.while_pausing = lambda: setattr(desk.caller, "left", True)
-    assert desk.bind(status(500)) == ABANDONED
-    assert desk.asked == ["POST binding"]
+def test_nothing_is_retried_for_a_caller_that_left_meanwhile(bench: BinderBench) -> None:
+    bench.while_pausing = lambda: setattr(bench.caller, "left", True)
+    assert bench.bind(status(500)) == ABANDONED
+    assert bench.asked == ["POST binding"]
 
 
 @pytest.mark.parametrize(("left", "now", "verdict"), [(True, 0.0, ABANDONED), (False, 60.0, TOO_LATE)])
 def test_nothing_is_posted_for_a_caller_that_is_gone_or_after_the_deadline(
-    desk: Desk, left: bool, now: float, verdict: str
+    bench: BinderBench, left: bool, now: float, verdict: str
 ) -> None:
-    desk.caller.left, desk.now = left, now
-    assert desk.bind() == verdict
-    assert desk.asked == []
+    bench.caller.left, bench.now = left, now
+    assert bench.bind() == verdict
+    assert bench.asked == []
 
 
-def test_tries_go_on_until_the_deadline_with_growing_pauses(desk: Desk) -> None:
-    assert desk.bind(*[status(500)] * 35) == TOO_LATE
-    assert desk.pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
-    assert set(desk.pauses[7:]) == {2.0}
-    assert desk.now - desk.pauses[-1] < 60.0 <= desk.now
+def test_tries_go_on_until_the_deadline_with_growing_pauses(bench: BinderBench) -> None:
+    assert bench.bind(*[status(500)] * 35) == TOO_LATE
+    assert bench.pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
+    assert set(bench.pauses[7:]) == {2.0}
+    assert bench.now - bench.pauses[-1] < 60.0 <= bench.now
 
 
-def test_an_exception_is_an_answer_too(desk: Desk) -> None:
-    desk.while_pausing = lambda: [][0]
-    assert desk.bind(status(500)) == POSTING_FAILED
+def test_an_exception_is_an_answer_too(bench: BinderBench) -> None:
+    bench.while_pausing = lambda: [][0]
+    assert bench.bind(status(500)) == POSTING_FAILED
 
 
-def test_a_release_that_fails_is_an_answer_too(desk: Desk) -> None:
-    desk.binder = Binder(
-        ApiClient(desk.connection),
+def test_a_release_that_fails_is_an_answer_too(bench: BinderBench) -> None:
+    bench.binder = Binder(
+        ApiClient(bench.connection),
         lambda hold: [][0],
         lambda group: "",
         threads=1,
-        clock=lambda: desk.now,
-        pause=desk.pauses.append,
+        clock=lambda: bench.now,
+        pause=bench.pauses.append,
     )
     with capture_logs():
-        desk.server.script.append(status(422, "Invalid"))
-        desk.binder.bind(desk.hold)
-    assert desk.hold.result == f"{REFUSAL_PREFIX}Invalid"
+        bench.server.script.append(status(422, "Invalid"))
+        bench.binder.bind(bench.hold)
+    assert bench.hold.result == f"{REFUSAL_PREFIX}Invalid"
 
 
-def test_the_threads_of_the_binder_post_bindings(desk: Desk) -> None:
-    desk.server.script.append(BOUND)
-    desk.binder.post(desk.hold)
-    desk.binder.start()
-    assert desk.done.wait(PATIENCE)
-    assert desk.hold.result == ""
+def test_the_threads_of_the_binder_post_bindings(bench: BinderBench) -> None:
+    bench.server.script.append(BOUND)
+    bench.binder.post(bench.hold)
+    bench.binder.start()
+    assert bench.done.wait(PATIENCE)
+    assert bench.hold.result == ""
 
 
-def test_an_unclear_answer_at_the_deadline_is_still_resolved(desk: Desk) -> None:
-    desk.now = 59.9
-    assert desk.bind(NO_ANSWER, read("a")) == ""
+def test_an_unclear_answer_at_the_deadline_is_still_resolved(bench: BinderBench) -> None:
+    bench.now = 59.9
+    assert bench.bind(NO_ANSWER, read("a")) == ""

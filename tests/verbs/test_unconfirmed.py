@@ -17,7 +17,7 @@ from tests.verbs.stage import Stage
 PATIENCE = 150.0
 
 
-class Desk(Stage):
+class UnconfirmedStage(Stage):
     """A gang of two whose bindings were posted and have not been confirmed since."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Desk(Stage):
             self.hold(name, "a")
         self.confirm("g")
 
-    def look(self, after: float = PATIENCE + 1) -> "Desk":
+    def look(self, after: float = PATIENCE + 1) -> "UnconfirmedStage":
         self.advance(after)
         self.unconfirmed.read_due(self.decisions)
         with capture_logs():
@@ -44,57 +44,57 @@ def bound(name: str) -> Pod:
 
 
 def test_a_posting_is_not_read_before_its_time() -> None:
-    assert Desk().look(after=PATIENCE).reads() == []
+    assert UnconfirmedStage().look(after=PATIENCE).reads() == []
 
 
 @each_of(None, pod("g-0", "g"), replace(bound("g-0"), metadata=pod("x").metadata))
 def test_an_assumed_pod_that_is_gone_or_unbound_is_dropped(found: Pod | None) -> None:
-    desk = Desk()
-    desk.api.pods = {"g-1": bound("g-1"), **({"g-0": found} if found else {})}
-    desk.look()
-    assert [desk.stage(name) for name in ("g-0", "g-1")] == [None, ClaimStage.POSTED]
+    stage = UnconfirmedStage()
+    stage.api.pods = {"g-1": bound("g-1"), **({"g-0": found} if found else {})}
+    stage.look()
+    assert [stage.stage(name) for name in ("g-0", "g-1")] == [None, ClaimStage.POSTED]
 
 
 def test_a_failed_read_is_retried_after_a_pause() -> None:
-    desk = Desk()
-    desk.api.fail("pod", Unreachable(), Unreachable())
-    assert len(desk.look().look(after=1).reads()) == 2
-    assert desk.stage("g-0") is ClaimStage.POSTED
-    assert len(desk.look(after=10).reads()) == 4
-    assert desk.stage("g-0") is None
+    stage = UnconfirmedStage()
+    stage.api.fail("pod", Unreachable(), Unreachable())
+    assert len(stage.look().look(after=1).reads()) == 2
+    assert stage.stage("g-0") is ClaimStage.POSTED
+    assert len(stage.look(after=10).reads()) == 4
+    assert stage.stage("g-0") is None
 
 
 def test_a_pod_that_is_no_longer_posted_is_not_read() -> None:
-    desk = Desk()
-    desk.bind("g-0", "a")
-    desk.release("g-1")
-    assert desk.look().reads() == []
+    stage = UnconfirmedStage()
+    stage.bind("g-0", "a")
+    stage.release("g-1")
+    assert stage.look().reads() == []
 
 
 def test_all_bindings_of_a_pod_have_ended_by_the_time_of_the_read() -> None:
     """The scheduler was restarted and called again; both requests were cut off."""
-    desk = Desk()
-    desk.hold("g-0", "a")
-    desk.confirm("g")
-    desk.look()
-    assert desk.stage("g-0") is None
+    stage = UnconfirmedStage()
+    stage.hold("g-0", "a")
+    stage.confirm("g")
+    stage.look()
+    assert stage.stage("g-0") is None
 
 
 def test_later_calls_do_not_prolong_the_wait_for_confirmation() -> None:
     """The scheduler tries the pod again every few seconds, while its group backs off."""
-    desk = Desk()
+    stage = UnconfirmedStage()
     for _ in range(10):
-        desk.look(after=PATIENCE / 9)
-        desk.hold("g-0", "a")
-        desk.release("g-0")
-    assert desk.look(after=0).stage("g-0") is None
+        stage.look(after=PATIENCE / 9)
+        stage.hold("g-0", "a")
+        stage.release("g-0")
+    assert stage.look(after=0).stage("g-0") is None
 
 
 def test_the_assumed_pod_of_a_newer_call_stays() -> None:
-    desk = Desk()
-    desk.advance(PATIENCE + 1)
-    desk.unconfirmed.read_due(desk.decisions)
-    desk.hold("g-0", "a")
-    desk.unconfirmed.resolve_queued()
-    assert desk.stage("g-0") is ClaimStage.HELD
-    assert desk.reads() == [("g-1",)]
+    stage = UnconfirmedStage()
+    stage.advance(PATIENCE + 1)
+    stage.unconfirmed.read_due(stage.decisions)
+    stage.hold("g-0", "a")
+    stage.unconfirmed.resolve_queued()
+    assert stage.stage("g-0") is ClaimStage.HELD
+    assert stage.reads() == [("g-1",)]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.rows import each_of
-from tests.webhooks.desk import Desk
+from tests.webhooks.bench import Bench
 
 Json = dict[str, Any]
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
@@ -20,11 +20,11 @@ def warnings(
     group, _, version = api.rpartition("/")
     named = {"name": "a", "namespace": "team", **thing.get("metadata", {}), **meta}
     asked = {"kind": {"group": group, "version": version, "kind": kind}}
-    desk = Desk()
-    desk.runs_volcano_jobs = True
+    bench = Bench()
+    bench.runs_volcano_jobs = True
     thing = {**thing, "metadata": named}
     more = {"oldObject": thing} if operation == "UPDATE" else {}
-    said: list[str] = desk.ask(path, thing, operation, **asked, **more).get("warnings", [])
+    said: list[str] = bench.ask(path, thing, operation, **asked, **more).get("warnings", [])
     return [text.split(": accepted and ignored; ")[0] for text in said if "accepted and ignored" in text]
 
 

@@ -8,7 +8,7 @@ from extender.api import keys
 from tests.domain.builders import node
 from tests.domain.test_topologies import topology
 from tests.rows import each_of
-from tests.webhooks.desk import Desk
+from tests.webhooks.bench import Bench
 
 Json = dict[str, Any]
 RACK, BLOCK = "topology.kubernetes.io/rack", "topology.kubernetes.io/block"
@@ -25,11 +25,11 @@ CONTAINERS: Json = {"schedulerName": "muster", "containers": [{"name": "c"}]}
 
 
 @pytest.fixture
-def desk() -> Desk:
-    desk = Desk()
-    desk.ledger.intake.set_node(node("n", labels={PLAIN: "1"}))
-    desk.ledger.intake.set_topology(topology("network", BLOCK, RACK))
-    return desk
+def bench() -> Bench:
+    bench = Bench()
+    bench.ledger.intake.set_node(node("n", labels={PLAIN: "1"}))
+    bench.ledger.intake.set_topology(topology("network", BLOCK, RACK))
+    return bench
 
 
 def group(annotations: Json | None = None, owner: str = "", **spec: Any) -> Json:
@@ -52,8 +52,8 @@ def job(annotations: Json) -> Json:
     group(networkTopology={"mode": "hard", "highestTierAllowed": 1}),
     group(subGroupPolicy=[{"networkTopology": {"highestTierName": "rack"}}]),
 )
-def test_a_group_with_an_unknown_level_is_refused(thing: Json, *, desk: Desk) -> None:
-    assert "LevelNotFound" in desk.faults("/podgroups/validate", thing, kind=GROUP)
+def test_a_group_with_an_unknown_level_is_refused(thing: Json, *, bench: Bench) -> None:
+    assert "LevelNotFound" in bench.faults("/podgroups/validate", thing, kind=GROUP)
 
 
 @each_of(
@@ -63,35 +63,35 @@ def test_a_group_with_an_unknown_level_is_refused(thing: Json, *, desk: Desk) ->
     group(networkTopology={"mode": "hard"}),
     group({keys.REQUIRED_TOPOLOGY: ""}, networkTopology="x"),
 )
-def test_other_groups_are_not(thing: Json, *, desk: Desk) -> None:
-    assert "LevelNotFound" not in desk.faults("/podgroups/validate", thing, kind=GROUP)
+def test_other_groups_are_not(thing: Json, *, bench: Bench) -> None:
+    assert "LevelNotFound" not in bench.faults("/podgroups/validate", thing, kind=GROUP)
 
 
 @each_of((1, False), (2, False), (3, True), (9, False))
-def test_a_tier_above_all_hyper_nodes_is_known(tier: int, is_refused: bool, *, desk: Desk) -> None:
+def test_a_tier_above_all_hyper_nodes_is_known(tier: int, is_refused: bool, *, bench: Bench) -> None:
     for known in (1, 2, 4):
-        desk.ledger.intake.set_topology(topology(f"t{known}", f"tier:{known}"))
+        bench.ledger.intake.set_topology(topology(f"t{known}", f"tier:{known}"))
     thing = group(networkTopology={"mode": "hard", "highestTierAllowed": tier})
-    assert ("LevelNotFound" in desk.faults("/podgroups/validate", thing, kind=GROUP)) is is_refused
+    assert ("LevelNotFound" in bench.faults("/podgroups/validate", thing, kind=GROUP)) is is_refused
 
 
-def test_a_refusal_names_the_nearest_level(desk: Desk) -> None:
-    answer = desk.ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO}), kind=GROUP)
+def test_a_refusal_names_the_nearest_level(bench: Bench) -> None:
+    answer = bench.ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO}), kind=GROUP)
     assert f"metadata.annotations[{keys.REQUIRED_TOPOLOGY}]: {SAYS}" in answer["status"]["message"]
     assert SAYS not in str(answer.get("warnings"))
-    far = desk.ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: "x"}), kind=GROUP)
+    far = bench.ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: "x"}), kind=GROUP)
     assert f"must be one of {BLOCK}, {RACK}" in far["status"]["message"]
 
 
-def test_an_update_is_refused_only_for_a_new_unknown_level(desk: Desk) -> None:
+def test_an_update_is_refused_only_for_a_new_unknown_level(bench: Bench) -> None:
     old, new = group({keys.REQUIRED_TOPOLOGY: TYPO}), group({keys.REQUIRED_TOPOLOGY: "other"})
     more: Json = {"kind": GROUP, "oldObject": old}
-    assert desk.faults("/podgroups/validate", old, "UPDATE", **more) == []
-    assert desk.faults("/podgroups/validate", new, "UPDATE", **more) == ["LevelNotFound"]
+    assert bench.faults("/podgroups/validate", old, "UPDATE", **more) == []
+    assert bench.faults("/podgroups/validate", new, "UPDATE", **more) == ["LevelNotFound"]
 
 
 def test_no_level_is_unknown_while_there_are_no_nodes() -> None:
-    answer = Desk().ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO}), kind=GROUP)
+    answer = Bench().ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO}), kind=GROUP)
     assert "level" not in str(answer)
 
 
@@ -104,33 +104,33 @@ def test_no_level_is_unknown_while_there_are_no_nodes() -> None:
     ),
     ("/other-podgroups/validate", NATIVE, group(schedulingConstraints={"topology": [{"key": TYPO}]})),
 )
-def test_other_objects_get_a_warning(path: str, kind: Json, thing: Json, *, desk: Desk) -> None:
-    assert SAYS in str(desk.ask(path, thing, kind=kind)["warnings"])
+def test_other_objects_get_a_warning(path: str, kind: Json, thing: Json, *, bench: Bench) -> None:
+    assert SAYS in str(bench.ask(path, thing, kind=kind)["warnings"])
 
 
-def contradictions(desk: Desk, thing: Json, kind: Json = GROUP) -> list[str]:
+def contradictions(bench: Bench, thing: Json, kind: Json = GROUP) -> list[str]:
     path = "/podgroups/validate" if kind == GROUP else "/jobs/validate"
-    return [it for it in desk.ask(path, thing, kind=kind).get("warnings", []) if "does not count" in it]
+    return [it for it in bench.ask(path, thing, kind=kind).get("warnings", []) if "does not count" in it]
 
 
-def test_a_level_that_another_field_overrules_is_named(desk: Desk) -> None:
+def test_a_level_that_another_field_overrules_is_named(bench: Bench) -> None:
     both = {keys.REQUIRED_TOPOLOGY: RACK, keys.KUEUE_REQUIRED_TOPOLOGY: BLOCK}
     own, kueues = (f"metadata.annotations[{key}]" for key in both)
     text = f"{kueues}: {BLOCK!r} does not count: {own} names {RACK!r}"
-    assert contradictions(desk, group(both)) == [text]
-    assert contradictions(desk, job(both), JOB) == [
+    assert contradictions(bench, group(both)) == [text]
+    assert contradictions(bench, job(both), JOB) == [
         text.replace("metadata.", "spec.template.metadata."),
     ]
     network = group(both, networkTopology={"highestTierAllowed": 1})
-    assert [it.partition(":")[0] for it in contradictions(desk, network)] == [own, kueues]
+    assert [it.partition(":")[0] for it in contradictions(bench, network)] == [own, kueues]
 
 
 @each_of(
     {keys.REQUIRED_TOPOLOGY: RACK, keys.KUEUE_REQUIRED_TOPOLOGY: RACK},
     {keys.REQUIRED_TOPOLOGY: BLOCK, keys.KUEUE_PREFERRED_TOPOLOGY: RACK},
 )
-def test_requests_that_add_up_do_not_contradict(annotations: Json, *, desk: Desk) -> None:
-    assert contradictions(desk, group(annotations)) == []
+def test_requests_that_add_up_do_not_contradict(annotations: Json, *, bench: Bench) -> None:
+    assert contradictions(bench, group(annotations)) == []
 
 
 @each_of(
@@ -140,16 +140,16 @@ def test_requests_that_add_up_do_not_contradict(annotations: Json, *, desk: Desk
     ("/pods/validate", POD, {**group({keys.ON_LOST_DOMAIN: "move"}), "spec": CONTAINERS}, ""),
 )
 def test_an_unknown_value_of_on_lost_domain_is_refused(
-    path: str, kind: Json, thing: Json, template: str, *, desk: Desk
+    path: str, kind: Json, thing: Json, template: str, *, bench: Bench
 ) -> None:
     field = f"{template}metadata.annotations[{keys.ON_LOST_DOMAIN}]"
-    answer = desk.ask(path, thing, kind=kind)
+    answer = bench.ask(path, thing, kind=kind)
     assert answer["status"]["message"].endswith(f"{field}: invalid value 'move': must be wait or restart")
-    assert desk.faults(path, thing, "UPDATE", kind=kind, oldObject=thing) == []
+    assert bench.faults(path, thing, "UPDATE", kind=kind, oldObject=thing) == []
 
 
 @each_of("wait", "restart")
-def test_the_known_values_of_on_lost_domain_are_admitted(value: str, *, desk: Desk) -> None:
-    answer = desk.ask("/podgroups/validate", group({keys.ON_LOST_DOMAIN: value}), kind=GROUP)
+def test_the_known_values_of_on_lost_domain_are_admitted(value: str, *, bench: Bench) -> None:
+    answer = bench.ask("/podgroups/validate", group({keys.ON_LOST_DOMAIN: value}), kind=GROUP)
     assert answer["allowed"]
     assert "warnings" not in answer

@@ -12,7 +12,7 @@ from extender.api.objects.queues import LocalQueue, LocalQueueSpec
 from extender.domain.model.records import Uid
 from tests.domain.builders import NAMESPACE, group, queue
 from tests.domain.builders import pod as domain_pod
-from tests.webhooks.desk import ALICE, Desk, Json, job, pod, pod_group
+from tests.webhooks.bench import ALICE, Bench, Json, job, pod, pod_group
 
 VOLCANO = {"group": "batch.volcano.sh", "kind": "Job"}
 NAMESPACED = LabelSelector(match_labels={"team": "ai"})
@@ -49,13 +49,13 @@ every_kind = pytest.mark.parametrize(("path", "thing", "more"), KINDS)
 
 
 @pytest.fixture
-def desk() -> Desk:
-    desk = Desk()
-    desk.ledger.intake.set_queue(queue("open"))
-    desk.ledger.intake.set_queue(queue("shut", spec_state="Closed"))
-    desk.ledger.intake.set_queue(queue("private", restricted=True))
-    desk.ledger.intake.set_queue(queue("chosen", namespace_selector=NAMESPACED))
-    return desk
+def bench() -> Bench:
+    bench = Bench()
+    bench.ledger.intake.set_queue(queue("open"))
+    bench.ledger.intake.set_queue(queue("shut", spec_state="Closed"))
+    bench.ledger.intake.set_queue(queue("private", restricted=True))
+    bench.ledger.intake.set_queue(queue("chosen", namespace_selector=NAMESPACED))
+    return bench
 
 
 @every_kind
@@ -70,94 +70,94 @@ def desk() -> Desk:
     ],
 )
 def test_objects_are_reviewed_by_the_queue_of_their_local_queue(
-    path: str, thing: Json, more: Json, to: str, faults: list[str], desk: Desk
+    path: str, thing: Json, more: Json, to: str, faults: list[str], bench: Bench
 ) -> None:
-    desk.ledger.intake.set_local_queue(local(to))
-    assert desk.faults(path, thing, **more) == faults
+    bench.ledger.intake.set_local_queue(local(to))
+    assert bench.faults(path, thing, **more) == faults
 
 
 @every_kind
 def test_an_object_may_be_created_before_its_local_queue(
-    path: str, thing: Json, more: Json, desk: Desk
+    path: str, thing: Json, more: Json, bench: Bench
 ) -> None:
-    assert desk.faults(path, thing, **more) == []
-    assert set(desk.looked_up) == {f"{NAMESPACE}/lq"}
-    assert desk.queues_looked_up == []
+    assert bench.faults(path, thing, **more) == []
+    assert set(bench.looked_up) == {f"{NAMESPACE}/lq"}
+    assert bench.queues_looked_up == []
 
 
 @every_kind
-def test_a_new_local_queue_counts_at_once(path: str, thing: Json, more: Json, desk: Desk) -> None:
-    desk.newest_local_queues[f"{NAMESPACE}/lq"] = local("private")
-    assert desk.faults(path, thing, **more) == ["UseNotGranted"]
+def test_a_new_local_queue_counts_at_once(path: str, thing: Json, more: Json, bench: Bench) -> None:
+    bench.newest_local_queues[f"{NAMESPACE}/lq"] = local("private")
+    assert bench.faults(path, thing, **more) == ["UseNotGranted"]
 
 
-def test_a_newly_labelled_namespace_is_admitted_at_once(desk: Desk) -> None:
-    desk.newest["chosen"] = queue("chosen", namespace_selector=NAMESPACED)
-    assert desk.faults("/podgroups/validate", pod_group("chosen")) == ["NamespaceNotAllowed"]
-    desk.newest_namespaces[NAMESPACE] = Namespace(Meta(name=NAMESPACE, labels={"team": "ai"}))
-    assert desk.faults("/podgroups/validate", pod_group("chosen")) == []
-    assert desk.faults("/jobs/validate", job("chosen")) == []
+def test_a_newly_labelled_namespace_is_admitted_at_once(bench: Bench) -> None:
+    bench.newest["chosen"] = queue("chosen", namespace_selector=NAMESPACED)
+    assert bench.faults("/podgroups/validate", pod_group("chosen")) == ["NamespaceNotAllowed"]
+    bench.newest_namespaces[NAMESPACE] = Namespace(Meta(name=NAMESPACE, labels={"team": "ai"}))
+    assert bench.faults("/podgroups/validate", pod_group("chosen")) == []
+    assert bench.faults("/jobs/validate", job("chosen")) == []
 
 
-def test_the_message_says_what_to_do(desk: Desk) -> None:
-    answer = desk.ask("/podgroups/validate", pod_group("chosen"))
+def test_the_message_says_what_to_do(bench: Bench) -> None:
+    answer = bench.ask("/podgroups/validate", pod_group("chosen"))
     assert answer["status"]["message"] == (
         "spec.queue: queue 'chosen' takes no work of namespace 'team': name another queue, or label the "
         "namespace as spec.namespaceSelector of the queue asks"
     )
 
 
-def test_a_changed_label_is_reviewed_like_a_changed_queue(desk: Desk) -> None:
-    desk.ledger.intake.set_local_queue(local("open"))
-    desk.ledger.intake.set_local_queue(local("private", "secret"))
+def test_a_changed_label_is_reviewed_like_a_changed_queue(bench: Bench) -> None:
+    bench.ledger.intake.set_local_queue(local("open"))
+    bench.ledger.intake.set_local_queue(local("private", "secret"))
     before, now = labelled(pod_group()), labelled(pod_group(), "secret")
-    assert desk.faults("/podgroups/validate", now, "UPDATE", oldObject=before) == ["UseNotGranted"]
-    assert desk.faults("/podgroups/validate", before, "UPDATE", oldObject=before) == []
+    assert bench.faults("/podgroups/validate", now, "UPDATE", oldObject=before) == ["UseNotGranted"]
+    assert bench.faults("/podgroups/validate", before, "UPDATE", oldObject=before) == []
 
 
-def test_a_group_with_a_label_does_not_get_the_queue_of_its_namespace(desk: Desk) -> None:
-    desk.ledger.intake.set_namespace(Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: "open"})))
+def test_a_group_with_a_label_does_not_get_the_queue_of_its_namespace(bench: Bench) -> None:
+    bench.ledger.intake.set_namespace(Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: "open"})))
     named = [
         each
-        for each in desk.patch("/podgroups/mutate", labelled(pod_group()))
+        for each in bench.patch("/podgroups/mutate", labelled(pod_group()))
         if each["path"] == "/spec/queue"
     ]
     assert named == []
-    assert {"op": "add", "path": "/spec/queue", "value": "open"} in desk.patch(
+    assert {"op": "add", "path": "/spec/queue", "value": "open"} in bench.patch(
         "/podgroups/mutate", pod_group()
     )
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_a_local_queue_of_a_restricted_queue_needs_the_right_to_use_it(operation: str, desk: Desk) -> None:
+def test_a_local_queue_of_a_restricted_queue_needs_the_right_to_use_it(operation: str, bench: Bench) -> None:
     more = {"oldObject": written("open")} if operation == "UPDATE" else {}
-    assert desk.faults("/localqueues/validate", written("private"), operation, **more) == ["UseNotGranted"]
-    assert desk.faults("/localqueues/validate", written("open"), operation, **more) == []
-    assert desk.faults("/localqueues/validate", written("later"), operation, **more) == []
-    desk.roles.granted = {(ALICE["username"], "private")}  # type: ignore[arg-type]
-    assert desk.faults("/localqueues/validate", written("private"), operation, **more) == []
+    assert bench.faults("/localqueues/validate", written("private"), operation, **more) == ["UseNotGranted"]
+    assert bench.faults("/localqueues/validate", written("open"), operation, **more) == []
+    assert bench.faults("/localqueues/validate", written("later"), operation, **more) == []
+    bench.roles.granted = {(ALICE["username"], "private")}  # type: ignore[arg-type]
+    assert bench.faults("/localqueues/validate", written("private"), operation, **more) == []
 
 
-def test_a_local_queue_of_a_restricted_queue_may_be_stopped_by_anybody_who_may_write_it(desk: Desk) -> None:
+def test_a_local_queue_of_a_restricted_queue_may_be_stopped_by_anybody_who_may_write_it(bench: Bench) -> None:
     stopped = {**written("private"), "spec": {"queue": "private", "stopPolicy": "Hold"}}
-    assert desk.faults("/localqueues/validate", stopped, "UPDATE", oldObject=written("private")) == []
+    assert bench.faults("/localqueues/validate", stopped, "UPDATE", oldObject=written("private")) == []
 
 
-def test_a_running_group_moves_to_no_other_queue(desk: Desk) -> None:
+def test_a_running_group_moves_to_no_other_queue(bench: Bench) -> None:
     """Ignore the queue, its label, and another group of its name for a running group."""
-    desk.ledger.intake.set_queue(queue("other"))
-    desk.ledger.intake.set_local_queue(local("other"))
-    desk.ledger.intake.set_group(group("g", 1, "open"))
-    desk.ledger.pods.set(domain_pod("g-0", "g", on="n"))
-    desk.ledger.snapshot()
+    bench.ledger.intake.set_queue(queue("other"))
+    bench.ledger.intake.set_local_queue(local("other"))
+    bench.ledger.intake.set_group(group("g", 1, "open"))
+    bench.ledger.pods.set(domain_pod("g-0", "g", on="n"))
+    bench.ledger.snapshot()
     path, before, moved = "/podgroups/validate", pod_group("open"), ["GroupHasStarted"]
-    assert desk.faults(path, pod_group("other"), "UPDATE", oldObject=before) == moved
-    assert desk.faults(path, labelled(pod_group()), "UPDATE", oldObject=before) == moved
-    assert desk.faults(path, pod_group("other")) == moved
-    assert desk.faults(path, labelled(pod_group())) == [], "its LocalQueue may lead elsewhere by now"
-    assert desk.faults(path, pod_group("open")) == []
+    assert bench.faults(path, pod_group("other"), "UPDATE", oldObject=before) == moved
+    assert bench.faults(path, labelled(pod_group()), "UPDATE", oldObject=before) == moved
+    assert bench.faults(path, pod_group("other")) == moved
+    assert bench.faults(path, labelled(pod_group())) == [], "its LocalQueue may lead elsewhere by now"
+    assert bench.faults(path, pod_group("open")) == []
     other = {"metadata": {"name": "g", "annotations": {keys.QUEUE: "other"}}, "spec": {}}
-    assert desk.faults("/other-podgroups/validate", other) == moved
-    desk.ledger.pods.drop(Uid("uid-g-0"))
-    desk.ledger.snapshot()
-    assert desk.faults(path, pod_group("other"), "UPDATE", oldObject=before) == []
+    assert bench.faults("/other-podgroups/validate", other) == moved
+    bench.ledger.pods.drop(Uid("uid-g-0"))
+    bench.ledger.snapshot()
+    assert bench.faults(path, pod_group("other"), "UPDATE", oldObject=before) == []

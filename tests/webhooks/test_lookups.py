@@ -38,8 +38,8 @@ class Api(AdmissionApi):
         return found
 
 
-class Desk:
-    """Desk whose time stands still except for pauses, each of which waits for `resumed`."""
+class LookupBench:
+    """LookupBench whose time stands still except for pauses, each of which waits for `resumed`."""
 
     def __init__(self) -> None:
         self.api = Api()
@@ -59,70 +59,70 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def bench() -> LookupBench:
+    return LookupBench()
 
 
-def test_existing_and_missing_objects_are_distinguished(desk: Desk) -> None:
-    desk.api.queues["q"] = queue("q")
-    assert desk.ask("q") == queue("q")
-    assert desk.ask("other") is None
+def test_existing_and_missing_objects_are_distinguished(bench: LookupBench) -> None:
+    bench.api.queues["q"] = queue("q")
+    assert bench.ask("q") == queue("q")
+    assert bench.ask("other") is None
 
 
-def test_one_name_is_looked_up_at_most_once_per_interval(desk: Desk) -> None:
+def test_one_name_is_looked_up_at_most_once_per_interval(bench: LookupBench) -> None:
     for _ in range(3):
-        desk.ask()
-    assert desk.api.looks == ["q"] * 3
-    assert desk.now == pytest.approx(2 * PACE)
+        bench.ask()
+    assert bench.api.looks == ["q"] * 3
+    assert bench.now == pytest.approx(2 * PACE)
 
 
-def test_many_reviews_share_one_look_up(desk: Desk) -> None:
-    desk.ask()
-    desk.resumed.clear()
+def test_many_reviews_share_one_look_up(bench: LookupBench) -> None:
+    bench.ask()
+    bench.resumed.clear()
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(desk.ask)
-        desk.pausing.acquire(timeout=PATIENCE), desk.pausing.acquire(timeout=PATIENCE)
-        second = threads.submit(desk.look_ups.find, "q", 0.05)
+        first = threads.submit(bench.ask)
+        bench.pausing.acquire(timeout=PATIENCE), bench.pausing.acquire(timeout=PATIENCE)
+        second = threads.submit(bench.look_ups.find, "q", 0.05)
         with pytest.raises(NotKnown, match="did not answer in time"):  # it waits with the first
             second.result(PATIENCE)
-        desk.resumed.set()
+        bench.resumed.set()
         assert first.result(PATIENCE) is None
-    assert desk.api.looks == ["q"] * 2
+    assert bench.api.looks == ["q"] * 2
 
 
-def test_an_answer_is_never_older_than_its_request(desk: Desk) -> None:
+def test_an_answer_is_never_older_than_its_request(bench: LookupBench) -> None:
     """The queue is created after the first look-up began and before the second review asks."""
-    desk.api.answers.clear()
+    bench.api.answers.clear()
     with ThreadPoolExecutor(2) as threads:
-        before = threads.submit(desk.ask)
-        assert desk.api.asked.acquire(timeout=PATIENCE)
-        desk.api.queues["q"] = queue("q")
-        after = threads.submit(desk.ask)
-        assert desk.api.asked.acquire(timeout=PATIENCE)
-        desk.api.answers.set()
+        before = threads.submit(bench.ask)
+        assert bench.api.asked.acquire(timeout=PATIENCE)
+        bench.api.queues["q"] = queue("q")
+        after = threads.submit(bench.ask)
+        assert bench.api.asked.acquire(timeout=PATIENCE)
+        bench.api.answers.set()
         assert before.result(PATIENCE) is None
         assert after.result(PATIENCE) == queue("q")
 
 
-def test_many_names_are_looked_up_a_few_at_a_time(desk: Desk) -> None:
-    desk.api.answers.clear()
+def test_many_names_are_looked_up_a_few_at_a_time(bench: LookupBench) -> None:
+    bench.api.answers.clear()
     with ThreadPoolExecutor(AT_ONCE + 1) as threads:
-        busy = [threads.submit(desk.ask, f"q-{number}") for number in range(AT_ONCE)]
+        busy = [threads.submit(bench.ask, f"q-{number}") for number in range(AT_ONCE)]
         for _ in busy:
-            assert desk.api.asked.acquire(timeout=PATIENCE)
+            assert bench.api.asked.acquire(timeout=PATIENCE)
         with pytest.raises(NotKnown, match="too many names are being looked up"):
-            desk.look_ups.find("late", 0)
-        desk.api.answers.set()
+            bench.look_ups.find("late", 0)
+        bench.api.answers.set()
         assert {answer.result(PATIENCE) for answer in busy} == {None}
-    assert desk.ask("late") is None
+    assert bench.ask("late") is None
 
 
-def test_a_failed_look_up_does_not_count_as_missing(desk: Desk) -> None:
-    desk.api.away = True
+def test_a_failed_look_up_does_not_count_as_missing(bench: LookupBench) -> None:
+    bench.api.away = True
     with pytest.raises(NotKnown, match="away"):
-        desk.ask()
-    desk.api.away = False
-    assert desk.ask() is None
+        bench.ask()
+    bench.api.away = False
+    assert bench.ask() is None
 
 
 def test_reviews_that_wait_for_look_ups_leave_threads_for_others() -> None:

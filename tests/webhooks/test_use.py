@@ -6,7 +6,7 @@ from extender.api.keys import AUTHOR, LOCAL_QUEUE, MAY_USE, QUEUE, SUBMITTER
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import LocalQueue, LocalQueueSpec
 from tests.domain.builders import NAMESPACE, group, queue
-from tests.webhooks.desk import ALICE, CONTROLLER, MUSTER, Desk, Json, job, owned, pod, pod_group
+from tests.webhooks.bench import ALICE, CONTROLLER, MUSTER, Bench, Json, job, owned, pod, pod_group
 
 POD = {"group": "", "version": "v1", "kind": "Pod"}
 GROUP = {"group": "scheduling.volcano.sh", "kind": "PodGroup"}
@@ -33,8 +33,8 @@ def cron_job(**template: Json) -> Json:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    made = Desk()
+def bench() -> Bench:
+    made = Bench()
     made.ledger.intake.set_queue(queue("vip", restricted=True))
     made.ledger.intake.set_queue(queue("open"))
     door = Meta(name="lq", namespace=NAMESPACE, uid="uid-lq")
@@ -43,16 +43,16 @@ def desk() -> Desk:
     return made
 
 
-def recorded(desk: Desk, thing: Json, kind: Json, operation: str = "CREATE", **more: Json) -> str:
-    answer = desk.ask("/use/mutate", thing, operation, kind=kind, **more)
+def recorded(bench: Bench, thing: Json, kind: Json, operation: str = "CREATE", **more: Json) -> str:
+    answer = bench.ask("/use/mutate", thing, operation, kind=kind, **more)
     assert answer["allowed"]
-    return annotations(desk, answer).get(MAY_USE, "")
+    return annotations(bench, answer).get(MAY_USE, "")
 
 
-def annotations(desk: Desk, answer: Json) -> dict[str, str]:
+def annotations(bench: Bench, answer: Json) -> dict[str, str]:
     """Return the annotations that an answer adds."""
     found: dict[str, str] = {}
-    for patch in desk.decoded(answer) or ():
+    for patch in bench.decoded(answer) or ():
         key = patch["path"].rpartition("/")[2].replace("~1", "/")
         found |= patch["value"] if isinstance(patch["value"], dict) else {key: patch["value"]}
     return found
@@ -86,93 +86,93 @@ def annotations(desk: Desk, answer: Json) -> dict[str, str]:
 )
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_the_right_of_the_user_is_recorded(
-    thing: Json, kind: Json, record: str, operation: str, desk: Desk
+    thing: Json, kind: Json, record: str, operation: str, bench: Bench
 ) -> None:
-    assert recorded(desk, thing, kind, operation) == record
-    desk.roles.granted = set()
-    answer = desk.ask("/use/mutate", thing, operation, kind=kind)
+    assert recorded(bench, thing, kind, operation) == record
+    bench.roles.granted = set()
+    answer = bench.ask("/use/mutate", thing, operation, kind=kind)
     assert answer["allowed"]
-    assert MAY_USE not in annotations(desk, answer)
+    assert MAY_USE not in annotations(bench, answer)
     assert bool(answer.get("warnings")) is bool(record)
 
 
-def test_rights_of_muster_and_controllers_are_not_recorded(desk: Desk) -> None:
-    desk.roles.granted = {(str(user["username"]), "vip") for user in (MUSTER, CONTROLLER)}
-    assert recorded(desk, pod_group("vip"), GROUP, userInfo=MUSTER) == ""
-    assert recorded(desk, owned(pod("vip"), "Job", "j"), POD, userInfo=CONTROLLER) == ""
-    assert recorded(desk, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == ""
-    desk.roles.granted = {(ACCOUNT, "vip")}
-    assert recorded(desk, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == "vip/Pod"
-    assert recorded(desk, job("vip"), BATCH, userInfo=ALICE) == "vip/Job"
-    assert recorded(desk, pod_group("vip"), GROUP) == ""
+def test_rights_of_muster_and_controllers_are_not_recorded(bench: Bench) -> None:
+    bench.roles.granted = {(str(user["username"]), "vip") for user in (MUSTER, CONTROLLER)}
+    assert recorded(bench, pod_group("vip"), GROUP, userInfo=MUSTER) == ""
+    assert recorded(bench, owned(pod("vip"), "Job", "j"), POD, userInfo=CONTROLLER) == ""
+    assert recorded(bench, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == ""
+    bench.roles.granted = {(ACCOUNT, "vip")}
+    assert recorded(bench, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == "vip/Pod"
+    assert recorded(bench, job("vip"), BATCH, userInfo=ALICE) == "vip/Job"
+    assert recorded(bench, pod_group("vip"), GROUP) == ""
 
 
-def test_a_job_of_a_cron_job_is_not_reviewed_by_the_right_of_muster(desk: Desk) -> None:
+def test_a_job_of_a_cron_job_is_not_reviewed_by_the_right_of_muster(bench: Bench) -> None:
     """It waits where its CronJob has no note."""
     made = {"metadata": {"name": "x"}, "spec": {"queue": "vip", "tasks": [{"replicas": 1}]}}
-    assert desk.faults("/jobs/validate", made, kind=VOLCANO, userInfo=MUSTER) == []
-    desk.roles.granted = set()
-    assert desk.faults("/jobs/validate", made, kind=VOLCANO) == ["UseNotGranted"]
+    assert bench.faults("/jobs/validate", made, kind=VOLCANO, userInfo=MUSTER) == []
+    bench.roles.granted = set()
+    assert bench.faults("/jobs/validate", made, kind=VOLCANO) == ["UseNotGranted"]
 
 
-def test_an_existing_record_stays(desk: Desk) -> None:
+def test_an_existing_record_stays(bench: Bench) -> None:
     there = pod_group("vip")
     there["metadata"]["annotations"] = {MAY_USE: "vip/PodGroup"}
-    assert recorded(desk, there, GROUP) == ""
+    assert recorded(bench, there, GROUP) == ""
     there["metadata"]["annotations"] = {MAY_USE: "other/PodGroup"}
-    assert recorded(desk, there, GROUP) == "vip/PodGroup"
+    assert recorded(bench, there, GROUP) == "vip/PodGroup"
 
 
-def test_a_job_is_refused_for_the_queue_that_it_names_itself(desk: Desk) -> None:
+def test_a_job_is_refused_for_the_queue_that_it_names_itself(bench: Bench) -> None:
     work = {**named(), "spec": job("open")["spec"]}
-    assert desk.faults("/jobs/validate", work, kind=BATCH) == []
-    desk.roles.granted = set()
-    assert desk.faults("/jobs/validate", work, kind=BATCH) == ["UseNotGranted"]
-    assert desk.faults("/jobs/validate", owned(work, "JobSet", "s"), kind=BATCH) == [], (
+    assert bench.faults("/jobs/validate", work, kind=BATCH) == []
+    bench.roles.granted = set()
+    assert bench.faults("/jobs/validate", work, kind=BATCH) == ["UseNotGranted"]
+    assert bench.faults("/jobs/validate", owned(work, "JobSet", "s"), kind=BATCH) == [], (
         "it is part of another"
     )
 
 
-def test_children_of_an_allowed_job_are_not_reviewed_again(desk: Desk) -> None:
+def test_children_of_an_allowed_job_are_not_reviewed_again(bench: Bench) -> None:
     operator = {"username": "system:serviceaccount:jobset-system:controller"}
     neighbour = {"username": f"system:serviceaccount:{NAMESPACE}:builder"}
-    desk.ledger.intake.review_users()
-    desk.ledger.intake.trust_uses(True)
+    bench.ledger.intake.review_users()
+    bench.ledger.intake.trust_uses(True)
     unit = "podgroup-s"
 
     def faults(user: Json, owner: str = "s") -> list[str]:
         things = (("/pods/validate", pod(group=unit), POD), ("/jobs/validate", job(group=unit), BATCH))
         made = [(path, owned(thing, "JobSet", owner), kind) for path, thing, kind in things]
-        found = [desk.faults(path, thing, kind=kind, userInfo=user) for path, thing, kind in made]
+        found = [bench.faults(path, thing, kind=kind, userInfo=user) for path, thing, kind in made]
         assert found[0] == found[1]
         return found[0]
 
-    desk.ledger.intake.set_group(group(unit, 1, queue="vip"))
+    bench.ledger.intake.set_group(group(unit, 1, queue="vip"))
     assert faults(operator) == ["UseNotGranted"]
-    desk.ledger.intake.set_group(group(unit, 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"}))
+    bench.ledger.intake.set_group(group(unit, 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"}))
     assert faults(operator) == []
     assert faults(operator, "another") == ["UseNotGranted"], "of a job that names the group of another"
-    desk.roles.granted = set()
+    bench.roles.granted = set()
     for user in (neighbour, CONTROLLER, ALICE):
         assert faults(user) == ["UseNotGranted"]
 
 
-def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(desk: Desk) -> None:
-    desk.ledger.intake.review_users()
-    desk.ledger.intake.trust_uses(True)
+def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(bench: Bench) -> None:
+    bench.ledger.intake.review_users()
+    bench.ledger.intake.trust_uses(True)
     reference = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "controller": True}
 
     def faults(user: Json, uid: str = "s") -> list[str]:
         made = pod(group="j-s")
         made["metadata"]["ownerReferences"] = [{**reference, "uid": uid}]
-        return desk.faults("/pods/validate", made, kind=POD, userInfo=user)
+        return bench.faults("/pods/validate", made, kind=POD, userInfo=user)
 
-    desk.ledger.intake.set_group(group("j-s", 1, queue="vip"))
+    bench.ledger.intake.set_group(group("j-s", 1, queue="vip"))
     assert faults(MUSTER) == ["UseNotGranted"]
-    desk.ledger.intake.set_group(group("j-s", 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"}))
+    bench.ledger.intake.set_group(group("j-s", 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"}))
     assert faults(MUSTER) == []
     assert faults(MUSTER, "another") == ["UseNotGranted"]
-    desk.roles.granted = set()
+    bench.roles.granted = set()
     assert faults(ALICE) == ["UseNotGranted"]
 
 
@@ -190,15 +190,15 @@ def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(d
     ],
 )
 def test_the_author_of_jobs_and_pods_is_recorded(
-    thing: Json, kind: Json, record: str | None, desk: Desk
+    thing: Json, kind: Json, record: str | None, bench: Bench
 ) -> None:
     forged = {
         **thing["metadata"],
         "annotations": {**thing["metadata"].get("annotations", {}), AUTHOR: "Job/bob"},
     }
     for each in (thing, {**thing, "metadata": forged}):
-        answer = desk.ask("/use/mutate", each, kind=kind, userInfo=ALICE)
-        assert annotations(desk, answer).get(AUTHOR) == record
+        answer = bench.ask("/use/mutate", each, kind=kind, userInfo=ALICE)
+        assert annotations(bench, answer).get(AUTHOR) == record
 
 
 DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
@@ -217,15 +217,15 @@ OPERATOR = {"username": "system:serviceaccount:operators:ray"}
     ],
 )
 def test_children_of_an_owner_have_its_author(
-    user: Json, has_owner: bool, author: str | None, desk: Desk
+    user: Json, has_owner: bool, author: str | None, bench: Bench
 ) -> None:
     thing = named() if not has_owner else owned(named(), "Kind", "above")
-    answer = desk.ask("/authors/mutate", thing, kind=DEPLOYMENT, userInfo=user)
-    assert annotations(desk, answer).get(AUTHOR) == (author and f"Deployment/{author}")
-    assert MAY_USE not in annotations(desk, answer)
+    answer = bench.ask("/authors/mutate", thing, kind=DEPLOYMENT, userInfo=user)
+    assert annotations(bench, answer).get(AUTHOR) == (author and f"Deployment/{author}")
+    assert MAY_USE not in annotations(bench, answer)
     group = {"metadata": thing["metadata"]}
-    answer = desk.ask("/use/mutate", group, kind=PLUGINS, userInfo=user)
-    assert annotations(desk, answer).get(SUBMITTER) == author
+    answer = bench.ask("/use/mutate", group, kind=PLUGINS, userInfo=user)
+    assert annotations(bench, answer).get(SUBMITTER) == author
 
 
 @pytest.mark.parametrize(
@@ -239,14 +239,16 @@ def test_children_of_an_owner_have_its_author(
     ],
 )
 def test_the_first_user_who_changes_an_object_without_an_author_counts(
-    user: Json, author: str | None, desk: Desk
+    user: Json, author: str | None, bench: Bench
 ) -> None:
-    answer = desk.ask("/authors/mutate", named(), "UPDATE", kind=DEPLOYMENT, userInfo=user, oldObject=named())
-    assert annotations(desk, answer).get(AUTHOR) == author
+    answer = bench.ask(
+        "/authors/mutate", named(), "UPDATE", kind=DEPLOYMENT, userInfo=user, oldObject=named()
+    )
+    assert annotations(bench, answer).get(AUTHOR) == author
 
 
-def test_an_update_keeps_the_author(desk: Desk) -> None:
+def test_an_update_keeps_the_author(bench: Bench) -> None:
     before = job("open")
     before = {**before, "metadata": {"name": "x", "annotations": {AUTHOR: "Job/bob"}}}
-    answer = desk.ask("/use/mutate", job("open"), "UPDATE", kind=BATCH, userInfo=ALICE, oldObject=before)
-    assert annotations(desk, answer)[AUTHOR] == "Job/bob"
+    answer = bench.ask("/use/mutate", job("open"), "UPDATE", kind=BATCH, userInfo=ALICE, oldObject=before)
+    assert annotations(bench, answer)[AUTHOR] == "Job/bob"

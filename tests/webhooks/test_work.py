@@ -17,7 +17,7 @@ from extender.webhooks.latest import BUDGET
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, group, queue
 from tests.rows import each_of
-from tests.webhooks.desk import BATCH, CONTROLLER, MUSTER, VOLCANO, Desk, job, owned, pod, pod_group
+from tests.webhooks.bench import BATCH, CONTROLLER, MUSTER, VOLCANO, Bench, job, owned, pod, pod_group
 
 Json = dict[str, Any]
 QUEUE = "scheduling.volcano.sh/queue-name"
@@ -27,8 +27,8 @@ MARKERS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
 
 
 @pytest.fixture
-def desk() -> Desk:
-    made = Desk()
+def bench() -> Bench:
+    made = Bench()
     for name in ("open", "root", "parent"):
         made.ledger.intake.set_queue(queue(name))
     for name in ("shut", "closing"):
@@ -40,23 +40,23 @@ def desk() -> Desk:
     return made
 
 
-def annotate(desk: Desk, value: str) -> None:
-    desk.ledger.intake.set_namespace(Namespace(Meta(name=NAMESPACE, annotations={QUEUE: value})))
+def annotate(bench: Bench, value: str) -> None:
+    bench.ledger.intake.set_namespace(Namespace(Meta(name=NAMESPACE, annotations={QUEUE: value})))
 
 
 # ---- what is filled in
 
 
-def test_a_queue_gets_its_defaults(desk: Desk) -> None:
+def test_a_queue_gets_its_defaults(bench: Bench) -> None:
     all_three = [
         {"op": "add", "path": "/spec/reclaimable", "value": True},
         {"op": "add", "path": "/spec/weight", "value": 1},
         {"op": "add", "path": "/spec/state", "value": "Open"},
     ]
-    assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}, "spec": {}}) == all_three
-    assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}, "spec": {"weight": 0}}) == all_three
+    assert bench.patch("/queues/mutate", {"metadata": {"name": "q"}, "spec": {}}) == all_three
+    assert bench.patch("/queues/mutate", {"metadata": {"name": "q"}, "spec": {"weight": 0}}) == all_three
     full = {"metadata": {"name": "q"}, "spec": {"weight": 3, "reclaimable": False, "state": "Closed"}}
-    assert desk.patch("/queues/mutate", full) == []
+    assert bench.patch("/queues/mutate", full) == []
 
 
 @each_of(
@@ -66,7 +66,7 @@ def test_a_queue_gets_its_defaults(desk: Desk) -> None:
     ("Closed", {"volcano.sh/closed-by-parent": "true"}, "Open"),
 )
 def test_a_queue_begins_in_the_state_that_vcctl_writes(
-    stored: str, annotations: dict[str, str], state: str, *, desk: Desk
+    stored: str, annotations: dict[str, str], state: str, *, bench: Bench
 ) -> None:
     spec = {"weight": 1, "reclaimable": True}
     thing = {
@@ -74,47 +74,47 @@ def test_a_queue_begins_in_the_state_that_vcctl_writes(
         "spec": spec,
         "status": {"state": stored},
     }
-    assert desk.patch("/queues/mutate", thing) == [{"op": "add", "path": "/spec/state", "value": state}]
+    assert bench.patch("/queues/mutate", thing) == [{"op": "add", "path": "/spec/state", "value": state}]
 
 
-def test_a_path_begins_with_root(desk: Desk) -> None:
+def test_a_path_begins_with_root(bench: Bench) -> None:
     given = {"volcano.sh/hierarchy": "a/b", "volcano.sh/hierarchy-weights": "2/3"}
     thing = {
         "metadata": {"name": "q", "annotations": given},
         "spec": {"weight": 1, "reclaimable": True, "state": "Open"},
     }
-    assert desk.patch("/queues/mutate", thing) == [
+    assert bench.patch("/queues/mutate", thing) == [
         {"op": "add", "path": "/metadata/annotations/volcano.sh~1hierarchy", "value": "root/a/b"},
         {"op": "add", "path": "/metadata/annotations/volcano.sh~1hierarchy-weights", "value": "1/2/3"},
     ]
     given["volcano.sh/hierarchy"] = "root/a"
-    assert desk.patch("/queues/mutate", thing) == []
+    assert bench.patch("/queues/mutate", thing) == []
 
 
-def test_the_queue_of_the_namespace_takes_precedence_over_default(desk: Desk) -> None:
+def test_the_queue_of_the_namespace_takes_precedence_over_default(bench: Bench) -> None:
     by_alice = {"op": "add", "path": "/metadata/annotations", "value": {SUBMITTER: "alice"}}
-    assert desk.patch("/podgroups/mutate", pod_group("default")) == [by_alice]
-    annotate(desk, "open")
-    assert desk.patch("/podgroups/mutate", pod_group("default")) == [
+    assert bench.patch("/podgroups/mutate", pod_group("default")) == [by_alice]
+    annotate(bench, "open")
+    assert bench.patch("/podgroups/mutate", pod_group("default")) == [
         by_alice,
         {"op": "add", "path": "/spec/queue", "value": "open"},
     ]
-    assert desk.patch("/podgroups/mutate", pod_group("shut")) == [by_alice]
+    assert bench.patch("/podgroups/mutate", pod_group("shut")) == [by_alice]
 
 
-def test_a_queue_that_is_being_deleted_accepts_nothing(desk: Desk) -> None:
+def test_a_queue_that_is_being_deleted_accepts_nothing(bench: Bench) -> None:
     going = queue("open")
     meta = replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    desk.ledger.intake.set_queue(replace(going, metadata=meta))
-    answer = desk.ask("/podgroups/validate", pod_group("open"))
+    bench.ledger.intake.set_queue(replace(going, metadata=meta))
+    answer = bench.ask("/podgroups/validate", pod_group("open"))
     assert "is being deleted and takes no new work: name another queue" in answer["status"]["message"]
 
 
-def test_the_author_of_a_group_is_recorded_over_any_given_one(desk: Desk) -> None:
+def test_the_author_of_a_group_is_recorded_over_any_given_one(bench: Bench) -> None:
     def recorded(reason: str, user: str) -> list[Json]:
         group = pod_group("default")
         group["metadata"]["annotations"] = {"a": "b", **({SUBMITTER: reason} if reason else {})}
-        answer = desk.ask("/podgroups/mutate", group, userInfo={"username": user})
+        answer = bench.ask("/podgroups/mutate", group, userInfo={"username": user})
         return json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
 
     path = "/metadata/annotations/kube-muster.io~1submitter"
@@ -133,42 +133,42 @@ def test_the_author_of_a_group_is_recorded_over_any_given_one(desk: Desk) -> Non
     ],
 )
 def test_a_group_that_an_operator_makes_for_a_job_names_no_user(
-    user: str, is_noted: bool, desk: Desk
+    user: str, is_noted: bool, bench: Bench
 ) -> None:
     made = owned(pod_group("open"), "SparkApplication", "s")
     copied = {**made, "metadata": {**made["metadata"], "annotations": {SUBMITTER: "alice"}}}
     of_owner = user if is_noted else None
     for each, recorded in ((pod_group("open"), user), (made, of_owner), (copied, of_owner or "")):
-        answer = desk.ask("/podgroups/mutate", each, userInfo={"username": user})
-        values = [patch["value"] for patch in desk.decoded(answer)]
+        answer = bench.ask("/podgroups/mutate", each, userInfo={"username": user})
+        values = [patch["value"] for patch in bench.decoded(answer)]
         assert values in ([] if recorded is None else [recorded], [{SUBMITTER: recorded}])
 
 
-def test_a_pod_of_ours_gets_the_gate(desk: Desk) -> None:
+def test_a_pod_of_ours_gets_the_gate(bench: Bench) -> None:
     new = {"op": "add", "path": "/spec/schedulingGates", "value": [GATE]}
     more = {"op": "add", "path": "/spec/schedulingGates/-", "value": GATE}
-    assert desk.patch("/pods/mutate", pod()) == [new]
-    assert desk.patch("/pods/mutate", pod(schedulingGates=[{"name": "x"}])) == [more]
-    assert desk.patch("/pods/mutate", pod(schedulingGates=[GATE])) == []
+    assert bench.patch("/pods/mutate", pod()) == [new]
+    assert bench.patch("/pods/mutate", pod(schedulingGates=[{"name": "x"}])) == [more]
+    assert bench.patch("/pods/mutate", pod(schedulingGates=[GATE])) == []
     for passed in (pod(scheduler="other"), pod(nodeName="n")):
-        assert desk.patch("/pods/mutate", passed) == []
+        assert bench.patch("/pods/mutate", passed) == []
     of_daemonset = owned(pod(), "DaemonSet", "d")
-    assert desk.patch("/pods/mutate", of_daemonset) == [new], "anybody can write an owner"
+    assert bench.patch("/pods/mutate", of_daemonset) == [new], "anybody can write an owner"
     controller = {"username": "system:serviceaccount:kube-system:daemon-set-controller"}
-    assert "patch" not in desk.ask("/pods/mutate", of_daemonset, userInfo=controller)
+    assert "patch" not in bench.ask("/pods/mutate", of_daemonset, userInfo=controller)
 
 
 def test_the_marker_resource_does_not_change_the_requests() -> None:
-    desk = Desk(("default-scheduler",))
-    assert desk.patch("/pods/mutate", pod(scheduler="default-scheduler")) == []
-    _, flagged = desk.patch("/pods/mutate", pod(group="g", scheduler="default-scheduler"))
+    bench = Bench(("default-scheduler",))
+    assert bench.patch("/pods/mutate", pod(scheduler="default-scheduler")) == []
+    _, flagged = bench.patch("/pods/mutate", pod(group="g", scheduler="default-scheduler"))
     assert flagged == {
         "op": "add",
         "path": "/spec/containers/0/resources",
         "value": {"requests": {"cpu": "1", **MARKERS}, "limits": MARKERS},
     }
-    annotate(desk, "open")
-    assert len(desk.patch("/pods/mutate", pod(scheduler="default-scheduler"))) == 2
+    annotate(bench, "open")
+    assert len(bench.patch("/pods/mutate", pod(scheduler="default-scheduler"))) == 2
 
 
 # ---- where it goes
@@ -194,16 +194,16 @@ def test_the_marker_resource_does_not_change_the_requests() -> None:
         ["TopologyBothTiers"],
     ),
 )
-def test_groups(thing: Json, expected: list[str], *, desk: Desk) -> None:
-    assert desk.faults("/podgroups/validate", thing) == expected
+def test_groups(thing: Json, expected: list[str], *, bench: Bench) -> None:
+    assert bench.faults("/podgroups/validate", thing) == expected
 
 
 @each_of(("/podgroups/validate", pod_group), ("/pods/validate", pod), ("/jobs/validate", job))
 def test_an_object_is_reviewed_again_when_its_queue_changes(
-    path: str, made: Callable[[str], Json], *, desk: Desk
+    path: str, made: Callable[[str], Json], *, bench: Bench
 ) -> None:
     def ask(before: str) -> list[str]:
-        return desk.faults(path, made("shut"), "UPDATE", oldObject=made(before), kind=BATCH)
+        return bench.faults(path, made("shut"), "UPDATE", oldObject=made(before), kind=BATCH)
 
     assert ask("shut") == []
     assert ask("open") == ["QueueNotOpen"]
@@ -223,8 +223,8 @@ def test_an_object_is_reviewed_again_when_its_queue_changes(
     (owned(pod("shut"), "ReplicaSet", "owner"), ["QueueNotOpen"]),
     (owned(pod("shut"), "ReplicaSet", "stranger"), ["QueueNotOpen"]),
 )
-def test_pods(thing: Json, expected: list[str], *, desk: Desk) -> None:
-    assert desk.faults("/pods/validate", thing) == expected
+def test_pods(thing: Json, expected: list[str], *, bench: Bench) -> None:
+    assert bench.faults("/pods/validate", thing) == expected
 
 
 @each_of(
@@ -237,15 +237,15 @@ def test_pods(thing: Json, expected: list[str], *, desk: Desk) -> None:
     ({"min-available": "half"}, ["BudgetNotValid"]),
     ({"min-available": "1", "max-unavailable": "1"}, ["BudgetTwice"]),
 )
-def test_budgets(budgets: dict[str, str], expected: list[str], *, desk: Desk) -> None:
+def test_budgets(budgets: dict[str, str], expected: list[str], *, bench: Bench) -> None:
     thing = pod("open")
     thing["metadata"]["annotations"] |= {f"volcano.sh/jdb-{key}": value for key, value in budgets.items()}
-    assert desk.faults("/pods/validate", thing) == expected
+    assert bench.faults("/pods/validate", thing) == expected
 
 
-def test_a_namespace_names_the_queue_of_its_pods(desk: Desk) -> None:
-    annotate(desk, "shut")
-    answer = desk.ask("/pods/validate", pod())
+def test_a_namespace_names_the_queue_of_its_pods(bench: Bench) -> None:
+    annotate(bench, "shut")
+    answer = bench.ask("/pods/validate", pod())
     assert answer["status"]["message"].startswith(
         f"the namespace's annotation {QUEUE} or its quota: queue 'shut' is Closed"
     )
@@ -259,10 +259,10 @@ def test_a_namespace_names_the_queue_of_its_pods(desk: Desk) -> None:
     ("root", ["QueueIsRoot"]),
     ("parent", ["QueueNotLeaf"]),
 )
-def test_jobs_of_both_kinds(name: str, expected: list[str], *, desk: Desk) -> None:
+def test_jobs_of_both_kinds(name: str, expected: list[str], *, bench: Bench) -> None:
     volcano = {"metadata": {"name": "j"}, "spec": {"queue": name, "schedulerName": "muster"}}
-    assert desk.faults("/jobs/validate", job(name), kind=BATCH) == expected
-    assert desk.faults("/jobs/validate", volcano, kind=VOLCANO) == expected
+    assert bench.faults("/jobs/validate", job(name), kind=BATCH) == expected
+    assert bench.faults("/jobs/validate", volcano, kind=VOLCANO) == expected
 
 
 @each_of(
@@ -276,37 +276,37 @@ def test_jobs_of_both_kinds(name: str, expected: list[str], *, desk: Desk) -> No
     ({"tasks": [{"name": "a", "dependsOn": {"name": ["b"]}}, {"name": "b"}]}, []),
 )
 def test_an_impossible_gang_of_a_volcano_job_is_refused(
-    spec: Json, expected: list[str], *, desk: Desk
+    spec: Json, expected: list[str], *, bench: Bench
 ) -> None:
     thing = {"metadata": {"name": "j"}, "spec": {"queue": "open", "schedulerName": "muster", **spec}}
-    assert desk.faults("/jobs/validate", thing, kind=VOLCANO) == expected
-    assert desk.faults("/jobs/validate", thing, "UPDATE", kind=VOLCANO) == []
+    assert bench.faults("/jobs/validate", thing, kind=VOLCANO) == expected
+    assert bench.faults("/jobs/validate", thing, "UPDATE", kind=VOLCANO) == []
 
 
 @pytest.fixture
-def runner(desk: Desk) -> Desk:
-    """Return a desk that runs Volcano Jobs."""
-    desk.runs_volcano_jobs = True
-    desk.ledger.intake.set_queue(queue("default"))
-    desk.ledger.snapshot()
-    return desk
+def runner(bench: Bench) -> Bench:
+    """Return a bench that runs Volcano Jobs."""
+    bench.runs_volcano_jobs = True
+    bench.ledger.intake.set_queue(queue("default"))
+    bench.ledger.snapshot()
+    return bench
 
 
 def volcano_job(**spec: Any) -> Json:
     return {"metadata": {"name": "j"}, "spec": {"tasks": [{"replicas": 2}], **spec}}
 
 
-def test_a_volcano_job_is_reviewed_as_a_whole_where_muster_runs_it(desk: Desk) -> None:
+def test_a_volcano_job_is_reviewed_as_a_whole_where_muster_runs_it(bench: Bench) -> None:
     bad = volcano_job(queue="shut", schedulerName="muster", policies=[{"action": "AbortJob"}])
     moved = volcano_job(queue="open", schedulerName="muster")
     for runs, new, changed in ((False, [], []), (True, ["PolicyNeither"], ["JobImmutable", "JobImmutable"])):
-        desk.runs_volcano_jobs = runs
-        assert desk.faults("/jobs/validate", bad, kind=VOLCANO) == [*new, "QueueNotOpen"]
-        assert desk.faults("/jobs/validate", moved, "UPDATE", oldObject=bad, kind=VOLCANO) == changed
-        assert desk.faults("/jobs/validate", bad, "UPDATE", oldObject=bad, kind=VOLCANO) == []
+        bench.runs_volcano_jobs = runs
+        assert bench.faults("/jobs/validate", bad, kind=VOLCANO) == [*new, "QueueNotOpen"]
+        assert bench.faults("/jobs/validate", moved, "UPDATE", oldObject=bad, kind=VOLCANO) == changed
+        assert bench.faults("/jobs/validate", bad, "UPDATE", oldObject=bad, kind=VOLCANO) == []
 
 
-def test_a_volcano_job_gets_its_defaults(runner: Desk) -> None:
+def test_a_volcano_job_gets_its_defaults(runner: Bench) -> None:
     thing = volcano_job(
         tasks=[{"name": "a", "replicas": 2, "minAvailable": 1}, {"replicas": 3}], plugins={"mpi": []}
     )
@@ -344,7 +344,7 @@ def test_a_volcano_job_gets_its_defaults(runner: Desk) -> None:
     ],
 )
 def test_a_volcano_job_without_a_queue_gets_the_default(
-    runner: Desk, state: str, namespace: str, label: str, given: str, filled: str
+    runner: Bench, state: str, namespace: str, label: str, given: str, filled: str
 ) -> None:
     runner.ledger.intake.set_queue(queue("default", spec_state=state))
     if namespace:
@@ -357,93 +357,93 @@ def test_a_volcano_job_without_a_queue_gets_the_default(
     assert values == ([filled] if filled else [])
 
 
-def test_jobs_of_other_schedulers_pass(desk: Desk) -> None:
+def test_jobs_of_other_schedulers_pass(bench: Bench) -> None:
     volcano = {"metadata": {"name": "j"}, "spec": {"queue": "nowhere", "schedulerName": "volcano"}}
-    assert desk.faults("/jobs/validate", volcano, kind=VOLCANO) == []
+    assert bench.faults("/jobs/validate", volcano, kind=VOLCANO) == []
     foreign = {"metadata": {"name": "j"}, "spec": {"template": pod("nowhere", scheduler="other")}}
-    assert desk.faults("/jobs/validate", foreign, kind=BATCH) == []
+    assert bench.faults("/jobs/validate", foreign, kind=BATCH) == []
 
 
 # ---- while the watch lags
 
 
-def test_a_new_queue_is_looked_up(desk: Desk) -> None:
-    desk.newest["new"] = queue("new")
+def test_a_new_queue_is_looked_up(bench: Bench) -> None:
+    bench.newest["new"] = queue("new")
     for path, thing in (
         ("/podgroups/validate", pod_group("new")),
         ("/pods/validate", pod("new")),
         ("/jobs/validate", job("new")),
     ):
-        assert desk.faults(path, thing, kind=BATCH) == []
-    desk.newest["new"] = queue("new", spec_state="Closed")
-    assert desk.faults("/pods/validate", pod("new")) == ["QueueNotOpen"]
+        assert bench.faults(path, thing, kind=BATCH) == []
+    bench.newest["new"] = queue("new", spec_state="Closed")
+    assert bench.faults("/pods/validate", pod("new")) == ["QueueNotOpen"]
 
 
-def test_a_newly_opened_queue_accepts_objects(desk: Desk) -> None:
-    desk.newest["shut"] = queue("shut", spec_state="Open")
-    assert desk.faults("/podgroups/validate", pod_group("shut")) == []
+def test_a_newly_opened_queue_accepts_objects(bench: Bench) -> None:
+    bench.newest["shut"] = queue("shut", spec_state="Open")
+    assert bench.faults("/podgroups/validate", pod_group("shut")) == []
 
 
-def test_a_failed_look_up_is_retried_by_the_client(desk: Desk) -> None:
-    desk.away = True
-    answer = desk.ask("/podgroups/validate", pod_group("new"))
+def test_a_failed_look_up_is_retried_by_the_client(bench: Bench) -> None:
+    bench.away = True
+    answer = bench.ask("/podgroups/validate", pod_group("new"))
     assert answer["status"]["code"] == 503
     assert "the API server is away): try again" in answer["status"]["message"]
 
 
-def test_nothing_is_looked_up_for_objects_that_pass(desk: Desk) -> None:
-    assert desk.faults("/podgroups/validate", pod_group("open")) == []
-    assert desk.looked_up == []
+def test_nothing_is_looked_up_for_objects_that_pass(bench: Bench) -> None:
+    assert bench.faults("/podgroups/validate", pod_group("open")) == []
+    assert bench.looked_up == []
 
 
-def test_new_parents_are_looked_up(desk: Desk) -> None:
-    desk.newest |= {"top": queue("top", capability={"cpu": "2"}), "middle": queue("middle", parent="top")}
+def test_new_parents_are_looked_up(bench: Bench) -> None:
+    bench.newest |= {"top": queue("top", capability={"cpu": "2"}), "middle": queue("middle", parent="top")}
     child = {"metadata": {"name": "child"}, "spec": {"parent": "middle", "capability": {"cpu": "3"}}}
-    assert desk.faults("/queues/validate", child) == ["CapabilityAboveAncestor"]
+    assert bench.faults("/queues/validate", child) == ["CapabilityAboveAncestor"]
     child["spec"] = {"parent": "middle", "capability": {"cpu": "2"}}
-    assert desk.faults("/queues/validate", child) == []
+    assert bench.faults("/queues/validate", child) == []
 
 
-def test_a_parent_with_a_newly_raised_ceiling_accepts_more(desk: Desk) -> None:
-    desk.ledger.intake.set_queue(queue("team", capability={"cpu": "2"}))
+def test_a_parent_with_a_newly_raised_ceiling_accepts_more(bench: Bench) -> None:
+    bench.ledger.intake.set_queue(queue("team", capability={"cpu": "2"}))
     child = {"metadata": {"name": "child"}, "spec": {"parent": "team", "capability": {"cpu": "3"}}}
-    assert desk.faults("/queues/validate", child) == ["CapabilityAboveAncestor"]
-    desk.newest["team"] = queue("team", capability={"cpu": "3"})
-    assert desk.faults("/queues/validate", child) == []
+    assert bench.faults("/queues/validate", child) == ["CapabilityAboveAncestor"]
+    bench.newest["team"] = queue("team", capability={"cpu": "3"})
+    assert bench.faults("/queues/validate", child) == []
 
 
-def test_each_queue_is_looked_up_once_for_a_review(desk: Desk) -> None:
-    desk.newest["new"] = queue("new")
-    desk.faults("/podgroups/validate", pod_group("new"))
-    assert desk.looked_up == ["new"]
+def test_each_queue_is_looked_up_once_for_a_review(bench: Bench) -> None:
+    bench.newest["new"] = queue("new")
+    bench.faults("/podgroups/validate", pod_group("new"))
+    assert bench.looked_up == ["new"]
 
 
-def test_a_review_that_took_too_long_must_be_retried(desk: Desk) -> None:
-    desk.slow = True
-    answer = desk.ask("/queues/validate", {"metadata": {"name": "c"}, "spec": {"parent": "new"}})
+def test_a_review_that_took_too_long_must_be_retried(bench: Bench) -> None:
+    bench.slow = True
+    answer = bench.ask("/queues/validate", {"metadata": {"name": "c"}, "spec": {"parent": "new"}})
     assert answer["status"]["code"] == 503
     assert f"it took longer than {BUDGET} s" in answer["status"]["message"]
 
 
-def test_a_new_queue_is_restricted_from_its_creation(desk: Desk) -> None:
-    desk.newest["new"] = queue("new", restricted=True)
-    assert desk.faults("/podgroups/validate", pod_group("new")) == ["UseNotGranted"]
+def test_a_new_queue_is_restricted_from_its_creation(bench: Bench) -> None:
+    bench.newest["new"] = queue("new", restricted=True)
+    assert bench.faults("/podgroups/validate", pod_group("new")) == ["UseNotGranted"]
 
 
 # ---- the right to use a queue
 
 
 @pytest.fixture
-def private(desk: Desk) -> Desk:
-    desk.ledger.intake.set_queue(queue("private", restricted=True))
-    desk.ledger.intake.set_group(group("secret", 1, queue="private"))
-    desk.ledger.intake.set_group(group("podgroup-secret", 1, queue="private"))
-    return desk
+def private(bench: Bench) -> Bench:
+    bench.ledger.intake.set_queue(queue("private", restricted=True))
+    bench.ledger.intake.set_group(group("secret", 1, queue="private"))
+    bench.ledger.intake.set_group(group("podgroup-secret", 1, queue="private"))
+    return bench
 
 
-def granted(desk: Desk, *users: str) -> Desk:
-    desk.roles.granted = {(user, "private") for user in users}
-    return desk
+def granted(bench: Bench, *users: str) -> Bench:
+    bench.roles.granted = {(user, "private") for user in users}
+    return bench
 
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:default"
@@ -460,12 +460,12 @@ ACCOUNT = f"system:serviceaccount:{NAMESPACE}:default"
         ("/pods/validate", owned(pod("private"), "Job", "forged")),
     ],
 )
-def test_a_restricted_queue_asks_for_the_right(path: str, thing: Json, private: Desk) -> None:
+def test_a_restricted_queue_asks_for_the_right(path: str, thing: Json, private: Bench) -> None:
     assert private.faults(path, thing, kind=BATCH) == ["UseNotGranted"]
     assert granted(private, "alice").faults(path, thing, kind=BATCH) == []
 
 
-def test_the_refusal_names_the_user_and_the_right(private: Desk) -> None:
+def test_the_refusal_names_the_user_and_the_right(private: Bench) -> None:
     message = private.ask("/pods/validate", pod("private"))["status"]["message"]
     assert message == (
         f"metadata.annotations[{QUEUE}]: queue 'private' is restricted and neither 'alice' nor '{ACCOUNT}' "
@@ -474,14 +474,14 @@ def test_the_refusal_names_the_user_and_the_right(private: Desk) -> None:
     )
 
 
-def test_the_account_of_the_pods_is_enough_for_pods_and_jobs(private: Desk) -> None:
+def test_the_account_of_the_pods_is_enough_for_pods_and_jobs(private: Bench) -> None:
     granted(private, ACCOUNT)
     assert private.faults("/pods/validate", pod("private")) == []
     assert private.faults("/jobs/validate", job("private"), kind=BATCH) == []
     assert private.faults("/podgroups/validate", pod_group("private")) == ["UseNotGranted"]
 
 
-def test_a_volcano_job_needs_the_right_of_its_user_under_any_controller(private: Desk) -> None:
+def test_a_volcano_job_needs_the_right_of_its_user_under_any_controller(private: Bench) -> None:
     granted(private, ACCOUNT)
     for runs in (False, True):
         private.runs_volcano_jobs = runs
@@ -491,7 +491,7 @@ def test_a_volcano_job_needs_the_right_of_its_user_under_any_controller(private:
     assert private.faults("/jobs/validate", thing, kind=VOLCANO) == []
 
 
-def test_children_of_a_reviewed_object_pass(private: Desk) -> None:
+def test_children_of_a_reviewed_object_pass(private: Bench) -> None:
     made = owned(pod("private"), "Job", "j")
     assert private.faults("/pods/validate", made, userInfo=CONTROLLER) == []
     assert private.roles.asked == []
@@ -506,7 +506,7 @@ def test_children_of_a_reviewed_object_pass(private: Desk) -> None:
         owned(pod("private"), "ReplicaSet", "secret"),
     ],
 )
-def test_children_of_other_objects_need_the_right_of_their_account(deployed: Json, private: Desk) -> None:
+def test_children_of_other_objects_need_the_right_of_their_account(deployed: Json, private: Bench) -> None:
     """A user who may create a Deployment may write any group into it, even an existing one."""
     assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
     granted(private, str(CONTROLLER["username"]))  # its own rights do not count
@@ -514,14 +514,14 @@ def test_children_of_other_objects_need_the_right_of_their_account(deployed: Jso
     assert granted(private, ACCOUNT).faults("/pods/validate", deployed, userInfo=CONTROLLER) == []
 
 
-def test_a_job_of_a_cronjob_needs_the_right_of_its_account(private: Desk) -> None:
+def test_a_job_of_a_cronjob_needs_the_right_of_its_account(private: Bench) -> None:
     granted(private, str(CONTROLLER["username"]))
     made: Json = {"kind": BATCH, "userInfo": CONTROLLER}
     assert private.faults("/jobs/validate", job("private"), **made) == ["UseNotGranted"]
     assert granted(private, ACCOUNT).faults("/jobs/validate", job("private"), **made) == []
 
 
-def test_a_group_of_a_restricted_queue_comes_before_its_pods(private: Desk) -> None:
+def test_a_group_of_a_restricted_queue_comes_before_its_pods(private: Bench) -> None:
     granted(private, "alice")
     private.ledger.pods.set(builders.pod("early", "g"))
     answer = private.ask("/podgroups/validate", pod_group("private"))
@@ -533,7 +533,7 @@ def test_a_group_of_a_restricted_queue_comes_before_its_pods(private: Desk) -> N
 
 @pytest.mark.parametrize("group", ["scheduling.x-k8s.io", "scheduling.k8s.io"])
 @pytest.mark.parametrize("place", ["annotations", "labels"])
-def test_groups_of_other_kinds_name_their_queue_themselves(place: str, group: str, private: Desk) -> None:
+def test_groups_of_other_kinds_name_their_queue_themselves(place: str, group: str, private: Bench) -> None:
     kind = {"group": group, "kind": "PodGroup"}
 
     def ask(name: str, **more: Any) -> list[str]:
@@ -548,7 +548,7 @@ def test_groups_of_other_kinds_name_their_queue_themselves(place: str, group: st
     assert ask("private") == []
 
 
-def test_groups_of_other_kinds_pass_with_the_same_queue_or_none(private: Desk) -> None:
+def test_groups_of_other_kinds_pass_with_the_same_queue_or_none(private: Bench) -> None:
     path, plain = "/other-podgroups/validate", {"metadata": {"name": "g"}}
     named = {"metadata": {"name": "g", "annotations": {QUEUE: "private"}}}
     private.ledger.intake.set_queue(queue("default", spec_state="Closed"))
@@ -561,42 +561,42 @@ def test_groups_of_other_kinds_pass_with_the_same_queue_or_none(private: Desk) -
 # ---- growing in place
 
 
-def resized(desk: Desk, to: str, name: str = "open", node: str = "n", **more: Any) -> list[str]:
+def resized(bench: Bench, to: str, name: str = "open", node: str = "n", **more: Any) -> list[str]:
     before, now = pod(name, nodeName=node), pod(name, nodeName=node)
     now["spec"]["containers"][0]["resources"]["requests"]["cpu"] = to
     asked = {"oldObject": before, "subResource": "resize", **more}
-    return desk.faults("/pods/validate", now, "UPDATE", **asked)
+    return bench.faults("/pods/validate", now, "UPDATE", **asked)
 
 
-def test_a_pod_grows_within_the_capability_of_its_queue(desk: Desk) -> None:
-    desk.ledger.intake.set_queue(queue("open", capability={"cpu": "3"}))
-    desk.ledger.pods.set(builders.pod("p", queue="open", on="n"))
-    desk.ledger.snapshot()
-    assert resized(desk, "3") == []
-    assert resized(desk, "4") == ["ResizeAboveCeiling"]
-    assert resized(desk, "500m") == []
-    assert resized(desk, "4", node="") == []
-    desk.newest["open"] = queue("open", capability={"cpu": "4"})
-    assert resized(desk, "4") == []
+def test_a_pod_grows_within_the_capability_of_its_queue(bench: Bench) -> None:
+    bench.ledger.intake.set_queue(queue("open", capability={"cpu": "3"}))
+    bench.ledger.pods.set(builders.pod("p", queue="open", on="n"))
+    bench.ledger.snapshot()
+    assert resized(bench, "3") == []
+    assert resized(bench, "4") == ["ResizeAboveCeiling"]
+    assert resized(bench, "500m") == []
+    assert resized(bench, "4", node="") == []
+    bench.newest["open"] = queue("open", capability={"cpu": "4"})
+    assert resized(bench, "4") == []
 
 
-def test_a_pod_grows_below_the_ceilings_of_all_queues_above_its_own(desk: Desk) -> None:
+def test_a_pod_grows_below_the_ceilings_of_all_queues_above_its_own(bench: Bench) -> None:
     """Capability and borrowing limit are in the ceilings that were decided; what nodes offer is none."""
-    desk.ledger.intake.set_queue(queue("lab", parent="faculty"))
-    desk.ledger.intake.set_queue(queue("faculty", capability={"cpu": "3"}))
-    desk.ledger.intake.set_queue(queue("guest", deserved={"cpu": "2"}, borrowing_limit={"cpu": "1"}))
-    desk.ledger.intake.set_node(builders.node("n", cpu="8"))
+    bench.ledger.intake.set_queue(queue("lab", parent="faculty"))
+    bench.ledger.intake.set_queue(queue("faculty", capability={"cpu": "3"}))
+    bench.ledger.intake.set_queue(queue("guest", deserved={"cpu": "2"}, borrowing_limit={"cpu": "1"}))
+    bench.ledger.intake.set_node(builders.node("n", cpu="8"))
     for name in ("lab", "guest", "open"):
-        desk.ledger.pods.set(builders.pod(name, queue=name, on="n"))
-    desk.ledger.publish(decide(desk.ledger.snapshot()))
-    assert resized(desk, "3", "lab") == []
-    assert resized(desk, "4", "lab") == ["ResizeAboveCeiling"]
-    assert resized(desk, "3", "guest") == []
-    assert resized(desk, "4", "guest") == ["ResizeAboveCeiling"]
-    assert resized(desk, "64", "open") == []
+        bench.ledger.pods.set(builders.pod(name, queue=name, on="n"))
+    bench.ledger.publish(decide(bench.ledger.snapshot()))
+    assert resized(bench, "3", "lab") == []
+    assert resized(bench, "4", "lab") == ["ResizeAboveCeiling"]
+    assert resized(bench, "3", "guest") == []
+    assert resized(bench, "4", "guest") == ["ResizeAboveCeiling"]
+    assert resized(bench, "64", "open") == []
 
 
-def test_growing_a_pod_of_a_restricted_queue_needs_the_right(private: Desk) -> None:
+def test_growing_a_pod_of_a_restricted_queue_needs_the_right(private: Bench) -> None:
     assert resized(private, "2", "private") == ["UseNotGranted"]
     assert resized(private, "1", "private") == []
     assert resized(granted(private, "alice"), "2", "private") == []
@@ -605,24 +605,24 @@ def test_growing_a_pod_of_a_restricted_queue_needs_the_right(private: Desk) -> N
 # ---- jobs that name no queue
 
 
-def test_a_job_without_a_queue_is_accepted_while_default_is_closed(desk: Desk) -> None:
-    desk.ledger.intake.set_queue(queue("default", spec_state="Closed"))
+def test_a_job_without_a_queue_is_accepted_while_default_is_closed(bench: Bench) -> None:
+    bench.ledger.intake.set_queue(queue("default", spec_state="Closed"))
     unnamed = {"metadata": {"name": "j"}, "spec": {"schedulerName": "muster"}}
-    assert desk.faults("/jobs/validate", job(), kind=BATCH) == []
-    assert desk.faults("/jobs/validate", unnamed, kind=VOLCANO) == []
-    assert desk.faults("/jobs/validate", job("default"), kind=BATCH) == ["QueueNotOpen"]
+    assert bench.faults("/jobs/validate", job(), kind=BATCH) == []
+    assert bench.faults("/jobs/validate", unnamed, kind=VOLCANO) == []
+    assert bench.faults("/jobs/validate", job("default"), kind=BATCH) == ["QueueNotOpen"]
     unnamed["spec"]["queue"] = "default"
-    assert desk.faults("/jobs/validate", unnamed, kind=VOLCANO) == ["QueueNotOpen"]
-    annotate(desk, "shut")
-    assert desk.faults("/jobs/validate", job(), kind=BATCH) == ["QueueNotOpen"]
+    assert bench.faults("/jobs/validate", unnamed, kind=VOLCANO) == ["QueueNotOpen"]
+    annotate(bench, "shut")
+    assert bench.faults("/jobs/validate", job(), kind=BATCH) == ["QueueNotOpen"]
 
 
-def test_a_job_that_names_no_queue_needs_the_right_to_a_restricted_default(desk: Desk) -> None:
-    desk.ledger.intake.set_queue(queue("default", restricted=True))
-    assert desk.faults("/jobs/validate", job(), kind=BATCH) == ["UseNotGranted"]
+def test_a_job_that_names_no_queue_needs_the_right_to_a_restricted_default(bench: Bench) -> None:
+    bench.ledger.intake.set_queue(queue("default", restricted=True))
+    assert bench.faults("/jobs/validate", job(), kind=BATCH) == ["UseNotGranted"]
 
 
-def test_unrestricted_queues_cause_no_access_review(private: Desk) -> None:
+def test_unrestricted_queues_cause_no_access_review(private: Bench) -> None:
     private.roles.granted = None
     assert private.faults("/pods/validate", pod("open")) == []
     assert private.faults("/pods/validate", pod("private")) == ["NotNow"]
@@ -631,10 +631,10 @@ def test_unrestricted_queues_cause_no_access_review(private: Desk) -> None:
 # ---- jobs that wait in a queue which is not there
 
 
-def test_the_group_that_muster_makes_of_a_job_may_wait_for_its_queue(desk: Desk) -> None:
-    assert desk.faults("/podgroups/validate", pod_group("mistyped")) == ["QueueNotFound"]
-    assert desk.faults("/podgroups/validate", pod_group("mistyped"), userInfo=MUSTER) == []
-    assert desk.faults("/podgroups/validate", pod_group("shut"), userInfo=MUSTER) == ["QueueNotOpen"]
+def test_the_group_that_muster_makes_of_a_job_may_wait_for_its_queue(bench: Bench) -> None:
+    assert bench.faults("/podgroups/validate", pod_group("mistyped")) == ["QueueNotFound"]
+    assert bench.faults("/podgroups/validate", pod_group("mistyped"), userInfo=MUSTER) == []
+    assert bench.faults("/podgroups/validate", pod_group("shut"), userInfo=MUSTER) == ["QueueNotOpen"]
 
 
 SIDECAR, EXTENDED = ("muster", "volcano"), ("muster", "volcano", "default-scheduler")
@@ -651,12 +651,12 @@ SIDECAR, EXTENDED = ("muster", "volcano"), ("muster", "volcano", "default-schedu
 def test_pods_of_adopted_namespaces_get_musters_scheduler(
     schedulers: tuple[str, ...], managed: str, thing: Json, scheduler: str
 ) -> None:
-    desk = Desk(schedulers)
-    desk.ledger.intake.set_namespace(Namespace(Meta(NAMESPACE, labels={MANAGED: managed})))
+    bench = Bench(schedulers)
+    bench.ledger.intake.set_namespace(Namespace(Meta(NAMESPACE, labels={MANAGED: managed})))
     named = {"op": "add", "path": "/spec/schedulerName", "value": scheduler}
-    assert (named in desk.patch("/pods/mutate", thing)) is bool(scheduler)
+    assert (named in bench.patch("/pods/mutate", thing)) is bool(scheduler)
     thing["metadata"]["annotations"][MANAGED] = "false"
-    assert named not in desk.patch("/pods/mutate", thing)
+    assert named not in bench.patch("/pods/mutate", thing)
 
 
 @each_of(
@@ -666,10 +666,10 @@ def test_pods_of_adopted_namespaces_get_musters_scheduler(
     ("shut", "open", []),  # its template is nearer to its pods
 )
 def test_the_pods_of_a_running_job_go_to_its_queue(
-    queue: str, of_template: str, faults: list[str], *, desk: Desk
+    queue: str, of_template: str, faults: list[str], *, bench: Bench
 ) -> None:
     thing = {**job(of_template), "metadata": {"name": "j", "annotations": {QUEUE: queue}}}
-    assert desk.faults("/jobs/validate", thing, kind=BATCH) == faults
+    assert bench.faults("/jobs/validate", thing, kind=BATCH) == faults
 
 
 @each_of(
@@ -678,27 +678,27 @@ def test_the_pods_of_a_running_job_go_to_its_queue(
     ({QUEUE: "shut"}, ["QueueNotOpen"]),
 )
 def test_a_pod_goes_to_the_queue_of_its_owners(
-    annotations: dict[str, str], faults: list[str], *, desk: Desk
+    annotations: dict[str, str], faults: list[str], *, bench: Bench
 ) -> None:
-    annotate(desk, "open" if annotations else "shut")
+    annotate(bench, "open" if annotations else "shut")
     above = [OwnerReference("apps/v1", "Deployment", "web", "uid-web", True)]
     made = Meta("web-1", NAMESPACE, "uid-web-1", owner_references=above)
-    desk.ledger.intake.set_ancestor("ReplicaSet", made)
+    bench.ledger.intake.set_ancestor("ReplicaSet", made)
     if annotations:
         web = Meta("web", NAMESPACE, "uid-web", annotations=annotations)
-        desk.ledger.intake.set_ancestor("Deployment", web)
-    desk.ledger.intake.expect_ancestors(lambda kind: kind == "apps/v1/Deployment")
-    assert desk.faults("/pods/validate", owned(pod(), "ReplicaSet", "uid-web-1")) == faults
+        bench.ledger.intake.set_ancestor("Deployment", web)
+    bench.ledger.intake.expect_ancestors(lambda kind: kind == "apps/v1/Deployment")
+    assert bench.faults("/pods/validate", owned(pod(), "ReplicaSet", "uid-web-1")) == faults
 
 
 @pytest.mark.parametrize(
     ("queue", "warned"),
     [("open", []), ("mistyped", ["there is no queue 'mistyped'"]), ("shut", ["is Closed"])],
 )
-def test_the_queue_of_a_job_is_reviewed_on_the_job(desk: Desk, queue: str, warned: list[str]) -> None:
+def test_the_queue_of_a_job_is_reviewed_on_the_job(bench: Bench, queue: str, warned: list[str]) -> None:
     thing = {**job(), "metadata": {"name": "j", "annotations": {QUEUE: queue}}}
     thing["spec"] = {**thing["spec"], "suspend": True}
-    answer = desk.ask("/jobs/validate", thing, kind=BATCH)
+    answer = bench.ask("/jobs/validate", thing, kind=BATCH)
     assert answer["allowed"]
     warnings = answer.get("warnings", [])
     assert len(warnings) == len(warned)
@@ -707,11 +707,11 @@ def test_the_queue_of_a_job_is_reviewed_on_the_job(desk: Desk, queue: str, warne
 
 @pytest.mark.parametrize("key", [CHECKPOINT, RUN_TIME])
 @pytest.mark.parametrize("group", ["", "g", "podgroup-u"])
-def test_a_field_of_a_job_that_its_pods_do_not_get_warns(desk: Desk, group: str, key: str) -> None:
+def test_a_field_of_a_job_that_its_pods_do_not_get_warns(bench: Bench, group: str, key: str) -> None:
     """An admitted job names the group that Muster makes of it."""
     thing = job("open", group)
     thing["metadata"] = {"name": "a", "namespace": "team", "uid": "u", "annotations": {key: "10m"}}
-    reported = desk.ask("/jobs/validate", thing, kind=BATCH).get("warnings", [])
+    reported = bench.ask("/jobs/validate", thing, kind=BATCH).get("warnings", [])
     assert ["pods of PodGroup g do not have it" in each for each in reported] == [True] * (group == "g")
 
 
@@ -728,9 +728,9 @@ def test_a_field_of_a_job_that_its_pods_do_not_get_warns(desk: Desk, group: str,
     ids=["group", "job", "pod"],
 )
 def test_a_checkpoint_that_cannot_be_read_warns(
-    desk: Desk, path: str, thing: Json, more: Json, written: str, is_read: bool
+    bench: Bench, path: str, thing: Json, more: Json, written: str, is_read: bool
 ) -> None:
     meta = {"name": "a", "namespace": "team", "annotations": {CHECKPOINT: written}}
-    answer = desk.ask(path, {**thing, "metadata": meta}, **more)
+    answer = bench.ask(path, {**thing, "metadata": meta}, **more)
     assert answer["allowed"]
     assert [CHECKPOINT in warning for warning in answer.get("warnings", [])] == ([] if is_read else [True])

@@ -6,7 +6,7 @@ from typing import Any
 from extender.api.keys import MIN_MEMBER, VOLCANO_MIN_MEMBER
 from tests.domain.builders import SCHEDULER
 from tests.rows import each_of
-from tests.webhooks.desk import Desk, pod
+from tests.webhooks.bench import Bench, pod
 
 Json = dict[str, Any]
 
@@ -21,8 +21,8 @@ def workload(kind: str, annotations: Json, scheduler: str = SCHEDULER, **spec: A
 
 
 def warnings(obj: Json) -> list[str]:
-    desk = Desk()
-    answer = desk.ask("/workloads/validate", obj)
+    bench = Bench()
+    answer = bench.ask("/workloads/validate", obj)
     assert answer["allowed"]
     found: list[str] = answer.get("warnings", [])
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from click.testing import Result
 
-from tests.cli.desk import Desk
+from tests.cli.cluster import Cluster
 from tests.conformance.cases import Case
 from tests.conformance.verdicts import NoCounterpart
 
@@ -26,29 +26,29 @@ _REASONS = {
 
 def check_command(case: Case) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
-        desk = Desk(Path(folder))
-        desk.server.start()
+        cluster = Cluster(Path(folder))
+        cluster.server.start()
         try:
-            yield from _check(desk, case)
+            yield from _check(cluster, case)
         finally:
-            desk.server.stop()
+            cluster.server.stop()
 
 
-def _check(desk: Desk, case: Case) -> Iterator[str]:
+def _check(cluster: Cluster, case: Case) -> Iterator[str]:
     match case.input["command"]:
         case "operate" | "get" as command:
-            yield from _check_result(desk, command, case)
+            yield from _check_result(cluster, command, case)
         case "list":
-            yield from _check_table(desk, case)
+            yield from _check_table(cluster, case)
         case other:
             raise NoCounterpart(f"command {other}")
 
 
-def _check_result(desk: Desk, command: str, case: Case) -> Iterator[str]:
+def _check_result(cluster: Cluster, command: str, case: Case) -> Iterator[str]:
     flags: Mapping[str, Any] = case.input["flags"]
     if flags.get("name"):
-        desk.queue(flags["name"])
-    result = desk.muster("queue", command, *(f"--{name}={value}" for name, value in flags.items()))
+        cluster.queue(flags["name"])
+    result = cluster.muster("queue", command, *(f"--{name}={value}" for name, value in flags.items()))
     if (result.exit_code == 0) != case.expect["ok"]:
         yield f"ended with {result.exit_code}, expected {'success' if case.expect['ok'] else 'a refusal'}"
     if reason := case.expect.get("reason"):
@@ -60,12 +60,12 @@ def _check_reason(result: Result, reason: str) -> Iterator[str]:
         yield f"said {result.stderr!r}, expected {reason}"
 
 
-def _check_table(desk: Desk, case: Case) -> Iterator[str]:
+def _check_table(cluster: Cluster, case: Case) -> Iterator[str]:
     for each in case.input["queues"]:
-        _make_queue(desk, each, case.input.get("counts", {}).get(each["name"], {}))
+        _make_queue(cluster, each, case.input.get("counts", {}).get(each["name"], {}))
     for each in case.input.get("podGroups", ()):
-        desk.group(each["name"], each.get("phase", ""), queue=each["queue"])
-    head, *rows = map(_cells, desk.output("queue", "list", "-o", "wide").splitlines())
+        cluster.group(each["name"], each.get("phase", ""), queue=each["queue"])
+    head, *rows = map(_cells, cluster.output("queue", "list", "-o", "wide").splitlines())
     columns = case.expect.get("header") or _HEADER
     actual = [[row[head.index(name.upper())] for name in columns] for row in rows]
     if actual != case.expect["rows"]:
@@ -75,12 +75,12 @@ def _check_table(desk: Desk, case: Case) -> Iterator[str]:
 _HEADER = ["Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed"]
 
 
-def _make_queue(desk: Desk, data: Mapping[str, Any], counts: Mapping[str, int]) -> None:
+def _make_queue(cluster: Cluster, data: Mapping[str, Any], counts: Mapping[str, int]) -> None:
     spec = {key: data[key] for key in ("weight", "parent") if key in data}
     status: dict[str, Any] = {phase.lower(): count for phase, count in counts.items()}
     if "state" in data:
         status["state"] = data["state"]
-    desk.queue(data["name"], spec, **status)
+    cluster.queue(data["name"], spec, **status)
 
 
 def _cells(line: str) -> list[str]:

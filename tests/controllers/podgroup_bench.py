@@ -19,7 +19,7 @@ from tests.domain.builders import foreign_pod, node
 from tests.domain.world import gang, key
 
 
-class Desk(Bench):
+class PodGroupBench(Bench):
     """Bench with the API server's copy of each PodGroup, which reaches the ledger by `show`.
 
     `unexplained`: the reporter writes no explanations of waits.
@@ -40,7 +40,7 @@ class Desk(Bench):
         for name in self.copies:
             self.show(name)
 
-    def add(self, *objects: Any) -> "Desk":
+    def add(self, *objects: Any) -> "PodGroupBench":
         super().add(*objects)
         for each in objects:
             for obj in each if isinstance(each, list) else [each]:
@@ -98,7 +98,7 @@ def crowd(groups: int) -> list[Any]:
     ]
 
 
-def requeue_changed(bench: Desk, second: int) -> None:
+def requeue_changed(bench: PodGroupBench, second: int) -> None:
     """Replace a foreign pod by one of another size, which changes the messages of all groups."""
     bench.advance(1.0)
     if second:

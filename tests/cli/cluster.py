@@ -1,4 +1,4 @@
-"""Desk of the tests of commands: an API server with objects as Muster writes them, and `muster`."""
+"""Cluster of the tests of commands: an API server with objects as Muster writes them, and `muster`."""
 
 import json
 import os
@@ -113,7 +113,7 @@ def _read_to_the_end(terminal: int) -> bytes:
     return text
 
 
-class Desk:
+class Cluster:
     """API server with objects, and a user with the command `muster`."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Desk of the tests of reviews: a reviewer with a small ledger, called as by the API server."""
+"""Bench of the tests of reviews: a reviewer with a small ledger, called as by the API server."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ class Roles:
         return (subject.user, queue) in self.granted
 
 
-class Desk:
+class Bench:
     """Reviewer with a ledger, and objects that the API server has and the watches do not show yet."""
 
     def __init__(self, schedulers: Iterable[str] = (SCHEDULER,)) -> None:

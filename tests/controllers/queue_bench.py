@@ -91,7 +91,7 @@ class QueueApi(Api):
         del self.commands[name]
 
 
-class QueueDesk(Bench):
+class QueueBench(Bench):
     """Bench with the API server's copies of queues; groups and pods are only in the world."""
 
     def __init__(self, *objects: Any, limits: Limits | None = None) -> None:
