@@ -274,8 +274,8 @@ class GroupEvents:
             owner, job = registry.owner_of(key), registry.jobs.get(key)
             if registry.has_job(key) and job is not None:
                 about.append(job_reference(job))
-            elif owner is not None and (made := owner.reference) is not None:
-                about.append(Reference(made.api_version, made.kind, made.name, namespace, made.uid))
+            elif owner is not None and (named := owner.reference) is not None:
+                about.append(Reference(named.api_version, named.kind, named.name, namespace, named.uid))
             waiting = (pod for pod in groups.members(key) if pod.waiting)
             about += map(pod_reference, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         type_ = WARNING if transition.warning else NORMAL

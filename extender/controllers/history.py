@@ -102,9 +102,9 @@ class History:
         pod = self._ledger.pods.get(uid)
         return pod is None or pod.deleting
 
-    def _store(self, made: Iterable[AnyRecord]) -> None:
+    def _store(self, records: Iterable[AnyRecord]) -> None:
         """Store records that changed. Of each record, the last state counts."""
-        for record in made:
+        for record in records:
             if self._file is not None:
                 self._file.put(record)
             if record.end is not None and not (record.is_final and record.key in self._latest):

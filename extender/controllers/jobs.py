@@ -286,7 +286,7 @@ class JobsController(RecordingController[GroupKey]):
             if any(part.made != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
                 with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 first = islice(controllers(with_templates), _MOST_CONTROLLERS)
-                makes = {(made["kind"], _known_name(made["metadata"])) for made in first}
+                makes = {(child["kind"], _known_name(child["metadata"])) for child in first}
                 for kind in sorted({kind for kind, _ in makes}):
                     only = ",reason=FailedCreate" if kind in _ONE_REASON else ""  # a narrower selector
                     found = self._cluster.warnings(job.namespace, f"involvedObject.kind={kind}{only}")

@@ -117,7 +117,7 @@ class VolcanoCopies:
             of_job = self._pods[uid]
             of_job.shown[found.uid] = found
             self._owners[found.uid] = uid
-            if (made := of_job.made.get(found.name)) is not None and made.pod is not None:
+            if (copy := of_job.made.get(found.name)) is not None and copy.pod is not None:
                 del of_job.made[found.name]
         self._changed(uid)
 
@@ -128,7 +128,7 @@ class VolcanoCopies:
             of_job = self._pods[uid]
             pod, is_ours = of_job.shown.pop(gone.uid), gone.uid in of_job.deleted
             of_job.deleted.discard(gone.uid)
-            if any(made.pod is None for made in of_job.made.values()):
+            if any(copy.pod is None for copy in of_job.made.values()):
                 of_job.gone.add(gone.uid)
             self._drop_if_empty(uid)
         if not is_ours and self._is_of(uid, pod):
@@ -141,10 +141,10 @@ class VolcanoCopies:
             if of_job is None:
                 return []
             oldest = self._clock() - _SHOWN
-            for name, made in list(of_job.made.items()):
-                if made.pod is not None and made.at < oldest:
+            for name, copy in list(of_job.made.items()):
+                if copy.pod is not None and copy.at < oldest:
                     del of_job.made[name]
-            created = (made.pod for made in of_job.made.values() if made.pod is not None)
+            created = (copy.pod for copy in of_job.made.values() if copy.pod is not None)
             pods = [*of_job.shown.values(), *created]
             deleted = of_job.deleted
             self._drop_if_empty(uid)
@@ -157,10 +157,10 @@ class VolcanoCopies:
     def begin_creation(self, uid: Uid, name: str) -> bool:
         """Record that a pod of this name is about to be created; return False if that is already recorded."""
         with self._lock:
-            made = self._pods[uid].made
-            if name in made:
+            copies = self._pods[uid].made
+            if name in copies:
                 return False
-            made[name] = _Made(None, self._clock())
+            copies[name] = _Made(None, self._clock())
             return True
 
     def end_creation(self, uid: Uid, name: str, answer: Json | None) -> None:
@@ -171,7 +171,7 @@ class VolcanoCopies:
             of_job.made.pop(name, None)
             if pod is not None and pod.uid not in of_job.shown and pod.uid not in of_job.gone:
                 of_job.made[name] = _Made(pod, self._clock())
-            if all(made.pod is not None for made in of_job.made.values()):
+            if all(copy.pod is not None for copy in of_job.made.values()):
                 of_job.gone.clear()
             self._drop_if_empty(uid)
 

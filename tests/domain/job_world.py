@@ -199,7 +199,7 @@ class JobWorld(World):
         self._write(name, lambda obj: job_start_and_suspension.suspend(obj, self.row))
 
     def _stop(self, name: str, started_at: str) -> None:
-        self._write(name, lambda obj: job_start_and_suspension.suspend(obj, self.row, for_good=started_at))
+        self._write(name, lambda obj: job_start_and_suspension.suspend(obj, self.row, admitted_at=started_at))
 
     def _write(self, name: str, change: Callable[[Json], list[Operation]]) -> None:
         obj = msgspec.to_builtins(self.jobs[name])

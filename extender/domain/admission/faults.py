@@ -153,8 +153,8 @@ def ignored_fields(group: str, kind: str, obj: Mapping[str, Any]) -> list[str]:
         found += [f"{field}: accepted and ignored; {instead}" for field, _ in _values_at(obj, path)]
     for path in _ANNOTATED:
         for field, annotations in _values_at(obj, path):
-            given = annotations if isinstance(annotations, dict) else ()
-            named = [key for key in given if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
+            written = annotations if isinstance(annotations, dict) else ()
+            named = [key for key in written if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
             found += [f"{field}[{key[:100]}]: accepted and ignored; {_TOPOLOGY}" for key in named]
     return found[:_MOST_WARNINGS]
 

@@ -125,10 +125,10 @@ def guaranteed_too_much(
     if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and own == _amounts(before).guarantee):
         return
     others = [tree.queues[each] for above in ("", ROOT_QUEUE) for each in tree.children(above)]
-    made = total([own, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
+    sums = total([own, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
     for resource in own:
-        if made[resource] > (most := on_nodes.get(resource, 0)):
-            text = f"queues are guaranteed {show(resource, made[resource])} together; nodes offer"
+        if sums[resource] > (most := on_nodes.get(resource, 0)):
+            text = f"queues are guaranteed {show(resource, sums[resource])} together; nodes offer"
             text = f"{text} {show(resource, most)} now, so each has the same part of its guarantee"
             yield f"spec.guarantee.resource[{resource}]: {text}"
 
@@ -237,10 +237,10 @@ def _review_amounts(queue: Queue) -> Iterator[Fault]:
     yield from wrong or _review_relations(fields, spec.lending_limit or {})
     if spec.oversell is not None:
         try:
-            fits = 1000 <= _exact(spec.oversell) <= MOST_OVERSELL * 1000
+            is_valid = 1000 <= _exact(spec.oversell) <= MOST_OVERSELL * 1000
         except BadQuantity:
-            fits = False
-        if not fits:
+            is_valid = False
+        if not is_valid:
             text = f"invalid value {spec.oversell}: must be a number from 1 to {MOST_OVERSELL}, such as 1.5"
             yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
     for number, flavor in enumerate(spec.flavors or ()):
@@ -296,7 +296,7 @@ def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
 def _review_relations(by_field: Mapping[str, Quantities], lending_limit: Quantities) -> Iterator[Fault]:
     """Yield the faults of guarantees above deserved amounts, and of these above the capability.
 
-    `lent`: the lending limit, which must not exceed the deserved amounts either.
+    The lending limit must not exceed the deserved amounts either.
     """
     capability, deserved, guarantee = by_field.values()
     for name, amount in guarantee.items():

@@ -230,12 +230,12 @@ _BUDGET = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")
 def review_budgets(pod: Pod) -> Iterator[Fault]:
     """Yield the faults in the disruption budget of a pod's Job."""
     annotations = pod.metadata.annotations or {}
-    given = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
-    for key in given:
+    budgets = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
+    for key in budgets:
         if _BUDGET.fullmatch(annotations[key]) is None:
             text = f"invalid value {annotations[key]!r}: must be a whole number above 0, or 1% to 99%"
             yield Fault(Code.BUDGET_NOT_VALID, f"metadata.annotations[{key}]", text)
-    if len(given) > 1:
+    if len(budgets) > 1:
         text = f"set only one of this and {MIN_AVAILABLE}"
         yield Fault(Code.BUDGET_TWICE, f"metadata.annotations[{MAX_UNAVAILABLE}]", text)
 

@@ -94,10 +94,10 @@ def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
 
 
 def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
-    like = case.snapshot.nodes.nodes[row]
-    assert like is not None, "it is suitable"
-    size = amounts_text({name: like.allocatable.get(name, 0) for name in missing(case.group).requests})
-    return f"with {count} more node{'s' * (count > 1)} like {like.name}{f' ({size})' * bool(size)}"
+    node = case.snapshot.nodes.nodes[row]
+    assert node is not None, "it is suitable"
+    size = amounts_text({name: node.allocatable.get(name, 0) for name in missing(case.group).requests})
+    return f"with {count} more node{'s' * (count > 1)} like {node.name}{f' ({size})' * bool(size)}"
 
 
 def members(case: WaitingCase) -> StartChange | None:
@@ -114,9 +114,9 @@ def members(case: WaitingCase) -> StartChange | None:
         fewer = replace(case.group, min_member=len(members))
         text = f"if it needs no more than the {len(members)} member{'s' * (len(members) > 1)} that it has"
         return case.start_change(text, with_group(case.snapshot, fewer))
-    like = replace(members[0], node="", phase="Pending")
-    numbered = ((f"{like.uid}:{n}", f"{like.name}:{n}") for n in range(lacking))
-    copies = (replace(like, uid=Uid(uid), name=name) for uid, name in numbered)
+    template = replace(members[0], node="", phase="Pending")
+    numbered = ((f"{template.uid}:{n}", f"{template.name}:{n}") for n in range(lacking))
+    copies = (replace(template, uid=Uid(uid), name=name) for uid, name in numbered)
     completed = replace(case.group, waiting=(*case.group.waiting, *copies))
     return case.start_change(text, with_group(case.snapshot, completed))
 

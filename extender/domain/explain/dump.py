@@ -184,13 +184,13 @@ class Forms:
             return {name: form.write(part) for name, form, part, usual in parts if not _equal(part, usual)}
 
         def read(written: Any) -> Any:
-            given, at = {}, ""
+            values, at = {}, ""
             try:
                 for name, part in _read_exactly(dict, written).items():
                     at = f".{name}"
-                    given[name] = readers[name](part)
+                    values[name] = readers[name](part)
                 at = ""
-                return kind(**given)
+                return kind(**values)
             except Exception as fault:
                 raise Misread(f"{kind.__name__}{at}: {_misread(fault)}") from fault
 

@@ -79,7 +79,7 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
     `cycles`: the most cycles of each future.
     """
     memory = carried_facts_of(decisions)
-    waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
+    waiting = [key for key, decision in decisions.groups.items() if decision.verdict is Verdict.WAITING]
     if memory is None or not waiting:
         return {}
     unknown = dict.fromkeys(_groups_further_back(memory), _TOO_FAR)
@@ -332,9 +332,9 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         """Return the forecast with its times corrected by the factors of its namespace."""
         if not forecast.is_known:
             return forecast
-        made, instants = forecast.made_at, (forecast.p10, forecast.p50, forecast.p90)
+        start, instants = forecast.made_at, (forecast.p10, forecast.p50, forecast.p90)
         factors = self._factors_of(key, forecast.method)
-        p10, p50, p90 = sorted(made + (at - made) * by for at, by in zip(instants, factors, strict=True))
+        p10, p50, p90 = sorted(start + (at - start) * by for at, by in zip(instants, factors, strict=True))
         return replace(forecast, p10=p10, p50=p50, p90=p90)
 
     def after(self, key: GroupKey, reported: ExpectedStart, start: float) -> "Calibration":

@@ -158,7 +158,7 @@ class VirtualCluster:
     def carry_out(self) -> Followed:
         """Carry out the last decisions: start, evict and suspend pods."""
         decisions = self.ledger.decisions
-        undone = [uid for made in decisions.groups.values() for uid in made.undo]
+        undone = [uid for decision in decisions.groups.values() for uid in decision.undo]
         removed = [[*filter(None, map(self.remove, uids))] for uids in (undone, decisions.evictions)]
         return Followed(self._start(decisions), evicted=removed[1], undone=removed[0])
 

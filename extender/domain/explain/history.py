@@ -103,8 +103,8 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
 
     def up_to(self, now: float) -> "Wait":
         waited = self.waited.get(self.reason, 0.0) + max(now - self.until, 0.0)
-        both = {**self.waited, self.reason: waited}
-        return replace(self, until=max(now, self.until), waited=both)
+        waits = {**self.waited, self.reason: waited}
+        return replace(self, until=max(now, self.until), waited=waits)
 
     @property
     def seconds(self) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import nsmallest
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -50,6 +51,7 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _HELD_ON_NODES = (*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
 _Picks = Callable[[GroupDecision], bool]
+_BY_POSITION = attrgetter("position", "key")
 
 
 class WaitingCase:
@@ -79,36 +81,36 @@ class WaitingCase:
             return self.largest_first(self.victims())
         picks: Mapping[Reason, _Picks] = {
             Reason.BEHIND_OTHERS: self._is_ahead,
-            Reason.RESERVED: lambda made: made.reservation is not None,
-            Reason.WINDOW_FULL: lambda made: made.verdict is Verdict.STARTING,
+            Reason.RESERVED: lambda decision: decision.reservation is not None,
+            Reason.WINDOW_FULL: lambda decision: decision.verdict is Verdict.STARTING,
         }
         return self.holders_by_decision(picks[reason]) if reason in picks else []
 
     def victims(self) -> Iterator[Holder]:
         """Yield the groups of victims, and how many of their pods still hold capacity."""
         reclaim = self.decision.reclaim
-        gone = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
-        for key in dict.fromkeys(gone.values()):
+        group_of = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
+        for key in dict.fromkeys(group_of.values()):
             if (group := self.snapshot.groups.get(key)) is not None:
-                pods = [pod for pod, _ in placements(group) if pod.uid in gone]
+                pods = [pod for pod, _ in placements(group) if pod.uid in group_of]
                 yield self._holder_of_pods(pods, key, group)
-        for uid in gone:
+        for uid in group_of:
             if (pod := self.snapshot.others.get(uid)) is not None:
                 yield self._holder_of_pods([pod], pod.key)
 
     def groups_ahead(self, most: int) -> tuple[GroupKey, ...]:
         """Return the first groups ahead of the group."""
         line = filter(self._is_ahead, self.decisions.groups.values())
-        return tuple(made.key for made in nsmallest(most, line, key=lambda made: (made.position, made.key)))
+        return tuple(decision.key for decision in nsmallest(most, line, key=_BY_POSITION))
 
-    def _is_ahead(self, made: GroupDecision) -> bool:
-        return made.queue == self.group.queue and 0 < made.position < self.decision.position
+    def _is_ahead(self, decision: GroupDecision) -> bool:
+        return decision.queue == self.group.queue and 0 < decision.position < self.decision.position
 
     def holders_by_decision(self, picks: _Picks) -> list[Holder]:
         """Return the groups whose decision matches, the next in line first."""
-        decisions = (made for made in self.decisions.groups.values() if made.key != self.group.key)
-        found = sorted(filter(picks, decisions), key=lambda made: (made.position, made.key))
-        return [self._holder_of_group(self.snapshot.groups[made.key]) for made in found]
+        others = (each for each in self.decisions.groups.values() if each.key != self.group.key)
+        found = sorted(filter(picks, others), key=_BY_POSITION)
+        return [self._holder_of_group(self.snapshot.groups[decision.key]) for decision in found]
 
     def on_suitable_nodes(self) -> Iterator[Holder]:
         """Yield groups with members on suitable nodes."""

@@ -156,14 +156,14 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
 
 def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     """Return the snapshot with `count` more empty nodes like the one in `row`."""
-    like = snapshot.nodes.nodes[row]
-    assert like is not None
+    node = snapshot.nodes.nodes[row]
+    assert node is not None
     row_count = len(snapshot.nodes.nodes)
     more: list[NodeRecord] = []
     for number in range(row_count, row_count + count):
-        name = f"{like.name}:{number}"
-        labels = {**like.labels, _HOSTNAME: name} if _HOSTNAME in like.labels else like.labels
-        more.append(replace(like, name=name, labels=labels))
+        name = f"{node.name}:{number}"
+        labels = {**node.labels, _HOSTNAME: name} if _HOSTNAME in node.labels else node.labels
+        more.append(replace(node, name=name, labels=labels))
     nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *more), range(row_count, row_count + count))
     rows = np.repeat(snapshot.allocatable[row : row + 1], count, axis=0)
     return replace(

@@ -110,25 +110,25 @@ class Recorder:
         if decisions is before:
             return []
         step = _Step(snapshot, now, min(self._seen, now) if self._is_first else now, self._is_first)
-        made: list[AnyRecord] = []
+        records: list[AnyRecord] = []
         known = (*self._runs.open, *self._waits.open) if self._is_first else ()
         for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, known))):
             former = _seen_group(before, self._infos, key)
             group = _seen_group(decisions, snapshot.groups, key)
             if group is not None and former is not None and former.is_like(group) and not self._is_first:
                 continue
-            self._guard(key, partial(self._follow, key, group, step, former is not None, made))
-        made += self._evictions.observe(decisions, step)
+            self._guard(key, partial(self._follow, key, group, step, former is not None, records))
+        records += self._evictions.observe(decisions, step)
         self._before, self._infos = decisions, snapshot.groups
         self._seen, self._is_first = now, False
-        return made
+        return records
 
     def _follow(
-        self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool, made: list[AnyRecord]
+        self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool, records: list[AnyRecord]
     ) -> None:
         self._evictions.record(key, group)
-        made += self._runs.observe(key, group, step)
-        made += self._waits.observe(key, group, step, was_there)
+        records += self._runs.observe(key, group, step)
+        records += self._waits.observe(key, group, step, was_there)
 
     @property
     def open(self) -> list[AnyRecord]:
@@ -253,7 +253,7 @@ class _Evictions:
     def observe(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
         """Yield the evicted pods that are gone by now, or terminating."""
         wanted = {each.uid: each for each in chain.from_iterable(self._undone.values())}
-        wanted |= {uid: made.victim for uid, made in decisions.evictions.items() if not made.is_slow}
+        wanted |= {uid: each.victim for uid, each in decisions.evictions.items() if not each.is_slow}
         for uid, victim in wanted.items():
             if uid not in self._leaving:
                 self._leaving[uid] = self._about(victim, step)
@@ -268,7 +268,7 @@ class _Evictions:
         """Return the record of an evicted pod, with the group that its eviction helps."""
         info, reclaims = step.snapshot.groups.get(victim.group), self._reclaims.items()
         held = info.allocated if info is not None else {}
-        claimants = (key for key, made in reclaims if any(each.uid == victim.uid for each in made.victims))
+        claimants = (key for key, reclaim in reclaims if victim.uid in {pod.uid for pod in reclaim.victims})
         return Evicted(
             uid=victim.uid,
             pod=f"{victim.namespace}/{victim.name}",

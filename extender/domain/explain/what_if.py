@@ -315,11 +315,11 @@ def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> l
 
     Both decisions know the groups of the snapshot.
     """
-    losing = [Counter(each.victim.group for each in made.evictions.values()) for made in (before, after)]
+    losing = [Counter(each.victim.group for each in result.evictions.values()) for result in (before, after)]
     found = []
     for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
         old, new = (
-            _outlook(made.groups[key], lost[key]) for made, lost in zip((before, after), losing, strict=True)
+            _outlook(side.groups[key], lost[key]) for side, lost in zip((before, after), losing, strict=True)
         )
         called = snapshot.groups[key].display_name
         found.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, called))

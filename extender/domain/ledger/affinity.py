@@ -19,23 +19,23 @@ class HostPorts:
         """Add the ports of a claim to a node; with `times` -1, remove them."""
         by_node = self._fixed if fixed else self._planned
         for port in ports:
-            taken = by_node.setdefault(node, Counter())
-            taken[port] += times
-            if not taken[port]:
-                del taken[port]
-            if not taken:
+            counts = by_node.setdefault(node, Counter())
+            counts[port] += times
+            if not counts[port]:
+                del counts[port]
+            if not counts:
                 del by_node[node]
 
     def conflicts(self, node: str, wanted: tuple[HostPort, ...], own: tuple[HostPort, ...] = ()) -> bool:
         """Return whether any of `wanted` is used by a claim other than that with the ports `own`."""
         if not wanted:
             return False
-        taken = self._fixed.get(node, Counter()) + self._planned.get(node, Counter())
-        return conflicting_ports(wanted, taken - Counter(own))
+        counts = self._fixed.get(node, Counter()) + self._planned.get(node, Counter())
+        return conflicting_ports(wanted, counts - Counter(own))
 
     def fixed(self) -> dict[str, dict[HostPort, int]]:
         """Return a copy of the host ports of fixed claims."""
-        return {node: dict(taken) for node, taken in self._fixed.items()}
+        return {node: dict(counts) for node, counts in self._fixed.items()}
 
 
 class PodsByLabels:
@@ -271,23 +271,23 @@ class _TermsOfOthers:
             self._users[term] = self._users.get(term, 0) + 1
             if self._users[term] == 1:
                 self._index.add(term)
-        ours = self._labels_of_ours()
-        new_terms = [term for term in terms if term not in self._followed and ours.selected_by(term)]
+        labels = self._labels_of_ours()
+        new_terms = [term for term in terms if term not in self._followed and labels.selected_by(term)]
         self._followed.update(new_terms)
         return new_terms
 
     def remove(self, uid: Uid) -> list[Term]:
         """Remove a pod, of any scheduler; return the terms that are no longer followed."""
-        if (ours := self._ours.pop(uid, None)) is not None and self._our_labels is not None:
-            self._our_labels.count(ours, "", times=-1)
+        if (labels := self._ours.pop(uid, None)) is not None and self._our_labels is not None:
+            self._our_labels.count(labels, "", times=-1)
         terms = self._by_pod.pop(uid, ())
         for term in terms:
             self._users[term] -= 1
-        gone = [term for term in terms if not self._users[term]]
-        for term in gone:
+        unused = [term for term in terms if not self._users[term]]
+        for term in unused:
             del self._users[term]
             self._index.remove(term)
-        unfollowed = [term for term in gone if term in self._followed]
+        unfollowed = [term for term in unused if term in self._followed]
         self._followed.difference_update(unfollowed)
         return unfollowed
 

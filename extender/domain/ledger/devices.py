@@ -248,10 +248,10 @@ class DeviceInventory:
         if not slices:
             self._of_pool.pop(pool, None)
         newest = _newest_if_complete(slices)
-        counters = _sums([each for one in newest for each in one.spec.shared_counters or ()])
+        counters = _sums([each for each_slice in newest for each in each_slice.spec.shared_counters or ()])
         now = defaultdict[str, list[_Offer]](list)
-        for one in newest:
-            for offer in self._offers_of[one.metadata.name]:
+        for each_slice in newest:
+            for offer in self._offers_of[each_slice.metadata.name]:
                 now[offer.node].append(offer)
         before, had = self._offers.pop(pool, {}), self._counters.pop(pool, {})
         if counters:

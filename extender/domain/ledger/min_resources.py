@@ -170,22 +170,22 @@ class MinResources:
             self._parts.moves.put(pod, ClaimEvent.PLAN, node)
         return list(remaining)
 
-    def _expect(self, group: Group, like: PodRecord, lacking: Resources) -> None:
-        """Expect members that request `lacking` together, each about as much as `like`."""
-        size = like.shape.requests
+    def _expect(self, group: Group, template: PodRecord, lacking: Resources) -> None:
+        """Expect members that request `lacking` together, each about as much as `template`."""
+        size = template.shape.requests
         count = max(-(-n // size[name]) if size.get(name) else n for name, n in lacking.items())
         count = max(min(count, _MOST, self._most - self._expected[group.namespace]), 1)
         self._expected[group.namespace] += count
         self._with_expected.add(group.key)
-        taken = {pod.uid for pod in _reserved(group)}
-        numbers = (number for number in range(_MOST + count) if _uid(group, number) not in taken)
+        existing = {pod.uid for pod in _reserved(group)}
+        numbers = (number for number in range(_MOST + count) if _uid(group, number) not in existing)
         for part, number in zip(range(count), numbers, strict=False):
             requests = {name: n * (part + 1) // count - n * part // count for name, n in lacking.items()}
             shape = self._shapes.with_requests(
-                like.shape, {name: n for name, n in requests.items() if n} | {PODS: 1}
+                template.shape, {name: n for name, n in requests.items() if n} | {PODS: 1}
             )
             member = replace(
-                like,
+                template,
                 uid=_uid(group, number),
                 name=f"{MIN_RESOURCES}-{number}",
                 shape=shape,

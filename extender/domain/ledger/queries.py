@@ -58,9 +58,9 @@ class GroupQueries:
                 return []
             placed = Counter(pod.role for pod in group.info.placed) if group.info is not None else {}
             tree = group.record.composite.tree
-            whole = {(it.name, it.children is not None): it.is_whole(placed) for it in tree}
+            whole = {(child.name, child.children is not None): child.is_whole(placed) for child in tree}
             below = self._composites.below(key)
-            return [(it, whole.get((it.name, it.origin is Origin.COMPOSITE), False)) for it in below]
+            return [(each, whole.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in below]
 
     def plain_pod(self, key: GroupKey) -> PodRecord | None:
         """Return the pod of a group that exists for it: a pod without a group name and without an owner."""

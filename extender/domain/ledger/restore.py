@@ -122,12 +122,12 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
 def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
     """Yield the existing pods of a group; for failed and gated ones, whose number is known, copies."""
     pods = [*info.placed, *info.departing, *(pod for pod, _ in info.assumed), *info.waiting]
-    like = pods[0] if pods else _any_pod(ledger, info)
+    sample = pods[0] if pods else _any_pod(ledger, info)
     number: dict[str, Any] = {"node": "", "deleting": False, "expected": False, "reserved_for": Uid("")}
     for n in range(info.held_back):
-        yield replace(like, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **number)
+        yield replace(sample, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **number)
     for n in range(info.failed - sum(pod.phase == "Failed" for pod in pods)):
-        yield replace(like, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **number)
+        yield replace(sample, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **number)
     for pod in pods:
         if not pod.expected:
             yield pod if info.spec.recorded else replace(pod, **_ways_of(info))
@@ -246,13 +246,13 @@ def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     members = [*info.placed, *info.waiting, *(pod for pod, _ in info.assumed)]
     expected = [pod for pod in members if pod.expected and not pod.reserved_for]
     real = Counter((pod.role, pod.shape) for pod in members if not pod.expected)
-    like = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected}
+    by_number = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected}
     counts = Counter(int(pod.uid.rsplit("/", 2)[1]) for pod in expected)
-    for part, pod in like.items():
+    for part, pod in by_number.items():
         counts[part] += real.pop((pod.role, pod.shape), 0)
-    numbers = (number for number in range(len(like) + len(real)) if number not in like)
+    numbers = (number for number in range(len(by_number) + len(real)) if number not in by_number)
     pods = {(pod.role, pod.shape): pod for pod in members}
     for part, (kind, count) in zip(numbers, real.items(), strict=False):
-        like[part], counts[part] = replace(pods[kind], node="", phase="Pending", expected=True), count
+        by_number[part], counts[part] = replace(pods[kind], node="", phase="Pending", expected=True), count
     uid = expected[0].uid.rsplit("/", 2)[0] if expected else f"job {info.key}"
-    return uid, tuple(ExpectedPods(pod.role, counts[part], pod) for part, pod in sorted(like.items()))
+    return uid, tuple(ExpectedPods(pod.role, counts[part], pod) for part, pod in sorted(by_number.items()))

@@ -157,12 +157,12 @@ class DeviceRequests:
 
     def fault_of(self, pod: Pod) -> str:
         """Return why a pod cannot start with its claims, for users; empty if it can."""
-        made = {each.name for each in pod.status.resource_claim_statuses or ()}  # its template may be gone
+        named = {each.name for each in pod.status.resource_claim_statuses or ()}  # its template may be gone
         nodes: dict[str, str] = {}
         for claim in (pod.spec.resource_claims or ())[:_MOST_CLAIMS]:
             for key in _keys_of(claim, pod.metadata.namespace):
                 state = self._states.get(key, _NO_STATE)
-                if key not in self._claims and not (key.is_template and claim.name in made):
+                if key not in self._claims and not (key.is_template and claim.name in named):
                     return f"{key.kind} {key.name} does not exist"
                 if state.is_deleted:
                     return f"{key.kind} {key.name} is being deleted"

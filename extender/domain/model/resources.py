@@ -197,8 +197,8 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
         if container.is_sidecar:
             sidecars = running
     sums = largest(sums, peak)
-    given = requested_amounts(spec.resources.requests) if spec.resources else {}
-    sums |= {name: n for name, n in given.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
+    of_pod = requested_amounts(spec.resources.requests) if spec.resources else {}
+    sums |= {name: n for name, n in of_pod.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
     add(sums, requested_amounts(spec.overhead))
     sums[PODS] = 1
     return {name: min(amount, MOST) for name, amount in sums.items()}
@@ -220,8 +220,8 @@ def counted_spec(pod: Pod) -> PodSpec:
         BadQuantity: A request cannot be read.
     """
     spec, status = pod.spec, pod.status
-    given = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    statuses = {each.name: each for each in given if each.resources is not None}
+    with_status = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    statuses = {each.name: each for each in with_status if each.resources is not None}
     if not statuses and status.resources is None:
         return spec
     pending = condition(status.conditions, "PodResizePending")
@@ -248,20 +248,20 @@ def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infe
 
 
 def _counted_of_pod(
-    given: ResourceRequirements | None, status: PodStatus, infeasible: bool
+    requirements: ResourceRequirements | None, status: PodStatus, infeasible: bool
 ) -> ResourceRequirements | None:
     """Return the pod-level requests; None if there are none."""
-    if given is None or not given.requests or status.resources is None:
-        return given
-    now = None if infeasible else given.requests
+    if requirements is None or not requirements.requests or status.resources is None:
+        return requirements
+    now = None if infeasible else requirements.requests
     requests = _largest(now, status.resources.requests, status.allocated_resources)
-    return given if requests == given.requests else replace(given, requests=requests)
+    return requirements if requests == requirements.requests else replace(requirements, requests=requests)
 
 
-def _largest(*given: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
+def _largest(*alternatives: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
     """Return the largest amount of each resource; of equal quantities the first, in its own notation."""
     found: dict[str, Quantity] = {}
-    for amounts in given:
+    for amounts in alternatives:
         for name, quantity in (amounts or {}).items():
             if name not in found or rounded_up(quantity, _SCALE) > rounded_up(found[name], _SCALE):
                 found[name] = quantity

@@ -296,8 +296,8 @@ def _digest_of(spec: PodSpec, namespace: str, devices: tuple[object, ...]) -> by
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
     """Return a node's taints; a cordon counts as the taint that the node controller adds for it."""
-    given = tuple(taints or ())
-    return (*given, UNSCHEDULABLE) if unschedulable else given
+    tolerated = tuple(taints or ())
+    return (*tolerated, UNSCHEDULABLE) if unschedulable else tolerated
 
 
 def constraints_of(spec: PodSpec, namespace: str) -> Constraints:

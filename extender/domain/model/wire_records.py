@@ -120,8 +120,8 @@ def _common_part(pod: Pod) -> Pod:
     return Pod(common, spec)
 
 
-def _selected_labels(given: Mapping[str, str] | None, names: Collection[str]) -> dict[str, str] | None:
-    return {key: text for key, text in given.items() if key in names} if given else None
+def _selected_labels(labels: Mapping[str, str] | None, names: Collection[str]) -> dict[str, str] | None:
+    return {key: text for key, text in labels.items() if key in names} if labels else None
 
 
 class _Template(NamedTuple):

@@ -169,7 +169,7 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     spare: list[PodRecord] = []
     needed = kept_roles(group.needs)
     composite = group.spec.composite
-    go_whole = {it.name for it in composite.pod_groups if it.goes_whole} if composite else ()
+    go_whole = {child.name for child in composite.pod_groups if child.goes_whole} if composite else ()
     pods = [pod for pod in group.computed(running_members) if pod.role not in go_whole]
     # Lowest priority first, then the newest, then the last name.
     pods.sort(key=attrgetter("sort_key"), reverse=True)

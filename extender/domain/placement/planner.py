@@ -391,16 +391,16 @@ class Planner:
         if are_free and self._allocate_at_once(rows_of(planned, self.nodes), numbers_in_sets(planned)):
             return {pod.uid: node for pod, node in planned}
         where = {pod.uid: node for pod, node in planned}
-        taken: dict[Uid, str] = {}
+        plan: dict[Uid, str] = {}
         for batch in self.batches([pod for pod, _ in planned]):
             shares_domain = batch[0].shape.constraints.affinity or batch[0].pod_sets
             at_once = 1 if shares_domain else len(batch)
             while batch:
                 part, batch = batch[:at_once], batch[at_once:]
                 found = self._take_part(part, where)
-                taken.update(found)
+                plan.update(found)
                 at_once = len(batch) if found else at_once  # the other pods follow the first one
-        return taken
+        return plan
 
     def allocate_on_node(self, pod: PodRecord, node: str) -> bool:
         """Allocate capacity for `pod` on a given node, if it fits there."""
@@ -417,12 +417,12 @@ class Planner:
             rows = [rows[at] for at in self.affinity.spread(pods[0], numbers, np.ones_like(numbers))]
         if (near := self.affinity.rows_of_sets(pods[0])) is not None:
             rows = [(pod, row) for pod, row in rows if near[row]]
-        taken = {}
+        plan = {}
         for pod, row in rows:
             if self.capacity.admits(pod.shape, row):
                 self._count(pod, row, times=1)
-                taken[pod.uid] = where[pod.uid]
-        return taken
+                plan[pod.uid] = where[pod.uid]
+        return plan
 
     def allocate_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
         """Allocate capacity for no particular pod; with `times` -1, free it."""
@@ -492,10 +492,10 @@ class Planner:
                         # Neighbors by index are neighbors in the topology.
                         found = found[np.argsort(self.nodes.path_order(pod.pod_sets[-1].level)[1][found])]
                         part = by_index(part)
-                    taken = list(zip(part, found.tolist(), strict=False))
-                    self._count_all(taken, times=1)
-                    placed += taken
-                    if len(taken) < len(part) and not partly:
+                    chosen = list(zip(part, found.tolist(), strict=False))
+                    self._count_all(chosen, times=1)
+                    placed += chosen
+                    if len(chosen) < len(part) and not partly:
                         self._count_all(placed, times=-1)
                         return None
         return {pod.uid: self.name_of(row) for pod, row in placed}

@@ -104,14 +104,14 @@ class Search:
         for number, self._rows in enumerate(domains):
             checkpoint = self._planner.checkpoint()
             with self._planner.inside(self._rows):
-                here = self._find(wanted)
+                found_here = self._find(wanted)
             self._planner.roll_back(checkpoint)
             self._picks = Picks(self._planner, self._shares, self._disruptions)
-            if here is not None:
-                for pick in here.picks:
+            if found_here is not None:
+                for pick in found_here.picks:
                     self._picks.count(pick, times=-1)
-                tier = max((pick.eviction_unit.tier for pick in here.picks), default=-1)
-                found.append((tier, self._shares.price(here.picks), number, here))
+                tier = max((pick.eviction_unit.tier for pick in found_here.picks), default=-1)
+                found.append((tier, self._shares.price(found_here.picks), number, found_here))
         if not found:
             return None
         cheapest = min(found)[-1]
@@ -338,12 +338,12 @@ def _find_by_trial(
     """
     plan, step, remaining = None, 1, iter(eviction_units)
     while plan is None:
-        taken = 0
+        evicted = 0
         for eviction_unit in remaining:
-            taken += picks.take_rest(eviction_unit)
-            if taken >= step:
+            evicted += picks.take_rest(eviction_unit)
+            if evicted >= step:
                 break
-        if not taken:
+        if not evicted:
             return None
         step *= 2
         plan = planner.place(wanted.members) if shares.suffices() else None

@@ -99,16 +99,16 @@ class Division:
         return dict(zip(self.names, self.specified.effective_limits(node).tolist(), strict=True))
 
     @cached_property
-    def given(self) -> PortionRows:
+    def nominal(self) -> PortionRows:
         """Return the specified deserved amounts of each node or, if it has none, of its descendants."""
-        given = self.specified.given.copy()
+        specified = self.specified.nominal.copy()
         for level in reversed(self.tree.levels):
             inner = [node for node in level.tolist() if self.tree.has_children(node)]
             none = level[:0]
             rows, parent_index = self.tree.children(np.array(inner, np.intp)) if inner else (none, none)
-            below = sums_by_parent(given[rows], parent_index, len(inner))
-            given[inner] = np.where(given[inner] > 0, given[inner], below)
-        return given
+            below = sums_by_parent(specified[rows], parent_index, len(inner))
+            specified[inner] = np.where(specified[inner] > 0, specified[inner], below)
+        return specified
 
     @cached_property
     def parts_of_cluster(self) -> Portion:
@@ -120,22 +120,22 @@ class Division:
         parts = np.zeros(len(self.tree))
         parts[TOP] = 1.0
         total = np.array([float(self.total.get(name, 0)) for name in self.names])
-        of_total = np.divide(self.given, total, out=np.zeros_like(self.given), where=total > 0)
-        given = np.minimum(of_total.max(axis=1, initial=0.0), 1.0)
+        of_total = np.divide(self.nominal, total, out=np.zeros_like(self.nominal), where=total > 0)
+        nominal_parts = np.minimum(of_total.max(axis=1, initial=0.0), 1.0)
         for level in self.tree.levels:
             inner = [node for node in level.tolist() if self.tree.has_children(node)]
             if not inner:
                 continue
             parents = np.array(inner, dtype=np.intp)
             rows, parent_index = self.tree.children(parents)
-            named = given[rows] * self.takes_part[rows]
-            weights = np.where(self.takes_part[rows] & (named <= 0), self.specified.weights[rows], 0.0)
-            left = np.maximum(parts[parents] - np.bincount(parent_index, named, len(parents)), 0.0)
+            own_parts = nominal_parts[rows] * self.takes_part[rows]
+            weights = np.where(self.takes_part[rows] & (own_parts <= 0), self.specified.weights[rows], 0.0)
+            left = np.maximum(parts[parents] - np.bincount(parent_index, own_parts, len(parents)), 0.0)
             sums = np.maximum(np.bincount(parent_index, weights, len(parents)), 1.0)
-            parts[rows] = np.where(named > 0, named, (left / sums)[parent_index] * weights)
+            parts[rows] = np.where(own_parts > 0, own_parts, (left / sums)[parent_index] * weights)
         return parts
 
-    def unmet(self) -> dict[str, Resources]:
+    def available_guarantees(self) -> dict[str, Resources]:
         """Return by queue the available part of its guarantee, where not all of it is available.
 
         At each level of the tree, all queues get the same part of a resource.
@@ -152,11 +152,11 @@ class Division:
             sums = sums_by_parent(self.reserved[rows], parent_index, len(parents))
             parts = np.divide(met[parents], sums, out=np.ones_like(sums), where=sums > met[parents])
             met[rows] *= parts[parent_index]
-        unmet: dict[str, Resources] = {}
+        found: dict[str, Resources] = {}
         for node in np.flatnonzero(np.any(self.specified.reserved > met + EPSILON, axis=1)).tolist():
             amounts = zip(self.names, self.specified.reserved[node].tolist(), met[node].tolist(), strict=True)
-            unmet[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
-        return unmet
+            found[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
+        return found
 
     def is_comparable_with(self, other: "Division") -> bool:
         """Return whether both divide the same amounts, in the same tree."""
@@ -220,8 +220,8 @@ class Division:
             specified, reserved, takes_part = self.specified, self.reserved[rows], self.takes_part[rows]
             may_hold = self._limits_of_children(self.ceilings[parents], rows, parent_index)
             most = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.requests[rows])
-            weights, given = specified.weights[rows], specified.given[rows]
-            siblings = Siblings(parent_index, weights, self.requests[rows], most, reserved, given)
+            weights, nominal = specified.weights[rows], specified.nominal[rows]
+            siblings = Siblings(parent_index, weights, self.requests[rows], most, reserved, nominal)
             # At the top, the limit of root is divided; below, what the parents deserve. Amounts reserved for
             # queues that take no part are left out.
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
@@ -269,7 +269,7 @@ class Siblings(msgspec.Struct, eq=False):
     requests: PortionRows
     most: PortionRows  # requests, limited to their ceilings
     guarantees: PortionRows
-    given: PortionRows
+    nominal: PortionRows
 
     def select(self, rows: Mask) -> "Siblings":
         return Siblings(*(getattr(self, name)[rows] for name in self.__struct_fields__))
@@ -279,7 +279,7 @@ def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     """Return the share of each sibling in its parent's amounts: `capacity`, a row for each parent."""
     # Specified deserved amounts come first, limited to request and ceiling. If their sum is too large, each
     # gets the same part.
-    parent_index, wanted = siblings.parent_index, np.minimum(siblings.given, siblings.requests)
+    parent_index, wanted = siblings.parent_index, np.minimum(siblings.nominal, siblings.requests)
     named = np.minimum(wanted, siblings.most)
     first = _level(capacity, parent_index, np.zeros_like(named), wanted, siblings.guarantees, named)
     start, speed = np.minimum(first, named), siblings.weights[:, None]

@@ -149,8 +149,8 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         for queue, flavors in queues:
             for flavor in flavors:
                 if flavor.nodes not in names and len(names) < MOST_POOLS and not flavor.is_missing:
-                    name, taken = flavor.name, set(names.values())
-                    while name in taken:
+                    name, used = flavor.name, set(names.values())
+                    while name in used:
                         name = f"{name} ({queue})"
                     names[flavor.nodes] = name
                 resources.setdefault(flavor.nodes, set()).update(*flavor.amounts.values())

@@ -61,8 +61,8 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
     def after(self, now: float, half_life: float, held: Mapping[UsageKey, float]) -> "PastUsage":
         """Return the usage with a new sample: what was `held` on average since the last one."""
         decay = 0.5 ** (max(now - self.at, 0.0) / half_life)
-        both = {holder: self.parts.get(holder, 0.0) * decay for holder in {**self.parts, **held}}
-        parts = {holder: part + held.get(holder, 0.0) * (1.0 - decay) for holder, part in both.items()}
+        decayed = {holder: self.parts.get(holder, 0.0) * decay for holder in {**self.parts, **held}}
+        parts = {holder: part + held.get(holder, 0.0) * (1.0 - decay) for holder, part in decayed.items()}
         parts = {holder: part for holder, part in parts.items() if part >= _NOTHING or holder in held}
         later = PastUsage(now, parts, _by_queue(parts))
         if self.shown_at <= now < self.shown_at + half_life / _SHOWN:

@@ -224,7 +224,7 @@ def queue_patch(wanted: QuotaQueue, queue: Queue) -> Json:
     guarantee = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
     changed: Json = {
         "capability": _amounts_patch(spec.capability, wanted.capability),
-        "deserved": _amounts_patch(spec.deserved, wanted.guarantee),
+        "deserved": _amounts_patch(spec.deserved, wanted.guarantee),  # at least the guarantee
         "guarantee": {"resource": guarantee} if guarantee else None,
     }
     patch = {name: value for name, value in changed.items() if value}

@@ -129,8 +129,8 @@ class TreeReader:
             self._read(tree.spec.root, "spec.root", _Place())
         if self.found:
             root, *below = self.found
-            ours = (queue for queue in below if queue.parent == root.name and not queue.unreadable)
-            guarantee = {**quantities(total(offered(queue.guarantee) for queue in ours))}
+            roots = (queue for queue in below if queue.parent == root.name and not queue.unreadable)
+            guarantee = {**quantities(total(offered(queue.guarantee) for queue in roots))}
             self.found[0] = replace(root, guarantee=guarantee)  # sum of the nodes directly below
 
     def _read(self, raw: msgspec.Raw, path: str, place: _Place) -> None:

@@ -299,10 +299,10 @@ def queue_record(queue: Queue, rename: Rename = lambda amounts: amounts) -> Queu
 def _with_names(spec: QueueSpec, rename: Rename) -> QueueSpec:
     """Return a spec with its resources renamed."""
     fields = ("capability", "deserved", "borrowing_limit", "lending_limit", "default_request")
-    amounts = {name: rename(given) for name in fields if (given := getattr(spec, name)) is not None}
+    amounts = {name: rename(written) for name in fields if (written := getattr(spec, name)) is not None}
     guarantee = spec.guarantee and Guarantee(rename(spec.guarantee.resource or {}))
     flavors = [
-        replace(flavor, **{field: rename(given) for field, given in flavor.amounts().items()})
+        replace(flavor, **{field: rename(amounts) for field, amounts in flavor.amounts().items()})
         for flavor in spec.flavors or ()
     ]
     return replace(spec, **amounts, guarantee=guarantee, flavors=flavors or None)

@@ -203,7 +203,7 @@ class Specified(msgspec.Struct, eq=False):
     limits: PortionRows  # limits by its own specification; inf: no limit
     borrowing: PortionRows  # limit above its share, if it has no specified deserved amount; inf: no limit
     reserved: PortionRows  # amounts that no other queue may use
-    given: PortionRows  # specified deserved amounts
+    nominal: PortionRows  # specified deserved amounts
     oversell: Portion  # factor on its limits
 
     @classmethod
@@ -217,7 +217,7 @@ class Specified(msgspec.Struct, eq=False):
             limits=np.full(shape, inf),
             borrowing=np.full(shape, inf),
             reserved=np.zeros(shape),
-            given=np.zeros(shape),
+            nominal=np.zeros(shape),
             oversell=np.ones(nodes),
         )
 
@@ -236,10 +236,10 @@ class Specified(msgspec.Struct, eq=False):
         self.weights[node] = demand.weight
         put_row(self.limits, node, limits_of(demand), names, inf)
         put_row(self.reserved, node, reserved_for(demand), names)
-        given = {name: float(max(amount, 0)) for name, amount in (demand.deserved or {}).items()}
-        put_row(self.given, node, given, names)
+        nominal = {name: float(max(amount, 0)) for name, amount in (demand.deserved or {}).items()}
+        put_row(self.nominal, node, nominal, names)
         limits = demand.borrowing_limit or {}
-        borrowing = {name: float(max(more, 0)) for name, more in limits.items() if name not in given}
+        borrowing = {name: float(max(more, 0)) for name, more in limits.items() if name not in nominal}
         put_row(self.borrowing, node, borrowing, names, inf)
         self.oversell[node] = demand.oversell
 

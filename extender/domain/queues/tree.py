@@ -67,20 +67,20 @@ def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
 
     The limits of queues above apply, too.
     """
-    way: list[str] = []
+    path: list[str] = []
     while name and name != ROOT_QUEUE:
         record = queues.get(name)
         if record is None:
-            if not way or name == DEFAULT_QUEUE:
+            if not path or name == DEFAULT_QUEUE:
                 return ""
-            return f"queue {way[-1]}: its parent {name} does not exist"
+            return f"queue {path[-1]}: its parent {name} does not exist"
         if record.fault:
             return record.fault
-        if name in way:
-            return f"queue {name}: spec.parent leads back to the queue itself: {' > '.join([*way, name])}"
-        if len(way) == MOST_LEVELS:
-            return f"queue {way[0]}: more than {MOST_LEVELS} levels of queues are above it"
-        way.append(name)
+        if name in path:
+            return f"queue {name}: spec.parent leads back to the queue itself: {' > '.join([*path, name])}"
+        if len(path) == MOST_LEVELS:
+            return f"queue {path[0]}: more than {MOST_LEVELS} levels of queues are above it"
+        path.append(name)
         name = parent_of(name, record)
     return ""
 

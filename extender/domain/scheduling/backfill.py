@@ -59,10 +59,10 @@ class Forecast:
         snapshot, now = self._cycle.snapshot, self._cycle.snapshot.now
         wanted = self._cycle.budget.flavors.settled_members(group)
 
-        def is_below(instant: float) -> bool:
+        def has_headroom_at(instant: float) -> bool:
             return self.headroom.has_headroom(group, wanted, instant)
 
-        found = earliest(planner, self._departures, wanted, now, is_below)
+        found = earliest(planner, self._departures, wanted, now, has_headroom_at)
         if found is None:
             return None
         at, nodes = found

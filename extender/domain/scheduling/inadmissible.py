@@ -146,7 +146,7 @@ class InadmissibleGroups:
 
     def _has_to_evaluate_all_classes(self, evaluated: Evaluation) -> bool:
         """Return whether anything was allocated or reserved: then classes left out may have less capacity."""
-        if not evaluated.takes or self.evaluates_all_classes or self.memory is None:
+        if not evaluated.uses_capacity or self.evaluates_all_classes or self.memory is None:
             return False
         return self.requeued.keys() != self.memory.classes.groups.keys()
 

@@ -271,7 +271,7 @@ def _batches(active: ActivePlan, in_use: dict[str, Flavor]) -> list[_Batch]:
 
 def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reservations: Reservations) -> None:
     """Start members of groups that stand, and decide on all of these."""
-    hungry: list[ActivePlan] = []
+    growing: list[ActivePlan] = []
     for active in standing:
         if active.unplanned:
             with Guard(cycle, active.group, active.plan):
@@ -281,12 +281,12 @@ def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reserva
                 elif retry_of(cycle, active).waits:
                     active.reason, active.detail = Reason.BACKING_OFF, active.group.start.failure
                 else:
-                    hungry.append(active)
-    if hungry:
+                    growing.append(active)
+    if growing:
         lending.suspend()
-        _grow_all(cycle, hungry, reservations, lends=False)
+        _grow_all(cycle, growing, reservations, lends=False)
         lending.begin()
-        _grow_all(cycle, hungry, reservations, lends=True)
+        _grow_all(cycle, growing, reservations, lends=True)
     for active in standing:
         if not cycle.is_broken(active.group):
             with Guard(cycle, active.group, active.plan):

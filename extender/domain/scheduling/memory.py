@@ -43,12 +43,12 @@ class Evaluation(msgspec.Struct, frozen=True, eq=False):
     starving: Starving
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue all groups that were to be evaluated, in their order
     heads: Mapping[Scope, GroupKey]  # groups that block others, by scope
-    takes: bool  # whether anything was allocated, or is reserved for waiting groups
+    uses_capacity: bool  # whether anything was allocated, or is reserved for waiting groups
     depends_on_others: bool  # whether decisions depend on other groups beyond the budget
 
     @property
     def is_calm(self) -> bool:
-        return not (self.takes or self.depends_on_others)
+        return not (self.uses_capacity or self.depends_on_others)
 
 
 class EquivalenceClasses:
@@ -226,7 +226,8 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             )
         in_force = reservations.in_force
         grounds = None
-        if evaluated.is_calm and base is not None and not (base.is_fresh and not _knows_all(base, classes)):
+        knows_all = base is not None and (not base.is_fresh or _knows_all(base, classes))
+        if base is not None and evaluated.is_calm and knows_all:
             grounds = Grounds.from_cycle(cycle, in_force, base)
         return Memory(
             snapshot,

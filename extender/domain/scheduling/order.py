@@ -133,8 +133,8 @@ class Rotation(Traverse):
 class Mixed(Traverse):
     def is_high(self, group: GroupInfo) -> bool:
         """Return whether its priority, with what it gained by ageing, has reached the threshold."""
-        per_hour, given = self._queue.ageing, self._queue.priority_threshold
-        lacks = (FIRST_HIGH_PRIORITY if given is None else given) - group.priority
+        per_hour, threshold = self._queue.ageing, self._queue.priority_threshold
+        lacks = (FIRST_HIGH_PRIORITY if threshold is None else threshold) - group.priority
         if lacks <= 0:
             return True
         created = self._cycle.snapshot.instant(group.created) if per_hour > 0 else 0.0
@@ -337,8 +337,9 @@ def _fair_share(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int)
 def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, other: str) -> bool:
     """Return whether a queue has its turn before another, at the level where their paths from root part."""
     paths = (reversed(shares.tree.path(name)) for name in (queue, other))
-    one, two = next(((one, two) for one, two in zip(*paths, strict=False) if one != two), (TOP, TOP))
-    return _turn_key(shares, queues, one) < _turn_key(shares, queues, two)
+    pairs = zip(*paths, strict=False)
+    own, theirs = next((pair for pair in pairs if pair[0] != pair[1]), (TOP, TOP))
+    return _turn_key(shares, queues, own) < _turn_key(shares, queues, theirs)
 
 
 def in_lines(

@@ -237,11 +237,11 @@ def as_many_as_join(
     for role, of_role in by_role(group, pods).items():
         flavor = in_use.get(role)
         for other in flavors.flavors_of(queue) if flavor is None else ():
-            one = on_nodes_of(other, of_role[:1])
-            admits = not other.refuses([one[0].shape]) and flavors.first_within_limits(
-                queue, other, one, {}, lends
+            first = on_nodes_of(other, of_role[:1])
+            admits = not other.refuses([first[0].shape]) and flavors.first_within_limits(
+                queue, other, first, {}, lends
             )
-            if admits and budget.planner.could_place(Missing((one[0],))):
+            if admits and budget.planner.could_place(Missing((first[0],))):
                 flavor = other
                 break
         if flavor is None or flavor.refuses([of_role[0].shape]):

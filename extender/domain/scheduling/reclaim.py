@@ -36,7 +36,7 @@ from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.victims import (
     Candidates,
     departing_pods,
-    is_any_in_part,
+    has_broken_gang,
     lingering,
     live_pod,
     refused_namespace,
@@ -103,7 +103,7 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
             return False
     if any(would_be_split(cycle, key) for key in {victim.group for victim in reclaim.victims}):
         return False
-    if is_any_in_part(cycle, reclaim):
+    if has_broken_gang(cycle, reclaim):
         return True  # the rest of a broken gang is evicted, too
     if any(victim.uid in spared for victim in reclaim.victims) or not have_homes(cycle, reclaim):
         return False
@@ -143,7 +143,7 @@ def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     reason = Reason.RECLAIMING
     if budget.window.has_places_for(group, len(wanted.members)):
         # Evictions end when the group starts, so no victim gang may be half evicted then.
-        may_start = not is_any_in_part(cycle, reclaim) or cycle.is_due(reclaim.until)
+        may_start = not has_broken_gang(cycle, reclaim) or cycle.is_due(reclaim.until)
         if may_start and (plan := _place(cycle, group, reclaim)) is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         if cycle.is_due(reclaim.until):
@@ -152,7 +152,7 @@ def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
         if not (any(live_pod(cycle, victim) for victim in victims) or any(departing_pods(cycle))):
             why = "the victims are gone, and the group does not fit"
             return fail(cycle, group, f"{why}: {reclaim.detail}")
-    elif not is_any_in_part(cycle, reclaim):
+    elif not has_broken_gang(cycle, reclaim):
         reason = Reason.WINDOW_FULL
         budget.window.waiting_queues.add(group.queue)
     budget.reserve(group, reclaim.plan)
@@ -304,7 +304,7 @@ class _Searches:
         self._candidates = candidates
         self._price = price
         candidates.latest = price.latest
-        self._vain: set[object] = set()  # kinds of groups without a result
+        self._fruitless: set[object] = set()  # kinds of groups without a result
         decided, reclaims = cycle.decided, cycle.reclaims.items()
         reserved = [
             reclaim for key, reclaim in reclaims if key in decided and decided[key].reclaim is reclaim
@@ -346,7 +346,7 @@ class _Searches:
         for group in starving:
             if places <= 0:
                 return
-            if len(self._vain) > _SEARCHES:
+            if len(self._fruitless) > _SEARCHES:
                 # Each second other groups have their turn, until all have had one since the last change.
                 now, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in kinds]
                 changed_at = int(max(self._cycle.snapshot.changed_at, *(each.last_at for each in times)))
@@ -362,7 +362,7 @@ class _Searches:
         """Return whether a reclaim is begun for a group."""
         cycle, wanted = self._cycle, missing(group)
         kind = equal_need_key(group), refused_namespace(cycle, group)
-        if kind in self._vain:
+        if kind in self._fruitless:
             return False
         own_queue_gives = True
         for causes in _cause_sets(cycle, group, wanted):
@@ -380,7 +380,7 @@ class _Searches:
                 self._begin(group, found)
                 return True
             cycle.settle(replace(cycle.decided[group.key], price=text))
-        self._vain.add(kind)
+        self._fruitless.add(kind)
         if self._candidates.spared:
             cycle.settle(replace(cycle.decided[group.key], spared=self._candidates.spared))
         return False
@@ -412,16 +412,17 @@ class _Searches:
             scarce = [name for name, n in bound.requests.items() if n > available.get(name, 0)]
             if moves and scarce:
                 continue
-            about = (self._cycle, group, assignment, scarce, from_others, self._price)
+            arguments = (self._cycle, group, assignment, scarce, from_others, self._price)
             checkpoint = journal.checkpoint()
             self._reservations.give_back_own_headroom(group)
             disruptions = self._candidates.disruptions
             if moves:
                 found = find_with_homes(
-                    self._cycle, planner, NothingLost(*about), eviction_units, disruptions, bound
+                    self._cycle, planner, NothingLost(*arguments), eviction_units, disruptions, bound
                 )
             else:
-                found = Search(planner, VictimShares(*about), eviction_units, disruptions.clone()).find(bound)
+                search = Search(planner, VictimShares(*arguments), eviction_units, disruptions.clone())
+                found = search.find(bound)
             journal.roll_back(checkpoint)
             if found is not None:
                 return found
@@ -490,15 +491,15 @@ def _taken_from(cycle: Cycle, group: GroupInfo, losing: ReclaimKey, least: float
     its group waits again, or was gone before it had run for `least` seconds. Several such groups count once.
     """
     now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.reclaimed_by(group.queue).get(losing)
-    taken = QueueTaken(group.key, now, int(least))
+    record = QueueTaken(group.key, now, int(least))
     if last is None:
-        return Reclaimed(group.key, now, unused=(taken,))
+        return Reclaimed(group.key, now, unused=(record,))
     others = cycle.reclaimed_by(losing.queue).items()
     back_at = max((back.at for pick, back in others if pick.queue == group.queue), default="")
     went_back = back_at > last.at and group.created <= back_at
     unused = [each for each in last.unused if not _is_in_vain(cycle, each)]
     in_vain = last.in_vain + (went_back or len(unused) < len(last.unused))
-    return Reclaimed(group.key, now, in_vain, (*unused, taken)[-_MOST_UNUSED:])
+    return Reclaimed(group.key, now, in_vain, (*unused, record)[-_MOST_UNUSED:])
 
 
 def _record_refused(cycle: Cycle, group: GroupInfo) -> None:
@@ -506,13 +507,13 @@ def _record_refused(cycle: Cycle, group: GroupInfo) -> None:
 
     Such a reclaim does not count as unused.
     """
-    victims, taken = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
+    victims, reclaimed = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
     is_refused = any(victim.uid in cycle.snapshot.spared for victim in victims)
     if not is_refused or any(live_pod(cycle, victim) is None for victim in victims):
         return
-    for losing, last in taken.items():
+    for losing, last in reclaimed.items():
         unused = tuple(each for each in last.unused if each.group != group.key)
-        taken[losing] = replace(last, unused=unused)
+        reclaimed[losing] = replace(last, unused=unused)
 
 
 def _is_in_vain(cycle: Cycle, taken: QueueTaken) -> bool:

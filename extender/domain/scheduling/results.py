@@ -139,15 +139,15 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
             continue
         evaluated_keys = {group.key for group in evaluated_then}
         unevaluated = [group for group in line if group.key not in evaluated_keys]
-        both = unevaluated or list(evaluated_now)
+        line_now = unevaluated or list(evaluated_now)
         if unevaluated:
             for group in evaluated_now:
-                insort(both, group, key=_order_of(evaluated))
-        if both:
-            lines[queue] = both
+                insort(line_now, group, key=_order_of(evaluated))
+        if line_now:
+            lines[queue] = line_now
         else:
             lines.pop(queue, None)
-        renewed |= _places_of_groups([both])
+        renewed |= _places_of_groups([line_now])
     return Positions(renewed, lines)
 
 
@@ -250,7 +250,7 @@ def _latest_decisions(
     cycle, known = evaluated.cycle, inadmissible.before.groups
     decided: dict[GroupKey, GroupDecision] = {}
     if inadmissible.memory is not None:
-        decided = {made.key: made for made in inadmissible.reported(cycle.decided, evaluated.heads)}
+        decided = {each.key: each for each in inadmissible.reported(cycle.decided, evaluated.heads)}
         for key, position in positions.items():
             decision = decided.get(key) or known.get(key)
             if decision is not None and key not in cycle.decided and position != decision.position:
@@ -273,7 +273,7 @@ def _request_nodes(
     may_request = any(lines.values()) or any(decision.reason for decision in now.values())
     if may_request or requests != NodeRequests():
         requests, changes = requests_after(evaluated, earlier, lines, now, known)
-        now |= {made.key: _reuse(known.get(made.key), made) for made in changes}
+        now |= {decision.key: _reuse(known.get(decision.key), decision) for decision in changes}
     return requests
 
 
@@ -398,7 +398,7 @@ def _queues(
         if name in queues:
             requested_sums.add(name, queues[name].requested)
             requested_sums.add(name, earlier.infos[name].requested if name in earlier.infos else {}, times=-1)
-    reserved = {made.queue: made.reservation for made in cycle.decided.values() if made.reservation}
+    reserved = {each.queue: each.reservation for each in cycle.decided.values() if each.reservation}
     lines = positions.lines
     changed = {*columns.by_queue, *requested_sums.by_queue, *(tree.queues[node] for node in earlier.changed)}
     changed |= earlier.changed_queues(cycle, reserved, lines)

@@ -69,7 +69,7 @@ class Standing(NamedTuple):
         division = as_specified = Division.divide(
             total, demands, None if before is None else before.as_specified
         )
-        if unmet := as_specified.unmet():
+        if unmet := as_specified.available_guarantees():
             reduced = {name: _with_guarantee(demands[name], met) for name, met in unmet.items()}
             division = Division.divide(total, with_changes(demands, reduced), as_specified)
         holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
@@ -106,13 +106,13 @@ class Standing(NamedTuple):
 
     def deserved_at(self, node: int) -> Portions:
         """Return the deserved amounts of a node, at least its reserved ones."""
-        given = self.division.share(node)
-        return given.deserved if given else _NOTHING
+        node_share = self.division.share(node)
+        return node_share.deserved if node_share else _NOTHING
 
     def ceiling_at(self, node: int) -> Portions:
         """Return the ceilings of a node from the division."""
-        given = self.division.share(node)
-        return given.ceiling if given else _NOTHING
+        node_share = self.division.share(node)
+        return node_share.ceiling if node_share else _NOTHING
 
 
 class QueueShares:
@@ -154,8 +154,8 @@ class QueueShares:
 
     def relative_share(self, node: int) -> float:
         """Return allocated/deserved of a queue, in the dominant resource."""
-        given = self._division.share(node)
-        return share(self._holdings.held(node), given.deserved) if given else 0.0
+        node_share = self._division.share(node)
+        return share(self._holdings.held(node), node_share.deserved) if node_share else 0.0
 
     def recent_usage(self, node: int) -> float:
         """Return the decayed usage of a queue and those below it, as a part of what its weight is due."""
@@ -213,11 +213,11 @@ class QueueShares:
         leaf, parted = self.tree.leaf[queue], set(self.tree.path(claimant))
         held, deserved = self._holdings.held(leaf), self.standing.deserved_at(leaf)
         excess = share(held, deserved) - 1.0
-        one, two = self.tree.path(queue), self.tree.path(claimant)
-        above = next(node for node in one if node in parted)
-        if above in (one[0], two[0]):  # an ancestor and its descendant do not take turns
+        own, others = self.tree.path(queue), self.tree.path(claimant)
+        above = next(node for node in own if node in parted)
+        if above in (own[0], others[0]):  # an ancestor and its descendant do not take turns
             return False
-        own_branch, other_branch = one[one.index(above) - 1], two[two.index(above) - 1]
+        own_branch, other_branch = own[own.index(above) - 1], others[others.index(above) - 1]
         has_used_any = self.recent_usage(own_branch) > 0.0 or self.recent_usage(other_branch) > 0.0
         is_even = self.recent_usage(own_branch) - self.recent_usage(other_branch) <= excess
         return excess <= _MOST_BEYOND and has_used_any and is_even
@@ -270,8 +270,8 @@ class QueueShares:
         path, names = self.tree.path(queue), self._division.names
         columns = [(names.index(name), name, amount) for name, amount in requests.items() if name in names]
         for steps, node in enumerate(path if columns else ()):
-            held, given = self._holdings.held(node), self._division.given[node]
-            if all(held.get(name, 0) + amount <= given[column] + EPSILON for column, name, amount in columns):
+            held, nominal = self._holdings.held(node), self._division.nominal[node]
+            if all(held.get(name, 0) + n <= nominal[column] + EPSILON for column, name, n in columns):
                 return steps
         return len(path)
 
@@ -295,9 +295,9 @@ class QueueShares:
         """Yield for each ceiling below root its node, the counted part of `requests`, and the free rest."""
         requests_here = self._offered_part(requests)
         for node in self.tree.path(queue):
-            taken = self._counted(node)
+            held = self._counted(node)
             limits = {name: self._limit(node, name) for name in requests_here} if node != TOP else {}
-            free = {name: int(n - taken.get(name, 0)) for name, n in limits.items() if n < inf}
+            free = {name: int(n - held.get(name, 0)) for name, n in limits.items() if n < inf}
             if free:
                 yield node, {name: requests_here[name] for name in free}, free
             requests_here = self._holdings.beyond_reservation(node, requests_here)
@@ -323,9 +323,9 @@ class QueueShares:
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
             for node in self.tree.path(queue):
-                taken = self._counted(node)
+                held = self._counted(node)
                 for name in slack:
-                    slack[name] = min(slack[name], self._limit(node, name) - taken.get(name, 0))
+                    slack[name] = min(slack[name], self._limit(node, name) - held.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in requests.items()):
             return ""
         more = requests = self._offered_part(requests)
@@ -367,8 +367,8 @@ class QueueShares:
         # The allocatable sum of nodes is no ceiling. A queue's limit of that height still is: pods may hold
         # more, on nodes that are gone or have become smaller.
         if node not in self._ceilings:
-            given = self._division.share(node)
-            most, own = given.ceiling if given else _NOTHING, self._division.own_limits(node)
+            node_share = self._division.share(node)
+            most, own = node_share.ceiling if node_share else _NOTHING, self._division.own_limits(node)
             self._ceilings[node] = {
                 name: limit if (limit := most.get(name, inf)) < allocatable else own.get(name, inf)
                 for name, allocatable in self._division.total.items()

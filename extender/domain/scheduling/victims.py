@@ -135,7 +135,7 @@ def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
     return len(pods) < len(group.placed) and _is_in_part(group, pods)
 
 
-def is_any_in_part(cycle: Cycle, reclaim: Reclaim) -> bool:
+def has_broken_gang(cycle: Cycle, reclaim: Reclaim) -> bool:
     """Return whether a gang is broken: some of its victims are gone, and others still run.
 
     The others are evicted, too, even if their evictions are refused.
@@ -153,8 +153,8 @@ def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
 
     It distinguishes groups of one class, for which other victims are found.
     """
-    namespace, taken = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
-    known = (last for losing, last in taken if losing.namespace == namespace)
+    namespace, reclaimed = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
+    known = (last for losing, last in reclaimed if losing.namespace == namespace)
     rests = any(not cycle.is_due(rests_until(cycle, group, last)) for last in known)
     return namespace if rests else ""
 

@@ -111,8 +111,8 @@ def build(
     # A disruption budget of the pod replaces any budget of its owner.
     own = _selected_annotations(meta.annotations, _OF_POD)
     without = frozenset() if _BUDGETS.isdisjoint(own) else _BUDGETS
-    given = owner.annotations if owner is not None else {}
-    inherited = {key: text for key, text in given.items() if key not in without}
+    of_owner = owner.annotations if owner is not None else {}
+    inherited = {key: text for key, text in of_owner.items() if key not in without}
     spec = {
         "minMember": min_member,
         "queue": "" if label else queue,
@@ -140,10 +140,10 @@ def podgroup(metadata: Mapping[str, object], spec: Mapping[str, object]) -> dict
     }
 
 
-def record_submitter(made: dict[str, Any], user: str) -> None:
+def record_submitter(obj: dict[str, Any], user: str) -> None:
     """Record on a PodGroup the user for whom it is made, if known: it may outlive its owners."""
     if user:
-        made["metadata"].setdefault("annotations", {})[keys.SUBMITTER] = user
+        obj["metadata"].setdefault("annotations", {})[keys.SUBMITTER] = user
 
 
 def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
@@ -162,6 +162,6 @@ def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(owner) for owner in owners]
 
 
-def _selected_annotations(given: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
+def _selected_annotations(annotations: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
     wanted = {f"{INHERITED}{name}" for name in names}
-    return {key: text for key, text in (given or {}).items() if key in wanted}
+    return {key: text for key, text in (annotations or {}).items() if key in wanted}

@@ -238,7 +238,7 @@ def immediate_transition(before: GroupDecision | None, now: GroupDecision) -> Tr
         return Transition(reason, _message(reason, now.detail), for_members=True)
     if now.spared and not before.spared:
         return Transition(EventReason.RECLAIM_LOOP, now.spared, warning=True)
-    if now.verdict is Verdict.RUNNING is not before.verdict:
+    if now.verdict is Verdict.RUNNING and before.verdict is not Verdict.RUNNING:
         return Transition(Verdict.RUNNING, "all members that the group needs are on nodes")
     return None
 

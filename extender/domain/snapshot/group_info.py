@@ -282,8 +282,8 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         by the UIDs in names of Muster's PodGroups; before there is a PodGroup, by the stem of pods' names.
         """
         namespace, _, name = self.key.partition("/")
-        given = self.spec.stands_for or ("" if self.spec.recorded else self.spec.series)
-        return self.created, namespace, given.rpartition("/")[2] or name, self.key
+        owner_name = self.spec.stands_for or ("" if self.spec.recorded else self.spec.series)
+        return self.created, namespace, owner_name.rpartition("/")[2] or name, self.key
 
     @cached_property
     def order(self) -> tuple[int, Age]:

@@ -312,8 +312,8 @@ def unsuspend_unread(
 
 
 def _put(patch: dict[str, Any], path: Path, value: object) -> None:
-    *way, last = path
-    for name in way:
+    *parents, last = path
+    for name in parents:
         patch = patch.setdefault(name, {})
     patch[last] = value
 
@@ -323,7 +323,7 @@ def with_fields(obj: Json, fields: Json) -> list[Operation]:
     return [*version_tests(obj), *(added(("spec", name), value) for name, value in fields.items())]
 
 
-def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
+def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operation]:
     """Return the operations that suspend a job, with its full number of pods, and withdraw its admission.
 
     For a kind without a suspend field, an empty annotation withdraws the admission; only a Command stops the
@@ -332,15 +332,15 @@ def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
     Args:
         obj: The job in the API server.
         row: The fields of its kind.
-        for_good: The timestamp of its admission, by which it counts as suspended by its user.
+        admitted_at: The timestamp of its admission, by which it counts as suspended by its user.
     """
     is_same, _ = version_tests(obj)
     if row.commanded is not None:
         return [is_same, _add_annotation(obj, ("metadata",), keys.STARTED, "")]
     record, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
     recording: list[Operation] = []
-    if for_good:
-        recording = [_add_annotation(obj, record[:1], record[-1], for_good)]
+    if admitted_at:
+        recording = [_add_annotation(obj, record[:1], record[-1], admitted_at)]
     elif value_at(obj, record) is not None:
         recording = [{"op": "remove", "path": pointer(record)}]
     return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *recording]

@@ -405,10 +405,10 @@ def _with_pods(
     expected = []
     counts = [pod_set.count for pod_set in pod_sets]
     for number, count, pod in carriers(zip(counts, pods, strict=True)) if not fault else ():
-        pod_set = pod_sets[number]
-        waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
-        like = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, expected=True)
-        expected.append(ExpectedPods(pod_set.role, count, replace(like, dependent=pod_set.role in dependent)))
+        role, group = pod_sets[number].role, record.group
+        member = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
+        member = replace(member, group=group, own_group=group, auto=auto_groups, expected=True)
+        expected.append(ExpectedPods(role, count, replace(member, dependent=role in dependent)))
     of_schedulers = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(
         record,
@@ -428,9 +428,9 @@ def _with_pods(
 def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
     """Return the pod as the API server stores it: with its defaults, and what admission adds."""
     spec, meta = {**part.template["spec"]}, {**(part.template.get("metadata") or {})}
-    given = spec.get("tolerations") or ()
-    tolerated = {its.get("key") for its in given if its.get("effect") in (None, "", "NoExecute")}
-    spec["tolerations"] = [*given] + [  # Kubernetes' admission plugin DefaultTolerationSeconds
+    own = spec.get("tolerations") or ()
+    tolerated = {each.get("key") for each in own if each.get("effect") in (None, "", "NoExecute")}
+    spec["tolerations"] = [*own] + [  # Kubernetes' admission plugin DefaultTolerationSeconds
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED}
         for key in _AWAY
         if not {None, "", key} & tolerated

@@ -132,7 +132,7 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
         return Phase.COMPLETED
     if group.running and _has_lost_members(group, plan):
         return Phase.UNKNOWN
-    if group.has_live_members and _were_placed(group) >= group.min_member:
+    if group.has_live_members and _count_placed(group) >= group.min_member:
         return Phase.RUNNING
     if unplaced is not None:
         return unplaced
@@ -142,7 +142,7 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
     return Phase.INQUEUE if is_coming else Phase.PENDING
 
 
-def _were_placed(group: GroupInfo) -> int:
+def _count_placed(group: GroupInfo) -> int:
     return len(group.placed) + group.leaving + group.failed
 
 
@@ -153,7 +153,7 @@ def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
     wanted = [pod for pod in missing(group).members if not pod.reserved_for]
     assumed = {pod.uid for pod, _ in group.assumed}
     unplaced = any(pod.uid not in plan and pod.uid not in assumed for pod in wanted)
-    return unplaced or _were_placed(group) + len(wanted) < group.min_member
+    return unplaced or _count_placed(group) + len(wanted) < group.min_member
 
 
 class State(Enum):

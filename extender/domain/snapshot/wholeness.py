@@ -196,16 +196,16 @@ def _missing_of_composite(
 
     `replaces`: only lost members of child groups that run.
     """
-    there, waiting = Counter(pod.role for pod in group.placed), in_child_groups(candidates)
-    absent = [*composite.lacks(there + Counter(pod.role for pod in candidates))]
+    placed, waiting = Counter(pod.role for pod in group.placed), in_child_groups(candidates)
+    absent = [*composite.lacks(placed + Counter(pod.role for pod in candidates))]
     on_the_way = {pod.uid for pod, _ in group.assumed} | group.planned.keys()
     if replaces:
-        lost = {name: n - there[name] for name, n in kept_roles(group.needs).items() if there[name]}
+        lost = {name: n - placed[name] for name, n in kept_roles(group.needs).items() if placed[name]}
         chosen = [pod for name, n in lost.items() for pod in waiting.get(name, ())[: max(n, 0)]]
     elif absent:
         chosen = [pod for pod in candidates if pod.uid in on_the_way]
     else:
-        chosen = least_members(composite, there, waiting, on_the_way.union(fitting)) or []
+        chosen = least_members(composite, placed, waiting, on_the_way.union(fitting)) or []
     reserved = (pod for pod in group.waiting if pod.is_for_min_resources)
     return Missing((*chosen, *reserved), _absent_message(group, absent, 0))
 
@@ -220,7 +220,7 @@ def in_child_groups(pods: Iterable[PodRecord]) -> Mapping[str, list[PodRecord]]:
 
 def least_members(
     child: ChildGroup,
-    there: Mapping[str, int],
+    placed: Mapping[str, int],
     waiting: Mapping[str, Sequence[PodRecord]],
     known: Collection[Uid] = (),
 ) -> list[PodRecord] | None:
@@ -230,17 +230,17 @@ def least_members(
 
     Args:
         child: The child group, or the whole tree.
-        there: Number of members on nodes by PodGroup.
+        placed: Number of members on nodes by PodGroup.
         waiting: The others by PodGroup, in the order in which they start.
         known: Those with a planned node, or of which it is known that they fit.
     """
     if child.children is None:
-        lacking, own = max(child.least - there.get(child.name, 0), 0), waiting.get(child.name, ())
+        lacking, own = max(child.least - placed.get(child.name, 0), 0), waiting.get(child.name, ())
         return list(own[:lacking]) if len(own) >= lacking else None
     found: list[tuple[bool, int, int, list[PodRecord]]] = []
-    for it in child.children:
-        if (members := least_members(it, there, waiting, known)) is not None:
-            is_new = not any(there.get(leaf.name) for leaf in it.pod_groups)
+    for sub_group in child.children:
+        if (members := least_members(sub_group, placed, waiting, known)) is not None:
+            is_new = not any(placed.get(leaf.name) for leaf in sub_group.pod_groups)
             unknown = sum(pod.uid not in known for pod in members)
             found.append((is_new, unknown, len(members), members))
     found.sort(key=itemgetter(0, 1, 2))
@@ -249,21 +249,21 @@ def least_members(
 
 
 def joining_parts(
-    child: ChildGroup, there: Mapping[str, int], waiting: Mapping[str, Sequence[PodRecord]]
+    child: ChildGroup, placed: Mapping[str, int], waiting: Mapping[str, Sequence[PodRecord]]
 ) -> Iterator[tuple[list[PodRecord], int]]:
     """Yield members that may join a tree, and how many of them at once: child groups start whole.
 
     Others are yielded with those of equal shape.
     """
-    if members := least_members(child, there, waiting):
+    if members := least_members(child, placed, waiting):
         yield members, len(members)
     elif members is not None:
         similar = defaultdict[Shape, list[PodRecord]](list)
         for pod in waiting.get(child.name, ()) if child.children is None else ():
             similar[pod.shape].append(pod)
         yield from ((pods, 1) for pods in similar.values())
-        for it in child.children or ():
-            yield from joining_parts(it, there, waiting)
+        for sub_group in child.children or ():
+            yield from joining_parts(sub_group, placed, waiting)
 
 
 def _absent_message(group: GroupInfo, roles: Sequence[str], lacking: int) -> str:

@@ -159,7 +159,7 @@ class KueueWorld:
     def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
         """Return whether the queue of a victim deserves more than its quota, which others do not request."""
         budget = self._budget
-        deserved_amounts = budget.shares.standing.division.given
+        deserved_amounts = budget.shares.standing.division.nominal
         names = budget.shares.standing.division.names
         for queue in {self._queue_of(victim) for victim in victims} - {""}:
             node = budget.shares.tree.node[queue]
