@@ -233,7 +233,7 @@ class Trial:
     def fewest(
         self, candidates: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
     ) -> Sequence[T]:
-        """Return one of `things` that is enough alone, or else a set of which all are needed.
+        """Return one of `candidates` that is enough alone, or else a set of which all are needed.
 
         Empty if all together are not enough. `needs_capacity`: without capacity for its members, no cycle is
         spent.

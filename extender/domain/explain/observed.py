@@ -315,8 +315,8 @@ def node_summaries(
     levels = {level for each in topologies for level in each}
     for node in sorted(nodes, key=lambda node: node.metadata.name):
         name, labels = node.metadata.name, node.metadata.labels or {}
-        values = (*used[name], *coming[name])
-        groups = {f"{pod.metadata.namespace}/{group}" for pod in values if (group := group_name(pod))}
+        on_node = (*used[name], *coming[name])
+        groups = {f"{pod.metadata.namespace}/{group}" for pod in on_node if (group := group_name(pod))}
         yield NodeSummary(
             name,
             _readable_amounts(node.status.allocatable),

@@ -253,7 +253,7 @@ class DeviceInventory:
         for each_slice in newest:
             for offer in self._offers_of[each_slice.metadata.name]:
                 now[offer.node].append(offer)
-        before, had = self._offers.pop(pool, {}), self._counters.pop(pool, {})
+        before, counters_before = self._offers.pop(pool, {}), self._counters.pop(pool, {})
         if counters:
             self._counters[pool] = counters
         if now:
@@ -265,7 +265,7 @@ class DeviceInventory:
         if self._intake.logical.capacities:
             self._measure(pool)
         nodes = before.keys() | now.keys()
-        return {node for node in nodes if had != counters or before.get(node) != now.get(node)}
+        return {node for node in nodes if counters_before != counters or before.get(node) != now.get(node)}
 
     def _read_class(self, name: str) -> None:
         """Determine the devices that each class admits, after one changed."""

@@ -106,7 +106,7 @@ class ExpectedMembers:
 
     def manages(self, job: JobRecord) -> bool:
         """Return whether Muster starts a job. Another scheduler may start all jobs of its kind."""
-        if job.kind in self._registry.left_kinds:
+        if job.kind in self._registry.foreign_kinds:
             return False
         routes = self._registry.routes
         is_adopted = ownership.is_adopted(job.namespace, routes.labels_of(job.namespace))
@@ -218,9 +218,9 @@ class ExpectedMembers:
         for pod, new in pairs:  # first, pods with an index get the claims of equal index
             self._pass_on(group, pod, [new])
         if pairs:
-            passed, come = ({pair[at].uid for pair in pairs} for at in (0, 1))
-            expected = [pod for pod in expected if pod.uid not in passed]
-            newcomers = [pod for pod in newcomers if pod.uid not in come]
+            matched = {pod.uid for pair in pairs for pod in pair}
+            expected = [pod for pod in expected if pod.uid not in matched]
+            newcomers = [pod for pod in newcomers if pod.uid not in matched]
             superfluous -= len(pairs)
         taken_over = min(superfluous, len(newcomers))
         for pod in (*expected[:taken_over], *expected[len(expected) - superfluous + taken_over :]):

@@ -205,30 +205,30 @@ class GroupInfos:
 
     def _info(self, group: Group) -> GroupInfo:
         """Return a group as the decisions of a cycle see it."""
-        named = self._registry
+        registry = self._registry
         members = self._members(group)
-        named.record_dependencies(group)
-        named.settle_defaults(group)
-        named.record_start(group, members.are_under_way)
-        queue, needs = named.routes.queue_of(group), group.needs
+        registry.record_dependencies(group)
+        registry.settle_defaults(group)
+        registry.record_start(group, members.are_under_way)
+        queue, needs = registry.routes.queue_of(group), group.needs
         on_nodes = Counter([pod.role for pod in members.placed])
         self._record_history(group, queue, needs, members)
         self._record_held_back(group, queue, needs, members)
         ran_with = group.ran_with.at_most(needs) if group.ran_with else None
         return GroupInfo(
             key=group.key,
-            exists=group.exists and not named.awaits_controller(group),
+            exists=group.exists and not registry.awaits_controller(group),
             queue=queue,
-            local_queue=named.routes.local_queue_of(group),
-            namespace_allowed=named.takes_namespace(queue, group.namespace),
-            use_allowed=named.may_use(group, queue),
-            priority=named.priority_of(group),
-            preempts=named.preempts(group),
+            local_queue=registry.routes.local_queue_of(group),
+            namespace_allowed=registry.takes_namespace(queue, group.namespace),
+            use_allowed=registry.may_use(group, queue),
+            priority=registry.priority_of(group),
+            preempts=registry.preempts(group),
             created=self._created(group),
             min_member=needs.min_member,
             min_task_member=needs.min_task_member,
             run_limit=self._run_limit(group),
-            aborted=named.lost_its_queue(group) or named.is_suspended(group),
+            aborted=registry.lost_its_queue(group) or registry.is_suspended(group),
             spec=self._spec(group, queue),
             job=self._job(group),
             history=self._history(group, queue, ran_with),

@@ -91,8 +91,8 @@ class Group(msgspec.Struct, eq=False):
         """Record the PodGroup that the API has from `version` on; None: it is gone."""
         if _decisive_fields(self.record) != _decisive_fields(record):
             self.known_since = version
-        had, has = ((each.start_timeouts if each else 0) for each in (self.record, record))
-        if had and not has and self.job is None:  # a changed group may try again at once
+        before, after = ((each.start_timeouts if each else 0) for each in (self.record, record))
+        if before and not after and self.job is None:  # a changed group may try again at once
             self.start = replace(self.start, undone=0, failures=0, retry_at=0.0)
         self.record = record
         self.last_record = record or (self.last_record if self.pods else None)

@@ -352,8 +352,8 @@ class Intake:
     def leave_jobs(self, kinds: Collection[KindName]) -> None:
         """Leave jobs of these kinds to other controllers; Muster manages all others by its rules."""
         with self._lock:
-            changed = {*self._registry.left_kinds} ^ {*kinds}
-            self._registry.left_kinds = kinds
+            changed = {*self._registry.foreign_kinds} ^ {*kinds}
+            self._registry.foreign_kinds = kinds
             self._mark_dirty(self._registry.jobs.groups_of_kinds(changed))
 
     def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:

@@ -112,9 +112,8 @@ class Ledger:
         self._spared: dict[Uid, float] = {}  # end of the time in which a pod is no victim, by UID
         self._last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # as decided, by queue
         self._history = RunHistory()
-        self._instant: Callable[[str], float] = lambda _: (
-            clock()
-        )  # reads timestamps, as the last snapshot did
+        # Reads timestamps as the last snapshot did.
+        self._instant: Callable[[str], float] = lambda _: clock()
         # Groups that are dirty since the last published decisions, with the version of the change.
         self._unpublished: dict[GroupKey, int] = {}
 

@@ -223,13 +223,13 @@ class Pods:
             if not pod.spec.node_name and requests_devices(pod.spec):
                 self._with_devices.put(uid, written, claims_of(pod))
             before, is_unmanaged = self.by_uid.get(uid), self.is_unmanaged(pod.spec.scheduler_name)
-            had = before if before is not None and before.group and before.holds_capacity else None
-            ours = not is_unmanaged and (had is not None or self.owns(pod))
+            prior = before if before is not None and before.group and before.holds_capacity else None
+            ours = not is_unmanaged and (prior is not None or self.owns(pod))
             if ours or is_unmanaged:
                 record = self._in_composite(self._records.record_of(pod, ours))
-                if ours and had is not None:  # a pod with capacity keeps its group, whatever it names
+                if ours and prior is not None:  # a pod with capacity keeps its group, whatever it names
                     record = replace(
-                        record, group=had.group, own_group=had.group, role=had.role, auto=had.auto
+                        record, group=prior.group, own_group=prior.group, role=prior.role, auto=prior.auto
                     )
                 self._set(self._within_bounds(record))
             else:

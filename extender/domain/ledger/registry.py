@@ -124,7 +124,7 @@ class Registry:
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.jobs = Jobs()
-        self.left_kinds: Collection[KindName] = (VOLCANO_JOB,)  # kinds whose jobs others admit
+        self.foreign_kinds: Collection[KindName] = (VOLCANO_JOB,)  # kinds whose jobs others admit
         self.runtimes = Runtimes()
         self.ancestors = Ancestors()
         self.routes = Routes(lambda group: self.ancestors.naming_queue(self._owners_of(group)))

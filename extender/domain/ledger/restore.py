@@ -130,7 +130,7 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
         yield replace(sample, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **number)
     for pod in pods:
         if not pod.expected:
-            yield pod if info.spec.recorded else replace(pod, **_ways_of(info))
+            yield pod if info.spec.recorded else replace(pod, **_queue_fields_of(info))
 
 
 def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
@@ -142,7 +142,7 @@ def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
     )
 
 
-def _ways_of(info: GroupInfo) -> dict[str, Any]:
+def _queue_fields_of(info: GroupInfo) -> dict[str, Any]:
     """Return the fields by which records of pods, PodGroups and jobs lead into a queue."""
     if info.local_queue is None:
         return {"queue": info.queue, "local_queue": None}
@@ -181,7 +181,7 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         may_use=info.queue if info.use_allowed else "",
         topology=_topology_of(info),
         composite=spec.composite,
-        **_ways_of(info),
+        **_queue_fields_of(info),
     )
 
 
@@ -237,7 +237,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
         may_use=info.queue if info.use_allowed else "",
-        **_ways_of(info),
+        **_queue_fields_of(info),
     )
 
 

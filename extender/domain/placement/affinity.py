@@ -512,11 +512,11 @@ class AffinityCounts:
         columns = [rows] if has_ports else []
         columns += [self._nodes.domains(key)[rows] for key in sorted(keys)]
         found: list[int] = []
-        taken: set[tuple[int, int]] = set()
+        used: set[tuple[int, int]] = set()
         for at, codes in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             domains = [(number, code) for number, code in enumerate(codes) if code >= 0]
-            if taken.isdisjoint(domains):
-                taken.update(domains)
+            if used.isdisjoint(domains):
+                used.update(domains)
                 found += [at] * (1 if domains else int(counts[at]))
         return np.array(found, dtype=np.int64)
 

@@ -262,19 +262,26 @@ class Planner:
         pods = list(pods)
         if in_sets and not partly and any(pod.pod_sets for pod in pods):
             return self._domain_search(apart, together).place(pods, self._within)
-        batches = self.batches(pods)
         with self.affinity.gathering(pods):
+            batches = self.batches(pods)
             if apart and (plan := self._place(batches, partly, apart)) is not None:
                 return plan
             plan = self._place(batches, partly)
-            if plan is None and len(batches) > 1:
-                counts = self._counts
-                by_choice = sorted(batches, key=lambda batch: np.count_nonzero(counts(batch[0])))
-                plan = self._place(by_choice, partly) if by_choice != batches else None
-                plan = self._place(batches[::-1], partly) if plan is None else plan
-                plan = self._place_two(*batches) if plan is None and len(batches) == 2 else plan
-                plan = self._search_placement(batches) if plan is None and not partly else plan
-        return plan
+            if plan is not None or len(batches) == 1:
+                return plan
+            return next((plan for plan in self._retries(batches, partly) if plan is not None), None)
+
+    def _retries(self, batches: list[list[PodRecord]], partly: bool) -> Iterator[dict[Uid, str] | None]:
+        """Yield the result of each further try, for the caller to stop at the first plan."""
+        counts = self._counts
+        by_choice = sorted(batches, key=lambda batch: np.count_nonzero(counts(batch[0])))
+        if by_choice != batches:
+            yield self._place(by_choice, partly)
+        yield self._place(batches[::-1], partly)
+        if len(batches) == 2:
+            yield self._place_two(*batches)
+        if not partly:
+            yield self._search_placement(batches)
 
     def _domain_search(self, apart: bool = False, together: Sequence[PodRecord] = ()) -> DomainSearch:
         """Return a search for domains that places and counts pods with this planner.

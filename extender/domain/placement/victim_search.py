@@ -71,26 +71,18 @@ class Search:
         self._planner = planner
         self._shares = shares
         self._disruptions = disruptions
-        losses = {
-            eviction_unit: shares.price([Pick(eviction_unit, eviction_unit.pods)])
-            for eviction_unit in eviction_units
-        }
-        self._eviction_units = sorted(
-            losses,
-            key=lambda eviction_unit: (eviction_unit.tier, losses[eviction_unit].work, *eviction_unit.order),
-        )
+        losses = {each: shares.price([Pick(each, each.pods)]) for each in eviction_units}
+        self._eviction_units = sorted(losses, key=lambda each: (each.tier, losses[each].work, *each.order))
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
         self._on_row: dict[int, EvictionUnitsOfRow] = {}
         self._picks = Picks(planner, shares, disruptions)
         self._rows: Mask | None = None  # rows of the domain in which victims are searched; None: all
         self._must_free_share = False  # whether the group's own queue must free share first
         row = planner.nodes.row
-        for eviction_unit in self._eviction_units:
-            for node in eviction_unit.by_node:
+        for each in self._eviction_units:
+            for node in each.by_node:
                 if node in row:
-                    self._on_row.setdefault(row[node], EvictionUnitsOfRow()).add(
-                        eviction_unit, losses[eviction_unit]
-                    )
+                    self._on_row.setdefault(row[node], EvictionUnitsOfRow()).add(each, losses[each])
 
     def find(self, wanted: Missing) -> Found | None:
         """Return the victims and nodes; None where no set of units suffices.
@@ -206,14 +198,12 @@ class Search:
         lacking = {name: n for name, n in short if n > 0}
         if not lacking:
             return no_cost(row), []
-        units, node = self._on_row.get(row), self._planner.name_of(row)
-        found = (
-            self._units_that_free(units.in_turn(self._shares.share), lacking, row)
-            if units is not None
-            else None
-        )
-        if units is None or found is None:
+        if (units := self._on_row.get(row)) is None:
             return None
+        found = self._units_that_free(units.in_turn(self._shares.share), lacking, row)
+        if found is None:
+            return None
+        node = self._planner.name_of(row)
         for eviction_unit in units.cheaper_than(found[0].loss):  # a single unit may lose less
             freed = eviction_unit.freed_on(node, eviction_unit.pods)
             if all(n <= freed.get(name, 0) for name, n in lacking.items()):

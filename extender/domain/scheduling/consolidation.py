@@ -66,11 +66,9 @@ def find_with_homes(
     """
     eviction_units = _movable_units(cycle, planner, eviction_units)
     for _ in range(_SEARCHES):
-        found = (
-            Search(planner.clone(), shares, eviction_units, disruptions.clone()).find(wanted)
-            if eviction_units
-            else None
-        )
+        if not eviction_units:
+            return None
+        found = Search(planner.clone(), shares, eviction_units, disruptions.clone()).find(wanted)
         pods = [pod for pick in found.picks for pod in pick.pods] if found is not None else []
         if found is None or not 0 < len(pods) <= _MOST:
             return None
