@@ -66,7 +66,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         else:
             self._unnamed[record.uid] = pod if record.waiting or not goes_without else None
         is_unnamed = uid in self._unnamed and uid not in self._naming
-        if is_unnamed if has_group else not goes_without:
+        if (has_group and is_unnamed) or not (has_group or goes_without):
             self._make_due(record.group)
 
     def _make_due(self, key: GroupKey) -> None:
@@ -112,7 +112,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
                     write = partial(
                         self._cluster.annotate_with_group, pod.namespace, pod.name, pod.uid, record.name
                     )
-                    self.write(key, write, of=pod.uid, undone=partial(self._naming.discard, pod.uid))
+                    self.write(key, write, target=pod.uid, undone=partial(self._naming.discard, pod.uid))
         match next_step(self._ledger.groups.auto_group(key), self._goes_without(key)):
             case PodGroupStep.MAKE:
                 self.write(key, partial(self._create, key))

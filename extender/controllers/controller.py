@@ -116,7 +116,7 @@ class Controller(Generic[K]):
         self,
         key: K,
         request: WriteJob,
-        of: Hashable = None,
+        target: Hashable = None,
         undone: Callable[[], object] = lambda: None,
         attempts: int | None = None,
         first: bool = False,
@@ -128,7 +128,7 @@ class Controller(Generic[K]):
         Args:
             key: The key that is reconciled.
             request: Makes the request to the API server.
-            of: The object, if one key has several; of pending writes to an object, only the newest is made.
+            target: The object, if one key has several; of pending writes to it, only the newest is made.
             undone: Called before the key is due again.
             attempts: Maximum number of attempts; None: the writers' default.
             first: Whether to write it before all pending writes.
@@ -154,7 +154,7 @@ class Controller(Generic[K]):
             is_refused = not (fault.transient or isinstance(fault, Conflict))
             self._queue.retry(key, _LONGEST_REFUSED if is_refused else LONGEST)
 
-        self._writers.submit((self.name, of or key), guarded, ended, attempts, first)
+        self._writers.submit((self.name, target or key), guarded, ended, attempts, first)
 
 
 class RecordingController(Controller[K]):
@@ -183,12 +183,12 @@ class PacedController(Controller[K]):
     def on_stopped_leading(self) -> None:
         self._parked.clear()
 
-    def _is_parked(self, key: K, course: object) -> bool:
-        """Return whether `key` waits to write numbers and its course is still `course`."""
-        return key in self._parked and self._parked[key] == course
+    def _is_parked(self, key: K, state: object) -> bool:
+        """Return whether `key` waits to write numbers and its state is still `state`."""
+        return key in self._parked and self._parked[key] == state
 
-    def _park(self, key: K, course: object, after: float, lane: int = 1) -> None:
-        self._parked[key] = course
+    def _park(self, key: K, state: object, after: float, lane: int = 1) -> None:
+        self._parked[key] = state
         self._queue.move(key, after, lane)
 
     def _reconcile(self, key: K) -> None:

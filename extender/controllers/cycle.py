@@ -18,7 +18,7 @@ from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.decisions import Course, Decisions, GroupDecision, event_course
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, VerdictAndReason, verdict_of
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -198,7 +198,8 @@ class DecisionLog:
         self._guard = FaultGuard("decision-log")
         self._entries: deque[LoggedDecision] = deque(maxlen=_MOST_ENTRIES)
         self._seen, self._published = Decisions(), -1  # the version once the last decisions were published
-        self._earlier: dict[GroupKey, Course] = {}  # states before their changes since the last event
+        # Verdicts before their changes since the last event.
+        self._earlier: dict[GroupKey, VerdictAndReason] = {}
         self._flips: dict[GroupKey, int] = {}
 
     def on_decisions(self, decisions: Decisions) -> None:
@@ -214,13 +215,13 @@ class DecisionLog:
                 continue
             self._guard.run(key, partial(self._record, was, now))
 
-    def _record_flip(self, before: Course, now: GroupDecision) -> None:
+    def _record_flip(self, before: VerdictAndReason, now: GroupDecision) -> None:
         """Count a decision that returns to the last but one; warn of a group with many."""
-        if self._earlier.get(now.key) == event_course(now):
+        if self._earlier.get(now.key) == verdict_of(now):
             metrics.decision_flips.inc()
             self._flips[now.key] = flips = self._flips.get(now.key, 0) + 1
             if flips == _MANY_FLIPS:
-                reasons = [reason or verdict for verdict, reason in (before, event_course(now))]
+                reasons = [reason or verdict for verdict, reason in (before, verdict_of(now))]
                 log.warning("decisions on a group do not settle", group=now.key, reasons=reasons)
         self._earlier[now.key] = before
 
@@ -233,8 +234,8 @@ class DecisionLog:
         if was is None:
             is_new = now.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # else this process was restarted
         else:
-            before = event_course(was)
-            if has_changed := before != event_course(now):
+            before = verdict_of(was)
+            if has_changed := before != verdict_of(now):
                 self._record_flip(before, now)
             is_new = has_changed or bool(now.undo and not was.undo)
         if is_new:

@@ -245,7 +245,7 @@ class GroupEvents:
             self._reported_not_running.discard(key)
             return self._unreported.forget(key)
         happened = transitions.immediate_transition(was, now)
-        if was is None or transitions.event_course(was) != transitions.event_course(now):
+        if was is None or transitions.verdict_of(was) != transitions.verdict_of(now):
             self._unreported.forget(key)
             if happened is None:
                 self._unreported.add(key, _SLOW if now.verdict is Verdict.STARTING else _LASTING)

@@ -74,10 +74,10 @@ class PodConditionsController(PacedController[GroupKey]):
             # most groups are complete before it is worth saying that they are not.
             filling = decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""
             node_need = decision.exceeds_queue, decision.exceeds_cluster, decision.asking
-            course = reason, node_need, filling, self._is_by_request(decision)
-            if not self._is_parked(key, course):
-                self._turns[key] = course, self._clock()
-                self._park(key, course, LASTING)
+            state = reason, node_need, filling, self._is_by_request(decision)
+            if not self._is_parked(key, state):
+                self._turns[key] = state, self._clock()
+                self._park(key, state, LASTING)
         return ()
 
     def _is_by_request(self, decision: GroupDecision) -> bool:
@@ -88,12 +88,12 @@ class PodConditionsController(PacedController[GroupKey]):
         decision, turn = self._decisions.groups.get(key), self._turns.get(key)
         if decision is None or turn is None:
             return
-        course, since = turn
+        state, since = turn
         remaining = since + LASTING - self._clock()
         if remaining > 0.0:
-            self._park(key, course, remaining)
+            self._park(key, state, remaining)
         elif not self._write_members(key, decision):
-            self._park(key, course, remaining - _AHEAD)
+            self._park(key, state, remaining - _AHEAD)
 
     def _may_begin_numbers(self) -> bool:
         return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _BATCH
@@ -119,10 +119,9 @@ class PodConditionsController(PacedController[GroupKey]):
         for pod, condition in missing[:allowed]:
             with self._lock:
                 self._written.setdefault(key, {})[pod.uid] = condition
-            write, undone = (
-                partial(act, key, pod.uid, condition) for act in (self._write, self._forget_write)
-            )
-            self.write(key, write, of=pod.uid, undone=undone)
+            write = partial(self._write, key, pod.uid, condition)
+            undone = partial(self._forget_write, key, pod.uid, condition)
+            self.write(key, write, target=pod.uid, undone=undone)
         return allowed == len(missing)
 
     def _desired_condition(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:

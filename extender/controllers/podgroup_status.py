@@ -1,6 +1,6 @@
 """Writes decisions to PodGroups: phase, conditions, numbers of members, and durable records.
 
-There are four lanes. A change of a group's course is written at once; then numbers of members that run or
+There are four lanes. A change of a group's state is written at once; then numbers of members that run or
 have ended; then the first places of each queue; and then messages in which only other numbers changed: one
 other pod may change those of ten thousand groups. All numbers share a budget. A group whose members are still
 being created waits, too: most are complete before it is worth reporting that they are not. So does the record
@@ -70,7 +70,7 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     is_full: bool  # its annotations are full: Muster's own stay as they are
 
     @property
-    def course(self) -> tuple[object, ...]:
+    def state(self) -> tuple[object, ...]:
         """Return the part of the status whose changes are written at once."""
         return self.phase, self.reason, self.ran_with, self.admitted, self.start_timeouts
 
@@ -334,7 +334,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
         for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
-            if decision is None or not self._is_parked(key, self._course(key, decision)):
+            if decision is None or not self._is_parked(key, self._state_of(key, decision)):
                 yield key
         yield from self._with_other_numbers(decisions)
         if self._possibly_foreign and not self._ledger.pods.unmanaged:
@@ -358,10 +358,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self._renumbered = dict.fromkeys((*front, *self._renumbered, *decisions.renumbered))
         for key in list(islice(self._renumbered, AT_ONCE)):
             del self._renumbered[key]
-            if key in groups and not self._is_parked(key, self._course(key, groups[key])):
+            if key in groups and not self._is_parked(key, self._state_of(key, groups[key])):
                 yield key
 
-    def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
+    def _state_of(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
         """Return a decision without its detail. If it changes, a parked write of numbers is reconsidered."""
         place = _front_place(decision)
         return (decision.verdict, decision.reason, decision.life, place, *self._ledger.groups.history(key))
@@ -392,7 +392,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             pause = self._filling.setdefault(key, now + _SETTLING) - now
         if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most get a place before
             pause = self._numbers_at[key] - _SETTLING + _PASSING - now
-        return pause if pause > 0.0 else self._backoff.pause(key, (*wanted.course, wanted.queue_uid))
+        return pause if pause > 0.0 else self._backoff.pause(key, (*wanted.state, wanted.queue_uid))
 
     def _write_in_turn(
         self, key: GroupKey, decision: GroupDecision, wanted: ReportedStatus, written: ReportedStatus
@@ -405,7 +405,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             due -= _PACE[_DETAIL] - _PACE[_FRONT]
         is_open = _is_open(decision.queue, self._decisions.queues)
         queue_is_lost = wanted.queue_uid != written.queue_uid and not is_open
-        if wanted.course != written.course or queue_is_lost:
+        if wanted.state != written.state or queue_is_lost:
             if (pause := self._pause_before(key, wanted, written, now)) > 0.0:
                 return self._queue.add(key, pause)
             self._filling.pop(key, None)
@@ -417,7 +417,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
                 self._numbers_at[key] = now + _PACE[lane]
                 self.write(key, partial(self._patch, key))
         else:
-            self._park(key, self._course(key, decision), due - now, lane)
+            self._park(key, self._state_of(key, decision), due - now, lane)
 
     def _is_filling(self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus) -> bool:
         """Return whether members are being created, so that the report of missing members can wait.
@@ -473,7 +473,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             published["lastTransitionTime"] = timestamp(datetime.now(UTC))
         set_condition, kind = self._cluster.set_group_condition, GROUP_KINDS[record.origin]
         write = partial(set_condition, kind, record.namespace, record.name, record.uid, published)
-        self.write(key, write, of=(INITIALLY_SCHEDULED, record.key))
+        self.write(key, write, target=(INITIALLY_SCHEDULED, record.key))
 
     def _desired_status(
         self, key: GroupKey, decision: GroupDecision, written: ReportedStatus

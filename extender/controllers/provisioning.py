@@ -49,7 +49,7 @@ _FAILED, _SPENT = "Failed", ("BookingExpired", "CapacityRevoked")
 class PodSet(msgspec.Struct, frozen=True):
     """Members of one shape."""
 
-    like: PodRecord  # the member whose specification is the template
+    member: PodRecord  # the member whose specification is the template
     count: int  # how many there are, at least 1
 
 
@@ -227,7 +227,7 @@ class ProvisioningController(PacedController[GroupKey]):
         allowed = self._withdrawals.take_up_to(self._clock(), len(others))
         for meta in others[:allowed]:
             delete = partial(self._cluster.delete_provisioning_request, meta.namespace, meta.name, meta.uid)
-            self.write(key, delete, of=meta.uid)
+            self.write(key, delete, target=meta.uid)
         if allowed != len(others):
             self._queue.move(key, _AGAIN)
         elif wanted is None:
@@ -275,7 +275,7 @@ class ProvisioningController(PacedController[GroupKey]):
         if group is None or self._made.get(key) != wanted.name:
             return
         cluster, namespace = self._cluster, group.namespace
-        pods = [cluster.pod_as_json(namespace, pod_set.like.name) for pod_set in wanted.pod_sets]
+        pods = [cluster.pod_as_json(namespace, pod_set.member.name) for pod_set in wanted.pod_sets]
         sets = [
             {"podTemplateRef": {"name": f"{wanted.name}-{number}"}, "count": pod_set.count}
             for number, pod_set in enumerate(wanted.pod_sets)

@@ -160,7 +160,7 @@ class OrphanedPodGroupsController(Controller[str]):
         if orphan.queue_uid in self._gone:
             self.write(uid, partial(self._delete, orphan))
         else:
-            self.write(uid, self._confirm, of="queues that are gone")
+            self.write(uid, self._confirm, target="queues that are gone")
         self._queue.add(uid, _DELETE_AGAIN)
 
     def _confirm(self) -> None:

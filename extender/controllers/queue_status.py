@@ -181,7 +181,7 @@ class QueueController(PacedController[str], Generic[T]):
         return max(0.0, self._next.get(key, 0.0) - self._clock())
 
     def _write_in_turn(
-        self, key: str, course: object, write: WriteJob, *, at_once: Callable[[], object]
+        self, key: str, state: object, write: WriteJob, *, at_once: Callable[[], object]
     ) -> None:
         """Submit `write`, at once or when the budget for this object allows."""
         if (pause := self._pause(key)) > 0.0:
@@ -190,7 +190,7 @@ class QueueController(PacedController[str], Generic[T]):
             self._next[key] = self._clock() + _PACE
             self.write(key, write)
         else:
-            self._park(key, course, 0.0)
+            self._park(key, state, 0.0)
 
 
 class QueueStatusController(QueueController[QueueCopy]):

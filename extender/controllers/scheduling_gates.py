@@ -60,7 +60,7 @@ class SchedulingGatesController(Controller[GroupKey]):
             if done.get(pod.uid) == act:
                 return
             done[pod.uid] = act
-        self.write(pod.group, request, of=pod.uid, undone=partial(self._forget_act, pod, act))
+        self.write(pod.group, request, target=pod.uid, undone=partial(self._forget_act, pod, act))
 
     def _forget_act(self, pod: PodRecord, act: _Act) -> None:
         with self._lock:

@@ -336,7 +336,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         for pod in pods:
             self.copies.record_deletion(uid, pod)
             undone = partial(self.copies.record_deletion, uid, pod, succeeded=False)
-            self.write(uid, partial(self._delete_pod, job, pod), of=(uid, pod.uid), undone=undone)
+            self.write(uid, partial(self._delete_pod, job, pod), target=(uid, pod.uid), undone=undone)
 
     def _delete_pod(self, job: VolcanoJob, pod: JobPod) -> None:
         with suppress(NotFound, Conflict):  # the pod is gone, or another one has its name
@@ -351,7 +351,8 @@ class VolcanoJobsController(RecordingController[Uid]):
         for pod in pods:
             if self.copies.begin_creation(uid, pod.name):
                 undone = partial(self.copies.end_creation, uid, pod.name, None)
-                self.write(uid, partial(self._create, job, memory, pod), of=(uid, pod.name), undone=undone)
+                create = partial(self._create, job, memory, pod)
+                self.write(uid, create, target=(uid, pod.name), undone=undone)
 
     def _create(self, job: VolcanoJob, memory: _JobMemory, pod: PodToCreate) -> None:
         """Create a pod. If its name is taken, or it is refused, the job pauses."""

@@ -217,7 +217,7 @@ def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
 def test_a_group_that_breaks_its_event_or_log_line_delays_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    truly = transitions.event_course
+    truly = transitions.verdict_of
 
     def poisoned(decision: GroupDecision) -> Any:
         if decision.key == key("bad"):
@@ -230,8 +230,8 @@ def test_a_group_that_breaks_its_event_or_log_line_delays_no_other(
     with bench.writing(), capture_logs():
         for each in (events, reserved):
             each.on_decisions(bench.decisions)
-        monkeypatch.setattr(transitions, "event_course", poisoned)
-        monkeypatch.setattr("extender.controllers.cycle.event_course", poisoned)
+        monkeypatch.setattr(transitions, "verdict_of", poisoned)
+        monkeypatch.setattr("extender.controllers.cycle.verdict_of", poisoned)
         bench.add(nodes("b", "c", "d", "e", "f", cpu="2")).settle()
         for each in (events, reserved):
             each.on_decisions(bench.decisions)

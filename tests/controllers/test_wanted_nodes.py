@@ -42,7 +42,7 @@ def test_nodes_are_requested_only_for_waiting_members_without_other_gates() -> N
         pod("g-4", "g"),
     )
     assert found is not None
-    assert [(each.like.name, each.count) for each in found.pod_sets] == [("g-0", 2)]
+    assert [(each.member.name, each.count) for each in found.pod_sets] == [("g-0", 2)]
     assert wanted(pod("g-1", "g", on="n")) is None
 
 

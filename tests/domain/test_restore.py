@@ -14,7 +14,7 @@ from extender.domain.ledger.restore import restore
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.decisions import Course, Decisions, event_course
+from extender.domain.snapshot.decisions import Decisions, VerdictAndReason, verdict_of
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import node
 from tests.domain.inadmissible_world import crowd, divided_cluster, full_cluster
@@ -84,8 +84,8 @@ class RestoredEvents(Restored, Events):
     pass
 
 
-def courses(snapshot: Snapshot) -> dict[GroupKey, Course]:
-    return {key: event_course(it) for key, it in decide(snapshot).groups.items()}
+def courses(snapshot: Snapshot) -> dict[GroupKey, VerdictAndReason]:
+    return {key: verdict_of(it) for key, it in decide(snapshot).groups.items()}
 
 
 class RestoredJobs(Jobs):

@@ -64,4 +64,4 @@ def test_a_wait_that_needs_an_action_of_a_user_is_a_warning(reason: Reason, warn
 
 def test_numbers_that_move_are_no_turn() -> None:
     moved = GroupDecision(KEY, "q", Verdict.WAITING, Reason.NO_ROOM, "cpu: 4 needed, 2 left")
-    assert decisions.event_course(moved) == decisions.event_course(NO_ROOM)
+    assert decisions.verdict_of(moved) == decisions.verdict_of(NO_ROOM)

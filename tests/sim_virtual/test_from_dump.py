@@ -17,7 +17,7 @@ from extender.domain.explain import future
 from extender.domain.explain.dump import dump
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.decisions import Decisions, event_course
+from extender.domain.snapshot.decisions import Decisions, verdict_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.workload import DumpedState, VirtualWorkload
@@ -49,8 +49,8 @@ def gone_on(snapshot: Snapshot, run_seconds: float | None = None) -> dict[float,
 def test_at_first_the_same_is_decided(world: Callable[[], World]) -> None:
     snapshot = world().ledger.snapshot()
     before, now = decide(snapshot), gone_on(snapshot)[0.0]
-    assert {name: event_course(it) for name, it in now.groups.items()} == {
-        name: event_course(it) for name, it in before.groups.items()
+    assert {name: verdict_of(it) for name, it in now.groups.items()} == {
+        name: verdict_of(it) for name, it in before.groups.items()
     }
     shares = {name: (it.deserved, it.allocated, it.share) for name, it in before.queues.items()}
     assert {name: (it.deserved, it.allocated, it.share) for name, it in now.queues.items()} == shares

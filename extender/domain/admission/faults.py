@@ -214,18 +214,18 @@ def named_levels(obj: Json) -> Iterator[NamedLevel]:
     """Yield the levels that an object names. Of several levels for a part, the first one counts."""
     for topology in _NETWORK_TOPOLOGIES:
         for field, written in _values_at(obj, topology):
-            given = written if isinstance(written, dict) else {}
-            if (tier := given.get("highestTierName") or given.get("highestTierAllowed")) is not None:
+            request = written if isinstance(written, dict) else {}
+            if (tier := request.get("highestTierName") or request.get("highestTierAllowed")) is not None:
                 yield NamedLevel(field, f"tier:{tier}", _LEVELS, field.replace("spec.networkTopology", ""))
     for field, level in _values_at(obj, ("spec", "schedulingConstraints", "topology", _ALL, "key")):
         yield NamedLevel(field, str(level), _LEVELS, "")
     for path in _ANNOTATED:
         for field, annotations in _values_at(obj, path):
-            given = annotations if isinstance(annotations, dict) else {}
+            levels = annotations if isinstance(annotations, dict) else {}
             scope = field.removesuffix("metadata.annotations")
-            for part, both in _LEVELS.items():
-                for key in filter(given.get, both):
-                    yield NamedLevel(f"{field}[{key}]", str(given[key]), (part,), scope)
+            for part, names in _LEVELS.items():
+                for key in filter(levels.get, names):
+                    yield NamedLevel(f"{field}[{key}]", str(levels[key]), (part,), scope)
 
 
 def unknown_levels(named: Iterable[NamedLevel], known: KnownLevels) -> Iterator[Fault]:

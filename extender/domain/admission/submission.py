@@ -325,8 +325,8 @@ def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: Qu
     LocalQueue may lead elsewhere tomorrow. `user` is empty if the author of its owner counts, and None if
     the group itself says its user.
     """
-    says = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
-    patch = annotate(group.metadata, {keys.SUBMITTER: user}) if user is not None and user != says else []
+    named = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
+    patch = annotate(group.metadata, {keys.SUBMITTER: user}) if user not in (None, named) else []
     return [*patch, *_namespace_default(group.metadata, namespace, group.spec.queue, queues)]
 
 

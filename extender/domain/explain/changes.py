@@ -342,8 +342,8 @@ def ends_for_capacity(case: WaitingCase) -> StartChange | None:
     Holders on the group's reserved nodes come first, as in its messages.
     """
     holders = sorted(case.evictable_holders(), key=_smallest_first)
-    if (made := case.decision.reservation) is not None:
-        nodes, snapshot = frozenset(made.nodes.values()), case.snapshot
+    if (reservation := case.decision.reservation) is not None:
+        nodes, snapshot = frozenset(reservation.nodes.values()), case.snapshot
 
         def is_elsewhere(holder: Holder) -> bool:
             if holder.group:

@@ -25,7 +25,7 @@ from extender.domain.model.selectors import LabelPairs, NodePart
 from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import carried_facts_of
-from extender.domain.snapshot.decisions import Decisions, GroupDecision, event_course
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, verdict_of
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, Levels, NodeRecord, NodeTable, Topologies
 from extender.domain.snapshot.snapshot import OtherPods, Snapshot
@@ -439,7 +439,7 @@ def rename_dump(found: Dump, hashed: Callable[[str], str]) -> bytes:
         replace(
             found.file,
             renamed=True,
-            otherwise=sum(now is None or event_course(was) != event_course(now) for was, now in pairs),
+            otherwise=sum(now is None or verdict_of(was) != verdict_of(now) for was, now in pairs),
             configuration={},
             decisions=again.write(Decisions, _without_history(decisions)),
             snapshot=msgspec.Raw(snapshot),

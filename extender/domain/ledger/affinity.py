@@ -216,7 +216,7 @@ class Terms:
             self._selected.set(term, self._pods.selected_by(term))
 
     def _remove_user(self, term: Term) -> None:
-        """Count a user of a term off; forget the term with its last user."""
+        """Remove a user of a term; forget the term with its last user."""
         self._users[term] -= 1
         if not self._users[term]:
             del self._users[term]

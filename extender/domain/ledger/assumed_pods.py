@@ -81,7 +81,8 @@ class Preemptions:
 
     def _could_lose(self, victims: Sequence[PodRecord], granted_before: Losses) -> bool:
         """Return whether the groups stay whole without these victims and those granted to others."""
-        if any((claim := self._claims.get(pod.uid)) and claim.in_flight for pod in victims):
+        claims = (self._claims.get(pod.uid) for pod in victims)
+        if any(claim is not None and claim.in_flight for claim in claims):
             return False
         lost = granted_before + losses(victims)
         return all(

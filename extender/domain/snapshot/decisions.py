@@ -215,10 +215,10 @@ class Transition(msgspec.Struct, frozen=True):
     for_members: bool = False  # whether it is reported on waiting members as well
 
 
-Course = tuple[Verdict, Reason | None]
+VerdictAndReason = tuple[Verdict, Reason | None]
 
 
-def event_course(decision: GroupDecision) -> Course:
+def verdict_of(decision: GroupDecision) -> VerdictAndReason:
     """Return the part of a decision whose change gets an Event."""
     return (decision.verdict, decision.reason)
 
