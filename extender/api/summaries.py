@@ -156,8 +156,16 @@ class WaitSummary(Summary, frozen=True):
             line=line if status.position else 0,
             ahead=status.ahead,
             holders=[
-                HolderSummary(it.kind, it.namespace, it.name, it.queue, it.pods, it.holds, it.overdue or "")
-                for it in status.holders
+                HolderSummary(
+                    holder.kind,
+                    holder.namespace,
+                    holder.name,
+                    holder.queue,
+                    holder.pods,
+                    holder.holds,
+                    holder.overdue or "",
+                )
+                for holder in status.holders
             ],
             remedy=status.remedy,
             estimate=EstimateSummary.from_estimate(status.estimate),

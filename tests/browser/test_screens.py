@@ -46,7 +46,7 @@ def faults(page: Page) -> list[str]:
     """Return the faults that axe finds for users with low vision, of keyboards or of screen readers."""
     page.evaluate(AXE)
     found = page.evaluate("axe.run().then(it => it.violations)")
-    return [f"{it['id']}: {it['help']}: {node['html'][:300]}" for it in found for node in it["nodes"]]
+    return [f"{each['id']}: {each['help']}: {node['html'][:300]}" for each in found for node in each["nodes"]]
 
 
 @pytest.mark.parametrize("path", SCREENS.values(), ids=SCREENS)
@@ -124,7 +124,10 @@ def test_what_is_offered_changes_while_one_types(opened: Open) -> None:
         typed = page.get_by_label("Priority class")
         typed.fill("hi")
         typed.blur()
-        groups = [replace(it, held=True) if f"/groups/{it.key}" == GROUP else it for it in source.seen.groups]
+        groups = [
+            replace(group, held=True) if f"/groups/{group.key}" == GROUP else group
+            for group in source.seen.groups
+        ]
         source.put(groups=groups)
         expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=20_000)
         expect(page.get_by_role("button", name="Hold")).to_have_count(0)
@@ -140,7 +143,7 @@ def test_a_hidden_tab_asks_nothing_until_it_is_visible(opened: Open) -> None:
         page.goto(f"{address}/")
         page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
         page.clock.run_for(5_000)  # a request in flight is answered
-        page.on("request", lambda it: asked.append(it.url))
+        page.on("request", lambda request: asked.append(request.url))
         source.put(groups=source.seen.groups[1:])
         page.clock.run_for(60_000)
         assert asked == []
@@ -152,7 +155,9 @@ def test_an_open_page_counts_how_long_one_waits_without_being_made_again(opened:
     with served(town(time.time())) as address:
         page = opened(f"{address}{GROUP}")
         answers: list[int] = []
-        page.on("response", lambda it: answers.append(it.status) if it.url == page.url else None)
+        page.on(
+            "response", lambda response: answers.append(response.status) if response.url == page.url else None
+        )
         waited = page.locator("dt:text-is('Waited') + dd time")
         page.evaluate("(it) => { it.dateTime = new Date().toISOString(); it.textContent = 'then'; }",
                       waited.element_handle())  # fmt: skip
@@ -172,7 +177,9 @@ def test_an_open_page_counts_how_long_one_waits_without_being_made_again(opened:
             90_000_000,
             900_000_000,
         ]
-        assert page.evaluate("(all) => all.map(rounded)", seconds) == [human_duration(it) for it in seconds]
+        assert page.evaluate("(all) => all.map(rounded)", seconds) == [
+            human_duration(each) for each in seconds
+        ]
 
 
 def test_an_open_page_says_when_the_server_is_gone_and_when_it_is_back(opened: Open) -> None:

@@ -281,7 +281,9 @@ without_marks, without_uses, without_authors = (
 
 def crd_of(site: Installation, plural: str) -> Json:
     (crd,) = [
-        it for it in site.of("customresourcedefinitions") if it["metadata"]["name"].startswith(f"{plural}.")
+        each
+        for each in site.of("customresourcedefinitions")
+        if each["metadata"]["name"].startswith(f"{plural}.")
     ]
     return crd
 

@@ -64,7 +64,7 @@ def test_an_address_lets_one_browser_in_and_ctrl_c_ends_it(served: "subprocess.P
     for mine in (first, again):
         seen = msgspec.json.decode(mine.open(f"{base}/api/v1/overview", timeout=30).read())
         assert (seen["apiVersion"], seen["by"]) == (VERSION, "objects")
-        assert [it["name"] for it in seen["groups"]] == ["waits"]
+        assert [group["name"] for group in seen["groups"]] == ["waits"]
     served.send_signal(signal.SIGINT)
     assert served.wait(60) == 0
     assert served.stderr is not None

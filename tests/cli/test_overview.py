@@ -52,7 +52,7 @@ def source(town: Cluster) -> Iterator[Source]:
 
 
 def group_of(overview: Overview, name: str) -> GroupSummary:
-    return next(it for it in overview.groups if it.name == name)
+    return next(group for group in overview.groups if group.name == name)
 
 
 def test_an_overview_is_made_of_statuses_pods_and_nodes(source: Source) -> None:
@@ -62,11 +62,13 @@ def test_an_overview_is_made_of_statuses_pods_and_nodes(source: Source) -> None:
     assert (waits.verdict, waits.placed, waits.members, waits.queue) == ("Waiting", 0, 1, "q")
     assert waits.wait is not None
     assert (waits.wait.reason, waits.wait.detail) == ("NoRoom", "cpu: 8 needed, 4 left")
-    assert [(it.name, it.depth) for it in seen.queues] == [("q", 0), ("below", 1)]
+    assert [(queue.name, queue.depth) for queue in seen.queues] == [("q", 0), ("below", 1)]
     [cpu] = seen.queues[0].shares
     assert (cpu.allocated, cpu.guarantee, cpu.lent) == (4, 6, 2)
     assert (waits.priority, runs.priority) == (7, 0)
-    assert [(it.key, it.queue, it.waiting, it.reserved, it.problem) for it in seen.local_queues] == [
+    assert [
+        (each.key, each.queue, each.waiting, each.reserved, each.problem) for each in seen.local_queues
+    ] == [
         ("team/shut", "q", 0, {}, "Stopped"),
         ("team/way", "q", 1, {"cpu": 4}, ""),
     ]
@@ -107,7 +109,7 @@ def test_an_overview_reports_that_muster_never_decided(cluster: Cluster) -> None
         looking = ObservedSource(place)
         seen = looking.overview()
         looking.stop()
-    assert [it.verdict for it in seen.groups] == ["Unknown"]
+    assert [group.verdict for group in seen.groups] == ["Unknown"]
     assert "Muster has decided on none of these jobs" in seen.notes[0]
 
 
@@ -117,7 +119,7 @@ def test_only_a_namespace_may_be_read(source: Source, town: Cluster) -> None:
         *((plural, "") for plural in ("podgroups", "pods", "nodes", "queues", "namespaces", "localqueues"))
     )
     seen = source().overview()
-    assert {it.name for it in seen.groups} == {"runs", "waits"}
+    assert {group.name for group in seen.groups} == {"runs", "waits"}
     assert (seen.queues, seen.nodes) == ([], [])
     assert "Only namespace team is shown: you may list no others." in seen.notes
     assert "You may not list nodes: they are not shown." in seen.notes
@@ -128,9 +130,9 @@ def test_details_are_those_of_why(source: Source) -> None:
     looking.overview()
     found = looking.details("team", "waits")
     assert found is not None
-    assert [(it.pod, it.node) for it in found.members] == [("waits-0", "")]
+    assert [(member.pod, member.node) for member in found.members] == [("waits-0", "")]
     assert found.timeline[0].reason == "Created"
-    assert [it.resource for it in found.shortfall] == sorted(found.group.asks)
+    assert [each.resource for each in found.shortfall] == sorted(found.group.asks)
     assert looking.details("team", "nothing") is None
     assert found.group.evicted is not None
     assert found.group.evicted.cause == "Preempted"

@@ -152,15 +152,17 @@ def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["Termin
 
     Parametrized: with further flags.
     """
-    ours, its = pty.openpty()
-    termios.tcsetwinsize(its, (40, 100))
+    own_end, program_end = pty.openpty()
+    termios.tcsetwinsize(program_end, (40, 100))
     command = [str(PROGRAM), "run", "-f", str(written(tmp_path, "a")), *getattr(request, "param", ())]
     environment = {**os.environ, "TERM": "xterm"}
-    with subprocess.Popen(command, stdin=its, stdout=its, env=environment, start_new_session=True) as process:
-        os.close(its)
-        yield Terminal(process, ours)
+    with subprocess.Popen(
+        command, stdin=program_end, stdout=program_end, env=environment, start_new_session=True
+    ) as process:
+        os.close(program_end)
+        yield Terminal(process, own_end)
         process.kill()
-    os.close(ours)
+    os.close(own_end)
 
 
 SETTLED = "Nothing changes any more by itself."

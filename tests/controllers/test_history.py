@@ -270,7 +270,7 @@ def test_a_clock_that_is_set_back_delays_no_record(path: Path) -> None:
     for _ in range(3):
         office.after(module._SAMPLES).history._write_if_due()
     assert office.history.text() == f"written to {path}"
-    assert any(isinstance(it, QueueHour) for it in records(path))
+    assert any(isinstance(record, QueueHour) for record in records(path))
 
 
 def test_a_folder_without_write_permission_is_reported(tmp_path: Path) -> None:
@@ -346,8 +346,8 @@ def test_a_process_that_is_killed_loses_nothing_that_it_had_written(
     os.kill(process.pid, signal.SIGKILL)
     written += process.stdout.readlines()
     found = records(path)
-    ran = {it.group for it in found if isinstance(it, GroupRun) and it.end is not None}
-    waited = {it.group for it in found if isinstance(it, Wait) and it.has_started}
+    ran = {each.group for each in found if isinstance(each, GroupRun) and each.end is not None}
+    waited = {each.group for each in found if isinstance(each, Wait) and each.has_started}
     assert ran >= {f"team/g{n}" for n in range(len(written) - 1)}
     assert waited >= ran
     HistoryFile(path).close()  # and the next one may go on
@@ -361,9 +361,9 @@ def test_a_full_disk_is_reported_and_the_records_are_written_once_it_has_space(
     said = dict(line.split(" ", 1) for line in out.splitlines())
     assert said["0"] == said["18"] == f"written to {path}"
     assert said["15"] in (f"{path}: database or disk is full", f"{path}: disk I/O error")
-    runs = [it for it in records(path) if isinstance(it, GroupRun)]
-    assert len(runs) == len({it.group for it in runs}) == 19
-    assert all(it.end is not None for it in runs)
+    runs = [record for record in records(path) if isinstance(record, GroupRun)]
+    assert len(runs) == len({each.group for each in runs}) == 19
+    assert all(each.end is not None for each in runs)
 
 
 def records(path: Path) -> list[AnyRecord]:
@@ -392,7 +392,7 @@ def test_records_lost_while_the_file_could_not_be_written_do_not_stay_open(
     assert office.history.text() == "it is full"
     monkeypatch.setattr(HistoryFile, "write", write)
     office.after(60)
-    runs = {it.name: it for it in records(path) if isinstance(it, GroupRun)}
+    runs = {record.name: record for record in records(path) if isinstance(record, GroupRun)}
     assert runs["team/b"].end is None
     assert runs["team/a"].end == pytest.approx(EPOCH + 1000 + HOUR)  # when somebody recorded last
 

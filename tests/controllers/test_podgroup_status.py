@@ -797,7 +797,7 @@ def test_the_first_positions_are_true_while_the_lines_of_many_queues_move() -> N
 
         def places() -> dict[str, int]:
             known = bench.decisions.groups.values()
-            return {it.key.partition("/")[2]: it.position for it in known if 0 < it.position <= 9}
+            return {each.key.partition("/")[2]: each.position for each in known if 0 < each.position <= 9}
 
         for second in range(96):
             if 50 <= second < 90:

@@ -154,11 +154,11 @@ def test_a_job_has_the_actions_that_its_viewer_may_do(
 ) -> None:
     screen = Screen(SomeViewer(refused=refused, objects={("jobs", "team", "train"): job(False)}), RUNS)
     page = screen.client.get(OF_JOB).text
-    assert [it for it in ("hold", "stop", "yaml") if f'"{OF_JOB}/{it}"' in page] == shown
+    assert [each for each in ("hold", "stop", "yaml") if f'"{OF_JOB}/{each}"' in page] == shown
     accepted = [
-        it for it in ("hold", "stop") if screen.send(f"{OF_JOB}/{it}", confirmed="").status_code == 200
+        each for each in ("hold", "stop") if screen.send(f"{OF_JOB}/{each}", confirmed="").status_code == 200
     ]
-    assert accepted == [it for it in shown if it != "yaml"]
+    assert accepted == [each for each in shown if each != "yaml"]
 
 
 def test_the_yaml_of_a_job_and_its_podgroup_is_shown_as_by_kubectl() -> None:

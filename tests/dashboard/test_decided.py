@@ -41,11 +41,11 @@ def seen(made: World) -> Overview:
 
 
 def group_of(made: World, name: str) -> GroupSummary:
-    return next(it for it in seen(made).groups if it.name == name)
+    return next(group for group in seen(made).groups if group.name == name)
 
 
 def queue_of(made: World, name: str) -> QueueSummary:
-    return next(it for it in seen(made).queues if it.name == name)
+    return next(queue for queue in seen(made).queues if queue.name == name)
 
 
 def test_a_group_that_runs_and_one_that_waits() -> None:
@@ -73,9 +73,9 @@ def test_the_wait_of_a_group_that_runs_again_begins_when_all_its_pods_exist() ->
 
 def test_a_queue_has_its_amounts_by_resource_in_a_tree() -> None:
     made = world(queue("below", parent="q"), queue("a"), node("m", cpu="4"))
-    tree = [(it.name, it.depth) for it in seen(made).queues]
+    tree = [(queue.name, queue.depth) for queue in seen(made).queues]
     assert tree == [("a", 0), ("default", 0), ("q", 0), ("below", 1)]
-    [cpu] = [it for it in queue_of(made, "q").shares if it.resource == "cpu"]
+    [cpu] = [share for share in queue_of(made, "q").shares if share.resource == "cpu"]
     assert (cpu.allocated, cpu.ceiling, cpu.guarantee, cpu.borrowed) == (3, 3.5, 0, 0)
     assert cpu.deserved == 3.5
 
@@ -89,7 +89,7 @@ def test_a_deserved_but_unrequested_amount_is_shown_as_lent() -> None:
 
 
 def node_of(made: World, name: str) -> NodeSummary:
-    return next(it for it in seen(made).nodes if it.name == name)
+    return next(node for node in seen(made).nodes if node.name == name)
 
 
 def test_a_node_shows_its_running_and_its_planned_pods() -> None:
@@ -112,7 +112,7 @@ def test_nodes_are_in_the_domains_of_the_topologies_that_exist() -> None:
 def test_a_node_has_its_problems() -> None:
     taint = Taint("node.kubernetes.io/not-ready", "NoExecute")
     made = World(node("n"), node("ill", taints=[taint]), node("shut", cordoned=True), queue("q")).settle()
-    assert {it.name: it.health for it in seen(made).nodes} == {
+    assert {node.name: node.health for node in seen(made).nodes} == {
         "n": [],
         "ill": ["not ready"],
         "shut": ["cordoned"],
@@ -141,7 +141,7 @@ def test_local_queues_have_the_numbers_of_their_statuses() -> None:
     made = World(node("n"), queue("q"), local("way", "q"), local("lost", "none"))
     made.add(labelled("waits", 9, "way"), labelled("runs", 1, "way")).start("runs").settle()
     found = [*local_queue_summaries(made.ledger)]
-    assert [(it.key, it.waiting, it.admitted, it.problem) for it in found] == [
+    assert [(each.key, each.waiting, each.admitted, each.problem) for each in found] == [
         ("team/lost", 0, 0, "queue none does not exist"),
         ("team/way", 1, 1, ""),
     ]
@@ -150,7 +150,7 @@ def test_local_queues_have_the_numbers_of_their_statuses() -> None:
 def test_a_node_is_of_the_flavors_of_queues() -> None:
     small = flavor("small", capability={"cpu": "4"})
     made = World(node("n", labels=on_flavor("small")), node("m"), queue("q", flavors=[small])).settle()
-    assert [(it.name, it.flavors) for it in seen(made).nodes] == [("m", []), ("n", ["small"])]
+    assert [(node.name, node.flavors) for node in seen(made).nodes] == [("m", []), ("n", ["small"])]
 
 
 def test_details_name_the_holders_of_the_missing_capacity() -> None:
@@ -158,10 +158,10 @@ def test_details_name_the_holders_of_the_missing_capacity() -> None:
     found = DecidedOverviews().details(made.decisions, key("small"))
     assert found is not None
     assert found.group.wait is not None
-    assert [it.name for it in found.group.wait.holders] == ["runs"]
+    assert [holder.name for holder in found.group.wait.holders] == ["runs"]
     assert "ends" in found.group.wait.remedy
-    assert [(it.resource, it.asked, it.free) for it in found.shortfall] == [("cpu", 2, 1)]
-    assert [(it.pod, it.stage) for it in found.members] == [("small-0", "")]
+    assert [(each.resource, each.asked, each.free) for each in found.shortfall] == [("cpu", 2, 1)]
+    assert [(member.pod, member.stage) for member in found.members] == [("small-0", "")]
     assert DecidedOverviews().details(made.decisions, key("nothing")) is None
 
 
@@ -228,7 +228,7 @@ def test_an_estimate_is_shown_once_it_is_published() -> None:
 
     def shown() -> EstimateSummary | None:
         now[0] += 2
-        waits = next(it for it in source.overview().groups if it.name == "waits")
+        waits = next(group for group in source.overview().groups if group.name == "waits")
         return waits.wait.estimate if waits.wait else None
 
     assert shown() is None

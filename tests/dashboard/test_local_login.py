@@ -112,5 +112,5 @@ def test_rights_and_changes_are_those_of_the_kubeconfig(machine: Machine, server
     assert right.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     asked = right.json["spec"]["resourceAttributes"]
     assert (asked["verb"], asked["namespace"], asked["name"]) == ("patch", "team", "train")
-    assert {it.headers["authorization"] for it in server.requests} == {"Bearer secret"}
+    assert {request.headers["authorization"] for request in server.requests} == {"Bearer secret"}
     assert patch.json == {"metadata": {"annotations": {"kube-muster.io/hold": "true"}}}

@@ -46,7 +46,7 @@ SCREENS = (
     "/namespaces/product/job/backfill-q3",
 )
 NOW = time.time()
-FEW = {("list", "podgroups", it) for it in ("", "product", "students")}
+FEW = {("list", "podgroups", each) for each in ("", "product", "students")}
 
 
 def browser(source: Town, viewer: SomeViewer | None = None) -> FlaskClient:
@@ -137,7 +137,7 @@ def test_an_event_of_many_pods_at_once_is_shown_once() -> None:
         event(4, "NoRoom"),
         event(30, "NoRoom"),
     ]
-    reported = [(it.event.at[-3:-1], it.event.reason, it.more) for it in merged(events)]
+    reported = [(event.event.at[-3:-1], event.event.reason, event.more) for event in merged(events)]
     assert reported == [("01", "NoRoom", 1), ("03", "Scheduled", 0), ("04", "NoRoom", 0), ("30", "NoRoom", 0)]
 
 
@@ -159,12 +159,12 @@ def test_the_former_address_of_a_group_leads_to_that_of_its_owner() -> None:
     client = browser(source)
     answer = client.get(f"/groups/product/{OWNED}?page=2")
     assert answer.location == "/namespaces/product/job/backfill-q3?page=2"
-    [old] = (it for it in source.seen.groups if it.name == OWNED)
+    [old] = (group for group in source.seen.groups if group.name == OWNED)
     newer = replace(old, name="podgroup-of-the-next", created=timestamp_at(NOW))
     source.put(groups=[*source.seen.groups, newer])
     assert client.get(f"/groups/product/{OWNED}").status_code == 200, "another job has its name"
     assert client.get("/groups/product/podgroup-of-the-next").status_code == 302
-    few = SomeViewer(refused={("list", "podgroups", it) for it in ("", "product")})
+    few = SomeViewer(refused={("list", "podgroups", each) for each in ("", "product")})
     for path in (f"/groups/product/{OWNED}", "/namespaces/product/job/backfill-q3"):
         assert browser(source, few).get(path).status_code == 404
 
@@ -182,7 +182,7 @@ def test_the_former_address_of_a_group_leads_to_that_of_its_owner() -> None:
 def test_markup_in_names_is_text(path: str) -> None:
     source, evil = town(NOW), EVIL.replace("/", "")  # which would end a name in a path
     source.seen = spoilt(source.seen, evil)
-    group = next(it for it in source.seen.groups if it.wait and it.wait.holders)
+    group = next(group for group in source.seen.groups if group.wait and group.wait.holders)
     names = {"namespace": group.namespace, "name": group.name, "queue": group.queue}
     answer = browser(source).get(path.format(**{key: quote(name) for key, name in names.items()}))
     assert answer.status_code == 200
@@ -199,7 +199,7 @@ def test_names_with_steps_in_them_lead_nowhere(path: str) -> None:
     answer = browser(source).get(path)
     assert answer.status_code == 200
     assert "/../../groups/victims/train" in answer.text
-    assert not [it for it in re.findall(r'(?:href|action)="([^"]*)"', answer.text) if ".." in it]
+    assert not [each for each in re.findall(r'(?:href|action)="([^"]*)"', answer.text) if ".." in each]
 
 
 @each_of(
@@ -213,8 +213,10 @@ def test_a_query_of_an_address_leads_to_no_other_page(path: str, asked: str) -> 
     asking = f"{path}{'&' if '?' in path else '?'}{asked}"
     answer = browser(town(NOW)).get(asking, follow_redirects=True)  # of jobs, to those of the namespace
     assert answer.status_code == 200
-    links = [it for it in re.findall(r'href="([^"]*)"', answer.text) if "sort=" in it or "since=" in it]
-    assert {it.partition("?")[0] for it in links} <= {answer.request.path}
+    links = [
+        each for each in re.findall(r'href="([^"]*)"', answer.text) if "sort=" in each or "since=" in each
+    ]
+    assert {each.partition("?")[0] for each in links} <= {answer.request.path}
     assert "://" not in answer.text
 
 
@@ -323,11 +325,11 @@ def test_an_open_page_is_made_again_only_if_something_that_it_shows_has_changed(
 
     clock.now += 60
     assert again(f'W/"{state}"') == 304, "it counts its ages itself"
-    assert [again(it) for it in ("", 'W/""', "*", '"', '"é", W/')] == [200] * 5
+    assert [again(each) for each in ("", 'W/""', "*", '"', '"é", W/')] == [200] * 5
     assert again(loaded.headers["ETag"]) == 200, "and who loads it again gets new ones"
-    source.put(groups=[it for it in source.seen.groups if it.namespace != "students"])
+    source.put(groups=[group for group in source.seen.groups if group.namespace != "students"])
     assert again(f'W/"{state}"') == 304
-    source.put(groups=[it for it in source.seen.groups if it.name != "llama-70b"])
+    source.put(groups=[group for group in source.seen.groups if group.name != "llama-70b"])
     assert again(f'W/"{state}"') == 200
 
 
@@ -336,13 +338,13 @@ def test_groups_as_they_were_are_forgotten_within_seconds() -> None:
     client = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock).test_client()
     client.get("/queues/language")
     gc.collect()
-    before = sum(isinstance(it, JobIndex) for it in gc.get_objects())
+    before = sum(isinstance(each, JobIndex) for each in gc.get_objects())
     for number in range(40):
         clock.now += 2
-        source.put(groups=[replace(it, failed=number) for it in source.seen.groups])
+        source.put(groups=[replace(group, failed=number) for group in source.seen.groups])
         client.get("/queues/language")
     gc.collect()
-    assert sum(isinstance(it, JobIndex) for it in gc.get_objects()) <= before + 20
+    assert sum(isinstance(each, JobIndex) for each in gc.get_objects()) <= before + 20
 
 
 def test_a_user_with_fewer_rights_gets_another_page() -> None:
@@ -368,11 +370,11 @@ def test_each_page_has_its_json() -> None:
     client = browser(town(NOW))
     overview = json.loads(client.get("/api/v1/overview").text)
     assert (overview["apiVersion"], len(overview["groups"])) == ("muster.summary/v1", 15)
-    assert [it["resource"] for it in overview["capacity"]] == ["nvidia.com/gpu", "cpu", "memory"]
+    assert [each["resource"] for each in overview["capacity"]] == ["nvidia.com/gpu", "cpu", "memory"]
     one = json.loads(client.get(f"/api/v1{GROUP}").text)
     assert (one["apiVersion"], one["group"]["wait"]["reason"]) == ("muster.summary/v1", "NoRoom")
     queues = client.get("/api/v1/queues")
-    assert [it["name"] for it in json.loads(queues.text)["items"]][:2] == ["root", "research"]
+    assert [item["name"] for item in json.loads(queues.text)["items"]][:2] == ["root", "research"]
     assert client.get("/api/v1/queues", headers={"If-None-Match": queues.headers["ETag"]}).status_code == 304
     assert len(json.loads(client.get("/api/v1/groups?namespace=students").text)["items"]) == 2
 
@@ -430,7 +432,7 @@ def test_history_sums_up_only_what_the_user_may_see(
 def test_the_past_of_a_namespace_stays_when_its_last_group_has_gone() -> None:
     source = town(NOW)
     few: set[tuple[str, ...]] = {*FEW, ("list", "queues", "")}
-    source.put(groups=[it for it in source.seen.groups if it.namespace != "research"])
+    source.put(groups=[group for group in source.seen.groups if group.namespace != "research"])
     for path in ("/history", "/api/v1/history"):
         answer = browser(source, SomeViewer(refused=few)).get(path)
         assert answer.status_code == 200
@@ -495,7 +497,7 @@ def test_vendored_files_have_the_checksums_of_their_authors() -> None:
     folder = STATIC / "vendor"
     lines = [line.split() for line in (folder / "SHA256SUMS").read_text().splitlines()]
     sums = {name: checksum for checksum, name in lines}
-    found = {it.name for it in folder.iterdir()} - {"SHA256SUMS"}
+    found = {each.name for each in folder.iterdir()} - {"SHA256SUMS"}
     assert found == set(sums)
     assert {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sums} == sums
 
@@ -510,7 +512,7 @@ def test_pictures_are_well_formed() -> None:
 
 def rows(page: str) -> list[str]:
     """Return the readable text of each row of the tables of a page."""
-    return [text(it).strip() for it in re.findall(r"<tr.*?</tr>", page, re.DOTALL)]
+    return [text(each).strip() for each in re.findall(r"<tr.*?</tr>", page, re.DOTALL)]
 
 
 def test_domains_of_a_topology_have_their_free_capacity() -> None:
@@ -521,8 +523,8 @@ def test_domains_of_a_topology_have_their_free_capacity() -> None:
     ]
     assert "b3 / r9 310 cpu 320 5" in shown
     found = rows(browser(town(NOW)).get("/nodes?q=r7").text)
-    assert [it for it in found if " / " in it] == ["b2 / r7 16 gpu 20 5"]
-    assert sum(it.startswith("l4-") for it in found) == 5, "the nodes of the domain"
+    assert [each for each in found if " / " in each] == ["b2 / r7 16 gpu 20 5"]
+    assert sum(each.startswith("l4-") for each in found) == 5, "the nodes of the domain"
 
 
 def test_domains_are_shown_only_where_there_are_some_and_to_those_who_may_list_nodes() -> None:
@@ -535,7 +537,7 @@ def test_domains_are_shown_only_where_there_are_some_and_to_those_who_may_list_n
 
 def test_of_many_domains_some_are_shown(crowded: FlaskClient) -> None:
     page = crowded.get("/nodes").text
-    assert sum(" / " in it for it in rows(page)) < 50
+    assert sum(" / " in row for row in rows(page)) < 50
     assert "And 254 more. The search below finds them by name." in text(page)
 
 
@@ -544,12 +546,12 @@ def test_the_page_of_queues_begins_with_the_cluster() -> None:
     page = browser(source).get("/queues").text
     shown = rows(page)
     assert shown[1].startswith("nvidia.com/gpu 143 4 27 126 300 64"), "devices first"
-    assert [it.partition(" ")[0] for it in shown[2:4]] == ["cpu", "memory"]
+    assert [each.partition(" ")[0] for each in shown[2:4]] == ["cpu", "memory"]
     assert "Usage of nvidia.com/gpu over the last hour: 40% to 80%" in page
     few = browser(source, SomeViewer(refused={("list", "nodes", "")})).get("/queues").text
     assert "The cluster" not in few
     assert "nvidia.com/gpu" not in few
-    hidden = SomeViewer(refused={("list", "podgroups", it) for it in ("", "research")})
+    hidden = SomeViewer(refused={("list", "podgroups", each) for each in ("", "research")})
     assert "waiting" in page
     assert rows(browser(source, hidden).get("/queues").text)[1].startswith(
         "nvidia.com/gpu 143 4 27 126 300 0"
@@ -614,14 +616,14 @@ def test_nothing_empty_is_listed() -> None:
     for path in ("/queues", "/queues/q", "/nodes"):
         assert "memory" not in client.get(path).text
     assert 'class="count failing"' in client.get("/").text
-    source.put(groups=[it for it in source.seen.groups if not it.failed])
+    source.put(groups=[group for group in source.seen.groups if not group.failed])
     assert 'class="count "' in client.get("/").text
     assert "failing" not in client.get("/").text
 
 
 def test_the_list_of_jobs_has_owner_priority_gpus_and_times() -> None:
     client = browser(town(NOW))
-    found = {it.split()[1]: it.replace("\u2013", "-") for it in rows(client.get("/").text)}
+    found = {row.split()[1]: row.replace("\u2013", "-") for row in rows(client.get("/").text)}
     assert found["llama-70b"] == (
         "Waiting llama-70b research NoRoom nvidia.com/gpu: 64 needed, 40 left on suitable nodes; capacity "
         "for 5 of 8 members. ada@example.org language 1 of 4 1,000 64 47m - in 34m 90%: 89m 0 of 8"
@@ -646,7 +648,7 @@ def test_a_job_page_says_why_its_pods_were_evicted() -> None:
 
 def test_nodes_have_their_health_and_several_resources() -> None:
     shown = rows(browser(town(NOW)).get("/nodes").text)
-    by_name = {it.split()[0]: it for it in shown}
+    by_name = {each.split()[0]: each for each in shown}
     assert by_name["a100-001"] == (
         "a100-001 a100 ready gpu 7 of 8 cpu 44 of 64 memory 344 GiB of 512 GiB research/moe-8x7b"
     )
@@ -665,7 +667,7 @@ def test_local_queues_are_shown_with_the_right_to_list_them() -> None:
     assert "research/language 3 waiting, 2 admitted" in text(client.get("/queues/language").text)
     found = json.loads(client.get("/api/v1/local-queues?namespace=research").text)
     assert len(found["items"]) == 2
-    few = browser(source, SomeViewer(refused={("list", "localqueues", it) for it in ("", "research")}))
+    few = browser(source, SomeViewer(refused={("list", "localqueues", each) for each in ("", "research")}))
     assert "1 local queue" in text(few.get("/queues").text)
     assert "research" not in few.get("/local-queues").text
     assert "research" not in few.get("/api/v1/local-queues").text

@@ -70,7 +70,7 @@ def test_each_browser_is_the_user_of_its_token(town: Town) -> None:
     town.log_in(anns)
     town.log_in(bobs, "of-bob")
     assert town.log_in(nobodys, "of-nobody").status_code == 401
-    assert [name(it) for it in (anns, bobs, nobodys)] == ["ann", "bob", "401"]
+    assert [name(each) for each in (anns, bobs, nobodys)] == ["ann", "bob", "401"]
 
 
 def test_a_proxy_sends_the_token_with_each_request(town: Town) -> None:
@@ -187,7 +187,9 @@ def test_a_change_is_sent_with_the_users_token_and_without_credentials_of_muster
         )
         assert answer.status_code == wanted
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer of-ann"] * 2
-    assert not any("impersonate" in name or "remote" in name for it in server.requests for name in it.headers)
+    assert not any(
+        "impersonate" in name or "remote" in name for request in server.requests for name in request.headers
+    )
     assert server.requests[0].path.endswith("/namespaces/team/podgroups/train")
 
 
@@ -241,7 +243,7 @@ def test_sessions_are_bounded_and_those_of_one_do_not_end_those_of_others() -> N
     anns = sessions.open("ann", "of-ann")
     bobs = [sessions.open("bob", "of-bob") for _ in range(3000)]
     assert sessions.token(anns) == "of-ann"
-    assert sum(bool(sessions.token(it)) for it in bobs) == 16
+    assert sum(bool(sessions.token(each)) for each in bobs) == 16
     assert all(map(sessions.token, bobs[-16:]))
 
 
@@ -285,7 +287,7 @@ def test_a_page_of_many_namespaces_asks_about_each_once_and_first_about_all() ->
 def test_more_than_a_thousand_namespaces_are_not_asked_about() -> None:
     authority = Authority()
     assert not Grants(authority.grants, Clock()).namespaces_with_right(
-        ANN, LIST, [f"n{it}" for it in range(5000)]
+        ANN, LIST, [f"n{each}" for each in range(5000)]
     )
     assert authority.asked.total() == 1 + 1000
 

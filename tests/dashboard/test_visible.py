@@ -30,8 +30,8 @@ ALL = Overview(
 )
 NOT_B = {("list", "podgroups", ""), ("list", "podgroups", "b")}
 NOTHING = {
-    ("list", it, place)
-    for it in ("podgroups", "queues", "localqueues", "nodes", "pods")
+    ("list", pod, place)
+    for pod in ("podgroups", "queues", "localqueues", "nodes", "pods")
     for place in ("", "a", "b")
 }
 
@@ -43,7 +43,7 @@ class One:
         return self.all
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
-        found = next((it for it in ALL.groups if it.key == f"{namespace}/{name}"), None)
+        found = next((group for group in ALL.groups if group.key == f"{namespace}/{name}"), None)
         return GroupDetails(found, [MemberSummary("pod")]) if found else None
 
 
@@ -51,12 +51,12 @@ def names(overview: Overview) -> str:
     """All that is named, in a line."""
     return " ".join(
         [
-            *(it.name for it in overview.queues),
-            *(it.key for it in overview.groups),
-            *(f"{it.name}={'+'.join(it.groups)}<{it.reserved_for}" for it in overview.nodes),
-            *(f"{it.group}@{'+'.join(it.nodes)}" for it in overview.reservations),
-            *(f"!{it.group}" for it in overview.decisions),
-            *(f"~{it.key}" for it in overview.local_queues),
+            *(queue.name for queue in overview.queues),
+            *(group.key for group in overview.groups),
+            *(f"{node.name}={'+'.join(node.groups)}<{node.reserved_for}" for node in overview.nodes),
+            *(f"{each.group}@{'+'.join(each.nodes)}" for each in overview.reservations),
+            *(f"!{decision.group}" for decision in overview.decisions),
+            *(f"~{each.key}" for each in overview.local_queues),
         ]
     )
 
@@ -70,7 +70,7 @@ def names(overview: Overview) -> str:
     ),
     ({("list", "nodes", "")}, "q a/one b/two a/one@ b/two@ !a/one !b/two ~a/way ~b/way"),
     (
-        {("list", "localqueues", it) for it in ("", "b")} | NOT_B,
+        {("list", "localqueues", each) for each in ("", "b")} | NOT_B,
         f"q a/one n1=a/one<{HIDDEN_GROUP} a/one@n1 !a/one ~a/way",
     ),
     (NOTHING - {("list", "podgroups", "b")}, "b/two b/two@ !b/two"),

@@ -198,7 +198,7 @@ def test_a_claim_that_others_allocate_elsewhere_moves_a_start_or_ends_it() -> No
 def test_claims_on_different_nodes_are_named() -> None:
     both = [PodClaim("one", "one"), PodClaim("other", "other")]
     members = [pod(f"g-{n}", "g") for n in range(2)]
-    claimed = [replace(it, spec=replace(it.spec, resource_claims=both)) for it in members]
+    claimed = [replace(member, spec=replace(member.spec, resource_claims=both)) for member in members]
     claims = Claims(group("g", 2), *claimed)
     claims.put("one", "u1", on="a", spec=HALF)
     claims.put("other", "u2", on="b", spec=HALF)

@@ -36,7 +36,7 @@ def foretold(world: World, cycles: int = MOST_CYCLES) -> Mapping[str, ExpectedSt
         try:
             next(work)
         except StopIteration as end:
-            return {name.partition("/")[2]: it for name, it in end.value.items()}
+            return {name.partition("/")[2]: start for name, start in end.value.items()}
 
 
 def one_node(strategy: str = "", **runs: Any) -> World:
@@ -99,7 +99,7 @@ def test_a_start_for_which_others_are_evicted_says_so() -> None:
 def test_the_cause_of_an_unknown_start_names_the_group_and_the_annotation() -> None:
     world = one_node().add(waits(), waits("next", day=3)).settle()
     says = "team/runs of queue q has no known end (annotation kube-muster.io/run-time)"
-    assert {name: it.unknown for name, it in foretold(world).items()} == {"waits": says, "next": says}
+    assert {name: start.unknown for name, start in foretold(world).items()} == {"waits": says, "next": says}
     assert foretold(world)["waits"].p90 == inf
 
 

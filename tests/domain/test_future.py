@@ -66,8 +66,10 @@ def crowd(seed: int) -> World:
 
 def sums(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """Return the usage of queues, by their groups."""
-    held = {name: [it for it in snapshot.groups.values() if it.queue == name] for name in snapshot.queues}
-    return {name: total(it.allocated for it in groups) for name, groups in held.items()}
+    held = {
+        name: [group for group in snapshot.groups.values() if group.queue == name] for name in snapshot.queues
+    }
+    return {name: total(group.allocated for group in groups) for name, groups in held.items()}
 
 
 @settings(max_examples=examples(25))
@@ -79,12 +81,14 @@ def test_a_future_agrees_with_itself(seed: int) -> None:
         advanced = future.step()
         snapshot = future.snapshot
         assert (snapshot.capacity >= 0).all()
-        assert {name: dict(it.allocated) for name, it in snapshot.queues.items()} == sums(snapshot)
+        assert {name: dict(queue.allocated) for name, queue in snapshot.queues.items()} == sums(snapshot)
         assert comparable(future.decisions) == comparable(decide(snapshot))
         if not advanced:
             break
     assert not advanced
-    assert future.starts.keys() >= {key for key, it in world.ledger.snapshot().groups.items() if it.waiting}
+    assert future.starts.keys() >= {
+        key for key, group in world.ledger.snapshot().groups.items() if group.waiting
+    }
     assert not future.snapshot.groups
     assert (future.snapshot.capacity == future.snapshot.allocatable).all()
     ports, terms = future.snapshot.occupancy.ports, future.snapshot.occupancy

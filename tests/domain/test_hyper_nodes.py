@@ -47,9 +47,9 @@ def tiers(world: World) -> dict[str, str]:
     table = world.ledger.snapshot().nodes
     levels = table.topologies.all[0] if table.topologies.all else ()
     return {
-        it.name: " ".join(it.labels[level] for level in levels if level in it.labels)
-        for it in table.nodes
-        if it is not None
+        node.name: " ".join(node.labels[level] for level in levels if level in node.labels)
+        for node in table.nodes
+        if node is not None
     }
 
 

@@ -187,7 +187,9 @@ def test_each_gang_that_is_evicted_starts_at_once_in_one_rack(steps: list[tuple[
         snapshot = world.ledger.snapshot()
         assert decide(snapshot).groups == decide(snapshot, world.decisions).groups
         if going := evicted(world):
-            assert going == {name for name, it in world.pods.items() if it.spec.node_name and name[0] == "g"}
+            assert going == {
+                name for name, pod in world.pods.items() if pod.spec.node_name and name[0] == "g"
+            }
             remake(world, *going)
             assert len(world.plan("g")) == 2
         if world.plan("g"):
@@ -197,7 +199,7 @@ def test_each_gang_that_is_evicted_starts_at_once_in_one_rack(steps: list[tuple[
 
 def change(world: World, step: str, name: str) -> None:
     """Make one change of a node, or let time pass."""
-    there = [pod for pod, it in world.pods.items() if it.spec.node_name == name]
+    there = [pod for pod, obj in world.pods.items() if obj.spec.node_name == name]
     if step == "lose" and name in world.nodes:
         world.delete(*(pod for pod in there if pod[0] == "x"))
         lost = [pod for pod in there if pod[0] == "g"]

@@ -23,7 +23,7 @@ def is_reserved(world: World) -> bool:
     return world.settle().verdict("h") is Verdict.WAITING
 
 
-@each_of(World.delete, lambda it, name: it.finish(name, phase="Failed"))
+@each_of(World.delete, lambda world, name: world.finish(name, phase="Failed"))
 def test_another_member_takes_over_the_place(lose: Callable[[World, str], World]) -> None:
     world = with_a_waiting_group(running(3))
     assert is_reserved(lose(world, "g-1"))
@@ -65,10 +65,10 @@ def hold(world: World) -> World:
 
 
 @each_of(
-    lambda it: it.finish("g-0"),  # succeeded
-    lambda it: it.delete("g-0", "g-1"),  # all are gone
-    lambda it: hold(it).delete("g-0"),  # held
-    lambda it: hold(it.delete("g-0")),  # held later
+    lambda world: world.finish("g-0"),  # succeeded
+    lambda world: world.delete("g-0", "g-1"),  # all are gone
+    lambda world: hold(world).delete("g-0"),  # held
+    lambda world: hold(world.delete("g-0")),  # held later
 )
 def test_nothing_is_reserved_for_members_that_are_not_replaced(end: Callable[[World], object]) -> None:
     world = with_a_waiting_group(running(2))

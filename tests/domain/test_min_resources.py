@@ -141,7 +141,9 @@ def test_later_pods_that_find_no_place_cost_no_more_the_more_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls, idle = count(1), NodeCapacity.idle
-    monkeypatch.setattr(NodeCapacity, "idle", lambda it, name: idle(it, name) if next(calls) else {})
+    monkeypatch.setattr(
+        NodeCapacity, "idle", lambda capacity, name: idle(capacity, name) if next(calls) else {}
+    )
 
     def looks(pods: int) -> int:
         world, before = driver(), next(calls)

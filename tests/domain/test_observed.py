@@ -101,7 +101,7 @@ def test_queues_stand_below_their_parents_with_their_shares() -> None:
     }
     faulty = {"conditions": [{"type": "Valid", "status": "False"}]}
     found = [*queue_summaries([queue("team", spec, **status), queue("root"), queue("dept", **faulty)])]
-    assert [(it.name, it.parent, it.depth) for it in found] == [
+    assert [(each.name, each.parent, each.depth) for each in found] == [
         ("root", "", 0),
         ("dept", "root", 1),
         ("team", "dept", 2),

@@ -69,7 +69,7 @@ def test_a_group_that_tolerates_no_flavor_is_reported(effect: str) -> None:
 
 
 def conditions(world: World, name: str) -> dict[str, bool]:
-    return {it.type: it.holds for it in conditions_of(world.queue(name))}
+    return {each.type: each.holds for each in conditions_of(world.queue(name))}
 
 
 def test_a_missing_one_keeps_only_its_own_from_starting() -> None:

@@ -57,7 +57,7 @@ def test_a_new_member_of_a_restored_group_shares_its_domain() -> None:
     now = snapshot.now
     ledger = Ledger(Ownership(frozenset()), snapshot.limits, lambda: now)
     restore(ledger, snapshot)
-    like = next(it for it in ledger.snapshot().groups[key("g")].placed)
+    like = next(group for group in ledger.snapshot().groups[key("g")].placed)
     ledger.pods.put(replace(like, uid=Uid("new"), name="g-2", node="", phase="Pending", pod_sets=()))
     (new,) = ledger.snapshot().groups[key("g")].waiting
     assert new.pod_sets == like.pod_sets
@@ -85,7 +85,7 @@ class RestoredEvents(Restored, Events):
 
 
 def courses(snapshot: Snapshot) -> dict[GroupKey, VerdictAndReason]:
-    return {key: verdict_of(it) for key, it in decide(snapshot).groups.items()}
+    return {key: verdict_of(decision) for key, decision in decide(snapshot).groups.items()}
 
 
 class RestoredJobs(Jobs):

@@ -136,9 +136,11 @@ class Everything(DecidedTwice):
 
     @rule(which=st.integers(0, 50), part=st.sampled_from([1, 9, 9]))
     def a_plan_is_followed(self, which: int, part: int) -> None:
-        starting = [it for it in self.world.decisions.groups.values() if it.verdict is Verdict.STARTING]
+        starting = [
+            group for group in self.world.decisions.groups.values() if group.verdict is Verdict.STARTING
+        ]
         there = {each.metadata.uid: name for name, each in self.world.pods.items()}
-        plans = [{there[uid]: at for uid, at in it.plan.items() if uid in there} for it in starting]
+        plans = [{there[uid]: at for uid, at in each.plan.items() if uid in there} for each in starting]
         if plans:
             for name, where in list(plans[which % len(plans)].items())[:part]:
                 self.world.ungate(name).bind(name, where)

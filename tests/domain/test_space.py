@@ -161,13 +161,15 @@ def test_anti_affinity_looks_into_its_own_namespace_only() -> None:
 def test_two_roles_that_keep_each_other_out_of_a_zone_get_a_zone_each() -> None:
     """On the tightest nodes each would take the zone that the other one needs."""
     sizes = {"x": ["2"] * 4, "y": ["3"] * 12 + ["1"] * 4}
-    world = World(*(node(f"{zone}{n}", it, zone=zone) for zone in sizes for n, it in enumerate(sizes[zone])))
+    world = World(
+        *(node(f"{zone}{n}", size, zone=zone) for zone in sizes for n, size in enumerate(sizes[zone]))
+    )
     away: dict[str, Any] = {"labels": {"app": "store"}, "affinity": anti_affinity(ZONE, app="worker")}
     stores = {f"s{n}": pod(f"s{n}", cpu="1", **away) for n in range(4)}
     workers = {f"w{n}": pod(f"w{n}", cpu="2", labels={"app": "worker"}) for n in range(12)}
     plan = placed(world.add([*stores.values(), *workers.values()]), *stores, *workers)
     assert plan is not None
-    assert ({plan[it][0] for it in stores}, {plan[it][0] for it in workers}) == ({"x"}, {"y"})
+    assert ({plan[each][0] for each in stores}, {plan[worker][0] for worker in workers}) == ({"x"}, {"y"})
 
 
 def test_affinity_depends_on_the_pods_of_each_domain() -> None:

@@ -171,12 +171,14 @@ class Events(RuleBasedStateMachine):
     def share_domains(self, name: str, posted: dict[Uid, str]) -> None:
         """Check that members are bound next to the others of their sets."""
         info = self.world.ledger.snapshot().groups[key(name)]
-        members = [*info.assumed, *((it, it.node) for it in info.placed if it.holds_capacity)]
+        members = [*info.assumed, *((each, each.node) for each in info.placed if each.holds_capacity)]
         racks = {name: (node.metadata.labels or {}).get("rack") for name, node in self.world.nodes.items()}
-        for pod_set in {each for it, _ in members if it.uid in posted for each in it.pod_sets}:
-            inside = {it.uid: racks.get(node) for it, node in members if pod_set in it.pod_sets}
+        for pod_set in {each for member, _ in members if member.uid in posted for each in member.pod_sets}:
+            inside = {member.uid: racks.get(node) for member, node in members if pod_set in member.pod_sets}
             claims = {uid: self.world.ledger.claims.get(uid) for uid in inside.keys() - posted.keys()}
-            there = [uid for uid, it in claims.items() if it is None or it.stage >= ClaimStage.POSTED]
+            there = [
+                uid for uid, claim in claims.items() if claim is None or claim.stage >= ClaimStage.POSTED
+            ]
             new = {rack for uid, rack in inside.items() if uid in posted}
             others = {inside[uid] for uid in there}
             assert None not in new

@@ -239,7 +239,7 @@ class Sharing(DecidedTwice):
     def node_goes(self, name: str) -> None:
         if name in self.world.nodes:
             self.world.drop_node(name)
-            self.world.delete(*(each for each, it in self.world.pods.items() if it.spec.node_name == name))
+            self.world.delete(*(each for each, pod in self.world.pods.items() if pod.spec.node_name == name))
 
     @rule(where=some_node, goes=st.booleans())
     def pod_of_others(self, where: str, goes: bool) -> None:

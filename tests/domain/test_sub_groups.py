@@ -61,7 +61,7 @@ def test_at_least_so_many_sub_groups_start_and_only_whole_ones(free: int, runnin
     if running:
         assert started(world) == 4
         world.start("g")
-        assert sum(bool(it.spec.node_name) for it in world.pods.values()) + started(world) == running
+        assert sum(bool(pod.spec.node_name) for pod in world.pods.values()) + started(world) == running
     else:
         assert (started(world), world.verdict("g")) == (0, Verdict.WAITING)
 
@@ -136,7 +136,7 @@ def test_the_least_sub_groups_stay_whole_when_capacity_is_reclaimed() -> None:
     world = World(*racks(a=6), queue("rich"), queue("poor"), record(by_replica(2, 2), queue="rich"), pods)
     world.start("g").start("g").pass_time(60)
     world.add(gang("p", 2, cpu="4", queue="poor")).settle()
-    victims = {it.victim.name for it in world.decisions.evictions.values()}
+    victims = {eviction.victim.name for eviction in world.decisions.evictions.values()}
     assert victims == {"g-w-2", "g-w-5"}
 
 
@@ -192,7 +192,7 @@ def in_racks_of_one_block(nodes: Mapping[str, str]) -> bool:
 def test_a_deep_policy_reclaims_capacity_in_racks_of_one_block() -> None:
     world = filled(World(*racks(DEEP), queue("rich"), queue("poor", weight=3)))
     world.add(deep(queue="poor")).settle()
-    victims = [it.victim.name for it in world.decisions.evictions.values()]
+    victims = [eviction.victim.name for eviction in world.decisions.evictions.values()]
     assert {world.pods[name].spec.node_name for name in victims} == {"c0", "c1", "d0", "d1"}
     world.delete(*victims).settle()
     assert in_racks_of_one_block(world.plan("g"))

@@ -128,7 +128,9 @@ def test_capacity_is_reclaimed_in_one_rack() -> None:
         world.add(gang(f"r{number}", 1, cpu="4", queue="rich", created=f"2026-01-0{number + 1}"))
     world.start(*(f"r{number}" for number in range(4)))
     world.add(gang("g", 2, cpu="4", queue="poor", annotations=IN_A_RACK)).settle()
-    nodes = {world.pods[it.victim.name].spec.node_name for it in world.decisions.evictions.values()}
+    nodes = {
+        world.pods[eviction.victim.name].spec.node_name for eviction in world.decisions.evictions.values()
+    }
     assert len(nodes) == 2
     assert len({name[0] for name in nodes}) == 1
 
@@ -193,7 +195,7 @@ def test_members_stay_together_when_nodes_move_fail_and_return(
         elif f"n{number}" in world.nodes:
             world.drop_node(f"n{number}")
         world.settle()
-        racks = {name: (it.metadata.labels or {})[RACK] for name, it in world.nodes.items()}
+        racks = {name: (node.metadata.labels or {})[RACK] for name, node in world.nodes.items()}
         plan = world.plan("g")
         for members in sets:
             planned = {racks[plan[name]] for name in members if name in plan and name not in on}
@@ -225,7 +227,9 @@ def test_the_cheaper_rack_is_taken() -> None:
     for name in names:
         world.start(name).pass_time(3600)
     world.add(gang("g", 2, cpu="4", queue="poor", annotations=IN_A_RACK)).settle()
-    nodes = {world.pods[it.victim.name].spec.node_name for it in world.decisions.evictions.values()}
+    nodes = {
+        world.pods[eviction.victim.name].spec.node_name for eviction in world.decisions.evictions.values()
+    }
     assert nodes == {"a0", "a1"}
 
 
@@ -370,7 +374,7 @@ def test_a_lost_member_that_finds_no_capacity_there_says_where(asked: dict[str, 
 
 def free_node(world: World) -> int:
     """Return the number of the node in rack a that has no member."""
-    used = {it.spec.node_name for it in world.pods.values()}
+    used = {pod.spec.node_name for pod in world.pods.values()}
     return next(number for number in (0, 1) if f"a{number}" not in used)
 
 
@@ -399,7 +403,9 @@ def test_victims_are_in_one_rack_of_the_block_of_the_group() -> None:
     world.start(*names)
     notes = {keys.REQUIRED_TOPOLOGY: "block"}
     world.add(gang("g", 2, cpu="4", queue="poor", annotations=IN_A_RACK, notes=notes)).settle()
-    used = {world.pods[it.victim.name].spec.node_name for it in world.decisions.evictions.values()}
+    used = {
+        world.pods[eviction.victim.name].spec.node_name for eviction in world.decisions.evictions.values()
+    }
     assert used in ({"a0", "a1"}, {"b0", "b1"}, {"c0", "c1"})
 
 

@@ -69,7 +69,7 @@ def test_a_gang_is_placed_where_brute_force_places_it(
     record = gang("g", 0, min_member=len(pods), notes={keys.REQUIRED_TOPOLOGY: of_group})
     world = cluster.world.add(record, pods).settle()
     assert (world.verdict("g") is Verdict.STARTING) == is_placeable(members, cluster.free, levels)
-    assert_together(members, [it.metadata.name for it in pods], world.plan("g"), levels)
+    assert_together(members, [pod.metadata.name for pod in pods], world.plan("g"), levels)
 
 
 def assert_together(
@@ -124,7 +124,7 @@ def test_neighbors_by_index_are_in_one_rack() -> None:
     members = [pod(f"g-{n}abcd", "g", annotations=annotations, labels=labels[n]) for n in range(6)]
     taken = [pod(f"x{number}", on=f"n{number}", cpu=str(number)) for number in range(1, 6)]
     world = cluster.world.add(taken, gang("g", 0, min_member=6), members).settle()
-    racks = [cluster.levels[RACK][world.plan("g")[it.metadata.name]] for it in members]
+    racks = [cluster.levels[RACK][world.plan("g")[member.metadata.name]] for member in members]
     assert racks in (["x0"] * 3 + ["x1"] * 3, ["x1"] * 3 + ["x0"] * 3)
 
 

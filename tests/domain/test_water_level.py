@@ -30,7 +30,9 @@ def trees(draw: st.DrawFn) -> list[QueueDemand]:
                 draw(st.integers(1, 9)),
                 draw(some),
                 most,
-                {it: min(guaranteed[it], limit[it]) for it in RESOURCES} if draw(st.booleans()) else {},
+                {resource: min(guaranteed[resource], limit[resource]) for resource in RESOURCES}
+                if draw(st.booleans())
+                else {},
                 groups=draw(st.integers(0, 4)) > 0,
                 parent=draw(st.sampled_from(["", *(queue.name for queue in queues)])),
                 deserved=due,

@@ -103,9 +103,9 @@ def test_decisions_are_those_of_the_real_change(gangs: list[tuple[int, int, str,
         case "queue.weight":
             made.add(queue("r", weight=7))
     really = decide(made.ledger.snapshot())
-    assert {it.key: (it.verdict, it.reason, len(it.plan)) for it in supposed.groups.values()} == {
-        it.key: (it.verdict, it.reason, len(it.plan)) for it in really.groups.values()
-    }
+    assert {
+        group.key: (group.verdict, group.reason, len(group.plan)) for group in supposed.groups.values()
+    } == {group.key: (group.verdict, group.reason, len(group.plan)) for group in really.groups.values()}
 
 
 @each_of(("priority=1000", "NoRoom"), ("minMember=2", "NotEnoughMembers"))
@@ -181,17 +181,17 @@ def test_a_suggested_priority_names_the_groups_that_it_delays() -> None:
     assert found.group is not None
     assert found.group.change == "starts"
     freed = suppose(made, "delete=podgroup/runs", "priority=5", about="second")
-    assert [(it.group, it.change) for it in freed.others] == []
+    assert [(other.group, other.change) for other in freed.others] == []
     moved = suppose(made, "priority=5", about="second")
     assert moved.group is not None
     assert moved.group.change == "moves up"
-    assert [(it.group, it.change) for it in moved.others] == [(key("first"), "is further back")]
+    assert [(other.group, other.change) for other in moved.others] == [(key("first"), "is further back")]
 
 
 def test_a_replay_with_terms_is_about_no_single_group() -> None:
     found = what_if(world().ledger.snapshot(), suppositions(["delete=podgroup/team/runs"]))
     assert found.group is None
-    assert [(it.group, it.change) for it in found.others] == [(key("waits"), "starts")]
+    assert [(other.group, other.change) for other in found.others] == [(key("waits"), "starts")]
 
 
 def test_the_snapshot_stays_as_it_is() -> None:

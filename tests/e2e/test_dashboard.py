@@ -203,9 +203,9 @@ def test_a_tenant_holds_and_resumes_as_themselves(town: Town, audit: Audit) -> N
     assert tenant.do(own, f"{own}/resume")[0] == 303
     assert HOLD not in annotations(stage.api, stage.namespace)
 
-    writes = [it for it in audit.since(mark) if it.resource == "podgroups"]
-    held = [it for it in writes if HOLD in it.body.get("metadata", {}).get("annotations", {})]
-    assert [it.user for it in held] == ["tenant", "tenant"]
+    writes = [each for each in audit.since(mark) if each.resource == "podgroups"]
+    held = [write for write in writes if HOLD in write.body.get("metadata", {}).get("annotations", {})]
+    assert [each.user for each in held] == ["tenant", "tenant"]
     forged = {"csrf": "0" * 64, "confirmed": "yes"}
     assert tenant.status(f"{own}/hold", forged) == 403
     assert tenant.do(own, f"{own}/hold", csrf="")[0] == 403
@@ -227,8 +227,8 @@ def test_a_tenant_who_may_only_look_at_podgroups_gets_no_action_and_no_yaml_of_t
     own, tenant = f"/namespaces/{stage.namespace}/job/secret-job", town.logged_in()
     wait_for(lambda: tenant.status(own) == 200, what="its group shown")
     page, text = tenant.ask(own)[1], tenant.ask(f"{own}/yaml")[1]
-    assert [it for it in ("hold", "stop", "priority") if f'"{own}/{it}"' in page] == []
-    assert [it in text for it in ("kind: PodGroup", "parallelism", "do-not-show")] == [True, False, False]
+    assert [each for each in ("hold", "stop", "priority") if f'"{own}/{each}"' in page] == []
+    assert [each in text for each in ("kind: PodGroup", "parallelism", "do-not-show")] == [True, False, False]
 
 
 def test_the_local_dashboard_uses_the_rights_of_its_user(town: Town, audit: Audit) -> None:
@@ -242,9 +242,9 @@ def test_the_local_dashboard_uses_the_rights_of_its_user(town: Town, audit: Audi
         assert browser.status("/api/v1/overview") == 404
         browser.cookie = ""
         assert browser.status(f"{below}/api/v1/overview") == 401
-    writes = [it for it in audit.since(mark) if it.resource == "podgroups"]
-    held = [it for it in writes if HOLD in it.body.get("metadata", {}).get("annotations", {})]
-    assert [it.user for it in held] == ["tenant"]
+    writes = [each for each in audit.since(mark) if each.resource == "podgroups"]
+    held = [write for write in writes if HOLD in write.body.get("metadata", {}).get("annotations", {})]
+    assert [each.user for each in held] == ["tenant"]
 
 
 def test_an_administrator_closes_a_queue_as_themselves(town: Town, audit: Audit) -> None:
@@ -252,8 +252,8 @@ def test_an_administrator_closes_a_queue_as_themselves(town: Town, audit: Audit)
     wait_for(lambda: admin.status("/queues/q") == 200, what="the queue shown")
     assert admin.do("/queues/q", "/queues/q/close")[0] == 303
     assert town.stage.api.get(QUEUES, "q")["spec"]["state"] == "Closed"
-    writes = [it for it in audit.since(mark) if it.resource == "queues"]
-    assert [it.user for it in writes if it.body.get("spec") == {"state": "Closed"}] == ["admin"]
+    writes = [each for each in audit.since(mark) if each.resource == "queues"]
+    assert [write.user for write in writes if write.body.get("spec") == {"state": "Closed"}] == ["admin"]
 
 
 def test_a_what_if_is_answered_to_users_who_see_everything_and_written_nowhere(
@@ -266,7 +266,9 @@ def test_a_what_if_is_answered_to_users_who_see_everything_and_written_nowhere(
     assert (status, "would still wait" in said) == (200, True), said
     assert admin.do(others, f"{others}/what-if", term="minMember=", number="many")[0] == 400
     assert tenant.do(own, f"{own}/what-if", term="minMember=", number="3")[0] == 403
-    assert {"admin", "tenant"}.isdisjoint(it.user for it in audit.since(mark) if it.resource == "podgroups")
+    assert {"admin", "tenant"}.isdisjoint(
+        each.user for each in audit.since(mark) if each.resource == "podgroups"
+    )
 
 
 def test_tricks_of_a_tenant_open_nothing(town: Town) -> None:

@@ -104,7 +104,7 @@ def h100(**amounts: Any) -> dict[str, Any]:
 def shown(stage: Stage, queue: str, what: str) -> str | None:
     """Return the H100 that a queue holds, deserves or borrows, by its status."""
     flavors = stage.api.get(QUEUES, queue).get("status", {}).get("flavors", [])
-    found: str | None = next((it[what][GPU] for it in flavors if GPU in it.get(what, {})), None)
+    found: str | None = next((flavor[what][GPU] for flavor in flavors if GPU in flavor.get(what, {})), None)
     return found
 
 
@@ -159,7 +159,11 @@ def test_resource_flavors_of_two_kinds_of_gpus(stage: Stage, scheduler: KubeSche
     stage.queue("q", flavors=[{"name": name, "resourceFlavor": name} for name in ("h100", "a100")])
     first = stage.gang("first", 12, queue="q", gated=True, **tolerates)
     stage.wait_reason("first", "InvalidSpec")
-    (said,) = [it for it in stage.pod_group("first")["status"]["conditions"] if it["type"] == "Scheduled"]
+    (said,) = [
+        condition
+        for condition in stage.pod_group("first")["status"]["conditions"]
+        if condition["type"] == "Scheduled"
+    ]
     assert "flavor h100: InvalidSpec " in said["message"]
     resource_flavor(stage, "h100", nodeTaints=[taint])
     assert kinds(stage, first) == {"h"}
@@ -174,7 +178,7 @@ def test_resource_flavors_of_two_kinds_of_gpus(stage: Stage, scheduler: KubeSche
 
     def said_of_q() -> list[tuple[str, str]]:
         conditions = stage.api.get(QUEUES, "q")["status"]["conditions"]
-        return [(it["type"], it["status"]) for it in conditions]
+        return [(condition["type"], condition["status"]) for condition in conditions]
 
     wait_for(lambda: ("FlavorNotFound", "True") in said_of_q(), what="q says that one is missing")
     assert len(stage.bound(first)) == 12

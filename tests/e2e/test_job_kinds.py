@@ -153,6 +153,10 @@ def _added(job: Json, path: Path) -> Iterator[Json]:
 def _summary(job: Json) -> list[tuple[str, int, Any]]:
     """Return the sets of pods, with their requests."""
     return [
-        (each.role, each.count, [it.get("resources") for it in each.template["spec"]["containers"]])
+        (
+            each.role,
+            each.count,
+            [container.get("resources") for container in each.template["spec"]["containers"]],
+        )
         for each in pod_sets(job)
     ]

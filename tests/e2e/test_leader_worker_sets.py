@@ -56,10 +56,14 @@ def one_rack_each(stage: Stage) -> None:
 
     def racks() -> list[Counter[str]]:
         running = [
-            [it for it in group(stage, n) if it["status"].get("phase") == "Running" and not leaves(it)]
+            [
+                each
+                for each in group(stage, n)
+                if each["status"].get("phase") == "Running" and not leaves(each)
+            ]
             for n in "01"
         ]
-        return [Counter(it["spec"]["nodeName"][0] for it in pods) for pods in running]
+        return [Counter(pod["spec"]["nodeName"][0] for pod in pods) for pods in running]
 
     wait_for(lambda: sorted(map(dict, racks()), key=str) == [{"a": SIZE}, {"b": SIZE}], what="a rack each")
 

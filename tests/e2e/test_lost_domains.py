@@ -50,7 +50,7 @@ def test_a_start_whose_rack_loses_a_node_ends_in_one_rack(
     racks(stage, a=SIZE + spare, b=SIZE + spare + 1)
     gang = Standstill(stage, muster, proxy, size=SIZE, cpu="2", annotations=IN_A_RACK)
     page = muster.debug(f"/debug/podgroups/{stage.namespace}/a")
-    planned = {it["pod"].rpartition("/")[2]: it["claim"]["node"] for it in page["members"]}
+    planned = {member["pod"].rpartition("/")[2]: member["claim"]["node"] for member in page["members"]}
     assert {node[0] for node in planned.values()} == {"a"}
     if spec is None:
         stage.api.delete(NODES, planned[whose])
@@ -88,14 +88,14 @@ def change(stage: Stage, annotations: dict[str, str]) -> None:
 
 def wait_racks(stage: Stage, racks: str, timeout: float = GENEROUS) -> None:
     """Wait until the pods that run are on nodes of these racks."""
-    wait_for(lambda: "".join(sorted(it[0] for it in nodes(stage))) == racks, timeout, f"pods in {racks}")
+    wait_for(lambda: "".join(sorted(node[0] for node in nodes(stage))) == racks, timeout, f"pods in {racks}")
 
 
 def nodes(stage: Stage) -> list[str]:
     """Return the nodes of the members that run and do not terminate."""
     pods = stage.api.items(PODS, stage.namespace)
-    stay = [it for it in pods if "deletionTimestamp" not in it["metadata"]]
-    return [it["spec"]["nodeName"] for it in stay if it["status"].get("phase") == "Running"]
+    stay = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    return [each["spec"]["nodeName"] for each in stay if each["status"].get("phase") == "Running"]
 
 
 def lose(stage: Stage, node: str) -> None:
@@ -113,7 +113,7 @@ def test_a_lost_member_is_replaced_in_its_rack(running: Stage) -> None:
 
 
 def test_a_full_rack_is_named_and_the_others_run_on(running: Stage) -> None:
-    before = {it["metadata"]["uid"] for it in running.api.items(PODS, running.namespace)}
+    before = {item["metadata"]["uid"] for item in running.api.items(PODS, running.namespace)}
     lose(running, "a1")
     running.wait_reason("g", "NoDomain")
     text = f"{RACK}=a has other members, and free capacity for 0 of 1 members"
@@ -125,7 +125,7 @@ def test_a_full_rack_is_named_and_the_others_run_on(running: Stage) -> None:
     assert text in str(events)
     assert text in Shell(running.cluster, ADMIN, running.namespace).output("why", "podgroup/g")
     pods = running.api.items(PODS, running.namespace)
-    assert len(before & {it["metadata"]["uid"] for it in pods}) == SIZE - 1
+    assert len(before & {pod["metadata"]["uid"] for pod in pods}) == SIZE - 1
     running.nodes(1, prefix="a-new", cpu="2", labels={RACK: "a"})
     wait_racks(running, "aaa")
 

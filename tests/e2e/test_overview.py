@@ -31,20 +31,43 @@ def seen_by(user: User, stage: Stage) -> Iterator[ObservedSource]:
             source.stop()
 
 
-def of_group(it: GroupSummary) -> object:
-    wait = it.wait and (it.wait.reason, it.wait.sentence, it.wait.position, it.wait.line)
-    return it.key, it.called, it.queue, it.verdict, it.needed, it.members, it.placed, it.asks, it.holds, wait
+def of_group(group: GroupSummary) -> object:
+    wait = group.wait and (group.wait.reason, group.wait.sentence, group.wait.position, group.wait.line)
+    return (
+        group.key,
+        group.called,
+        group.queue,
+        group.verdict,
+        group.needed,
+        group.members,
+        group.placed,
+        group.asks,
+        group.holds,
+        wait,
+    )
 
 
-def of_queue(it: QueueSummary) -> object:
+def of_queue(queue: QueueSummary) -> object:
     shares = [
-        (s.resource, s.allocated, s.deserved, s.guarantee, s.borrowed) for s in it.shares if s.allocated
+        (share.resource, share.allocated, share.deserved, share.guarantee, share.borrowed)
+        for share in queue.shares
+        if share.allocated
     ]
-    return it.name, it.depth, it.state, it.weight, it.share, it.waiting, it.starting, it.running, shares
+    return (
+        queue.name,
+        queue.depth,
+        queue.state,
+        queue.weight,
+        queue.share,
+        queue.waiting,
+        queue.starting,
+        queue.running,
+        shares,
+    )
 
 
-def of_node(it: NodeSummary) -> object:
-    return it.name, it.allocatable, it.used, it.claimed, it.groups, it.flavors, it.taken
+def of_node(node: NodeSummary) -> object:
+    return node.name, node.allocatable, node.used, node.claimed, node.groups, node.flavors, node.taken
 
 
 @pytest.mark.usefixtures("scheduler")
@@ -58,9 +81,9 @@ def test_a_running_muster_and_the_objects_say_the_same(stage: Stage, muster: Mus
     stage.wait_reason("waits", "NoRoom")
 
     def of(overview: Overview) -> object:
-        groups = [of_group(it) for it in overview.groups if it.namespace == stage.namespace]
-        queues = [of_queue(it) for it in overview.queues if it.name in ("q", "below")]
-        return groups, queues, [of_node(it) for it in overview.nodes]
+        groups = [of_group(group) for group in overview.groups if group.namespace == stage.namespace]
+        queues = [of_queue(queue) for queue in overview.queues if queue.name in ("q", "below")]
+        return groups, queues, [of_node(node) for node in overview.nodes]
 
     with seen_by(ADMIN, stage) as source:
 
@@ -80,6 +103,6 @@ def test_a_submitter_is_shown_their_namespace(stage: Stage) -> None:
     stage.give_edit(SUBMITTER.name)
     with seen_by(SUBMITTER, stage) as source:
         found = source.overview()
-        assert [it.key for it in found.groups] == [f"{stage.namespace}/runs"]
+        assert [group.key for group in found.groups] == [f"{stage.namespace}/runs"]
         assert found.nodes == []
         assert any(f"namespace {stage.namespace} " in note for note in found.notes)

@@ -70,9 +70,9 @@ def test_a_replica_that_was_cut_off_comes_back_as_a_follower(stage: Stage, pair:
 def test_the_leader_in_the_cluster_of_the_kubeconfig_is_asked(stage: Stage, pair: Pair) -> None:
     """Ask it by port-forward, and the other after a change of leaders."""
     port_forwards.start_node(stage)
-    pods = [port_forwards.pod_of_muster(it.host, stage.namespace, it.muster) for it in pair]
+    pods = [port_forwards.pod_of_muster(each.host, stage.namespace, each.muster) for each in pair]
     stage.api.create_many(PODS, pods)
-    stage.wait_phase([it.host for it in pair])
+    stage.wait_phase([each.host for each in pair])
     first, second = pair
     admin = Shell(stage.cluster, ADMIN, stage.namespace)
     assert _answering(admin) == first.muster.ports["debug"]

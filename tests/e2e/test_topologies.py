@@ -51,7 +51,10 @@ def topology(*levels: str, name: str = "network") -> Json:
 
 def hyper_node(name: str, tier: int, *members: Json, kind: str = "Node") -> Json:
     head = {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": {"name": name}}
-    return {**head, "spec": {"tier": tier, "members": [{"type": kind, "selector": it} for it in members]}}
+    return {
+        **head,
+        "spec": {"tier": tier, "members": [{"type": kind, "selector": member} for member in members]},
+    }
 
 
 def in_one(level: str) -> Json:
@@ -61,7 +64,7 @@ def in_one(level: str) -> Json:
 def known(muster: Muster, *levels: str) -> None:
     """Wait until Muster has a topology with these levels."""
     wait_for(
-        lambda: list(levels) in [it["levels"] for it in muster.debug("/debug/topologies")],
+        lambda: list(levels) in [each["levels"] for each in muster.debug("/debug/topologies")],
         what=f"{', '.join(levels)} known",
     )
 

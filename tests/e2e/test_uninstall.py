@@ -180,7 +180,9 @@ def _create_jobs(cluster: ControlPlane) -> None:
 def _reasons(cluster: ControlPlane) -> set[str]:
     """Return the reasons of the PodGroups of Jobs."""
     found = [each for each in cluster.admin.items(POD_GROUPS, TEAM) if "ownerReferences" in each["metadata"]]
-    return {it["reason"] for each in found for it in each.get("status", {}).get("conditions", [])}
+    return {
+        condition["reason"] for each in found for condition in each.get("status", {}).get("conditions", [])
+    }
 
 
 def _suspended(cluster: ControlPlane) -> set[str]:

@@ -132,7 +132,10 @@ def test_groups_are_counted_by_verdict_as_they_change(station: Station) -> None:
     def counted() -> dict[str, float]:
         watch.gauges.update(watch.bench.ledger.decisions)
         labels = {"Starting": "", "Running": "", "Waiting": Reason.NO_ROOM}
-        return {verdict: shown("muster_groups", verdict=verdict, reason=it) for verdict, it in labels.items()}
+        return {
+            verdict: shown("muster_groups", verdict=verdict, reason=reason)
+            for verdict, reason in labels.items()
+        }
 
     assert counted() == {"Starting": 1, "Running": 0, "Waiting": 2}
     watch.bench.start("g")

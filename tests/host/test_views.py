@@ -100,8 +100,11 @@ def test_every_debug_page_has_data(screen: Screens) -> None:
 def test_the_overview_is_the_read_model(screen: Screens) -> None:
     seen = screen(node("a"), queue("q"), gang("g", 2, queue="q"), gang("h", 9, queue="q")).show("overview")
     assert (seen["apiVersion"], seen["by"]) == (VERSION, "muster")
-    assert [(it["name"], it["verdict"]) for it in seen["groups"]] == [("g", "Starting"), ("h", "Waiting")]
-    assert {it["group"] for it in seen["decisions"]} == {"team/g", "team/h"}
+    assert [(group["name"], group["verdict"]) for group in seen["groups"]] == [
+        ("g", "Starting"),
+        ("h", "Waiting"),
+    ]
+    assert {decision["group"] for decision in seen["decisions"]} == {"team/g", "team/h"}
 
 
 def test_history_covers_a_period_and_is_computed_one_request_at_a_time(screen: Screens) -> None:

@@ -27,7 +27,10 @@ _NUMBERED: tuple[tuple[str, Callable[[State, Group, int, str], State]], ...] = (
     ),
     (r"with a window of (\d+) members()", lambda state, _, n, __: state._replace(window=n)),
     (r"with (\d+) more members?()", lambda state, group, n, _: with_members(state, group, n)),
-    (r"with a limit of (\d+) groups instead of \d+ in queue (\S+)", lambda it, _, n, q: limited(it, q, n)),
+    (
+        r"with a limit of (\d+) groups instead of \d+ in queue (\S+)",
+        lambda world, _, n, q: limited(world, q, n),
+    ),
 )
 
 

@@ -69,11 +69,11 @@ def test_members_that_are_not_needed_start_in_the_order_of_shares(state: State) 
 
 
 def _of_shares(state: State, shares: Shares, decisions: Decisions) -> Iterator[str]:
-    for queue in filter(shares.queues.takes_part, (it.name for it in state.queues)):
-        for it, parts in shares.parts.items():
-            reported = decisions.queues[queue].deserved.get(it, 0.0)
+    for queue in filter(shares.queues.takes_part, (queue.name for queue in state.queues)):
+        for resource, parts in shares.parts.items():
+            reported = decisions.queues[queue].deserved.get(resource, 0.0)
             if reported != pytest.approx(float(parts[queue].deserved), abs=1e-4):
-                yield f"queue {queue} deserves {reported} of {it}, and not {parts[queue].deserved}"
+                yield f"queue {queue} deserves {reported} of {resource}, and not {parts[queue].deserved}"
 
 
 def _of_turn(turn: Turn, known: Known) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _of_turn(turn: Turn, known: Known) -> Iterator[str]:
         return
     of_equals = known.setdefault((group.queue, tuple(sorted(group.pods[: group.needed]))), set())
     if decision.reason is not None and CLAIMS[decision.reason](turn):
-        of_equals.update(it for it in (decision.reason, *STARVING) if CLAIMS[it](turn))
+        of_equals.update(each for each in (decision.reason, *STARVING) if CLAIMS[each](turn))
     elif decision.reason not in of_equals:
         yield f"{group.name} waits for {said}"
 
@@ -115,9 +115,10 @@ def _of_plan(turn: Turn) -> Iterator[str]:
 @given(states())
 def test_only_time_has_to_pass_after_a_start_that_failed(state: State) -> None:
     tried = state._replace(groups=tuple(group._replace(retry_in=0.0) for group in state.groups))
-    later = (it.world().advance(3.5).decide() for it in (state, tried))
+    later = (each.world().advance(3.5).decide() for each in (state, tried))
     one, other = (
-        {key: (it.verdict, it.reason, it.plan) for key, it in each.groups.items()} for each in later
+        {key: (decision.verdict, decision.reason, decision.plan) for key, decision in each.groups.items()}
+        for each in later
     )
     assert one == other
 

@@ -38,7 +38,7 @@ class Busy:
 
     def all_start(self) -> None:
         self.world.settle()
-        while starting := [it for it in self.jobs if self.world.verdict(it) is Verdict.STARTING]:
+        while starting := [job for job in self.jobs if self.world.verdict(job) is Verdict.STARTING]:
             self.world.start(starting[0])
             self.ends[starting[0]] = self.world.now + self.jobs[starting[0]][2]
 
@@ -53,7 +53,7 @@ class Busy:
         of them.
         """
         found = list[tuple[Pod, str]]()
-        started = list(takewhile(lambda it: it != before, self.jobs))
+        started = list(takewhile(lambda job: job != before, self.jobs))
         for name in self.ends | dict.fromkeys(started, self.world.now):
             plan = decisions.groups[key(name)].plan
             placed = (

@@ -31,7 +31,7 @@ class Gang(NamedTuple):
     def objects(self) -> list[Any]:
         name, roles = self.name, {"d": 1, "w": self.workers}
         kinds = {"d0": self.driver} | {f"w{n}": self.worker for n in range(self.workers + self.spare)}
-        pods = [builders.pod(f"{name}-{it}", name, role=it[0], **kinds[it].as_pod) for it in kinds]
+        pods = [builders.pod(f"{name}-{kind}", name, role=kind[0], **kinds[kind].as_pod) for kind in kinds]
         created = f"2026-01-01T00:00:0{name[-1]}Z"
         return [builders.group(name, self.workers + 1, "q", roles=roles, created=created), *pods]
 
@@ -58,7 +58,7 @@ class Cluster(NamedTuple):
     def has_way(self, gang: Gang, standing: Sequence[Place]) -> bool:
         crowds = list(combinations_with_replacement(self.hosts, gang.workers))
         return any(
-            is_allowed(standing, [(gang.driver, host), *((gang.worker, it) for it in crowd)])
+            is_allowed(standing, [(gang.driver, host), *((gang.worker, member) for member in crowd)])
             for host, crowd in product(self.hosts, crowds)
             if self.is_of_one_flavor([host]) and self.is_of_one_flavor(crowd)
         )
@@ -76,7 +76,10 @@ class Cluster(NamedTuple):
                 yield f"{gang.name} starts whole: {plan}"
             if plan and not (self.is_of_one_flavor(drivers) and self.is_of_one_flavor(workers)):
                 yield f"each role of {gang.name} has one flavor: {plan}"
-            coming = [*((gang.driver, it) for it in drivers), *((gang.worker, it) for it in workers)]
+            coming = [
+                *((gang.driver, driver) for driver in drivers),
+                *((gang.worker, worker) for worker in workers),
+            ]
             if plan and not is_allowed(placed, coming):
                 yield f"the members of {gang.name} may be there: {plan}"
             placed += coming

@@ -68,18 +68,18 @@ def is_allowed(standing: Sequence[Place], coming: Sequence[Place]) -> bool:
         return False
     if not kind.together:
         return True
-    theirs = {host.domain(kind.together) for it, host in standing if it.app == kind.whose} - {""}
+    theirs = {host.domain(kind.together) for pod, host in standing if pod.app == kind.whose} - {""}
     domains = {host.domain(kind.together) for _, host in coming}
-    is_first = kind.app == kind.whose and not any(it.app == kind.whose for it, _ in standing)
+    is_first = kind.app == kind.whose and not any(pod.app == kind.whose for pod, _ in standing)
     return domains <= theirs or (is_first and len(domains) == 1 and "" not in domains)
 
 
 def _clash(one: Place, other: Place) -> bool:
     """Return whether the first pod keeps the other one away, or both have the same port."""
-    (kind, here), (its, there) = one, other
-    if kind.has_port and its.has_port and here == there:
+    (kind, here), (other_kind, there) = one, other
+    if kind.has_port and other_kind.has_port and here == there:
         return True
-    domain = here.domain(kind.apart) if kind.apart and its.app == kind.whose else ""
+    domain = here.domain(kind.apart) if kind.apart and other_kind.app == kind.whose else ""
     return domain != "" and domain == there.domain(kind.apart)
 
 

@@ -15,7 +15,7 @@ def test_all_stored_pictures_are_drawn_by_a_test() -> None:
     assert {path.stem for path in FOLDER.glob("*.svg")} == set(PICTURES)
     others = {path.name for path in FOLDER.iterdir() if path.suffix != ".svg"}
     assert all(
-        name.startswith("dashboard-") and any(name in it.read_text() for it in PAGES) for name in others
+        name.startswith("dashboard-") and any(name in page.read_text() for page in PAGES) for name in others
     )
 
 

@@ -92,4 +92,11 @@ def test_a_queue_waits_for_the_resource_flavor_that_it_names(cluster: Embedded, 
 
     wait_for(lambda: nodes() == {"fast-1"})
     lacks = ("FlavorNotFound", "False")
-    wait_for(lambda: lacks in [(it["type"], it["status"]) for it in status(cluster, "gpu")["conditions"]])
+    wait_for(
+        lambda: (
+            lacks
+            in [
+                (condition["type"], condition["status"]) for condition in status(cluster, "gpu")["conditions"]
+            ]
+        )
+    )

@@ -304,7 +304,9 @@ def test_pods_that_need_not_start_together_say_so(service: Service) -> None:
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "plain", "uid": "u", "controller": True}
     gang(service, "podgroup-u", 2, "Running", WAITS, on="n0", min_member=1)
     owned = {"ownerReferences": [reference]}
-    service.amend(POD_GROUPS, "default", "podgroup-u", lambda it: {**it, "metadata": it["metadata"] | owned})
+    service.amend(
+        POD_GROUPS, "default", "podgroup-u", lambda obj: {**obj, "metadata": obj["metadata"] | owned}
+    )
     pod(service, "plain-2", "podgroup-u")
     text = summary(seen(service))
     assert "default/job/plain: started one by one" in text

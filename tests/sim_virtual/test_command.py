@@ -230,14 +230,14 @@ def test_names_are_whole_and_every_column_has_its_heading(tmp_path: Path) -> Non
 
 
 def test_progress_shows_from_the_beginning_on_a_terminal() -> None:
-    ours, its = pty.openpty()
-    termios.tcsetwinsize(its, (40, 100))
+    own_end, program_end = pty.openpty()
+    termios.tcsetwinsize(program_end, (40, 100))
     command = [str(Path(sys.executable).with_name("muster")), "simulate", "--synthetic", "100"]
     environment = {**os.environ, "TERM": "xterm"}
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=its, env=environment) as run:
-        os.close(its)
-        shown = "".join(_chunks(ours))
-    os.close(ours)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=program_end, env=environment) as run:
+        os.close(program_end)
+        shown = "".join(_chunks(own_end))
+    os.close(own_end)
     assert run.returncode == 0
     assert shown.index("reading the workload") < shown.index("starting pods in virtual time")
 

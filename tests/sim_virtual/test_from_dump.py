@@ -49,11 +49,13 @@ def gone_on(snapshot: Snapshot, run_seconds: float | None = None) -> dict[float,
 def test_at_first_the_same_is_decided(world: Callable[[], World]) -> None:
     snapshot = world().ledger.snapshot()
     before, now = decide(snapshot), gone_on(snapshot)[0.0]
-    assert {name: verdict_of(it) for name, it in now.groups.items()} == {
-        name: verdict_of(it) for name, it in before.groups.items()
+    assert {name: verdict_of(decision) for name, decision in now.groups.items()} == {
+        name: verdict_of(decision) for name, decision in before.groups.items()
     }
-    shares = {name: (it.deserved, it.allocated, it.share) for name, it in before.queues.items()}
-    assert {name: (it.deserved, it.allocated, it.share) for name, it in now.queues.items()} == shares
+    shares = {name: (queue.deserved, queue.allocated, queue.share) for name, queue in before.queues.items()}
+    assert {
+        name: (queue.deserved, queue.allocated, queue.share) for name, queue in now.queues.items()
+    } == shares
 
 
 def test_what_runs_ends_after_the_rest_of_its_time_and_others_follow() -> None:
@@ -66,7 +68,9 @@ def test_what_runs_ends_after_the_rest_of_its_time_and_others_follow() -> None:
     world.add(gang("later", 2, queue="q", run_time="50s", created=timestamp(1000))).settle()
     decisions = gone_on(world.ledger.snapshot())
     later = {
-        at: str(it.groups[key("later")].verdict) for at, it in decisions.items() if key("later") in it.groups
+        at: str(decision.groups[key("later")].verdict)
+        for at, decision in decisions.items()
+        if key("later") in decision.groups
     }
     assert later[0.0] == "Waiting"
     assert min(at for at, verdict in later.items() if verdict != "Waiting") == 200.0
@@ -78,7 +82,9 @@ def test_what_keeps_a_group_from_starting_still_does() -> None:
     world = World(node("a"), queue("q"))
     world.add(group("held", 1, queue="q", annotations={keys.HOLD: "true"}), pod("held-0", "held"))
     world.add(gang("free", 1, queue="q")).settle()
-    verdicts = {name: str(it.verdict) for name, it in gone_on(world.ledger.snapshot())[0.0].groups.items()}
+    verdicts = {
+        name: str(decision.verdict) for name, decision in gone_on(world.ledger.snapshot())[0.0].groups.items()
+    }
     assert verdicts == {key("held"): "Waiting", key("free"): "Running"}
 
 
@@ -87,7 +93,8 @@ def test_users_keep_their_limits() -> None:
     for name, user in (("a", "ann"), ("b", "ann"), ("c", "bob")):
         world.add(gang(name, 1, queue="q", notes={keys.SUBMITTER: user}))
     verdicts = {
-        name: str(it.verdict) for name, it in gone_on(world.settle().ledger.snapshot())[0.0].groups.items()
+        name: str(decision.verdict)
+        for name, decision in gone_on(world.settle().ledger.snapshot())[0.0].groups.items()
     }
     assert verdicts == {key("a"): "Running", key("b"): "Waiting", key("c"): "Running"}
 
@@ -126,7 +133,7 @@ def test_a_group_whose_start_failed_backs_off_as_before() -> None:
     world = World(node("a"), queue("q")).add(gang("g", 1, queue="q"))
     world.ledger.give_up_start(key("g"), "its pods did not come")
     decisions = gone_on(world.ledger.snapshot())
-    reasons = {at: it.groups[key("g")].reason for at, it in decisions.items()}
+    reasons = {at: decision.groups[key("g")].reason for at, decision in decisions.items()}
     assert reasons == {0.0: Reason.BACKING_OFF, world.ledger.limits.backoff: None}
 
 
@@ -137,9 +144,9 @@ def test_a_suspended_job_makes_its_pods_when_it_starts() -> None:
     decisions = gone_on(world.settle().ledger.snapshot(), run_seconds=60.0)
     running = [
         (at, unit)
-        for at, it in decisions.items()
-        for unit, made in it.groups.items()
-        if made.verdict is Verdict.RUNNING
+        for at, decision in decisions.items()
+        for unit, group in decision.groups.items()
+        if group.verdict is Verdict.RUNNING
     ]
     starts = {
         name: min(at for at, unit in running if unit.endswith(podgroup_name(name)))

@@ -58,7 +58,7 @@ def started(case: Case) -> float:
     ]
     rows.append(Row(CAME, "big", 4, 4, RUNS, {CPU: "1"}, case.own))
     after = f"{PATIENCE:.0f}s"
-    queues = tuple(Queue(Meta(name), replace(it, reserve_after=after)) for name, it in case.specs.items())
+    queues = tuple(Queue(Meta(name), replace(spec, reserve_after=after)) for name, spec in case.specs.items())
     watch = Watch()
     cluster = made_nodes(4, "8", "64Gi", 0) + replace(from_rows(rows, queues, {}), queues=queues)
     with suppress(Started):

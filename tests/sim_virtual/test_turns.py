@@ -16,7 +16,9 @@ from tests.bench.cases.turning import WINDOW, NodeTime, WeightedCluster, of_back
 
 
 @pytest.mark.parametrize(
-    "cluster", [WeightedCluster((1,) * 4, 2), WeightedCluster((1, 2, 10), 4)], ids=lambda it: str(it.weights)
+    "cluster",
+    [WeightedCluster((1,) * 4, 2), WeightedCluster((1, 2, 10), 4)],
+    ids=lambda cluster: str(cluster.weights),
 )
 def test_each_gets_its_part_of_half_an_hour(cluster: WeightedCluster) -> None:
     measured = of_backlog(cluster, seed=0, seconds=WINDOW)

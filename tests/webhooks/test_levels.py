@@ -110,7 +110,11 @@ def test_other_objects_get_a_warning(path: str, kind: Json, thing: Json, *, benc
 
 def contradictions(bench: Bench, thing: Json, kind: Json = GROUP) -> list[str]:
     path = "/podgroups/validate" if kind == GROUP else "/jobs/validate"
-    return [it for it in bench.ask(path, thing, kind=kind).get("warnings", []) if "does not count" in it]
+    return [
+        warning
+        for warning in bench.ask(path, thing, kind=kind).get("warnings", [])
+        if "does not count" in warning
+    ]
 
 
 def test_a_level_that_another_field_overrules_is_named(bench: Bench) -> None:
@@ -122,7 +126,7 @@ def test_a_level_that_another_field_overrules_is_named(bench: Bench) -> None:
         text.replace("metadata.", "spec.template.metadata."),
     ]
     network = group(both, networkTopology={"highestTierAllowed": 1})
-    assert [it.partition(":")[0] for it in contradictions(bench, network)] == [own, kueues]
+    assert [each.partition(":")[0] for each in contradictions(bench, network)] == [own, kueues]
 
 
 @each_of(
