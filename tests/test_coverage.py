@@ -26,8 +26,8 @@ def report(**covered: tuple[int, int]) -> dict[str, Any]:
 
 
 def test_the_files_of_an_area_count_together() -> None:
-    made = report(domain__model__pods=(100, 50), domain__queues__tree=(80, 30), view__relay=(0, 0))
-    assert reached(made, "extender/domain") == Reached(90.0, 80.0)
+    result = report(domain__model__pods=(100, 50), domain__queues__tree=(80, 30), view__relay=(0, 0))
+    assert reached(result, "extender/domain") == Reached(90.0, 80.0)
 
 
 @each_of(*product(FLOORS, [(99, 0), (0, 49)]))

@@ -645,10 +645,10 @@ def test_muster_has_flags_for_the_scheduler_next_to_it(kind: str, monkeypatch: p
         monkeypatch.setenv(each["name"], each["value"])
     assert command == serve.name
     with serve.make_context(command, flags) as context:
-        made = configured(context.params.pop("config"), context.params)
-    assert str(made.lease) == LEASES[kind]
+        configuration = configured(context.params.pop("config"), context.params)
+    assert str(configuration.lease) == LEASES[kind]
     profiles = scheduler_configuration(NAMES[kind])["profiles"]
-    assert list(made.scheduler_names) == [profile["schedulerName"] for profile in profiles]
+    assert list(configuration.scheduler_names) == [profile["schedulerName"] for profile in profiles]
 
 
 def test_muster_is_up_before_the_scheduler_calls_it() -> None:

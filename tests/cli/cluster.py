@@ -278,8 +278,8 @@ class Cluster:
         self._put(EVENTS, meta, {"involvedObject": subject, **event})
 
     def node(self, name: str, cpu: str = "8") -> None:
-        made = node(name, cpu, "64Gi")
-        self.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": name}})
+        new_node = node(name, cpu, "64Gi")
+        self.store.put(NODES, {**new_node, "metadata": {**new_node["metadata"], "uid": name}})
 
     def namespace(self, name: str, queue: str = "") -> None:
         self._put(NAMESPACES, {"name": name, "annotations": {QUEUE: queue} if queue else {}}, {})

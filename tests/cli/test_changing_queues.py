@@ -257,8 +257,8 @@ def test_opening_waits_until_it_is_open(town: Cluster) -> None:
 @each_of(("close", "idle", "root"), ("operate", "root", "-a", "close"))
 def test_closing_root_takes_its_state(command: tuple[str, ...], *, town: Cluster) -> None:
     before = town.store.changed_at
-    said = town.refuses("queue", *command)
-    assert said == "To close all queues: muster queue update root --state Closed"
+    message = town.refuses("queue", *command)
+    assert message == "To close all queues: muster queue update root --state Closed"
     assert town.store.changed_at == before
 
 

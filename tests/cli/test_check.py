@@ -151,13 +151,13 @@ def test_webhooks_with_the_same_fault_share_a_line(site: Installation, check: Ch
 @pytest.fixture
 def extending() -> Iterator[Installation]:
     """Muster extends the cluster's own scheduler, which calls it over TLS."""
-    with Installation() as made:
-        made.install("default-scheduler")
-        made.run()
-        made.lease("kube-system", "kube-scheduler", "n0_5ec7")
-        webhook(made)
-        mutual(made)
-        yield made
+    with Installation() as installation:
+        installation.install("default-scheduler")
+        installation.run()
+        installation.lease("kube-system", "kube-scheduler", "n0_5ec7")
+        webhook(installation)
+        mutual(installation)
+        yield installation
 
 
 def called() -> str:

@@ -20,20 +20,20 @@ Lines = list[tuple[str, str, str]]  # state, what is said, what to do
 
 @pytest.fixture
 def site() -> Iterator[Installation]:
-    with Installation() as made:
-        made.install()
-        made.run()
-        set_note(made)
-        yield made
+    with Installation() as installation:
+        installation.install()
+        installation.run()
+        set_note(installation)
+        yield installation
 
 
 @pytest.fixture
 def gated() -> Iterator[Installation]:
-    with Installation() as made:
-        made.install()
-        made.gates()
-        made.run()
-        yield made
+    with Installation() as installation:
+        installation.install()
+        installation.gates()
+        installation.run()
+        yield installation
 
 
 def set_note(site: Installation, record: str = READS, **changed: float) -> None:

@@ -55,27 +55,32 @@ def test_without_settings_the_defaults_apply(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_flag_beats_variable_beats_file_beats_default(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     file.write_text(HEAD + "window: 1\nwriters: 1\nbinders: 1\n")
-    made = configured(
+    configuration = configured(
         monkeypatch,
         f"--config={file}",
         "--window=3",
         environment={"MUSTER_WINDOW": "2", "MUSTER_WRITERS": "2"},
     )
-    assert (made.window, made.writers, made.binders, made.start_backoff) == (3, 2, 1, 5.0)
+    assert (
+        configuration.window,
+        configuration.writers,
+        configuration.binders,
+        configuration.start_backoff,
+    ) == (3, 2, 1, 5.0)
 
 
 def test_every_kind_of_value_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = configured(
+    configuration = configured(
         monkeypatch,
         *("--listen=[::1]:8000", "--health-listen=:8001", "--debug-listen=localhost:0"),
         *("--scheduler-name=a", "--scheduler-name=b.c", "--bind-deadline=1m30s", "--start-backoff=500ms"),
         *("--lease=ns/some.lease", "--log-format=json"),
     )
-    assert made.listen == Address("::1", 8000)
-    assert made.health_listen == Address("", 8001)
-    assert made.scheduler_names == ("a", "b.c")
-    assert (made.bind_deadline, made.start_backoff) == (90.0, 0.5)
-    assert made.lease == ObjectName("ns", "some.lease")
+    assert configuration.listen == Address("::1", 8000)
+    assert configuration.health_listen == Address("", 8001)
+    assert configuration.scheduler_names == ("a", "b.c")
+    assert (configuration.bind_deadline, configuration.start_backoff) == (90.0, 0.5)
+    assert configuration.lease == ObjectName("ns", "some.lease")
 
 
 def test_several_kinds_of_quotas_or_none(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
@@ -88,8 +93,8 @@ def test_several_kinds_of_quotas_or_none(monkeypatch: pytest.MonkeyPatch, file: 
 
 def test_the_view_has_an_address_on_loopback_and_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured(monkeypatch, "--view-listen=off").view_listen is None
-    made = configured(monkeypatch, "--view-listen=[::1]:8284", "--view-folder=/run/x")
-    assert (made.view_listen, made.view_folder) == (Address("::1", 8284), "/run/x")
+    configuration = configured(monkeypatch, "--view-listen=[::1]:8284", "--view-folder=/run/x")
+    assert (configuration.view_listen, configuration.view_folder) == (Address("::1", 8284), "/run/x")
     assert "--view-folder: required value: a folder" in refused("--view-listen=127.0.0.1:8284")
     assert "different ports" in refused("--view-listen=127.0.0.2:8281", "--view-folder=/run/x")
 
@@ -97,8 +102,11 @@ def test_the_view_has_an_address_on_loopback_and_a_folder(monkeypatch: pytest.Mo
 def test_beyond_loopback_the_dashboard_has_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured(monkeypatch).dashboard_listen is None
     assert configured(monkeypatch, "--dashboard-listen=localhost:8285").dashboard_tls_folder == ""
-    made = configured(monkeypatch, "--dashboard-listen=:8285", "--dashboard-tls-folder=/run/x")
-    assert (made.dashboard_listen, made.dashboard_tls_folder) == (Address("", 8285), "/run/x")
+    configuration = configured(monkeypatch, "--dashboard-listen=:8285", "--dashboard-tls-folder=/run/x")
+    assert (configuration.dashboard_listen, configuration.dashboard_tls_folder) == (
+        Address("", 8285),
+        "/run/x",
+    )
     for address in (":8285", "0.0.0.0:8285", "[::]:8285", "10.0.0.1:8285", "muster.example:8285"):
         needed = f"a folder with tls.crt and tls.key, since {address} is not on loopback"
         assert f"--dashboard-tls-folder: required value: {needed}" in refused(f"--dashboard-listen={address}")
@@ -114,16 +122,16 @@ def test_the_api_server_may_call_by_an_address_of_either_kind(monkeypatch: pytes
 
 
 def test_a_variable_takes_several_values_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = configured(monkeypatch, environment={"MUSTER_SCHEDULER_NAMES": "a,b"})
-    assert made.scheduler_names == ("a", "b")
+    configuration = configured(monkeypatch, environment={"MUSTER_SCHEDULER_NAMES": "a,b"})
+    assert configuration.scheduler_names == ("a", "b")
 
 
 def test_the_file_may_be_named_by_a_variable(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     file.write_text(
         HEAD + "leaderElect: off\nschedulerNames: [a]\n"
     )  # `off` is a boolean to most readers of YAML
-    made = configured(monkeypatch, environment={"MUSTER_CONFIG": str(file)})
-    assert (made.leader_elect, made.scheduler_names) == ("off", ("a",))
+    configuration = configured(monkeypatch, environment={"MUSTER_CONFIG": str(file)})
+    assert (configuration.leader_elect, configuration.scheduler_names) == ("off", ("a",))
 
 
 def test_variables_that_kubernetes_sets_for_a_service_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,16 +143,16 @@ def test_the_configuration_in_effect_is_a_file_that_makes_it(
     monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
     formula = "x.com/memory=80Gi*deviceclass/gpu+capacity.memory*deviceclass/b"
-    made = configured(
+    configuration = configured(
         monkeypatch,
         "--start-backoff=1500ms",
         "--scheduler-name=x",
         "--listen=[::1]:1",
         f"--logical-resource={formula}",
     )
-    lines = [f"{key}: {value!r}" for key, value in as_document(made).items()]
+    lines = [f"{key}: {value!r}" for key, value in as_document(configuration).items()]
     file.write_text("\n".join(lines))
-    assert configured(monkeypatch, f"--config={file}") == made
+    assert configured(monkeypatch, f"--config={file}") == configuration
 
 
 @each_of(
@@ -240,8 +248,10 @@ def test_values_that_contradict_each_other_are_refused(arguments: list[str], mes
 
 def test_ports_that_the_system_chooses_never_collide(monkeypatch: pytest.MonkeyPatch) -> None:
     free = "127.0.0.1:0"
-    made = configured(monkeypatch, f"--listen={free}", f"--health-listen={free}", f"--debug-listen={free}")
-    assert made.listen == made.health_listen == Address("127.0.0.1", 0)
+    configuration = configured(
+        monkeypatch, f"--listen={free}", f"--health-listen={free}", f"--debug-listen={free}"
+    )
+    assert configuration.listen == configuration.health_listen == Address("127.0.0.1", 0)
 
 
 def test_the_document_is_in_step_with_the_table() -> None:

@@ -40,9 +40,9 @@ def browser() -> urllib.request.OpenerDirector:
 
 def address(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
-    said = process.stdout.readline()
-    found = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+/[\w-]+)(/login\?token=\S+)\n", said)
-    assert found, said
+    line = process.stdout.readline()
+    found = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+/[\w-]+)(/login\?token=\S+)\n", line)
+    assert found, line
     return found[1] + found[2]
 
 
@@ -72,8 +72,8 @@ def test_an_address_lets_one_browser_in_and_ctrl_c_ends_it(served: "subprocess.P
 
 
 def test_the_dashboard_command_listens_on_loopback_only(cluster: Cluster) -> None:
-    said = cluster.refuses("dashboard", "--listen", "0.0.0.0:0", status=2)
-    assert said.endswith(
+    message = cluster.refuses("dashboard", "--listen", "0.0.0.0:0", status=2)
+    assert message.endswith(
         "--listen: invalid value '0.0.0.0:0': must be a loopback address, since its users have your rights"
     )
     assert "'here': must be an address" in cluster.refuses("dashboard", "--listen", "here", status=2)

@@ -64,8 +64,8 @@ def test_an_anonymous_dump_has_other_names(debug_port: DebugPort, file: Path) ->
     assert b"waits" not in file.read_bytes()
     assert muster("replay", file).stdout.endswith("(1 Starting, 1 Waiting)\n")
     other = debug_port(dump=lambda: gzip.compress(b"{}"))
-    said = complaint("dump", file, "--debug-address", other, "--anonymous", status=1)
-    assert said.startswith("the debug port sent no valid dump: ")
+    message = complaint("dump", file, "--debug-address", other, "--anonymous", status=1)
+    assert message.startswith("the debug port sent no valid dump: ")
 
 
 def test_a_dump_goes_to_standard_output(debug_port: DebugPort) -> None:
@@ -105,8 +105,8 @@ def test_other_decisions_under_other_terms_are_listed(terms: list[str], said: st
 
 def test_a_term_that_makes_no_sense_is_named(file: Path) -> None:
     file.write_bytes(made(world()))
-    said = complaint("replay", file, "--set", "queue.weight=gone:3", status=2)
-    assert said.startswith("--set: 'queue.weight=gone:3': ")
+    message = complaint("replay", file, "--set", "queue.weight=gone:3", status=2)
+    assert message.startswith("--set: 'queue.weight=gone:3': ")
     assert "the node to copy is missing" in complaint("replay", file, "--set", "nodes=+1", status=2)
     assert "the namespace is missing" in complaint("replay", file, "--set", "delete=podgroup/waits", status=2)
 
@@ -123,23 +123,23 @@ def test_a_state_that_contradicts_itself_is_refused(flags: tuple[str, ...], *, f
 def test_a_port_that_has_none_is_named(debug_port: DebugPort, file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nowhere = f"127.0.0.1:{free.getsockname()[1]}"
-    said = complaint("dump", file, "--debug-address", nowhere, status=1)
-    assert said.startswith(f"no debug port at {nowhere}: ")
+    message = complaint("dump", file, "--debug-address", nowhere, status=1)
+    assert message.startswith(f"no debug port at {nowhere}: ")
     undecided = debug_port(dump=lambda: None)
-    said = complaint("dump", file, "--debug-address", undecided, status=1)
-    assert said.startswith(f"the debug port at {undecided} answered 404")
+    message = complaint("dump", file, "--debug-address", undecided, status=1)
+    assert message.startswith(f"the debug port at {undecided} answered 404")
     for sent in (b"hello", b"", WHOLE[:100], WHOLE[:200] + b"\0" * 50 + WHOLE[250:]):
         other = debug_port(dump=lambda sent=sent: sent)
-        said = complaint("dump", file, "--debug-address", other, status=1)
-        assert said == "the answer is not of Muster's debug port\n"
+        message = complaint("dump", file, "--debug-address", other, status=1)
+        assert message == "the answer is not of Muster's debug port\n"
     assert not file.exists()
     assert "--debug-address" in complaint("dump", file, "--debug-address", "here", status=2)
 
 
 def test_a_file_that_cannot_be_written_is_named(debug_port: DebugPort, file: Path) -> None:
     file = file.parent / "nowhere" / "state.json"
-    said = complaint("dump", file, "--debug-address", debug_port(dump=lambda: WHOLE), status=2)
-    assert said == f"{file}: cannot be written: No such file or directory\n"
+    message = complaint("dump", file, "--debug-address", debug_port(dump=lambda: WHOLE), status=2)
+    assert message == f"{file}: cannot be written: No such file or directory\n"
 
 
 WHOLE = gzip.compress(made(world()), mtime=0)  # the same in each worker: tests are named by it

@@ -149,9 +149,9 @@ def test_a_running_muster_is_asked_for_the_same_period(debug_port: DebugPort) ->
 
 def test_control_characters_are_escaped(debug_port: DebugPort) -> None:
     nasty = wait("g", DAY, 1, queue="q", user="a\nb\x1b[2J")
-    made = report([nasty], Period.parse("user", "2026-11-27", "", DAY + HOUR))
+    result = report([nasty], Period.parse("user", "2026-11-27", "", DAY + HOUR))
     assert (
-        shown("--debug-address", debug_port(history=lambda **_: made), "--by", "user")
+        shown("--debug-address", debug_port(history=lambda **_: result), "--by", "user")
         .splitlines()[3]
         .startswith("a\\nb\\x1b[2J  ")
     )

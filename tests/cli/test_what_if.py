@@ -121,8 +121,8 @@ def test_an_invalid_term_is_named(target: str, term: str, says: str, *, town: Cl
 
 
 def test_a_term_that_names_a_missing_object_is_no_wrong_usage(town: Cluster) -> None:
-    said = town.refuses("why", "sweep", "--what-if", "nodes=+1:nosuch", status=2)
-    assert ("there is no node nosuch" in said, "Usage:" in said) == (True, False)
+    message = town.refuses("why", "sweep", "--what-if", "nodes=+1:nosuch", status=2)
+    assert ("there is no node nosuch" in message, "Usage:" in message) == (True, False)
 
 
 def test_a_term_is_validated_before_the_cluster_is_asked(cluster: Cluster) -> None:

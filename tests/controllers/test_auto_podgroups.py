@@ -248,11 +248,11 @@ def bound(name: str = "a", **more: Any) -> Pod:
 
 def looks(bench: AutoPodGroupBench, *seconds: float) -> list[tuple[str, str]]:
     """Return the requests after each of so many seconds."""
-    asked = bench.look()
+    writes = bench.look()
     for each in seconds:
         bench.advance(each)
-        asked += bench.look()
-    return asked
+        writes += bench.look()
+    return writes
 
 
 def test_a_waiting_single_pod_gets_a_podgroup_after_a_delay_and_then_its_annotation() -> None:

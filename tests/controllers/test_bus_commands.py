@@ -51,10 +51,10 @@ class CommandBench(QueueBench):
 
 @pytest.fixture
 def bench() -> Iterator[CommandBench]:
-    made = CommandBench()
-    with made.writing():
-        made.put_queues(queue("q"), queue("root"))
-        yield made
+    new_bench = CommandBench()
+    with new_bench.writing():
+        new_bench.put_queues(queue("q"), queue("root"))
+        yield new_bench
 
 
 def test_a_command_takes_effect_in_one_write_with_its_record_and_is_removed_then(bench: CommandBench) -> None:

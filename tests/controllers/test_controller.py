@@ -207,8 +207,8 @@ def controllers_of(bench: Bench, runs_volcano_jobs: bool = False) -> Controllers
 
 def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
     bench = Bench()
-    made = controllers_of(bench)
-    owners = [listener.__self__ for listener in made.listeners]  # type: ignore[attr-defined]
+    controllers = controllers_of(bench)
+    owners = [listener.__self__ for listener in controllers.listeners]  # type: ignore[attr-defined]
     guarded = (Controller, GroupEvents, DecisionLog, QueueWaits, QuotaObjects, Releaser, Estimates)
     assert all(isinstance(owner, guarded) for owner in owners)
     assert len({type(owner) for owner in owners}) == len(owners) == 20
@@ -244,23 +244,23 @@ def test_an_eviction_never_keeps_a_gate_waiting() -> None:
     bench.bind("g-0", "a")
     bench.bind("g-1", "b")
     bench.settle()
-    made = controllers_of(bench)
+    controllers = controllers_of(bench)
     bench.pass_time(bench.ledger.limits.deadline(3) + 1)
     assert bench.decision("g").undo
     with capture_logs():
-        for look in made.listeners:
+        for look in controllers.listeners:
             if isinstance(look.__self__, EvictionsController):  # type: ignore[attr-defined]
                 look(bench.decisions)
-    gates, statuses = made.all_writers
+    gates, statuses = controllers.all_writers
     assert (gates.depth, statuses.depth) == (0, 2)
 
 
 def test_the_pods_of_volcano_jobs_never_keep_a_gate_waiting() -> None:
     """A tenant's job that restarts all the time writes hundreds of them, again and again."""
-    made = controllers_of(Bench(), runs_volcano_jobs=True)
-    assert made.volcano_jobs is not None
-    made.volcano_jobs.jobs.write(Uid("job"), lambda: None)
-    assert [writers.depth for writers in made.all_writers] == [0, 0, 1]
+    controllers = controllers_of(Bench(), runs_volcano_jobs=True)
+    assert controllers.volcano_jobs is not None
+    controllers.volcano_jobs.jobs.write(Uid("job"), lambda: None)
+    assert [writers.depth for writers in controllers.all_writers] == [0, 0, 1]
 
 
 def test_the_docs_name_every_part_that_faults_are_counted_for() -> None:

@@ -32,9 +32,9 @@ class DefaultQueueBench(QueueBench):
 
 @pytest.fixture
 def bench() -> Iterator[DefaultQueueBench]:
-    made = DefaultQueueBench()
-    with made.writing():
-        yield made
+    new_bench = DefaultQueueBench()
+    with new_bench.writing():
+        yield new_bench
 
 
 BOTH = [("create", "default"), ("create", "root")]

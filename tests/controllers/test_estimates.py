@@ -34,12 +34,12 @@ def line(**runs: Any) -> list[Any]:
 
 @pytest.fixture
 def bench() -> Iterator[PodGroupBench]:
-    made = PodGroupBench(*line(run_time="1h"))
-    with made.writing():
-        made.start("runs")
-        made.run("runs-0").settle()
-        made.estimates.on_decisions(made.decisions)
-        yield made
+    new_bench = PodGroupBench(*line(run_time="1h"))
+    with new_bench.writing():
+        new_bench.start("runs")
+        new_bench.run("runs-0").settle()
+        new_bench.estimates.on_decisions(new_bench.decisions)
+        yield new_bench
 
 
 def reported(bench: PodGroupBench) -> Any:

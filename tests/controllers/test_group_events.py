@@ -69,9 +69,9 @@ def test_a_lasting_wait_is_an_event_of_the_group_and_its_first_members() -> None
 def test_a_waiting_job_gets_an_event_with_the_reason(suspended: bool) -> None:
     """Give the reason to a suspended job, and to one whose pods exist already."""
     with announcing(nodes("a", cpu="1"), auto_groups=True) as bench:
-        made = job("train", 2, suspended=suspended, completions=2, completionMode="Indexed")
-        bench.ledger.intake.set_job(BATCH, made)
-        bench.ledger.intake.set_controller(BATCH, made)
+        new_job = job("train", 2, suspended=suspended, completions=2, completionMode="Indexed")
+        bench.ledger.intake.set_job(BATCH, new_job)
+        bench.ledger.intake.set_controller(BATCH, new_job)
         if not suspended:
             owner = [OwnerReference(*BATCH, "train", "uid-train", True)]
             for each in (pod("train-0"), pod("train-1")):

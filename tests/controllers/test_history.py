@@ -37,9 +37,11 @@ class Office:
         self.history = self.another()
 
     def another(self) -> History:
-        made = History(self.world.ledger, lambda: self.leading, self.path, self.retention, lambda: self.now)
-        _opened.append(made)
-        return made
+        history = History(
+            self.world.ledger, lambda: self.leading, self.path, self.retention, lambda: self.now
+        )
+        _opened.append(history)
+        return history
 
     @property
     def now(self) -> float:

@@ -254,8 +254,8 @@ def test_a_job_with_templates_in_another_object_names_its_group_before_it_is_uns
         bench.ledger.intake.set_runtime(RuntimeName("ClusterTrainingRuntime", "", "torch"), runtime())
         train = replace(job("train"), spec={"suspend": True, "runtimeRef": {"name": "torch"}})
         bench.submit(train, kind=TRAIN_JOB).look()
-        asked = bench.show_podgroup("train").look()
-        assert asked == [("job", "train"), ("patch job", "train")] * 2
+        writes = bench.show_podgroup("train").look()
+        assert writes == [("job", "train"), ("patch job", "train")] * 2
         (_, flagged), (_, admitted) = bench.api.done("patch job")
         written = {each["path"]: each["value"] for each in flagged}
         assert written["/metadata/resourceVersion"] == "1"
@@ -341,12 +341,14 @@ def test_pods_of_a_job_that_is_not_suspended_are_evicted_after_a_while_and_slow_
 def shown_volcano_job(
     bench: JobBench, phase: str = "", started: str | None = None, queue_name: str = "default"
 ) -> JobBench:
-    made = volcano_job("train", task("a", 2), phase=phase, queue=queue_name)
+    new_job = volcano_job("train", task("a", 2), phase=phase, queue=queue_name)
     notes = {} if started is None else {keys.STARTED: started}
     bench.ledger.intake.leave_jobs(())
-    bench.submit(replace(made, metadata=replace(made.metadata, annotations=notes)), version="7", kind=VOLCANO)
+    bench.submit(
+        replace(new_job, metadata=replace(new_job.metadata, annotations=notes)), version="7", kind=VOLCANO
+    )
     bench.add(group("train-uid-train", 2, queue=queue_name, min_resources={"cpu": "2"}))
-    bench.api.jobs["train"]["status"] = made.status
+    bench.api.jobs["train"]["status"] = new_job.status
     bench.api.jobs["train"]["metadata"]["annotations"] = notes
     bench.api.jobs["train"] |= {"apiVersion": VOLCANO[0], "kind": VOLCANO[1]}
     return bench
@@ -395,8 +397,8 @@ def test_a_volcano_job_that_ran_too_long_is_stopped_by_one_command() -> None:
 def test_a_job_stopped_by_a_command_waits_once_it_is_resumed() -> None:
     """Its note of the last start would let it go at once."""
     with writing_bench(node("n0", cpu="4")) as bench:
-        asked = shown_volcano_job(bench, "Aborted", STARTED).look()
-        assert asked == [("job", "train"), ("patch job", "train")]
+        writes = shown_volcano_job(bench, "Aborted", STARTED).look()
+        assert writes == [("job", "train"), ("patch job", "train")]
         ((_, changes),) = bench.api.done("patch job")
         assert changes[-1]["value"] == ""
 

@@ -104,10 +104,10 @@ class LocalQueueBench(Bench):
 
 @pytest.fixture
 def bench() -> Iterator[LocalQueueBench]:
-    made = LocalQueueBench()
-    with made.writing():
-        made.put_queues()
-        yield made
+    new_bench = LocalQueueBench()
+    with new_bench.writing():
+        new_bench.put_queues()
+        yield new_bench
 
 
 def test_the_status_has_the_groups_that_the_local_queue_admits(bench: LocalQueueBench) -> None:

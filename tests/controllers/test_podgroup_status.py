@@ -91,8 +91,8 @@ MADE_BY_MUSTER = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
 def test_a_started_jobs_status_says_so(owners: list[OwnerReference] | None, pods: int, pause: float) -> None:
     with writing_bench(node("n0", cpu="2")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
-        made = builders.group(podgroup_name("train"), 2)
-        bench.add(replace(made, metadata=replace(made.metadata, owner_references=owners)))
+        new_group = builders.group(podgroup_name("train"), 2)
+        bench.add(replace(new_group, metadata=replace(new_group.metadata, owner_references=owners)))
         bench.add(
             [builders.pod(f"train-{number}", podgroup_name("train")) for number in range(pods)]
         ).settle()
@@ -107,8 +107,8 @@ def test_a_started_jobs_status_says_so(owners: list[OwnerReference] | None, pods
 def test_a_short_start_of_a_waiting_job_is_not_written() -> None:
     with writing_bench(node("n0", cpu="1")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
-        made = builders.group(podgroup_name("train"), 2)
-        bench.add(replace(made, metadata=replace(made.metadata, owner_references=MADE_BY_MUSTER)))
+        new_group = builders.group(podgroup_name("train"), 2)
+        bench.add(replace(new_group, metadata=replace(new_group.metadata, owner_references=MADE_BY_MUSTER)))
         bench.settle().show(podgroup_name("train"))
         bench.look()
         bench.advance(SETTLING)

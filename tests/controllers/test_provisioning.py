@@ -54,10 +54,10 @@ class ProvisioningBench(Bench):
     def put_queue(
         self, name: str, provisioning: Provisioning | None = CLASS, **options: Any
     ) -> "ProvisioningBench":
-        made = builders.queue(name, **options)
-        made = replace(made, spec=replace(made.spec, provisioning=provisioning))
-        self.add(made)
-        self.queues.put(name, QueueCopy(made, 0))
+        new_queue = builders.queue(name, **options)
+        new_queue = replace(new_queue, spec=replace(new_queue.spec, provisioning=provisioning))
+        self.add(new_queue)
+        self.queues.put(name, QueueCopy(new_queue, 0))
         return self
 
     def look(self, after: float = 0.0) -> list[tuple[str, str]]:

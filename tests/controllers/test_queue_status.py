@@ -57,10 +57,10 @@ class QueueStatusBench(QueueBench):
 
 @pytest.fixture
 def bench() -> Iterator[QueueStatusBench]:
-    made = QueueStatusBench(gang("g", 2, queue="q"))
-    with made.writing():
-        made.put_queues(queue("q"))
-        yield made
+    new_bench = QueueStatusBench(gang("g", 2, queue="q"))
+    with new_bench.writing():
+        new_bench.put_queues(queue("q"))
+        yield new_bench
 
 
 def test_a_new_queue_gets_its_whole_status_in_one_write(bench: QueueStatusBench) -> None:
@@ -103,12 +103,12 @@ def test_amounts_that_are_no_longer_held_are_removed(bench: QueueStatusBench) ->
 
 
 def test_the_recent_usage_is_written() -> None:
-    made = QueueStatusBench(gang("g", 2, queue="q"), limits=replace(LIMITS, usage_half_life=100.0))
-    with made.writing():
-        made.put_queues(queue("q"))
-        made.start("g").pass_time(100.0)
-        made.look()
-        usage = made.status().usage
+    new_bench = QueueStatusBench(gang("g", 2, queue="q"), limits=replace(LIMITS, usage_half_life=100.0))
+    with new_bench.writing():
+        new_bench.put_queues(queue("q"))
+        new_bench.start("g").pass_time(100.0)
+        new_bench.look()
+        usage = new_bench.status().usage
         assert usage is not None
         assert [each.name for each in usage.namespaces] == [NAMESPACE]
         assert usage.share == usage.namespaces[0].share > 0.1

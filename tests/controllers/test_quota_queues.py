@@ -73,9 +73,9 @@ class QuotaBench(QueueBench):
 
 @pytest.fixture
 def bench() -> Iterator[QuotaBench]:
-    made = QuotaBench()
-    with made.writing():
-        yield made
+    new_bench = QuotaBench()
+    with new_bench.writing():
+        yield new_bench
 
 
 @pytest.fixture

@@ -41,8 +41,8 @@ def pod(name: str, uid: str = "", owner: str = JOB, phase: str = "Pending", name
 
 
 def answer(name: str, uid: str = "") -> dict[str, Any]:
-    made = pod(name, uid)
-    return as_json(made.metadata, made.spec, made.status)
+    new_pod = pod(name, uid)
+    return as_json(new_pod.metadata, new_pod.spec, new_pod.status)
 
 
 def gone(name: str) -> Removed:

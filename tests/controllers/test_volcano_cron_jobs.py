@@ -111,9 +111,9 @@ class CronJobBench(Bench):
 
 @pytest.fixture
 def bench() -> Iterator[CronJobBench]:
-    made = CronJobBench()
-    with made.writing():
-        yield made
+    new_bench = CronJobBench()
+    with new_bench.writing():
+        yield new_bench
 
 
 CREATED = [("create", f"c-{MINUTE}"), ("status", "c")]

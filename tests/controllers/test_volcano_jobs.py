@@ -195,9 +195,9 @@ class VolcanoBench(Bench):
 
 @pytest.fixture
 def bench() -> Iterator[VolcanoBench]:
-    made = VolcanoBench()
-    with made.writing():
-        yield made
+    new_bench = VolcanoBench()
+    with new_bench.writing():
+        yield new_bench
 
 
 def test_a_job_of_ten_pods_costs_a_few_further_writes(bench: VolcanoBench) -> None:
@@ -497,11 +497,11 @@ def test_commands_are_executed_in_the_order_of_their_creation(bench: VolcanoBenc
     bench.api.submit(task("a", 1))
     bench.work()
     for version, action in (("12", "ResumeJob"), ("11", "AbortJob")):
-        given = command(action)
+        commands = command(action)
         uid = f"uid-{action}"
-        meta = replace(given.metadata, name=action, uid=uid, resource_version=version)
+        meta = replace(commands.metadata, name=action, uid=uid, resource_version=version)
         bench.api.objects[action] = {"metadata": {"uid": uid}, "status": {}}
-        bench.commander.upsert(replace(given, metadata=meta))
+        bench.commander.upsert(replace(commands, metadata=meta))
     for _ in range(ROUNDS):
         bench.work(1)
         for action in ("AbortJob", "ResumeJob"):

@@ -31,9 +31,9 @@ NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 
 def world(*objects: Any) -> World:
-    made = World(node("n", cpu="4"), queue("q", preemption=NEVER, capability={"cpu": "3500m"}))
-    made.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01")).start("runs")
-    return made.add(gang("waits", 2, queue="q", cpu="2", created="2026-01-02"), *objects).settle()
+    cluster = World(node("n", cpu="4"), queue("q", preemption=NEVER, capability={"cpu": "3500m"}))
+    cluster.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01")).start("runs")
+    return cluster.add(gang("waits", 2, queue="q", cpu="2", created="2026-01-02"), *objects).settle()
 
 
 def seen(made: World) -> Overview:
@@ -72,18 +72,18 @@ def test_the_wait_of_a_group_that_runs_again_begins_when_all_its_pods_exist() ->
 
 
 def test_a_queue_has_its_amounts_by_resource_in_a_tree() -> None:
-    made = world(queue("below", parent="q"), queue("a"), node("m", cpu="4"))
-    tree = [(queue.name, queue.depth) for queue in seen(made).queues]
+    cluster = world(queue("below", parent="q"), queue("a"), node("m", cpu="4"))
+    tree = [(queue.name, queue.depth) for queue in seen(cluster).queues]
     assert tree == [("a", 0), ("default", 0), ("q", 0), ("below", 1)]
-    [cpu] = [share for share in queue_of(made, "q").shares if share.resource == "cpu"]
+    [cpu] = [share for share in queue_of(cluster, "q").shares if share.resource == "cpu"]
     assert (cpu.allocated, cpu.ceiling, cpu.guarantee, cpu.borrowed) == (3, 3.5, 0, 0)
     assert cpu.deserved == 3.5
 
 
 def test_a_deserved_but_unrequested_amount_is_shown_as_lent() -> None:
-    made = World(node("n", cpu="4"), queue("q", deserved={"cpu": "1"}), queue("r", deserved={"cpu": "3"}))
-    made.add(gang("runs", 1, queue="q", cpu="3")).start("runs").settle()
-    [of_q], [of_r] = ([s for s in queue_of(made, name).shares if s.resource == "cpu"] for name in "qr")
+    cluster = World(node("n", cpu="4"), queue("q", deserved={"cpu": "1"}), queue("r", deserved={"cpu": "3"}))
+    cluster.add(gang("runs", 1, queue="q", cpu="3")).start("runs").settle()
+    [of_q], [of_r] = ([s for s in queue_of(cluster, name).shares if s.resource == "cpu"] for name in "qr")
     assert (of_q.deserved, of_q.lent) == (3, 0)
     assert (of_r.deserved, of_r.lent) == (0, 3)
 
@@ -93,26 +93,26 @@ def node_of(made: World, name: str) -> NodeSummary:
 
 
 def test_a_node_shows_its_running_and_its_planned_pods() -> None:
-    made = World(node("n", cpu="4"), queue("q"), gang("runs", 1, queue="q", cpu="1")).start("runs")
-    made.add(gang("comes", 2, queue="q", cpu="1", created="2026-01-02")).settle()
-    found = node_of(made, "n")
+    cluster = World(node("n", cpu="4"), queue("q"), gang("runs", 1, queue="q", cpu="1")).start("runs")
+    cluster.add(gang("comes", 2, queue="q", cpu="1", created="2026-01-02")).settle()
+    found = node_of(cluster, "n")
     assert (found.allocatable["cpu"], found.used, found.claimed) == (4, {"cpu": 1}, {"cpu": 2})
     assert found.groups == [key("comes"), key("runs")]
 
 
 def test_nodes_are_in_the_domains_of_the_topologies_that_exist() -> None:
-    made = World(node("n", labels={"rack": "1", "zone": "a"}), queue("q")).settle()
+    cluster = World(node("n", labels={"rack": "1", "zone": "a"}), queue("q")).settle()
     overviews = DecidedOverviews()
-    before = overviews.overview(made.settle().decisions)
+    before = overviews.overview(cluster.settle().decisions)
     assert (before.topologies, before.nodes[0].domains) == ((), {})
-    now = overviews.overview(made.add(topology("racks", "block", "rack")).settle().decisions)
+    now = overviews.overview(cluster.add(topology("racks", "block", "rack")).settle().decisions)
     assert (now.topologies, now.nodes[0].domains) == ((("block", "rack"),), {"rack": "1"})
 
 
 def test_a_node_has_its_problems() -> None:
     taint = Taint("node.kubernetes.io/not-ready", "NoExecute")
-    made = World(node("n"), node("ill", taints=[taint]), node("shut", cordoned=True), queue("q")).settle()
-    assert {node.name: node.health for node in seen(made).nodes} == {
+    cluster = World(node("n"), node("ill", taints=[taint]), node("shut", cordoned=True), queue("q")).settle()
+    assert {node.name: node.health for node in seen(cluster).nodes} == {
         "n": [],
         "ill": ["not ready"],
         "shut": ["cordoned"],
@@ -130,17 +130,17 @@ def test_an_evicted_group_has_the_cause() -> None:
 
 
 def test_a_job_is_stopped_while_its_user_keeps_it_suspended() -> None:
-    made = JobWorld(node("n"), queue("q")).submit(job("train", queue="q")).work().work()
-    assert not group_of(made, podgroup_name("train")).stopped
-    made.submit(job("train", queue="q", annotations={STARTED: "2026-01-01T00:00:00Z"})).work().work()
-    group = group_of(made, podgroup_name("train"))
+    cluster = JobWorld(node("n"), queue("q")).submit(job("train", queue="q")).work().work()
+    assert not group_of(cluster, podgroup_name("train")).stopped
+    cluster.submit(job("train", queue="q", annotations={STARTED: "2026-01-01T00:00:00Z"})).work().work()
+    group = group_of(cluster, podgroup_name("train"))
     assert (group.called, group.is_job, group.stopped) == ("job/train", True, True)
 
 
 def test_local_queues_have_the_numbers_of_their_statuses() -> None:
-    made = World(node("n"), queue("q"), local("way", "q"), local("lost", "none"))
-    made.add(labelled("waits", 9, "way"), labelled("runs", 1, "way")).start("runs").settle()
-    found = [*local_queue_summaries(made.ledger)]
+    cluster = World(node("n"), queue("q"), local("way", "q"), local("lost", "none"))
+    cluster.add(labelled("waits", 9, "way"), labelled("runs", 1, "way")).start("runs").settle()
+    found = [*local_queue_summaries(cluster.ledger)]
     assert [(each.key, each.waiting, each.admitted, each.problem) for each in found] == [
         ("team/lost", 0, 0, "queue none does not exist"),
         ("team/way", 1, 1, ""),
@@ -149,20 +149,20 @@ def test_local_queues_have_the_numbers_of_their_statuses() -> None:
 
 def test_a_node_is_of_the_flavors_of_queues() -> None:
     small = flavor("small", capability={"cpu": "4"})
-    made = World(node("n", labels=on_flavor("small")), node("m"), queue("q", flavors=[small])).settle()
-    assert [(node.name, node.flavors) for node in seen(made).nodes] == [("m", []), ("n", ["small"])]
+    cluster = World(node("n", labels=on_flavor("small")), node("m"), queue("q", flavors=[small])).settle()
+    assert [(node.name, node.flavors) for node in seen(cluster).nodes] == [("m", []), ("n", ["small"])]
 
 
 def test_details_name_the_holders_of_the_missing_capacity() -> None:
-    made = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
-    found = DecidedOverviews().details(made.decisions, key("small"))
+    cluster = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
+    found = DecidedOverviews().details(cluster.decisions, key("small"))
     assert found is not None
     assert found.group.wait is not None
     assert [holder.name for holder in found.group.wait.holders] == ["runs"]
     assert "ends" in found.group.wait.remedy
     assert [(each.resource, each.asked, each.free) for each in found.shortfall] == [("cpu", 2, 1)]
     assert [(member.pod, member.stage) for member in found.members] == [("small-0", "")]
-    assert DecidedOverviews().details(made.decisions, key("nothing")) is None
+    assert DecidedOverviews().details(cluster.decisions, key("nothing")) is None
 
 
 def test_an_unchanged_cluster_is_the_same_overview() -> None:
@@ -255,9 +255,9 @@ def test_an_overview_before_the_first_decision_says_so() -> None:
 
 
 def test_known_explanations_are_not_computed_again() -> None:
-    made = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
+    cluster = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
     known = WhyGroup(key("small"), "q", Verdict.WAITING, reason="NoRoom", reserved="it is known")
-    found = DecidedOverviews(why_of=lambda _: known).details(made.decisions, key("small"))
+    found = DecidedOverviews(why_of=lambda _: known).details(cluster.decisions, key("small"))
     assert found is not None
     assert found.group.wait is not None
     assert (found.group.wait.remedy, found.group.wait.holders) == ("it is known", [])
@@ -267,7 +267,7 @@ def test_known_explanations_are_not_computed_again() -> None:
 def test_blockers_are_computed_in_a_small_part_of_the_time(
     monkeypatch: pytest.MonkeyPatch, took: float, at_least: int, at_most: int
 ) -> None:
-    made = world(*(gang(f"small-{at}", 1, queue="q", cpu="2", created="2026-01-03") for at in range(3)))
+    cluster = world(*(gang(f"small-{at}", 1, queue="q", cpu="2", created="2026-01-03") for at in range(3)))
     clock, looks = Clock(), 0
 
     def explained(decisions: Decisions, name: GroupKey) -> WhyGroup | None:
@@ -280,7 +280,7 @@ def test_blockers_are_computed_in_a_small_part_of_the_time(
     views, until = DecidedOverviews(clock=clock), clock.now + 200
     while clock.now < until:
         for at in range(3):
-            assert views.details(made.decisions, key(f"small-{at}")) is not None
+            assert views.details(cluster.decisions, key(f"small-{at}")) is not None
         clock.now += 1
     assert at_least <= looks <= at_most
 

@@ -46,10 +46,10 @@ def user(world: World, group: str = WEB) -> str:
 
 
 def world(*owners: Owner) -> World:
-    there = World(node("n"), queue("q"), pod("web-0", owner="web", queue="q"), auto_groups=True)
+    cluster = World(node("n"), queue("q"), pod("web-0", owner="web", queue="q"), auto_groups=True)
     for kind, meta in owners:
-        there.ledger.intake.set_ancestor(kind, meta)
-    return there
+        cluster.ledger.intake.set_ancestor(kind, meta)
+    return cluster
 
 
 @each_of(
@@ -69,65 +69,65 @@ def test_the_nearest_author_counts(owners: list[Owner], author: str) -> None:
 
 
 def test_an_author_that_is_known_late_counts() -> None:
-    there = world(web())
-    assert user(there) == ""
-    there.ledger.intake.set_ancestor(*deployment("Deployment/ann"))
-    assert user(there) == "ann"
-    there.ledger.intake.drop_ancestor(NAMESPACE, "uid-d")
-    there.ledger.registry.mark_dirty(key(WEB))
-    assert user(there) == ""
+    cluster = world(web())
+    assert user(cluster) == ""
+    cluster.ledger.intake.set_ancestor(*deployment("Deployment/ann"))
+    assert user(cluster) == "ann"
+    cluster.ledger.intake.drop_ancestor(NAMESPACE, "uid-d")
+    cluster.ledger.registry.mark_dirty(key(WEB))
+    assert user(cluster) == ""
 
 
 @each_of(True, False)
 def test_pods_wait_for_an_author_that_is_about_to_be_known_where_that_matters(is_limited: bool) -> None:
     """Pods may be seen before the Deployment above them: users pass no limit by that."""
-    there = world(web())
+    cluster = world(web())
     limits = QueueLimits(per_user=RunningLimit(groups=1)) if is_limited else None
-    there.add(queue("q", limits=limits))
-    there.ledger.registry.ancestors.are_read = lambda kind: kind == "apps/v1/Deployment"
-    assert there.settle().verdict(WEB) is (Verdict.WAITING if is_limited else Verdict.STARTING)
-    assert there.ledger.groups.auto_group(key(WEB)).has_live_pods is not is_limited
-    there.ledger.intake.set_ancestor(*deployment(""))
-    assert there.settle().verdict(WEB) is Verdict.STARTING
+    cluster.add(queue("q", limits=limits))
+    cluster.ledger.registry.ancestors.are_read = lambda kind: kind == "apps/v1/Deployment"
+    assert cluster.settle().verdict(WEB) is (Verdict.WAITING if is_limited else Verdict.STARTING)
+    assert cluster.ledger.groups.auto_group(key(WEB)).has_live_pods is not is_limited
+    cluster.ledger.intake.set_ancestor(*deployment(""))
+    assert cluster.settle().verdict(WEB) is Verdict.STARTING
 
 
 def test_authors_of_deleted_groups_and_owners_are_forgotten() -> None:
-    there = world(web())
-    assert user(there) == ""
-    there.delete("web-0").settle()
-    there.ledger.intake.drop_ancestor(NAMESPACE, "uid-web")
-    ancestors = there.ledger.registry.ancestors
+    cluster = world(web())
+    assert user(cluster) == ""
+    cluster.delete("web-0").settle()
+    cluster.ledger.intake.drop_ancestor(NAMESPACE, "uid-web")
+    ancestors = cluster.ledger.registry.ancestors
     assert not any(reserved for reserved in vars(ancestors).values() if reserved is not ancestors.are_read)
 
 
 def test_no_author_counts_that_users_may_have_forged() -> None:
-    there = world(web("ReplicaSet/ann"))
-    assert user(there) == "ann"
-    there.ledger.intake.trust_authors(False)
-    assert user(there) == ""
+    cluster = world(web("ReplicaSet/ann"))
+    assert user(cluster) == "ann"
+    cluster.ledger.intake.trust_authors(False)
+    assert user(cluster) == ""
 
 
 def of_operator(submitter: str = "") -> PodGroup:
     """Return the PodGroup of a job, without the name of its operator."""
-    made = group("g", 1, "q", annotations={keys.SUBMITTER: submitter} if submitter else {})
+    new_group = group("g", 1, "q", annotations={keys.SUBMITTER: submitter} if submitter else {})
     reference = OwnerReference("batch.volcano.sh/v1alpha1", "Job", "j", "uid-j", True)
-    return replace(made, metadata=replace(made.metadata, owner_references=[reference]))
+    return replace(new_group, metadata=replace(new_group.metadata, owner_references=[reference]))
 
 
 @each_of(("", "ann"), ("bob", "bob"))
 def test_the_author_of_its_owner_is_the_user_of_an_operators_group(submitter: str, author: str) -> None:
-    there = World(queue("q"), of_operator(submitter))
-    there.ledger.intake.set_ancestor(*made("j", "Job", "Job/ann"))
-    assert user(there, "g") == author
+    cluster = World(queue("q"), of_operator(submitter))
+    cluster.ledger.intake.set_ancestor(*made("j", "Job", "Job/ann"))
+    assert user(cluster, "g") == author
 
 
 def test_pods_that_a_pod_makes_have_its_author() -> None:
-    there = World(node("n"), queue("q"), auto_groups=True)
+    cluster = World(node("n"), queue("q"), auto_groups=True)
     driver = pod("driver", queue="q", annotations={keys.AUTHOR: "Pod/ann"})
     executor = pod("executor", queue="q")
     of_driver = [OwnerReference("v1", "Pod", "driver", "uid-driver", True)]
-    there.add(driver, replace(executor, metadata=replace(executor.metadata, owner_references=of_driver)))
-    assert user(there, "podgroup-uid-driver") == "ann"
+    cluster.add(driver, replace(executor, metadata=replace(executor.metadata, owner_references=of_driver)))
+    assert user(cluster, "podgroup-uid-driver") == "ann"
 
 
 # ---- queues
@@ -143,12 +143,12 @@ def naming(owner: Owner, queue: str = "", local: str = "", may_use: str = "") ->
 def in_queues(*owners: Owner, own: str = "", more: Sequence[Any] = ()) -> World:
     """Return a world with a pod `web-0` that names queue `own`, and its owners."""
     local = LocalQueue(Meta("door", NAMESPACE), LocalQueueSpec("team"))
-    there = World(*map(queue, ("default", "q", "other", "team")), local, *more, auto_groups=True)
-    there.ledger.intake.review_users()
-    there.ledger.intake.trust_uses(True)
+    cluster = World(*map(queue, ("default", "q", "other", "team")), local, *more, auto_groups=True)
+    cluster.ledger.intake.review_users()
+    cluster.ledger.intake.trust_uses(True)
     for kind, meta in owners:
-        there.ledger.intake.set_ancestor(kind, meta)
-    return there.add(pod("web-0", owner="web", queue=own)).settle()
+        cluster.ledger.intake.set_ancestor(kind, meta)
+    return cluster.add(pod("web-0", owner="web", queue=own)).settle()
 
 
 @each_of(
@@ -165,20 +165,20 @@ def test_a_group_is_in_the_queue_of_the_nearest_owner(owners: list[Owner], own: 
 
 
 def test_pods_wait_for_an_owner_that_is_about_to_be_known_and_may_name_a_queue() -> None:
-    there = World(node("n"), queue("default"), queue("q"), auto_groups=True)
-    there.ledger.intake.set_ancestor(*web())
-    there.ledger.intake.expect_ancestors(lambda kind: kind == "apps/v1/Deployment")
-    assert there.add(pod("web-0", owner="web")).settle().verdict(WEB) is Verdict.WAITING
-    there.ledger.intake.set_ancestor(*naming(deployment(""), "q"))
-    decision = there.settle().decision(WEB)
+    cluster = World(node("n"), queue("default"), queue("q"), auto_groups=True)
+    cluster.ledger.intake.set_ancestor(*web())
+    cluster.ledger.intake.expect_ancestors(lambda kind: kind == "apps/v1/Deployment")
+    assert cluster.add(pod("web-0", owner="web")).settle().verdict(WEB) is Verdict.WAITING
+    cluster.ledger.intake.set_ancestor(*naming(deployment(""), "q"))
+    decision = cluster.settle().decision(WEB)
     assert (decision.queue, decision.verdict) == ("q", Verdict.STARTING)
 
 
 def test_a_waiting_group_follows_when_its_owner_names_another_queue() -> None:
-    there = in_queues(web(), naming(deployment(""), "q"))
-    there.add(queue("other", spec_state="Closed"))
-    there.ledger.intake.set_ancestor(*naming(deployment(""), "other"))
-    assert there.settle().decision(WEB).queue == "other"
+    cluster = in_queues(web(), naming(deployment(""), "q"))
+    cluster.add(queue("other", spec_state="Closed"))
+    cluster.ledger.intake.set_ancestor(*naming(deployment(""), "other"))
+    assert cluster.settle().decision(WEB).queue == "other"
 
 
 @each_of(
@@ -190,12 +190,12 @@ def test_a_restricted_queue_asks_for_the_record_on_the_owner_that_names_it(
     may_use: str, reason: Reason | None
 ) -> None:
     above = naming(deployment(""), "q", may_use=may_use)
-    there = in_queues(web(), above, more=[node("n"), queue("q", restricted=True)])
-    assert there.decision(WEB).reason is reason
+    cluster = in_queues(web(), above, more=[node("n"), queue("q", restricted=True)])
+    assert cluster.decision(WEB).reason is reason
 
 
 def test_a_podgroup_without_a_queue_is_in_that_of_its_owner() -> None:
-    there = World(queue("default"), queue("q"))
-    there.ledger.intake.set_ancestor(*naming(made("j", "Job"), "q"))
+    cluster = World(queue("default"), queue("q"))
+    cluster.ledger.intake.set_ancestor(*naming(made("j", "Job"), "q"))
     of_job = replace(of_operator(), spec=PodGroupSpec(1, queue="default"))
-    assert there.add(of_job).settle().decision("g").queue == "q"
+    assert cluster.add(of_job).settle().decision("g").queue == "q"

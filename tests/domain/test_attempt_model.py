@@ -80,9 +80,9 @@ class Model:
             LIMITS,
             JOBS,
         ]
-        made = deepcopy(self, {id(each): each for each in shared})
-        made.ledger.assumed._decided = lambda: made.ledger.decisions
-        return made
+        copy = deepcopy(self, {id(each): each for each in shared})
+        copy.ledger.assumed._decided = lambda: copy.ledger.decisions
+        return copy
 
     # ---- Muster
 
@@ -116,9 +116,9 @@ class Model:
 
     def write_pod(self, name: str) -> None:
         where = self.bound.get(name, "")
-        made = pod(name, "g", on=where, uid=self.uid(name), gated=False, phase="Pending")
-        self._api[name] = made
-        self.ledger.pods.set(made)
+        new_pod = pod(name, "g", on=where, uid=self.uid(name), gated=False, phase="Pending")
+        self._api[name] = new_pod
+        self.ledger.pods.set(new_pod)
 
     def cycle(self) -> None:
         """Decide until nothing changes; what follows from decisions happens at once."""

@@ -43,35 +43,35 @@ def replicas(count: int, **more: Any) -> list[Any]:
 
 
 def test_a_pod_without_an_owner_gets_its_own_group() -> None:
-    there = world(node("n"), pod("a"), pod("b"))
-    assert there.verdicts("podgroup-uid-a", "podgroup-uid-b") == [Verdict.STARTING] * 2
+    cluster = world(node("n"), pod("a"), pod("b"))
+    assert cluster.verdicts("podgroup-uid-a", "podgroup-uid-b") == [Verdict.STARTING] * 2
 
 
 def test_pods_of_one_owner_are_one_group_and_the_first_does_not_wait_for_the_others() -> None:
-    there = world(node("n"), owner("web"), replicas(3)).start(GROUP)
-    there.scheduler_takes(*there.plan(GROUP)).settle()
-    assert all(there.stage(f"web-{n}") is ClaimStage.BOUND for n in range(3))
+    cluster = world(node("n"), owner("web"), replicas(3)).start(GROUP)
+    cluster.scheduler_takes(*cluster.plan(GROUP)).settle()
+    assert all(cluster.stage(f"web-{n}") is ClaimStage.BOUND for n in range(3))
 
 
 def test_an_owner_may_ask_for_several_to_start_together() -> None:
-    there = world(node("n", cpu="2"), owner("web", "3"), replicas(3))
-    assert there.verdict(GROUP) is Verdict.WAITING
-    there.add(node("n", cpu="3")).settle()
-    assert len(there.plan(GROUP)) == 3
+    cluster = world(node("n", cpu="2"), owner("web", "3"), replicas(3))
+    assert cluster.verdict(GROUP) is Verdict.WAITING
+    cluster.add(node("n", cpu="3")).settle()
+    assert len(cluster.plan(GROUP)) == 3
 
 
 def test_pods_that_are_created_in_turn_wait_with_that_as_their_reason() -> None:
-    there = world(node("n"), owner("db", "2", replicas=2, policy="OrderedReady"), pod("db-0", owner="db"))
+    cluster = world(node("n"), owner("db", "2", replicas=2, policy="OrderedReady"), pod("db-0", owner="db"))
     group = "podgroup-uid-db"
-    assert there.reason(group) is Reason.INVALID_SPEC
-    assert IN_TURN in there.detail(group)
+    assert cluster.reason(group) is Reason.INVALID_SPEC
+    assert IN_TURN in cluster.detail(group)
 
 
 def test_an_ordered_group_that_ran_fully_grows_pod_by_pod() -> None:
-    there = world(node("n"), owner("db", "2", replicas=1, policy="OrderedReady"), pod("db-0", owner="db"))
-    there.start("podgroup-uid-db")
-    there.add(owner("db", "2", replicas=2, policy="OrderedReady"), pod("db-1", owner="db")).settle()
-    assert there.plan("podgroup-uid-db").keys() == {"db-1"}
+    cluster = world(node("n"), owner("db", "2", replicas=1, policy="OrderedReady"), pod("db-0", owner="db"))
+    cluster.start("podgroup-uid-db")
+    cluster.add(owner("db", "2", replicas=2, policy="OrderedReady"), pod("db-1", owner="db")).settle()
+    assert cluster.plan("podgroup-uid-db").keys() == {"db-1"}
 
 
 @each_of("", "none", "-1", "1.5", "99999999999")
@@ -80,15 +80,15 @@ def test_an_invalid_number_of_members_is_one(number: str) -> None:
 
 
 def test_an_owner_that_comes_after_its_pods_is_heard() -> None:
-    there = world(node("n"), replicas(1))
-    assert there.verdict(GROUP) is Verdict.STARTING
-    there.add(owner("web", "2")).settle()
-    assert there.reason(GROUP) is Reason.NOT_ENOUGH_MEMBERS
+    cluster = world(node("n"), replicas(1))
+    assert cluster.verdict(GROUP) is Verdict.STARTING
+    cluster.add(owner("web", "2")).settle()
+    assert cluster.reason(GROUP) is Reason.NOT_ENOUGH_MEMBERS
 
 
 def test_switched_off_each_pod_is_on_its_own() -> None:
-    there = World(node("n"), owner("web", "3"), replicas(2)).settle()
-    assert there.verdicts("pod:web-0", "pod:web-1") == [Verdict.STARTING] * 2
+    cluster = World(node("n"), owner("web", "3"), replicas(2)).settle()
+    assert cluster.verdicts("pod:web-0", "pod:web-1") == [Verdict.STARTING] * 2
 
 
 # ---- what is to be done about its PodGroup
@@ -139,8 +139,8 @@ def test_each_step(facts: dict[str, Any], expected: PodGroupStep) -> None:
 
 def closing(*objects: Any) -> World:
     """Return a world where the group of web waits, with its PodGroup, after its queue was closed."""
-    there = world(node("full", cpu="0"), queue("q"), replicas(2, queue="q"), group(GROUP, 1, "q"), *objects)
-    return there.add(queue("q", spec_state="Closed")).settle()
+    cluster = world(node("full", cpu="0"), queue("q"), replicas(2, queue="q"), group(GROUP, 1, "q"), *objects)
+    return cluster.add(queue("q", spec_state="Closed")).settle()
 
 
 def state(there: World) -> tuple[str, dict[str, int]]:
@@ -149,82 +149,82 @@ def state(there: World) -> tuple[str, dict[str, int]]:
 
 
 def test_pods_whose_group_is_deleted_wait_outside_the_closed_queue_until_it_opens() -> None:
-    there = closing()
-    assert state(there) == ("Closing", {"pending": 1})
-    there.ledger.intake.drop_group(key(GROUP))
-    there.add(node("n")).settle()
-    assert there.reason(GROUP) is Reason.QUEUE_NOT_OPEN
-    assert state(there) == ("Closed", {})
-    there.add(queue("q", spec_state="Open")).settle()
-    assert there.verdict(GROUP) is Verdict.STARTING
-    assert state(there)[0] == "Open"
+    cluster = closing()
+    assert state(cluster) == ("Closing", {"pending": 1})
+    cluster.ledger.intake.drop_group(key(GROUP))
+    cluster.add(node("n")).settle()
+    assert cluster.reason(GROUP) is Reason.QUEUE_NOT_OPEN
+    assert state(cluster) == ("Closed", {})
+    cluster.add(queue("q", spec_state="Open")).settle()
+    assert cluster.verdict(GROUP) is Verdict.STARTING
+    assert state(cluster)[0] == "Open"
 
 
 def test_pods_on_nodes_keep_the_queue_closing_until_they_are_gone() -> None:
-    there = closing(node("n", cpu="1"), pod("web-9", GROUP, queue="q", owner="web", on="n"))
-    there.ledger.intake.drop_group(key(GROUP))
-    assert state(there.settle()) == ("Closing", {"running": 1})
-    there.delete("web-9")
-    assert state(there.settle()) == ("Closed", {})
+    cluster = closing(node("n", cpu="1"), pod("web-9", GROUP, queue="q", owner="web", on="n"))
+    cluster.ledger.intake.drop_group(key(GROUP))
+    assert state(cluster.settle()) == ("Closing", {"running": 1})
+    cluster.delete("web-9")
+    assert state(cluster.settle()) == ("Closed", {})
 
 
 def test_pods_that_came_in_time_are_let_in_before_their_group_is_written() -> None:
-    there = world(node("full", cpu="0"), queue("q"), replicas(1, queue="q"))
-    there.add(queue("q", spec_state="Closed")).settle()
-    assert state(there) == ("Closing", {"pending": 1})
-    assert there.add(node("n")).settle().verdict(GROUP) is Verdict.STARTING
+    cluster = world(node("full", cpu="0"), queue("q"), replicas(1, queue="q"))
+    cluster.add(queue("q", spec_state="Closed")).settle()
+    assert state(cluster) == ("Closing", {"pending": 1})
+    assert cluster.add(node("n")).settle().verdict(GROUP) is Verdict.STARTING
 
 
 def test_a_group_that_does_not_exist_is_waited_for_and_keeps_no_queue_from_closing() -> None:
-    there = world(node("n"), queue("q"), pod("a", "missing", queue="q", owner="web"))
-    there.add(queue("q", spec_state="Closed")).settle()
-    assert there.reason("missing") is Reason.GROUP_NOT_FOUND
-    assert state(there) == ("Closed", {})
+    cluster = world(node("n"), queue("q"), pod("a", "missing", queue="q", owner="web"))
+    cluster.add(queue("q", spec_state="Closed")).settle()
+    assert cluster.reason("missing") is Reason.GROUP_NOT_FOUND
+    assert state(cluster) == ("Closed", {})
 
 
 # ---- the PodGroup comes
 
 
 def test_no_claim_changes_when_the_podgroup_is_created_during_a_start() -> None:
-    there = world(node("a", cpu="2"), node("b", cpu="2"), owner("web", "2"), replicas(2))
-    there.answer("web-0"), there.hold("web-0", there.plan(GROUP)["web-0"])
-    before = [there.claim(f"web-{n}") for n in range(2)]
-    there.add(group(GROUP, 2)).settle()
-    assert [there.claim(f"web-{n}") for n in range(2)] == before
-    assert there.verdict(GROUP) is Verdict.STARTING
+    cluster = world(node("a", cpu="2"), node("b", cpu="2"), owner("web", "2"), replicas(2))
+    cluster.answer("web-0"), cluster.hold("web-0", cluster.plan(GROUP)["web-0"])
+    before = [cluster.claim(f"web-{n}") for n in range(2)]
+    cluster.add(group(GROUP, 2)).settle()
+    assert [cluster.claim(f"web-{n}") for n in range(2)] == before
+    assert cluster.verdict(GROUP) is Verdict.STARTING
 
 
 def test_no_claim_changes_when_a_pod_gets_the_name_of_its_group() -> None:
-    there = world(node("n"), owner("web"), replicas(1))
-    before = there.claim("web-0")
-    there.add(group(GROUP, 1), pod("web-0", GROUP, owner="web")).settle()
-    after = there.claim("web-0")
+    cluster = world(node("n"), owner("web"), replicas(1))
+    before = cluster.claim("web-0")
+    cluster.add(group(GROUP, 1), pod("web-0", GROUP, owner="web")).settle()
+    after = cluster.claim("web-0")
     assert before is not None
     assert after is not None
     assert (after.node, after.stage) == (before.node, before.stage)
 
 
 def test_a_group_that_runs_stays_whole_when_its_podgroup_comes_and_goes() -> None:
-    there = world(node("n"), owner("web", "2"), replicas(2)).start(GROUP)
-    assert there.stood_whole(GROUP)
-    there.add(group(GROUP, 2, uid="1")).settle()
-    assert there.stood_whole(GROUP)
-    there.ledger.intake.drop_group(there.decision(GROUP).key)
-    there.settle()
-    assert there.stood_whole(GROUP)
-    assert there.decision(GROUP).life.phase is Phase.RUNNING
+    cluster = world(node("n"), owner("web", "2"), replicas(2)).start(GROUP)
+    assert cluster.stood_whole(GROUP)
+    cluster.add(group(GROUP, 2, uid="1")).settle()
+    assert cluster.stood_whole(GROUP)
+    cluster.ledger.intake.drop_group(cluster.decision(GROUP).key)
+    cluster.settle()
+    assert cluster.stood_whole(GROUP)
+    assert cluster.decision(GROUP).life.phase is Phase.RUNNING
 
 
 def test_the_podgroup_decides_once_it_is_there() -> None:
-    there = world(node("n"), queue("q"), owner("web", "2"), replicas(1), group(GROUP, 1, "q"))
-    assert (there.verdict(GROUP), there.decision(GROUP).queue) == (Verdict.STARTING, "q")
+    cluster = world(node("n"), queue("q"), owner("web", "2"), replicas(1), group(GROUP, 1, "q"))
+    assert (cluster.verdict(GROUP), cluster.decision(GROUP).queue) == (Verdict.STARTING, "q")
 
 
 def test_a_suspended_owner_aborts_its_group() -> None:
-    there = world(node("n"), owner("web", suspended=True), group(GROUP, 1))
-    assert there.decision(GROUP).life.outcome is Outcome.ABORTED
-    there.add(owner("web")).settle()
-    assert there.decision(GROUP).life.outcome is None
+    cluster = world(node("n"), owner("web", suspended=True), group(GROUP, 1))
+    assert cluster.decision(GROUP).life.outcome is Outcome.ABORTED
+    cluster.add(owner("web")).settle()
+    assert cluster.decision(GROUP).life.outcome is None
 
 
 # ---- plain pods without a PodGroup, which most of them are while they do not wait
@@ -240,10 +240,10 @@ def early_and_late(*objects: Any) -> World:
 
 def test_a_podgroup_that_comes_late_costs_no_place_in_line() -> None:
     """Without one, people know it by its pod."""
-    there = early_and_late()
-    assert there.ledger.snapshot().groups[key(PLAIN)].display_name == f"{NAMESPACE}/pod/a"
-    there.add(group(PLAIN, 1, "q", created="2026-01-03")).settle()
-    assert [there.decision(name).position for name in (PLAIN, "podgroup-uid-b")] == [1, 2]
+    cluster = early_and_late()
+    assert cluster.ledger.snapshot().groups[key(PLAIN)].display_name == f"{NAMESPACE}/pod/a"
+    cluster.add(group(PLAIN, 1, "q", created="2026-01-03")).settle()
+    assert [cluster.decision(name).position for name in (PLAIN, "podgroup-uid-b")] == [1, 2]
 
 
 def closing_with(**plain: Any) -> World:
@@ -252,18 +252,18 @@ def closing_with(**plain: Any) -> World:
 
 
 def test_a_new_process_counts_one_that_runs_where_it_says_and_lets_it_run() -> None:
-    there = closing_with(on="n")
-    assert (there.verdict(PLAIN), there.decision(PLAIN).undo) == (Verdict.RUNNING, ())
-    assert state(there) == ("Closing", {"running": 1})
-    assert there.queue("q").allocated["cpu"] == 1000
-    there.delete("a")
-    assert state(there.settle()) == ("Closed", {})
+    cluster = closing_with(on="n")
+    assert (cluster.verdict(PLAIN), cluster.decision(PLAIN).undo) == (Verdict.RUNNING, ())
+    assert state(cluster) == ("Closing", {"running": 1})
+    assert cluster.queue("q").allocated["cpu"] == 1000
+    cluster.delete("a")
+    assert state(cluster.settle()) == ("Closed", {})
 
 
 def test_a_new_process_undoes_none_that_is_bound_and_does_not_run_yet() -> None:
-    there = closing_with(on="n", phase="Pending")
-    assert not there.advance(600).settle().decision(PLAIN).undo
-    assert (there.reason(PLAIN), state(there)) == (None, ("Closing", {"running": 1}))
+    cluster = closing_with(on="n", phase="Pending")
+    assert not cluster.advance(600).settle().decision(PLAIN).undo
+    assert (cluster.reason(PLAIN), state(cluster)) == (None, ("Closing", {"running": 1}))
 
 
 @each_of(
@@ -343,10 +343,10 @@ def alpha(name: str, min_count: int) -> NativePodGroup:
 
 @each_of(plugins, native, alpha)
 def test_a_group_of_another_kind_starts_whole(kind: Any) -> None:
-    there = world(node("n", cpu="1"), kind("g", 2), pod("g-0", "g"), pod("g-1", "g"))
-    assert (there.verdict("g"), there.reason("g")) == (Verdict.WAITING, Reason.NEVER_FITS)
-    there.add(node("n", cpu="2")).settle()
-    assert len(there.plan("g")) == 2
+    cluster = world(node("n", cpu="1"), kind("g", 2), pod("g-0", "g"), pod("g-1", "g"))
+    assert (cluster.verdict("g"), cluster.reason("g")) == (Verdict.WAITING, Reason.NEVER_FITS)
+    cluster.add(node("n", cpu="2")).settle()
+    assert len(cluster.plan("g")) == 2
 
 
 def test_a_native_group_without_a_gang_policy_is_no_gang() -> None:
@@ -355,22 +355,22 @@ def test_a_native_group_without_a_gang_policy_is_no_gang() -> None:
 
 def test_each_version_of_a_native_group_goes_without_the_other() -> None:
     """Delete one version alone: during an upgrade of the API server, both may be known for a short time."""
-    there = world(node("n"), native("g", 2), alpha("g", 3), pod("g-0", "g"))
-    there.ledger.intake.drop_group(there.decision("g").key, Origin.ALPHA)
-    assert there.settle().detail("g") == "1 of 2 members exist"
+    cluster = world(node("n"), native("g", 2), alpha("g", 3), pod("g-0", "g"))
+    cluster.ledger.intake.drop_group(cluster.decision("g").key, Origin.ALPHA)
+    assert cluster.settle().detail("g") == "1 of 2 members exist"
 
 
 def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
-    there = world(node("n"), native("g", 3), plugins("g", 2), group("g", 1), pod("g-0", "g"))
-    assert there.verdict("g") is Verdict.STARTING
-    there.ledger.intake.drop_group(there.decision("g").key)
-    assert there.settle().detail("g") == "1 of 2 members exist"
+    cluster = world(node("n"), native("g", 3), plugins("g", 2), group("g", 1), pod("g-0", "g"))
+    assert cluster.verdict("g") is Verdict.STARTING
+    cluster.ledger.intake.drop_group(cluster.decision("g").key)
+    assert cluster.settle().detail("g") == "1 of 2 members exist"
 
 
 def test_a_full_run_is_read_from_its_record() -> None:
     recorded = PluginsPodGroup(meta("g", **whole_record("other-g", 2)), PodGroupSpec(2))
-    there = world(node("n"), recorded, pod("g-0", "g", on="n"))
-    assert there.stood_whole("g")
+    cluster = world(node("n"), recorded, pod("g-0", "g", on="n"))
+    assert cluster.stood_whole("g")
 
 
 def test_an_owners_name_that_no_object_can_have_is_said_in_short() -> None:

@@ -222,9 +222,9 @@ def template(cluster: Cluster, name: str, spec: ClaimSpec, namespace: str = NAME
 
 def claiming(template: str, group: str) -> Pod:
     """Return the pod of a group, with a claim of a template."""
-    made = pod(f"{group}-0", group)
+    new_pod = pod(f"{group}-0", group)
     claims = [PodClaim("c", resource_claim_template_name=template)]
-    return replace(made, spec=replace(made.spec, resource_claims=claims))
+    return replace(new_pod, spec=replace(new_pod.spec, resource_claims=claims))
 
 
 def test_a_request_with_selectors_needs_a_node_with_such_devices() -> None:

@@ -30,19 +30,19 @@ def claim(*requests: ExactRequest | None) -> ClaimSpec:
 
 def asking(name: str, group: str, templates: Sequence[str] = ("two",), **more: Any) -> Pod:
     """Return a pod with a claim of each of `templates`."""
-    made = pod(name, group, **more)
+    new_pod = pod(name, group, **more)
     claims = [PodClaim(template, resource_claim_template_name=template) for template in templates]
-    return replace(made, spec=replace(made.spec, resource_claims=claims))
+    return replace(new_pod, spec=replace(new_pod.spec, resource_claims=claims))
 
 
 def world(*objects: Any, logical: Sequence[str] = (), **gpus: int) -> World:
     """Return a world with nodes of so many devices, and a template of two."""
-    made = World(*(node(name, "32") for name in gpus), *objects, logical=logical)
-    made.ledger.intake.set_device_class("gpu", GPU)
-    made.ledger.intake.set_claim(ClaimKey(NAMESPACE, "two"), claim(ExactRequest("gpu", count=2)))
+    cluster = World(*(node(name, "32") for name in gpus), *objects, logical=logical)
+    cluster.ledger.intake.set_device_class("gpu", GPU)
+    cluster.ledger.intake.set_claim(ClaimKey(NAMESPACE, "two"), claim(ExactRequest("gpu", count=2)))
     for name, number in gpus.items():
-        made.ledger.intake.set_devices(name, {GPU: number})
-    return made
+        cluster.ledger.intake.set_devices(name, {GPU: number})
+    return cluster
 
 
 def gang(name: str, members: int, **more: Any) -> list[Any]:
@@ -114,8 +114,8 @@ def test_both_names_of_an_extended_resource_are_one_amount() -> None:
 
 def sharing(name: str, group: str, claim: str) -> Pod:
     """Return a pod that names a claim."""
-    made = pod(name, group)
-    return replace(made, spec=replace(made.spec, resource_claims=[PodClaim("gpu", claim)]))
+    new_pod = pod(name, group)
+    return replace(new_pod, spec=replace(new_pod.spec, resource_claims=[PodClaim("gpu", claim)]))
 
 
 def test_a_claim_that_members_share_counts_once() -> None:

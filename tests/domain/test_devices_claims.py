@@ -231,9 +231,9 @@ def native(made: str = "") -> NativePodGroup:
 
 
 def in_group(name: str, claim: PodClaim = SHARED) -> Pod:
-    made = pod(name)
-    spec = replace(made.spec, scheduling_group=SchedulingGroup("g"), resource_claims=[claim])
-    return replace(made, spec=spec)
+    new_pod = pod(name)
+    spec = replace(new_pod.spec, scheduling_group=SchedulingGroup("g"), resource_claims=[claim])
+    return replace(new_pod, spec=spec)
 
 
 @each_of(True, False)

@@ -106,10 +106,10 @@ def test_a_holding_group_is_named() -> None:
 
 
 def test_a_group_that_muster_made_is_called_by_its_owner() -> None:
-    made = group("podgroup-uid-train", 1, "q")
+    new_group = group("podgroup-uid-train", 1, "q")
     owners = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
-    made = replace(made, metadata=replace(made.metadata, owner_references=owners))
-    world = small().add(made, pod("train-0", "podgroup-uid-train", cpu="3")).start("podgroup-uid-train")
+    new_group = replace(new_group, metadata=replace(new_group.metadata, owner_references=owners))
+    world = small().add(new_group, pod("train-0", "podgroup-uid-train", cpu="3")).start("podgroup-uid-train")
     world.add(one("b", "2")).settle()
     ends = ("team/podgroup-uid-train",)
     assert change(world, "b") == StartChange("once team/job/train (1 pod) ends", ends=ends)
@@ -340,10 +340,10 @@ def borrowing(*objects: Any, size: int = 1, **more: Any) -> World:
 def test_the_explanation_says_why_borrowed_capacity_is_protected(
     world: Callable[[], World], members: int, reserved: str
 ) -> None:
-    there = world()
-    there.add(one("b", members=members, created=timestamp(there.now))).settle()
-    assert there.reason("b") is Reason.NO_ROOM
-    shown = why(there, "b")
+    cluster = world()
+    cluster.add(one("b", members=members, created=timestamp(cluster.now))).settle()
+    assert cluster.reason("b") is Reason.NO_ROOM
+    shown = why(cluster, "b")
     reserved += ", so nothing is reclaimed for it" if reserved else ""
     assert shown.reserved == reserved
     assert shown.outlook.startswith(reserved)

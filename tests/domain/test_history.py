@@ -423,11 +423,11 @@ def test_the_rows_add_up_to_the_total_for_each_grouping(found: list[Any], one: f
     since, until = sorted((one, other))
     totals = []
     for by in By:
-        made = report(found, Period(by, since, until))
-        totals.append(made.total)
+        result = report(found, Period(by, since, until))
+        totals.append(result.total)
         for field in ("starts", "waiting", "evictions", "gpu_hours", "cpu_hours", "lost_gpu_hours"):
-            rows = sum(getattr(row, field) for row in made.rows)
-            assert rows == pytest.approx(getattr(made.total, field))
+            rows = sum(getattr(row, field) for row in result.rows)
+            assert rows == pytest.approx(getattr(result.total, field))
     expected = {
         field: pytest.approx(value) if isinstance(value, float | dict) else value
         for field, value in asdict(totals[0]).items()

@@ -404,12 +404,12 @@ def test_a_template_changed_while_the_job_waits_is_followed() -> None:
 def test_pods_to_be_keep_away_from_pods_that_their_terms_select() -> None:
     world = JobWorld(node("n0", cpu="4"), node("n1", cpu="4"))
     world.add(foreign_pod("apart", on="n0", labels={"app": "x"}))
-    made = job("train", 1)
+    new_job = job("train", 1)
     term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "x"}}}
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    made.spec["template"]["spec"]["affinity"] = {"podAntiAffinity": terms}
+    new_job.spec["template"]["spec"]["affinity"] = {"podAntiAffinity": terms}
     world.stopped = True
-    world.submit(made).work()
+    world.submit(new_job).work()
     assert set(world.decision(podgroup_name("train")).plan.values()) == {"n1"}
     world.remove("train")
     world.settle()
@@ -486,8 +486,8 @@ def test_the_longest_run_time_outlives_a_restart() -> None:
 
 
 def labelled(name: str, label: str = keys.KUEUE_QUEUE, **options: Any) -> AnyJob:
-    made = job(name, **options)
-    return replace(made, metadata=replace(made.metadata, labels={label: "lq"}))
+    new_job = job(name, **options)
+    return replace(new_job, metadata=replace(new_job.metadata, labels={label: "lq"}))
 
 
 LOCAL = LocalQueue(Meta(name="lq", namespace=NAMESPACE, uid="uid-lq"), LocalQueueSpec("default"))

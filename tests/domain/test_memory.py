@@ -51,12 +51,12 @@ def left(*roots: object) -> set[str]:
     lambda text: {"annotations": {keys.QUEUE_UID: f"{text}/uid-p", keys.MAY_USE: f"{text}/Pod"}},  # notes
 )
 def test_names_in_deleted_pods_are_forgotten(named: Callable[[str], dict[str, Any]]) -> None:
-    there = World(node("n"), queue("q"), group("g", 9), auto_groups=True).settle()
+    cluster = World(node("n"), queue("q"), group("g", 9), auto_groups=True).settle()
     for first in range(0, TIMES, AT_ONCE):
-        there.add([pod(f"p{n}", **named(f"{NAME}-{n}")) for n in range(first, first + AT_ONCE)]).settle()
-        there.delete(*there.pods).settle()
+        cluster.add([pod(f"p{n}", **named(f"{NAME}-{n}")) for n in range(first, first + AT_ONCE)]).settle()
+        cluster.delete(*cluster.pods).settle()
     gc.collect()  # in a process as large as that of all tests it comes rarely by itself
-    assert len(left(there.ledger, there.decisions)) <= FEW
+    assert len(left(cluster.ledger, cluster.decisions)) <= FEW
 
 
 def test_few_long_selectors_of_terms_are_cached() -> None:
@@ -72,9 +72,9 @@ def test_few_long_selectors_of_terms_are_cached() -> None:
 def test_few_of_a_pods_thousands_of_resources_are_stored() -> None:
     """It waits, and says how many there are."""
     many = {f"example.com/{number}": "1" for number in range(4000)}
-    there = World(node("n"), queue("q"), pod("p", queue="q", more=many)).settle()
-    (group_,) = there.decisions.groups.values()
-    assert there.figures("pod:p") == ["4001", "256"]
-    (record,) = there.ledger.registry.groups[group_.key].pods.values()
+    cluster = World(node("n"), queue("q"), pod("p", queue="q", more=many)).settle()
+    (group_,) = cluster.decisions.groups.values()
+    assert cluster.figures("pod:p") == ["4001", "256"]
+    (record,) = cluster.ledger.registry.groups[group_.key].pods.values()
     assert len(record.shape.requests) == 256
     assert {"cpu", "pods"} <= record.shape.requests.keys()

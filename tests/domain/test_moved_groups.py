@@ -49,8 +49,10 @@ def made_again(world: World) -> None:
 
 
 def through_the_door(world: World) -> None:
-    made = group("g", 2)
-    world.add(door("b"), replace(made, metadata=replace(made.metadata, labels={keys.LOCAL_QUEUE: "door"})))
+    new_group = group("g", 2)
+    world.add(
+        door("b"), replace(new_group, metadata=replace(new_group.metadata, labels={keys.LOCAL_QUEUE: "door"}))
+    )
 
 
 def renamed(world: World) -> None:

@@ -25,9 +25,9 @@ VIEW = ConditionPolicy(ungated=True)
 
 
 def record(shown: Unscheduled | None = None, **options: Any) -> PodRecord:
-    made = pod("p", **options)
-    assert Ownership(frozenset({SCHEDULER})).owns(made, "")
-    return replace(pod_record(made, Shapes(), ours=True), unscheduled=shown)
+    new_pod = pod("p", **options)
+    assert Ownership(frozenset({SCHEDULER})).owns(new_pod, "")
+    return replace(pod_record(new_pod, Shapes(), ours=True), unscheduled=shown)
 
 
 def waiting(reason: Reason | None, verdict: Verdict = Verdict.WAITING, **more: Any) -> GroupDecision:
@@ -136,9 +136,9 @@ def test_a_group_too_large_for_its_queue_says_so(objects: list[Any], exceeds: bo
 
 
 def with_condition(reason: str, message: str, status: str = "False", **options: Any) -> Pod:
-    made = pod("p", **options)
+    new_pod = pod("p", **options)
     conditions = [Condition("PodScheduled", status, reason, message)]
-    return replace(made, status=replace(made.status, conditions=conditions))
+    return replace(new_pod, status=replace(new_pod.status, conditions=conditions))
 
 
 @each_of(

@@ -67,8 +67,8 @@ def test_a_queue_whose_numbers_make_no_sense_has_a_state_all_the_same() -> None:
 
 
 def deleting() -> Queue:
-    made = queue("q", spec_state=OPEN, status_state=OPEN)
-    return replace(made, metadata=replace(made.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+    new_queue = queue("q", spec_state=OPEN, status_state=OPEN)
+    return replace(new_queue, metadata=replace(new_queue.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
 
 
 def test_a_queue_that_is_being_deleted_starts_its_groups_and_accepts_none() -> None:
@@ -89,8 +89,8 @@ class Tree:
     """`team` below root, `child` below team, with what the controllers write to them."""
 
     def __init__(self, child: str = "") -> None:
-        made = queue("child", parent="team", spec_state=child)
-        self.records = {"team": queue("team"), "child": made}
+        new_queue = queue("child", parent="team", spec_state=child)
+        self.records = {"team": queue("team"), "child": new_queue}
         self.world = World(nodes("a"), *self.records.values())
         self.settle()
 

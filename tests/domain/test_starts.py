@@ -393,8 +393,8 @@ def test_a_refusal_in_one_namespace_does_not_count_for_another() -> None:
         world.pass_time(2.5)
         world.pass_time(LIMITS.retry_after(turn))
     assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
-    made = pod("other", gated=False)
-    world.add(replace(made, metadata=replace(made.metadata, namespace="elsewhere"))).settle()
+    new_pod = pod("other", gated=False)
+    world.add(replace(new_pod, metadata=replace(new_pod.metadata, namespace="elsewhere"))).settle()
     assert world.ledger.decisions.groups[GroupKey("elsewhere/pod:other")].verdict is STARTS
     world.add(gang("same", 1)).settle()
     assert world.reason("same") is Reason.REFUSED_BY_SCHEDULER

@@ -28,8 +28,10 @@ def by_replica(size: int, least: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def record(*policies: Mapping[str, Any], members: int = 1, name: str = "g", **more: Any) -> PodGroup:
-    made = group(name, members, **more)
-    return replace(made, spec=replace(made.spec, sub_group_policy=convert(policies, list[SubGroup])))
+    new_group = group(name, members, **more)
+    return replace(
+        new_group, spec=replace(new_group.spec, sub_group_policy=convert(policies, list[SubGroup]))
+    )
 
 
 def members(number: int, role: str = "w", name: str = "g", **more: Any) -> list[Any]:

@@ -106,15 +106,15 @@ def test_each_role_has_a_domain_of_its_own() -> None:
 
 def test_each_replicated_job_of_a_job_set_that_names_a_topology_has_a_domain_of_its_own() -> None:
     """As in Kueue: the driver names none, and goes anywhere."""
-    made = job("set", cpu="4")
-    plain = made.spec["template"]
+    new_job = job("set", cpu="4")
+    plain = new_job.spec["template"]
     named = {**plain, "metadata": {"annotations": {keys.KUEUE_REQUIRED_TOPOLOGY: RACK}}}
     replicated = [
         {"name": name, "template": {"spec": {"parallelism": n, "completions": n, "template": template}}}
         for name, n, template in (("left", 2, named), ("right", 2, named), ("driver", 1, plain))
     ]
     world = JobWorld(*racks(a=2, b=2, c=1))
-    record = replace(made, spec={"suspend": True, "replicatedJobs": replicated})
+    record = replace(new_job, spec={"suspend": True, "replicatedJobs": replicated})
     world.ledger.intake.set_job(JobKind(*JOB_SET.key), record)
     plan = world.settle().decision("podgroup-uid-set").plan
     racks_of = [{node[0] for uid, node in plan.items() if uid.startswith(f"uid-set/{n}/")} for n in range(3)]

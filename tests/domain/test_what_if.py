@@ -23,9 +23,9 @@ NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 def world(*objects: Any) -> World:
     """Return a world with a node of four cores, on which `runs` has three; `waits` wants two."""
-    made = World(node("n"), queue("q", preemption=NEVER), queue("r", preemption=NEVER))
-    made.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01")).start("runs")
-    return made.add(gang("waits", 1, queue="q", cpu="2", created="2026-01-02"), *objects).settle()
+    cluster = World(node("n"), queue("q", preemption=NEVER), queue("r", preemption=NEVER))
+    cluster.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01")).start("runs")
+    return cluster.add(gang("waits", 1, queue="q", cpu="2", created="2026-01-02"), *objects).settle()
 
 
 def suppose(made: World, *terms: str, about: str = "waits") -> WhatIf:
@@ -60,14 +60,14 @@ def heavier(made: World) -> None:
     ("queue.weight=q:9", heavier),
 )
 def test_a_supposition_predicts_the_decision(term: str, really: Callable[[World], None]) -> None:
-    made = world()
-    supposed = suppose(made, term).group
-    really(made)
-    made.settle()
+    cluster = world()
+    supposed = suppose(cluster, term).group
+    really(cluster)
+    cluster.settle()
     assert supposed is not None
     assert (supposed.after.verdict, supposed.after.reason) == (
-        made.verdict("waits"),
-        str(made.reason("waits") or ""),
+        cluster.verdict("waits"),
+        str(cluster.reason("waits") or ""),
     )
 
 
@@ -82,27 +82,29 @@ GANGS = st.lists(
 @given(gangs=GANGS, change=st.sampled_from(["delete", "nodes", "queue.weight"]))
 def test_decisions_are_those_of_the_real_change(gangs: list[tuple[int, int, str, bool]], change: str) -> None:
     """The first gang is gone, or there is a node more, or a queue has another weight."""
-    made = World(node("n", cpu="6"), node("m", cpu="4"), queue("q", weight=2), queue("r"))
+    cluster = World(node("n", cpu="6"), node("m", cpu="4"), queue("q", weight=2), queue("r"))
     for number, (members, cpu, name, begins) in enumerate(gangs):
         called = f"g{number}"
-        made.add(gang(called, members, queue=name, cpu=str(cpu), created=f"2026-01-0{number + 1}")).settle()
-        if begins and made.verdict(called) is Verdict.STARTING:
-            made.start(called)
+        cluster.add(
+            gang(called, members, queue=name, cpu=str(cpu), created=f"2026-01-0{number + 1}")
+        ).settle()
+        if begins and cluster.verdict(called) is Verdict.STARTING:
+            cluster.start(called)
     terms = {
         "delete": "delete=podgroup/team/g0",
         "nodes": "nodes=+1:n",
         "queue.weight": "queue.weight=r:7",
     }
-    supposed = decide(with_terms(made.ledger.snapshot(), suppositions([terms[change]])))
+    supposed = decide(with_terms(cluster.ledger.snapshot(), suppositions([terms[change]])))
     match change:
         case "delete":
-            made.delete(*[each.name for each in made.ledger.groups.members(key("g0"))])
-            made.ledger.intake.drop_group(key("g0"))
+            cluster.delete(*[each.name for each in cluster.ledger.groups.members(key("g0"))])
+            cluster.ledger.intake.drop_group(key("g0"))
         case "nodes":
-            made.add(node("n2", cpu="6"))
+            cluster.add(node("n2", cpu="6"))
         case "queue.weight":
-            made.add(queue("r", weight=7))
-    really = decide(made.ledger.snapshot())
+            cluster.add(queue("r", weight=7))
+    really = decide(cluster.ledger.snapshot())
     assert {
         group.key: (group.verdict, group.reason, len(group.plan)) for group in supposed.groups.values()
     } == {group.key: (group.verdict, group.reason, len(group.plan)) for group in really.groups.values()}
@@ -116,34 +118,36 @@ def test_a_term_that_does_not_help_names_the_next_reason(term: str, reason: str)
 
 
 def test_one_more_node_is_not_enough_for_two_members_of_node_size() -> None:
-    made = world(gang("wide", 2, queue="q", cpu="4", created="2026-01-03"))
-    assert [starts(made, f"nodes=+{n}", "delete=podgroup/waits", about="wide") for n in (1, 2)] == [
+    cluster = world(gang("wide", 2, queue="q", cpu="4", created="2026-01-03"))
+    assert [starts(cluster, f"nodes=+{n}", "delete=podgroup/waits", about="wide") for n in (1, 2)] == [
         False,
         True,
     ]
 
 
 def test_terms_are_applied_together() -> None:
-    made = World(node("n", cpu="4"), queue("q", capability={"cpu": "1"}, preemption=NEVER))
-    made.add(gang("waits", 1, queue="q", cpu="6")).settle()
-    made.add(node("m", cpu="6")).settle()
-    assert not starts(made, "queue.weight=q:3")
-    assert starts(made, "queue.capability.cpu=q:6")
-    assert starts(made, "queue.capability.cpu=q:7", "nodes=+1:m", "nodes=+1:m")
+    cluster = World(node("n", cpu="4"), queue("q", capability={"cpu": "1"}, preemption=NEVER))
+    cluster.add(gang("waits", 1, queue="q", cpu="6")).settle()
+    cluster.add(node("m", cpu="6")).settle()
+    assert not starts(cluster, "queue.weight=q:3")
+    assert starts(cluster, "queue.capability.cpu=q:6")
+    assert starts(cluster, "queue.capability.cpu=q:7", "nodes=+1:m", "nodes=+1:m")
 
 
 def test_fewer_members() -> None:
-    made = World(node("n", cpu="4"), queue("q", preemption=NEVER)).add(gang("waits", 3, queue="q", cpu="2"))
-    assert made.settle().reason("waits") is Reason.NEVER_FITS
-    assert starts(made, "minMember=2")
-    assert starts(made, "minMember=waits:2")
-    assert not starts(made, "minMember=4")
+    cluster = World(node("n", cpu="4"), queue("q", preemption=NEVER)).add(
+        gang("waits", 3, queue="q", cpu="2")
+    )
+    assert cluster.settle().reason("waits") is Reason.NEVER_FITS
+    assert starts(cluster, "minMember=2")
+    assert starts(cluster, "minMember=waits:2")
+    assert not starts(cluster, "minMember=4")
 
 
 def test_a_pod_of_others_that_is_gone() -> None:
-    made = World(node("n", cpu="4"), queue("q", preemption=NEVER), foreign_pod("s", on="n", cpu="3"))
-    made.add(gang("waits", 1, queue="q", cpu="2")).settle()
-    assert starts(made, "delete=pod/s")
+    cluster = World(node("n", cpu="4"), queue("q", preemption=NEVER), foreign_pod("s", on="n", cpu="3"))
+    cluster.add(gang("waits", 1, queue="q", cpu="2")).settle()
+    assert starts(cluster, "delete=pod/s")
 
 
 @each_of("delete=job/train", "delete=job/team/train", "delete=podgroup/podgroup-uid-train")
@@ -152,37 +156,37 @@ def test_a_workload_that_is_gone(term: str) -> None:
     owners = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
     unit = group("podgroup-uid-train", 1, "q")
     unit = replace(unit, metadata=replace(unit.metadata, owner_references=owners))
-    made = World(node("n", cpu="4"), queue("q", preemption=NEVER), unit)
-    made.add(pod("train-0", "podgroup-uid-train", cpu="3")).start("podgroup-uid-train")
-    made.add(gang("waits", 1, queue="q", cpu="2")).settle()
-    assert starts(made, term)
+    cluster = World(node("n", cpu="4"), queue("q", preemption=NEVER), unit)
+    cluster.add(pod("train-0", "podgroup-uid-train", cpu="3")).start("podgroup-uid-train")
+    cluster.add(gang("waits", 1, queue="q", cpu="2")).settle()
+    assert starts(cluster, term)
 
 
 def test_a_flavor_that_its_queue_may_not_use_yet() -> None:
-    made = World(
+    cluster = World(
         node("n", cpu="4", labels={"pool": "a"}),
         node("m", cpu="4", labels={"pool": "b"}),
         queue("q", preemption=NEVER, flavors=[QueueFlavor("a", {"pool": "a"})]),
         queue("r", preemption=NEVER, flavors=[QueueFlavor("b", {"pool": "b"})]),
     )
-    made.add(gang("waits", 2, queue="q", cpu="4")).settle()
-    assert not starts(made, "queue.weight=q:2")
-    made.add(gang("small", 1, queue="q", cpu="4")).start("small").add(gang("after", 1, queue="q", cpu="4"))
-    assert starts(made.settle(), "flavor=q:b", "delete=podgroup/waits", about="after")
+    cluster.add(gang("waits", 2, queue="q", cpu="4")).settle()
+    assert not starts(cluster, "queue.weight=q:2")
+    cluster.add(gang("small", 1, queue="q", cpu="4")).start("small").add(gang("after", 1, queue="q", cpu="4"))
+    assert starts(cluster.settle(), "flavor=q:b", "delete=podgroup/waits", about="after")
 
 
 def test_a_suggested_priority_names_the_groups_that_it_delays() -> None:
     """Name the other of two groups that want the last core of a kind, as it waits longer."""
-    made = World(node("n", cpu="4"), queue("q", preemption=NEVER))
-    made.add(gang("runs", 1, queue="q", cpu="4", created="2026-01-01")).start("runs")
+    cluster = World(node("n", cpu="4"), queue("q", preemption=NEVER))
+    cluster.add(gang("runs", 1, queue="q", cpu="4", created="2026-01-01")).start("runs")
     for number, name in enumerate(("first", "second"), start=2):
-        made.add(gang(name, 1, queue="q", cpu="4", created=f"2026-01-0{number}"))
-    found = suppose(made.settle(), "nodes=+1", "priority=5", about="second")
+        cluster.add(gang(name, 1, queue="q", cpu="4", created=f"2026-01-0{number}"))
+    found = suppose(cluster.settle(), "nodes=+1", "priority=5", about="second")
     assert found.group is not None
     assert found.group.change == "starts"
-    freed = suppose(made, "delete=podgroup/runs", "priority=5", about="second")
+    freed = suppose(cluster, "delete=podgroup/runs", "priority=5", about="second")
     assert [(other.group, other.change) for other in freed.others] == []
-    moved = suppose(made, "priority=5", about="second")
+    moved = suppose(cluster, "priority=5", about="second")
     assert moved.group is not None
     assert moved.group.change == "moves up"
     assert [(other.group, other.change) for other in moved.others] == [(key("first"), "is further back")]

@@ -38,7 +38,7 @@ def test_a_dump_is_replayed(stage: Stage, muster: Muster, scheduler: KubeSchedul
 
     file = tmp_path / "state.json.gz"
     address = f"127.0.0.1:{muster.ports['debug']}"
-    assert (made := command("dump", file, "--debug-address", address)).returncode == 0, made.stderr
+    assert (commands := command("dump", file, "--debug-address", address)).returncode == 0, commands.stderr
     raw = gzip.decompress(file.read_bytes())
     assert b"runs-0" in raw
     assert SECRET.encode() not in raw
@@ -55,7 +55,7 @@ def test_a_dump_is_replayed(stage: Stage, muster: Muster, scheduler: KubeSchedul
     assert huge["group"] == f"{stage.namespace}/huge"
 
     hidden = tmp_path / "hidden.json"
-    made = command("dump", hidden, "--debug-address", address, "--anonymous")
-    assert made.returncode == 0, made.stderr
+    commands = command("dump", hidden, "--debug-address", address, "--anonymous")
+    assert commands.returncode == 0, commands.stderr
     assert b"runs" not in hidden.read_bytes()
     assert command("replay", hidden).returncode == 0

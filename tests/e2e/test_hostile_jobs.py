@@ -73,8 +73,8 @@ def test_a_job_that_muster_may_not_change_holds_no_capacity(
 def test_a_group_whose_annotations_are_full_waits_and_says_so(
     stage: Stage, jobs: VolcanoJobs, editor: Client
 ) -> None:
-    made = objects.pod_group("full", namespace=stage.namespace, min_member=2, annotations=full())
-    editor.create(POD_GROUPS, made)
+    new_group = objects.pod_group("full", namespace=stage.namespace, min_member=2, annotations=full())
+    editor.create(POD_GROUPS, new_group)
     pods = stage.pods("full", 2, group="full", gated=True)
     stage.wait_reason("full", "InvalidSpec")
     stage.wait_phase(stage.gang("other", 2, gated=True))

@@ -71,10 +71,10 @@ def running(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> Stage:
     stage.start_controller_manager()
     stage.group("g", SIZE)
     change(stage, IN_A_RACK)
-    made = objects.pod("", namespace=stage.namespace, group="g", cpu="2", gated=True, labels={"app": "g"})
-    meta = {key: made["metadata"][key] for key in ("labels", "annotations")}
+    new_pod = objects.pod("", namespace=stage.namespace, group="g", cpu="2", gated=True, labels={"app": "g"})
+    meta = {key: new_pod["metadata"][key] for key in ("labels", "annotations")}
     spec = {"replicas": SIZE, "selector": {"matchLabels": {"app": "g"}}}
-    spec["template"] = {"metadata": meta, "spec": made["spec"]}
+    spec["template"] = {"metadata": meta, "spec": new_pod["spec"]}
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": spec}
     stage.api.create(REPLICA_SETS, {**owner, "metadata": {"name": "g", "namespace": stage.namespace}})
     wait_racks(stage, "aaa")

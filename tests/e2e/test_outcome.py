@@ -63,9 +63,9 @@ def gang(
 
 
 def member(namespace: str, name: str, group: str, cpu: str = "1", **more: str) -> Json:
-    made = objects.pod(name, namespace=namespace, group=group, cpu=cpu)
-    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu, **more}, "limits": more}
-    return made
+    new_pod = objects.pod(name, namespace=namespace, group=group, cpu=cpu)
+    new_pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu, **more}, "limits": more}
+    return new_pod
 
 
 def outcome(report: Json) -> Json:

@@ -152,11 +152,11 @@ def test_the_token_with_the_volcano_component_creates_and_deletes_only_pods_of_v
     stage: Stage, thief: Client
 ) -> None:
     def pod(name: str, namespace: str, *owners: Json) -> Json:
-        made = objects.pod(name, namespace=namespace)
-        return {**made, "metadata": {**made["metadata"], "ownerReferences": [*owners]}}
+        new_pod = objects.pod(name, namespace=namespace)
+        return {**new_pod, "metadata": {**new_pod["metadata"], "ownerReferences": [*owners]}}
 
-    def created(*made: Any) -> str:
-        return refusal(partial(thief.create, PODS, pod(*made)))
+    def created(*named: Any) -> str:
+        return refusal(partial(thief.create, PODS, pod(*named)))
 
     def may_create() -> bool:
         try:

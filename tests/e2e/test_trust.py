@@ -389,8 +389,10 @@ def test_groups_that_are_deleted_after_evictions_are_soon_given_nothing(
             POD_GROUPS, objects.pod_group(name, namespace=stage.namespace, min_member=2, queue="poor")
         )
         for number in range(2):
-            made = objects.pod(f"{name}-{number}", namespace=stage.namespace, group=name, cpu="2", gated=True)
-            tenant.create(PODS, made)
+            new_pod = objects.pod(
+                f"{name}-{number}", namespace=stage.namespace, group=name, cpu="2", gated=True
+            )
+            tenant.create(PODS, new_pod)
         return name
 
     for turn in range(4):
@@ -456,8 +458,8 @@ def test_a_group_with_a_system_class_overtakes_no_group(stage: Stage, scheduler:
 
 def test_classes_of_kubernetes_are_refused(stage: Stage, tenant: Client, in_force: None) -> None:
     def group(priority: str) -> Json:
-        made = objects.pod_group("g", namespace=stage.namespace, min_member=1)
-        return {**made, "spec": {**made["spec"], "priorityClassName": priority}}
+        new_group = objects.pod_group("g", namespace=stage.namespace, min_member=1)
+        return {**new_group, "spec": {**new_group["spec"], "priorityClassName": priority}}
 
     for name in ("system-node-critical", "system-cluster-critical"):
         message = refusal(partial(tenant.dry_run, POD_GROUPS, group(name)))

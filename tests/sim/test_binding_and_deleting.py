@@ -98,9 +98,9 @@ def test_a_pod_on_a_node_waits_for_its_kubelet(connection: Connection, cluster: 
 
 
 def test_finalizers_hold_an_object_until_they_are_gone(connection: Connection) -> None:
-    made = objects.queue("q")
-    made["metadata"]["finalizers"] = ["example.com/mine"]
-    create(connection, QUEUES, made)
+    new_queue = objects.queue("q")
+    new_queue["metadata"]["finalizers"] = ["example.com/mine"]
+    create(connection, QUEUES, new_queue)
     ask(connection, "DELETE", f"{QUEUES}/q")
     assert get(connection, f"{QUEUES}/q")["metadata"]["deletionTimestamp"]
     patch(connection, f"{QUEUES}/q", {"metadata": {"finalizers": None}})

@@ -96,12 +96,12 @@ def test_priority_comes_from_the_class_or_the_default_one(connection: Connection
 
 
 def test_limits_stand_for_requests_that_are_not_made(connection: Connection) -> None:
-    given = pod()
-    given["spec"]["containers"][0]["resources"] = {
+    new_pod = pod()
+    new_pod["spec"]["containers"][0]["resources"] = {
         "limits": {"cpu": "2", "memory": "1Gi"},
         "requests": {"cpu": "1"},
     }
-    made = create(connection, PODS, given)
+    made = create(connection, PODS, new_pod)
     assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
 
 

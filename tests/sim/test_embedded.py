@@ -27,8 +27,8 @@ def gang(
     cluster.service.create(POD_GROUPS, "", group)
     for number in range(size):
         member = f"{name}-{number}"
-        made = objects.pod(member, namespace="default", group=name, cpu=cpu, annotations=annotations)
-        cluster.service.create(PODS, "", made)
+        new_pod = objects.pod(member, namespace="default", group=name, cpu=cpu, annotations=annotations)
+        cluster.service.create(PODS, "", new_pod)
 
 
 def nodes_of(cluster: Embedded, name: str) -> list[str]:

@@ -30,10 +30,10 @@ def nodes() -> Nodes:
 
 
 def pod(name: str, **options: Any) -> Json:
-    made = objects.pod(name, namespace="default", **options)
-    made["metadata"]["uid"] = name
-    made["status"] = {}
-    return made
+    new_pod = objects.pod(name, namespace="default", **options)
+    new_pod["metadata"]["uid"] = name
+    new_pod["status"] = {}
+    return new_pod
 
 
 def fit(nodes: Nodes, wanted: Json) -> list[str]:

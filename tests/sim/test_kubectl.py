@@ -144,10 +144,10 @@ def test_protobuf_bodies_of_kubectl_are_read(kubectl: Kubectl) -> None:
 
 
 def test_nodes_have_the_columns_that_people_know(kubectl: Kubectl, service: Service) -> None:
-    made = node("n0", "4", "16Gi")
-    made["metadata"]["labels"] = {"node-role.kubernetes.io/worker": ""}
-    made["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.1"}]
-    service.create(NODES, "", made)
+    new_node = node("n0", "4", "16Gi")
+    new_node["metadata"]["labels"] = {"node-role.kubernetes.io/worker": ""}
+    new_node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.1"}]
+    service.create(NODES, "", new_node)
     head, row = kubectl("get", "nodes", "-o", "wide").splitlines()
     assert head.split()[:7] == ["NAME", "STATUS", "ROLES", "AGE", "VERSION", "INTERNAL-IP", "EXTERNAL-IP"]
     assert head.split()[7:] == ["OS-IMAGE", "KERNEL-VERSION", "CONTAINER-RUNTIME"]

@@ -25,10 +25,10 @@ __all__ = ["loop"]
 
 
 def placed(name: str, cpu: str, priority: int, started: str = "2026-01-01T00:00:00Z", **more: Any) -> Json:
-    made = pod(name, cpu=cpu, priority=priority, **more)
-    made["metadata"]["uid"] = name
-    made["status"] = {"startTime": started}
-    return made
+    new_pod = pod(name, cpu=cpu, priority=priority, **more)
+    new_pod["metadata"]["uid"] = name
+    new_pod["status"] = {"startTime": started}
+    return new_pod
 
 
 def cluster(**standing: list[Json]) -> Nodes:

@@ -23,10 +23,10 @@ from tests.sim.requests import pod
 def pod_requesting(
     requests: Json | None = None, limits: Json | None = None, name: str = "a", **spec: Any
 ) -> Json:
-    made = pod(name)
-    (container,) = made["spec"]["containers"]
+    new_pod = pod(name)
+    (container,) = new_pod["spec"]["containers"]
     container["resources"] = {"requests": requests or {}, "limits": limits or {}}
-    return {**made, "spec": {**made["spec"], **spec}}
+    return {**new_pod, "spec": {**new_pod["spec"], **spec}}
 
 
 def quota(name: str = "q", hard: Json | None = None, **spec: Any) -> Json:

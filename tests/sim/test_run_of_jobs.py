@@ -40,11 +40,11 @@ def cluster(embedded: Embedded) -> Embedded:
 
 
 def submit(cluster: Embedded, name: str, pods: int, **annotations: str) -> None:
-    made = job(
+    new_job = job(
         name, namespace="default", parallelism=pods, completions=pods, suspend=True, queue="default", cpu="1"
     )
-    made["spec"]["template"]["metadata"].setdefault("annotations", {}).update(annotations)
-    cluster.service.create(JOBS, "", made)
+    new_job["spec"]["template"]["metadata"].setdefault("annotations", {}).update(annotations)
+    cluster.service.create(JOBS, "", new_job)
 
 
 def create(cluster: Embedded, file: Path) -> None:

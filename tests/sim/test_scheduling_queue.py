@@ -13,9 +13,9 @@ def queue(clock: Clock) -> SchedulingQueue:
 
 
 def named(name: str, **spec: object) -> Json:
-    made = pod(name, **spec)
-    made["metadata"]["uid"] = name
-    return made
+    new_pod = pod(name, **spec)
+    new_pod["metadata"]["uid"] = name
+    return new_pod
 
 
 def popped(queue: SchedulingQueue) -> QueuedPod:

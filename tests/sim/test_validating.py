@@ -20,9 +20,9 @@ from tests.sim.requests import NODES, POD_GROUPS, PODS, QUEUES, Json, ask, creat
 
 
 def pod_requesting(requests: Json, limits: Json) -> Json:
-    made = pod()
-    made["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": limits}
-    return made
+    new_pod = pod()
+    new_pod["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": limits}
+    return new_pod
 
 
 def group(**spec: Any) -> Json:

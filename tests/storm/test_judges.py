@@ -12,19 +12,19 @@ Json = dict[str, Any]
 
 
 def node(name: str = "n0", cpu: str = "4", **changes: Any) -> Json:
-    made = objects.node(name, cpu=cpu, labels={"zone": "a"})
-    made["spec"] |= changes
-    return made
+    new_node = objects.node(name, cpu=cpu, labels={"zone": "a"})
+    new_node["spec"] |= changes
+    return new_node
 
 
 def pod(
     name: str, on: str = "", phase: str = "", queue: str = "default", group: str = "g", **options: Any
 ) -> Json:
-    made = objects.pod(name, namespace="x", group=group or None, labels={QUEUE: queue}, **options)
-    made["metadata"]["uid"] = name
-    made["spec"] |= {"nodeName": on} if on else {}
-    made["status"] = {"phase": phase or ("Running" if on else "Pending")}
-    return made
+    new_pod = objects.pod(name, namespace="x", group=group or None, labels={QUEUE: queue}, **options)
+    new_pod["metadata"]["uid"] = name
+    new_pod["spec"] |= {"nodeName": on} if on else {}
+    new_pod["status"] = {"phase": phase or ("Running" if on else "Pending")}
+    return new_pod
 
 
 def group(least: int, queue: str = "default", **spec: Any) -> Json:
@@ -87,9 +87,9 @@ def test_members_that_share_a_rack_must_fit_into_one() -> None:
     assert reviewed(*waiting, group=group(2), nodes=racks(a0="1", b0="1")) == []
     two = racks(a0="1", b0="1", b1="1")
     assert reviewed(*waiting, group=group(2), nodes=two) == idle("a on b0, b on b1")
-    there = pod("c", on="a0", **in_a_rack)
-    assert reviewed(there, *waiting, group=group(3), nodes=two) == []
-    assert reviewed(there, waiting[0], group=group(2), nodes=racks(a0="1", a1="1")) == idle("a on a1")
+    new_pod = pod("c", on="a0", **in_a_rack)
+    assert reviewed(new_pod, *waiting, group=group(3), nodes=two) == []
+    assert reviewed(new_pod, waiting[0], group=group(2), nodes=racks(a0="1", a1="1")) == idle("a on a1")
 
 
 def test_missing_members_excuse_a_waiting_gang() -> None:

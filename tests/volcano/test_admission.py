@@ -192,10 +192,10 @@ TASKS = st.lists(
 def test_an_accepted_job_can_become_whole_in_the_order_of_its_tasks(
     tasks: list[Json], needed: int | None
 ) -> None:
-    made = job(tasks=tasks, minAvailable=needed)
-    if review_new(made):
+    new_job = job(tasks=tasks, minAvailable=needed)
+    if review_new(new_job):
         return
-    spec = with_defaults(made).spec
+    spec = with_defaults(new_job).spec
     assert len(spec.tasks) == len(tasks)
     assert 0 <= (spec.min_available or 0) <= sum(task.replicas for task in spec.tasks)
     needs = {task.name: (task.depends_on and task.depends_on.name) or () for task in spec.tasks}

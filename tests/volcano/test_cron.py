@@ -183,13 +183,13 @@ def test_jobs_have_the_right_recorded_on_the_cron_job_and_not_in_its_template(
 
 
 def test_an_existing_job_counts_although_the_status_was_not_written() -> None:
-    there = job(
+    new_job = job(
         named(NOON), annotations={"volcano.sh/cronjob-scheduled-timestamp": "2026-01-01T13:00:00+01:00"}
     )
-    plan = cron_plan(cron(last="2026-01-01T11:55:00Z"), [there], at(NOON) + 60)
+    plan = cron_plan(cron(last="2026-01-01T11:55:00Z"), [new_job], at(NOON) + 60)
     assert plan.create is None
     assert plan.status.last_schedule_time == "2026-01-01T12:00:00Z"
-    assert [active.name for active in plan.status.active or ()] == [there.metadata.name]
+    assert [active.name for active in plan.status.active or ()] == [new_job.metadata.name]
 
 
 @each_of(

@@ -109,20 +109,20 @@ def test_a_task_that_grows_gets_the_missing_pods_and_one_that_shrinks_loses_the_
 
 
 def test_a_million_pods_are_created_a_hundred_at_a_time() -> None:
-    given = job(task("w", 10**6), status=in_phase("Pending"))
-    assert names(look(given).creates) == [f"j-w-{index}" for index in range(100)]
-    found = look(given, *(pod(index, "Pending") for index in range(100)))
+    new_job = job(task("w", 10**6), status=in_phase("Pending"))
+    assert names(look(new_job).creates) == [f"j-w-{index}" for index in range(100)]
+    found = look(new_job, *(pod(index, "Pending") for index in range(100)))
     assert names(found.creates)[0] == "j-w-100"
 
 
 def test_needed_pods_are_created_first_task_by_task() -> None:
     parts = PartitionPolicy(total_partitions=3, partition_size=2, min_partitions=1)
-    given = job(task("m", 1), task("w", 6, partition_policy=parts))
+    new_job = job(task("m", 1), task("w", 6, partition_policy=parts))
     first = ["j-m-0", "j-w-0", "j-w-1"]
-    assert names(look(given).creates) == first
-    assert names(look(given, pod(0, "Pending", of="m"), pod(0, "Pending")).creates) == ["j-w-1"]
+    assert names(look(new_job).creates) == first
+    assert names(look(new_job, pod(0, "Pending", of="m"), pod(0, "Pending")).creates) == ["j-w-1"]
     there = pod(0, "Pending", of="m"), *(pod(index, "Pending") for index in range(2))
-    assert names(look(given, *there).creates) == [f"j-w-{index}" for index in range(2, 6)]
+    assert names(look(new_job, *there).creates) == [f"j-w-{index}" for index in range(2, 6)]
 
 
 def test_a_task_of_no_pods() -> None:
@@ -141,16 +141,16 @@ def test_a_task_of_no_pods() -> None:
     ("any", [], False),
 )
 def test_a_task_waits_for_others(iteration: str, ready: list[str], may_begin: bool) -> None:
-    given = job(task("a", 1), task("b", 1), task("w", 1, ["a", "b"], iteration), status=in_phase("Pending"))
+    new_job = job(task("a", 1), task("b", 1), task("w", 1, ["a", "b"], iteration), status=in_phase("Pending"))
     pods = [pod(0, of=name, ready=name in ready) for name in ("a", "b")]
-    assert names(look(given, *pods).creates) == (["j-w-0"] if may_begin else [])
+    assert names(look(new_job, *pods).creates) == (["j-w-0"] if may_begin else [])
 
 
 def test_as_many_pods_as_the_other_task_needs_suffice() -> None:
-    given = job(task("a", 3, min_available=2), task("w", 1, ["a"]), status=in_phase("Pending"))
+    new_job = job(task("a", 3, min_available=2), task("w", 1, ["a"]), status=in_phase("Pending"))
     pods = [pod(0, of="a"), pod(1, "Succeeded", of="a"), pod(2, "Pending", of="a")]
-    assert names(look(given, *pods).creates) == ["j-w-0"]
-    assert not look(given, pods[0], pod(1, of="a", deleting=True), pods[2]).creates
+    assert names(look(new_job, *pods).creates) == ["j-w-0"]
+    assert not look(new_job, pods[0], pod(1, of="a", deleting=True), pods[2]).creates
 
 
 # ---- claims
@@ -158,11 +158,11 @@ def test_as_many_pods_as_the_other_task_needs_suffice() -> None:
 
 def test_volume_claims_are_created_before_pods() -> None:
     volumes = [VolumeSpec("/data", volume_claim={"accessModes": ["ReadWriteOnce"]})]
-    given = job(volumes=volumes)
-    found = look(given)
+    new_job = job(volumes=volumes)
+    found = look(new_job)
     assert (names(found.claims), found.creates) == (["j-u-0"], ())
     assert found.claims[0]["spec"] == volumes[0].volume_claim
-    found = look(given, claims={"j-u-0": True})
+    found = look(new_job, claims={"j-u-0": True})
     assert (found.claims, len(found.creates)) == ((), 2)
     assert found.status.controlled_resources == {"volume-pvc-j-u-0": "j-u-0"}
 
@@ -185,21 +185,21 @@ def test_pods_wait_for_a_named_volume_claim_that_is_missing() -> None:
     (Action.RESTART, "Restarting", "Pending", False),
 )
 def test_an_action_on_a_running_job(action: Action, phase: str, last: str, reserved: bool) -> None:
-    given = job(task("w", 3), status=in_phase("Running", version=4))
+    new_job = job(task("w", 3), status=in_phase("Running", version=4))
     pods = [pod(0, version=4), pod(1, "Succeeded", version=4), pod(2, "Failed", version=4)]
-    found = look(given, *pods, request=asked(action))
+    found = look(new_job, *pods, request=asked(action))
     status = found.status
     assert (status.state.phase, status.state.reason, status.version) == (phase, action, 5)
     assert names(found.deletes) == (["j-w-0"] if reserved else ["j-w-2", "j-w-1", "j-w-0"])
     assert status.retry_count == (0 if reserved else 1)
-    given = after(given, found)
+    new_job = after(new_job, found)
     if reserved:
         going = pod(0, version=4, deleting=True)
-        assert look(given, going, *pods[1:]).status.state.phase == phase
-        found = look(given, *pods[1:])
+        assert look(new_job, going, *pods[1:]).status.state.phase == phase
+        found = look(new_job, *pods[1:])
         assert (found.status.succeeded, found.status.failed) == (1, 1)
     else:
-        found = look(given)
+        found = look(new_job)
     assert (found.status.state.phase, found.deletes) == (last, ())
 
 
@@ -229,35 +229,39 @@ def test_a_restart_of_all_during_that_of_a_part() -> None:
 
 
 def test_an_exit_during_a_restart_is_not_lost() -> None:
-    given = job(status=in_phase("Restarting", "RestartJob", version=1, retry_count=1))
-    found = look(given, pod(0), request=asked(Action.ABORT))
+    new_job = job(status=in_phase("Restarting", "RestartJob", version=1, retry_count=1))
+    found = look(new_job, pod(0), request=asked(Action.ABORT))
     assert (found.status.state.phase, names(found.deletes)) == ("Aborting", ["j-w-0"])
 
 
 def test_pods_created_from_an_outdated_copy_of_the_job_are_deleted() -> None:
     """Delete pods from the time before the restart; newer ones stay, also for an outdated copy."""
-    given = job(status=in_phase("Running", version=1, retry_count=1))
-    assert names(look(given, pod(0), pod(1, version=1, retry=1)).deletes) == ["j-w-0"]
+    new_job = job(status=in_phase("Running", version=1, retry_count=1))
+    assert names(look(new_job, pod(0), pod(1, version=1, retry=1)).deletes) == ["j-w-0"]
     outdated = job(status=in_phase("Restarting", "RestartTask", "w: it failed", retry_count=1))
     assert names(look(outdated, pod(0), pod(1, retry=1)).deletes) == ["j-w-0"]
 
 
 @each_of(pod(2, "Failed", version=9, retry=9), pod(0, "Failed", "x", version=9))
 def test_the_state_of_surplus_pods_does_not_count(forged: JobPod) -> None:
-    given = job(status=in_phase("Running", running=2), policies=[policy("RestartJob", "PodFailed")])
-    found = look(given, pod(0), pod(1), forged)
+    new_job = job(status=in_phase("Running", running=2), policies=[policy("RestartJob", "PodFailed")])
+    found = look(new_job, pod(0), pod(1), forged)
     assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Running", 0, 0)
     assert names(found.deletes) in ([], [forged.name])
 
 
 def test_resume_keeps_ended_pods() -> None:
-    given = job(task("w", 3), status=in_phase("Aborted", version=1))
+    new_job = job(task("w", 3), status=in_phase("Aborted", version=1))
     pods = [pod(0, "Succeeded"), pod(1, "Failed")]
-    given = after(given, look(given, *pods, request=asked(Action.RESUME)))
-    assert (given.status.state.phase, given.status.retry_count, given.status.version) == ("Restarting", 1, 2)
-    found = look(given, *pods)
+    new_job = after(new_job, look(new_job, *pods, request=asked(Action.RESUME)))
+    assert (new_job.status.state.phase, new_job.status.retry_count, new_job.status.version) == (
+        "Restarting",
+        1,
+        2,
+    )
+    found = look(new_job, *pods)
     assert (found.status.state.phase, found.deletes) == ("Pending", ())
-    assert names(look(after(given, found), *pods).creates) == ["j-w-2"]
+    assert names(look(after(new_job, found), *pods).creates) == ["j-w-2"]
 
 
 @each_of(*product(["Completed", "Failed", "Terminated"], Action))
@@ -279,38 +283,38 @@ def test_the_restart_of_a_part(action: Action) -> None:
     """Repeat the deletion if the status was written, and then nothing was deleted."""
     target, expected = TARGETS[action]
     parts = PartitionPolicy(2, 2)
-    given = job(task("m", 1), task("w", 4, partition_policy=parts), status=in_phase("Running", version=3))
+    new_job = job(task("m", 1), task("w", 4, partition_policy=parts), status=in_phase("Running", version=3))
     old: dict[str, Any] = {"version": 3}
     pods = [pod(0, of="m", **old), *(pod(at, partition=str(at // 2), **old) for at in range(4))]
-    found = look(given, *pods, request=asked(action, **target))
+    found = look(new_job, *pods, request=asked(action, **target))
     assert (found.status.state.phase, names(found.deletes)) == ("Restarting", expected)
     assert (found.status.version, found.status.retry_count) == (3, 1)
-    given = after(given, found)
-    assert names(look(given, *pods).deletes) == expected
+    new_job = after(new_job, found)
+    assert names(look(new_job, *pods).deletes) == expected
     rest = [each for each in pods if each.name not in expected]
-    given = after(given, look(given, *rest))
-    assert (given.status.state.phase, names(look(given, *rest).creates)) == ("Pending", sorted(expected))
+    new_job = after(new_job, look(new_job, *rest))
+    assert (new_job.status.state.phase, names(look(new_job, *rest).creates)) == ("Pending", sorted(expected))
     new = [pod(at, partition=str(at // 2), retry=1, **old) for at in range(4)]
     whole = {each.name: each for each in (*new, *rest)}.values()
-    found = look(given, *whole)
+    found = look(new_job, *whole)
     assert (found.status.state.phase, found.deletes, found.creates) == ("Running", (), ())
 
 
 @each_of(Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION)
 def test_a_restart_without_a_task_does_nothing(action: Action) -> None:
-    given = job(status=in_phase("Running"))
+    new_job = job(status=in_phase("Running"))
     found = look(
-        given, pod(0), pod(1), request=asked(action, task="w" if action == "RestartPartition" else "")
+        new_job, pod(0), pod(1), request=asked(action, task="w" if action == "RestartPartition" else "")
     )
     assert (found.status.state.phase, found.status.retry_count, found.deletes) == ("Running", 0, ())
 
 
 def test_after_its_last_retry_a_job_has_failed_and_keeps_ended_pods() -> None:
-    given = job(policies=[policy("RestartJob", "PodFailed")], max_retry=1, status=in_phase("Running"))
+    new_job = job(policies=[policy("RestartJob", "PodFailed")], max_retry=1, status=in_phase("Running"))
     pods = (pod(0), pod(1, "Failed", exit_code=3))
-    found = look(given, *pods)
+    found = look(new_job, *pods)
     assert (found.status.state.phase, names(found.deletes)) == ("Restarting", ["j-w-0"])
-    found = look(after(given, found), pods[1])
+    found = look(after(new_job, found), pods[1])
     assert (found.status.state.phase, found.deletes) == ("Failed", ())
     assert "pod j-w-1 failed with exit code 3" in found.status.state.message
     assert "1 times" in found.status.state.message
@@ -320,10 +324,10 @@ def test_after_its_last_retry_a_job_has_failed_and_keeps_ended_pods() -> None:
 def test_retries_beyond_the_default_have_growing_pauses(retries: int, seconds: float) -> None:
     """Count pauses from the last retry: a job that has run for long since then waits no more."""
     rules = [policy("RestartJob", "PodFailed"), policy("AbortJob", "PodEvicted")]
-    given = job(policies=rules, max_retry=10**9, status=in_phase("Running", retry_count=retries))
+    new_job = job(policies=rules, max_retry=10**9, status=in_phase("Running", retry_count=retries))
     restarted = NOW - 100.0
     failed = pod(1, "Failed", ended=restarted)
-    at = {now: look(given, pod(0), failed, now=restarted + now) for now in (0.0, seconds - 0.5, seconds)}
+    at = {now: look(new_job, pod(0), failed, now=restarted + now) for now in (0.0, seconds - 0.5, seconds)}
     assert at[seconds].status.state.phase == "Restarting"
     if seconds:
         assert (at[0.0].status.state.phase, at[0.0].due_at) == ("Running", restarted + seconds)
@@ -347,10 +351,10 @@ def test_a_job_that_must_wait_again_loses_all_its_pods(phase: str) -> None:
 
 
 def test_a_job_that_waits_may_be_aborted() -> None:
-    given = job()
-    given = after(given, look(given, admitted=False, request=asked(Action.ABORT)))
-    assert given.status.state.phase == "Aborting"
-    assert look(given, admitted=False).status.state.phase == "Aborted"
+    new_job = job()
+    new_job = after(new_job, look(new_job, admitted=False, request=asked(Action.ABORT)))
+    assert new_job.status.state.phase == "Aborting"
+    assert look(new_job, admitted=False).status.state.phase == "Aborted"
 
 
 # ---- it ends
@@ -361,21 +365,21 @@ def test_the_running_duration_of_a_job() -> None:
         JobCondition("Pending", timestamp_at(NOW - 90)),
         JobCondition("Running", timestamp_at(NOW - 60)),
     ]
-    given = job(status=in_phase("Running", conditions=conditions))
-    status = look(given, pod(0, "Succeeded"), pod(1, "Succeeded")).status
+    new_job = job(status=in_phase("Running", conditions=conditions))
+    status = look(new_job, pod(0, "Succeeded"), pod(1, "Succeeded")).status
     assert (status.state.phase, status.running_duration) == ("Completed", "60s")
     assert [each.status for each in status.conditions or ()] == ["Pending", "Running", "Completed"]
 
 
 def test_a_job_that_has_ended_keeps_its_counts() -> None:
-    given = job(status=in_phase("Running"), min_success=1)
-    given = after(given, look(given, pod(0, "Succeeded"), pod(1)))
-    assert (given.status.state.phase, given.status.running) == ("Completed", 1)
-    given = after(given, look(given, pod(0, "Succeeded"), pod(1)))
-    assert (given.status.succeeded, given.status.terminating) == (1, 1)
-    given = after(given, look(given, pod(0, "Succeeded")))
-    assert (given.status.succeeded, given.status.terminating) == (1, 0)
-    assert look(given).status == given.status
+    new_job = job(status=in_phase("Running"), min_success=1)
+    new_job = after(new_job, look(new_job, pod(0, "Succeeded"), pod(1)))
+    assert (new_job.status.state.phase, new_job.status.running) == ("Completed", 1)
+    new_job = after(new_job, look(new_job, pod(0, "Succeeded"), pod(1)))
+    assert (new_job.status.succeeded, new_job.status.terminating) == (1, 1)
+    new_job = after(new_job, look(new_job, pod(0, "Succeeded")))
+    assert (new_job.status.succeeded, new_job.status.terminating) == (1, 0)
+    assert look(new_job).status == new_job.status
 
 
 def test_conditions_have_each_phase_once() -> None:
@@ -403,9 +407,9 @@ def test_an_ended_job_is_deleted_after_its_ttl(
 
 
 def test_a_job_that_is_being_deleted_is_left_unchanged() -> None:
-    given = job(status=in_phase("Running"))
-    meta = type(given.metadata)(name="j", namespace="n", uid="u", deletion_timestamp=timestamp_at(NOW))
-    gone = type(given)(meta, given.spec, given.status)
+    new_job = job(status=in_phase("Running"))
+    meta = type(new_job.metadata)(name="j", namespace="n", uid="u", deletion_timestamp=timestamp_at(NOW))
+    gone = type(new_job)(meta, new_job.spec, new_job.status)
     found = look(gone, pod(0), request=asked(Action.RESTART))
     assert (found.status, found.creates, found.deletes) == (gone.status, (), ())
 
@@ -419,13 +423,13 @@ def test_a_job_that_volcano_ran_is_taken_over_unchanged(phase: str) -> None:
     alive = phase in ("Pending", "Running")
     pods = [pod(0, "Running" if alive else "Failed", version=3), pod(1, "Succeeded", version=1)]
     recorded = {"plugin-svc": "svc", "volume-pvc-j-pvc-x7": "j-pvc-x7"}
-    given = job(
+    new_job = job(
         task("w", 3), min_available=3, status=in_phase(phase, version=3, controlled_resources=recorded)
     )
     if alive:
         pods.append(pod(2, phase, version=3))
-    found = look(given, *pods)
-    assert (found.status.state, found.status.version) == (given.status.state, 3)
+    found = look(new_job, *pods)
+    assert (found.status.state, found.status.version) == (new_job.status.state, 3)
     assert (found.status.controlled_resources, found.deletes, found.creates) == (recorded, (), ())
 
 

@@ -179,9 +179,9 @@ def test_a_job_may_bring_its_keys_and_its_port() -> None:
 )
 def test_the_key_is_mounted_into_every_container(flags: list[str], path: str, mode: int) -> None:
     two = [{"name": "main"}, {"name": "side"}]
-    given = job({"ssh": flags}, {"w": 1}, containers=two, initContainers=[{"name": "i"}])
-    given = replace(given, status=JobStatus(controlled_resources={"plugin-ssh": "train-ssh-9f"}))
-    spec = pod(given, "w", 0)["spec"]
+    new_job = job({"ssh": flags}, {"w": 1}, containers=two, initContainers=[{"name": "i"}])
+    new_job = replace(new_job, status=JobStatus(controlled_resources={"plugin-ssh": "train-ssh-9f"}))
+    spec = pod(new_job, "w", 0)["spec"]
     mounts = [found["volumeMounts"] for found in spec["containers"] + spec["initContainers"]]
     assert mounts == [[{"name": "train-ssh", "mountPath": path, "subPath": ".ssh"}]] * 3
     secret = spec["volumes"][0]["secret"]
@@ -361,14 +361,14 @@ PARTS = st.dictionaries(
 def test_any_plugins_leave_the_template_unchanged(
     plugins: dict[str, list[str] | None], many: int, task: str
 ) -> None:
-    asked = job(plugins, {task: many + 1, "worker-b": many})
-    before = deepcopy(asked.spec.tasks[0].template)
-    made = pod(asked, task, many)
-    assert made["spec"]["containers"][0]["name"] == "main"
-    assert asked.spec.tasks[0].template == before
-    assert made == pod(asked, task, many)
-    msgspec.json.encode([made, *objects_of(asked), ssh_secret(asked, "secret", lambda: KEYS)])
-    names = [(each["kind"], each["metadata"]["name"]) for each in objects_of(asked)]
+    new_job = job(plugins, {task: many + 1, "worker-b": many})
+    before = deepcopy(new_job.spec.tasks[0].template)
+    new_pod = pod(new_job, task, many)
+    assert new_pod["spec"]["containers"][0]["name"] == "main"
+    assert new_job.spec.tasks[0].template == before
+    assert new_pod == pod(new_job, task, many)
+    msgspec.json.encode([new_pod, *objects_of(new_job), ssh_secret(new_job, "secret", lambda: KEYS)])
+    names = [(each["kind"], each["metadata"]["name"]) for each in objects_of(new_job)]
     assert len(set(names)) == len(names)
 
 

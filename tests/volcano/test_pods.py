@@ -14,9 +14,9 @@ from tests.volcano.jobs import TEMPLATE, job, task
 
 
 def built(index: int = 1, meta: dict[str, Any] | None = None, of: TaskSpec | None = None, **spec: Any) -> Any:
-    given = job(of or task("w", 2), status=JobStatus(version=2, retry_count=1), **spec)
-    given = with_defaults(replace(given, metadata=Meta(name="j", namespace="n", uid="u", **(meta or {}))))
-    return build_pod(given, given.spec.tasks[0], index)
+    new_job = job(of or task("w", 2), status=JobStatus(version=2, retry_count=1), **spec)
+    new_job = with_defaults(replace(new_job, metadata=Meta(name="j", namespace="n", uid="u", **(meta or {}))))
+    return build_pod(new_job, new_job.spec.tasks[0], index)
 
 
 def test_a_pod_has_volcanos_labels_and_annotations() -> None:
@@ -178,8 +178,8 @@ def test_a_pod_without_its_annotations(annotations: Any, is_read: bool) -> None:
 
 
 def test_defaults() -> None:
-    given = job(TaskSpec("", 2, template=TEMPLATE), task("w", 3, min_available=1), task("v", -1))
-    spec = with_defaults(given).spec
+    new_job = job(TaskSpec("", 2, template=TEMPLATE), task("w", 3, min_available=1), task("v", -1))
+    spec = with_defaults(new_job).spec
     assert [(each.name, each.replicas, each.min_available) for each in spec.tasks] == [
         ("default0", 2, 2),
         ("w", 3, 1),
@@ -188,4 +188,4 @@ def test_defaults() -> None:
     assert (spec.min_available, spec.queue, spec.max_retry) == (3, "default", 3)
     parts = PartitionPolicy(4, 2, min_partitions=3)
     assert with_defaults(job(task("w", 8, partition_policy=parts))).spec.min_available == 6
-    assert with_defaults(with_defaults(given)) == with_defaults(given)
+    assert with_defaults(with_defaults(new_job)) == with_defaults(new_job)

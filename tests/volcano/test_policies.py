@@ -107,9 +107,9 @@ def test_policies_of_other_tasks_do_not_count() -> None:
 
 def test_the_failure_that_came_first_counts() -> None:
     tasks = task("m", 1, policies=[policy("CompleteJob", "PodFailed")]), task("w", 1)
-    given = job(*tasks, policies=[ABORT_ON_FAILURE], status=in_phase("Running"))
+    new_job = job(*tasks, policies=[ABORT_ON_FAILURE], status=in_phase("Running"))
     pods = [pod(0, "Failed", of="m", ended=NOW - 5), pod(0, "Failed", ended=NOW - 6)]
-    assert look(given, *pods).status.state.phase == "Aborting"
+    assert look(new_job, *pods).status.state.phase == "Aborting"
 
 
 def test_an_action_without_effect_hides_no_other() -> None:
@@ -130,15 +130,15 @@ def test_an_action_without_effect_hides_no_other() -> None:
     (pod(0, "Pending"), policy("AbortJob", "PodPending", timeout="2m"), NOW + 20.0),
 )
 def test_a_timeout_begins_with_the_event(found: JobPod, rule: LifecyclePolicy, due: float) -> None:
-    given = job(min_available=1, policies=[rule], status=in_phase("Running"))
-    early = look(given, found, pod(1), now=due - 1.0)
+    new_job = job(min_available=1, policies=[rule], status=in_phase("Running"))
+    early = look(new_job, found, pod(1), now=due - 1.0)
     assert (early.status.state.phase, early.due_at) == ("Running", due)
-    assert look(given, found, pod(1), now=due).status.state.phase == "Aborting"
+    assert look(new_job, found, pod(1), now=due).status.state.phase == "Aborting"
 
 
 def test_a_pod_that_runs_meanwhile_cancels_its_timeout() -> None:
-    given = job(policies=[policy("AbortJob", "PodPending", timeout="2m")], status=in_phase("Running"))
-    assert look(given, pod(0), pod(1), now=NOW + 1000.0).status.state.phase == "Running"
+    new_job = job(policies=[policy("AbortJob", "PodPending", timeout="2m")], status=in_phase("Running"))
+    assert look(new_job, pod(0), pod(1), now=NOW + 1000.0).status.state.phase == "Running"
 
 
 # ---- pods that have gone
@@ -146,8 +146,8 @@ def test_a_pod_that_runs_meanwhile_cancels_its_timeout() -> None:
 
 def gone(pod: JobPod, **of: Any) -> JobRequest | None:
     policies = [policy("RestartJob", "PodEvicted", timeout=of.pop("timeout", ""))]
-    given = job(policies=policies, status=of.pop("status", in_phase("Running", version=1)), **of)
-    return request_for_lost_pod(with_defaults(given), pod, NOW)
+    new_job = job(policies=policies, status=of.pop("status", in_phase("Running", version=1)), **of)
+    return request_for_lost_pod(with_defaults(new_job), pod, NOW)
 
 
 def test_a_deleted_pod_triggers_its_policy() -> None:
@@ -175,14 +175,14 @@ def test_deletions_of_pods_outside_the_restart_trigger_their_policy() -> None:
 
 
 def test_a_delayed_action_is_cancelled_when_its_pod_runs_again() -> None:
-    given = job(min_available=1, status=in_phase("Running"))
+    new_job = job(min_available=1, status=in_phase("Running"))
     request = JobRequest(Action.RESTART, "w", "j-w-0", at=NOW + 10.0)
-    early = look(given, pod(1), request=request)
+    early = look(new_job, pod(1), request=request)
     assert (early.status.state.phase, early.due_at) == ("Running", NOW + 10.0)
     assert replaced_in_time([request], [pod(0), pod(1)], NOW) == [request]
     assert replaced_in_time([request], [pod(0, "Pending"), pod(1)], NOW) == []
     assert replaced_in_time([request], [pod(0), pod(1)], NOW + 10.0) == []
-    assert look(given, pod(1), now=NOW + 10.0, request=request).status.state.phase == "Restarting"
+    assert look(new_job, pod(1), now=NOW + 10.0, request=request).status.state.phase == "Restarting"
 
 
 # ---- several at a time
@@ -191,16 +191,16 @@ def test_a_delayed_action_is_cancelled_when_its_pod_runs_again() -> None:
 def test_pods_that_fail_together_are_restarted_together() -> None:
     """The second does not count as a further retry."""
     parts = PartitionPolicy(2, 1)
-    given = job(
+    new_job = job(
         task("w", 3, partition_policy=parts),
         policies=[policy("RestartPod", "PodFailed")],
         status=in_phase("Running"),
     )
     pods, deleted = [pod(0, "Failed"), pod(1, "Failed"), pod(2)], set()
     for _ in range(4):
-        found = look(given, *pods)
+        found = look(new_job, *pods)
         deleted |= {each.name for each in found.deletes}
         pods = [each for each in pods if each.name not in deleted]
-        given = after(given, found)
+        new_job = after(new_job, found)
     assert deleted == {"j-w-0", "j-w-1"}
-    assert (given.status.retry_count, given.status.state.phase) == (1, "Pending")
+    assert (new_job.status.retry_count, new_job.status.state.phase) == (1, "Pending")

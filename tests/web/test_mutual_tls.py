@@ -72,12 +72,12 @@ def served(program: Server, shown: Pair, trusted: bytes = b"") -> bool:
 def test_a_caller_with_the_certificate_is_served_on_one_connection(
     program: Server, mutual: Mutual, tmp_path: Path
 ) -> None:
-    with closing(caller(program, mutual[1].authority, mutual[1], tmp_path)) as made:
-        made.connect()
-        used = made.sock
+    with closing(caller(program, mutual[1].authority, mutual[1], tmp_path)) as cluster:
+        cluster.connect()
+        used = cluster.sock
         for _ in range(3):
-            assert ask_filter(made)["NodeNames"] == ["a", "b"]
-        assert made.sock is used
+            assert ask_filter(cluster)["NodeNames"] == ["a", "b"]
+        assert cluster.sock is used
 
 
 def test_callers_without_the_certificate_are_not_served(

@@ -118,8 +118,8 @@ def connect(server: WebhookServer, pair: Pair, own: Path | None = None) -> Itera
         context.load_cert_chain(own)
     with closing(
         HTTPSConnection("127.0.0.1", server.address.port, context=context, timeout=PATIENCE)
-    ) as made:
-        yield made
+    ) as cluster:
+        yield cluster
 
 
 def ask(server: WebhookServer, pair: Pair, path: str, body: bytes) -> tuple[int, bytes]:

@@ -71,8 +71,8 @@ def test_other_groups_are_not(thing: Json, *, bench: Bench) -> None:
 def test_a_tier_above_all_hyper_nodes_is_known(tier: int, is_refused: bool, *, bench: Bench) -> None:
     for known in (1, 2, 4):
         bench.ledger.intake.set_topology(topology(f"t{known}", f"tier:{known}"))
-    thing = group(networkTopology={"mode": "hard", "highestTierAllowed": tier})
-    assert ("LevelNotFound" in bench.faults("/podgroups/validate", thing, kind=GROUP)) is is_refused
+    new_group = group(networkTopology={"mode": "hard", "highestTierAllowed": tier})
+    assert ("LevelNotFound" in bench.faults("/podgroups/validate", new_group, kind=GROUP)) is is_refused
 
 
 def test_a_refusal_names_the_nearest_level(bench: Bench) -> None:

@@ -34,13 +34,13 @@ def cron_job(**template: Json) -> Json:
 
 @pytest.fixture
 def bench() -> Bench:
-    made = Bench()
-    made.ledger.intake.set_queue(queue("vip", restricted=True))
-    made.ledger.intake.set_queue(queue("open"))
+    new_bench = Bench()
+    new_bench.ledger.intake.set_queue(queue("vip", restricted=True))
+    new_bench.ledger.intake.set_queue(queue("open"))
     door = Meta(name="lq", namespace=NAMESPACE, uid="uid-lq")
-    made.ledger.intake.set_local_queue(LocalQueue(door, LocalQueueSpec("vip")))
-    made.roles.granted = {("alice", "vip")}
-    return made
+    new_bench.ledger.intake.set_local_queue(LocalQueue(door, LocalQueueSpec("vip")))
+    new_bench.roles.granted = {("alice", "vip")}
+    return new_bench
 
 
 def recorded(bench: Bench, thing: Json, kind: Json, operation: str = "CREATE", **more: Json) -> str:
@@ -116,11 +116,11 @@ def test_a_job_of_a_cron_job_is_not_reviewed_by_the_right_of_muster(bench: Bench
 
 
 def test_an_existing_record_stays(bench: Bench) -> None:
-    there = pod_group("vip")
-    there["metadata"]["annotations"] = {MAY_USE: "vip/PodGroup"}
-    assert recorded(bench, there, GROUP) == ""
-    there["metadata"]["annotations"] = {MAY_USE: "other/PodGroup"}
-    assert recorded(bench, there, GROUP) == "vip/PodGroup"
+    new_group = pod_group("vip")
+    new_group["metadata"]["annotations"] = {MAY_USE: "vip/PodGroup"}
+    assert recorded(bench, new_group, GROUP) == ""
+    new_group["metadata"]["annotations"] = {MAY_USE: "other/PodGroup"}
+    assert recorded(bench, new_group, GROUP) == "vip/PodGroup"
 
 
 def test_a_job_is_refused_for_the_queue_that_it_names_itself(bench: Bench) -> None:
@@ -163,9 +163,9 @@ def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(b
     reference = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "controller": True}
 
     def faults(user: Json, uid: str = "s") -> list[str]:
-        made = pod(group="j-s")
-        made["metadata"]["ownerReferences"] = [{**reference, "uid": uid}]
-        return bench.faults("/pods/validate", made, kind=POD, userInfo=user)
+        new_pod = pod(group="j-s")
+        new_pod["metadata"]["ownerReferences"] = [{**reference, "uid": uid}]
+        return bench.faults("/pods/validate", new_pod, kind=POD, userInfo=user)
 
     bench.ledger.intake.set_group(group("j-s", 1, queue="vip"))
     assert faults(MUSTER) == ["UseNotGranted"]

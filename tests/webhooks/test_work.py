@@ -28,16 +28,16 @@ MARKERS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
 
 @pytest.fixture
 def bench() -> Bench:
-    made = Bench()
+    new_bench = Bench()
     for name in ("open", "root", "parent"):
-        made.ledger.intake.set_queue(queue(name))
+        new_bench.ledger.intake.set_queue(queue(name))
     for name in ("shut", "closing"):
-        made.ledger.intake.set_queue(queue(name, spec_state="Closed"))
-    made.ledger.intake.set_queue(queue("leaf", parent="parent"))
-    made.ledger.intake.set_group(group("there", 1, queue="closing"))
-    made.ledger.intake.set_group(group("podgroup-owner", 1, queue="closing"))
-    made.ledger.snapshot()
-    return made
+        new_bench.ledger.intake.set_queue(queue(name, spec_state="Closed"))
+    new_bench.ledger.intake.set_queue(queue("leaf", parent="parent"))
+    new_bench.ledger.intake.set_group(group("there", 1, queue="closing"))
+    new_bench.ledger.intake.set_group(group("podgroup-owner", 1, queue="closing"))
+    new_bench.ledger.snapshot()
+    return new_bench
 
 
 def annotate(bench: Bench, value: str) -> None:
@@ -238,9 +238,9 @@ def test_pods(thing: Json, expected: list[str], *, bench: Bench) -> None:
     ({"min-available": "1", "max-unavailable": "1"}, ["BudgetTwice"]),
 )
 def test_budgets(budgets: dict[str, str], expected: list[str], *, bench: Bench) -> None:
-    thing = pod("open")
-    thing["metadata"]["annotations"] |= {f"volcano.sh/jdb-{key}": value for key, value in budgets.items()}
-    assert bench.faults("/pods/validate", thing) == expected
+    new_pod = pod("open")
+    new_pod["metadata"]["annotations"] |= {f"volcano.sh/jdb-{key}": value for key, value in budgets.items()}
+    assert bench.faults("/pods/validate", new_pod) == expected
 
 
 def test_a_namespace_names_the_queue_of_its_pods(bench: Bench) -> None:
@@ -307,10 +307,10 @@ def test_a_volcano_job_is_reviewed_as_a_whole_where_muster_runs_it(bench: Bench)
 
 
 def test_a_volcano_job_gets_its_defaults(runner: Bench) -> None:
-    thing = volcano_job(
+    new_job = volcano_job(
         tasks=[{"name": "a", "replicas": 2, "minAvailable": 1}, {"replicas": 3}], plugins={"mpi": []}
     )
-    assert runner.patch("/jobs/mutate", thing) == [
+    assert runner.patch("/jobs/mutate", new_job) == [
         {"op": "add", "path": "/spec/schedulerName", "value": "muster"},
         {"op": "add", "path": "/spec/maxRetry", "value": 3},
         {"op": "add", "path": "/spec/minAvailable", "value": 4},
@@ -329,7 +329,7 @@ def test_a_volcano_job_gets_its_defaults(runner: Bench) -> None:
     assert runner.patch("/jobs/mutate", whole) == []
     assert runner.patch("/jobs/mutate", {"metadata": {"name": "j"}}) == []  # it has nowhere to put them
     runner.runs_volcano_jobs = False
-    assert runner.patch("/jobs/mutate", thing) == []
+    assert runner.patch("/jobs/mutate", new_job) == []
 
 
 @pytest.mark.parametrize(
@@ -349,11 +349,11 @@ def test_a_volcano_job_without_a_queue_gets_the_default(
     runner.ledger.intake.set_queue(queue("default", spec_state=state))
     if namespace:
         annotate(runner, namespace)
-    thing = volcano_job(
+    new_job = volcano_job(
         queue=given, schedulerName="muster", maxRetry=3, minAvailable=2, tasks=[{"name": "a"}]
     )
-    thing["metadata"]["labels"] = {"kube-muster.io/local-queue": label} if label else {}
-    values = [each["value"] for each in runner.patch("/jobs/mutate", thing)]
+    new_job["metadata"]["labels"] = {"kube-muster.io/local-queue": label} if label else {}
+    values = [each["value"] for each in runner.patch("/jobs/mutate", new_job)]
     assert values == ([filled] if filled else [])
 
 
@@ -485,10 +485,10 @@ def test_a_volcano_job_needs_the_right_of_its_user_under_any_controller(private:
     granted(private, ACCOUNT)
     for runs in (False, True):
         private.runs_volcano_jobs = runs
-        thing = volcano_job(queue="private", schedulerName="muster")
-        assert private.faults("/jobs/validate", thing, kind=VOLCANO) == ["UseNotGranted"]
+        new_job = volcano_job(queue="private", schedulerName="muster")
+        assert private.faults("/jobs/validate", new_job, kind=VOLCANO) == ["UseNotGranted"]
     granted(private, "alice")
-    assert private.faults("/jobs/validate", thing, kind=VOLCANO) == []
+    assert private.faults("/jobs/validate", new_job, kind=VOLCANO) == []
 
 
 def test_children_of_a_reviewed_object_pass(private: Bench) -> None:
@@ -709,9 +709,9 @@ def test_the_queue_of_a_job_is_reviewed_on_the_job(bench: Bench, queue: str, war
 @pytest.mark.parametrize("group", ["", "g", "podgroup-u"])
 def test_a_field_of_a_job_that_its_pods_do_not_get_warns(bench: Bench, group: str, key: str) -> None:
     """An admitted job names the group that Muster makes of it."""
-    thing = job("open", group)
-    thing["metadata"] = {"name": "a", "namespace": "team", "uid": "u", "annotations": {key: "10m"}}
-    reported = bench.ask("/jobs/validate", thing, kind=BATCH).get("warnings", [])
+    new_job = job("open", group)
+    new_job["metadata"] = {"name": "a", "namespace": "team", "uid": "u", "annotations": {key: "10m"}}
+    reported = bench.ask("/jobs/validate", new_job, kind=BATCH).get("warnings", [])
     assert ["pods of PodGroup g do not have it" in each for each in reported] == [True] * (group == "g")
 
 

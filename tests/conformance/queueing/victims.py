@@ -128,8 +128,8 @@ def check_guaranteed(case: Case) -> Iterator[str]:
 def _running(data: CaseData) -> World:
     """Return a world with the running groups and the additional requests."""
     capacity = max((each.get("max", 0) for each in data["queues"]), default=0)
-    there = node("n", pods="10000", more={_UNITS: str(capacity)})
-    world = World(there, *(_guaranteed(each) for each in data["queues"] if each["name"] != "root"))
+    new_node = node("n", pods="10000", more={_UNITS: str(capacity)})
+    world = World(new_node, *(_guaranteed(each) for each in data["queues"] if each["name"] != "root"))
     inner = {each.get("parent") for each in data["queues"]} | {"root"}
     for each in data["queues"]:
         if each["name"] not in inner:
