@@ -325,7 +325,7 @@ class Ledger:
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
             group.took_from = remembered | {victim.group: now for victim in victims if victim.group}
             self.registry.mark_dirty(group.key)
-            self._record_given(group.key, decision.reclaim, stayed)
+            self._record_losses(group.key, decision.reclaim, stayed)
         # The reduced number of a partial start counts until the job waits again, or asks for that number.
         keeps = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps and group.reduced_to != decision.reduced_to:
@@ -339,7 +339,7 @@ class Ledger:
             self.registry.mark_dirty(group.key)
             self._changes.notify()
 
-    def _record_given(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
+    def _record_losses(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
         """Record the loss of victims of other queues; those that `stayed` have lost nothing."""
         queue, now = self.decisions.groups[taker].queue, self._clock()
         causes = {victim.group: victim.cause for victim in reclaim.victims} if reclaim is not None else {}

@@ -99,7 +99,7 @@ class Releases:
 
     def take_back(self, uid: Uid, was_called: bool) -> None:
         """Stop showing a pod. `was_called`: a bind call for it was answered or is held."""
-        self._count_off(uid)
+        self._remove_nominated(uid)
         if self.shown.pop(uid, None) is not None:
             self._taken_back += 1
             self._leaving[uid] = self._clock() + (_CALLED if was_called else _UNCALLED)
@@ -119,7 +119,7 @@ class Releases:
             if not self._has_begun:
                 self._ever_shown.add(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
-            self._count_off(pod.uid)
+            self._remove_nominated(pod.uid)
         if claim is not None and claim.stage is ClaimStage.PLANNED:
             self.record_planned(pod.group)
         if claim is None or not claim.is_fixed:
@@ -127,7 +127,7 @@ class Releases:
 
     def forget(self, pod: PodRecord) -> None:
         """Forget a pod that is bound or gone: the watch shows that to the scheduler."""
-        self._count_off(pod.uid)
+        self._remove_nominated(pod.uid)
         self.shown.pop(pod.uid, None)
         self._changed.pop(pod.uid, None)
         self._leaving.pop(pod.uid, None)
@@ -169,7 +169,7 @@ class Releases:
         changed, self._changed = self._changed, {}
         return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
 
-    def _count_off(self, uid: Uid) -> None:
+    def _remove_nominated(self, uid: Uid) -> None:
         """Stop counting a pod among those that are nominated for its node."""
         node = how.node if (how := self.shown.get(uid)) else ""
         if uids := self._nominated.get(node):

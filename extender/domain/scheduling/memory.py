@@ -20,7 +20,7 @@ from extender.domain.placement.totals import FEW, Totals
 from extender.domain.scheduling.budget import Scope, Sums
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.gang_admission import has_choice
-from extender.domain.scheduling.obstacles import at_rest
+from extender.domain.scheduling.obstacles import resting_decision
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.reclaim import Starving
 from extender.domain.scheduling.reservation import InForce, Reservations
@@ -191,49 +191,46 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return what the next cycle needs to know to evaluate only the groups whose decision may change."""
         evaluated, before, cycle = self.evaluated, self.memory_before, self.evaluated.cycle
         decided, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
-        reservations, starving = evaluated.reservations, evaluated.starving
-        gone = [key for key in snapshot.dirty if key not in snapshot.groups]
+        reservations, starving, groups = evaluated.reservations, evaluated.starving, snapshot.groups
+        gone = [key for key in snapshot.dirty if key not in groups]
         active = {group.key for group in (*reservations.due, *starving.first.values())}
-        active |= {
-            key
-            for key in decided
-            if not _may_be_inadmissible(evaluated, snapshot.groups[key], self.groups[key])
-        }
-        active |= {*evaluated.heads.values()}
-        reads, base = cycle.reads, capacity.all_known()
+        idle = {key for key in decided if _may_be_inadmissible(evaluated, groups[key], self.groups[key])}
+        active |= (decided.keys() - idle).union(evaluated.heads.values())
+        reads, totals = cycle.reads, capacity.all_known()
         class_of = {
             key: reads.class_of[key] for key in decided if key not in active and key in reads.class_of
         }
-        read = {class_: reads.by_class[class_] for class_ in {*class_of.values()}}
+        topics_of = {class_: reads.by_class[class_] for class_ in {*class_of.values()}}
         # After a cycle with an allocation, one group of each class is evaluated in any case.
-        covered = set(read)
+        covered = set(topics_of)
         if evaluated.is_calm:
-            covered = {class_ for class_, topics in read.items() if base is not None and base.cover(topics)}
+            known = topics_of.items() if totals is not None else ()
+            covered = {class_ for class_, topics in known if totals is not None and totals.cover(topics)}
         active |= {key for key, class_ in class_of.items() if class_ not in covered}
-        settled = {key: class_ for key, class_ in class_of.items() if class_ in covered and read[class_]}
+        settled = {key: class_ for key, class_ in class_of.items() if class_ in covered and topics_of[class_]}
         is_usage_changed = before is None or before.snapshot.past is not snapshot.past
         classes = (_NO_CLASSES if before is None else before.classes).after(
             settled,
             (*decided, *gone),
             reads,
-            lambda key: evaluated.strategies.rank(snapshot.groups[key]),
-            snapshot.groups.keys() if is_usage_changed else snapshot.dirty,
+            lambda key: evaluated.strategies.rank(groups[key]),
+            groups.keys() if is_usage_changed else snapshot.dirty,
         )
-        if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(classes.read):
+        if totals is not None and len(totals.pods) > FEW + _FEW_SHAPES * len(classes.read):
             # most of these shapes are outdated
-            base = base.with_topics(
+            totals = totals.with_topics(
                 {*chain.from_iterable((*classes.read.values(), *reads.by_class.values()))}
             )
         in_force = reservations.in_force
         grounds = None
-        knows_all = base is not None and (not base.is_fresh or _knows_all(base, classes))
-        if base is not None and evaluated.is_calm and knows_all:
-            grounds = Grounds.from_cycle(cycle, in_force, base)
+        knows_all = totals is not None and (not totals.is_fresh or _knows_all(totals, classes))
+        if totals is not None and evaluated.is_calm and knows_all:
+            grounds = Grounds.from_cycle(cycle, in_force, totals)
         return Memory(
             snapshot,
             not_at_rest=None if cycle.evicts_groups else self._not_at_rest(gone),
             depends_on_others=evaluated.depends_on_others,
-            totals=base,
+            totals=totals,
             grounds=grounds,
             active=frozenset(active),
             classes=classes,
@@ -245,7 +242,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def _not_at_rest(self, gone: Iterable[GroupKey]) -> frozenset[GroupKey]:
         decided, before, groups = self.evaluated.cycle.decided, self.memory_before, self.snapshot.groups
-        found = {key for key in decided if self.groups[key].fault or at_rest(groups[key]) is None}
+        found = {key for key in decided if self.groups[key].fault or resting_decision(groups[key]) is None}
         if before is not None and before.not_at_rest is not None:
             found |= before.not_at_rest.difference(decided, gone)
         return frozenset(found)
@@ -291,7 +288,7 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
     """
     if decision.fault:
         return False
-    if at_rest(group) is not None:
+    if resting_decision(group) is not None:
         return True
     queue = evaluated.cycle.snapshot.queues.get(group.queue)
     has_capacity = group.placed or group.assumed or group.planned or group.departing

@@ -36,7 +36,7 @@ from extender.domain.snapshot.wholeness import Missing, missing, whole_at
 
 
 @computed_once
-def at_rest(group: GroupInfo) -> GroupDecision | None:
+def resting_decision(group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that has ended, backs off or terminates: nothing around changes it.
 
     None: it has to be evaluated.
@@ -51,7 +51,7 @@ def at_rest(group: GroupInfo) -> GroupDecision | None:
 
 def decision_at_rest(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group at rest, and record since when it has fully run."""
-    decision = at_rest(group)
+    decision = resting_decision(group)
     if decision is None or state_of(group) is not State.SETTLING:
         return decision
     instant = whole_at(group, cycle.limits.whole_grace)

@@ -317,7 +317,7 @@ class _Searches:
         reservations.reserve_promised_headroom()
         lending.give_back_headroom()
         self._base.free(leaving)
-        self._count_off(leaving)
+        self._subtract_evicted(leaving)
 
     def search(self, seeking: Iterable[GroupInfo], places: int) -> None:
         """Search for victims for groups in need of capacity, and begin the reclaims.
@@ -428,7 +428,7 @@ class _Searches:
                 return found
         return None
 
-    def _count_off(self, pods: Iterable[PodRecord]) -> None:
+    def _subtract_evicted(self, pods: Iterable[PodRecord]) -> None:
         """Subtract evicted pods from what their queues hold."""
         groups, budget = self._cycle.snapshot.groups, self._cycle.budget
         for pod in pods:
@@ -452,7 +452,7 @@ class _Searches:
         if found.homes:  # moved pods come back
             base.allocate((pod, found.homes[pod.uid]) for pod in pods)
         else:
-            self._count_off(pods)
+            self._subtract_evicted(pods)
         places = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
         requests = cycle.budget.flavors.requests(places, missing(group).requests)
         cycle.budget.shares.add(group.queue, requests)
