@@ -23,7 +23,7 @@ def values() -> dict[str, Any]:
 
 
 def paths(value: Any, above: str = "") -> Iterator[str]:
-    """`image.tag` and all others, and what holds them."""
+    """Yield the paths of all values, such as `image.tag`, and of their parents."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield above + key

@@ -63,7 +63,7 @@ def spans(page: Path) -> list[str]:
 
 
 def typed(page: Path) -> Iterator[str]:
-    """Everything that a reader may type, without what is announced as missing."""
+    """Yield everything that a reader may type, without what is announced as missing."""
     text = re.sub(rf"^{NOT_YET}$.*?(?=^## )", "", prose(page), flags=re.MULTILINE | re.DOTALL)
     yield from re.findall(r"`([^`\n]+)`", text)
     for block in blocks(page):

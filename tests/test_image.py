@@ -113,7 +113,7 @@ def test_a_release_stands_on_a_digest(tmp_path: Path) -> None:
 
 
 def locked(name: str) -> dict[str, list[str]]:
-    """Versions by package of a file that `make hashes` writes, with the hashes of each."""
+    """Return the versions by package of a file that `make hashes` writes, with the hashes of each."""
     found: dict[str, list[str]] = {}
     for line in (ROOT / "image" / name).read_text().splitlines():
         if match := re.match(r"([\w.-]+)==([^ ]+)", line):

@@ -17,7 +17,7 @@ ROW = re.compile(
 
 
 def kinds_of(cell: str) -> Iterator[tuple[str, str]]:
-    """`` `v1` A, B; `v2` A`` has three."""
+    """Yield API version and kind of each item: `` `v1` A, B; `v2` A`` has three."""
     for version, kinds in re.findall(r"`(\S+)` ([\w, ]+)", cell):
         yield from ((version, kind) for kind in kinds.split(", "))
 

@@ -78,7 +78,7 @@ def test_an_overlay_names_image_and_components() -> None:
 
 
 def unpacked(archive: bytes) -> dict[str, tuple[bytes, int]]:
-    """Content and mode by name."""
+    """Return content and mode by name."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         return {
             each.name: (found.read(), each.mode)

@@ -88,7 +88,7 @@ def test_the_shape_meets_its_goals(known: dict[str, Module]) -> None:
 
 
 def types_in(tree: ast.AST) -> Iterator[str]:
-    """Classes, and type aliases that say that they are one."""
+    """Yield classes, and explicit type aliases."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             yield node.name

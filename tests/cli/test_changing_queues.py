@@ -24,7 +24,7 @@ Meanwhile = Callable[[Callable[[], object]], None]
 
 @pytest.fixture
 def town(cluster: Cluster) -> Cluster:
-    """Research with two groups, and somebody who keeps the states of queues."""
+    """Return a cluster whose queue research has two groups; the states of queues are reported."""
     cluster.store.writes_queue_statuses = True
     cluster.queue("research", {"weight": 3, "capability": {"cpu": "16", "memory": "64Gi"}})
     cluster.queue("idle")

@@ -48,7 +48,7 @@ HOST = "muster.kube-muster.svc"
 
 
 def webhook(site: Installation, days: float = 90.5, host: str = HOST, ahead: float = 0.0) -> None:
-    """One that is served, with a certificate that ends in so many days, by a clock so many days ahead."""
+    """Add a served webhook. `days`: until its certificate ends; `ahead`: days by which its clock is ahead."""
     pair = make_pair([host], days * DAY, time.time() + ahead * DAY)
     meta = {"namespace": NAMESPACE, "name": "muster-webhook-certificate"}
     data = {"tls.crt": base64.b64encode(pair.certificate).decode()}
@@ -150,7 +150,7 @@ def test_webhooks_with_the_same_fault_share_a_line(site: Installation, check: Ch
 
 @pytest.fixture
 def extending() -> Iterator[Installation]:
-    """Muster extends the cluster's own scheduler, which calls it over TLS."""
+    """Yield an installation that extends the cluster's own scheduler, which calls Muster over TLS."""
     with Installation() as installation:
         installation.install("default-scheduler")
         installation.run()

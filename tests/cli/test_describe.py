@@ -13,7 +13,7 @@ NUMBERS = "cpu: 8 needed, 2 left on suitable nodes"
 
 @pytest.fixture
 def town(cluster: Cluster) -> Cluster:
-    """Sweep waits in research behind fit, which runs; reports is above its share."""
+    """Return a cluster: sweep waits in research behind fit, which runs; reports is above its share."""
     closed = {"type": "Closed", "status": "False", "reason": "Opened", "lastTransitionTime": ago(days=3)}
     held: Json = {
         "allocated": {"cpu": "4", "pods": "2"},

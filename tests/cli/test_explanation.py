@@ -35,7 +35,7 @@ FIELDS = {
 
 
 def shown() -> Iterator[tuple[str, str]]:
-    """Each code of a table with its text."""
+    """Yield each code of a table with its text."""
     yield from ((code, Statement(code, **FIELDS).text) for code in SENTENCES)
     yield from ((f"{code}!", Statement(code, **FIELDS).remedy) for code in REMEDIES)
     for code in COMMANDS:

@@ -59,7 +59,7 @@ def read(folder: Path, text: str) -> Configuration:
 
 
 def entry(**changes: Any) -> Json:
-    """One that is sound but for the changes; None takes a field out."""
+    """Return a valid entry with changes; None removes a field."""
     sound = {
         "apiVersion": "example.com/v1",
         "kind": "TrainingRun",

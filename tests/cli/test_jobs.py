@@ -41,7 +41,7 @@ def job(
     owner: Json | None = None,
     of_pods: Json | None = None,
 ) -> Json:
-    """Its own reference, as its PodGroup bears it."""
+    """Return the owner reference of a job, as its PodGroup has it."""
     notes = {**({QUEUE: queue} if queue else {}), **(notes or {})}
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
     spec = {
@@ -84,7 +84,7 @@ def stored(cluster: Cluster, name: str, kind: ResourceKind = JOBS) -> Json:
 
 @pytest.fixture
 def town(cluster: Cluster) -> Cluster:
-    """One job in each state."""
+    """Return a cluster with one job in each state."""
     started = {STARTED: ago(hours=2)}
     cluster.queue("research", {"weight": 2}, state="Open")
     queued(cluster, "waits", message=NO_ROOM, more={"waiting": {"position": 2}})
@@ -363,7 +363,7 @@ def test_resume_lets_a_suspended_job_queue_again(town: Cluster) -> None:
 
 @pytest.fixture
 def unsuspended(cluster: Cluster) -> Cluster:
-    """Three jobs that were created unsuspended: one waits, one runs, one names no queue."""
+    """Return a cluster with three jobs created unsuspended: one waits, one runs, one names no queue."""
     cluster.queue("research", {"weight": 2}, state="Open")
     queued(cluster, "waits", suspend=False, message=NO_ROOM, more={"waiting": {"position": 1}})
     queued(cluster, "runs", suspend=False, phase="Running", reason="Running")
@@ -596,7 +596,7 @@ jobKinds:
 
 @pytest.fixture
 def training_run(cluster: Cluster, front: Front, tmp_path: Path) -> str:
-    """One that waits; returns the flag for the file that describes its kind."""
+    """Add a pending training run; return the flag for the file that describes its kind."""
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
     template = {"spec": {"schedulerName": "muster", "containers": [container]}}
     spec = {"control": {"suspend": True}, "replicas": 4, "template": template}

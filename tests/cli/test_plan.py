@@ -26,7 +26,7 @@ def since() -> Json:
 
 @pytest.fixture
 def town(cluster: Cluster) -> Cluster:
-    """Eight of the sixteen cores are used: four for another hour, four for an unknown time."""
+    """Return a cluster that uses 8 of its 16 cores: 4 for another hour, 4 for an unknown time."""
     for name in ("n0", "n1"):
         cluster.node(name)
     for namespace in ("team", "other"):
@@ -42,7 +42,7 @@ def town(cluster: Cluster) -> Cluster:
 
 
 def job(name: str, pods: int, cpu: str, queue: str = "q", **more: str) -> Json:
-    """One that waits as a job."""
+    """Return a job that waits suspended."""
     container = {"name": "m", "image": "i", "resources": {"requests": {"cpu": cpu}}}
     pod = {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}
     template = {"metadata": {"labels": {"job": name}}, "spec": pod}

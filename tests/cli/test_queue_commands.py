@@ -24,7 +24,7 @@ GROUP = "podgroup.scheduling.volcano.sh"
 
 @pytest.fixture
 def town(cluster: Cluster) -> Cluster:
-    """Two queues, and groups of two namespaces."""
+    """Return a cluster with two queues, and groups of two namespaces."""
     cluster.queue(
         "research",
         {"weight": 3, "capability": {"cpu": "16"}, "dequeueStrategy": "fifo"},

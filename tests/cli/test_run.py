@@ -295,7 +295,7 @@ def test_even_killed_it_leaves_no_process(running: "subprocess.Popen[str]") -> N
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below one, by their ids."""
+    """Return the ids of all descendants of a process."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     parents = {int(child): int(parent) for child, parent in map(str.split, listed.splitlines())}
     found, new = [pid], [pid]

@@ -13,7 +13,7 @@ from tests.cli.front import Front
 
 @pytest.fixture
 def cluster(cluster: Cluster) -> Cluster:
-    """Train needs four and has one."""
+    """Return a cluster with a group `train` that needs four members and has one."""
     cluster.group("train", reason="NotEnoughMembers", min_member=4)
     cluster.pod("train-0", "train", gates=[GATE])
     return cluster

@@ -12,7 +12,7 @@ COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 
 
 def found(cluster: Cluster, target: str) -> list[tuple[str, str, str, str]]:
-    """Kind, name, group and verdict of each answer."""
+    """Return kind, name, group and verdict of each answer."""
     shown = cluster.json("why", target)
     every = shown["items"] if shown["kind"] == "List" else [shown]
     return [(each["kind"], each["name"], each.get("group", ""), each["verdict"]) for each in every]

@@ -164,7 +164,7 @@ def test_a_lost_podgroup_without_pods_is_not_created_again() -> None:
 
 @contextmanager
 def closed(*pods: Pod) -> Iterator[AutoPodGroupBench]:
-    """Pods in a queue that is closed."""
+    """Yield a bench with pods in a closed queue."""
     with writing_bench(node("n"), queue("q", spec_state="Closed"), *pods) as bench:
         assert bench.look() == []
         bench.advance(120)

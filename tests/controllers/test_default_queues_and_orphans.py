@@ -68,7 +68,7 @@ def test_nothing_is_created_before_the_queues_are_known_or_by_a_follower(bench: 
 
 @pytest.fixture
 def bereft(bench: DefaultQueueBench) -> DefaultQueueBench:
-    """One of two queues with a group each is deleted."""
+    """Delete one of two queues with a group each."""
     bench.put_queues(queue("q"), queue("r"), queue("root"), queue("default"))
     bench.add(group("g", 1, "q", queue_uid="uid-q"), group("h", 1, "r", queue_uid="uid-r"))
     bench.look()

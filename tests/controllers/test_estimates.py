@@ -23,7 +23,7 @@ NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 
 def line(**runs: Any) -> list[Any]:
-    """`next` waits for `runs`, which holds three cores of four."""
+    """Return a cluster in which `next` waits for `runs`, which holds three of four cores."""
     return [
         node("n"),
         queue("q", preemption=NEVER),
@@ -43,7 +43,7 @@ def bench() -> Iterator[PodGroupBench]:
 
 
 def reported(bench: PodGroupBench) -> Any:
-    """Once the forecast is worked out."""
+    """Return the estimate once the forecast is computed."""
     bench.advance(module._INTERVAL)
     bench.estimates.on_decisions(bench.decisions)
     bench.estimates.compute_slice()

@@ -83,7 +83,7 @@ def conditions(*objects: Any, **options: Any) -> Iterator[Conditions]:
 
 
 def full(*objects: Any) -> list[Any]:
-    """One node, which a pod of others fills."""
+    """Return one node, filled by a pod of another scheduler."""
     return [node("a", cpu="4"), foreign_pod("s", on="a", cpu="4"), *objects]
 
 

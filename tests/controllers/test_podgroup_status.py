@@ -673,7 +673,7 @@ def test_a_native_group_has_the_reason_of_its_wait_until_it_is_scheduled() -> No
     conditions: dict[str, Any] = {}
 
     def reported() -> list[tuple[str, str, bool]]:
-        """Written since the last call: status and reason, the message, whether it is dated."""
+        """Return status and reason, message, and whether it is dated, of each write since the last call."""
         bench.look()
         written, bench.api.calls = bench.api.done("group condition"), []
         for _, condition in written:

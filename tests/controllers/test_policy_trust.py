@@ -21,7 +21,7 @@ class Trusting(Bench):
         self.trust = MarkTrust(self.ledger, self.api)
 
     def believes(self, reserved: bool | None) -> bool:
-        """After a look at the policy; None: the API server cannot be reached."""
+        """Return whether records count after a look at the policy; None: the API server cannot be reached."""
         if reserved is None:
             self.api.fail("policy", Unreachable("away"))
         else:

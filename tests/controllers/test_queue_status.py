@@ -277,7 +277,7 @@ NUMBERS_AT_ONCE = 20
 
 
 def many(bench: QueueStatusBench, count: int) -> None:
-    """So many queues with a group each, all with an up-to-date status."""
+    """Add `count` queues with a group each, all with an up-to-date status."""
     bench.put_queues(*(queue(f"q{number}") for number in range(count)))
     for number in range(count):
         bench.add(gang(f"g{number}", 1, queue=f"q{number}"))

@@ -62,7 +62,7 @@ class QuotaBench(QueueBench):
         return sorted(calls)
 
     def publish(self, *names: str) -> None:
-        """Muster's controller of states has written them."""
+        """Write the states of queues, as Muster's controller of states does."""
         for name in names:
             self.store._change(name, {"status": {"state": "Closed"}})
             self.show(name)

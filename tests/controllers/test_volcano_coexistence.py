@@ -42,7 +42,7 @@ class Yielding(Bench):
         return self
 
     def yields(self) -> bool:
-        """After a look at the Lease."""
+        """Return whether Muster yields after a look at the Lease."""
         with capture_logs():
             self.yielder.scheduler.look_at_lease()
         return self.ledger.pods.is_unmanaged(VOLCANO)

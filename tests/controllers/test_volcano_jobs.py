@@ -189,7 +189,7 @@ class VolcanoBench(Bench):
         return self.api.copy().status.state.phase
 
     def killed_after(self, writes: int) -> None:
-        """Nothing is written any more after so many further writes."""
+        """Stop all writes after `writes` further ones."""
         self.api.writes_left = writes
 
 

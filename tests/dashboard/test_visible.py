@@ -48,7 +48,7 @@ class One:
 
 
 def names(overview: Overview) -> str:
-    """All that is named, in a line."""
+    """Return all names of an overview, in a line."""
     return " ".join(
         [
             *(queue.name for queue in overview.queues),

@@ -167,7 +167,7 @@ class Model:
         self.ledger.shown.record_status(NAMESPACE, name, "")
 
     def evict(self, name: str) -> None:
-        """Its controller makes another one."""
+        """Evict a pod; its controller creates another one."""
         self.ledger.pods.drop(self.uid(name))
         self.bound.pop(name, None)
         self.born[name] += 1
@@ -269,7 +269,7 @@ class Model:
 
     @property
     def has_failed(self) -> bool:
-        """A start has: further ones are as the first."""
+        """Return whether a start has failed: further failures are like the first."""
         return not self.bound and self.ledger.registry.group(GANG).start.failures > 0
 
     def state(self) -> str:

@@ -233,7 +233,7 @@ PLAIN = "podgroup-uid-a"
 
 
 def early_and_late(*objects: Any) -> World:
-    """Two plain pods without capacity for either."""
+    """Return a world with two plain pods without capacity for either."""
     pods = (pod("a", queue="q", created="2026-01-01"), pod("b", queue="q", created="2026-01-02"))
     return world(node("n", cpu="1"), foreign_pod("s", on="n"), queue("q"), *pods, *objects)
 

@@ -54,7 +54,7 @@ def placed(world: World, name: str, on: str, size: int, queue: str = "q", **more
 
 
 def in_pieces(rules: Any = MOVES, sizes: tuple[int, ...] = (3, 3), **more: Any) -> World:
-    """Two of each node's 8 GPUs are free."""
+    """Return a world in which two of each node's 8 GPUs are free."""
     world = World(hgx(4), queue("q", preemption=rules))
     for number in range(4):
         for part, size in enumerate(sizes):
@@ -71,7 +71,7 @@ def evicted(world: World) -> list[str]:
 
 
 def replaced(world: World, *pods: str) -> None:
-    """Pods are gone, and their controllers make others: `r` has `r-again`."""
+    """Delete pods, and create their replacements: `r` has `r-again`."""
     for name in pods:
         old = world.pods[name]
         meta = replace(old.metadata, name=f"{name}-again", uid=f"uid-{name}-again")
@@ -86,7 +86,7 @@ def replaced(world: World, *pods: str) -> None:
 
 
 def runs(world: World, *pods: str) -> None:
-    """They have begun to run now."""
+    """Let all pods on nodes begin to run now."""
     for name in pods:
         old = world.pods[name]
         world.add(replace(old, status=replace(old.status, start_time=timestamp(world.now))))

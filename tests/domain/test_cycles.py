@@ -86,7 +86,7 @@ class CyclesMachine(RuleBasedStateMachine):
 
     @rule(name=some_gang, members=st.sampled_from([1, 1, 4]))
     def members_go(self, name: str, members: int) -> None:
-        """All pods together with their PodGroup."""
+        """Delete all pods together with their PodGroup."""
         gone = self.members(name)[:members]
         self.world.delete(*gone)
         if not self.members(name):
@@ -203,7 +203,7 @@ class CyclesMachine(RuleBasedStateMachine):
                 assert not decision.plan
 
     def teardown(self) -> None:
-        """Everything runs to its end: no group is left that could start on an idle cluster."""
+        """Run everything to its end: no group is left that could start on an idle cluster."""
         for _ in range(80):
             self.world.pass_time(400.0)
             self.undo()
@@ -254,7 +254,7 @@ class CyclesMachine(RuleBasedStateMachine):
         self.world.run(*posted)
 
     def undo(self) -> None:
-        """Evictions of starts that failed for good."""
+        """Evict the members of starts that failed for good."""
         undone = {uid for decision in self.world.decisions.groups.values() for uid in decision.undo}
         self.world.delete(*[name for name, pod in self.world.pods.items() if pod.metadata.uid in undone])
 

@@ -152,7 +152,7 @@ NAMES = ("acme", "Zoë", "🔥", "<script>alert(1)</script>", "ключ", "a'b\"
 
 
 def named_world() -> World:
-    """Each kind of name is one of a customer's."""
+    """Return a world in which each kind of name is a customer's."""
     spec = {"acme-cores": "8", "cpu": "8"}
     world = World(queue("acme-q", flavors=[flavor("acme-fast", {"cpu": "9"})], capability=spec))
     labels = {"acme.com/team": "acme-lab", "app": "acme-app", **on_flavor("acme-fast")}

@@ -31,14 +31,14 @@ NAMES = tuple(f"n{n}" for n in range(12))
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Budgets that a gang of three stays within, and that one of twelve exceeds until it is tried alone."""
+    """Set budgets that are enough for a gang of three, and for one of twelve only if it is tried alone."""
     monkeypatch.setattr(cycles, "_MOST_OF_A_GROUP", 3e3)
     monkeypatch.setattr(cycles, "_MOST_OF_A_NAMESPACE", 6e3)
     monkeypatch.setattr(cycles, "_MOST_OF_A_RETRY", 10e3)
 
 
 def expensive(name: str, members: int = 12, queue: str = "", created: str = "") -> list[Any]:
-    """Each member has to stand apart from all others, and no two ask for the same."""
+    """Return a gang whose members keep apart from all others; no two have the same terms."""
     similar: dict[str, Any] = {"labels": {"app": name}, "affinity": anti_affinity(app=name)}
     pods = [pod(f"{name}-{n}", name, cpu=f"{250 + n}m", **similar) for n in range(members)]
     return [*gang(name, 0, members, queue, created=created), *pods]
@@ -151,7 +151,7 @@ def test_a_large_gang_of_one_kind_is_no_work(has_capacity: bool, monkeypatch: py
 
 
 def terms_on(name: str, count: int, *more: Requirement) -> PodAffinity:
-    """Each differs from all others, and selects all pods with z=u."""
+    """Return terms that differ from each other, and select all pods with z=u."""
     selectors = [
         LabelSelector(
             None,

@@ -20,7 +20,7 @@ SPOT, ONDEMAND = flavor("spot", {"cpu": "4"}), flavor("ondemand", {"cpu": "2"})
 
 
 def cluster(*flavors: QueueFlavor, spot: str = "8", ondemand: str = "8") -> World:
-    """One node of each flavor and one of none; a queue with these flavors, first spot, then ondemand."""
+    """Return a node of each flavor and one of none; a queue has the flavors spot, then ondemand."""
     return World(
         node("spot", cpu=spot, labels=on_flavor("spot")),
         node("ondemand", cpu=ondemand, labels=on_flavor("ondemand")),

@@ -40,7 +40,7 @@ def foretold(world: World, cycles: int = MOST_CYCLES) -> Mapping[str, ExpectedSt
 
 
 def one_node(strategy: str = "", **runs: Any) -> World:
-    """Four cores: `runs` has three of them."""
+    """Return a world of four cores, three of which `runs` holds."""
     world = World(node("n"), queue("q", preemption=NEVER, strategy=strategy))
     return world.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01", **runs)).start("runs")
 

@@ -39,7 +39,7 @@ def played(world: World) -> dict[GroupKey, float]:
 
 
 def crowd(seed: int) -> World:
-    """Two queues that lend each other what they do not need, and gangs of which some are kept apart."""
+    """Return two queues that lend to each other, with gangs of which some are kept apart."""
     rng = random.Random(seed)
     world = World(*nodes("a", "b", "c"), queue("q", weight=3), queue("r", capability={"cpu": "9"}))
     for number in range(rng.randrange(4, 14)):

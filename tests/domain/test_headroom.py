@@ -107,7 +107,7 @@ def test_headroom_is_reserved_and_borrowed_by_turns_where_run_times_are_unknown(
 
 
 def borrowers() -> World:
-    """Queue `rich` holds all that its parent may hold; `big` of its sibling is within its share."""
+    """Return a world in which `rich` holds its parent's ceiling; `big` of its sibling is within its share."""
     rich = queue("rich", parent="p", reclaimable=False)
     world = World(node("n0", cpu="8"), queue("p", capability=FOUR), queue("q", parent="p"), rich)
     for n in range(4):

@@ -46,7 +46,7 @@ class Scribe:
         self.restart()
 
     def restart(self, crashed: bool = False) -> None:
-        """Crashed: what was made by the last look is lost."""
+        """Restart; after a crash, records since the last look are lost."""
         if crashed:
             self.records = self.written[0]
         known = [record for record in self.records.values() if record.end is None]
@@ -181,7 +181,7 @@ def test_quick_changes_are_one_run_and_slow_ones_several() -> None:
 
 
 def borrowed() -> Scribe:
-    """Queue b holds the whole cluster, and half of it is reclaimed for a."""
+    """Return a history in which queue b holds the cluster, and half of it is reclaimed for a."""
     scribe = Scribe(World(node("n", cpu="2"), queue("a"), queue("b")))
     scribe.add(made_by("bob", "b0", 1, queue="b"), made_by("bob", "b1", 1, queue="b")).start("b0", "b1")
     run_since(scribe.world, scribe.world.now, "b0-0", "b1-0")

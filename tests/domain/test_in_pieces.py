@@ -19,7 +19,7 @@ OBSTACLES: dict[Reason, Callable[[World], object]] = {
 
 
 def on_the_way() -> World:
-    """Three bindings are in flight to the API server."""
+    """Return a world with three bindings in flight to the API server."""
     world = World(nodes("a", cpu="3"), queue("q"), gang("g", 3, queue="q")).settle()
     for name in world.ungate("g-0", "g-1", "g-2").pods:
         assert world.hold(name, "a") is None

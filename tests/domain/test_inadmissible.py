@@ -198,7 +198,7 @@ def short() -> World:
 
 
 def in_pieces() -> World:
-    """Two shapes that fit alone and not together: each needs the same half of a node."""
+    """Return two shapes that fit alone and not together: each needs the same half of a node."""
     world = World(*(node(f"n{n}", cpu="4", memory="4Gi") for n in range(2)), queue("q"))
     world.add(foreign_pod("s0", on="n0", cpu="2", more={"memory": "2Gi"}))
     world.add(foreign_pod("s1", on="n1", cpu="3", more={"memory": "3Gi"}))
@@ -262,7 +262,7 @@ def one_after_the_other() -> World:
 
 
 def first_goes(world: World) -> None:
-    """And a group that will end has the place of the stranger."""
+    """End the group that has the stranger's place."""
     world.delete("a-0", "s").ledger.intake.drop_group(key("a"))
     world.add(group("runs", 1, queue="r"), pod("runs-0", "runs", cpu="3", on="n", phase="Running"))
 
@@ -317,7 +317,7 @@ def bob_runs(world: World) -> None:
 
 
 def by_usage() -> World:
-    """Two users wait in a fair queue, and the first of them holds all of it."""
+    """Return a fair queue with two pending users, the first of whom holds all of it."""
     world = World(node("n", cpu="4"), queue("q", strategy="fair"))
     world.add(gang("holds", 4, queue="q", notes={keys.SUBMITTER: "ann"})).settle().start("holds")
     for name, user in (("a", "ann"), ("b", "bob")):

@@ -319,7 +319,7 @@ def test_parallelism_changed_while_it_waits_is_followed() -> None:
 
 
 def full_of_jobs() -> JobWorld:
-    """Two jobs of a queue that deserves the half, then one of a queue that has nothing."""
+    """Return two jobs of a queue that deserves half, then one of a queue that holds nothing."""
     world = JobWorld(node("n0", cpu="4"), queue("greedy"), queue("starved"))
     for name, created in (("old", "2026-01-01T00:00:00Z"), ("young", "2026-01-02T00:00:00Z")):
         world.submit(job(name, 2, queue="greedy", created=created)).run_whole(name).work()

@@ -102,7 +102,7 @@ class Jobs(DecidedTwice):
             assert len(expected) <= max(self.world.jobs[name].spec["parallelism"], 0)
 
     def teardown(self) -> None:
-        """Once all is well again and the others are gone, what fits runs."""
+        """Check that everything that fits runs once faults have ended and the others are gone."""
         self.world.stopped = False
         for name in NAMES[1:]:
             self.remove(name)

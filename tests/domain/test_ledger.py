@@ -112,7 +112,7 @@ def test_a_bind_call_for_another_node_needs_free_capacity_there() -> None:
 
 
 def held() -> World:
-    """Three members, each held on its own node."""
+    """Return a world with three members, each held on its own node."""
     world = World(nodes("a", "b", "c", "d"), gang("g", 3, cpu="3")).settle()
     for name, node_ in world.plan("g").items():
         world.ungate(name).answer(name)

@@ -57,7 +57,7 @@ class Refusing:
         self.evicted: list[tuple[float, str]] = []
 
     def restart(self) -> None:
-        """Another Muster, which knows what the API server does."""
+        """Start another Muster, which knows only what the API server stores."""
         before = self.world
         groups = [gang(name, 1, queue="b")[0] for name in VICTIMS]
         claiming = replace(self.claiming, status=written(before))

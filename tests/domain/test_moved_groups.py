@@ -62,7 +62,7 @@ def renamed(world: World) -> None:
 
 
 def disowned(world: World) -> None:
-    """Its pods name no group any more, but a queue."""
+    """Update the pods to name no group any more, but a queue."""
     for name in ("g-0", "g-1"):
         annotated(world, name, group=None, queue="b")
 

@@ -24,7 +24,7 @@ def asking(world: World) -> list[str]:
 
 
 def full(*objects: Any) -> World:
-    """One node, which a pod of others fills."""
+    """Return one node, filled by a pod of another scheduler."""
     return World(node("a", cpu="2"), foreign_pod("s", on="a", cpu="2"), *objects)
 
 

@@ -158,7 +158,7 @@ def test_shapes_of_deleted_pods_are_forgotten() -> None:
 
 
 def names_in(root: object, prefix: str) -> set[str]:
-    """All texts with a prefix that can be reached from an object."""
+    """Return all texts with a prefix that can be reached from an object."""
     found, seen, ahead = set[str](), set[int](), [root]
     while ahead:
         each = ahead.pop()

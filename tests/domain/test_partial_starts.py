@@ -69,7 +69,7 @@ BOUNDS = {
 
 
 def bounded(bound: Any) -> JobWorld:
-    """16 cpus, of which the groups of queue q may have 8."""
+    """Return a world of 16 cpus, of which the groups of queue q may have 8."""
     nodes = (node(f"n{number}", labels=on_flavor("f")) for number in range(4))
     return JobWorld(*nodes, queue("p", capability={"cpu": "8"}), bound)
 

@@ -106,7 +106,7 @@ def of(user: str) -> dict[str, str]:
 
 
 def used(*queues: Any) -> World:
-    """Alice has used queue a for an hour, and all of the cluster."""
+    """Return a world in which alice has used queue a, and all of the cluster, for an hour."""
     world = World(node("n", cpu="4"), *queues, limits=RETENTION)
     world.add(gang("old", 4, queue="a", notes=of("alice"))).start("old")
     world.pass_time(HOUR)

@@ -48,7 +48,7 @@ def borrowing(ran: float = 100.0, rules: Any = PAID, notes: dict[str, str] | Non
 
 
 def taken_after(world: World, most: float = 4000.0) -> float | None:
-    """After how many seconds the first eviction comes."""
+    """Return the seconds until the first eviction; None if none comes."""
     begun = world.now
     while not evicted(world) and world.now < begun + most and (requeue_at := world.decisions.requeue_at):
         world.advance(max(requeue_at - world.now, 0.001)).settle()

@@ -106,7 +106,7 @@ class Tree:
         raise AssertionError("never settles")
 
     def _write(self, name: str, decision: QueueDecision) -> None:
-        """Only one of the two is written at a time, the mark first, as if a crash came between them."""
+        """Write only the annotation or the state, the annotation first, as if a crash came between them."""
         now = self.records[name]
         if decision.mark is not AnnotationStep.KEEP:
             marks = {keys.CLOSED_BY_PARENT: "true"} if decision.mark is AnnotationStep.PUT else {}

@@ -38,7 +38,7 @@ def evict(world: World) -> World:
 
 
 def borrowed(cpu: str = "4", **victims: Any) -> World:
-    """Queue b holds the whole cluster with groups of one, and a deserves half of it."""
+    """Return a world whose queue b holds all with groups of one; a deserves half."""
     world = World(node("n", cpu=cpu), queue("a"), queue("b", **victims))
     for n in range(int(cpu)):
         world.add(gang(f"b{n}", 1, queue="b", created=f"2026-01-0{n + 1}"))
@@ -91,7 +91,7 @@ GPU = "nvidia.com/gpu"
 
 
 def accelerators(memory: str, members: int) -> World:
-    """Queue rich holds two machines with eight GPUs each, with gangs whose members take one and `memory`."""
+    """Return a world whose queue rich holds two machines of 8 GPUs; each member takes one and `memory`."""
     machine: dict[str, Any] = {"cpu": "200", "memory": "2000Gi", "more": {GPU: "8"}}
     world = World(node("m", **machine), node("n", **machine), queue("rich"), queue("poor"))
     capacity: dict[str, Any] = {"cpu": "1", "more": {GPU: "1", "memory": memory}}
@@ -274,7 +274,7 @@ def test_a_refused_eviction_leads_to_another_victim_and_is_not_capacity_taken_in
 
 
 def two_gangs(*budgets: Any) -> World:
-    """Queue b holds the cluster with two gangs of two, `early` and `late`; `late` would go first."""
+    """Return a world whose queue b holds all with two gangs, `early` and `late`; `late` is evicted first."""
     world = World(node("n"), queue("a"), queue("b"), *budgets)
     for number, name in enumerate(("early", "late"), 1):
         created = f"2026-01-0{number}T00:00:00Z"
@@ -532,7 +532,7 @@ def test_system_pods_are_no_victims(what: str) -> None:
 
 
 def shared(low: int, others: int, cpu: str = "8", **victims: Any) -> World:
-    """Queues a and b deserve half of a node each, and it is full: a has a gang of low priority."""
+    """Return a full world whose queues a and b deserve half of a node each; a has a gang of low priority."""
     world = World(node("n", cpu=cpu), queue("a"), queue("b", **victims))
     world.add(gang("low", low, queue="a")).start("low")
     for n in range(others):

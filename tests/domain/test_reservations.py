@@ -40,7 +40,7 @@ def set_limits(world: World, **limits: Any) -> None:
 
 
 def busy(run_time: str = HOUR, cluster: int = 2, **queues: Any) -> World:
-    """Nodes of 4 cpu, each full of two jobs of 2 cpu; `big` has come, and needs two whole nodes."""
+    """Return nodes of 4 cpu, each full of two jobs of 2 cpu; `big` needs two whole nodes."""
     own = queue("default", **queues)
     return filled(World(nodes(*(f"n{n}" for n in range(cluster))), own, queue("r")), cluster, run_time)
 

@@ -22,7 +22,7 @@ def naming(name: str, cpu: str = "4", **more: Any) -> QueueFlavor:
 
 
 def cluster(*objects: Any) -> World:
-    """One node of each flavor; queue q names h100, then a100."""
+    """Return a node of each flavor; queue q names h100, then a100."""
     nodes = [node(name, cpu="8", labels=on_flavor(name)) for name in ("h100", "a100")]
     return World(*nodes, queue("q", flavors=[naming("h100"), naming("a100")]), *objects)
 

@@ -28,7 +28,7 @@ def of(user: str, name: str, members: int = 1, created: str = "") -> list[object
 
 
 def verdicts(world: World, *names: str) -> str:
-    """S for each that starts, R that runs, w that waits."""
+    """Return a letter for each group: S for one that starts, R for one that runs, w for one that waits."""
     letters = {Verdict.STARTING: "S", Verdict.RUNNING: "R", Verdict.WAITING: "w"}
     return "".join(letters[world.verdict(name)] for name in names)
 

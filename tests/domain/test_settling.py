@@ -44,7 +44,7 @@ few_cpus = st.sampled_from([None, None, *({"cpu": str(n)} for n in (1, 2, 4, 6))
 
 @st.composite
 def kinds(draw: st.DrawFn) -> dict[str, Any]:
-    """Fields of a member that count for its place."""
+    """Draw fields of a member that count for its place."""
     key, app = draw(st.sampled_from(["", "", HOSTNAME, ZONE])), draw(st.sampled_from(FLAVORS))
     kind: dict[str, Any] = {"cpu": draw(st.sampled_from(["0.5", "1", "2"])), "labels": {"app": app}}
     return kind | ({"affinity": anti_affinity(key, app=draw(st.sampled_from(FLAVORS)))} if key else {})

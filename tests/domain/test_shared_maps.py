@@ -63,7 +63,7 @@ def test_a_change_among_many_copies_few_and_finds_few() -> None:
 
 
 def changed(first: Mapping[str, object], numbers: Iterable[int]) -> list[SharedMap[str, object]]:
-    """One after the other."""
+    """Return maps, each made from the one before."""
     assert isinstance(first, SharedMap)
     maps = [first]
     for number in numbers:

@@ -20,7 +20,7 @@ def test_of_two_gangs_above_their_shares_one_runs_and_then_the_other() -> None:
 
 
 def contended() -> World:
-    """Queue q is at its share of 3, a gang of r within its share lacks one cpu, 2 are idle."""
+    """Return queue q at its share of 3; a gang of r within its share lacks one cpu, and 2 are idle."""
     world = World(node("n", cpu="6"), queue("q"), queue("r"), foreign_pod("s", on="n"))
     world.add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
     return world.add(gang("claimant", 3, queue="r", created="2026-01-03"))

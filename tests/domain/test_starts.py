@@ -70,7 +70,7 @@ def test_a_start_passes_no_ceiling_that_came_meanwhile() -> None:
 
 
 def crashed(limits: Limits | None = None) -> World:
-    """One of two members is bound; the process that began the start is gone."""
+    """Return a start with one of two members bound, begun by a process that is gone."""
     return World(
         node("n"), group("g", 2, admitted=True), pod("g-0", "g", on="n", phase="Pending"), limits=limits
     )
@@ -413,7 +413,7 @@ def test_a_start_whose_gates_stay_closed_has_not_failed() -> None:
 
 
 def outage() -> World:
-    """All gates of a gang are open, and there is no scheduler."""
+    """Return a gang without gates in a cluster without a scheduler."""
     world = World(nodes("a", "b"), gang("g", 2)).settle().advance(1.0)
     world.scheduler_asks = False
     return world.ungate("g-0", "g-1").settle()
@@ -487,7 +487,7 @@ def test_a_queue_that_closes_stops_no_start(bound: bool) -> None:
 
 
 def seeded(**world: Any) -> World:
-    """No start was admitted: the group was created with one member on a node."""
+    """Return a group that was created with one member on a node; no start was admitted."""
     world_ = World(node("n", cpu="32"), queue("q", **world))
     return world_.add(group("g", 8, "q"), [pod(f"g-{n}", "g", queue="q") for n in range(1, 8)])
 

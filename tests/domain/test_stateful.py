@@ -186,7 +186,7 @@ class Events(RuleBasedStateMachine):
 
     @rule(name=some_group, missing=st.integers(0, 1))
     def gang_reaches_the_barrier(self, name: str, missing: int) -> None:
-        """Its bind calls are held: for all planned members, or all but one."""
+        """Hold the bind calls of all planned members, or of all but one."""
         if key(name) not in self.world.decisions.groups:
             return
         plan = list(self.world.plan(name).items()) if self.planned_are_there(name) else []
@@ -199,7 +199,7 @@ class Events(RuleBasedStateMachine):
 
     @rule(name=some_pod)
     def call_ends(self, name: str) -> None:
-        """Only its own claim is released."""
+        """End a call; only its own claim is released."""
         if self.there(name):
             claim = self.world.claim(name)
             self.world.release(name)

@@ -162,7 +162,7 @@ class Sharing(DecidedTwice):
         self.world.delete(*members).ledger.intake.drop_group(key)
 
     def on_nodes(self) -> list[str]:
-        """Members that run."""
+        """Return the members that run."""
         there = (
             name for name, each in self.world.pods.items() if each.spec.node_name and name.startswith("g")
         )
@@ -199,7 +199,7 @@ class Sharing(DecidedTwice):
             )
 
     def going(self) -> list[str]:
-        """Pods that are to be evicted, and those whose start is undone."""
+        """Return the pods that are to be evicted, and those whose start is undone."""
         uids = {uid for group in self.world.decisions.groups.values() for uid in group.undo}
         uids |= self.world.decisions.evictions.keys()
         return sorted(name for name, each in self.world.pods.items() if each.metadata.uid in uids)
@@ -272,7 +272,7 @@ class Sharing(DecidedTwice):
         self.world.decide()
 
     def teardown(self) -> None:
-        """Only evicted pods come again: evictions end, and so does each wait for their capacity."""
+        """Check that evictions and waits for their capacity end; only evicted pods are replaced."""
         if not hasattr(self, "world"):
             return
         for _ in range(_ENOUGH):

@@ -60,7 +60,7 @@ def end(world: World, name: str) -> World:
 
 
 def begin(world: World, name: str) -> World:
-    """Like `World.start`, for a group that has been decided on."""
+    """Start a group that has been decided on, like `World.start`."""
     world.scheduler_takes(*world.plan(name)).run(f"{name}-0")
     return world.settle()
 

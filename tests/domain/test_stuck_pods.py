@@ -11,7 +11,7 @@ GRACE = 30.0
 
 
 def stuck() -> World:
-    """Two members of a gang that fills its queue do not end on a node that is away."""
+    """Return a gang that fills its queue, with two members stuck on an unreachable node."""
     world = World(queue("q", capability={"cpu": "4"}), node("a", cpu="2"), node("b", cpu="2"))
     world.add(gang("g", 4, queue="q")).start("g")
     world.scheduler_takes(*world.plan("g")).run(*(f"g-{n}" for n in range(4))).settle()

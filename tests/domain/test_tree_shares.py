@@ -318,7 +318,7 @@ NAMES = [f"q{n}" for n in range(9)]
 
 @st.composite
 def forests(draw: st.DrawFn, amounts: st.SearchStrategy[dict[str, int]] = few) -> dict[str, QueueDemand]:
-    """Queues with any parents: some form cycles, some do not exist."""
+    """Draw queues with any parents: some form cycles, some do not exist."""
     return {
         name: QueueDemand(
             name,

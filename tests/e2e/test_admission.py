@@ -53,7 +53,7 @@ def port() -> Port:
 
 @pytest.fixture
 def review(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
-    """Muster with a certificate that it makes itself, and its webhooks in force."""
+    """Yield Muster with a certificate of its own, and its webhooks in force."""
     with configured(stage.api, port, POD_WEBHOOK):
         muster = stage.start_muster(*port.flags("self-signed"), user=muster_user)
         wait_in_force(stage.api)
@@ -333,7 +333,7 @@ def test_marks_come_with_the_gate_next_to_the_clusters_own_scheduler(
 
 @pytest.fixture
 def users(stage: Stage) -> Iterator[tuple[Client, Client]]:
-    """Alice may use the queue `private`, Bob may not; both may edit."""
+    """Yield alice, who may use the queue `private`, and bob, who may not; both may edit."""
     written = [
         _role("e2e-edit", [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["create", "get"]}]),
         _role("e2e-use", [_may_use("private")]),

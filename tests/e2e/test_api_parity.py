@@ -107,7 +107,7 @@ def answer(status: int, body: Json) -> Answer:
 
 
 def _plain(message: str) -> str:
-    """Without what is made at random, and without what could not be checked."""
+    """Return a message without its random parts, and without what could not be checked."""
     head, _, errors = message.partition(" is invalid: ")
     if _UNCHECKED in errors:
         reserved = [each for each in errors.strip("[]").split(", <nil>") if "Invalid value: null" not in each]

@@ -29,13 +29,13 @@ SERVED, AUTHORITY = "muster-webhook", "muster-webhook-ca"
 
 @pytest.fixture
 def gates() -> str:
-    """cert-manager's features are as by default, but for tests that say otherwise."""
+    """Return cert-manager's feature gates: the defaults, unless a test overrides them."""
     return ""
 
 
 @pytest.fixture
 def issuing(stage: Stage, gates: str) -> Iterator[None]:
-    """cert-manager at work."""
+    """Run cert-manager."""
     written = manifests.install(stage.api, cert_manager.crds())
     process = cert_manager.process(stage.cluster, gates)
     process.start()

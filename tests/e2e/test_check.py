@@ -178,7 +178,7 @@ class Site:
         wait_for(lambda: "nodeName" in self.api.get(PODS, "one", "default")["spec"], what="a pod bound")
 
     def direct(self, muster: Muster) -> Json:
-        """Options of a scheduler that calls Muster and reads its pods from the API server."""
+        """Return options of a scheduler that calls Muster and reads its pods from the API server."""
         return {"muster": muster.address, "user": self._user, "leader_elect": True, "host": POD}
 
     def waits_for_members(self) -> None:
@@ -187,7 +187,7 @@ class Site:
         self.api.create(PODS, objects.pod("half-0", namespace="default", group="half"))
 
     def found(self) -> list[Json]:
-        """All that `muster check` finds."""
+        """Return all findings of `muster check`."""
         found: list[Json] = json.loads(self._admin("check", "-o", "json").stdout)
         return found
 

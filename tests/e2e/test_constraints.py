@@ -215,6 +215,6 @@ def _spread(name: str) -> Json:
 
 
 def _zones(stage: Stage, **cpus: str) -> None:
-    """One node in each zone."""
+    """Create one node in each zone."""
     for zone, cpu in cpus.items():
         stage.nodes(1, prefix=zone, cpu=cpu, labels={ZONE: zone})

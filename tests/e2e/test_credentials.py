@@ -85,7 +85,7 @@ def test_tokens_of_a_pod_expire_one_after_the_other(stage: Stage, muster_user: U
 
 
 def put(path: Path, text: str) -> None:
-    """At once, as those who rotate credentials do."""
+    """Replace a file atomically, as programs that rotate credentials do."""
     other = path.with_suffix(".new")
     other.write_text(text)
     other.chmod(0o600)

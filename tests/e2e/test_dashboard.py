@@ -120,7 +120,7 @@ class Town:
 
     @contextmanager
     def local(self) -> Iterator[tuple[Browser, str]]:
-        """`muster dashboard` of the tenant, in its namespace: a browser that is in, and below which path."""
+        """Yield a logged in browser on the tenant's `muster dashboard`, and the path it serves below."""
         file = self.stage.cluster.kubeconfig(self.issued)
         flags = ["--listen=127.0.0.1:0", f"--kubeconfig={file}", "-n", self.stage.namespace]
         with subprocess.Popen([PROGRAM, "dashboard", *flags], stdout=subprocess.PIPE, text=True) as process:

@@ -26,7 +26,7 @@ QUIET = (
 
 @pytest.fixture
 def devices(stage: Stage) -> Iterator[Devices]:
-    """Devices behind an extended resource, which a device plugin offers on another node."""
+    """Yield devices behind an extended resource, which a device plugin offers on another node."""
     extended = f"{stage.namespace}.example.com/gpu"
     made = Devices(stage, extended)
     nodes = stage.nodes(2, cpu="16")

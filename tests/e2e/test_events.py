@@ -124,7 +124,7 @@ def _refused(stage: Stage, kind: str, name: str) -> list[Json]:
 
 
 def _events(stage: Stage, kind: str, name: str) -> list[Json]:
-    """Muster's events about an object."""
+    """Return Muster's events about an object."""
     about = f"involvedObject.kind={kind},involvedObject.name={name},source=kube-muster"
     return list(stage.api.items(EVENTS, stage.namespace, fieldSelector=about))
 

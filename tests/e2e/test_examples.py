@@ -46,7 +46,7 @@ EXAMPLES = list(examples(KINDS))
 
 @pytest.fixture
 def rights(cluster: ControlPlane) -> Iterator[None]:
-    """Before Muster looks for them."""
+    """Grant the rights before Muster looks for them."""
     with manifests.applied(cluster.admin, "jobs/jobset/rbac.yaml"):
         yield
 
@@ -73,7 +73,7 @@ def muster(stage: Stage, rights: None, muster_user: User) -> Iterator[Muster]:
 
 
 def without_volumes(body: Json) -> Json:
-    """There is no storage here."""
+    """Return an object without volumes: there is no storage here."""
     body = deepcopy(body)
     if body["spec"].pop("volumeClaimTemplates", None):
         for container in body["spec"]["template"]["spec"]["containers"]:

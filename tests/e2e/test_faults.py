@@ -267,7 +267,7 @@ def wire(stage: Stage) -> TcpProxy:
 
 @pytest.fixture
 def wired(stage: Stage, wire: TcpProxy, muster_user: User) -> Muster:
-    """Muster on a wire that can be cut, with a scheduler that is not."""
+    """Return Muster on a wire that can be cut, with a scheduler on another one."""
     muster = stage.start_muster(user=muster_user, server=wire.server)
     stage.start_sidecar(muster, user=muster_user)
     return muster
@@ -303,7 +303,7 @@ def test_watches_cut_again_and_again_during_starts(stage: Stage, wire: TcpProxy,
     seen: set[int] = set()
 
     def all_bound() -> bool:
-        """Each time that more of them are bound, all watches end."""
+        """Return whether all are bound; end all watches each time that more of them are."""
         bound = len(stage.bound(pods))
         if bound not in seen:
             seen.add(bound)

@@ -18,7 +18,7 @@ MANY = 1000
 
 @contextmanager
 def floods(ports: dict[str, int]) -> Iterator[None]:
-    """One flood after the other at each port, all the time."""
+    """Flood each port, one flood after the other, until the context ends."""
     ended = Event()
 
     def go_on(name: str) -> None:

@@ -30,7 +30,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 @contextmanager
 def mallory(stage: Stage) -> Iterator[Client]:
-    """May do everything in a namespace of that name."""
+    """Yield a user who may do everything in a namespace of her name."""
     manifests.ensure_namespace(stage.api, MALLORY)
     kind = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": "all", "namespace": MALLORY}}
     rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
@@ -62,7 +62,7 @@ class Watch:
         return self._target.megabytes()
 
     def look(self, during: str) -> float:
-        """Seconds until a gang runs, of the promptest."""
+        """Return the seconds until the promptest gang runs."""
         best = PROMPT + 1
         for _ in range(TRIES):
             self._gangs += 1

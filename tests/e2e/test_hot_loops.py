@@ -67,7 +67,7 @@ def test_a_gang_that_lacks_capacity_evicts_no_pod_and_costs_nothing(
 
 
 def _standing(stage: Stage, priority: str, every_second: str) -> list[str]:
-    """One pod on each node, created there."""
+    """Create one pod on each node."""
     names = stage.nodes(NODES, cpu="4")
     made = [
         objects.pod(

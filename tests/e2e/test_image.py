@@ -33,7 +33,7 @@ def built() -> Iterator[Image]:
 
 @pytest.fixture
 def contained(stage: Stage, built: Image, muster_user: User, tmp_path: Path) -> Muster:
-    """Muster in a container that sees the machine's loopback, where the API server and the scheduler are."""
+    """Return Muster in a container that shares the loopback of the API server and the scheduler."""
     name = stage.cluster.folder.name
     program = built.command(name, _access(stage.cluster, muster_user, tmp_path / "access"))
     muster = Muster(stage.cluster, image.FOLDER / "kubeconfig", program=program)

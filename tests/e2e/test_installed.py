@@ -37,7 +37,7 @@ GANGS = {"whole": (2, {GPU: "8"}), "waits": (1, {GPU: "8"}), "slices": (7, {MIG:
 
 @pytest.fixture
 def cluster(muster_user: User) -> Iterator[ControlPlane]:
-    """One for itself: what is installed stays until it ends."""
+    """Yield a control plane for these tests alone: what is installed stays until it ends."""
     with ControlPlane(kubernetes=KUBERNETES, users=[muster_user]) as started:
         yield started
 
@@ -92,7 +92,7 @@ class Site:
         return {f"{each['namespace']}/{each['name']}" for each in json.loads(body)["groups"]}
 
     def close(self) -> None:
-        """Nothing refuses to have the cluster emptied."""
+        """Remove what would refuse to have the cluster emptied."""
         admission = ("ValidatingAdmissionPolicy", "ValidatingWebhookConfiguration")
         manifests.remove(self.stage.api, [each for each in self._made if each["kind"] in admission])
 

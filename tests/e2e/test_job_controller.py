@@ -18,7 +18,7 @@ EXCEEDED = ("True", "BackoffLimitExceeded", "Job has reached the specified backo
 
 @pytest.fixture(autouse=True)
 def _cluster(stage: Stage) -> None:
-    """Pods of the stock scheduler: Muster is not there."""
+    """Create a cluster whose pods are of the stock scheduler: Muster is not there."""
     stage.nodes(1, cpu="8")
     stage.start_controller_manager()
     stage.start_scheduler()

@@ -56,7 +56,7 @@ def name(request: pytest.FixtureRequest, cluster: ControlPlane) -> Iterator[str]
 
 @pytest.fixture(scope="module")
 def account(cluster: ControlPlane, muster_user: User) -> Iterator[Client]:
-    """Muster's own, with the rights to all kinds of jobs, once its policies are in force."""
+    """Yield Muster's own client, with the rights to all kinds of jobs, once its policies are in force."""
     with manifests.applied(cluster.admin, "jobs/*/rbac.yaml"), Client(cluster.access(muster_user)) as client:
         yield client
 
@@ -123,7 +123,7 @@ def _paths(found: Any, name: str, path: str = "/spec") -> Iterator[str]:
 
 
 def _started(client: Client, job: Json) -> Json:
-    """Unsuspended, with an annotation for its pods, if it is still what it was."""
+    """Unsuspend a job, with an annotation for its pods, unless it has changed; return it."""
     row, meta = row_of(job), job["metadata"]
     changes: list[Json] = [
         {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},

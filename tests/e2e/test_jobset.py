@@ -59,7 +59,7 @@ def _condition(stage: Stage, type_: str) -> str:
 
 @pytest.fixture
 def rights(cluster: ControlPlane, job_rights: None) -> Iterator[None]:
-    """Before Muster looks for them."""
+    """Grant the rights before Muster looks for them."""
     with manifests.applied(cluster.admin, "jobs/jobset/rbac.yaml"):
         yield
 
@@ -75,7 +75,7 @@ def jobsets(stage: Stage, rights: None, muster_user: User) -> Stage:
 
 
 def submit(stage: Stage) -> str:
-    """Its UID."""
+    """Submit a JobSet; return its UID."""
     made = job_set(
         "train", namespace=stage.namespace, replicas=2, parallelism=2, suspend=True, queue="default"
     )

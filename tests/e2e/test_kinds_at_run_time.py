@@ -29,7 +29,7 @@ LOOKED_FOR = 120.0  # seconds; Muster looks for kinds that are missing every 30 
 
 @pytest.fixture
 def wire(stage: Stage) -> TcpProxy:
-    """To the API server."""
+    """Yield a proxy to the API server."""
     return stage.start_wire()
 
 

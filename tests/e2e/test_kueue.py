@@ -25,7 +25,7 @@ THEIRS = Resource(f"/apis/{GROUP}/{VERSION}", "localqueues")
 
 
 def crd() -> Json:
-    """Kueue's LocalQueue, without its schema."""
+    """Return the CRD of Kueue's LocalQueue, without its schema."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": VERSION, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     return {
@@ -47,7 +47,7 @@ def crd() -> Json:
 
 @pytest.fixture
 def kueue(stage: Stage) -> Iterator[None]:
-    """Its kind, the rights for jobs, and a queue for the namespace: all before Muster looks for them."""
+    """Install the kind, the rights for jobs and a queue for the namespace before Muster looks for them."""
     kind = manifests.install(stage.api, [crd()])
     written = manifests.apply(stage.api, "jobs/batch/rbac.yaml")
     record = {"annotations": {objects.QUEUE_NAME: "default"}}

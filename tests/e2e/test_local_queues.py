@@ -119,7 +119,7 @@ def test_a_local_queue_is_held_and_resumed(stage: Stage, scheduler: KubeSchedule
 
 @pytest.fixture
 def review(stage: Stage, muster_user: User) -> Iterator[Muster]:
-    """Muster with its webhooks in force."""
+    """Yield Muster with its webhooks in force."""
     port = Port()
     with configured(stage.api, port):
         muster = stage.start_muster(*port.flags("self-signed"), user=muster_user)

@@ -42,7 +42,7 @@ def audit(tmp_path: Path) -> Audit:
 
 @pytest.fixture
 def cluster(muster_user: User, audit: Audit) -> Iterator[ControlPlane]:
-    """One for each of these tests: a Volcano changes all of it."""
+    """Yield a control plane for each of these tests: a Volcano changes all of it."""
     users = [muster_user, *volcano_installed.users()]
     with ControlPlane(kubernetes=KUBERNETES, users=users, apiserver_flags=audit.flags) as started:
         started.start_controller_manager()
@@ -84,7 +84,7 @@ class Town:
         self._before = self._now()
 
     def untouched(self) -> bool:
-        """Nothing that ran was moved, made again or ended."""
+        """Return whether nothing that ran was moved, recreated or ended."""
         return self._now() == self._before
 
     def _now(self) -> set[tuple[str, ...]]:
@@ -134,7 +134,7 @@ def test_moving_there_and_back(
 
 
 def _install(gates: bool) -> str:
-    """Step 1."""
+    """Take step 1 of the guide."""
     command = commands(PAGE, 1)
     return (
         command.replace("crds.install=false", "crds.install=false,view.enabled=false") if gates else command
@@ -161,7 +161,7 @@ def _changed_over(
     administrator: Administrator,
     audit: Audit,
 ) -> None:
-    """Step 3: what runs is left alone and counted, what waits starts whole, Jobs go on."""
+    """Take step 3: running jobs are left alone and counted, pending ones start whole, Jobs continue."""
     pair.stop()
     pair.forget_webhooks()
     administrator.step(3)
@@ -197,7 +197,7 @@ def _kinds_taken_over(stage: Stage, vcctl: Vcctl, administrator: Administrator) 
 
 
 def _back(stage: Stage, pair: Pair, vcctl: Vcctl, volcano: Volcano, administrator: Administrator) -> None:
-    """Step 6: Volcano has its pods again, and can change what Muster wrote."""
+    """Take step 6: Volcano has its pods again, and can change what Muster wrote."""
     running = stage.bound(f"later-work-{number}" for number in range(4))
     assert len(running) == 4
     waiting = stage.gang("again", 2, queue="a", scheduler="volcano")

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(KUBERNETES not in VERSIONS, reason="before 1.36 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ControlPlane]:
-    """One that serves them."""
+    """Yield a control plane that serves native groups."""
     is_old = KUBERNETES == "1.36"
     gate = GATE if is_old else f"{OF_COMPOSITES},DRAWorkloadResourceClaims=true"
     flags = (gate, f"--runtime-config={VERSION}=true{'' if is_old else f',{ALPHA}=true'}")
@@ -83,7 +83,7 @@ def members(stage: Stage, muster: Muster, name: str, count: int, **spec: Any) ->
 
 
 def scheduled(stage: Stage, name: str, kind: Resource = GROUPS) -> tuple[str, str, str]:
-    """Its condition: status, reason and message."""
+    """Return status, reason and message of a group's condition."""
     condition = f"{'Composite' if kind is COMPOSITES else ''}PodGroupInitiallyScheduled"
     for each in stage.api.get(kind, name, stage.namespace).get("status", {}).get("conditions", ()):
         if each["type"] == condition:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.view, pytest.mark.usefixtures("job_rights")]
 
 
 def full(stage: Stage) -> None:
-    """One node, which a pod of another queue fills."""
+    """Create one node, filled by a pod of another queue."""
     stage.nodes(1, cpu="2")
     stage.wait_phase(stage.gang("filler", 1, cpu="2", queue="default"))
 

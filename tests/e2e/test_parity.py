@@ -42,7 +42,7 @@ class Play(NamedTuple):
     recorder: Recorder
 
     def nodes(self, count: int, cpu: str) -> None:
-        """One after the other: plans go by the order in which nodes came."""
+        """Create nodes one after the other: plans depend on the order in which nodes came."""
         for number in range(count):
             self.stage.nodes(1, prefix=f"node-{number}-", cpu=cpu)
 

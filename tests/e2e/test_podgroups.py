@@ -37,7 +37,7 @@ STOOD_WHOLE = "kube-muster.io/stood-whole"
 
 @pytest.fixture
 def controllers(cluster: ControlPlane) -> Iterator[Process]:
-    """kube-controller-manager, for this test."""
+    """Yield a kube-controller-manager for this test."""
     process = cluster.start_controller_manager()
     yield process
     process.kill()

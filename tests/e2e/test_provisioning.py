@@ -30,7 +30,7 @@ BY_REQUEST = (LACKS_CAPACITY[0].replace("Unschedulable", "NoRoom"), LACKS_CAPACI
 
 @pytest.fixture(scope="module", autouse=True)
 def kind(cluster: ControlPlane) -> Iterator[None]:
-    """There before Muster, which looks for it every 30 s."""
+    """Install the kind before Muster, which looks for it every 30 s."""
     written = manifests.install(cluster.admin, list(yaml.safe_load_all(KIND.read_text())))
     yield
     manifests.remove(cluster.admin, written)

@@ -202,7 +202,7 @@ def _decided(stage: Stage, muster: Muster, pod: str) -> str:
 
 
 def _assert_no_start_failed(muster: Muster) -> None:
-    """Neither was a held bind given up, nor has any group backed off."""
+    """Assert that no held bind was given up, and no group has backed off."""
     assert muster.metric("muster_barrier_aborts_total") == 0
     assert "BackingOff" not in {each.get("reason") for each in muster.debug("/debug/decisions?limit=1000")}
 

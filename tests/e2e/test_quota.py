@@ -39,7 +39,7 @@ TREE_NAME = "elasticquotatree"
 
 @pytest.fixture(scope="module", autouse=True)
 def kinds(cluster: ControlPlane) -> Iterator[None]:
-    """There before Muster, which looks for them every 30 s."""
+    """Install the kinds before Muster, which looks for them every 30 s."""
     elastic = list(yaml.safe_load_all((DATA / "elastic-quotas.yaml").read_text()))
     written = [*manifests.apply(cluster.admin, KINDS), *manifests.install(cluster.admin, elastic)]
     yield
@@ -48,7 +48,7 @@ def kinds(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def rights(stage: Stage) -> Iterator[None]:
-    """Before Muster looks for them; and no quota is left when the queues are cleared away."""
+    """Grant the rights before Muster looks for them; delete quotas before the queues."""
     with manifests.applied(stage.api, "quota/rbac.yaml"):
         yield
         for kind, namespace in ((ELASTIC_QUOTA_TREES, SYSTEM), (ELASTIC_QUOTAS, stage.namespace)):

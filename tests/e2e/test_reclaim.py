@@ -15,7 +15,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 
 
 def borrowed(stage: Stage, sizes: Iterable[int], **pod: Any) -> list[list[str]]:
-    """Queue `rich` holds four nodes of two cpus, while no group in queue `poor` wants any."""
+    """Start gangs of queue `rich` on all four nodes of two cpus, while queue `poor` has no groups."""
     stage.nodes(4, cpu="2")
     stage.queue("rich")
     stage.queue("poor")
@@ -214,7 +214,7 @@ def test_a_gang_of_which_a_budget_allows_half_stays_whole(
 
 
 def budget(stage: Stage) -> None:
-    """For the pods that are guarded. Its controller runs nowhere here, so it allows none to go at first."""
+    """Create a budget for the guarded pods; without its controller it allows no eviction at first."""
     kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
     spec = {"minAvailable": "100%", "selector": {"matchLabels": {"guarded": "yes"}}}
     meta = {"name": "guard", "namespace": stage.namespace}

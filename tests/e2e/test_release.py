@@ -43,7 +43,7 @@ SERVED = [each for each in release.MANIFESTS if each.kubernetes == SERVED_AS]
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[ControlPlane]:
-    """One that has nothing of Muster's."""
+    """Yield a control plane without anything of Muster's."""
     with ControlPlane(kubernetes=KUBERNETES) as started:
         yield started
 

@@ -164,7 +164,7 @@ def _leadership(replica: Replica) -> str:
 
 
 def _load(stage: Stage) -> dict[str, list[str]]:
-    """Eight gangs with capacity for four at a time: four run."""
+    """Create eight gangs with capacity for four at a time: four run."""
     stage.nodes(4, cpu="4")
     gangs = {f"g{number}": stage.gang(f"g{number}", SIZE, gated=True) for number in range(8)}
     wait_for(lambda: len(stage.running(gangs)) == 4, what="four of eight gangs running")
@@ -180,7 +180,7 @@ def _between_two_bindings(stage: Stage, replica: Replica, harm: Callable[[], obj
 
 
 def _run_through(stage: Stage, gangs: dict[str, list[str]]) -> None:
-    """Each gang runs, and ends so that another one can."""
+    """Run each gang to its end, so that another one can start."""
     left = {name: pods for name, pods in gangs.items() if name != "g0"}
     while left:
         for name in wait_for(lambda: stage.running(left), timeout=120, what=f"of {sorted(left)} one runs"):

@@ -20,7 +20,7 @@ def small(stage: Stage, name: str, run_time: str = "") -> list[str]:
 
 
 def full(stage: Stage, run_time: str = "") -> list[str]:
-    """Two nodes of 2 cpus, each full of two groups of one."""
+    """Fill two nodes of 2 cpus with two groups of one each."""
     stage.nodes(2, cpu="2")
     stage.queue("q", reserveAfter="3s")
     pods = [pod for number in range(4) for pod in small(stage, f"small-{number}", run_time)]

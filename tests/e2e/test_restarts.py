@@ -249,7 +249,7 @@ def test_gangs_run_while_each_process_is_killed_again_and_again(
 def _killed_between_two_bindings(
     stage: Stage, muster: Muster, proxy: FaultProxy
 ) -> tuple[list[str], threading.Event]:
-    """One member is bound, the other bindings are lost with Muster, which is down now."""
+    """Kill Muster when one member is bound and the requests of the other bindings are lost."""
     dead = threading.Event()
     proxy.inject(pass_on(), lose_request(dead, times=2))
     gang = stage.gang("a", 3, cpu="2", gated=True)

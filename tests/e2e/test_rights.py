@@ -160,7 +160,7 @@ def test_each_right_is_needed_and_they_suffice(stage: Stage, life: Callable[[], 
 
 @pytest.fixture
 def served(cluster: ControlPlane, right: Right) -> None:
-    """Asked for before the stage: there is none for a right on what this API server does not have."""
+    """Serve the kind of a right before the stage begins, as this API server may lack it."""
     if not rights.is_served(cluster.admin, right):
         pytest.skip(f"this API server has no {right.resource} of {right.group}")
 
@@ -179,12 +179,12 @@ def test_without_a_right_something_is_missing(
 
 
 def _unready(lived: Life) -> bool:
-    """Without a list of something there is no picture of the cluster."""
+    """Return whether Muster is not ready: without a list of a kind it knows too little of the cluster."""
     return not lived.muster.ready()
 
 
 def _is_reported(lived: Life) -> bool:
-    """Without a watch the picture grows old; long before that makes it unready, the log says why."""
+    """Return whether the log says why a watch is missing, long before Muster is not ready."""
     return "forbidden" in lived.muster.process.tail(1000)
 
 

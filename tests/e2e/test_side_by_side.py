@@ -20,7 +20,7 @@ pytestmark = pytest.mark.volcano
 
 @pytest.fixture(scope="module")
 def cluster(muster_user: User) -> Iterator[ControlPlane]:
-    """One for this test alone: a Volcano changes all of it."""
+    """Yield a control plane for this test alone: a Volcano changes all of it."""
     with ControlPlane(kubernetes=KUBERNETES, users=[muster_user, *volcano_installed.users()]) as started:
         started.start_controller_manager()
         yield started

@@ -45,7 +45,7 @@ KINDS = {
 
 @pytest.fixture
 def thief(stage: Stage, muster_user: User) -> Iterator[Client]:
-    """Somebody with the token, once the policies are in force."""
+    """Yield a client with the stolen token, once the policies are in force."""
     stage.pods("shown", 1)
     with Client(stage.cluster.access(muster_user)) as client:
         number = count()  # a label that is there already is no change

@@ -322,7 +322,7 @@ def test_no_group_leaves_the_queue_in_which_it_runs(
 
 @pytest.fixture
 def borrowers(stage: Stage, scheduler: KubeScheduler, tenant: Client) -> Iterator[list[str]]:
-    """Queue `rich` holds all four nodes with pods of the tenant; `poor` deserves two, and wants them next."""
+    """Start the tenant's pods of queue `rich` on all four nodes; `poor` deserves two, and wants them next."""
     stage.nodes(4, cpu="2")
     stage.queue("rich", preemption={"honour": []})
     stage.queue("poor")

@@ -42,7 +42,7 @@ HELM_UNINSTALL = "helm uninstall muster --namespace kube-muster && kubectl delet
 
 @pytest.fixture
 def cluster(muster_user: User) -> Iterator[ControlPlane]:
-    """One for this test alone, because everything is taken out of it; namespaces really end in it."""
+    """Yield a control plane for this test alone, whose namespaces really end."""
     with ControlPlane(kubernetes=KUBERNETES, users=[muster_user]) as started:
         started.start_controller_manager()
         yield started

@@ -91,7 +91,7 @@ def _begin(stage: Stage, user: User, *flags: str) -> Muster:
 
 @pytest.fixture
 def unreviewed(stage: Stage, muster_user: User, tmp_path: Path) -> Muster:
-    """Muster checks users but gets no review, as if each had been too large, too late or forgotten."""
+    """Start Muster with checks of users and without reviews, as if each review had been lost."""
     pair = make_pair(["127.0.0.1"], 3600, time.time())
     for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
         (tmp_path / name).write_bytes(content)

@@ -28,7 +28,7 @@ GANG, MOST_REQUESTS = 100, 3.15
 
 @pytest.fixture
 def muster(muster_behind_proxy: Muster) -> Muster:
-    """Both reach the API server through `proxy`: the scheduler by way of Muster."""
+    """Return Muster behind `proxy`, as is the scheduler, which reads through Muster."""
     return muster_behind_proxy
 
 

@@ -76,7 +76,7 @@ def codec(request: pytest.FixtureRequest) -> PodCodec:
 
 @pytest.fixture
 def pods(stage: Stage) -> None:
-    """One of each kind, none of them for a scheduler that runs."""
+    """Create one pod of each kind, none of them for a running scheduler."""
     stage.nodes(1)
     odd = {"uid": '☃ \\ "quoted" <html> \n k8s }]', "resourceVersion": "7", "empty": ""}
     here: Json = {"namespace": stage.namespace}

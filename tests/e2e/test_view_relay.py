@@ -169,7 +169,7 @@ def wait_of_some_age(muster: Muster) -> None:
 
 
 def granted(stage: Stage, role: str) -> Iterator[tuple[str, str, str]]:
-    """Verb, group and resource of what a role of the API server's own lets somebody do."""
+    """Yield verb, group and resource of each right in a role of the API server."""
     found = stage.api.request("GET", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/system:{role}")
     for rule in found["rules"]:
         yield from itertools.product(rule["verbs"], rule["apiGroups"], rule["resources"])

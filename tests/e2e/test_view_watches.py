@@ -87,7 +87,7 @@ class Watch:
 
 @pytest.fixture
 def the_schedulers(proxy: FaultProxy) -> Iterator[Watch]:
-    """Named before `scheduler` by those who use it."""
+    """Yield the scheduler's watch; requested before the fixture `scheduler`."""
     watch = Watch(proxy, SCHEDULER_AGENT)
     yield watch
     watch.go_on()
@@ -95,7 +95,7 @@ def the_schedulers(proxy: FaultProxy) -> Iterator[Watch]:
 
 @pytest.fixture
 def musters(proxy: FaultProxy) -> Iterator[Watch]:
-    """Named before `muster`."""
+    """Yield Muster's watch; requested before the fixture `muster`."""
     watch = Watch(proxy, MUSTER_AGENT)
     yield watch
     watch.go_on()

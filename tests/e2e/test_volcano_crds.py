@@ -130,7 +130,7 @@ def _status(stage: Stage, queue: str) -> manifests.Json:
 
 
 def _put(stage: Stage, crds: list[manifests.Json], *, keeps_state: bool) -> None:
-    """In place of those of the same names, until the API server goes by them."""
+    """Replace CRDs of the same names, and wait until the API server serves the new ones."""
     for crd in crds:
         name = crd["metadata"]["name"]
         version = stage.api.get(CRDS, name)["metadata"]["resourceVersion"]

@@ -228,7 +228,7 @@ def test_a_cron_job_makes_a_job_that_runs_and_the_oldest_goes(stage: Stage, jobs
     wait_for(lambda: stage.api.find(VOLCANO_JOBS, job, stage.namespace) is None, what="the ended Job is gone")
 
     def reported() -> Any:
-        """Its status, which is written once the Job is gone."""
+        """Return the reported status, which is written once the Job is gone."""
         status = stage.api.get(VOLCANO_CRON_JOBS, "cron", stage.namespace)["status"]
         return "lastSuccessfulTime" in status and status
 

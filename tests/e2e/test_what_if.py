@@ -91,7 +91,7 @@ def test_a_planned_start_comes_true(
 
 
 def _job(name: str, cpu: str, pods: int) -> Json:
-    """One that waits as a job, in queue q."""
+    """Return a job that waits suspended in queue q."""
     container = {"name": "m", "image": "i", "resources": {"requests": {"cpu": cpu}}}
     spec = {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}
     meta = {"name": name, "annotations": {"scheduling.volcano.sh/queue-name": "q"}}

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.view, pytest.mark.usefixtures("job_rights")]
 
 @pytest.fixture
 def kubeflow(cluster: ControlPlane, stage: Stage) -> Iterator[None]:
-    """Its kind and the rights to change it, before Muster looks for them."""
+    """Install the kind and the rights to change it before Muster looks for them."""
     install_kind(stage.api, training(stage, workers=0))
     with manifests.applied(cluster.admin, "jobs/kubeflow/rbac.yaml"):
         yield

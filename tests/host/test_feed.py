@@ -29,7 +29,7 @@ FIRST = {"namespaces", "priorityclasses", "queues", "nodes"}
 
 
 def fill(station: Station) -> None:
-    """One object of each kind."""
+    """Add one object of each kind."""
     annotated = Meta(name="team", annotations={"scheduling.volcano.sh/queue-name": "q"})
     station.api.objects |= {
         "namespaces": [Namespace(annotated)],

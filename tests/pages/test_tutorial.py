@@ -37,7 +37,7 @@ def test_the_files_that_it_shows_are_those_of_the_repository() -> None:
 
 @contextmanager
 def cluster(start: Command, output: Path) -> Iterator[str]:
-    """Its kubeconfig. Where there is no terminal it ends by itself, but not before its pods do."""
+    """Yield the kubeconfig of a run. Without a terminal the run ends by itself, after its pods."""
     with output.open("w") as out:
         arguments = [str(Path(sys.executable).parent / "muster"), *shlex.split(start.text)[1:]]
         process = subprocess.Popen(arguments, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)

@@ -73,7 +73,7 @@ class Stage:
         return encode_answer(200, "OK", (), LONG_ANSWER if target == "/long" else body)
 
     async def say(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """On a new connection; returns when all of it has arrived."""
+        """Send data on a new connection; return when all of it has arrived."""
         reader, writer = await asyncio.open_connection(*self.address, limit=1000)
         self._writers.append(writer)
         await self.say_more(writer, data)
@@ -96,7 +96,7 @@ class Stage:
         await self.works()
 
     async def works(self) -> None:
-        """Answers another caller."""
+        """Check that another caller gets an answer."""
         reader, writer = await asyncio.open_connection(*self.address)
         writer.write(request(b"hello", b"Connection: close"))
         self._writers.append(writer)
@@ -159,7 +159,7 @@ def short(body: bytes = b"", target: bytes = b"/", host: bytes = b"localhost") -
 
 
 def exchanged(echo: SideServer, *pieces: bytes) -> bytes:
-    """All that comes back, until the end of the connection."""
+    """Return all that comes back, until the end of the connection."""
     with socket.create_connection(echo.address, timeout=30) as caller:
         caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in pieces:
@@ -168,7 +168,7 @@ def exchanged(echo: SideServer, *pieces: bytes) -> bytes:
 
 
 def answers(got: bytes) -> list[bytes]:
-    """Their bodies; all have status 200, and nothing else came."""
+    """Return the bodies of answers, all of which have status 200, with nothing else between them."""
     found = []
     while head := ANSWER_HEAD.match(got):
         end = head.end() + int(head[1])

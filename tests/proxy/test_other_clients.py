@@ -26,7 +26,7 @@ RELAYED = [
 
 @pytest.fixture
 def viewed(server: Server, start: Start) -> Front:
-    """One that hides each pod of ours."""
+    """Return a proxy that hides each pod of Muster's."""
     return start(server.url, handlers=DrivenAppearances().handlers)
 
 

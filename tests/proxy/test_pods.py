@@ -54,7 +54,7 @@ class Client:
         return self.connection.read_until(HEAD_END)
 
     def piece(self) -> bytes:
-        """One write of the proxy; empty at the end."""
+        """Return one write of the proxy; empty at the end."""
         size = int(self.connection.read_until(b"\r\n"), 16)
         data = self.connection.read(size)
         assert self.connection.read(2) == b"\r\n"
@@ -88,7 +88,7 @@ class Stage:
         return client
 
     def watch(self, query: str = "resourceVersion=1000", known: bool = True) -> tuple[RawConnection, Client]:
-        """`known`: no pods were unbound when this process began."""
+        """Open a watch. `known`: no pods were unbound when this process began."""
         client = self.client()
         client.ask(f"watch=true&fieldSelector={SELECTOR}&{query}")
         upstream = self.raw.accept(HEAD_END)

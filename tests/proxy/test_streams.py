@@ -39,7 +39,7 @@ def watch(raw: RawServer, start: Start) -> tuple[RawConnection, RawConnection]:
 
 
 def read_chunks(client: RawConnection, size: int) -> bytes:
-    """So many bytes of a chunked body, however they are cut."""
+    """Return `size` bytes of a chunked body, however they are cut."""
     found = b""
     while len(found) < size:
         length = int(client.read_until(b"\r\n"), 16)

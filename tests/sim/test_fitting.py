@@ -22,7 +22,7 @@ NEAR = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @pytest.fixture
 def nodes() -> Nodes:
-    """n0 and n1 in zone a, n2 in zone b."""
+    """Return n0 and n1 in zone a, n2 in zone b."""
     nodes = Nodes()
     for name, zone in (("n0", "a"), ("n1", "a"), ("n2", "b")):
         nodes.set_node(objects.node(name, labels={"zone": zone}))

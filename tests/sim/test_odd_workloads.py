@@ -24,7 +24,7 @@ ODD: tuple[Any, ...] = (None, [], {}, -1, 2**70, 1.5, True, "", "x" * 300, "{x}"
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """All that is in an object, from the outside."""
+    """Yield the paths of all parts of an object, from the outside."""
     yield path
     inside = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
     for key, part in inside:

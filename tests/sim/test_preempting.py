@@ -32,7 +32,7 @@ def placed(name: str, cpu: str, priority: int, started: str = "2026-01-01T00:00:
 
 
 def cluster(**standing: list[Json]) -> Nodes:
-    """Nodes of 4 cpus by name, and who stands there."""
+    """Return nodes of 4 cpus by name, with the pods on them."""
     known = Nodes()
     for name, pods in standing.items():
         known.set_node(objects.node(name))
@@ -114,7 +114,7 @@ def test_a_lasting_fault_is_one_that_others_cannot_cure() -> None:
 
 @pytest.fixture
 def crowded(loop: Loop) -> Loop:
-    """n0 and n1 are full of pods of no importance; `urgent` is a class."""
+    """Fill n0 and n1 with pods of no importance; `urgent` is a class."""
     loop.nodes(2, cpu="2")
     loop.service.create(PRIORITY_CLASSES, "", {"metadata": {"name": "urgent"}, "value": 1000})
     for number in range(2):

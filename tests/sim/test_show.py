@@ -31,7 +31,7 @@ RERUN = Rerun("muster", ["some.yaml"], own_nodes=False)
 
 @pytest.fixture
 def state(service: Service) -> ClusterState:
-    """Train runs on a node, sweep waits, nothing is known of notes."""
+    """Return a state in which train runs on a node and sweep waits."""
     small(service)
     return seen(service, queues=SHARES, podgroups=LINE)
 

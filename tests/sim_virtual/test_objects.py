@@ -508,7 +508,7 @@ LIMITED_JOB = (
 
 
 def limit(pods: int) -> str:
-    """For pods with a deadline."""
+    """Return a time limit for pods with a deadline."""
     return quota(pods=str(pods)).replace("spec: {", "spec: {scopes: [Terminating], ")
 
 

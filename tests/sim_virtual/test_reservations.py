@@ -60,7 +60,7 @@ def job(run_times: st.SearchStrategy[float | None]) -> st.SearchStrategy[Job]:
 
 
 def run(jobs: list[Job], members: int, cpus: int, patience: float = PATIENCE, end: float = END) -> Watch:
-    """Three jobs fill the 3 nodes of 4 cpu; `big` comes soon, and the others again and again."""
+    """Run three jobs that fill 3 nodes of 4 cpu; `big` comes soon, and the others again and again."""
     rows: list[Row] = []
     at, number = 0.0, 0
     while at < end:

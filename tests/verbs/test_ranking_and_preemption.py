@@ -24,7 +24,7 @@ def victims(*names: str) -> MetaVictims:
 
 
 def survivors(stage: Stage, preemptor: Pod, **candidates: MetaVictims) -> dict[str, MetaVictims]:
-    """Preempt for a pod that the watch has shown."""
+    """Return the victims left by preempt for a pod that the watch has shown."""
     if preemptor.metadata.name not in stage.pods:
         stage.add(preemptor)
     return survivors_of_unseen(stage, preemptor, **candidates)

@@ -30,7 +30,7 @@ BERLIN = "Europe/Berlin"
 
 
 def at(text: str, zone: str = "UTC") -> float:
-    """2026-03-29T02:30 in that zone."""
+    """Return the timestamp of a text such as 2026-03-29T02:30 in a zone."""
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
 
 

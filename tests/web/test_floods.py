@@ -31,7 +31,7 @@ def all_files() -> Iterator[None]:
 
 
 def works(program: Server) -> None:
-    """Every port answers on a new connection."""
+    """Check that every port answers on a new connection."""
     assert ask_filter(program.connect())["NodeNames"] == ["a", "b"]
     assert get(program.connect(program.health_port), "/livez") == b"ok"
     assert b"muster" in get(program.connect(program.debug_port), "/debug/version")

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, mutual: Mutual) -> Path:
 
 @pytest.fixture(scope="module")
 def program(folder: Path, mutual: Mutual) -> Iterator[Server]:
-    """Ready for callers that show the certificate."""
+    """Yield a program that is ready for callers with a certificate."""
     with ExitStack() as stack:
         yield ready(stack, folder, mutual)
 
