@@ -15,7 +15,7 @@ from tests.rows import each_of
 
 
 @pytest.fixture
-def town(cluster: Cluster) -> Cluster:
+def sample(cluster: Cluster) -> Cluster:
     cluster.queue("research")
     cluster.queue("reports")
     cluster.group("sweep")
@@ -52,8 +52,8 @@ def test_bash_takes_its_script() -> None:
     (("why", "queue/res"), ["queue/research", ":4"]),
     (("why", "pg/"), ["pg/sweep", ":4"]),
 )
-def test_names_are_those_of_the_cluster(typed: tuple[str, ...], found: list[str], *, town: Cluster) -> None:
-    assert offered(town, *typed) == found
+def test_names_are_those_of_the_cluster(typed: tuple[str, ...], found: list[str], *, sample: Cluster) -> None:
+    assert offered(sample, *typed) == found
 
 
 @each_of(
@@ -64,16 +64,16 @@ def test_names_are_those_of_the_cluster(typed: tuple[str, ...], found: list[str]
     ("delete=podgroup/", ["delete=podgroup/sweep"]),
     ("minMember=", []),
 )
-def test_terms_are_offered(typed: str, found: list[str], *, town: Cluster) -> None:
-    line = ["why", "--kubeconfig", str(town.kubeconfig), "sweep", "--what-if", typed]
+def test_terms_are_offered(typed: str, found: list[str], *, sample: Cluster) -> None:
+    line = ["why", "--kubeconfig", str(sample.kubeconfig), "sweep", "--what-if", typed]
     assert list(completions(main, line)) == [*found, ":4"]
 
 
-def test_names_of_workloads_are_offered(town: Cluster, front: Front) -> None:
+def test_names_of_workloads_are_offered(sample: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "train")
     front.workload("batch/v1", "Job", "test")
-    assert offered(town, "why", "job/tr") == ["job/train", ":4"]
-    assert offered(town, "why", "secret/t") == [":4"]
+    assert offered(sample, "why", "job/tr") == ["job/train", ":4"]
+    assert offered(sample, "why", "secret/t") == [":4"]
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_names_of_workloads_are_offered(town: Cluster, front: Front) -> None:
 )
 @pytest.mark.parametrize("command", ["describe", "hold", "resume", "stop"])
 def test_names_of_jobs_are_those_of_podgroups(
-    town: Cluster, command: str, typed: str, found: list[str]
+    sample: Cluster, command: str, typed: str, found: list[str]
 ) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
-    town.group("podgroup-u", more_metadata={"ownerReferences": [owner]})
-    assert offered(town, "job", command, typed) == found
+    sample.group("podgroup-u", more_metadata={"ownerReferences": [owner]})
+    assert offered(sample, "job", command, typed) == found
     if typed:
-        assert offered(town, "hold", typed) == found
-        assert set(found) <= {*offered(town, "why", "tr"), "job/train"}
+        assert offered(sample, "hold", typed) == found
+        assert set(found) <= {*offered(sample, "why", "tr"), "job/train"}
 
 
 def test_completed_commands_have_a_description() -> None:
@@ -100,8 +100,8 @@ def test_without_a_cluster_nothing_is_offered(tmp_path: Path) -> None:
     assert list(completions(main, typed)) == [":4"]
 
 
-def test_kubectl_asks_a_program(town: Cluster) -> None:
+def test_kubectl_asks_a_program(sample: Cluster) -> None:
     program = "from extender.cli.completion import for_kubectl; for_kubectl()"
-    typed = ["queue", "describe", "--kubeconfig", str(town.kubeconfig), "re"]
+    typed = ["queue", "describe", "--kubeconfig", str(sample.kubeconfig), "re"]
     done = subprocess.run([sys.executable, "-c", program, *typed], capture_output=True, text=True, check=True)
     assert done.stdout == "reports\nresearch\n:4\n"

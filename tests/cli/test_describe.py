@@ -12,7 +12,7 @@ NUMBERS = "cpu: 8 needed, 2 left on suitable nodes"
 
 
 @pytest.fixture
-def town(cluster: Cluster) -> Cluster:
+def sample(cluster: Cluster) -> Cluster:
     """Return a cluster: sweep waits in research behind fit, which runs; reports is above its share."""
     closed = {"type": "Closed", "status": "False", "reason": "Opened", "lastTransitionTime": ago(days=3)}
     held: Json = {
@@ -45,8 +45,8 @@ def part(text: str, heading: str) -> list[str]:
     return found.splitlines()[1:]
 
 
-def test_a_described_queue_lists_its_groups_and_what_blocks_them(town: Cluster) -> None:
-    output = town.output("queue", "describe", "research")
+def test_a_described_queue_lists_its_groups_and_what_blocks_them(sample: Cluster) -> None:
+    output = sample.output("queue", "describe", "research")
     assert output.startswith("queue/research\n\nWeight:       2\n")
     for line in ("Parent:       root", "Reclaimable:  yes", "Guarantee:    cpu 1", "Age:          20d"):
         assert line in output.splitlines()
@@ -63,44 +63,44 @@ def test_a_described_queue_lists_its_groups_and_what_blocks_them(town: Cluster) 
     assert "Events:" not in output
 
 
-def test_view_is_describe_with_the_total_of_all_groups(town: Cluster) -> None:
-    town.queue("many", {}, pending=5, running=4, unknown=1)
-    output = town.output("queue", "view", "--name", "many")
-    assert output == town.output("queue", "describe", "many")
+def test_view_is_describe_with_the_total_of_all_groups(sample: Cluster) -> None:
+    sample.queue("many", {}, pending=5, running=4, unknown=1)
+    output = sample.output("queue", "view", "--name", "many")
+    assert output == sample.output("queue", "describe", "many")
     assert "Groups:       10 in all: 5 pending, 4 running, 1 unknown" in output.splitlines()
 
 
-def test_a_phase_that_another_controller_made_up_is_unknown(town: Cluster) -> None:
-    town.group("custom", "Suspended", "Running", queue="research")
-    output = town.output("queue", "describe", "research")
+def test_a_phase_that_another_controller_made_up_is_unknown(sample: Cluster) -> None:
+    sample.group("custom", "Suspended", "Running", queue="research")
+    output = sample.output("queue", "describe", "research")
     assert part(output, "Groups whose state is unknown (1):") == ["  podgroup/team/custom: needs 2, for 30m"]
 
 
-def test_a_described_queue_shows_its_flavors(town: Cluster) -> None:
+def test_a_described_queue_shows_its_flavors(sample: Cluster) -> None:
     flavors = [{"name": "spot", "capability": {"cpu": "8"}}, {"name": "rest"}]
     used = [
         {"name": "spot", "allocated": {"cpu": "2", "pods": "1"}},
         {"name": "rest", "allocated": {"cpu": "4"}, "deserved": {"cpu": "3"}, "borrowed": {"cpu": "1"}},
     ]
-    town.queue("divided", {"flavors": flavors}, state="Open", flavors=used)
-    output = town.output("queue", "describe", "divided")
+    sample.queue("divided", {"flavors": flavors}, state="Open", flavors=used)
+    output = sample.output("queue", "describe", "divided")
     assert part(output, "Flavors:") == [
         "  spot: holds cpu 2 of cpu 8",
         "  rest: holds cpu 4, deserves cpu 3, borrows cpu 1",
     ]
 
 
-def test_the_local_queues_and_namespaces_of_a_queue(town: Cluster) -> None:
+def test_the_local_queues_and_namespaces_of_a_queue(sample: Cluster) -> None:
     selector = {
         "matchLabels": {"field": "ai"},
         "matchExpressions": [{"key": "stage", "operator": "In", "values": ["a", "b"]}],
     }
-    town.queue("chosen", {"namespaceSelector": selector}, state="Open")
-    town.local_queue("door", "chosen", waiting=2, admitted=1)
-    town.local_queue("gate", "chosen", "Stopped")
-    town.local_queue("other", "research")
-    town.group("by-label", more_metadata={"labels": {"kube-muster.io/local-queue": "door"}})
-    output = town.output("queue", "describe", "chosen")
+    sample.queue("chosen", {"namespaceSelector": selector}, state="Open")
+    sample.local_queue("door", "chosen", waiting=2, admitted=1)
+    sample.local_queue("gate", "chosen", "Stopped")
+    sample.local_queue("other", "research")
+    sample.group("by-label", more_metadata={"labels": {"kube-muster.io/local-queue": "door"}})
+    output = sample.output("queue", "describe", "chosen")
     assert "Namespaces:   field=ai, stage In (a, b)" in output.splitlines()
     assert part(output, "LocalQueues:") == [
         "  team/door: 2 waiting, 1 admitted",
@@ -109,7 +109,7 @@ def test_the_local_queues_and_namespaces_of_a_queue(town: Cluster) -> None:
     assert part(output, "Groups that wait (1):")[0].startswith("  podgroup/team/by-label: NoRoom")
 
 
-def test_a_described_queue_shows_its_settings_and_its_usage(town: Cluster) -> None:
+def test_a_described_queue_shows_its_settings_and_its_usage(sample: Cluster) -> None:
     spec = {
         "fairShare": "Historical",
         "borrowingLimit": {"cpu": "4"},
@@ -117,8 +117,8 @@ def test_a_described_queue_shows_its_settings_and_its_usage(town: Cluster) -> No
         "preemption": {"after": "5m", "borrowWithinCohort": {"policy": "LowerPriority"}},
     }
     usage = {"at": "", "share": 0.25, "users": [{"name": "ann", "share": 0.2}], "namespaces": []}
-    town.queue("set", spec, state="Open", usage=usage)
-    output = town.output("queue", "describe", "set")
+    sample.queue("set", spec, state="Open", usage=usage)
+    output = sample.output("queue", "describe", "set")
     assert {
         "Order below it:   Historical",
         "Borrows at most:  cpu 4",
@@ -128,38 +128,53 @@ def test_a_described_queue_shows_its_settings_and_its_usage(town: Cluster) -> No
     assert part(output, "Held lately, of the cluster:") == ["  the queue: 25%", "  user ann: 20%"]
 
 
-def test_a_guarantee_that_is_not_met_in_full(town: Cluster) -> None:
+def test_a_guarantee_that_is_not_met_in_full(sample: Cluster) -> None:
     says = "nodes offer less cpu than queues are guaranteed: each has the same part of its guarantee"
     unmet = {"type": "GuaranteeUnmet", "status": "True", "reason": "TooFewNodes", "message": says}
-    town.queue("kept", {"guarantee": {"resource": {"cpu": "99"}}}, state="Open", conditions=[unmet])
-    assert says in " ".join(town.output("queue", "describe", "kept").split())
+    sample.queue("kept", {"guarantee": {"resource": {"cpu": "99"}}}, state="Open", conditions=[unmet])
+    assert says in " ".join(sample.output("queue", "describe", "kept").split())
 
 
-def test_several_queues_by_one_command(town: Cluster) -> None:
-    output = town.output("q", "describe", "research", "reports")
+def test_several_queues_by_one_command(sample: Cluster) -> None:
+    output = sample.output("q", "describe", "research", "reports")
     assert [line for line in output.splitlines() if line.startswith("queue/")] == [
         "queue/research",
         "queue/reports",
     ]
 
 
-def test_a_described_queue_names_only_some_of_many_groups(town: Cluster) -> None:
+def test_a_described_queue_names_only_some_of_many_groups(sample: Cluster) -> None:
     for number in range(12):
-        town.group(f"g{number:02}", queue="reports", reason="QueueNotOpen")
-    lines = part(town.output("queue", "describe", "reports"), "Groups that wait (12):")
+        sample.group(f"g{number:02}", queue="reports", reason="QueueNotOpen")
+    lines = part(sample.output("queue", "describe", "reports"), "Groups that wait (12):")
     assert (len(lines), lines[-1]) == (11, "  and 2 more")
 
 
-def test_events_of_a_queue_are_shown_the_latest_last(town: Cluster) -> None:
+def test_events_of_a_queue_are_shown_the_latest_last(sample: Cluster) -> None:
     event(
-        town, "b", "Queue", "research", "default", type="Normal", reason="Opened", lastTimestamp=ago(hours=5)
+        sample,
+        "b",
+        "Queue",
+        "research",
+        "default",
+        type="Normal",
+        reason="Opened",
+        lastTimestamp=ago(hours=5),
     )
     series = {"count": 4, "lastObservedTime": ago(minutes=20)}
     event(
-        town, "a", "Queue", "research", "default", type="Normal", reason="Closed", series=series, message="m"
+        sample,
+        "a",
+        "Queue",
+        "research",
+        "default",
+        type="Normal",
+        reason="Closed",
+        series=series,
+        message="m",
     )
-    event(town, "c", "Queue", "other", "default", type="Normal", reason="Opened")
-    head, *rows = part(town.output("queue", "describe", "research"), "Events:")
+    event(sample, "c", "Queue", "other", "default", type="Normal", reason="Opened")
+    head, *rows = part(sample.output("queue", "describe", "research"), "Events:")
     assert head.split() == ["TYPE", "REASON", "AGE", "MESSAGE"]
     assert [re.split(r" {2,}", row.strip()) for row in rows] == [
         ["Normal", "Opened", "5h"],
@@ -167,9 +182,9 @@ def test_events_of_a_queue_are_shown_the_latest_last(town: Cluster) -> None:
     ]
 
 
-def test_a_group_with_its_members_and_events(town: Cluster) -> None:
+def test_a_group_with_its_members_and_events(sample: Cluster) -> None:
     event(
-        town,
+        sample,
         "a",
         "PodGroup",
         "sweep",
@@ -179,7 +194,7 @@ def test_a_group_with_its_members_and_events(town: Cluster) -> None:
         count=2,
         eventTime=ago(hours=3),
     )
-    output = town.output("podgroup", "describe", "sweep")
+    output = sample.output("podgroup", "describe", "sweep")
     assert output.startswith("podgroup/sweep ")
     assert "\n\nQueue:     research\nNeeds:     4 pods\n" in output
     assert "Waiting for 30m: NoRoom\n" in output
@@ -189,26 +204,26 @@ def test_a_group_with_its_members_and_events(town: Cluster) -> None:
     assert "What helps:" in output
 
 
-def test_members_that_run_have_their_node(town: Cluster) -> None:
-    assert part(town.output("pg", "describe", "fit"), "Pods:")[1].split() == ["fit-0", "Running", "n0"]
+def test_members_that_run_have_their_node(sample: Cluster) -> None:
+    assert part(sample.output("pg", "describe", "fit"), "Pods:")[1].split() == ["fit-0", "Running", "n0"]
 
 
-def test_events_that_may_not_be_read_are_mentioned(town: Cluster) -> None:
-    town.lock(("events", "default"))
-    assert part(town.output("queue", "describe", "research"), "Events:") == [
+def test_events_that_may_not_be_read_are_mentioned(sample: Cluster) -> None:
+    sample.lock(("events", "default"))
+    assert part(sample.output("queue", "describe", "research"), "Events:") == [
         "  not shown: you may not list events"
     ]
 
 
-def test_without_rights_in_other_namespaces_it_says_so(town: Cluster) -> None:
-    town.lock(("podgroups", ""))
-    output = town.output("queue", "describe", "research")
+def test_without_rights_in_other_namespaces_it_says_so(sample: Cluster) -> None:
+    sample.lock(("podgroups", ""))
+    output = sample.output("queue", "describe", "research")
     assert Statement("OtherGroupsNotShown").text in " ".join(output.split())
     assert "Groups that wait" not in output
 
 
-def test_a_terminal_gets_bars(town: Cluster) -> None:
-    shown = town.on_a_terminal("queue", "describe", "research", COLUMNS="80", NO_COLOR="1")
+def test_a_terminal_gets_bars(sample: Cluster) -> None:
+    shown = sample.on_a_terminal("queue", "describe", "research", COLUMNS="80", NO_COLOR="1")
     assert "  cpu  ████████████████░░░░░░░░  4 of 6, at most 16" in shown
 
 

@@ -83,7 +83,7 @@ def stored(cluster: Cluster, name: str, kind: ResourceKind = JOBS) -> Json:
 
 
 @pytest.fixture
-def town(cluster: Cluster) -> Cluster:
+def sample(cluster: Cluster) -> Cluster:
     """Return a cluster with one job in each state."""
     started = {STARTED: ago(hours=2)}
     cluster.queue("research", {"weight": 2}, state="Open")
@@ -116,16 +116,16 @@ def states(cluster: Cluster, *more: str) -> dict[str, Json]:
 # ---- list
 
 
-def test_each_state_is_reported(town: Cluster) -> None:
-    assert {name: each["state"] for name, each in states(town).items()} == STATES
+def test_each_state_is_reported(sample: Cluster) -> None:
+    assert {name: each["state"] for name, each in states(sample).items()} == STATES
 
 
-def test_a_job_that_is_nested_too_deeply_is_skipped_and_named(town: Cluster) -> None:
+def test_a_job_that_is_nested_too_deeply_is_skipped_and_named(sample: Cluster) -> None:
     nested: Json = {}
     for _ in range(150):
         nested = {"a": nested}
-    job(town, "deep", of_pods={"labels": nested})
-    result = town.muster("job", "list", "-n", "team", "-o", "json")
+    job(sample, "deep", of_pods={"labels": nested})
+    result = sample.muster("job", "list", "-n", "team", "-o", "json")
     assert (result.exit_code, result.stderr) == (
         0,
         "Skipped jobs team/deep: nested deeper than 100 levels\n",
@@ -170,23 +170,23 @@ def test_a_job_may_start_with_the_pods_that_are_there(cluster: Cluster) -> None:
     assert line in cluster.output("why", "job/train")
 
 
-def test_the_table_has_queue_position_pods_and_reason(town: Cluster) -> None:
-    head, *rows = (line.split() for line in town.output("job", "list").splitlines())
+def test_the_table_has_queue_position_pods_and_reason(sample: Cluster) -> None:
+    head, *rows = (line.split() for line in sample.output("job", "list").splitlines())
     assert head == ["NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE"]
     assert ["waits", "Job", "research", "Waiting", "2", "4", "NoRoom", "20d"] in rows
     assert ["late", "Job", "research", "Held", "-", "4", "StartTimedOut", "20d"] in rows
     assert ["runs", "Job", "research", "Running", "-", "4", "-", "20d"] in rows
 
 
-def test_wide_shows_more(town: Cluster) -> None:
+def test_wide_shows_more(sample: Cluster) -> None:
     (line,) = [
-        line for line in town.output("job", "list", "-o", "wide").splitlines() if line.startswith("late")
+        line for line in sample.output("job", "list", "-o", "wide").splitlines() if line.startswith("late")
     ]
     assert line.split()[8:] == ["-", "-", "3", "podgroup-uid-late", "3", "times", "in", "a", "row"]
 
 
-def test_the_json_form_is_for_programs(town: Cluster) -> None:
-    assert states(town)["waits"] == {
+def test_the_json_form_is_for_programs(sample: Cluster) -> None:
+    assert states(sample)["waits"] == {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "namespace": "team",
@@ -203,20 +203,20 @@ def test_the_json_form_is_for_programs(town: Cluster) -> None:
     }
 
 
-def test_a_job_that_is_not_suspended_waits_for_its_queue_without_a_podgroup(town: Cluster) -> None:
+def test_a_job_that_is_not_suspended_waits_for_its_queue_without_a_podgroup(sample: Cluster) -> None:
     mistyped = {"annotations": {QUEUE: "reserch"}}
-    job(town, "typo", suspend=False, queue="", of_pods=mistyped)
-    job(town, "shut", suspend=False, queue="", of_pods={"labels": {QUEUE: "closed"}})
-    town.queue("closed", state="Closed")
-    job(town, "other", suspend=False, scheduler="default-scheduler", of_pods=mistyped)
-    job(town, "done", suspend=False, status=DONE, of_pods=mistyped)
-    found = states(town)
+    job(sample, "typo", suspend=False, queue="", of_pods=mistyped)
+    job(sample, "shut", suspend=False, queue="", of_pods={"labels": {QUEUE: "closed"}})
+    sample.queue("closed", state="Closed")
+    job(sample, "other", suspend=False, scheduler="default-scheduler", of_pods=mistyped)
+    job(sample, "done", suspend=False, status=DONE, of_pods=mistyped)
+    found = states(sample)
     assert found.keys() == {*STATES, "typo", "shut"}
     missing = Statement("QueueIsMissing", queue="reserch").text
     assert (found["typo"]["message"], found["typo"]["podGroup"]) == (missing, None)
     not_open = Statement("QueueIsNotOpen", queue="closed", state="Closed")
     assert (found["shut"]["reason"], found["shut"]["message"]) == ("QueueNotOpen", not_open.text)
-    (line,) = [line for line in town.output("job", "list").splitlines() if line.startswith("typo")]
+    (line,) = [line for line in sample.output("job", "list").splitlines() if line.startswith("typo")]
     assert line.split() == ["typo", "Job", "reserch", "Waiting", "-", "4", "QueueNotFound", "20d"]
 
 
@@ -251,13 +251,13 @@ def test_pods_of_a_running_job_are_in_its_queue(cluster: Cluster) -> None:
     assert states(cluster)["train"]["queue"] == "research"
 
 
-def test_names_are_validated_as_by_kubectl(town: Cluster) -> None:
-    assert "job.batch/waits" in town.output("job", "list", "-o", "name").splitlines()
+def test_names_are_validated_as_by_kubectl(sample: Cluster) -> None:
+    assert "job.batch/waits" in sample.output("job", "list", "-o", "name").splitlines()
 
 
-def test_jobs_of_all_namespaces_are_listed(town: Cluster) -> None:
-    assert town.output("job", "list", "-A").startswith("NAMESPACE   NAME")
-    assert states(town, "-A").keys() == states(town).keys()
+def test_jobs_of_all_namespaces_are_listed(sample: Cluster) -> None:
+    assert sample.output("job", "list", "-A").startswith("NAMESPACE   NAME")
+    assert states(sample, "-A").keys() == states(sample).keys()
 
 
 def test_groups_of_no_job_are_left_out(cluster: Cluster) -> None:
@@ -269,27 +269,27 @@ def test_groups_of_no_job_are_left_out(cluster: Cluster) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No jobs found in namespace team\n")
 
 
-def test_jobs_that_may_not_be_read_are_shown_by_their_podgroups(town: Cluster) -> None:
-    town.lock(("jobs", "team"))
-    result = town.muster("job", "list")
+def test_jobs_that_may_not_be_read_are_shown_by_their_podgroups(sample: Cluster) -> None:
+    sample.lock(("jobs", "team"))
+    result = sample.muster("job", "list")
     assert "you may not list jobs in team" in result.stderr
     shown = {line.split()[0]: line.split()[3] for line in result.stdout.splitlines()[1:]}
     assert (shown["waits"], shown["held"], shown["runs"]) == ("Waiting", "Held", "Running")
 
 
-def test_without_the_right_to_list_groups_of_all_namespaces_it_names_the_role(town: Cluster) -> None:
-    town.lock(("podgroups", ""))
-    assert "kube-muster-view" in town.refuses("job", "list", "-A")
+def test_without_the_right_to_list_groups_of_all_namespaces_it_names_the_role(sample: Cluster) -> None:
+    sample.lock(("podgroups", ""))
+    assert "kube-muster-view" in sample.refuses("job", "list", "-A")
 
 
 # ---- describe
 
 
-def test_a_described_pending_job_has_its_spec_events_and_remedies(town: Cluster) -> None:
+def test_a_described_pending_job_has_its_spec_events_and_remedies(sample: Cluster) -> None:
     about = {"kind": "Job", "name": "waits"}
     event = {"type": "Warning", "reason": "StartGivenUp", "message": "m", "lastTimestamp": ago(hours=5)}
-    town._put(EVENTS, {"name": "e", "namespace": "team"}, {"involvedObject": about, **event})
-    output = town.output("job", "describe", "waits")
+    sample._put(EVENTS, {"name": "e", "namespace": "team"}, {"involvedObject": about, **event})
+    output = sample.output("job", "describe", "waits")
     paragraphs = [each.splitlines() for each in output.split("\n\n")]
     assert (paragraphs[0][0].split()[0], paragraphs[0][0].split()[-1]) == (
         "job/waits",
@@ -306,9 +306,9 @@ def test_a_described_pending_job_has_its_spec_events_and_remedies(town: Cluster)
     assert events[2].split() == ["Warning", "StartGivenUp", "5h", "m"]
 
 
-def test_a_described_job_has_its_admission_and_its_start_timeouts(town: Cluster) -> None:
-    assert "Admitted:        120m ago" in town.output("job", "describe", "job/runs")
-    assert "Start timeouts:  3 in a row" in town.output("job", "describe", "jobs/late")
+def test_a_described_job_has_its_admission_and_its_start_timeouts(sample: Cluster) -> None:
+    assert "Admitted:        120m ago" in sample.output("job", "describe", "job/runs")
+    assert "Start timeouts:  3 in a row" in sample.output("job", "describe", "jobs/late")
 
 
 def test_a_described_job_shows_a_partial_start(cluster: Cluster) -> None:
@@ -342,21 +342,21 @@ def test_unknown_pods_of_a_job_are_reported(cluster: Cluster) -> None:
 # ---- hold, resume, stop
 
 
-def test_a_job_that_waits_is_held_and_resumed(town: Cluster) -> None:
-    assert town.output("job", "hold", "waits") == "job.batch/waits held\n"
-    assert unit(town, "waits")["metadata"]["annotations"] == {HOLD: "true"}
-    assert town.output("job", "resume", "job/waits") == "job.batch/waits resumed\n"
-    assert not unit(town, "waits")["metadata"].get("annotations")
+def test_a_job_that_waits_is_held_and_resumed(sample: Cluster) -> None:
+    assert sample.output("job", "hold", "waits") == "job.batch/waits held\n"
+    assert unit(sample, "waits")["metadata"]["annotations"] == {HOLD: "true"}
+    assert sample.output("job", "resume", "job/waits") == "job.batch/waits resumed\n"
+    assert not unit(sample, "waits")["metadata"].get("annotations")
 
 
-def test_resume_forgets_starts_that_came_too_late(town: Cluster) -> None:
-    town.output("job", "resume", "late")
-    assert not unit(town, "late")["metadata"].get("annotations")
+def test_resume_forgets_starts_that_came_too_late(sample: Cluster) -> None:
+    sample.output("job", "resume", "late")
+    assert not unit(sample, "late")["metadata"].get("annotations")
 
 
-def test_resume_lets_a_suspended_job_queue_again(town: Cluster) -> None:
-    town.output("job", "resume", "stopped")
-    found = stored(town, "stopped")
+def test_resume_lets_a_suspended_job_queue_again(sample: Cluster) -> None:
+    sample.output("job", "resume", "stopped")
+    found = stored(sample, "stopped")
     assert STARTED not in found["metadata"]["annotations"]
     assert found["spec"]["suspend"] is True
 
@@ -416,22 +416,22 @@ def test_a_job_that_was_created_unsuspended_is_stopped_and_resumed(
     assert found["spec"]["suspend"] is (name != "plain"), "without a queue no controller would unsuspend it"
 
 
-def test_stop_suspends_and_leaves_the_record(town: Cluster) -> None:
+def test_stop_suspends_and_leaves_the_record(sample: Cluster) -> None:
     assert (
-        town.output("job", "stop", "runs", "starts") == "job.batch/runs stopped\njob.batch/starts stopped\n"
+        sample.output("job", "stop", "runs", "starts") == "job.batch/runs stopped\njob.batch/starts stopped\n"
     )
     for name in ("runs", "starts"):
-        assert stored(town, name)["spec"]["suspend"] is True
-        assert STARTED in stored(town, name)["metadata"]["annotations"]
-    assert states(town)["runs"]["state"] == "Suspended"
+        assert stored(sample, name)["spec"]["suspend"] is True
+        assert STARTED in stored(sample, name)["metadata"]["annotations"]
+    assert states(sample)["runs"]["state"] == "Suspended"
 
 
 @pytest.mark.parametrize(("command", "name"), [("hold", "waits"), ("resume", "stopped"), ("stop", "runs")])
 @pytest.mark.parametrize(("way", "printed"), [("client", "dry run"), ("server", "server dry run")])
-def test_a_dry_run_changes_nothing(town: Cluster, command: str, name: str, way: str, printed: str) -> None:
-    before = (stored(town, name), unit(town, name))
-    assert f"({printed})" in town.output("job", command, name, "--dry-run", way)
-    assert (stored(town, name), unit(town, name)) == before
+def test_a_dry_run_changes_nothing(sample: Cluster, command: str, name: str, way: str, printed: str) -> None:
+    before = (stored(sample, name), unit(sample, name))
+    assert f"({printed})" in sample.output("job", command, name, "--dry-run", way)
+    assert (stored(sample, name), unit(sample, name)) == before
 
 
 @pytest.mark.parametrize(
@@ -447,36 +447,36 @@ def test_a_dry_run_changes_nothing(town: Cluster, command: str, name: str, way: 
     ],
 )
 def test_a_command_that_does_not_fit_the_state_is_refused(
-    town: Cluster, command: str, name: str, message: str
+    sample: Cluster, command: str, name: str, message: str
 ) -> None:
-    job(town, "free", queue="")
-    job(town, "loose", suspend=False)
-    assert message in town.refuses("job", command, name)
+    job(sample, "free", queue="")
+    job(sample, "loose", suspend=False)
+    assert message in sample.refuses("job", command, name)
 
 
-def test_a_job_that_changes_meanwhile_is_left(town: Cluster) -> None:
-    town.store.refusing[JOBS] = StatusError(409, "Conflict", "the object has been modified")
-    assert town.refuses("job", "stop", "runs") == "It was changed at the same time: try again."
+def test_a_job_that_changes_meanwhile_is_left(sample: Cluster) -> None:
+    sample.store.refusing[JOBS] = StatusError(409, "Conflict", "the object has been modified")
+    assert sample.refuses("job", "stop", "runs") == "It was changed at the same time: try again."
 
 
-def test_a_missing_right_is_named(town: Cluster) -> None:
-    town.store.refusing[JOBS] = StatusError(403, "Forbidden", 'cannot patch resource "jobs"')
-    assert town.refuses("job", "stop", "runs") == ('Error: not allowed: cannot patch resource "jobs"')
+def test_a_missing_right_is_named(sample: Cluster) -> None:
+    sample.store.refusing[JOBS] = StatusError(403, "Forbidden", 'cannot patch resource "jobs"')
+    assert sample.refuses("job", "stop", "runs") == ('Error: not allowed: cannot patch resource "jobs"')
 
 
-def test_a_right_to_look_that_is_missing_is_named(town: Cluster, front: Front) -> None:
+def test_a_right_to_look_that_is_missing_is_named(sample: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "other")
     front.unreadable |= {"waits"}
     asked = "the search needs the right to get jobs waits in team"
-    assert asked in town.refuses("job", "describe", "job/waits")
+    assert asked in sample.refuses("job", "describe", "job/waits")
 
 
 # ---- names
 
 
-def test_a_name_that_is_almost_one_is_offered(town: Cluster) -> None:
-    assert town.misses("job", "describe", "job/wait") == ("wait", ["job/waits"])
-    assert town.misses("job", "hold", "wait") == ("wait", ["job/waits"])
+def test_a_name_that_is_almost_one_is_offered(sample: Cluster) -> None:
+    assert sample.misses("job", "describe", "job/wait") == ("wait", ["job/waits"])
+    assert sample.misses("job", "hold", "wait") == ("wait", ["job/waits"])
 
 
 def test_a_name_of_several_kinds_is_refused_without_its_kind(cluster: Cluster, front: Front) -> None:
@@ -501,26 +501,26 @@ def test_a_kind_that_the_cluster_lacks_is_named(cluster: Cluster, front: Front) 
 # ---- why
 
 
-def test_a_pending_job_without_pods_is_explained(town: Cluster) -> None:
-    printed = town.json("why", "job/waits")
+def test_a_pending_job_without_pods_is_explained(sample: Cluster) -> None:
+    printed = sample.json("why", "job/waits")
     assert (printed["kind"], printed["name"], printed["group"]) == ("Job", "waits", "podgroup-uid-waits")
     assert (printed["verdict"], printed["reason"], printed["detail"]) == ("Waiting", "NoRoom", NO_ROOM)
-    assert town.answer("job/waits").sentence[-1] == Statement("JobWaits", pods="4 pods")
+    assert sample.answer("job/waits").sentence[-1] == Statement("JobWaits", pods="4 pods")
     assert printed["remedies"]
 
 
 @each_of("held", "late", "stopped")
-def test_the_command_that_helps_is_offered(name: str, *, town: Cluster) -> None:
-    lines = [each["line"] for each in town.json("why", f"job/{name}")["commands"]]
+def test_the_command_that_helps_is_offered(name: str, *, sample: Cluster) -> None:
+    lines = [each["line"] for each in sample.json("why", f"job/{name}")["commands"]]
     assert f"muster job resume job/{name} -n team" in lines
 
 
-def test_a_stopped_job_is_explained(town: Cluster) -> None:
-    assert town.codes("job/stopped") == ("NoPods", "", ["JobStopped"])
+def test_a_stopped_job_is_explained(sample: Cluster) -> None:
+    assert sample.codes("job/stopped") == ("NoPods", "", ["JobStopped"])
 
 
-def test_a_bare_name_leads_to_the_job_once(town: Cluster) -> None:
-    assert town.json("why", "waits")["kind"] == "Job"
+def test_a_bare_name_leads_to_the_job_once(sample: Cluster) -> None:
+    assert sample.json("why", "waits")["kind"] == "Job"
 
 
 @pytest.mark.parametrize(
@@ -642,12 +642,12 @@ def test_the_error_for_an_unknown_kind_says_how_to_add_it(cluster: Cluster, trai
 # ---- as vcctl has it
 
 
-def test_vcctls_names_do_the_same(town: Cluster) -> None:
-    assert town.output("job", "view", "--name", "waits") == town.output("job", "describe", "waits")
-    assert town.output("job", "suspend", "--name", "runs") == "job.batch/runs stopped\n"
-    assert stored(town, "runs")["spec"]["suspend"] is True
-    assert town.output("job", "resume", "--name", "runs") == "job.batch/runs resumed\n"
-    assert town.refuses("job", "suspend", status=2).startswith("Error: JOB: required value: NAME or")
+def test_vcctls_names_do_the_same(sample: Cluster) -> None:
+    assert sample.output("job", "view", "--name", "waits") == sample.output("job", "describe", "waits")
+    assert sample.output("job", "suspend", "--name", "runs") == "job.batch/runs stopped\n"
+    assert stored(sample, "runs")["spec"]["suspend"] is True
+    assert sample.output("job", "resume", "--name", "runs") == "job.batch/runs resumed\n"
+    assert sample.refuses("job", "suspend", status=2).startswith("Error: JOB: required value: NAME or")
 
 
 def test_a_job_is_deleted_by_its_own_uid(cluster: Cluster) -> None:
@@ -693,10 +693,10 @@ def test_invalid_amounts_are_refused(amounts: str, *, cluster: Cluster) -> None:
     (("why", "none"), "you may not read /apis"),
 )
 def test_a_missing_right_to_discover_kinds_is_named(
-    command: tuple[str, ...], said: str, *, town: Cluster, front: Front
+    command: tuple[str, ...], said: str, *, sample: Cluster, front: Front
 ) -> None:
     front.unreadable.add("apis")
-    assert said in town.refuses(*command)
+    assert said in sample.refuses(*command)
 
 
 # ---- groups by the names of their owners
@@ -707,22 +707,24 @@ def test_an_empty_name_of_a_group_is_refused(command: str, *, cluster: Cluster) 
     assert "'': must be NAME or KIND/NAME" in cluster.refuses(command, "", status=2)
 
 
-def test_groups_are_held_by_the_names_of_their_owners(town: Cluster) -> None:
-    assert town.output("hold", "waits", "job/runs") == "job/waits held\njob/runs held\n"
-    assert [unit(town, name)["metadata"]["annotations"] for name in ("waits", "runs")] == [{HOLD: "true"}] * 2
-    town.output("resume", "podgroup-uid-waits")
+def test_groups_are_held_by_the_names_of_their_owners(sample: Cluster) -> None:
+    assert sample.output("hold", "waits", "job/runs") == "job/waits held\njob/runs held\n"
+    assert [unit(sample, name)["metadata"]["annotations"] for name in ("waits", "runs")] == [
+        {HOLD: "true"}
+    ] * 2
+    sample.output("resume", "podgroup-uid-waits")
     for named in ("jobs.batch/waits", "pg/podgroup-uid-waits", "waits"):
-        assert town.output("hold", named) == "job/waits held\n"
-        assert town.output("resume", named) == "job/waits resumed\n"
-        assert town.output("podgroup", "describe", named).startswith("podgroup/podgroup-uid-waits ")
-    assert "'queue/default': must be a group" in town.refuses("hold", "queue/default", status=2)
-    assert not unit(town, "waits")["metadata"].get("annotations")
+        assert sample.output("hold", named) == "job/waits held\n"
+        assert sample.output("resume", named) == "job/waits resumed\n"
+        assert sample.output("podgroup", "describe", named).startswith("podgroup/podgroup-uid-waits ")
+    assert "'queue/default': must be a group" in sample.refuses("hold", "queue/default", status=2)
+    assert not unit(sample, "waits")["metadata"].get("annotations")
 
 
-def test_an_owner_of_several_groups_takes_one_of_their_names(town: Cluster) -> None:
+def test_an_owner_of_several_groups_takes_one_of_their_names(sample: Cluster) -> None:
     of = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "controller": True}
     for number in (0, 1):
         owner = {**of, "name": "serve", "uid": "u"}
-        town.group(f"podgroup-u-{number}", more_metadata={"ownerReferences": [owner]})
-    refused = town.refuses("hold", "lws/serve")
+        sample.group(f"podgroup-u-{number}", more_metadata={"ownerReferences": [owner]})
+    refused = sample.refuses("hold", "lws/serve")
     assert refused == "Error: 'lws/serve' means several groups: name one of podgroup-u-0, podgroup-u-1"

@@ -13,7 +13,7 @@ from tests.cli.cluster import Cluster
 
 
 @pytest.fixture
-def town(cluster: Cluster) -> Cluster:
+def sample(cluster: Cluster) -> Cluster:
     cluster.node("n0")
     for namespace in ("team", "other"):
         cluster.namespace(namespace)
@@ -38,9 +38,9 @@ Source = Callable[..., ObservedSource]
 
 
 @pytest.fixture
-def source(town: Cluster) -> Iterator[Source]:
+def source(sample: Cluster) -> Iterator[Source]:
     made: list[ObservedSource] = []
-    with open_access(Flags(str(town.kubeconfig), None, "team")) as place:
+    with open_access(Flags(str(sample.kubeconfig), None, "team")) as place:
 
         def start(**more: Any) -> ObservedSource:
             made.append(ObservedSource(place, **more))
@@ -77,19 +77,19 @@ def test_an_overview_is_made_of_statuses_pods_and_nodes(source: Source) -> None:
     assert not seen.notes
 
 
-def test_a_change_is_another_version_and_nothing_else_is(source: Source, town: Cluster) -> None:
+def test_a_change_is_another_version_and_nothing_else_is(source: Source, sample: Cluster) -> None:
     looking = source()
     before = looking.overview()
     assert looking.overview() is before
-    town.group("comes", "Pending", "NoRoom", queue="q")
+    sample.group("comes", "Pending", "NoRoom", queue="q")
     until = time.monotonic() + 60
     while (after := looking.overview()).version == before.version and time.monotonic() < until:
         time.sleep(0.01)
     assert group_of(after, "comes").verdict == "Waiting"
 
 
-def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(source: Source, town: Cluster) -> None:
-    town.queue("known", state="Open", share=0.75)
+def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(source: Source, sample: Cluster) -> None:
+    sample.queue("known", state="Open", share=0.75)
     looking = source(clock=lambda: 1000.0)
     looking.overview()
     assert list(looking.hour.of("known", 1000.0)) == [(1000.0, 0.75)]
@@ -113,9 +113,9 @@ def test_an_overview_reports_that_muster_never_decided(cluster: Cluster) -> None
     assert "Muster has decided on none of these jobs" in seen.notes[0]
 
 
-def test_only_a_namespace_may_be_read(source: Source, town: Cluster) -> None:
-    town.group("theirs", "Running", "Running", queue="q", namespace="other")
-    town.lock(
+def test_only_a_namespace_may_be_read(source: Source, sample: Cluster) -> None:
+    sample.group("theirs", "Running", "Running", queue="q", namespace="other")
+    sample.lock(
         *((plural, "") for plural in ("podgroups", "pods", "nodes", "queues", "namespaces", "localqueues"))
     )
     seen = source().overview()

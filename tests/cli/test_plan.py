@@ -25,7 +25,7 @@ def since() -> Json:
 
 
 @pytest.fixture
-def town(cluster: Cluster) -> Cluster:
+def sample(cluster: Cluster) -> Cluster:
     """Return a cluster that uses 8 of its 16 cores: 4 for another hour, 4 for an unknown time."""
     for name in ("n0", "n1"):
         cluster.node(name)
@@ -77,18 +77,18 @@ def write(tmp_path: Path) -> Write:
     return written
 
 
-def starts(town: Cluster, path: str, status: int = 0) -> dict[str, Json]:
+def starts(sample: Cluster, path: str, status: int = 0) -> dict[str, Json]:
     """Return the starts by name."""
-    result = town.muster("plan", path, "-o", "json")
+    result = sample.muster("plan", path, "-o", "json")
     assert (result.exit_code, result.stderr) == (status, "")
     return {each["name"]: each for each in json.loads(result.stdout)["starts"]}
 
 
 def test_each_object_of_a_plan_starts_now_later_at_an_unknown_time_or_never(
-    town: Cluster, write: Write
+    sample: Cluster, write: Write
 ) -> None:
     path = write(job("at-once", 2, "2"), job("later", 2, "3"), job("stuck", 2, "7"), job("huge", 1, "9"))
-    found = starts(town, path, status=3)
+    found = starts(sample, path, status=3)
     assert {name: each["start"] for name, each in found.items()} == {
         "team/job/at-once": "Now",
         "team/job/later": "Later",
@@ -102,23 +102,23 @@ def test_each_object_of_a_plan_starts_now_later_at_an_unknown_time_or_never(
     assert "team/endless" in found["team/job/stuck"]["endless"]
 
 
-def test_jobs_without_a_scheduler_start_in_adopted_namespaces(town: Cluster, write: Write) -> None:
+def test_jobs_without_a_scheduler_start_in_adopted_namespaces(sample: Cluster, write: Write) -> None:
     suspended, running = job("suspended", 2, "1"), job("running", 2, "1")
     running["spec"]["suspend"] = False
     for each in (suspended, running):
         del each["spec"]["template"]["spec"]["schedulerName"]
     path = write(suspended, running)
-    assert "Now" not in {each["start"] for each in starts(town, path, status=3).values()}
-    town.output("namespace", "adopt", "team", "--queue", "q")
-    found = starts(town, path)
+    assert "Now" not in {each["start"] for each in starts(sample, path, status=3).values()}
+    sample.output("namespace", "adopt", "team", "--queue", "q")
+    found = starts(sample, path)
     assert {name: each["start"] for name, each in found.items()} == {
         "team/job/suspended": "Now",
         "team/job/running": "Now",
     }
 
 
-def test_the_text_of_a_plan(town: Cluster, write: Write) -> None:
-    answer = town.muster("plan", write(job("now", 2, "2"), job("huge", 1, "9")))
+def test_the_text_of_a_plan(sample: Cluster, write: Write) -> None:
+    answer = sample.muster("plan", write(job("now", 2, "2"), job("huge", 1, "9")))
     assert answer.exit_code == 3
     now, _, huge, *reasons = answer.stdout.splitlines()
     assert now == "team/job/now (2 pods, queue q) would start now."
@@ -128,30 +128,30 @@ def test_the_text_of_a_plan(town: Cluster, write: Write) -> None:
     assert ("cpu 8 per member" in reasons[2], reasons[3]) == (True, "  Fragmented.")
 
 
-def test_an_unusable_topology_of_the_cluster_does_not_matter(town: Cluster, write: Write) -> None:
+def test_an_unusable_topology_of_the_cluster_does_not_matter(sample: Cluster, write: Write) -> None:
     levels = {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "rack"}]}
     head = {"apiVersion": TOPOLOGIES.api_version, "kind": TOPOLOGIES.name}
-    town.store.put(TOPOLOGIES, {**head, "metadata": {"name": "t", "uid": "t"}, "spec": levels})
-    assert starts(town, write(job("now", 2, "2")))["team/job/now"]["start"] == "Now"
+    sample.store.put(TOPOLOGIES, {**head, "metadata": {"name": "t", "uid": "t"}, "spec": levels})
+    assert starts(sample, write(job("now", 2, "2")))["team/job/now"]["start"] == "Now"
 
 
-def test_no_object_is_written(town: Cluster, write: Write) -> None:
-    before = town.store.changed_at
-    starts(town, write(job("now", 2, "2")))
-    assert town.store.changed_at == before
+def test_no_object_is_written(sample: Cluster, write: Write) -> None:
+    before = sample.store.changed_at
+    starts(sample, write(job("now", 2, "2")))
+    assert sample.store.changed_at == before
 
 
-def test_a_second_object_of_a_plan_waits_for_the_first(town: Cluster, write: Write) -> None:
+def test_a_second_object_of_a_plan_waits_for_the_first(sample: Cluster, write: Write) -> None:
     """The second waits for the first, which says how long it runs."""
     path = write(job("first", 2, "4", **{RUN_TIME: "10m"}), job("second", 2, "4"))
-    found = starts(town, path)
+    found = starts(sample, path)
     assert found["team/job/first"]["start"] == "Now"
     assert found["team/job/second"]["start"] == "Later"
     assert 590 < found["team/job/second"]["after"] < 620
 
 
 def test_a_plan_beyond_the_simulation_limit_shows_the_part_that_is_known(
-    town: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch
+    sample: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "_MOST_CYCLES", 1)
     path = write(
@@ -159,47 +159,49 @@ def test_a_plan_beyond_the_simulation_limit_shows_the_part_that_is_known(
         job("second", 2, "4", **{RUN_TIME: "10m"}),
         job("third", 2, "4"),
     )
-    found = starts(town, path)["team/job/third"]
+    found = starts(sample, path)["team/job/third"]
     assert (found["start"], found["reason"]) == ("Unknown", "NoRoom")
     assert found["notBefore"]
     assert "remedy" not in found
-    answer = " ".join(town.muster("plan", path).stdout.split())
+    answer = " ".join(sample.muster("plan", path).stdout.split())
     assert "would wait until 2" in answer
     assert "The simulation limit was reached before the group started." in answer
 
 
-def test_a_plan_includes_reclaims(town: Cluster, write: Write) -> None:
+def test_a_plan_includes_reclaims(sample: Cluster, write: Write) -> None:
     """`hog` holds all of two more nodes, twice its share; what is evicted waits again."""
     for name in ("n2", "n3"):
-        town.node(name)
-    town.queue("hog", state="Open")
-    town.queue("poor", {"preemption": {"after": "5m", "atMost": "5m"}}, state="Open")
+        sample.node(name)
+    sample.queue("hog", state="Open")
+    sample.queue("poor", {"preemption": {"after": "5m", "atMost": "5m"}}, state="Open")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "hog", "uid": "uid-hog", "controller": True}
-    town.group("hog", "Running", "Running", queue="hog", min_member=1)
+    sample.group("hog", "Running", "Running", queue="hog", min_member=1)
     for number in range(8):
         on = f"n{2 + number // 4}"
-        town.pod(f"hog-{number}", "hog", node=on, metadata={"ownerReferences": [owner]}, status=since())
+        sample.pod(f"hog-{number}", "hog", node=on, metadata={"ownerReferences": [owner]}, status=since())
     path = write(job("rich", 6, "2", queue="poor"))
-    found = starts(town, path)["team/job/rich"]
+    found = starts(sample, path)["team/job/rich"]
     assert (found["start"], found["method"]) == ("Later", "Reclaim")
     assert found["paidBy"] == ["team/hog (2 pods)"]
     assert 250 < found["after"] < 400
-    answer = " ".join(town.muster("plan", path).stdout.split())
+    answer = " ".join(sample.muster("plan", path).stdout.split())
     assert "once other groups have given up capacity for it" in answer
     assert "These give up capacity for it: team/hog (2 pods)." in answer
 
 
-def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Cluster, write: Write) -> None:
+def test_a_group_with_its_pods_in_a_queue_of_the_same_file(sample: Cluster, write: Write) -> None:
     queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "new"}}
     gang = pods("gang", 2, queue="new")
-    found = starts(town, write({**queue, "spec": {"capability": {"cpu": "3"}}}, *gang), status=3)["team/gang"]
+    found = starts(sample, write({**queue, "spec": {"capability": {"cpu": "3"}}}, *gang), status=3)[
+        "team/gang"
+    ]
     assert (found["start"], found["reason"], found["queue"], found["pods"]) == (
         "Never",
         "NeverFits",
         "new",
         2,
     )
-    found = starts(town, write({**queue, "spec": {"capability": {"cpu": "4"}}}, *gang))
+    found = starts(sample, write({**queue, "spec": {"capability": {"cpu": "4"}}}, *gang))
     assert found["team/gang"]["start"] == "Now"
 
 
@@ -211,57 +213,57 @@ def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Cluster, write:
     ],
 )
 def test_an_object_that_blocks_itself_never_starts(
-    town: Cluster, write: Write, made: Json, reason: str
+    sample: Cluster, write: Write, made: Json, reason: str
 ) -> None:
-    found = starts(town, write(made), status=3)["team/job/x"]
+    found = starts(sample, write(made), status=3)["team/job/x"]
     assert (found["start"], found["reason"]) == ("Never", reason)
 
 
-def test_a_plan_names_the_groups_that_it_delays(town: Cluster, write: Write) -> None:
+def test_a_plan_names_the_groups_that_it_delays(sample: Cluster, write: Write) -> None:
     """Overtake a group of the cluster that would start now, for a group of a higher class."""
     classes = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-    town.store.put(PRIORITY_CLASSES, {**classes, "metadata": {"name": "high", "uid": "high"}, "value": 9})
-    town.gang("next", 4, queue="q")
-    answer = town.muster("plan", write(*pods("first", 4, "q", "high")))
+    sample.store.put(PRIORITY_CLASSES, {**classes, "metadata": {"name": "high", "uid": "high"}, "value": 9})
+    sample.gang("next", 4, queue="q")
+    answer = sample.muster("plan", write(*pods("first", 4, "q", "high")))
     assert "team/first (4 pods, queue q) " in answer.stdout
     assert "For that, of others:\n  team/next would not start now, as it does without that: " in answer.stdout
 
 
-def test_jobs_of_a_kind_that_muster_may_not_change(town: Cluster, front: Front, write: Write) -> None:
+def test_jobs_of_a_kind_that_muster_may_not_change(sample: Cluster, front: Front, write: Write) -> None:
     front.install_muster()
     front._collections["/apis/scheduling.k8s.io/v1/priorityclasses"] = []
     front.denied_to_muster.add(("patch", "jobs"))
-    found = starts(town, write(job("x", 1, "1")), status=3)["team/job/x"]
+    found = starts(sample, write(job("x", 1, "1")), status=3)["team/job/x"]
     assert (found["start"], found["reason"]) == ("Never", "NotAsked")
     assert found["detail"] == "Muster's account may not change jobs.batch: docs/reference/jobs.md#the-rights."
 
 
-def test_a_namespace_that_there_is_not(town: Cluster, write: Write) -> None:
+def test_a_namespace_that_there_is_not(sample: Cluster, write: Write) -> None:
     path = write(job("x", 1, "1"), job("y", 1, "1"))
-    assert town.refuses("plan", path, "-n", "nope", status=2) == (
+    assert sample.refuses("plan", path, "-n", "nope", status=2) == (
         f'Error: {path}:1: namespaces "nope" not found'
     )
 
 
-def test_an_existing_object_is_not_planned(town: Cluster, write: Write) -> None:
+def test_an_existing_object_is_not_planned(sample: Cluster, write: Write) -> None:
     group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "timed"}}
-    says = town.refuses("plan", write({**group, "spec": {"minMember": 1, "queue": "q"}}), status=2)
+    says = sample.refuses("plan", write({**group, "spec": {"minMember": 1, "queue": "q"}}), status=2)
     assert says == "Error: team/timed is in the cluster already; about what waits there, ask muster why"
 
 
-def test_a_file_that_makes_no_sense(town: Cluster, tmp_path: Path) -> None:
+def test_a_file_that_makes_no_sense(sample: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("{")
-    result = town.muster("plan", str(path))
+    result = sample.muster("plan", str(path))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "bad.yaml:1: not YAML" in result.stderr
 
 
 def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(
-    town: Cluster, write: Write
+    sample: Cluster, write: Write
 ) -> None:
-    town.lock(("pods", ""))
-    says = town.refuses("plan", write(job("now", 2, "2")))
+    sample.lock(("pods", ""))
+    says = sample.refuses("plan", write(job("now", 2, "2")))
     assert says.startswith("muster plan ")
     assert "nodes, namespaces" in says
 

@@ -23,7 +23,7 @@ GROUP = "podgroup.scheduling.volcano.sh"
 
 
 @pytest.fixture
-def town(cluster: Cluster) -> Cluster:
+def sample(cluster: Cluster) -> Cluster:
     """Return a cluster with two queues, and groups of two namespaces."""
     cluster.queue(
         "research",
@@ -52,20 +52,20 @@ def lines(*rows: str) -> str:
 
 
 @each_of(("queue", "list"), ("queue", "get"), ("q", "list"), ("q", "list", "-n", "x"))
-def test_queues_as_a_table(command: tuple[str, ...], *, town: Cluster) -> None:
-    assert town.output(*command) == lines(
+def test_queues_as_a_table(command: tuple[str, ...], *, sample: Cluster) -> None:
+    assert sample.output(*command) == lines(
         "NAME       STATE   WEIGHT   SHARE   TOTAL   PENDING   INQUEUE   RUNNING   AGE",
         "batch      Open    1        -       0       0         0         0         20d",
         "research   Open    3        150%    3       1         0         2         20d",
     )
 
 
-def test_a_wide_table_of_queues(town: Cluster) -> None:
+def test_a_wide_table_of_queues(sample: Cluster) -> None:
     names = ["PARENT", "UNKNOWN", "COMPLETED", "STRATEGY"]
     names += ["ALLOCATED", "DESERVED", "CAPABILITY", "BORROWED", "RESERVED"]
     flavors = [{"name": "h100", "borrowed": {"nvidia.com/gpu": "8"}}, {"name": "a100"}]
-    town.queue("borrower", {}, state="Open", borrowed={"cpu": "4"}, flavors=flavors)
-    head, borrower, row = town.output("q", "get", "borrower", "research", "-o", "wide").splitlines()
+    sample.queue("borrower", {}, state="Open", borrowed={"cpu": "4"}, flavors=flavors)
+    head, borrower, row = sample.output("q", "get", "borrower", "research", "-o", "wide").splitlines()
     assert (re.split(r" {3,}", head)[9:], re.split(r" {3,}", row)[9:]) == (
         names,
         ["-", "0", "0", "fifo", "cpu 12, memory 16Gi", "cpu 8", "cpu 16", "-", "-"],
@@ -74,8 +74,8 @@ def test_a_wide_table_of_queues(town: Cluster) -> None:
 
 
 @each_of(("podgroup", "list"), ("pg", "get"), ("pg", "list", "--context", "here"))
-def test_groups_as_a_table(command: tuple[str, ...], *, town: Cluster) -> None:
-    assert town.output(*command) == lines(
+def test_groups_as_a_table(command: tuple[str, ...], *, sample: Cluster) -> None:
+    assert sample.output(*command) == lines(
         "NAME    QUEUE      PHASE     MIN   POSITION   REASON   AGE",
         "fit     research   Running   2     -          -        20d",
         "sweep   research   Pending   2     -          NoRoom   12h",
@@ -91,15 +91,15 @@ def test_a_group_that_muster_made_has_the_name_of_its_owner(cluster: Cluster) ->
     assert "podgroup-u" in cluster.output("pg", "list", "-o", "wide")
 
 
-def test_groups_of_all_namespaces(town: Cluster) -> None:
-    head, *rows = (line.split() for line in town.output("pg", "list", "-A").splitlines())
+def test_groups_of_all_namespaces(sample: Cluster) -> None:
+    head, *rows = (line.split() for line in sample.output("pg", "list", "-A").splitlines())
     assert head[:2] == ["NAMESPACE", "NAME"]
     assert [row[:2] for row in rows] == [["other", "new"], ["team", "fit"], ["team", "sweep"]]
 
 
-def test_a_wide_table_of_groups(town: Cluster) -> None:
+def test_a_wide_table_of_groups(sample: Cluster) -> None:
     head, first, second = (
-        line.split() for line in town.output("pg", "get", "sweep", "fit", "-o", "wide").splitlines()
+        line.split() for line in sample.output("pg", "get", "sweep", "fit", "-o", "wide").splitlines()
     )
     assert head[7:] == ["ESTIMATE", "RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE"]
     assert first[7:] == ["-", "0", "0", "0", "sweep", "cpu:", "8", ">", "2"]
@@ -107,13 +107,15 @@ def test_a_wide_table_of_groups(town: Cluster) -> None:
 
 
 @each_of(("-n", "other"), ("--context", "there"))
-def test_a_namespace_is_that_of_the_flag_or_of_the_context(flags: tuple[str, ...], *, town: Cluster) -> None:
-    assert town.output("pg", "list", "-o", "name", *flags) == f"{GROUP}/new\n"
+def test_a_namespace_is_that_of_the_flag_or_of_the_context(
+    flags: tuple[str, ...], *, sample: Cluster
+) -> None:
+    assert sample.output("pg", "list", "-o", "name", *flags) == f"{GROUP}/new\n"
 
 
 @each_of(("queue", "list"), ("pg", "list", "-A"))
-def test_tables_fit_into_80_columns(table: tuple[str, ...], *, town: Cluster) -> None:
-    assert max(map(len, town.output(*table).splitlines())) <= 80
+def test_tables_fit_into_80_columns(table: tuple[str, ...], *, sample: Cluster) -> None:
+    assert max(map(len, sample.output(*table).splitlines())) <= 80
 
 
 @each_of(
@@ -129,14 +131,14 @@ def test_an_empty_list_has_a_message(command: tuple[str, ...], message: str, *, 
 # ---- objects
 
 
-def test_names_are_as_kubectl_takes_them(town: Cluster) -> None:
-    assert town.output("queue", "list", "-o", "name") == lines(f"{QUEUE}/batch", f"{QUEUE}/research")
-    assert town.output("pg", "get", "fit", "-o", "name") == f"{GROUP}/fit\n"
+def test_names_are_as_kubectl_takes_them(sample: Cluster) -> None:
+    assert sample.output("queue", "list", "-o", "name") == lines(f"{QUEUE}/batch", f"{QUEUE}/research")
+    assert sample.output("pg", "get", "fit", "-o", "name") == f"{GROUP}/fit\n"
 
 
-def test_one_object_is_printed_alone_and_several_as_a_list(town: Cluster) -> None:
-    one = town.json("pg", "get", "fit")
-    several = yaml.safe_load(town.output("pg", "list", "-o", "yaml"))
+def test_one_object_is_printed_alone_and_several_as_a_list(sample: Cluster) -> None:
+    one = sample.json("pg", "get", "fit")
+    several = yaml.safe_load(sample.output("pg", "list", "-o", "yaml"))
     assert (one["kind"], one["spec"]) == ("PodGroup", {"minMember": 2, "queue": "research"})
     assert (several["kind"], len(several["items"])) == ("List", 2)
     assert several["items"][0] == one
@@ -155,17 +157,19 @@ def test_managed_fields_are_left_out(cluster: Cluster) -> None:
 # ---- what goes wrong
 
 
-def test_a_name_that_is_not_there(town: Cluster) -> None:
-    assert town.refuses("queue", "get", "nope") == "Error: queue 'nope' not found; there are: batch, research"
-    assert town.misses("pg", "get", "fit", "nope") == ("nope", ["fit", "sweep"])
+def test_a_name_that_is_not_there(sample: Cluster) -> None:
+    assert (
+        sample.refuses("queue", "get", "nope") == "Error: queue 'nope' not found; there are: batch, research"
+    )
+    assert sample.misses("pg", "get", "fit", "nope") == ("nope", ["fit", "sweep"])
 
 
-def test_a_name_that_is_nearly_there(town: Cluster) -> None:
-    assert town.misses("why", "queue/reserch") == ("reserch", ["research", "batch"])
+def test_a_name_that_is_nearly_there(sample: Cluster) -> None:
+    assert sample.misses("why", "queue/reserch") == ("reserch", ["research", "batch"])
     for number in range(20):
-        town.group(f"sweep-{number}")
-    assert town.misses("why", "podgroup/swep-7")[1][0] == "sweep-7"
-    assert town.misses("why", "podgroup/zzz") == ("zzz", [])
+        sample.group(f"sweep-{number}")
+    assert sample.misses("why", "podgroup/swep-7")[1][0] == "sweep-7"
+    assert sample.misses("why", "podgroup/zzz") == ("zzz", [])
 
 
 def test_an_unknown_name_is_reported_where_none_exist_or_listing_is_forbidden(cluster: Cluster) -> None:

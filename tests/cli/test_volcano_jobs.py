@@ -39,7 +39,7 @@ def queued(
 
 
 @pytest.fixture
-def town(cluster: Cluster) -> Cluster:
+def sample(cluster: Cluster) -> Cluster:
     cluster._put(NAMESPACES, {"name": "team"}, {})
     cluster.queue("research", {"weight": 2}, state="Open")
     queued(cluster, "waits")
@@ -61,8 +61,8 @@ def commands(cluster: Cluster) -> list[tuple[str, str, str]]:
     return [(each["metadata"]["namespace"], each["target"]["name"], each["action"]) for each in found]
 
 
-def test_how_each_stands(town: Cluster) -> None:
-    assert {name: (each["state"], each["pods"], each["queue"]) for name, each in listed(town).items()} == {
+def test_how_each_stands(sample: Cluster) -> None:
+    assert {name: (each["state"], each["pods"], each["queue"]) for name, each in listed(sample).items()} == {
         "waits": ("Waiting", 4, "research"),
         "back": ("Waiting", 4, "research"),
         "runs": ("Running", 4, "research"),
@@ -72,45 +72,45 @@ def test_how_each_stands(town: Cluster) -> None:
     }
 
 
-def test_why_explains_a_volcano_job_by_its_short_name(town: Cluster) -> None:
-    assert town.answer("vcjob/waits").sentence[-1] == Statement("JobWaits", pods="3 pods")
-    assert "muster job resume vcjob/stopped" in town.output("why", "vcjob/stopped")
-    queued(town, "gone", "Failed", group=False)
-    assert town.codes("vcjob/gone") == ("Ended", "", ["WorkloadEnded"])
+def test_why_explains_a_volcano_job_by_its_short_name(sample: Cluster) -> None:
+    assert sample.answer("vcjob/waits").sentence[-1] == Statement("JobWaits", pods="3 pods")
+    assert "muster job resume vcjob/stopped" in sample.output("why", "vcjob/stopped")
+    queued(sample, "gone", "Failed", group=False)
+    assert sample.codes("vcjob/gone") == ("Ended", "", ["WorkloadEnded"])
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("waits", "Waiting"), ("runs", "Running"), ("over", "Ended")])
-def test_why_accepts_all_names_of_kubectl_for_a_volcano_job(town: Cluster, name: str, verdict: str) -> None:
-    assert town.output("why", f"vcjob/{name}").startswith(f"vcjob/{name} in namespace team")
-    answer = town.json("why", f"vcjob/{name}")
+def test_why_accepts_all_names_of_kubectl_for_a_volcano_job(sample: Cluster, name: str, verdict: str) -> None:
+    assert sample.output("why", f"vcjob/{name}").startswith(f"vcjob/{name} in namespace team")
+    answer = sample.json("why", f"vcjob/{name}")
     assert {**KIND, "verdict": verdict} == {key: answer[key] for key in (*KIND, "verdict")}
 
 
-def test_why_lists_jobs_of_both_kinds_with_one_name(town: Cluster) -> None:
-    queued(town, "same", group=False)
-    job(town, "same")
-    reported = town.output("why", "same").splitlines()
+def test_why_lists_jobs_of_both_kinds_with_one_name(sample: Cluster) -> None:
+    queued(sample, "same", group=False)
+    job(sample, "same")
+    reported = sample.output("why", "same").splitlines()
     assert [line.split()[0] for line in reported if "NoPods" in line] == ["job/same", "vcjob/same"]
 
 
-def test_a_queue_is_described_with_them(town: Cluster) -> None:
-    assert "vcjob/team/waits: NoRoom\n    behind vcjob/team/back," in town.output(
+def test_a_queue_is_described_with_them(sample: Cluster) -> None:
+    assert "vcjob/team/waits: NoRoom\n    behind vcjob/team/back," in sample.output(
         "queue", "describe", "research"
     )
 
 
-def test_describe_shows_its_tasks(town: Cluster) -> None:
-    described = town.output("job", "describe", "waits")
+def test_describe_shows_its_tasks(sample: Cluster) -> None:
+    described = sample.output("job", "describe", "waits")
     assert "worker   4       cpu 2" in described
 
 
-def test_a_pending_volcano_job_is_held_and_resumed_by_its_podgroup(town: Cluster) -> None:
-    assert town.output("job", "hold", "vcjob/waits") == "job.batch.volcano.sh/waits held\n"
-    group = town.store.get(POD_GROUPS, "team", "waits-uid-waits")
+def test_a_pending_volcano_job_is_held_and_resumed_by_its_podgroup(sample: Cluster) -> None:
+    assert sample.output("job", "hold", "vcjob/waits") == "job.batch.volcano.sh/waits held\n"
+    group = sample.store.get(POD_GROUPS, "team", "waits-uid-waits")
     assert group is not None
     assert group["metadata"]["annotations"] == {HOLD: "true"}
-    town.output("job", "resume", "waits")
-    assert commands(town) == []
+    sample.output("job", "resume", "waits")
+    assert commands(sample) == []
 
 
 @pytest.mark.parametrize(
@@ -123,24 +123,24 @@ def test_a_pending_volcano_job_is_held_and_resumed_by_its_podgroup(town: Cluster
     ],
 )
 def test_commands_stop_and_resume_it(
-    town: Cluster, command: str, name: str, wanted: list[tuple[str, str, str]]
+    sample: Cluster, command: str, name: str, wanted: list[tuple[str, str, str]]
 ) -> None:
-    town.output("job", command, name)
-    assert commands(town) == wanted
+    sample.output("job", command, name)
+    assert commands(sample) == wanted
 
 
-def test_a_resumed_volcano_job_waits_again_even_if_its_record_is_still_there(town: Cluster) -> None:
-    queued(town, "just", "Aborting", record=ago(hours=2))
-    town.output("job", "resume", "just")
-    found = town.store.get(VOLCANO_JOBS, "team", "just")
+def test_a_resumed_volcano_job_waits_again_even_if_its_record_is_still_there(sample: Cluster) -> None:
+    queued(sample, "just", "Aborting", record=ago(hours=2))
+    sample.output("job", "resume", "just")
+    found = sample.store.get(VOLCANO_JOBS, "team", "just")
     assert found is not None
     assert found["metadata"]["annotations"] == {STARTED: ""}
 
 
 @pytest.mark.parametrize("way", ["client", "server"])
-def test_a_dry_run_makes_no_command(town: Cluster, way: str) -> None:
-    town.output("job", "stop", "runs", "--dry-run", way)
-    assert commands(town) == []
+def test_a_dry_run_makes_no_command(sample: Cluster, way: str) -> None:
+    sample.output("job", "stop", "runs", "--dry-run", way)
+    assert commands(sample) == []
 
 
 @pytest.mark.parametrize(
@@ -152,19 +152,19 @@ def test_a_dry_run_makes_no_command(town: Cluster, way: str) -> None:
     ],
 )
 def test_a_command_that_does_not_fit_the_state_is_refused(
-    town: Cluster, command: str, name: str, message: str
+    sample: Cluster, command: str, name: str, message: str
 ) -> None:
-    assert message in town.refuses("job", command, name)
+    assert message in sample.refuses("job", command, name)
 
 
-def test_why_names_the_setting_for_a_volcano_job_that_muster_does_not_run(town: Cluster) -> None:
-    queued(town, "alone", group=False)
-    assert town.codes("vcjob/alone") == ("NoPods", "", ["JobOfOthers", "JobNotTaken"])
-    assert "--volcano-jobs or --manage-jobs" in town.answer("vcjob/alone").sentence[-1].off
+def test_why_names_the_setting_for_a_volcano_job_that_muster_does_not_run(sample: Cluster) -> None:
+    queued(sample, "alone", group=False)
+    assert sample.codes("vcjob/alone") == ("NoPods", "", ["JobOfOthers", "JobNotTaken"])
+    assert "--volcano-jobs or --manage-jobs" in sample.answer("vcjob/alone").sentence[-1].off
 
 
-def test_jobs_of_both_kinds_with_one_name_are_distinguished(town: Cluster) -> None:
-    job(town, "waits")
-    assert "may be job/waits and vcjob/waits: name one of them" in town.refuses(
+def test_jobs_of_both_kinds_with_one_name_are_distinguished(sample: Cluster) -> None:
+    job(sample, "waits")
+    assert "may be job/waits and vcjob/waits: name one of them" in sample.refuses(
         "job", "hold", "waits", status=2
     )

@@ -12,14 +12,14 @@ from extender.cli.why.explanation import Statement, numbers
 from extender.domain.model.reasons import REMEDIES, Reason
 from tests.cli.cluster import Cluster, ago, unschedulable
 from tests.cli.front import Front
-from tests.pages.town import NUMBERS, add_town
+from tests.pages.sample import NUMBERS, add_sample
 
 COMMAND = "    kubectl "  # on its own line, which is not folded
 
 
 @pytest.fixture
-def town(cluster: Cluster) -> Cluster:
-    return add_town(cluster)
+def sample(cluster: Cluster) -> Cluster:
+    return add_sample(cluster)
 
 
 def verdict(answer: str) -> str:
@@ -40,9 +40,9 @@ def helps(answer: str) -> str:
 # ---- groups
 
 
-def test_a_group_that_waits(town: Cluster) -> None:
+def test_a_group_that_waits(sample: Cluster) -> None:
     assert (
-        town.output("why", "podgroup/sweep")
+        sample.output("why", "podgroup/sweep")
         == """\
 podgroup/sweep in namespace team
 
@@ -73,15 +73,15 @@ What helps:
     )
 
 
-def test_the_remedy_shows_when_the_queue_reclaims(town: Cluster) -> None:
-    town.queue("research", {"preemption": {"after": "0s", "atMost": "90s"}}, share=0.67)
-    assert Statement("Reclaims", after="0s", most="90s") in town.answer("podgroup/sweep").remedies
+def test_the_remedy_shows_when_the_queue_reclaims(sample: Cluster) -> None:
+    sample.queue("research", {"preemption": {"after": "0s", "atMost": "90s"}}, share=0.67)
+    assert Statement("Reclaims", after="0s", most="90s") in sample.answer("podgroup/sweep").remedies
 
 
-def test_no_reclaim_is_expected_from_a_queue_that_is_not_reclaimable(town: Cluster) -> None:
-    town.queue("reports", {"reclaimable": False}, share=1.5)
-    assert "Reclaims" not in [each.code for each in town.answer("podgroup/sweep").remedies]
-    assert town.codes("queue/reports")[2][-1] == "KeepsAbove"
+def test_no_reclaim_is_expected_from_a_queue_that_is_not_reclaimable(sample: Cluster) -> None:
+    sample.queue("reports", {"reclaimable": False}, share=1.5)
+    assert "Reclaims" not in [each.code for each in sample.answer("podgroup/sweep").remedies]
+    assert sample.codes("queue/reports")[2][-1] == "KeepsAbove"
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_no_reclaim_is_expected_from_a_queue_that_is_not_reclaimable(town: Clust
         "queue research would hold cpu 32 > 24 that it deserves, so nothing is reclaimed for it",
     ],
 )
-def test_no_remedy_contradicts_the_message_of_a_group(town: Cluster, reserved: str) -> None:
-    town.group("kept", queue="research", message=f"cpu: 8 needed, 2 left on suitable nodes; {reserved}")
-    (_, denied) = town.answer("podgroup/kept").remedies
+def test_no_remedy_contradicts_the_message_of_a_group(sample: Cluster, reserved: str) -> None:
+    sample.group("kept", queue="research", message=f"cpu: 8 needed, 2 left on suitable nodes; {reserved}")
+    (_, denied) = sample.answer("podgroup/kept").remedies
     assert denied == Statement("Message", message=f"{reserved[0].upper()}{reserved[1:]}")
 
 
@@ -125,9 +125,9 @@ def test_a_record_of_a_missing_queue_or_for_another_group_does_not_count(cluster
         assert (answer.queue.name, answer.notes) == ("b", [])
 
 
-def test_a_group_as_json_and_yaml(town: Cluster) -> None:
-    explanation = town.json("why", "podgroup/sweep")
-    assert explanation == yaml.safe_load(town.output("why", "podgroup/sweep", "-o", "yaml"))
+def test_a_group_as_json_and_yaml(sample: Cluster) -> None:
+    explanation = sample.json("why", "podgroup/sweep")
+    assert explanation == yaml.safe_load(sample.output("why", "podgroup/sweep", "-o", "yaml"))
     names = ("kind", "namespace", "name", "verdict", "reason", "detail")
     assert {name: explanation[name] for name in names} == {
         "kind": "PodGroup",
@@ -263,18 +263,20 @@ def test_only_the_first_of_many_groups_ahead_are_named(cluster: Cluster) -> None
 
 
 @pytest.mark.parametrize("reason", ["NeverFits", "NotEnoughMembers", "InvalidSpec", "BackingOff"])
-def test_no_group_is_ahead_of_one_that_others_do_not_block(town: Cluster, reason: str) -> None:
-    town.group("g", reason=reason)
-    assert ahead(town) == []
+def test_no_group_is_ahead_of_one_that_others_do_not_block(sample: Cluster, reason: str) -> None:
+    sample.group("g", reason=reason)
+    assert ahead(sample) == []
 
 
 # ---- pods
 
 
-def test_a_pod_waits_with_its_group(town: Cluster) -> None:
-    of_pod, of_group = (town.output("why", target).split("\n\n") for target in ("sweep-0", "podgroup/sweep"))
-    assert town.codes("sweep-0") == ("Waiting", "NoRoom", ["PodInGroup", "Reason"])
-    assert (town.answer("sweep-0").group, of_pod[2:]) == ("sweep", of_group[2:])
+def test_a_pod_waits_with_its_group(sample: Cluster) -> None:
+    of_pod, of_group = (
+        sample.output("why", target).split("\n\n") for target in ("sweep-0", "podgroup/sweep")
+    )
+    assert sample.codes("sweep-0") == ("Waiting", "NoRoom", ["PodInGroup", "Reason"])
+    assert (sample.answer("sweep-0").group, of_pod[2:]) == ("sweep", of_group[2:])
 
 
 ENDING = {"deletionTimestamp": ago(minutes=1)}
@@ -385,39 +387,39 @@ def test_a_group_of_kubernetes_1_36_keeps_its_number(cluster: Cluster, front: Fr
     )
 
 
-def test_a_pod_without_a_group_stands_in_its_own_queue_or_its_namespaces(town: Cluster) -> None:
-    town.namespace("team", queue="reports")
-    town.pod("p")
-    town.pod("r", metadata={"labels": {"scheduling.volcano.sh/queue-name": "research"}})
-    assert "Queue reports: Open" in town.output("why", "p")
-    assert "Queue research: Open" in town.output("why", "pod/r")
+def test_a_pod_without_a_group_stands_in_its_own_queue_or_its_namespaces(sample: Cluster) -> None:
+    sample.namespace("team", queue="reports")
+    sample.pod("p")
+    sample.pod("r", metadata={"labels": {"scheduling.volcano.sh/queue-name": "research"}})
+    assert "Queue reports: Open" in sample.output("why", "p")
+    assert "Queue research: Open" in sample.output("why", "pod/r")
 
 
-def test_a_pod_that_names_no_queue_stands_in_that_of_its_namespaces_quota(town: Cluster) -> None:
+def test_a_pod_that_names_no_queue_stands_in_that_of_its_namespaces_quota(sample: Cluster) -> None:
     source, entering = "ElasticQuotaTree/kube-system/tree", ",".join(["a", "team", *"bcdefghijk"])
     notes = {"kube-muster.io/quota-source": source, "kube-muster.io/quota-namespaces": entering}
-    town.queue("leaf", metadata={"annotations": notes})
-    town.pod("p")
-    assert "Queue leaf: Open" in town.output("why", "p")
-    output = town.output("queue", "describe", "leaf")
+    sample.queue("leaf", metadata={"annotations": notes})
+    sample.pod("p")
+    assert "Queue leaf: Open" in sample.output("why", "p")
+    output = sample.output("queue", "describe", "leaf")
     assert f"Made from:    {source}" in output
     assert "Namespaces:   a, team, b, c, d, e, f, g, h, i and 2 more" in output
 
 
-def test_an_object_with_a_local_queue_is_shown_in_its_queue(town: Cluster) -> None:
-    town.local_queue("door", "reports")
+def test_an_object_with_a_local_queue_is_shown_in_its_queue(sample: Cluster) -> None:
+    sample.local_queue("door", "reports")
     labels = {"labels": {"kube-muster.io/local-queue": "door"}}
-    town.pod("p", metadata=labels)
-    town.group("g", queue="default", more_metadata=labels)
+    sample.pod("p", metadata=labels)
+    sample.group("g", queue="default", more_metadata=labels)
     for target in ("p", "podgroup/g"):
-        assert "Queue reports: Open" in town.output("why", target)
+        assert "Queue reports: Open" in sample.output("why", target)
 
 
 @pytest.mark.parametrize("label", ["kube-muster.io/local-queue", "kueue.x-k8s.io/queue-name"])
-def test_a_local_queue_that_is_missing_is_named(town: Cluster, label: str) -> None:
+def test_a_local_queue_that_is_missing_is_named(sample: Cluster, label: str) -> None:
     detail = "LocalQueue team/door does not exist"
-    town.group("g", reason="QueueNotFound", message=detail, more_metadata={"labels": {label: "door"}})
-    answer = town.answer("podgroup/g")
+    sample.group("g", reason="QueueNotFound", message=detail, more_metadata={"labels": {label: "door"}})
+    answer = sample.answer("podgroup/g")
     assert (answer.reason, answer.detail, answer.commands) == ("QueueNotFound", numbers(detail), [])
     assert "LocalQueue" in answer.remedies[0].remedy
 
@@ -532,16 +534,16 @@ def test_a_pod_whose_group_starts_runs_without_it_or_is_not_scheduled(
 # ---- queues
 
 
-def test_a_queue_below_its_share_with_groups_that_wait(town: Cluster) -> None:
-    answer = town.answer("queue/research")
-    assert town.codes("queue/research") == ("Open", "", ["QueueOpen", "QueueUses", "HasClaim"])
+def test_a_queue_below_its_share_with_groups_that_wait(sample: Cluster) -> None:
+    answer = sample.answer("queue/research")
+    assert sample.codes("queue/research") == ("Open", "", ["QueueOpen", "QueueUses", "HasClaim"])
     assert [(each.holder.name, each.code) for each in answer.waiting] == [
         ("sweep", "WaitsWithNumbers"),
         ("train", "WaitsWithNumbers"),
     ]
     assert [(each.holder.name, each.code) for each in answer.holders] == [("reports", "Uses")]
     assert [said.code for said in answer.remedies] == ["ReasonOfGroups"]
-    parts = [part.splitlines() for part in town.output("why", "queue/research").split("\n\n")]
+    parts = [part.splitlines() for part in sample.output("why", "queue/research").split("\n\n")]
     assert [part[0].strip() for part in parts] == [
         "queue/research",
         "Open",
@@ -553,10 +555,10 @@ def test_a_queue_below_its_share_with_groups_that_wait(town: Cluster) -> None:
     assert parts[2][2].split() == ["cpu", "4", "6", "-"]
 
 
-def test_a_queue_above_its_share(town: Cluster) -> None:
-    assert town.codes("queue/reports") == ("Open", "", ["QueueOpen", "QueueUses", "BorrowsAbove"])
+def test_a_queue_above_its_share(sample: Cluster) -> None:
+    assert sample.codes("queue/reports") == ("Open", "", ["QueueOpen", "QueueUses", "BorrowsAbove"])
     of_cpu = Statement("ShareOfResource", used="150%", flavor="", resource="cpu", held="6", deserved="4")
-    assert town.answer("queue/reports").sentence[1].share == of_cpu
+    assert sample.answer("queue/reports").sentence[1].share == of_cpu
 
 
 def test_a_queue_above_its_share_of_a_flavor(cluster: Cluster) -> None:
@@ -615,35 +617,35 @@ def test_a_queue_of_which_muster_has_written_nothing(cluster: Cluster) -> None:
 # ---- rights
 
 
-def test_without_the_right_to_see_queues_the_rest_is_shown(town: Cluster) -> None:
-    town.lock(("queues", ""))
-    answer = town.answer("podgroup/sweep")
+def test_without_the_right_to_see_queues_the_rest_is_shown(sample: Cluster) -> None:
+    sample.lock(("queues", ""))
+    answer = sample.answer("podgroup/sweep")
     assert (answer.verdict, answer.reason, answer.queue) == ("Waiting", "NoRoom", None)
     holders = [(each.holder.name, each.code) for each in answer.holders]
     assert holders == [("fit", "HoldsOnNodes"), ("report", "Holds")]
     assert answer.notes == [Statement("InQueue", queue="research"), Statement("QueuesNotShown")]
 
 
-def test_why_works_with_rights_in_one_namespace(town: Cluster) -> None:
-    town.lock(("queues", ""), ("podgroups", ""), ("namespaces", ""))
-    answer = town.answer("sweep-1")
+def test_why_works_with_rights_in_one_namespace(sample: Cluster) -> None:
+    sample.lock(("queues", ""), ("podgroups", ""), ("namespaces", ""))
+    answer = sample.answer("sweep-1")
     assert [each.holder.name for each in answer.holders] == ["fit"]
     assert Statement("OtherGroupsNotShown") in answer.notes
 
 
-def test_without_the_right_to_list_pods_members_are_not_counted(town: Cluster) -> None:
-    town.lock(("pods", "team"))
-    answer = town.answer("podgroup/sweep")
+def test_without_the_right_to_list_pods_members_are_not_counted(sample: Cluster) -> None:
+    sample.lock(("pods", "team"))
+    answer = sample.answer("podgroup/sweep")
     assert answer.members is None
     assert [each.code for each in answer.holders if each.holder.name == "fit"] == ["Holds"]
     assert Statement("PodsNotShown") in answer.notes
 
 
-def test_the_queue_of_the_namespace_needs_no_right_to_list_namespaces(town: Cluster) -> None:
-    town.namespace("team", queue="reports")
-    town.group("g", queue="default")
-    town.lock(("namespaces", ""))
-    assert "Queue reports: Open" in town.output("why", "podgroup/g")
+def test_the_queue_of_the_namespace_needs_no_right_to_list_namespaces(sample: Cluster) -> None:
+    sample.namespace("team", queue="reports")
+    sample.group("g", queue="default")
+    sample.lock(("namespaces", ""))
+    assert "Queue reports: Open" in sample.output("why", "podgroup/g")
 
 
 # ---- mistakes
@@ -669,19 +671,19 @@ def test_a_kind_that_owns_no_pods(cluster: Cluster, target: str) -> None:
 @pytest.mark.parametrize(
     "target", ["podgroup.scheduling.volcano.sh/fit", "PodGroup/fit", "podgroups/fit", "pg/fit"]
 )
-def test_targets_are_named_as_kubectl_names_them(town: Cluster, target: str) -> None:
-    assert town.output("why", target).startswith("podgroup/fit in namespace team\n")
+def test_targets_are_named_as_kubectl_names_them(sample: Cluster, target: str) -> None:
+    assert sample.output("why", target).startswith("podgroup/fit in namespace team\n")
 
 
-def test_why_explains_a_group_of_another_namespace(town: Cluster) -> None:
-    assert "podgroup/report in namespace other" in town.output("why", "pg/report", "-n", "other")
+def test_why_explains_a_group_of_another_namespace(sample: Cluster) -> None:
+    assert "podgroup/report in namespace other" in sample.output("why", "pg/report", "-n", "other")
 
 
 # ---- on a terminal
 
 
-def test_a_terminal_gets_colours_and_its_own_width(town: Cluster) -> None:
-    shown = town.on_a_terminal("why", "podgroup/sweep")
+def test_a_terminal_gets_colours_and_its_own_width(sample: Cluster) -> None:
+    shown = sample.on_a_terminal("why", "podgroup/sweep")
     assert "\x1b[33m\x1b[1mWaiting\x1b[0m for 30m: NoRoom\n" in shown
     plain = re.sub(r"\x1b\[\d+m", "", shown)
     assert max(map(len, plain.splitlines())) > 40
@@ -710,8 +712,8 @@ def test_a_name_of_a_tenant_forges_no_line_of_a_table(cluster: Cluster) -> None:
     assert f"Queue:     {forged}\n" in cluster.on_a_terminal("podgroup", "describe", "g")
 
 
-def test_a_terminal_that_wants_no_colours_gets_none(town: Cluster) -> None:
-    assert "\x1b" not in town.on_a_terminal("why", "podgroup/sweep", NO_COLOR="1")
+def test_a_terminal_that_wants_no_colours_gets_none(sample: Cluster) -> None:
+    assert "\x1b" not in sample.on_a_terminal("why", "podgroup/sweep", NO_COLOR="1")
 
 
 # ---- the expected start

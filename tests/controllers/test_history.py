@@ -28,7 +28,7 @@ HOUR, DAY = 3600.0, 86400.0
 _opened: list[History] = []
 
 
-class Office:
+class HistoryBench:
     """A world, and those who keep its history one after the other."""
 
     def __init__(self, path: Path | None, *objects: Any, retention: float = 30 * DAY) -> None:
@@ -47,19 +47,19 @@ class Office:
     def now(self) -> float:
         return EPOCH + self.world.now + self.world.wall_steps
 
-    def look(self) -> "Office":
+    def look(self) -> "HistoryBench":
         """Look twice, as the cycle and the thread do: at first the file may not have been read yet."""
         for _ in range(2):
             self.history.on_decisions(self.world.settle().decisions)
             self.history.write()
         return self
 
-    def after(self, seconds: float, *objects: Any) -> "Office":
+    def after(self, seconds: float, *objects: Any) -> "HistoryBench":
         self.world.advance(seconds)
         self.world.add(*objects)
         return self.look()
 
-    def start(self, *groups: str) -> "Office":
+    def start(self, *groups: str) -> "HistoryBench":
         self.world.start(*groups)
         return self.look()
 
@@ -69,7 +69,7 @@ class Office:
     def starts(self) -> int:
         return self.history.report(Period(By.QUEUE, 0.0, self.now)).total.starts
 
-    def killed(self) -> "Office":
+    def killed(self) -> "HistoryBench":
         """Kill the process as with SIGKILL: it loses uncommitted data, and the system releases the lock."""
         if self.history._file is not None and self.history._file._opened is not None:
             self.history._file._opened.close()
@@ -91,92 +91,92 @@ def closed() -> Iterator[None]:
 
 def test_without_a_file_the_latest_records_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_RECORDS", 4)
-    office = Office(None, gang("a", 1)).look().start("a").after(HOUR)
-    assert (office.starts(), office.cpu_hours()) == (1, 1.0)
+    bench = HistoryBench(None, gang("a", 1)).look().start("a").after(HOUR)
+    assert (bench.starts(), bench.cpu_hours()) == (1, 1.0)
     for n in range(5):
-        office.after(60, gang(f"g{n}", 1)).start(f"g{n}")
-        office.world.finish(f"g{n}-0")
-        office.look()
-    found = office.history.report(Period(By.QUEUE, 0.0, office.now))
+        bench.after(60, gang(f"g{n}", 1)).start(f"g{n}")
+        bench.world.finish(f"g{n}-0")
+        bench.look()
+    found = bench.history.report(Period(By.QUEUE, 0.0, bench.now))
     assert found.total.starts == 2  # each has a wait and a run
     assert found.note == "records before 2026-01-01T01:20:40Z are missing"
-    assert office.history.text() == "kept in memory: --history is not set"
+    assert bench.history.text() == "kept in memory: --history is not set"
 
 
 def test_what_is_written_can_be_read_by_others_meanwhile(path: Path) -> None:
-    office = Office(path, queue("q"), gang("a", 2, queue="q")).look().start("a").after(HOUR)
-    seen = office.history.report(Period(By.QUEUE, 0.0, office.now))
+    bench = HistoryBench(path, queue("q"), gang("a", 2, queue="q")).look().start("a").after(HOUR)
+    seen = bench.history.report(Period(By.QUEUE, 0.0, bench.now))
     assert [(row.name, row.starts, row.cpu_hours) for row in seen.rows] == [("q", 1, 2.0)]
-    assert seen == reported(path, Period(By.QUEUE, 0.0, office.now))
-    assert office.history.text() == f"written to {path}"
+    assert seen == reported(path, Period(By.QUEUE, 0.0, bench.now))
+    assert bench.history.text() == f"written to {path}"
     assert "2026-01-01T00:16:40Z" in seen.note
-    assert not office.history.report(Period(By.QUEUE, office.now - 60, office.now)).note
+    assert not bench.history.report(Period(By.QUEUE, bench.now - 60, bench.now)).note
 
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_after_a_restart_nothing_is_missing_and_nothing_counts_twice(path: Path, committed: bool) -> None:
     """Restore the last second, which is not committed, from the objects."""
-    office = Office(path, gang("a", 2), gang("b", 1)).look().start("b").after(HOUR)
-    office.world.start("a")
-    office.history.on_decisions(office.world.decisions)
+    bench = HistoryBench(path, gang("a", 2), gang("b", 1)).look().start("b").after(HOUR)
+    bench.world.start("a")
+    bench.history.on_decisions(bench.world.decisions)
     if committed:
-        office.history.write()
-    office.killed().look().after(HOUR)
-    assert office.cpu_hours() == pytest.approx(2 * 1 + 2)
-    assert office.starts() == 2
-    office.killed().look().killed().look()
-    assert office.cpu_hours() == pytest.approx(4)
-    assert office.starts() == 2
+        bench.history.write()
+    bench.killed().look().after(HOUR)
+    assert bench.cpu_hours() == pytest.approx(2 * 1 + 2)
+    assert bench.starts() == 2
+    bench.killed().look().killed().look()
+    assert bench.cpu_hours() == pytest.approx(4)
+    assert bench.starts() == 2
 
 
 def test_a_follower_records_no_history(path: Path) -> None:
-    office = Office(path, gang("a", 1)).look().start("a").after(HOUR)
-    office.leading = False
-    office.after(HOUR, gang("b", 1, created=timestamp(office.world.now))).start("b").after(HOUR)
-    assert office.starts() == 1
-    office.leading = True
-    office.look()
-    assert (office.starts(), office.cpu_hours()) == (2, 4.0)
+    bench = HistoryBench(path, gang("a", 1)).look().start("a").after(HOUR)
+    bench.leading = False
+    bench.after(HOUR, gang("b", 1, created=timestamp(bench.world.now))).start("b").after(HOUR)
+    assert bench.starts() == 1
+    bench.leading = True
+    bench.look()
+    assert (bench.starts(), bench.cpu_hours()) == (2, 4.0)
 
 
 def test_one_process_writes_to_the_file_and_its_successor_continues(path: Path) -> None:
-    office = Office(path, gang("a", 1)).look().start("a").after(HOUR)
-    first, office.history = office.history, office.another()
-    office.look()
-    assert office.history.text() == f"{path}: another Muster writes to it"
-    assert office.cpu_hours() == 1.0  # the objects say so
+    bench = HistoryBench(path, gang("a", 1)).look().start("a").after(HOUR)
+    first, bench.history = bench.history, bench.another()
+    bench.look()
+    assert bench.history.text() == f"{path}: another Muster writes to it"
+    assert bench.cpu_hours() == 1.0  # the objects say so
     first.stop()
-    office.after(60).after(HOUR - 60)
-    assert (office.cpu_hours(), office.starts(), office.history.text()) == (2.0, 1, f"written to {path}")
+    bench.after(60).after(HOUR - 60)
+    assert (bench.cpu_hours(), bench.starts(), bench.history.text()) == (2.0, 1, f"written to {path}")
 
 
 def test_old_records_are_removed_in_small_pieces_and_open_ones_stay(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("extender.telemetry.history_file._BATCH", 3)
-    office = Office(path, gang("stays", 1), retention=DAY).look().start("stays")
+    bench = HistoryBench(path, gang("stays", 1), retention=DAY).look().start("stays")
     for n in range(5):
-        office.after(1, gang(f"g{n}", 1)).start(f"g{n}")
-        office.world.finish(f"g{n}-0")
-        office.look()
+        bench.after(1, gang(f"g{n}", 1)).start(f"g{n}")
+        bench.world.finish(f"g{n}-0")
+        bench.look()
     assert rows(path) == 12
-    office.world.advance(DAY + 100)
+    bench.world.advance(DAY + 100)
     left = list[int]()
     while not left or left[-1] > 1:
-        office.history.write()
+        bench.history.write()
         left.append(rows(path))
     assert left == [9, 6, 3, 1]
-    assert office.cpu_hours() == pytest.approx((DAY + 110) / HOUR, abs=0.01)
+    assert bench.cpu_hours() == pytest.approx((DAY + 110) / HOUR, abs=0.01)
 
 
 def test_a_file_that_is_too_large_loses_the_records_that_ended_first(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LARGEST", 0)
-    office = Office(path, gang("a", 1), gang("b", 1)).look().start("a", "b")
+    bench = HistoryBench(path, gang("a", 1), gang("b", 1)).look().start("a", "b")
     for name in ("a", "b"):
-        office.world.finish(f"{name}-0")
-        office.after(100)
+        bench.world.finish(f"{name}-0")
+        bench.after(100)
     assert rows(path) == 0
 
 
@@ -194,10 +194,10 @@ def damaged(path: Path) -> None:
 
 
 def broken_inside(path: Path) -> None:
-    office = Office(path).look()
+    bench = HistoryBench(path).look()
     for n in range(40):
-        office.after(1, gang(f"g{n}", 9))
-    office.history.stop()
+        bench.after(1, gang(f"g{n}", 9))
+    bench.history.stop()
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
 
@@ -240,62 +240,62 @@ def test_an_unusable_file_is_reported_once_left_unchanged_and_stops_nothing(
     spoil(path)
     before = path.read_bytes() if path.is_file() else b""
     with capture_logs() as logs:
-        office = Office(path, gang("a", 1)).look().start("a").after(HOUR).after(HOUR)
-        assert (office.starts(), office.cpu_hours()) == (1, 2.0)
+        bench = HistoryBench(path, gang("a", 1)).look().start("a").after(HOUR).after(HOUR)
+        assert (bench.starts(), bench.cpu_hours()) == (1, 2.0)
     (line,) = [line for line in logs if line["event"].startswith("history")]
     assert says in line["fault"]
-    assert says in office.history.text()
-    assert says in office.history.report(Period(By.QUEUE, 0.0, office.now)).note
+    assert says in bench.history.text()
+    assert says in bench.history.report(Period(By.QUEUE, 0.0, bench.now)).note
     assert (path.read_bytes() if path.is_file() else b"") == before
 
 
 def test_a_file_that_is_moved_away_is_created_again(path: Path) -> None:
     damaged(path)
-    office = Office(path, gang("a", 1, created=timestamp(500))).look().start("a").after(HOUR)
+    bench = HistoryBench(path, gang("a", 1, created=timestamp(500))).look().start("a").after(HOUR)
     path.rename(path.with_name("damaged"))
-    office.after(HOUR)
-    assert (office.history.text(), office.cpu_hours()) == (f"written to {path}", 2.0)
+    bench.after(HOUR)
+    assert (bench.history.text(), bench.cpu_hours()) == (f"written to {path}", 2.0)
     path.unlink()
-    office.after(HOUR)
-    assert (office.history.text(), office.cpu_hours(), rows(path)) == (f"written to {path}", 3.0, 2)
+    bench.after(HOUR)
+    assert (bench.history.text(), bench.cpu_hours(), rows(path)) == (f"written to {path}", 3.0, 2)
 
 
 def test_a_clock_that_is_set_back_delays_no_record(path: Path) -> None:
-    office = Office(path, gang("a", 1)).look().start("a")
-    office.history._write_if_due()
+    bench = HistoryBench(path, gang("a", 1)).look().start("a")
+    bench.history._write_if_due()
     path.unlink()
     folder(path)
-    office.look()
-    assert "unable to open" in office.history.text()
+    bench.look()
+    assert "unable to open" in bench.history.text()
     path.rmdir()
-    office.world.wall_steps -= HOUR
+    bench.world.wall_steps -= HOUR
     for _ in range(3):
-        office.after(module._SAMPLES).history._write_if_due()
-    assert office.history.text() == f"written to {path}"
+        bench.after(module._SAMPLES).history._write_if_due()
+    assert bench.history.text() == f"written to {path}"
     assert any(isinstance(record, QueueHour) for record in records(path))
 
 
 def test_a_folder_without_write_permission_is_reported(tmp_path: Path) -> None:
-    office = Office(tmp_path / "none" / "history.db", gang("a", 1)).look().start("a").after(HOUR)
-    assert office.history.text().startswith(f"{tmp_path}/none/history.db.lock: ")
-    assert office.cpu_hours() == 1.0
+    bench = HistoryBench(tmp_path / "none" / "history.db", gang("a", 1)).look().start("a").after(HOUR)
+    assert bench.history.text().startswith(f"{tmp_path}/none/history.db.lock: ")
+    assert bench.cpu_hours() == 1.0
 
 
 def test_a_disk_that_hangs_does_not_delay_the_stop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    office, hangs = Office(path, gang("a", 1)).look(), Event()
+    bench, hangs = HistoryBench(path, gang("a", 1)).look(), Event()
     monkeypatch.setattr(module, "_PATIENCE", 0.01)
     monkeypatch.setattr(HistoryFile, "write", lambda *_: hangs.wait())
-    office.world.start("a")
-    office.history.on_decisions(office.world.decisions)
-    office.history.stop()
+    bench.world.start("a")
+    bench.history.on_decisions(bench.world.decisions)
+    bench.history.stop()
     assert not hangs.is_set()
     hangs.set()
 
 
 def test_names_are_recorded_unchanged_up_to_a_length(path: Path) -> None:
     user = "<script>alert('🦀')</script>\x00" + "x" * 200_000
-    office = Office(path, gang("a", 1, notes={keys.SUBMITTER: user})).look().start("a").after(HOUR)
-    (row,) = office.history.report(Period(By.USER, 0.0, office.now)).rows
+    bench = HistoryBench(path, gang("a", 1, notes={keys.SUBMITTER: user})).look().start("a").after(HOUR)
+    (row,) = bench.history.report(Period(By.USER, 0.0, bench.now)).rows
     assert row.name == user[:253]
     assert path.stat().st_size < 100_000
 
@@ -305,18 +305,18 @@ def test_names_are_recorded_unchanged_up_to_a_length(path: Path) -> None:
 WRITER = """
 import resource, sys, time
 from pathlib import Path
-from tests.controllers.test_history import Office
+from tests.controllers.test_history import HistoryBench
 from tests.domain.world import gang
 
 path, most = Path(sys.argv[1]), int(sys.argv[2])
 if most:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
-office = Office(path)
+bench = HistoryBench(path)
 for n in range(1000):
-    office.after(20, gang(f"g{n}", 1)).start(f"g{n}")
-    office.world.finish(f"g{n}-0")
-    office.look()
-    print(n, office.history.text(), flush=True)
+    bench.after(20, gang(f"g{n}", 1)).start(f"g{n}")
+    bench.world.finish(f"g{n}-0")
+    bench.look()
+    print(n, bench.history.text(), flush=True)
     if most and n == 15:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     if most and n == 18:
@@ -379,7 +379,7 @@ def records(path: Path) -> list[AnyRecord]:
 def test_records_lost_while_the_file_could_not_be_written_do_not_stay_open(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    office = Office(path, gang("a", 1), gang("b", 1)).look().start("a", "b").after(HOUR)
+    bench = HistoryBench(path, gang("a", 1), gang("b", 1)).look().start("a", "b").after(HOUR)
     monkeypatch.setattr(module, "_UNWRITTEN", 3)
     write = HistoryFile.write
 
@@ -387,20 +387,20 @@ def test_records_lost_while_the_file_could_not_be_written_do_not_stay_open(
         raise HistoryFault("it is full") from sqlite3.OperationalError()
 
     monkeypatch.setattr(HistoryFile, "write", fail)
-    office.after(10)
-    office.world.finish("a-0")
+    bench.after(10)
+    bench.world.finish("a-0")
     for n in range(3):
-        office.after(10, gang(f"g{n}", 1)).start(f"g{n}")
-    assert office.history.text() == "it is full"
+        bench.after(10, gang(f"g{n}", 1)).start(f"g{n}")
+    assert bench.history.text() == "it is full"
     monkeypatch.setattr(HistoryFile, "write", write)
-    office.after(60)
+    bench.after(60)
     runs = {record.name: record for record in records(path) if isinstance(record, GroupRun)}
     assert runs["team/b"].end is None
     assert runs["team/a"].end == pytest.approx(EPOCH + 1000 + HOUR)  # when somebody recorded last
 
 
 def test_a_replica_that_does_not_lead_says_so() -> None:
-    office = Office(None)
-    assert "does not lead" not in office.look().history.report(Period(By.QUEUE, 0.0, office.now)).note
-    office.leading = False
-    assert "does not lead" in office.look().history.report(Period(By.QUEUE, 0.0, office.now)).note
+    bench = HistoryBench(None)
+    assert "does not lead" not in bench.look().history.report(Period(By.QUEUE, 0.0, bench.now)).note
+    bench.leading = False
+    assert "does not lead" in bench.look().history.report(Period(By.QUEUE, 0.0, bench.now)).note

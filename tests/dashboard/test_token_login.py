@@ -28,7 +28,7 @@ from tests.kube.server import Reply, Server, status
 LIST = Right("list", "scheduling.volcano.sh", "podgroups")
 
 
-class Town:
+class LoginBench:
     """A dashboard in a cluster, and browsers."""
 
     def __init__(self, endpoint: ApiEndpoint) -> None:
@@ -46,8 +46,8 @@ class Town:
 
 
 @pytest.fixture
-def town(connection: Connection) -> Town:
-    return Town(connection.endpoint)
+def bench(connection: Connection) -> LoginBench:
+    return LoginBench(connection.endpoint)
 
 
 def name(browser: Client, **headers: str) -> str:
@@ -55,8 +55,8 @@ def name(browser: Client, **headers: str) -> str:
     return answer.text if answer.status_code == 200 else str(answer.status_code)
 
 
-def test_a_token_becomes_a_cookie_that_only_browsers_keep_and_only_for_us(town: Town) -> None:
-    answer = town.log_in(town.browser())
+def test_a_token_becomes_a_cookie_that_only_browsers_keep_and_only_for_us(bench: LoginBench) -> None:
+    answer = bench.log_in(bench.browser())
     cookie = answer.headers["Set-Cookie"]
     assert (answer.status_code, answer.headers["Location"]) == (303, "/")
     parts = set(cookie.split("; ")[1:])
@@ -65,16 +65,16 @@ def test_a_token_becomes_a_cookie_that_only_browsers_keep_and_only_for_us(town: 
     assert "of-ann" not in cookie
 
 
-def test_each_browser_is_the_user_of_its_token(town: Town) -> None:
-    anns, bobs, nobodys = town.browser(), town.browser(), town.browser()
-    town.log_in(anns)
-    town.log_in(bobs, "of-bob")
-    assert town.log_in(nobodys, "of-nobody").status_code == 401
+def test_each_browser_is_the_user_of_its_token(bench: LoginBench) -> None:
+    anns, bobs, nobodys = bench.browser(), bench.browser(), bench.browser()
+    bench.log_in(anns)
+    bench.log_in(bobs, "of-bob")
+    assert bench.log_in(nobodys, "of-nobody").status_code == 401
     assert [name(each) for each in (anns, bobs, nobodys)] == ["ann", "bob", "401"]
 
 
-def test_a_proxy_sends_the_token_with_each_request(town: Town) -> None:
-    browser = town.browser()
+def test_a_proxy_sends_the_token_with_each_request(bench: LoginBench) -> None:
+    browser = bench.browser()
     assert name(browser, Authorization="Bearer of-ann") == "ann"
     assert name(browser, Authorization="bearer  of-bob") == "bob"
     assert name(browser, Authorization="Bearer of-nobody") == "401"
@@ -82,47 +82,47 @@ def test_a_proxy_sends_the_token_with_each_request(town: Town) -> None:
     assert name(browser) == "401"
 
 
-def test_a_token_that_is_sent_counts_and_not_the_cookie(town: Town) -> None:
-    browser = town.browser()
-    town.log_in(browser)
+def test_a_token_that_is_sent_counts_and_not_the_cookie(bench: LoginBench) -> None:
+    browser = bench.browser()
+    bench.log_in(browser)
     assert name(browser, Authorization="Bearer of-bob") == "bob"
     assert name(browser, Authorization="Bearer of-nobody") == "401"
     assert name(browser) == "ann"
 
 
-def test_a_logged_out_session_has_ended(town: Town) -> None:
-    browser, thief = town.browser(), Client(town.app, use_cookies=False)
-    cookie = town.log_in(browser).headers["Set-Cookie"].partition("=")[2].partition(";")[0]
+def test_a_logged_out_session_has_ended(bench: LoginBench) -> None:
+    browser, thief = bench.browser(), Client(bench.app, use_cookies=False)
+    cookie = bench.log_in(browser).headers["Set-Cookie"].partition("=")[2].partition(";")[0]
     assert name(thief, Cookie=f"{COOKIE}={cookie}") == "ann"
     browser.post("/logout", base_url="https://muster.example")
     assert (name(browser), name(thief, Cookie=f"{COOKIE}={cookie}")) == ("401", "401")
 
 
-def test_a_token_that_ends_ends_its_sessions_within_seconds(town: Town) -> None:
-    browser = town.browser()
-    town.log_in(browser)
-    del town.authority.tokens["of-ann"]
-    town.clock.now += 5
+def test_a_token_that_ends_ends_its_sessions_within_seconds(bench: LoginBench) -> None:
+    browser = bench.browser()
+    bench.log_in(browser)
+    del bench.authority.tokens["of-ann"]
+    bench.clock.now += 5
     assert name(browser) == "401"
-    town.authority.tokens["of-ann"] = ANN
-    town.clock.now += 60
+    bench.authority.tokens["of-ann"] = ANN
+    bench.clock.now += 60
     assert name(browser) == "401"  # the session has gone: the token has to be given again
 
 
-def test_a_user_with_a_session_can_end_it(town: Town) -> None:
-    browser = town.browser()
-    town.log_in(browser)
+def test_a_user_with_a_session_can_end_it(bench: LoginBench) -> None:
+    browser = bench.browser()
+    bench.log_in(browser)
     assert "Log out" in browser.get("/queues", base_url="https://muster.example").text
     sent = {"Authorization": "Bearer of-bob"}
-    assert "Log out" not in town.browser().get("/queues", headers=sent).text
+    assert "Log out" not in bench.browser().get("/queues", headers=sent).text
 
 
-def test_a_session_lasts_half_a_day(town: Town) -> None:
-    browser = town.browser()
-    town.log_in(browser)
-    town.clock.now += 12 * 3600 - 1
+def test_a_session_lasts_half_a_day(bench: LoginBench) -> None:
+    browser = bench.browser()
+    bench.log_in(browser)
+    bench.clock.now += 12 * 3600 - 1
     assert name(browser) == "ann"
-    town.clock.now += 1
+    bench.clock.now += 1
     assert name(browser) == "401"
 
 
@@ -142,40 +142,42 @@ def test_a_session_lasts_half_a_day(town: Town) -> None:
         ("/ä", "/"),
     ],
 )
-def test_a_login_redirects_only_to_pages_of_this_site(town: Town, asked: str, place: str) -> None:
-    assert town.log_in(town.browser(), to=asked).headers["Location"] == place
+def test_a_login_redirects_only_to_pages_of_this_site(bench: LoginBench, asked: str, place: str) -> None:
+    assert bench.log_in(bench.browser(), to=asked).headers["Location"] == place
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
 @pytest.mark.parametrize("path", ["/login", "/logout"])
-def test_other_sites_cannot_log_users_in_or_out(town: Town, path: str, headers: dict[str, str]) -> None:
-    answer = town.browser().post(path, data={"token": "of-ann"}, headers=headers)
+def test_other_sites_cannot_log_users_in_or_out(
+    bench: LoginBench, path: str, headers: dict[str, str]
+) -> None:
+    answer = bench.browser().post(path, data={"token": "of-ann"}, headers=headers)
     assert (answer.status_code, answer.headers.get("Set-Cookie")) == (403, None)
 
 
-def test_a_token_is_printable_and_fits_into_a_header(town: Town) -> None:
-    town.authority.tokens.update(dict.fromkeys(("a b", "a\r\nb", "ä", "x" * (LARGEST_TOKEN + 1)), ANN))
+def test_a_token_is_printable_and_fits_into_a_header(bench: LoginBench) -> None:
+    bench.authority.tokens.update(dict.fromkeys(("a b", "a\r\nb", "ä", "x" * (LARGEST_TOKEN + 1)), ANN))
     for token in ("a b", "a\r\nb", "ä", "", "x" * (LARGEST_TOKEN + 1)):
-        assert town.log_in(town.browser(), token).status_code == 401
-    assert not town.authority.asked
+        assert bench.log_in(bench.browser(), token).status_code == 401
+    assert not bench.authority.asked
 
 
-def test_no_user_is_taken_for_another_while_the_api_server_does_not_answer(town: Town) -> None:
-    browser = town.browser()
-    town.log_in(browser)
-    town.clock.now += 5
-    town.authority.answers = False
+def test_no_user_is_taken_for_another_while_the_api_server_does_not_answer(bench: LoginBench) -> None:
+    browser = bench.browser()
+    bench.log_in(browser)
+    bench.clock.now += 5
+    bench.authority.answers = False
     assert name(browser) == "503"
-    town.authority.answers = True
+    bench.authority.answers = True
     assert name(browser) == "ann"
 
 
 def test_a_change_is_sent_with_the_users_token_and_without_credentials_of_muster(
-    town: Town, server: Server
+    bench: LoginBench, server: Server
 ) -> None:
-    browser = town.browser()
-    session = town.log_in(browser).headers["Set-Cookie"].partition("=")[2].partition(";")[0]
-    town.authority.rights.add(("ann", "patch", "team"))
+    browser = bench.browser()
+    session = bench.log_in(browser).headers["Set-Cookie"].partition("=")[2].partition(";")[0]
+    bench.authority.rights.add(("ann", "patch", "team"))
     server.script.extend([Reply(), status(401)])
     form = {"csrf": csrf_token(SomeViewer(secret=session)), "confirmed": "yes"}
     for wanted in (303, 401):  # the second time the API server knows the token no more: it is not tried again

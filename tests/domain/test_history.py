@@ -34,7 +34,7 @@ HOUR = 3600.0
 GPU = "nvidia.com/gpu"
 
 
-class Scribe:
+class RecordedWorld:
     """Recorder of a world's history.
 
     After a restart it knows records without an end, and takes the rest from the objects.
@@ -68,7 +68,7 @@ class Scribe:
         record = self.world.ledger.pods.get(uid)
         return record is None or record.deleting
 
-    def look(self) -> "Scribe":
+    def look(self) -> "RecordedWorld":
         notes = carried_facts_of(self.world.settle().decisions)
         assert notes is not None
         self.written = dict(self.records), self.now
@@ -80,19 +80,19 @@ class Scribe:
             if not (record.is_final and record.key in self.records):
                 self.records[record.key] = record
 
-    def add(self, *objects: Any) -> "Scribe":
+    def add(self, *objects: Any) -> "RecordedWorld":
         self.world.add(*objects)
         return self.look()
 
-    def start(self, *groups: str) -> "Scribe":
+    def start(self, *groups: str) -> "RecordedWorld":
         self.world.start(*groups)
         return self.look()
 
-    def delete(self, *pods: str) -> "Scribe":
+    def delete(self, *pods: str) -> "RecordedWorld":
         self.world.delete(*pods)
         return self.look()
 
-    def after(self, seconds: float) -> "Scribe":
+    def after(self, seconds: float) -> "RecordedWorld":
         self.world.advance(seconds)
         return self.look()
 
@@ -121,114 +121,114 @@ def run_since(world: World, instant: float, *pods: str) -> None:
 
 
 def test_a_group_waits_runs_and_ends() -> None:
-    scribe = Scribe(World(queue("q"))).add(made_by("ann", "g", 2, queue="q", more={GPU: "2"}))
-    scribe.after(60).add(node("a", more={GPU: "8"})).start("g").after(HOUR)
-    scribe.world.finish(*names("g", 2))
-    scribe.look().after(HOUR)
-    (wait,), (run,) = scribe.all_of(Wait), scribe.all_of(GroupRun)
+    recorded = RecordedWorld(World(queue("q"))).add(made_by("ann", "g", 2, queue="q", more={GPU: "2"}))
+    recorded.after(60).add(node("a", more={GPU: "8"})).start("g").after(HOUR)
+    recorded.world.finish(*names("g", 2))
+    recorded.look().after(HOUR)
+    (wait,), (run,) = recorded.all_of(Wait), recorded.all_of(GroupRun)
     assert (wait.group, wait.queue, wait.namespace, wait.user) == (key("g"), "q", "team", "ann")
     assert (wait.has_started, wait.seconds, sum(wait.waited.values())) == (True, 60, 60)
     assert (run.end - run.start, run.spent["cpu"], run.spent[GPU]) == (HOUR, 2000 * HOUR, 4 * HOUR)
-    (row,) = scribe.report().rows
+    (row,) = recorded.report().rows
     assert (row.name, row.starts, row.waiting, row.gpu_hours, row.cpu_hours) == ("q", 1, 0, 4.0, 2.0)
 
 
 def test_a_group_that_runs_counts_up_to_now() -> None:
-    scribe = Scribe(World(node("a"))).add(gang("g", 3)).start("g")
-    scribe.world.advance(2 * HOUR)
-    assert figures(scribe.report()) == {"default": (1, 6.0)}
-    assert figures(scribe.report(since=scribe.now - HOUR)) == {"default": (0, 3.0)}
+    recorded = RecordedWorld(World(node("a"))).add(gang("g", 3)).start("g")
+    recorded.world.advance(2 * HOUR)
+    assert figures(recorded.report()) == {"default": (1, 6.0)}
+    assert figures(recorded.report(since=recorded.now - HOUR)) == {"default": (0, 3.0)}
 
 
 def test_each_reason_of_a_wait_has_a_cause_and_those_of_the_owner_have_none() -> None:
-    scribe = Scribe(World(node("a"))).add(gang("g", 1, min_member=2)).after(100)
-    assert scribe.report().total.waiting == 0
-    scribe.add(pod("g-1", "g", cpu="9")).after(50)
-    assert scribe.report().total.waiting == 1
-    scribe.delete("g-1").add(pod("g-2", "g")).start("g")
-    (wait,) = scribe.all_of(Wait)
+    recorded = RecordedWorld(World(node("a"))).add(gang("g", 1, min_member=2)).after(100)
+    assert recorded.report().total.waiting == 0
+    recorded.add(pod("g-1", "g", cpu="9")).after(50)
+    assert recorded.report().total.waiting == 1
+    recorded.delete("g-1").add(pod("g-2", "g")).start("g")
+    (wait,) = recorded.all_of(Wait)
     assert wait.waited == {"NotEnoughMembers": 100, "NeverFits": 50, "": 0}
-    assert scribe.report().total.wait_longest == wait.seconds == 50
+    assert recorded.report().total.wait_longest == wait.seconds == 50
 
 
 def test_a_group_that_goes_while_it_waits_has_not_started() -> None:
-    scribe = Scribe(World(node("a"))).add(gang("g", 9)).after(10)
-    assert (scribe.report().total.waiting, scribe.report().total.starts) == (1, 0)
-    scribe.world.ledger.intake.drop_group(key("g"))
-    scribe.delete(*names("g", 9))
-    (wait,) = scribe.all_of(Wait)
-    assert (wait.end, wait.has_started) == (scribe.now, False)
-    assert (scribe.report().total.waiting, scribe.report().total.starts) == (0, 0)
+    recorded = RecordedWorld(World(node("a"))).add(gang("g", 9)).after(10)
+    assert (recorded.report().total.waiting, recorded.report().total.starts) == (1, 0)
+    recorded.world.ledger.intake.drop_group(key("g"))
+    recorded.delete(*names("g", 9))
+    (wait,) = recorded.all_of(Wait)
+    assert (wait.end, wait.has_started) == (recorded.now, False)
+    assert (recorded.report().total.waiting, recorded.report().total.starts) == (0, 0)
 
 
 def test_a_group_that_cannot_be_read_stops_no_other() -> None:
-    scribe = Scribe(World(node("a"), gang("bad", 1), gang("good", 1)))
-    notes = carried_facts_of(scribe.world.settle().decisions)
+    recorded = RecordedWorld(World(node("a"), gang("bad", 1), gang("good", 1)))
+    notes = carried_facts_of(recorded.world.settle().decisions)
     assert notes is not None
     bad = replace(notes.snapshot.groups[key("bad")], spec=None)
     snapshot = replace(notes.snapshot, groups={**notes.snapshot.groups, key("bad"): bad})
-    scribe.keep(scribe.recorder.observe(scribe.world.decisions, snapshot))
-    assert [wait.group for wait in scribe.all_of(Wait)] == [key("good")]
-    assert scribe.faulty == [key("bad")]
+    recorded.keep(recorded.recorder.observe(recorded.world.decisions, snapshot))
+    assert [wait.group for wait in recorded.all_of(Wait)] == [key("good")]
+    assert recorded.faulty == [key("bad")]
 
 
 def test_quick_changes_are_one_run_and_slow_ones_several() -> None:
-    scribe = Scribe(World(node("a", cpu="9"))).add(gang("g", 3)).start("g")
-    scribe.after(10).delete("g-2").after(HOUR).delete("g-1").after(HOUR)
-    runs = scribe.all_of(GroupRun)
-    assert [run.up_to(scribe.now).spent["cpu"] for run in runs] == [3000 * 10 + 2000 * HOUR, 1000 * HOUR]
+    recorded = RecordedWorld(World(node("a", cpu="9"))).add(gang("g", 3)).start("g")
+    recorded.after(10).delete("g-2").after(HOUR).delete("g-1").after(HOUR)
+    runs = recorded.all_of(GroupRun)
+    assert [run.up_to(recorded.now).spent["cpu"] for run in runs] == [3000 * 10 + 2000 * HOUR, 1000 * HOUR]
     assert runs[0].end == runs[1].start
 
 
-def borrowed() -> Scribe:
+def borrowed() -> RecordedWorld:
     """Return a history in which queue b holds the cluster, and half of it is reclaimed for a."""
-    scribe = Scribe(World(node("n", cpu="2"), queue("a"), queue("b")))
-    scribe.add(made_by("bob", "b0", 1, queue="b"), made_by("bob", "b1", 1, queue="b")).start("b0", "b1")
-    run_since(scribe.world, scribe.world.now, "b0-0", "b1-0")
-    return scribe.after(HOUR).add(gang("x", 1, queue="a"))
+    recorded = RecordedWorld(World(node("n", cpu="2"), queue("a"), queue("b")))
+    recorded.add(made_by("bob", "b0", 1, queue="b"), made_by("bob", "b1", 1, queue="b")).start("b0", "b1")
+    run_since(recorded.world, recorded.world.now, "b0-0", "b1-0")
+    return recorded.after(HOUR).add(gang("x", 1, queue="a"))
 
 
 def test_an_eviction_record_names_the_claimant_and_the_loss() -> None:
-    scribe = borrowed()
-    (victim,) = scribe.world.decisions.evictions.values()
-    assert not scribe.all_of(Evicted)  # it is only to be
-    scribe.world.mark_deleted(victim.victim.name)
-    (evicted,) = scribe.look().all_of(Evicted)
+    recorded = borrowed()
+    (victim,) = recorded.world.decisions.evictions.values()
+    assert not recorded.all_of(Evicted)  # it is only to be
+    recorded.world.mark_deleted(victim.victim.name)
+    (evicted,) = recorded.look().all_of(Evicted)
     assert (evicted.pod, evicted.claimant) == (f"team/{victim.victim.name}", key("x"))
     assert (evicted.cause, evicted.queue, evicted.user) == ("Reclaim", "b", "bob")
     assert evicted.lost["cpu"] == 1000 * HOUR
-    scribe.delete(victim.victim.name).start("x")
-    lost = {row.name: (row.evictions, row.lost_cpu_hours) for row in scribe.report(By.USER).rows}
+    recorded.delete(victim.victim.name).start("x")
+    lost = {row.name: (row.evictions, row.lost_cpu_hours) for row in recorded.report(By.USER).rows}
     assert lost == {"bob": (1, 1.0), "": (0, 0.0)}
 
 
 def test_a_pod_that_stays_after_all_was_not_evicted() -> None:
-    scribe = borrowed()
-    scribe.world.ledger.intake.drop_group(key("x"))
-    scribe.delete("x-0").after(60)
-    assert not scribe.world.decisions.evictions
-    assert not scribe.all_of(Evicted)
+    recorded = borrowed()
+    recorded.world.ledger.intake.drop_group(key("x"))
+    recorded.delete("x-0").after(60)
+    assert not recorded.world.decisions.evictions
+    assert not recorded.all_of(Evicted)
 
 
 def test_an_evicted_group_waits_again() -> None:
-    scribe = borrowed()
-    (victim,) = scribe.world.decisions.evictions.values()
-    scribe.delete(victim.victim.name).start("x").after(60)
-    scribe.add(pod("again", victim.victim.group.partition("/")[2])).after(40)
-    waits = [wait for wait in scribe.all_of(Wait) if wait.group == victim.victim.group]
+    recorded = borrowed()
+    (victim,) = recorded.world.decisions.evictions.values()
+    recorded.delete(victim.victim.name).start("x").after(60)
+    recorded.add(pod("again", victim.victim.group.partition("/")[2])).after(40)
+    waits = [wait for wait in recorded.all_of(Wait) if wait.group == victim.victim.group]
     assert [wait.has_started for wait in waits] == [True, False]
-    assert waits[1].up_to(scribe.now).seconds == 40  # before that it lacked a pod
+    assert waits[1].up_to(recorded.now).seconds == 40  # before that it lacked a pod
 
 
 def test_members_of_a_failed_start_are_evicted_for_no_group() -> None:
-    scribe = Scribe(World(node("a"), gang("g", 2)))
-    scribe.look().world.scheduler_takes("g-0")
-    scribe.world.bind("g-0", "a")
-    scribe.look()
-    scribe.world.pass_time(1000)
-    scribe.look()
-    assert list(scribe.world.decision("g").undo) == ["uid-g-0"]
-    (evicted,) = scribe.delete("g-0").all_of(Evicted)
+    recorded = RecordedWorld(World(node("a"), gang("g", 2)))
+    recorded.look().world.scheduler_takes("g-0")
+    recorded.world.bind("g-0", "a")
+    recorded.look()
+    recorded.world.pass_time(1000)
+    recorded.look()
+    assert list(recorded.world.decision("g").undo) == ["uid-g-0"]
+    (evicted,) = recorded.delete("g-0").all_of(Evicted)
     assert (evicted.pod, evicted.cause, evicted.claimant, evicted.lost) == ("team/g-0", "Undo", "", {})
 
 
@@ -236,17 +236,17 @@ def test_members_of_a_failed_start_are_evicted_for_no_group() -> None:
 
 
 def test_the_share_of_a_queue_counts_while_it_wants_more() -> None:
-    scribe = Scribe(World(node("n", cpu="4"), queue("a"), queue("b")))
-    scribe.add(gang("b0", 3, queue="b")).start("b0").add(gang("a0", 1, queue="a")).start("a0")
-    scribe.add(gang("a1", 2, queue="a"))
+    recorded = RecordedWorld(World(node("n", cpu="4"), queue("a"), queue("b")))
+    recorded.add(gang("b0", 3, queue="b")).start("b0").add(gang("a0", 1, queue="a")).start("a0")
+    recorded.add(gang("a1", 2, queue="a"))
     hours = QueueHours()
     for minute in range(61):
-        scribe.keep(hours.sample(scribe.world.decisions.queues, scribe.now, longest=60.0))
-        scribe.world.advance(60)
+        recorded.keep(hours.sample(recorded.world.decisions.queues, recorded.now, longest=60.0))
+        recorded.world.advance(60)
         hours = hours if minute != 30 else QueueHours(hours.open)
-    shares = {row.name: row.share for row in scribe.report().rows}
+    shares = {row.name: row.share for row in recorded.report().rows}
     assert shares == {"a": 0.5, "b": None}
-    found = [record for record in scribe.all_of(QueueHour) if record.queue == "a"]
+    found = [record for record in recorded.all_of(QueueHour) if record.queue == "a"]
     lost = 60  # the restart: the time of the last sample is unknown
     assert sum(hour.wanting for hour in found) == HOUR - lost
     assert sum(hour.deserved["cpu"] for hour in found) == 2000 * (HOUR - lost)
@@ -260,42 +260,42 @@ def test_a_running_group_is_taken_from_its_objects_if_nothing_is_known_of_it() -
     world = World(node("a", cpu="9")).add(gang("g", 2, created=timestamp(1000))).settle()
     world.advance(100).start("g").advance(HOUR)
     run_since(world, 1100, *names("g", 2))
-    scribe = Scribe(world).look()
-    (wait,), (run,) = scribe.all_of(Wait), scribe.all_of(GroupRun)
+    recorded = RecordedWorld(world).look()
+    (wait,), (run,) = recorded.all_of(Wait), recorded.all_of(GroupRun)
     assert (wait.seconds, wait.has_started) == (100, True)
     assert (run.start, run.spent["cpu"]) == (EPOCH + 1100, 2000 * HOUR)
-    before = dict(scribe.records)
-    scribe.restart()
-    assert scribe.look().records == before  # the same once more
+    before = dict(recorded.records)
+    recorded.restart()
+    assert recorded.look().records == before  # the same once more
 
 
 def test_an_observed_wait_counts_and_not_timestamps_of_objects() -> None:
-    scribe = Scribe(World(node("a"))).add(gang("g", 2, created=timestamp(0))).after(60).start("g")
-    (wait,) = scribe.all_of(Wait)
-    scribe.restart()
-    assert scribe.look().all_of(Wait) == [wait]
+    recorded = RecordedWorld(World(node("a"))).add(gang("g", 2, created=timestamp(0))).after(60).start("g")
+    (wait,) = recorded.all_of(Wait)
+    recorded.restart()
+    assert recorded.look().all_of(Wait) == [wait]
 
 
 @each_of("gone", "smaller", "another", "back")
 def test_changes_during_a_restart_are_dated_by_the_last_observation(change: str) -> None:
-    scribe = Scribe(World(node("a", cpu="9"))).add(gang("g", 2, created=timestamp(1000)))
-    scribe.start("g").after(HOUR)
-    scribe.restart()
-    scribe.world.advance(HOUR)
+    recorded = RecordedWorld(World(node("a", cpu="9"))).add(gang("g", 2, created=timestamp(1000)))
+    recorded.start("g").after(HOUR)
+    recorded.restart()
+    recorded.world.advance(HOUR)
     if change == "smaller":
-        scribe.world.delete("g-1")
+        recorded.world.delete("g-1")
     else:
-        scribe.world.ledger.intake.drop_group(key("g"))
-        scribe.world.delete("g-0", "g-1").settle()
+        recorded.world.ledger.intake.drop_group(key("g"))
+        recorded.world.delete("g-0", "g-1").settle()
     if change == "another":
-        scribe.world.add(gang("g", 3, created=timestamp(scribe.world.now))).start("g")
+        recorded.world.add(gang("g", 3, created=timestamp(recorded.world.now))).start("g")
     if change == "back":
-        scribe.world.add(gang("g", 2, created=timestamp(1000))).start("g")
-        run_since(scribe.world, scribe.world.now, *names("g", 2))
+        recorded.world.add(gang("g", 2, created=timestamp(1000))).start("g")
+        run_since(recorded.world, recorded.world.now, *names("g", 2))
     held = {"gone": 0, "smaller": 1, "another": 3, "back": 2}[change]
-    scribe.look().after(HOUR)
+    recorded.look().after(HOUR)
     known = HOUR if change == "smaller" else 0  # it held that in the meantime
-    assert scribe.report().total.cpu_hours == pytest.approx((2 * HOUR + held * (HOUR + known)) / HOUR)
+    assert recorded.report().total.cpu_hours == pytest.approx((2 * HOUR + held * (HOUR + known)) / HOUR)
 
 
 # ---- what always holds
@@ -340,7 +340,7 @@ def test_sums_equal_the_usage_whenever_the_process_was_restarted(
     course: list[tuple[str, int, int]],
 ) -> None:
     world = World(node("n", cpu="6"), queue("a"), queue("b")).settle()
-    steady, restarted = Scribe(world).look(), Scribe(world).look()
+    steady, restarted = RecordedWorld(world).look(), RecordedWorld(world).look()
     held: defaultdict[str, float] = defaultdict(float)
     for step in [*course, ("passes", 90, 0)]:
         before = world.now
@@ -381,7 +381,7 @@ calm_steps = st.lists(
 def test_records_lost_in_a_crash_are_restored_from_objects_once(course: list[tuple[str, int, int]]) -> None:
     """Restore records from objects that still exist."""
     world = World(node("n", cpu="6"), queue("a"), queue("b")).settle()
-    steady, crashed = Scribe(world).look(), Scribe(world).look()
+    steady, crashed = RecordedWorld(world).look(), RecordedWorld(world).look()
     for step in [*course, ("crash", 0, 0), ("passes", 90, 0)]:
         if step[0] == "crash":
             crashed.restart(crashed=True)

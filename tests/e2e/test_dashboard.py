@@ -88,7 +88,7 @@ class Browser:
         return self.ask(path, {"csrf": found[1], "confirmed": "yes", **fields})
 
 
-class Town:
+class DashboardSite:
     """Two namespaces with a group each; a tenant with the role edit in one of them."""
 
     def __init__(self, stage: Stage, muster_user: User, folder: Path) -> None:
@@ -140,8 +140,8 @@ class Town:
 
 
 @pytest.fixture
-def town(stage: Stage, muster_user: User, tmp_path: Path) -> Iterator[Town]:
-    made = Town(stage, muster_user, tmp_path)
+def site(stage: Stage, muster_user: User, tmp_path: Path) -> Iterator[DashboardSite]:
+    made = DashboardSite(stage, muster_user, tmp_path)
     try:
         yield made
     finally:
@@ -153,22 +153,22 @@ def annotations(api: Client, namespace: str, name: str = "train") -> Json:
     return found
 
 
-def test_without_a_token_there_is_a_page_to_log_in_and_nothing_else(town: Town) -> None:
-    browser = town.browser()
+def test_without_a_token_there_is_a_page_to_log_in_and_nothing_else(site: DashboardSite) -> None:
+    browser = site.browser()
     for path in ("/", "/queues", "/nodes", "/api/v1/overview", f"/groups/{OTHER}/{OTHER}", "/nothing"):
         status, body = browser.ask(path)
         assert (status, "Log in" in body, OTHER in body.replace(path, "")) == (401, True, False)
     assert browser.status("/login", {"token": "no token"}) == 401
-    assert browser.status("/login", {"token": town.token[:-4] + "AAAA"}) == 401
+    assert browser.status("/login", {"token": site.token[:-4] + "AAAA"}) == 401
     assert browser.cookie == ""
-    assert town.browser(town.token[:-4] + "AAAA").status("/") == 401
+    assert site.browser(site.token[:-4] + "AAAA").status("/") == 401
 
 
-def test_a_tenant_sees_what_kubectl_would_show(town: Town) -> None:
-    own = f"{town.stage.namespace}/train"
-    admin = town.browser(ADMIN.token)
+def test_a_tenant_sees_what_kubectl_would_show(site: DashboardSite) -> None:
+    own = f"{site.stage.namespace}/train"
+    admin = site.browser(ADMIN.token)
     wait_for(lambda: {own, f"{OTHER}/{OTHER}"} <= admin.groups(), what="both groups shown")
-    for tenant in (town.logged_in(), town.browser(town.token)):
+    for tenant in (site.logged_in(), site.browser(site.token)):
         assert tenant.groups() == {own}
         assert tenant.status(f"/groups/{own}") == 200
         for path in (f"/groups/{OTHER}/{OTHER}", f"/groups/{OTHER}/none", f"/api/v1/groups/{OTHER}/{OTHER}"):
@@ -178,24 +178,24 @@ def test_a_tenant_sees_what_kubectl_would_show(town: Town) -> None:
             assert (status, "not patch" in said) == (403, True)
 
 
-def test_a_right_that_is_withdrawn_has_gone_within_seconds(town: Town) -> None:
-    own, tenant = f"{town.stage.namespace}/train", town.logged_in()
+def test_a_right_that_is_withdrawn_has_gone_within_seconds(site: DashboardSite) -> None:
+    own, tenant = f"{site.stage.namespace}/train", site.logged_in()
     wait_for(lambda: tenant.groups() == {own}, what="its group shown")
-    town.stage.api.delete(BINDINGS, town.tenant, town.stage.namespace)
+    site.stage.api.delete(BINDINGS, site.tenant, site.stage.namespace)
     wait_for(lambda: tenant.groups() == set(), SOON, what="nothing shown")
     assert tenant.status(f"/groups/{own}") == 404
 
 
-def test_an_account_that_is_gone_is_logged_out(town: Town) -> None:
-    tenant = town.logged_in()
+def test_an_account_that_is_gone_is_logged_out(site: DashboardSite) -> None:
+    tenant = site.logged_in()
     assert tenant.status("/") == 200
-    town.stage.api.delete(ACCOUNTS, "tenant", town.stage.namespace)
+    site.stage.api.delete(ACCOUNTS, "tenant", site.stage.namespace)
     wait_for(lambda: tenant.status("/") == 401, 3 * SOON, what="the login page shown")
 
 
-def test_a_tenant_holds_and_resumes_as_themselves(town: Town, audit: Audit) -> None:
-    stage, own = town.stage, f"/groups/{town.stage.namespace}/train"
-    tenant, mark = town.logged_in(), audit.mark()
+def test_a_tenant_holds_and_resumes_as_themselves(site: DashboardSite, audit: Audit) -> None:
+    stage, own = site.stage, f"/groups/{site.stage.namespace}/train"
+    tenant, mark = site.logged_in(), audit.mark()
     wait_for(lambda: tenant.status(own) == 200, what="its group shown")
     assert tenant.do(own, f"{own}/hold")[0] == 303
     assert annotations(stage.api, stage.namespace)[HOLD] == "true"
@@ -213,27 +213,29 @@ def test_a_tenant_holds_and_resumes_as_themselves(town: Town, audit: Audit) -> N
 
 
 @pytest.mark.usefixtures("job_rights")
-def test_a_tenant_who_may_only_look_at_podgroups_gets_no_action_and_no_yaml_of_the_job(town: Town) -> None:
+def test_a_tenant_who_may_only_look_at_podgroups_gets_no_action_and_no_yaml_of_the_job(
+    site: DashboardSite,
+) -> None:
     """Muster itself may read and change jobs; nothing of that reaches the page."""
-    stage, looks = town.stage, {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups"]}
-    stage.api.delete(BINDINGS, town.tenant, stage.namespace)
+    stage, looks = site.stage, {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups"]}
+    stage.api.delete(BINDINGS, site.tenant, stage.namespace)
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
     meta = {"name": "looks", "namespace": stage.namespace}
     rules = [{**looks, "verbs": ["get", "list", "watch"]}]
     manifests.apply_one(stage.api, {**role, "metadata": meta, "rules": rules})
-    binding = objects.binding("looks", town.tenant, namespace=stage.namespace, of="Role")
+    binding = objects.binding("looks", site.tenant, namespace=stage.namespace, of="Role")
     manifests.apply_one(stage.api, binding)
     stage.jobs.create("secret-job", queue="q", suspend=True, cpu="1k", annotations={"note": "do-not-show"})
-    own, tenant = f"/namespaces/{stage.namespace}/job/secret-job", town.logged_in()
+    own, tenant = f"/namespaces/{stage.namespace}/job/secret-job", site.logged_in()
     wait_for(lambda: tenant.status(own) == 200, what="its group shown")
     page, text = tenant.ask(own)[1], tenant.ask(f"{own}/yaml")[1]
     assert [each for each in ("hold", "stop", "priority") if f'"{own}/{each}"' in page] == []
     assert [each in text for each in ("kind: PodGroup", "parallelism", "do-not-show")] == [True, False, False]
 
 
-def test_the_local_dashboard_uses_the_rights_of_its_user(town: Town, audit: Audit) -> None:
-    name, mark = f"{town.stage.namespace}/train", audit.mark()
-    with town.local() as (browser, below):
+def test_the_local_dashboard_uses_the_rights_of_its_user(site: DashboardSite, audit: Audit) -> None:
+    name, mark = f"{site.stage.namespace}/train", audit.mark()
+    with site.local() as (browser, below):
         wait_for(lambda: browser.groups(below) == {name}, what="its group shown")
         own = f"{below}/groups/{name}"
         assert browser.do(own, f"{own}/hold")[0] == 303
@@ -247,20 +249,20 @@ def test_the_local_dashboard_uses_the_rights_of_its_user(town: Town, audit: Audi
     assert [each.user for each in held] == ["tenant"]
 
 
-def test_an_administrator_closes_a_queue_as_themselves(town: Town, audit: Audit) -> None:
-    admin, mark = town.browser(ADMIN.token), audit.mark()
+def test_an_administrator_closes_a_queue_as_themselves(site: DashboardSite, audit: Audit) -> None:
+    admin, mark = site.browser(ADMIN.token), audit.mark()
     wait_for(lambda: admin.status("/queues/q") == 200, what="the queue shown")
     assert admin.do("/queues/q", "/queues/q/close")[0] == 303
-    assert town.stage.api.get(QUEUES, "q")["spec"]["state"] == "Closed"
+    assert site.stage.api.get(QUEUES, "q")["spec"]["state"] == "Closed"
     writes = [each for each in audit.since(mark) if each.resource == "queues"]
     assert [write.user for write in writes if write.body.get("spec") == {"state": "Closed"}] == ["admin"]
 
 
 def test_a_what_if_is_answered_to_users_who_see_everything_and_written_nowhere(
-    town: Town, audit: Audit
+    site: DashboardSite, audit: Audit
 ) -> None:
-    own, others = f"/groups/{town.stage.namespace}/train", f"/groups/{OTHER}/{OTHER}"
-    admin, tenant, mark = town.browser(ADMIN.token), town.logged_in(), audit.mark()
+    own, others = f"/groups/{site.stage.namespace}/train", f"/groups/{OTHER}/{OTHER}"
+    admin, tenant, mark = site.browser(ADMIN.token), site.logged_in(), audit.mark()
     wait_for(lambda: {admin.status(others), tenant.status(own)} == {200}, what="both groups shown")
     status, said = admin.do(others, f"{others}/what-if", term="minMember=", number="3")
     assert (status, "would still wait" in said) == (200, True), said
@@ -271,21 +273,21 @@ def test_a_what_if_is_answered_to_users_who_see_everything_and_written_nowhere(
     )
 
 
-def test_tricks_of_a_tenant_open_nothing(town: Town) -> None:
+def test_tricks_of_a_tenant_open_nothing(site: DashboardSite) -> None:
     """Paths, names and headers that other servers trip over."""
-    own, tenant = f"{town.stage.namespace}/train", town.logged_in()
+    own, tenant = f"{site.stage.namespace}/train", site.logged_in()
     wait_for(lambda: tenant.groups() == {own}, what="its group shown")
     paths = (
         f"//groups/{OTHER}/{OTHER}",
-        f"/groups/{town.stage.namespace}/../{OTHER}/{OTHER}",
-        f"/groups/{town.stage.namespace}%2f..%2f{OTHER}/{OTHER}",
-        f"/groups/{town.stage.namespace}/%2e%2e/{OTHER}",
+        f"/groups/{site.stage.namespace}/../{OTHER}/{OTHER}",
+        f"/groups/{site.stage.namespace}%2f..%2f{OTHER}/{OTHER}",
+        f"/groups/{site.stage.namespace}/%2e%2e/{OTHER}",
         f"/groups/{OTHER}%00/{OTHER}",
         f"/groups/{OTHER.upper()}/{OTHER}",
         f"/groups/{OTHER}%E2%80%8B/{OTHER}",
         f"/groups/*/{OTHER}",
         f"/groups//{OTHER}",
-        f"/api/v1/groups/{OTHER}/{OTHER}?namespace={town.stage.namespace}",
+        f"/api/v1/groups/{OTHER}/{OTHER}?namespace={site.stage.namespace}",
         "/static/../templates/base.html",
         "/static/..%2f..%2fapp.py",
         "/static/%2e%2e/app.py",
@@ -307,6 +309,6 @@ def test_tricks_of_a_tenant_open_nothing(town: Town) -> None:
     assert tenant.ask("/", None, **{"X-Large": "x" * 9000})[0] == 431
     assert tenant.status(f"/?{'x' * 9000}") == 414
     assert tenant.status("/login", {"token": "x" * 40_000}) == 413
-    stolen = town.browser()
+    stolen = site.browser()
     stolen.cookie = f"{COOKIE}={'A' * 43}"
     assert stolen.status("/") == 401

@@ -65,7 +65,7 @@ def administrator(stage: Stage, tmp_path: Path) -> Administrator:
     return Administrator(stage.cluster, tmp_path, PAGE)
 
 
-class Town:
+class Workloads:
     """Running and waiting workloads before the move: gangs, a plain pod and Jobs of Volcano."""
 
     def __init__(self, stage: Stage, vcctl: Vcctl) -> None:
@@ -125,10 +125,10 @@ def test_moving_there_and_back(
     muster_user: User,
     gates: bool,
 ) -> None:
-    town, pair = Town(stage, vcctl), Pair(stage, muster_user)
+    workloads, pair = Workloads(stage, vcctl), Pair(stage, muster_user)
     administrator.run(_install(gates))
-    _side_by_side(stage, town, pair, administrator, audit)
-    _changed_over(stage, town, pair, volcano, administrator, audit)
+    _side_by_side(stage, workloads, pair, administrator, audit)
+    _changed_over(stage, workloads, pair, volcano, administrator, audit)
     _kinds_taken_over(stage, vcctl, administrator)
     _back(stage, pair, vcctl, volcano, administrator)
 
@@ -141,7 +141,9 @@ def _install(gates: bool) -> str:
     )
 
 
-def _side_by_side(stage: Stage, town: Town, pair: Pair, administrator: Administrator, audit: Audit) -> None:
+def _side_by_side(
+    stage: Stage, workloads: Workloads, pair: Pair, administrator: Administrator, audit: Audit
+) -> None:
     """Take steps 1 and 2: each has its own pods, and neither keeps overwriting the other."""
     pair.start()
     assert "ok Volcano: its scheduler" in _checked(administrator)
@@ -150,12 +152,12 @@ def _side_by_side(stage: Stage, town: Town, pair: Pair, administrator: Administr
     stage.wait_phase(stage.pods("theirs", 1, queue="b", cpu="0", scheduler="volcano"))
     stage.wait_group("ours", phase="Running")
     _wait_quiet(audit)
-    assert town.untouched()
+    assert workloads.untouched()
 
 
 def _changed_over(
     stage: Stage,
-    town: Town,
+    workloads: Workloads,
     pair: Pair,
     volcano: Volcano,
     administrator: Administrator,
@@ -169,17 +171,17 @@ def _changed_over(
     pair.wait_reported("no scheduler")
     wait_for(lambda: volcano.running() == {"vc-controller-manager"}, what="Volcano's controllers alone")
     stage.wait_reason("waits", "NoRoom", "Fragmented")
-    assert town.untouched()
+    assert workloads.untouched()
     assert "ok Volcano: no scheduler" in _checked(administrator)
     wait_for(lambda: _status(stage, "a").get("running") == 2, what="what runs is counted")
     assert _status(stage, "a")["allocated"]["cpu"] == "4"
     stage.finish(JOB)
     _wait_job(stage, "job", "Completed")
     stage.delete_pods(["ours-0", "ours-1"])
-    wait_for(lambda: stage.phases(town.later) == {"Running"}, what="the Job that waited runs")
+    wait_for(lambda: stage.phases(workloads.later) == {"Running"}, what="the Job that waited runs")
     _wait_job(stage, "later", "Running")
-    stage.finish([*town.gang, *town.plain])
-    stage.wait_phase(town.waiting)
+    stage.finish([*workloads.gang, *workloads.plain])
+    stage.wait_phase(workloads.waiting)
     _wait_quiet(audit)
 
 

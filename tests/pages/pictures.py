@@ -23,8 +23,8 @@ from tests.cli.cluster import Cluster
 from tests.domain.builders import queue
 from tests.pages.fences import ROOT, File, steps
 from tests.pages.register import TUTORIAL
+from tests.pages.sample import add_sample
 from tests.pages.share_pictures import Row, reclaimed, shares
-from tests.pages.town import add_town
 from tests.sim.drawings import Drawing, drawn
 
 FOLDER = ROOT / "docs" / "pictures"
@@ -53,14 +53,14 @@ def run() -> str:
 
 
 def terminal_picture(title: str, *commands: str) -> Callable[[], str]:
-    """Return a picture of a terminal, with commands to the cluster of tests/pages/town.py."""
+    """Return a picture of a terminal, with commands to the cluster of tests/pages/sample.py."""
 
     def draw() -> str:
         with tempfile.TemporaryDirectory() as folder:
             cluster = Cluster(Path(folder))
             cluster.server.start()
             try:
-                add_town(cluster)
+                add_sample(cluster)
                 return terminal(title, [(command, _answer(cluster, command)) for command in commands])
             finally:
                 cluster.server.stop()

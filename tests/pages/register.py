@@ -13,7 +13,7 @@ from tests.pages.fences import Command
 class Way(StrEnum):
     ALONE = "in an empty folder that has the examples"
     SIMULATED = "its files in the nodes of its flags, by `muster simulate`, with the same result"
-    TOWN = "against the embedded API server, with the queues and groups of tests/pages/town.py"
+    SAMPLE = "against the embedded API server, with the queues and groups of tests/pages/sample.py"
     TUTORIAL = "against the cluster that the tutorial starts: tests/pages/test_tutorial.py"
     SITE = "against the installation of tests/cli/installation.py"
     CLUSTER = "against a real control plane: tests/e2e/test_pages.py"
@@ -43,7 +43,7 @@ REGISTER = (
     Entry(r"muster dashboard( .*)?", Way.ELSEWHERE, "runs until Ctrl-C: tests/cli/test_dashboard.py"),
     Entry(r"muster report .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_report.py"),
     Entry(r"openssl req .*", Way.CLUSTER),  # its files are used in a Secret
-    Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg|namespace) .*", Way.TOWN),
+    Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg|namespace) .*", Way.SAMPLE),
     Entry(
         r"muster (migrate kueue|simulate) .*",
         Way.ELSEWHERE,

@@ -17,12 +17,12 @@ from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.cli.cluster import Cluster
 from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import REGISTER, Entry, Way, entry_of, way_of
-from tests.pages.town import add_town
+from tests.pages.sample import add_sample
 from tests.rows import each_of
 
 SAME_FLAGS = ("create_namespaces", "nodes", "node_cpu", "node_memory", "node_gpu")  # of run and simulate
 ALL = [command for page in PAGES for command in commands(page)]
-IN_TOWN = [page for page in PAGES if any(way_of(each) is Way.TOWN for each in commands(page))]
+IN_TOWN = [page for page in PAGES if any(way_of(each) is Way.SAMPLE for each in commands(page))]
 
 
 @each_of(*ALL)
@@ -80,22 +80,22 @@ def with_files_of_its_page(folder: Path, command: Command) -> Path:
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Cluster]:
+def sample(tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path)
     cluster.server.start()
-    add_town(cluster)
+    add_sample(cluster)
     cluster.store.writes_queue_statuses = True
     yield cluster
     cluster.server.stop()
 
 
 @pytest.mark.parametrize("page", IN_TOWN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_of_a_page_run_on_the_test_cluster(page: Path, town: Cluster) -> None:
+def test_commands_of_a_page_run_on_the_test_cluster(page: Path, sample: Cluster) -> None:
     """Run the commands from the top of the page to its end."""
     for command in commands(page):
-        if way_of(command) is Way.TOWN:
+        if way_of(command) is Way.SAMPLE:
             arguments = shlex.split(command.text.removeprefix("kubectl ").removeprefix("muster "))
-            result = town.muster(*arguments)
+            result = sample.muster(*arguments)
             assert result.exit_code == 0, f"{command}: {result.output}"
             assert command.printed in (None, result.stdout), str(command)
 

@@ -66,6 +66,6 @@ def test_each_has_its_outcome_in_simulate(tmp_path: Path) -> None:
             found[group.key.partition("/")[0]].add(STARTED)
     for left in workload(options).unasked:
         found[left.object["metadata"]["namespace"]].add(NOT_ASKED)
-    told = sum("Muster is not asked" in record for record in result.notes)
-    assert told == sum(example.outcome == NOT_ASKED for example in EXAMPLES)
+    remarks = sum("Muster is not asked" in record for record in result.notes)
+    assert remarks == sum(example.outcome == NOT_ASKED for example in EXAMPLES)
     assert found == {example.namespace: {example.outcome} for example in EXAMPLES}

@@ -14,7 +14,7 @@ BEHIND = "cpu: 16 needed, 2 left on suitable nodes; capacity for 1 of 8 members;
 UID = "4c1d2f60-6c1e-4d0b-9f0a-0a3f5e7b9c21"
 
 
-def add_town(cluster: Cluster) -> Cluster:
+def add_sample(cluster: Cluster) -> Cluster:
     """Add the queues and groups.
 
     The groups sweep and job/train of queue research wait for capacity. It is held by fit of the same queue,
