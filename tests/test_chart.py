@@ -30,7 +30,7 @@ def paths(value: Any, above: str = "") -> Iterator[str]:
             yield from paths(each, f"{above}{key}.")
 
 
-def asked() -> set[str]:
+def used_values() -> set[str]:
     text = "\n".join(path.read_text() for path in TEMPLATES)
     return set(re.findall(r"\.Values\.([a-zA-Z.]+[a-zA-Z])", text))
 
@@ -55,7 +55,7 @@ def test_the_braces_of_others_are_left_to_them() -> None:
 
 
 def test_templates_ask_for_values_that_are_there() -> None:
-    assert asked() <= set(paths(values()))
+    assert used_values() <= set(paths(values()))
 
 
 def test_a_value_that_is_mistyped_would_be_refused() -> None:
@@ -75,7 +75,9 @@ def described_paths(schema: dict[str, Any], above: str = "") -> Iterator[str]:
 def test_every_value_is_asked_for() -> None:
     leaves = set(paths(values()))
     unused = {
-        leaf for leaf in leaves if not any(leaf.startswith(name) or name.startswith(leaf) for name in asked())
+        leaf
+        for leaf in leaves
+        if not any(leaf.startswith(name) or name.startswith(leaf) for name in used_values())
     }
     assert unused == set()
 

@@ -27,13 +27,13 @@ from tools.shape import (
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[str, Module]:
+def project_modules() -> dict[str, Module]:
     return modules()
 
 
 @pytest.fixture(scope="module")
-def pairs(known: dict[str, Module]) -> set[Arrow]:
-    return arrows(known)
+def pairs(project_modules: dict[str, Module]) -> set[Arrow]:
+    return arrows(project_modules)
 
 
 def order_of(pairs: Iterable[Arrow]) -> list[str]:
@@ -81,10 +81,10 @@ def test_imports_in_functions_and_of_modules_by_name_are_arrows(tmp_path: Path) 
     assert only_siblings(found, known) == ["extender.domain.queues.tree"]
 
 
-def test_the_shape_meets_its_goals(known: dict[str, Module]) -> None:
+def test_the_shape_meets_its_goals(project_modules: dict[str, Module]) -> None:
     reach = reach_of_decide()
     assert min(reach.files, reach.depth) > 1, "nothing was watched"
-    assert not [each for each in figures(known, reach) if not each.is_met]
+    assert not [each for each in figures(project_modules, reach) if not each.is_met]
 
 
 def types_in(tree: ast.AST) -> Iterator[str]:
@@ -96,9 +96,9 @@ def types_in(tree: ast.AST) -> Iterator[str]:
             yield ast.unparse(node.target)
 
 
-def test_no_public_name_of_a_type_is_defined_twice(known: dict[str, Module]) -> None:
+def test_no_public_name_of_a_type_is_defined_twice(project_modules: dict[str, Module]) -> None:
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for module in known.values():
+    for module in project_modules.values():
         for name in types_in(module.tree):
             if not name.startswith("_"):
                 found[name].append(module.name)

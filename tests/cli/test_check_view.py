@@ -42,7 +42,7 @@ def set_note(site: Installation, record: str = READS, **changed: float) -> None:
     site.pages[f"{PROXY}/readyz"] = (200, f"[+]ping ok\n[+]view ok: {record}\nreadyz check passed\n")
 
 
-def found(site: Installation, folder: Path, subject: str = "view") -> Lines:
+def findings_on(site: Installation, folder: Path, subject: str = "view") -> Lines:
     kubeconfig = str(write_kubeconfig(folder, site.url))
     done = CliRunner().invoke(main, ["check", "-o", "json", "--kubeconfig", kubeconfig])
     lines = [each for each in json.loads(done.stdout) if each["subject"] == subject]
@@ -62,26 +62,26 @@ def muster(site: Installation) -> Any:
 
 def test_a_proxy_without_faults_is_ok(site: Installation, tmp_path: Path) -> None:
     file = "the kubeconfig of the scheduler proxy, /run/kube-muster/kubeconfig"
-    assert found(site, tmp_path) == [
+    assert findings_on(site, tmp_path) == [
         ("ok", f"deployment/muster: its scheduler has {file}", ""),
         ("ok", f"muster-1: {READS}", ""),
     ]
 
 
 def test_without_the_view_there_is_no_such_line(gated: Installation, tmp_path: Path) -> None:
-    assert found(gated, tmp_path) == []
+    assert findings_on(gated, tmp_path) == []
 
 
 def test_pods_need_no_gates_with_the_view(site: Installation, tmp_path: Path) -> None:
-    assert {state for state, *_ in found(site, tmp_path, "policies")} == {"ok"}
+    assert {state for state, *_ in findings_on(site, tmp_path, "policies")} == {"ok"}
     site.pages["/version"] = older("1.35")
-    assert not any("kube-muster-pods" in message for _, message, _ in found(site, tmp_path, "webhooks"))
+    assert not any("kube-muster-pods" in message for _, message, _ in findings_on(site, tmp_path, "webhooks"))
 
 
 def test_policies_that_still_gate_pods_are_to_be_deleted(site: Installation, tmp_path: Path) -> None:
     for each in yaml.safe_load_all((MANIFESTS / "gates" / "admission-policy.yaml").read_text()):
         site.put(each)
-    wrong = [each for each in found(site, tmp_path) if each[0] == "wrong"]
+    wrong = [each for each in findings_on(site, tmp_path) if each[0] == "wrong"]
     left = [(message.split()[0], todo.partition(";")[0]) for _, message, todo in wrong]
     assert left == [
         (f"{kind}/{name}", f"kubectl delete {kind} {name}")
@@ -120,7 +120,7 @@ def test_a_scheduler_with_the_views_kubeconfig_and_muster_without_the_view(
         scheduler(site)["volumeMounts"] = [
             each for each in scheduler(site)["volumeMounts"] if each["name"] != "view"
         ]
-    ((state, message, todo),) = found(site, tmp_path)
+    ((state, message, todo),) = findings_on(site, tmp_path)
     assert state == "wrong"
     assert message.endswith("/run/kube-muster/kubeconfig, and Muster writes none (--view-listen=off)")
     assert "Set --view-listen and --view-folder" in todo
@@ -134,7 +134,7 @@ def test_a_kubeconfig_of_the_administrator_is_ok_without_the_proxy(
     spec["volumes"].append({"name": "own", "secret": {"secretName": "own"}})
     scheduler(gated)["volumeMounts"].append({"name": "own", "mountPath": "/etc/own"})
     by_flags(gated)
-    assert found(gated, tmp_path) == []
+    assert findings_on(gated, tmp_path) == []
 
 
 def no_map(site: Installation) -> None:
@@ -177,7 +177,7 @@ def test_a_scheduler_with_another_kubeconfig_reads_around_it_or_is_not_known(
     answer: tuple[str, str],
 ) -> None:
     spoil(site)
-    state, text, todo = found(site, tmp_path)[0]
+    state, text, todo = findings_on(site, tmp_path)[0]
     assert (state, message in text, answer[1] in todo) == (answer[0], True, True), text
 
 
@@ -201,7 +201,7 @@ def test_a_check_shows_the_state_that_muster_reports_of_its_proxy(
     site: Installation, tmp_path: Path, record: str, changed: dict[str, float], state: str, todo: str
 ) -> None:
     set_note(site, record, **changed)
-    got, message, remedy = found(site, tmp_path)[1]
+    got, message, remedy = findings_on(site, tmp_path)[1]
     assert (got, message) == (state, f"muster-1: {record}")
     assert todo in remedy
 
@@ -210,10 +210,10 @@ def test_no_reader_is_needed_where_muster_does_not_lead(site: Installation, tmp_
     set_note(site, "no client reads pods here", muster_view_pod_watches=0.0, muster_leader=0.0)
     status, metrics = site.pages[f"{PROXY}/metrics"]
     site.pages[f"{PROXY}/metrics"] = (status, metrics.replace("muster_leader 1.0\n", ""))
-    assert found(site, tmp_path)[1][0] == "ok"
+    assert findings_on(site, tmp_path)[1][0] == "ok"
 
 
 def test_a_pod_out_of_reach_says_nothing(site: Installation, tmp_path: Path) -> None:
     site.pages[f"{PROXY}/readyz"] = (503, "no route to host")
-    assert [state for state, *_ in found(site, tmp_path)] == ["ok"]
-    assert found(site, tmp_path, "health")[0][0] == "unknown"
+    assert [state for state, *_ in findings_on(site, tmp_path)] == ["ok"]
+    assert findings_on(site, tmp_path, "health")[0][0] == "unknown"

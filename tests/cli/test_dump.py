@@ -24,7 +24,7 @@ def world() -> World:
     ).settle()
 
 
-def made(of: World) -> bytes:
+def dump_of(of: World) -> bytes:
     written = dump(of.ledger.decisions, version(), {"window": 1000})
     assert written is not None
     return written
@@ -50,7 +50,7 @@ def test_a_dump_is_written_and_replayed(debug_port: DebugPort, tmp_path: Path, n
     file, address = tmp_path / name, debug_port(dump=lambda: WHOLE)
     assert muster("dump", file, "--debug-address", address).exit_code == 0
     raw = file.read_bytes()
-    assert (gzip.decompress(raw) if name.endswith(".gz") else raw) == made(world())
+    assert (gzip.decompress(raw) if name.endswith(".gz") else raw) == dump_of(world())
     result = muster("replay", file)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
@@ -71,11 +71,11 @@ def test_an_anonymous_dump_has_other_names(debug_port: DebugPort, file: Path) ->
 def test_a_dump_goes_to_standard_output(debug_port: DebugPort) -> None:
     address = debug_port(dump=lambda: WHOLE)
     result = muster("dump", "-", "--debug-address", address)
-    assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, made(world()), "")
+    assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, dump_of(world()), "")
 
 
 def test_a_replay_names_groups_with_another_decision(file: Path) -> None:
-    state, later = made(world()), made(world().add(node("c", cpu="64")).settle())
+    state, later = dump_of(world()), dump_of(world().add(node("c", cpu="64")).settle())
     document = json.loads(state)
     document["decisions"] = json.loads(later)["decisions"]
     file.write_text(json.dumps(document))
@@ -94,7 +94,7 @@ def test_a_replay_names_groups_with_another_decision(file: Path) -> None:
     (["nodes=+1:a", "queue.weight=q:3", "delete=podgroup/team/waits"], "nothing changes.\n"),
 )
 def test_other_decisions_under_other_terms_are_listed(terms: list[str], said: str, *, file: Path) -> None:
-    file.write_bytes(made(world()))
+    file.write_bytes(dump_of(world()))
     flags = [part for term in terms for part in ("--set", term)]
     result = muster("replay", file, *flags)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -104,7 +104,7 @@ def test_other_decisions_under_other_terms_are_listed(terms: list[str], said: st
 
 
 def test_a_term_that_makes_no_sense_is_named(file: Path) -> None:
-    file.write_bytes(made(world()))
+    file.write_bytes(dump_of(world()))
     message = complaint("replay", file, "--set", "queue.weight=gone:3", status=2)
     assert message.startswith("--set: 'queue.weight=gone:3': ")
     assert "the node to copy is missing" in complaint("replay", file, "--set", "nodes=+1", status=2)
@@ -113,7 +113,7 @@ def test_a_term_that_makes_no_sense_is_named(file: Path) -> None:
 
 @each_of((), ("--set", "nodes=+1:a"))
 def test_a_state_that_contradicts_itself_is_refused(flags: tuple[str, ...], *, file: Path) -> None:
-    document = json.loads(made(world()))
+    document = json.loads(dump_of(world()))
     groups = document["snapshot"]["groups"]
     groups["team/other"] = groups.pop("team/runs")
     file.write_text(json.dumps(document))
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_written_is_named(debug_port: DebugPort, file: Pat
     assert message == f"{file}: cannot be written: No such file or directory\n"
 
 
-WHOLE = gzip.compress(made(world()), mtime=0)  # the same in each worker: tests are named by it
+WHOLE = gzip.compress(dump_of(world()), mtime=0)  # the same in each worker: tests are named by it
 DAMAGED = "truncated or damaged"
 
 

@@ -34,7 +34,7 @@ FIELDS = {
 }
 
 
-def shown() -> Iterator[tuple[str, str]]:
+def texts_by_code() -> Iterator[tuple[str, str]]:
     """Yield each code of a table with its text."""
     yield from ((code, Statement(code, **FIELDS).text) for code in SENTENCES)
     yield from ((f"{code}!", Statement(code, **FIELDS).remedy) for code in REMEDIES)
@@ -43,7 +43,7 @@ def shown() -> Iterator[tuple[str, str]]:
         yield f"{code}$", f"{command.purpose} => {command.line}"
 
 
-SHOWN = dict(shown())
+SHOWN = dict(texts_by_code())
 
 
 @pytest.mark.parametrize("code", SHOWN)

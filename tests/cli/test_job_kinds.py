@@ -203,10 +203,10 @@ def test_a_fault_names_place_value_and_what_is_allowed(given: Any, message: str)
 )
 def test_paths_of_another_form_are_refused(path: str) -> None:
     _, faults = further_kinds([entry(podSets=[{"template": path}])], "jobKinds")
-    assert faults == [f"jobKinds[0].podSets[0].template: invalid value {shown(path)}: must be {PATHS}"]
+    assert faults == [f"jobKinds[0].podSets[0].template: invalid value {printed_path(path)}: must be {PATHS}"]
 
 
-def shown(path: str) -> str:
+def printed_path(path: str) -> str:
     return repr(path) if len(path) < 198 else f"{repr(path)[:200]}…"
 
 
@@ -215,7 +215,7 @@ def test_counts_are_numbers_or_next_to_the_template(count: str) -> None:
     _, faults = further_kinds(
         [entry(podSets=[{"template": "spec.a[*].template", "count": count}])], "jobKinds"
     )
-    assert faults == [f"jobKinds[0].podSets[0].count: invalid value {shown(count)}: must be {COUNTS}"]
+    assert faults == [f"jobKinds[0].podSets[0].count: invalid value {printed_path(count)}: must be {COUNTS}"]
 
 
 def test_a_kind_is_written_once() -> None:

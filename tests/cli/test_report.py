@@ -74,7 +74,7 @@ def muster(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["report", *map(str, arguments)], catch_exceptions=False)
 
 
-def shown(*arguments: object) -> str:
+def output_of(*arguments: object) -> str:
     result = muster(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -85,7 +85,7 @@ SINCE = ("--since", "2026-11-27", "--until", "2026-11-27T02:00:00Z")
 
 def test_a_table_has_a_row_for_each_queue_and_all_together(file: Path) -> None:
     assert (
-        shown("--history", file, *SINCE)
+        output_of("--history", file, *SINCE)
         == """\
 2026-11-27T00:00:00Z to 2026-11-27T02:00:00Z
 
@@ -95,7 +95,7 @@ batch           1         0       5s      5s         0.0         4.0         1  
 all            11         0    4m00s   8m00s        16.0        12.0         1        0.0       -
 """
     )
-    head, research, batch, _ = shown("--history", file, *SINCE, "-o", "wide").splitlines()[2:]
+    head, research, batch, _ = output_of("--history", file, *SINCE, "-o", "wide").splitlines()[2:]
     of = [dict(zip(head.split(), line.split(), strict=True)) for line in (research, batch)]
     assert [(row["LONGEST"], row["CPU-LOST"], row["DESERVED"]) for row in of] == [
         ("9m00s", "0.0", "16.0"),
@@ -104,18 +104,18 @@ all            11         0    4m00s   8m00s        16.0        12.0         1  
 
 
 def test_rows_are_of_users_or_namespaces(file: Path) -> None:
-    lines = shown("--history", file, *SINCE, "--by", "user").splitlines()[2:]
+    lines = output_of("--history", file, *SINCE, "--by", "user").splitlines()[2:]
     assert [line.split()[:3] for line in lines] == [
         ["USER", "STARTS", "WAITING"],
         ["ann", "10", "0"],
         ["=cmd('🦀')", "1", "0"],
         ["all", "11", "0"],
     ]
-    assert shown("--history", file, *SINCE, "--by", "namespace").splitlines()[3].startswith("team")
+    assert output_of("--history", file, *SINCE, "--by", "namespace").splitlines()[3].startswith("team")
 
 
 def test_csv_has_numbers_in_full_and_nothing_that_a_spreadsheet_works_out(file: Path) -> None:
-    text = shown("--history", file, *SINCE, "--by", "user", "-o", "csv")
+    text = output_of("--history", file, *SINCE, "--by", "user", "-o", "csv")
     ann, bob = csv.DictReader(io.StringIO(text))
     assert (ann["user"], ann["gpu_hours"], ann["wait_p90_seconds"]) == ("ann", "16.0", "480.0")
     assert (bob["user"], bob["lost_cpu_hours"], bob["share"]) == ("'=cmd('🦀')", "2.0", "")
@@ -123,8 +123,8 @@ def test_csv_has_numbers_in_full_and_nothing_that_a_spreadsheet_works_out(file: 
 
 
 def test_json_and_yaml_say_the_same(file: Path) -> None:
-    found = json.loads(shown("--history", file, *SINCE, "-o", "json"))
-    assert found == yaml.safe_load(shown("--history", file, *SINCE, "-o", "yaml"))
+    found = json.loads(output_of("--history", file, *SINCE, "-o", "json"))
+    assert found == yaml.safe_load(output_of("--history", file, *SINCE, "-o", "yaml"))
     assert found["rows"][0]["hours"] == {"cpu": 8.0, "memory": 2**31, GPU: 16.0}
     assert found["total"]["starts"] == 11
 
@@ -151,7 +151,7 @@ def test_control_characters_are_escaped(debug_port: DebugPort) -> None:
     nasty = wait("g", DAY, 1, queue="q", user="a\nb\x1b[2J")
     result = report([nasty], Period.parse("user", "2026-11-27", "", DAY + HOUR))
     assert (
-        shown("--debug-address", debug_port(history=lambda **_: result), "--by", "user")
+        output_of("--debug-address", debug_port(history=lambda **_: result), "--by", "user")
         .splitlines()[3]
         .startswith("a\\nb\\x1b[2J  ")
     )

@@ -31,7 +31,7 @@ def sample(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def said(answer: str) -> str:
+def in_one_line(answer: str) -> str:
     return " ".join(answer.split())
 
 
@@ -48,13 +48,13 @@ Of others:
 
 
 def test_a_term_that_does_not_help_is_reported(sample: Cluster) -> None:
-    answer = said(sample.output("why", "sweep-0", "--what-if", "queue.priority=research:9"))
+    answer = in_one_line(sample.output("why", "sweep-0", "--what-if", "queue.priority=research:9"))
     assert answer.startswith("If queue.priority=research:9, team/sweep would still wait: NoRoom. ")
     assert " cpu: 8 needed, 4 left" in answer
 
 
 def test_a_what_if_names_the_groups_whose_capacity_is_reclaimed(sample: Cluster) -> None:
-    answer = said(sample.output("why", "sweep", "--what-if", "queue.weight=research:9"))
+    answer = in_one_line(sample.output("why", "sweep", "--what-if", "queue.weight=research:9"))
     assert "Reclaiming instead of NoRoom." in answer
     assert answer.endswith(
         "Of others: team/block would go on running, and give up the capacity of 4 of its pods."
@@ -63,7 +63,7 @@ def test_a_what_if_names_the_groups_whose_capacity_is_reclaimed(sample: Cluster)
 
 def test_terms_apply_together_and_their_cost_to_others_is_listed(sample: Cluster) -> None:
     terms = ("--what-if", "nodes=+1:n0", "--what-if", "delete=podgroup/fit", "--what-if", "priority=9")
-    answer = said(sample.output("why", "job/train", *terms))
+    answer = in_one_line(sample.output("why", "job/train", *terms))
     assert answer.startswith("If nodes=+1:n0 and delete=podgroup/fit and priority=9, ")
     assert sample.json("why", "job/train", *terms)["group"]["change"] == "starts"
     found = sample.json("why", "job/train", "--what-if", "priority=9")
@@ -141,7 +141,7 @@ def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(
 
 def test_objects_that_count_as_absent_are_reported(sample: Cluster) -> None:
     sample.lock(("localqueues", ""))
-    answer = said(sample.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
+    answer = in_one_line(sample.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
     assert answer.endswith("You may not list localqueues of all namespaces: they count as absent.")
 
 
@@ -160,7 +160,7 @@ def test_settings_are_those_of_the_installation(sample: Cluster) -> None:
 
 def test_a_user_who_may_not_see_the_installation_gets_the_defaults_and_a_warning(sample: Cluster) -> None:
     sample.lock(("deployments", ""))
-    answer = said(sample.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
+    answer = in_one_line(sample.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
     assert "team/sweep would start now." in answer
     assert "Muster's settings may not be read here, so their defaults are assumed." in answer
 
@@ -177,7 +177,9 @@ def test_the_local_dashboard_answers_a_what_if(sample: Cluster) -> None:
         csrf = re.search(r'name="csrf" value="(\w+)"', client.open(base + page_of).read().decode())
         assert csrf
         form = urlencode({"csrf": csrf[1], "term": "nodes=+", "number": "1"}).encode()
-        answer = said(re.sub("<[^>]+>", "", client.open(f"{base}{page_of}/what-if", form).read().decode()))
+        answer = in_one_line(
+            re.sub("<[^>]+>", "", client.open(f"{base}{page_of}/what-if", form).read().decode())
+        )
     assert "team/sweep would start now." in answer
     assert "instead of 2: NoRoom." in answer
     assert " replicasets " in answer

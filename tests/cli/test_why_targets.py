@@ -11,7 +11,7 @@ from tests.cli.front import Front
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 
 
-def found(cluster: Cluster, target: str) -> list[tuple[str, str, str, str]]:
+def answers_to(cluster: Cluster, target: str) -> list[tuple[str, str, str, str]]:
     """Return kind, name, group and verdict of each answer."""
     shown = cluster.json("why", target)
     every = shown["items"] if shown["kind"] == "List" else [shown]
@@ -33,7 +33,7 @@ def test_a_name_is_looked_for_among_all(cluster: Cluster, front: Front, name: st
     cluster.gang("g", 1)
     cluster.queue("q")
     front.workload("apps/v1", "Deployment", "idle", spec={"replicas": 0})
-    ((of, called, _, _),) = found(cluster, name)
+    ((of, called, _, _),) = answers_to(cluster, name)
     assert (of, called) == (kind, name)
 
 
@@ -54,13 +54,13 @@ def test_all_objects_of_one_name_are_listed(cluster: Cluster, front: Front) -> N
 def test_a_job_in_the_group_of_its_name_is_one_answer(cluster: Cluster, front: Front) -> None:
     cluster.group("train")
     pods(cluster, front.workload("batch/v1", "Job", "train"), "train-a", "train-b", group="train")
-    assert found(cluster, "train") == [("PodGroup", "train", "", "Waiting")]
+    assert answers_to(cluster, "train") == [("PodGroup", "train", "", "Waiting")]
 
 
 def test_a_pod_in_the_group_of_its_name_is_one_answer(cluster: Cluster, front: Front) -> None:
     cluster.group("train", min_member=1)
     cluster.pod("train", "train", gates=[GATE])
-    assert found(cluster, "train") == [("Pod", "train", "train", "Waiting")]
+    assert answers_to(cluster, "train") == [("Pod", "train", "train", "Waiting")]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_unreadable_kinds_are_named(cluster: Cluster, front: Front) -> None:
 def test_a_job_leads_to_its_group(cluster: Cluster, front: Front) -> None:
     cluster.group("g", min_member=2)
     pods(cluster, front.workload("batch/v1", "Job", "train"), "train-a", "train-b", group="g")
-    assert found(cluster, "job/train") == [("Job", "train", "g", "Waiting")]
+    assert answers_to(cluster, "job/train") == [("Job", "train", "g", "Waiting")]
     assert "Members: 2 needed, 2 there" in cluster.output("why", "job/train")
 
 
@@ -119,7 +119,7 @@ def test_workloads_are_named_as_kubectl_names_them(cluster: Cluster, front: Fron
     cluster.group("g")
     job = front.workload("batch/v1", "Job", "train", front.workload("batch/v1", "CronJob", "nightly"))
     pods(cluster, job, "train-a", group="g")
-    assert found(cluster, target)[0][2:] == ("g", "Waiting")
+    assert answers_to(cluster, target)[0][2:] == ("g", "Waiting")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_owners_are_followed_up(
         owner = front.workload(api_version, kind, "x" if number == 0 else f"x-{number}", owner)
     assert owner
     pods(cluster, owner, "x-pod", group="g")
-    assert [group for _, _, group, _ in found(cluster, target)] == ["g"]
+    assert [group for _, _, group, _ in answers_to(cluster, target)] == ["g"]
 
 
 @pytest.mark.parametrize("named", [{"labels": {QUEUE: "q"}}, {"annotations": {QUEUE: "q"}}])
@@ -162,7 +162,7 @@ def test_pods_of_a_deployment_are_in_its_queue(cluster: Cluster, front: Front, n
 def test_a_group_that_an_operator_made_is_its_owners(cluster: Cluster, front: Front) -> None:
     owner = front.workload("kubeflow.org/v1", "PyTorchJob", "train")
     cluster.group("train-0", more_metadata={"ownerReferences": [owner]})
-    assert found(cluster, "pytorchjob/train") == [("PyTorchJob", "train", "train-0", "Waiting")]
+    assert answers_to(cluster, "pytorchjob/train") == [("PyTorchJob", "train", "train-0", "Waiting")]
 
 
 def test_executors_belong_to_the_owner_of_their_driver(cluster: Cluster, front: Front) -> None:
@@ -176,7 +176,7 @@ def test_executors_belong_to_the_owner_of_their_driver(cluster: Cluster, front: 
     cluster.pod("driver", "h", node="n0", metadata={"uid": "d", "ownerReferences": [app]})
     driver = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "d"}
     pods(cluster, driver, "exec-1", group="g")
-    assert ("SparkApplication", "etl", "g", "Waiting") in found(cluster, "sparkapplication/etl")
+    assert ("SparkApplication", "etl", "g", "Waiting") in answers_to(cluster, "sparkapplication/etl")
 
 
 def test_a_workload_with_several_groups_lists_them(cluster: Cluster, front: Front) -> None:
@@ -193,7 +193,7 @@ def test_ended_runs_of_a_cron_job_are_left_out(cluster: Cluster, front: Front) -
     for name, phase in (("monday", "Completed"), ("tuesday", "Pending")):
         cluster.group(name, phase)
         pods(cluster, front.workload("batch/v1", "Job", name, cron), f"{name}-0", group=name)
-    assert found(cluster, "cronjob/nightly") == [("CronJob", "nightly", "tuesday", "Waiting")]
+    assert answers_to(cluster, "cronjob/nightly") == [("CronJob", "nightly", "tuesday", "Waiting")]
 
 
 def test_equal_pods_without_a_group_are_one_answer(cluster: Cluster, front: Front) -> None:
@@ -252,4 +252,4 @@ def test_owners_in_a_circle_end(cluster: Cluster, front: Front) -> None:
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "uid-Job-a"}
     front.workload("batch/v1", "Job", "a", job)
     pods(cluster, job, "p")
-    assert found(cluster, "job/a")[0][0] == "Pod"
+    assert answers_to(cluster, "job/a")[0][0] == "Pod"

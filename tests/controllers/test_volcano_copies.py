@@ -45,7 +45,7 @@ def answer(name: str, uid: str = "") -> dict[str, Any]:
     return as_json(new_pod.metadata, new_pod.spec, new_pod.status)
 
 
-def gone(name: str) -> Removed:
+def removed(name: str) -> Removed:
     return Removed("ns", name, f"uid-{name}")
 
 
@@ -67,7 +67,7 @@ def test_the_watch_may_be_faster_than_the_answer() -> None:
     assert copies.names() == ["a"]
     copies.begin_creation(JOB, "b")
     copies.upsert(pod("b"))
-    copies.remove(gone("b"))
+    copies.remove(removed("b"))
     copies.end_creation(JOB, "b", answer("b"))
     assert copies.names() == ["a"]
 
@@ -95,9 +95,9 @@ def test_a_pod_that_muster_deletes_is_no_loss_and_counts_as_being_deleted() -> N
     (first, _) = sorted(copies.pods_of(JOB), key=lambda each: each.name)
     copies.record_deletion(JOB, first)
     assert {each.name: each.deleting for each in copies.pods_of(JOB)} == {"a": True, "b": False}
-    copies.remove(gone("a"))
+    copies.remove(removed("a"))
     assert copies.losses == []
-    copies.remove(gone("b"))
+    copies.remove(removed("b"))
     assert [lost.pod.name for lost in copies.losses] == ["b"]
 
 
@@ -108,7 +108,7 @@ def test_a_pod_whose_deletion_was_refused_is_a_loss_if_it_disappears() -> None:
     copies.record_deletion(JOB, found)
     copies.record_deletion(JOB, found, succeeded=False)
     assert not copies.pods_of(JOB)[0].deleting
-    copies.remove(gone("a"))
+    copies.remove(removed("a"))
     assert copies.losses == [LostPod(JOB, found)]
 
 
@@ -127,7 +127,7 @@ def test_a_pod_without_the_owner_reference_does_not_belong_to_the_job(owner: str
     copies.upsert(released if owner else AnyJob(Meta("a", "ns", "uid-a"), status=released.status))
     assert copies.names() == []
     assert [lost.pod.name for lost in copies.losses] == ["a"]
-    copies.remove(gone("a"))
+    copies.remove(removed("a"))
     assert copies.reserved() == 0
 
 
@@ -179,7 +179,7 @@ def test_in_any_order_the_last_watch_event_counts_and_no_entry_stays_for_ever(
     copies.now += 61.0
     assert copies.names() == sorted(shown)
     for name in shown:
-        copies.remove(gone(name))
+        copies.remove(removed(name))
     assert copies.names() == []
     assert copies.reserved() == 0
 
@@ -195,7 +195,7 @@ def _take(copies: RecordingCopies, step: str, name: str, shown: set[str], in_fli
         copies.upsert(pod(name))
     elif step == "go" and name in shown:
         shown.discard(name)
-        copies.remove(gone(name))
+        copies.remove(removed(name))
     elif step == "delete":
         for found in copies.pods_of(JOB):
             if found.name == name:

@@ -16,14 +16,14 @@ EVERYWHERE = [PodAffinityTerm(HOSTNAME, LabelSelector({"a": "b"}), namespaces=[*
 APART = Affinity(pod_anti_affinity=PodAffinity(EVERYWHERE))
 
 
-def wanted(*members: object, name: str = "g", provisioning: Provisioning = CLASS) -> NodesWanted | None:
+def request_for(*members: object, name: str = "g", provisioning: Provisioning = CLASS) -> NodesWanted | None:
     shapes = Shapes()
     records = [pod_record(member, shapes, ours=True) for member in members]  # type: ignore[arg-type]
     return wanted_request(group_record(group(name, 2, "q")), provisioning, records)
 
 
 def name_of(*members: object, **options: object) -> str:
-    found = wanted(*members, **options)  # type: ignore[arg-type]
+    found = request_for(*members, **options)  # type: ignore[arg-type]
     assert found is not None
     return found.name
 
@@ -34,7 +34,7 @@ def apart() -> str:
 
 
 def test_nodes_are_requested_only_for_waiting_members_without_other_gates() -> None:
-    found = wanted(
+    found = request_for(
         pod("g-0", "g"),
         pod("g-1", "g", on="n"),
         pod("g-2", "g", phase="Succeeded"),
@@ -43,7 +43,7 @@ def test_nodes_are_requested_only_for_waiting_members_without_other_gates() -> N
     )
     assert found is not None
     assert [(each.member.name, each.count) for each in found.pod_sets] == [("g-0", 2)]
-    assert wanted(pod("g-1", "g", on="n")) is None
+    assert request_for(pod("g-1", "g", on="n")) is None
 
 
 def test_the_name_of_a_request_differs_with_its_content() -> None:

@@ -36,16 +36,16 @@ def world(*objects: Any) -> World:
     return cluster.add(gang("waits", 2, queue="q", cpu="2", created="2026-01-02"), *objects).settle()
 
 
-def seen(made: World) -> Overview:
+def overview_of(made: World) -> Overview:
     return DecidedOverviews().overview(made.decisions)
 
 
 def group_of(made: World, name: str) -> GroupSummary:
-    return next(group for group in seen(made).groups if group.name == name)
+    return next(group for group in overview_of(made).groups if group.name == name)
 
 
 def queue_of(made: World, name: str) -> QueueSummary:
-    return next(queue for queue in seen(made).queues if queue.name == name)
+    return next(queue for queue in overview_of(made).queues if queue.name == name)
 
 
 def test_a_group_that_runs_and_one_that_waits() -> None:
@@ -73,7 +73,7 @@ def test_the_wait_of_a_group_that_runs_again_begins_when_all_its_pods_exist() ->
 
 def test_a_queue_has_its_amounts_by_resource_in_a_tree() -> None:
     cluster = world(queue("below", parent="q"), queue("a"), node("m", cpu="4"))
-    tree = [(queue.name, queue.depth) for queue in seen(cluster).queues]
+    tree = [(queue.name, queue.depth) for queue in overview_of(cluster).queues]
     assert tree == [("a", 0), ("default", 0), ("q", 0), ("below", 1)]
     [cpu] = [share for share in queue_of(cluster, "q").shares if share.resource == "cpu"]
     assert (cpu.allocated, cpu.ceiling, cpu.guarantee, cpu.borrowed) == (3, 3.5, 0, 0)
@@ -89,7 +89,7 @@ def test_a_deserved_but_unrequested_amount_is_shown_as_lent() -> None:
 
 
 def node_of(made: World, name: str) -> NodeSummary:
-    return next(node for node in seen(made).nodes if node.name == name)
+    return next(node for node in overview_of(made).nodes if node.name == name)
 
 
 def test_a_node_shows_its_running_and_its_planned_pods() -> None:
@@ -112,7 +112,7 @@ def test_nodes_are_in_the_domains_of_the_topologies_that_exist() -> None:
 def test_a_node_has_its_problems() -> None:
     taint = Taint("node.kubernetes.io/not-ready", "NoExecute")
     cluster = World(node("n"), node("ill", taints=[taint]), node("shut", cordoned=True), queue("q")).settle()
-    assert {node.name: node.health for node in seen(cluster).nodes} == {
+    assert {node.name: node.health for node in overview_of(cluster).nodes} == {
         "n": [],
         "ill": ["not ready"],
         "shut": ["cordoned"],
@@ -150,7 +150,7 @@ def test_local_queues_have_the_numbers_of_their_statuses() -> None:
 def test_a_node_is_of_the_flavors_of_queues() -> None:
     small = flavor("small", capability={"cpu": "4"})
     cluster = World(node("n", labels=on_flavor("small")), node("m"), queue("q", flavors=[small])).settle()
-    assert [(node.name, node.flavors) for node in seen(cluster).nodes] == [("m", []), ("n", ["small"])]
+    assert [(node.name, node.flavors) for node in overview_of(cluster).nodes] == [("m", []), ("n", ["small"])]
 
 
 def test_details_name_the_holders_of_the_missing_capacity() -> None:

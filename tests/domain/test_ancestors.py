@@ -24,7 +24,9 @@ Owner = tuple[str, Meta]
 WEB = "podgroup-uid-web"  # the group of the pods of the ReplicaSet `web`
 
 
-def made(name: str, kind: str, record: str = "", above: str = "", namespace: str = NAMESPACE) -> Owner:
+def owner_record(
+    name: str, kind: str, record: str = "", above: str = "", namespace: str = NAMESPACE
+) -> Owner:
     """Return an owner and its note, whose controller is the Deployment `above`."""
     above_it = [OwnerReference("apps/v1", "Deployment", above, f"uid-{above}", True)] if above else None
     notes = {keys.AUTHOR: record} if record else None
@@ -32,11 +34,11 @@ def made(name: str, kind: str, record: str = "", above: str = "", namespace: str
 
 
 def web(record: str = "", above: str = "d") -> Owner:
-    return made("web", "ReplicaSet", record, above)
+    return owner_record("web", "ReplicaSet", record, above)
 
 
 def deployment(record: str, namespace: str = NAMESPACE) -> Owner:
-    return made("d", "Deployment", record, namespace=namespace)
+    return owner_record("d", "Deployment", record, namespace=namespace)
 
 
 def user(world: World, group: str = WEB) -> str:
@@ -59,7 +61,7 @@ def world(*owners: Owner) -> World:
     ([web("ReplicaSet/bob"), deployment("Deployment/ann")], "bob"),
     ([web(), deployment("Job/ann")], ""),
     ([web()], ""),
-    ([web(), made("d", "Deployment", above="web")], ""),  # a loop
+    ([web(), owner_record("d", "Deployment", above="web")], ""),  # a loop
     ([web(), deployment("Deployment/ann", namespace="x")], ""),
     ([web(f"ReplicaSet/{'a' * 1025}", above="")], ""),
     ([], ""),
@@ -117,7 +119,7 @@ def of_operator(submitter: str = "") -> PodGroup:
 @each_of(("", "ann"), ("bob", "bob"))
 def test_the_author_of_its_owner_is_the_user_of_an_operators_group(submitter: str, author: str) -> None:
     cluster = World(queue("q"), of_operator(submitter))
-    cluster.ledger.intake.set_ancestor(*made("j", "Job", "Job/ann"))
+    cluster.ledger.intake.set_ancestor(*owner_record("j", "Job", "Job/ann"))
     assert user(cluster, "g") == author
 
 
@@ -196,6 +198,6 @@ def test_a_restricted_queue_asks_for_the_record_on_the_owner_that_names_it(
 
 def test_a_podgroup_without_a_queue_is_in_that_of_its_owner() -> None:
     cluster = World(queue("default"), queue("q"))
-    cluster.ledger.intake.set_ancestor(*naming(made("j", "Job"), "q"))
+    cluster.ledger.intake.set_ancestor(*naming(owner_record("j", "Job"), "q"))
     of_job = replace(of_operator(), spec=PodGroupSpec(1, queue="default"))
     assert cluster.add(of_job).settle().decision("g").queue == "q"

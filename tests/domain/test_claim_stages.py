@@ -14,7 +14,7 @@ PLANNED, ANSWERED, HELD, POSTED, BOUND = ClaimStage
 LATE = LIMITS.start_deadline + 1
 
 
-def at(stage: ClaimStage) -> World:
+def world_at(stage: ClaimStage) -> World:
     """Return a world with a replacement's claim at this stage, in a group that is whole."""
     world = World(nodes("a", "b"), gang("g", 2)).start("g")
     world.delete("g-1").add(pod("g-new", "g")).settle().ungate("g-new")
@@ -34,12 +34,12 @@ def at(stage: ClaimStage) -> World:
 @each_of(*ClaimStage)
 def test_every_stage_is_reached_and_every_claim_ends(stage: ClaimStage) -> None:
     assert allows(ClaimEvent.LEAVE, stage)
-    assert at(stage).delete("g-new").ledger.claims.get(pod("g-new").metadata.uid) is None  # type: ignore[arg-type]
+    assert world_at(stage).delete("g-new").ledger.claims.get(pod("g-new").metadata.uid) is None  # type: ignore[arg-type]
 
 
 @each_of(*ClaimStage)
 def test_a_pod_that_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> None:
-    world = at(stage)
+    world = world_at(stage)
     world.bind("g-new", "b")
     claim = world.claim("g-new")
     assert claim is not None
@@ -49,7 +49,7 @@ def test_a_pod_that_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> Non
 @each_of(*ClaimStage)
 def test_filter_answers_with_the_node_of_a_claim_where_its_stage_binds_it(stage: ClaimStage) -> None:
     """Offer a node other than the claim's; a claim whose binding may have taken effect stays on its node."""
-    world = at(stage)
+    world = world_at(stage)
     answer = world.answer("g-new", ["b"])
     if allows(ClaimEvent.ANSWER, stage):
         assert (answer, world.stage("g-new")) == (["b"], next_stage(ClaimEvent.ANSWER, stage))
@@ -59,7 +59,7 @@ def test_filter_answers_with_the_node_of_a_claim_where_its_stage_binds_it(stage:
 
 @each_of(*ClaimStage)
 def test_a_bind_call_holds_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
-    world, may = at(stage), allows(ClaimEvent.HOLD, stage)
+    world, may = world_at(stage), allows(ClaimEvent.HOLD, stage)
     before = world.claim("g-new")
     refused = world.hold("g-new", "a")
     claim = world.claim("g-new")
@@ -71,14 +71,14 @@ def test_a_bind_call_holds_a_claim_where_its_stage_allows_that(stage: ClaimStage
 
 @each_of(*ClaimStage)
 def test_the_end_of_a_call_releases_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
-    world = at(stage)
+    world = world_at(stage)
     world.release("g-new")
     assert world.stage("g-new") is (None if allows(ClaimEvent.RELEASE, stage) else stage)
 
 
 @each_of(*ClaimStage)
 def test_the_end_of_an_older_call_changes_no_claim(stage: ClaimStage) -> None:
-    world = at(stage)
+    world = world_at(stage)
     claim = world.claim("g-new")
     assert claim is not None
     world.ledger.assumed.release(claim.pod.uid, claim.token + 1)
@@ -87,7 +87,7 @@ def test_the_end_of_an_older_call_changes_no_claim(stage: ClaimStage) -> None:
 
 @each_of(*ClaimStage)
 def test_a_refusal_changes_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
-    world = at(stage)
+    world = world_at(stage)
     world.refuse("g-new")
     expected = next_stage(ClaimEvent.REFUSE, stage) if allows(ClaimEvent.REFUSE, stage) else stage
     assert world.stage("g-new") is expected
@@ -96,7 +96,7 @@ def test_a_refusal_changes_a_claim_where_its_stage_allows_that(stage: ClaimStage
 @each_of(*ClaimStage)
 def test_time_expires_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
     """The next snapshot sees it, before the next decision."""
-    world = at(stage).advance(LATE)
+    world = world_at(stage).advance(LATE)
     world.ledger.snapshot()
     assert world.stage("g-new") is (None if allows(ClaimEvent.EXPIRE, stage) else stage)
 
@@ -104,7 +104,7 @@ def test_time_expires_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> 
 @each_of(*ClaimStage)
 def test_a_decision_without_a_node_drops_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
     """The PodGroup is gone and no member is left on a node: members without a held call have no claim."""
-    world = at(stage)
+    world = world_at(stage)
     world.delete("g-0")
     world.ledger.intake.drop_group(world.decision("g").key)
     world.ledger.publish(world.decide())

@@ -150,7 +150,7 @@ def test_a_spare_member_without_a_claim_delays_no_other() -> None:
     assert list(claims.world.settle().plan("g")) == ["g-0"]
 
 
-def made(of: Pod, *names: str) -> Pod:
+def with_claims(of: Pod, *names: str) -> Pod:
     """Return a pod for whose templates claims exist."""
     status = [PodClaimStatus(name, f"{name}-x") for name in names]
     return replace(of, status=PodStatus(resource_claim_statuses=status))
@@ -160,7 +160,7 @@ def test_a_template_is_needed_until_its_claim_exists() -> None:
     claims = Claims(group("g", 1), asking("g-0", "g", ["two"]))
     world = claims.world.settle()
     assert world.detail("g").endswith("1 held back: ResourceClaimTemplate two does not exist")
-    world.add(made(asking("g-0", "g", ["two"]), "two"))
+    world.add(with_claims(asking("g-0", "g", ["two"]), "two"))
     assert world.settle().plan("g")
 
 

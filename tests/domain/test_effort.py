@@ -44,7 +44,7 @@ def expensive(name: str, members: int = 12, queue: str = "", created: str = "") 
     return [*gang(name, 0, members, queue, created=created), *pods]
 
 
-def of(namespace: str, objects: list[Any]) -> list[Any]:
+def in_namespace(namespace: str, objects: list[Any]) -> list[Any]:
     return [replace(each, metadata=replace(each.metadata, namespace=namespace)) for each in objects]
 
 
@@ -131,7 +131,8 @@ def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(cycles, f"_MOST{name}", looks_)
     monkeypatch.setattr(cycles, "_LEAST_OF_A_NAMESPACE", 4e3)
     here = world(
-        *(of(f"ns{n}", expensive(f"g{n}")) for n in range(20)), of("z", expensive("last", 3))
+        *(in_namespace(f"ns{n}", expensive(f"g{n}")) for n in range(20)),
+        in_namespace("z", expensive("last", 3)),
     ).settle()
     decided = here.decisions.groups
     assert here.ledger.snapshot().occupancy.namespaces == 21
@@ -188,7 +189,7 @@ def test_a_group_over_budget_in_one_namespace_blocks_no_other(monkeypatch: pytes
     monkeypatch.setattr(cycles, "_LEAST_OF_A_NAMESPACE", 4e3)
     gangs = (gang(f"g{n}", 3, labels={"z": "q"}, affinity=terms_against(f"g{n}", 64)) for n in range(20))
     plain = (gang(f"p{n}", 3, labels=own(n)) for n in range(20))
-    here = world(*gangs, *plain, of("z", expensive("last", 3))).settle()
+    here = world(*gangs, *plain, in_namespace("z", expensive("last", 3))).settle()
     assert {here.reason(f"p{n}") for n in range(20)} == {Reason.TOO_COMPLEX}
     assert here.decisions.groups[GroupKey("z/last")].verdict is Verdict.STARTING
 
@@ -243,7 +244,7 @@ def test_terms_of_one_tenant_do_not_bring_gangs_of_others_over_budget(
         for n in range(MOST_WEIGHT // WEIGHT_OF_WIDE)
     ]
     against_all = Affinity(pod_anti_affinity=PodAffinity(wide))
-    others = of("others", [pod(f"wide-{n}", cpu="1m", affinity=against_all) for n in range(4)])
+    others = in_namespace("others", [pod(f"wide-{n}", cpu="1m", affinity=against_all) for n in range(4)])
     members = (pod(f"g-{n}", "g", cpu="1m", labels={"index": f"{n}"}) for n in range(700))
     snapshot = world(*others, *gang("g", 0, 700), *members).ledger.snapshot()
     with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:

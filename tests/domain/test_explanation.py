@@ -55,7 +55,7 @@ def change(world: World, name: str) -> StartChange:
     return found
 
 
-def one(name: str, size: str = "1", created: str = "", members: int = 1, **more: Any) -> list[object]:
+def small_gang(name: str, size: str = "1", created: str = "", members: int = 1, **more: Any) -> list[object]:
     return gang(name, members, queue="q", cpu=size, created=created, **more)
 
 
@@ -79,7 +79,7 @@ def test_pods_that_are_going_are_named_before_others(after: float, going: str) -
     The time is when they should have gone, if their kubelets have not released them yet.
     """
     world = small(pod("s", cpu="1", on="n", scheduler=keys.DEFAULT_SCHEDULER, gated=False))
-    world.add(one("a", "2"), one("c", "1")).start("a", "c").add(one("b", "2")).settle()
+    world.add(small_gang("a", "2"), small_gang("c", "1")).start("a", "c").add(small_gang("b", "2")).settle()
     at = timestamp(world.now + after)
     before = world.pods["a-0"]
     world.add(replace(before, metadata=replace(before.metadata, deletion_timestamp=at))).settle()
@@ -88,12 +88,18 @@ def test_pods_that_are_going_are_named_before_others(after: float, going: str) -
     assert reported == {"team/a": (1, at if after < 0 else ""), "team/c": (0, ""), "team/s": (0, "")}
     before = world.pods["s"]
     world.add(replace(before, metadata=replace(before.metadata, deletion_timestamp=at)))
-    world.add(one("d", "1")).settle()
+    world.add(small_gang("d", "1")).settle()
     assert change(world, "d").text == f"once pod team/s ({going.format(at=at).removeprefix('1 ')}) ends"
 
 
 def test_a_holding_group_is_named() -> None:
-    world = small().add(one("a", "3", "2026-01-01")).start("a").add(one("b", "2", "2026-01-02")).settle()
+    world = (
+        small()
+        .add(small_gang("a", "3", "2026-01-01"))
+        .start("a")
+        .add(small_gang("b", "2", "2026-01-02"))
+        .settle()
+    )
     assert world.reason("b") is Reason.NO_ROOM
     shown = why(world, "b")
     assert [(holder.name, holder.queue, holder.pods, holder.amounts) for holder in shown.holders] == [
@@ -110,13 +116,13 @@ def test_a_group_that_muster_made_is_called_by_its_owner() -> None:
     owners = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
     new_group = replace(new_group, metadata=replace(new_group.metadata, owner_references=owners))
     world = small().add(new_group, pod("train-0", "podgroup-uid-train", cpu="3")).start("podgroup-uid-train")
-    world.add(one("b", "2")).settle()
+    world.add(small_gang("b", "2")).settle()
     ends = ("team/podgroup-uid-train",)
     assert change(world, "b") == StartChange("once team/job/train (1 pod) ends", ends=ends)
 
 
 def test_a_holding_pod_of_another_scheduler_is_named() -> None:
-    world = small(foreign_pod("s", on="n", cpu="3")).add(one("b", "2")).settle()
+    world = small(foreign_pod("s", on="n", cpu="3")).add(small_gang("b", "2")).settle()
     assert [(holder.name, holder.queue) for holder in why(world, "b").holders] == [("team/s", "")]
     assert change(world, "b") == StartChange("once pod team/s ends", ends=("team/s",))
     assert end(world, "team/s").verdict("b") is STARTS
@@ -127,15 +133,19 @@ def test_pods_that_are_there_to_stay_are_not_waited_for() -> None:
     daemon = foreign_pod("daemon", on="n", priority=keys.SYSTEM_PRIORITY)
 
     def ends(size: str) -> tuple[str, ...]:
-        world = small(daemon, foreign_pod("s", on="n")).add(one("a", "2")).start("a")
-        return change(world.add(one("b", size)).settle(), "b").ends
+        world = small(daemon, foreign_pod("s", on="n")).add(small_gang("a", "2")).start("a")
+        return change(world.add(small_gang("b", size)).settle(), "b").ends
 
     assert (ends("1"), ends("3"), ends("4")) == (("team/a",), ("team/a", "team/s"), ())
 
 
 def test_only_needed_groups_are_suggested_to_end() -> None:
-    world = small(cpu="8").add(one("a", "2"), one("b", "3"), one("c", "3")).start("a", "b", "c")
-    world.add(one("d", "6")).settle()
+    world = (
+        small(cpu="8")
+        .add(small_gang("a", "2"), small_gang("b", "3"), small_gang("c", "3"))
+        .start("a", "b", "c")
+    )
+    world.add(small_gang("d", "6")).settle()
     found = change(world, "d")
     assert found.ends == ("team/b", "team/c")
     assert end(world, *found.ends).verdict("d") is STARTS
@@ -145,8 +155,8 @@ def test_groups_on_nodes_reserved_for_the_group_are_suggested_to_end() -> None:
     """Others are as good; but the same message names these nodes."""
     world = World(*nodes("k", "l", "m", "n", cpu="4"), queue("q", preemption=NEVER))
     for number, name in enumerate("yzab"):
-        world.add(one(name, "4", f"2026-01-0{number + 1}")).start(name)
-    world.add(one("wide", "4", timestamp(world.now), members=2)).pass_time(RESERVE_AFTER + 1.0)
+        world.add(small_gang(name, "4", f"2026-01-0{number + 1}")).start(name)
+    world.add(small_gang("wide", "4", timestamp(world.now), members=2)).pass_time(RESERVE_AFTER + 1.0)
     where = {world.ledger.groups.members(key(name))[0].node for name in "yz"}
     made = world.decision("wide").reservation
     assert made is not None
@@ -158,7 +168,9 @@ def test_groups_on_nodes_reserved_for_the_group_are_suggested_to_end() -> None:
 
 def test_one_more_node_is_suggested_where_no_group_can_be_evicted() -> None:
     world = (
-        World(*nodes("n", "m", cpu="4"), queue("q", preemption=NEVER)).add(one("b", "3", members=4)).settle()
+        World(*nodes("n", "m", cpu="4"), queue("q", preemption=NEVER))
+        .add(small_gang("b", "3", members=4))
+        .settle()
     )
     assert world.reason("b") is Reason.NEVER_FITS
     assert change(world, "b").text == "with 2 more nodes like n (cpu 4)"
@@ -168,7 +180,7 @@ def test_one_more_node_is_suggested_where_no_group_can_be_evicted() -> None:
 
 def test_the_number_of_nodes_for_one_that_never_fits_is_the_same_whatever_runs() -> None:
     world = World(*nodes("n", "m", cpu="4"), queue("q", preemption=NEVER))
-    world.add(one("b", "3", members=4)).settle()
+    world.add(small_gang("b", "3", members=4)).settle()
     alone = change(world, "b")
     assert (alone.then, "2 more nodes" in alone.text) == ("", True)
     world.add(foreign_pod("s", on="n", cpu="3"), foreign_pod("t", on="m", cpu="3")).settle()
@@ -181,13 +193,13 @@ def test_the_number_of_nodes_for_one_that_never_fits_is_the_same_whatever_runs()
 def test_more_nodes_do_not_help_below_a_ceiling_that_is_too_low() -> None:
     """Name more capability as useless, too, while others run."""
     world = World(*nodes("n", "m", cpu="4"), queue("q", capability={"cpu": "4"}))
-    world.add(foreign_pod("s", on="n", cpu="3")).add(one("b", "3", members=2)).settle()
+    world.add(foreign_pod("s", on="n", cpu="3")).add(small_gang("b", "3", members=2)).settle()
     assert world.reason("b") is Reason.NEVER_FITS
     assert why(world, "b").change is None
 
 
 def test_a_request_that_would_fit() -> None:
-    world = small().add(one("b", "9")).settle()
+    world = small().add(small_gang("b", "9")).settle()
     assert change(world, "b").text == "with requests of at most cpu 4 per member instead of 9"
     world.add(pod("b-0", "b", cpu="4")).settle()
     assert world.verdict("b") is STARTS
@@ -223,7 +235,9 @@ def test_a_smaller_minimum_is_not_suggested_for_a_podgroup_of_a_user() -> None:
 def test_a_capability_of_a_flavor() -> None:
     """Name the parent queue, whose ceiling it is."""
     world = World(node("n", cpu="9", labels=on_flavor("spot")))
-    world.add(queue("p", flavors=[flavor("spot", {"cpu": "4"})]), queue("q", parent="p")).add(one("b", "6"))
+    world.add(queue("p", flavors=[flavor("spot", {"cpu": "4"})]), queue("q", parent="p")).add(
+        small_gang("b", "6")
+    )
     assert world.settle().reason("b") is Reason.NEVER_FITS
     says = "with cpu 6 instead of 4 in spec.flavors[0].capability (spot) in queue p"
     assert change(world, "b").text == says
@@ -232,7 +246,7 @@ def test_a_capability_of_a_flavor() -> None:
 
 
 def test_a_capability() -> None:
-    world = World(node("n", cpu="9"), queue("q", capability={"cpu": "4"})).add(one("b", "6")).settle()
+    world = World(node("n", cpu="9"), queue("q", capability={"cpu": "4"})).add(small_gang("b", "6")).settle()
     assert world.reason("b") is Reason.NEVER_FITS
     assert "capability cpu 6 instead of 4" in change(world, "b").text
     world.add(queue("q", capability={"cpu": "6"})).settle()
@@ -240,8 +254,10 @@ def test_a_capability() -> None:
 
 
 def test_the_end_of_a_group_below_the_ceiling_is_suggested() -> None:
-    world = World(node("n", cpu="9"), queue("q", capability={"cpu": "4"})).add(one("a", "3")).start("a")
-    world.add(one("b", "2")).settle()
+    world = (
+        World(node("n", cpu="9"), queue("q", capability={"cpu": "4"})).add(small_gang("a", "3")).start("a")
+    )
+    world.add(small_gang("b", "2")).settle()
     assert world.reason("b") is Reason.QUEUE_CEILING
     assert [holder.name for holder in why(world, "b").holders] == ["team/a"]
     found = change(world, "b")
@@ -250,8 +266,10 @@ def test_the_end_of_a_group_below_the_ceiling_is_suggested() -> None:
 
 
 def test_a_limit() -> None:
-    world = World(node("n", cpu="9"), queue("q", limits=QueueLimits(groups=1))).add(one("a")).start("a")
-    world.add(one("b")).settle()
+    world = (
+        World(node("n", cpu="9"), queue("q", limits=QueueLimits(groups=1))).add(small_gang("a")).start("a")
+    )
+    world.add(small_gang("b")).settle()
     assert change(world, "b").text == "with a limit of 2 groups instead of 1 in queue q"
     world.add(queue("q", limits=QueueLimits(groups=2))).settle()
     assert world.verdict("b") is STARTS
@@ -261,7 +279,7 @@ def test_the_group_that_has_to_start_first_is_suggested() -> None:
     world = World(node("n", cpu="4"), queue("q", strategy="fifo", preemption=NEVER)).add(
         foreign_pod("s", on="n")
     )
-    world.add(one("a", "4", "2026-01-01"), one("b", "1", "2026-01-02")).settle()
+    world.add(small_gang("a", "4", "2026-01-01"), small_gang("b", "1", "2026-01-02")).settle()
     assert world.reason("b") is Reason.BEHIND_OTHERS
     assert [holder.name for holder in why(world, "b").holders] == ["team/a"]
     found = change(world, "b")
@@ -277,7 +295,9 @@ def test_groups_whose_pods_are_evicted_are_named() -> None:
     world.add(gang("wide", 2, min_member=1, queue="r", created="2026-01-01")).start("wide")
     world.settle().scheduler_takes(*world.plan("wide")).run("wide-0", "wide-1")
     world.add(gang("alone", 2, queue="r", created="2026-01-02")).start("alone")
-    world.add(one("b", members=2, created="2026-01-03"), one("c", created="2026-01-04")).settle()
+    world.add(
+        small_gang("b", members=2, created="2026-01-03"), small_gang("c", created="2026-01-04")
+    ).settle()
     assert world.reason("b") is Reason.RECLAIMING
     shown = why(world, "b")
     assert [(holder.name, holder.pods, holder.amounts) for holder in shown.holders] == [
@@ -293,7 +313,7 @@ def test_spare_members_and_pods_of_others_that_are_evicted_for_it() -> None:
     world = World(node("n"), queue("q"), queue("r"))
     world.add(gang("wide", 3, min_member=1, queue="r")).start("wide")
     world.settle().scheduler_takes(*world.plan("wide")).run("wide-0", "wide-1", "wide-2")
-    world.add(foreign_pod("s", on="n"), one("b", members=2, priority=5)).settle()
+    world.add(foreign_pod("s", on="n"), small_gang("b", members=2, priority=5)).settle()
     found = change(world, "b")
     assert (found.then, found.text.partition(": ")[2]) == ("", "team/wide (1 pod), pod team/s")
     for each in ("wide-2", "s"):
@@ -341,7 +361,7 @@ def test_the_explanation_says_why_borrowed_capacity_is_protected(
     world: Callable[[], World], members: int, reserved: str
 ) -> None:
     cluster = world()
-    cluster.add(one("b", members=members, created=timestamp(cluster.now))).settle()
+    cluster.add(small_gang("b", members=members, created=timestamp(cluster.now))).settle()
     assert cluster.reason("b") is Reason.NO_ROOM
     shown = why(cluster, "b")
     reserved += ", so nothing is reclaimed for it" if reserved else ""
@@ -354,7 +374,7 @@ def test_pods_that_leave_anyway() -> None:
     world.start("r", "old")
     for n in range(2):
         world.mark_deleted(f"old-{n}")
-    world.add(one("b", members=2)).settle()
+    world.add(small_gang("b", members=2)).settle()
     assert change(world, "b") == StartChange("once the pods that leave are gone")
 
 
@@ -385,20 +405,20 @@ def test_members_that_are_missing(objects: list[Any], found: StartChange | None)
 
 
 def test_hold_and_resume() -> None:
-    world = small().add(one("b", notes={keys.HOLD: "true"})).settle()
+    world = small().add(small_gang("b", notes={keys.HOLD: "true"})).settle()
     assert change(world, "b") == StartChange(f"without the annotation {keys.HOLD}")
     assert world.add(group("b", 1, queue="q")).settle().verdict("b") is STARTS
 
 
 def test_a_stopped_queue() -> None:
-    world = World(node("n"), queue("q", stop_policy="Hold")).add(one("b")).settle()
+    world = World(node("n"), queue("q", stop_policy="Hold")).add(small_gang("b")).settle()
     assert "stopPolicy None" in change(world, "b").text
     assert world.add(queue("q")).settle().verdict("b") is STARTS
 
 
 def test_a_selector_that_matches_a_namespace_starts_the_first_group_there() -> None:
     world = World(node("n"), queue("q", namespace_selector=SELECTS_AI, preemption=NEVER))
-    world.add(one("first", "3", "2026-01-01"), one("second", "3", "2026-01-02")).settle()
+    world.add(small_gang("first", "3", "2026-01-01"), small_gang("second", "3", "2026-01-02")).settle()
     text = f"with spec.namespaceSelector of queue q selecting namespace {NAMESPACE}"
     assert change(world, "first") == StartChange(text)
     assert change(world, "second") == StartChange(text, then="NoRoom")
@@ -418,16 +438,18 @@ def test_resuming_a_local_queue_starts_the_first_group_there() -> None:
 
 
 def test_a_window_that_clears_or_is_too_small() -> None:
-    world = small(limits=replace(LIMITS, window=2)).add(one("a", created="2026-01-01", members=2)).settle()
-    world.add(one("b", created="2026-01-02")).settle()
+    world = (
+        small(limits=replace(LIMITS, window=2)).add(small_gang("a", created="2026-01-01", members=2)).settle()
+    )
+    world.add(small_gang("b", created="2026-01-02")).settle()
     assert world.reason("b") is Reason.WINDOW_FULL
     assert change(world, "b").text == "with 1 more place in the window"
-    world = small(limits=replace(LIMITS, window=2)).add(one("b", members=3)).settle()
+    world = small(limits=replace(LIMITS, window=2)).add(small_gang("b", members=3)).settle()
     assert change(world, "b").text == "with a window of 3 members (--window)"
 
 
 def test_the_time_of_the_next_try_is_explained() -> None:
-    world = small().add(one("b")).settle()
+    world = small().add(small_gang("b")).settle()
     world.ungate("b-0").refuse("b-0")
     world.settle().advance(3).settle()
     assert world.reason("b") is Reason.BACKING_OFF
@@ -439,7 +461,7 @@ def test_the_time_of_the_next_try_is_explained() -> None:
 
 
 def test_a_group_that_runs_lacks_nothing() -> None:
-    world = small().add(one("a")).start("a")
+    world = small().add(small_gang("a")).start("a")
     shown = why(world, "a")
     assert (shown.verdict, shown.reason, shown.holders, shown.change) == (Verdict.RUNNING, "", (), None)
     assert explain_group(world.decisions, key("none")) is None
@@ -448,7 +470,7 @@ def test_a_group_that_runs_lacks_nothing() -> None:
 def test_the_largest_of_many_holders_are_named() -> None:
     world = World(node("n", cpu="64"), queue("q", preemption=NEVER))
     world.add(
-        *(foreign_pod(f"s{n:02}", on="n", cpu=str(1 + n // 20)) for n in range(30)), one("b", "60")
+        *(foreign_pod(f"s{n:02}", on="n", cpu=str(1 + n // 20)) for n in range(30)), small_gang("b", "60")
     ).settle()
     shown = why(world, "b")
     assert (len(shown.holders), shown.more_holders) == (20, 10)
@@ -457,7 +479,7 @@ def test_the_largest_of_many_holders_are_named() -> None:
 
 
 def test_a_change_whose_trial_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = small(foreign_pod("s", on="n", cpu="3")).add(one("b", "2")).settle()
+    world = small(foreign_pod("s", on="n", cpu="3")).add(small_gang("b", "2")).settle()
     monkeypatch.setattr("extender.domain.explain.hypotheses.decide", lambda _: 1 / 0)
     shown = why(world, "b")
     assert (shown.change, [holder.name for holder in shown.holders]) == (None, ["team/s"])
@@ -487,12 +509,12 @@ def test_a_group_whose_end_is_suggested_starts_the_group(
             free[on] -= size
             world.add(foreign_pod(f"s{number}", on=on, cpu=str(size)))
     for number, size in enumerate(running):
-        world.add(one(f"r{number}", str(size), f"2026-01-0{number + 1}")).settle()
+        world.add(small_gang(f"r{number}", str(size), f"2026-01-0{number + 1}")).settle()
         if world.verdict(f"r{number}") is STARTS:
             world.start(f"r{number}")
     for number, size in enumerate(ahead):
-        world.add(one(f"w{number}", str(size), f"2026-02-0{number + 1}"))
-    world.add(one("x", "2", "2026-03-01", members)).settle()
+        world.add(small_gang(f"w{number}", str(size), f"2026-02-0{number + 1}"))
+    world.add(small_gang("x", "2", "2026-03-01", members)).settle()
     found = why(world, "x").change
     if found is not None and found.ends:
         assert end(world, *found.ends).verdict("x") is STARTS

@@ -26,7 +26,7 @@ def gpus(kind: str, **amounts: int) -> QueueFlavor:
     return QueueFlavor(kind, on_flavor(kind), **written)
 
 
-def of(name: str, members: int, queue: str, each: int = 1, **more: Any) -> list[Any]:
+def gpu_gang(name: str, members: int, queue: str, each: int = 1, **more: Any) -> list[Any]:
     """Return a gang whose members ask for so many GPUs each."""
     return gang(name, members, queue=queue, more={GPU: str(each)}, **more)
 
@@ -61,8 +61,10 @@ def test_the_deserved_amount_of_a_flavor_is_reclaimed(y_names_it: bool) -> None:
     world.add(queue("x", flavors=[gpus("h100", deserved=8)]))
     world.add(queue("y", flavors=[gpus("h100"), gpus("a100")] if y_names_it else ()))
     for n in range(4):
-        world.add(of(f"y{n}", 4, "y", created=f"2026-01-0{n + 1}", selector=on_flavor("h100"))).start(f"y{n}")
-    world.add(of("x0", 8, "x", created="2026-02-01")).settle()
+        world.add(gpu_gang(f"y{n}", 4, "y", created=f"2026-01-0{n + 1}", selector=on_flavor("h100"))).start(
+            f"y{n}"
+        )
+    world.add(gpu_gang("x0", 8, "x", created="2026-02-01")).settle()
     assert world.queue("y").flavors["h100"].borrowed == {GPU: 8}
     assert world.reason("x0") is Reason.RECLAIMING
     assert len(victims(world)) == 2
@@ -78,14 +80,14 @@ def test_a_queue_above_its_share_on_other_nodes_loses_nothing_of_a_flavor() -> N
     world = World(*machines("h100", 2), *machines("a100", 2))
     x, y = (queue(name, flavors=[gpus("h100", deserved=8), gpus("a100")]) for name in "xy")
     world.add(x, y)
-    world.add(of("y-h100", 8, "y", selector=on_flavor("h100"))).start("y-h100")
-    world.add(of("x-h100", 4, "x", selector=on_flavor("h100"))).start("x-h100")
-    world.add(of("y-a100", 8, "y", selector=on_flavor("a100"))).start("y-a100")
-    world.add(of("y-more", 8, "y", selector=on_flavor("a100"))).start("y-more")
-    world.add(of("x0", 8, "x", selector=on_flavor("h100"))).settle()
+    world.add(gpu_gang("y-h100", 8, "y", selector=on_flavor("h100"))).start("y-h100")
+    world.add(gpu_gang("x-h100", 4, "x", selector=on_flavor("h100"))).start("x-h100")
+    world.add(gpu_gang("y-a100", 8, "y", selector=on_flavor("a100"))).start("y-a100")
+    world.add(gpu_gang("y-more", 8, "y", selector=on_flavor("a100"))).start("y-more")
+    world.add(gpu_gang("x0", 8, "x", selector=on_flavor("h100"))).settle()
     assert world.verdict("x0") is WAITS
     assert not world.decisions.evictions
-    world.add(of("x1", 4, "x", selector=on_flavor("a100"), created="2027-01-01")).settle()
+    world.add(gpu_gang("x1", 4, "x", selector=on_flavor("a100"), created="2027-01-01")).settle()
     assert len(victims(world) & {"y-a100", "y-more"}) == len(victims(world)) == 1
 
 
@@ -95,7 +97,7 @@ def test_each_role_reclaims_its_own_flavor() -> None:
     world.add(queue("x", flavors=[gpus("h100", deserved=4), gpus("a100", deserved=4)]))
     world.add(queue("y", flavors=[gpus("h100"), gpus("a100")]))
     for kind in ("h100", "a100"):
-        world.add(of(f"y-{kind}", 4, "y", selector=on_flavor(kind))).start(f"y-{kind}")
+        world.add(gpu_gang(f"y-{kind}", 4, "y", selector=on_flavor(kind))).start(f"y-{kind}")
     world.add(group("x0", 8, queue="x", roles={"learner": 4, "actor": 4}, created="2027-01-01"))
     for role in ("learner", "actor"):
         world.add(*(pod(f"{role}-{n}", "x0", role=role, more={GPU: "1"}) for n in range(4)))
@@ -122,7 +124,7 @@ def test_the_deserved_amount_of_a_later_flavor_comes_before_a_borrowed_one() -> 
     )
     used: list[str] = []
     for n in range(4):
-        world.add(of(f"x{n}", 2, "x", created=f"2026-01-0{n + 1}")).settle()
+        world.add(gpu_gang(f"x{n}", 2, "x", created=f"2026-01-0{n + 1}")).settle()
         used += {where.partition("-")[0] for where in world.plan(f"x{n}").values()}
         world.start(f"x{n}")
     assert used == ["h100", "l40", "h100", "h100"]
@@ -131,7 +133,7 @@ def test_the_deserved_amount_of_a_later_flavor_comes_before_a_borrowed_one() -> 
 def test_a_guarantee_of_a_flavor_is_reserved_from_others() -> None:
     world = World(*machines("h100", 2))
     world.add(queue("x", flavors=[gpus("h100", guarantee=8)]), queue("y", flavors=[gpus("h100")]))
-    world.add(of("y0", 9, "y"), of("y1", 8, "y")).settle()
+    world.add(gpu_gang("y0", 9, "y"), gpu_gang("y1", 8, "y")).settle()
     assert starts(world, "y0", "y1") == [False, True]
     assert world.reason("y0") is Reason.NEVER_FITS
 
@@ -145,7 +147,7 @@ def test_a_parents_flavor_binds_those_below() -> None:
     world.add(queue("p", flavors=[gpus("h100", capability=2)]))
     world.add(*(queue(name, parent="p", flavors=[gpus("h100")]) for name in ("a", "b")))
     for n in range(4):
-        world.add(of(f"a{n}", 1, "a"), of(f"b{n}", 1, "b"))
+        world.add(gpu_gang(f"a{n}", 1, "a"), gpu_gang(f"b{n}", 1, "b"))
     world.settle()
     names = [f"{queue}{n}" for queue in "ab" for n in range(4)]
     assert sum(starts(world, *names)) == 2
@@ -159,7 +161,7 @@ def test_a_queue_without_flavors_has_those_of_the_nearest_queue_above() -> None:
     world = World(*machines("h100", 1), *machines("a100", 1))
     world.add(queue("p", flavors=[gpus("h100", capability=2)]), queue("q", parent="p"))
     world.add(
-        queue("leaf", parent="q"), of("a", 2, "leaf"), of("b", 1, "leaf", created="2027-01-01")
+        queue("leaf", parent="q"), gpu_gang("a", 2, "leaf"), gpu_gang("b", 1, "leaf", created="2027-01-01")
     ).settle()
     assert starts(world, "a", "b") == [True, False]
     assert set(world.plan("a").values()) == {"h100-0"}
@@ -175,7 +177,7 @@ def test_a_wider_flavor_of_a_parent_binds_a_narrower_one() -> None:
     )
     wide = QueueFlavor("gpus", {"gpu": "yes"}, {GPU: "3"})
     world.add(queue("p", flavors=[wide]), queue("q", parent="p", flavors=[gpus("h100")]))
-    world.add(of("a", 3, "q"), of("b", 1, "q", created="2027-01-01")).settle()
+    world.add(gpu_gang("a", 3, "q"), gpu_gang("b", 1, "q", created="2027-01-01")).settle()
     assert starts(world, "a", "b") == [True, False]
 
 
@@ -184,9 +186,9 @@ def test_within_one_parent_a_flavor_is_borrowed_and_reclaimed() -> None:
     world = World(*machines("h100", 2))
     world.add(queue("p", flavors=[gpus("h100", deserved=8)]))
     world.add(*(queue(name, parent="p", flavors=[gpus("h100", deserved=4)]) for name in "ab"))
-    world.add(queue("c", flavors=[gpus("h100", deserved=8)]), of("c0", 8, "c")).start("c0")
-    world.add(of("a0", 4, "a"), of("a1", 4, "a", created="2026-02-01")).start("a0").start("a1")
-    world.add(of("b0", 4, "b", created="2026-03-01")).settle()
+    world.add(queue("c", flavors=[gpus("h100", deserved=8)]), gpu_gang("c0", 8, "c")).start("c0")
+    world.add(gpu_gang("a0", 4, "a"), gpu_gang("a1", 4, "a", created="2026-02-01")).start("a0").start("a1")
+    world.add(gpu_gang("b0", 4, "b", created="2026-03-01")).settle()
     assert [world.queue(name).flavors["h100"].borrowed for name in "apc"] == [{GPU: 4}, {}, {}]
     assert world.reason("b0") is Reason.RECLAIMING
     assert victims(world) in ({"a0"}, {"a1"})
@@ -197,9 +199,9 @@ def test_borrowing_and_lending_of_a_flavor_are_limited() -> None:
     world.add(queue("x", flavors=[gpus("h100", deserved=8, lending_limit=4)]))
     world.add(queue("y", flavors=[gpus("h100", deserved=8, borrowing_limit=2)]))
     world.add(queue("z", flavors=[gpus("h100")]))
-    world.add(of("y0", 11, "y"), of("y1", 10, "y")).settle()
+    world.add(gpu_gang("y0", 11, "y"), gpu_gang("y1", 10, "y")).settle()
     assert starts(world, "y0", "y1") == [False, True]
-    world.start("y1").add(of("z0", 3, "z"), of("z1", 2, "z")).settle()
+    world.start("y1").add(gpu_gang("z0", 3, "z"), gpu_gang("z1", 2, "z")).settle()
     assert starts(world, "z0", "z1") == [False, True]
 
 
@@ -210,8 +212,8 @@ def test_equal_labels_are_one_flavor_under_any_name() -> None:
     world = World(*machines("h100", 1))
     world.add(queue("x", flavors=[gpus("h100", deserved=4)]))
     world.add(queue("y", flavors=[QueueFlavor("hopper", on_flavor("h100"))]))
-    world.add(of("y0", 8, "y")).start("y0")
-    world.add(of("x0", 4, "x", created="2027-01-01")).settle()
+    world.add(gpu_gang("y0", 8, "y")).start("y0")
+    world.add(gpu_gang("x0", 4, "x", created="2027-01-01")).settle()
     assert world.queue("y").flavors["hopper"].borrowed == {GPU: 4}
 
 
@@ -219,7 +221,7 @@ def test_one_name_with_different_labels_is_two_flavors() -> None:
     world = World(*machines("h100", 1), *machines("a100", 1))
     world.add(queue("x", flavors=[QueueFlavor("fast", on_flavor("h100"), {GPU: "4"})], created="2025-01-01"))
     world.add(queue("y", flavors=[QueueFlavor("fast", on_flavor("a100"), {GPU: "4"})], created="2026-01-01"))
-    world.add(of("x0", 4, "x"), of("y0", 4, "y")).start("x0").start("y0")
+    world.add(gpu_gang("x0", 4, "x"), gpu_gang("y0", 4, "y")).start("x0").start("y0")
     assert [pool.name for pool in world.ledger.snapshot().pools.all] == ["fast", "fast (y)"]
     for name in "xy":
         assert world.queue(name).flavors["fast"].allocated[GPU] == 4
@@ -230,7 +232,7 @@ def test_too_many_flavors_are_refused_for_the_newest_queues() -> None:
     for n in range(MOST_POOLS // 16 + 1):
         flavors = [flavor(f"f{n}-{m}") for m in range(15)] + [gpus("h100")]
         world.add(queue(f"q{n}", flavors=flavors, created=f"2026-01-0{n + 1}"))
-        world.add(of(f"g{n}", 1, f"q{n}"))
+        world.add(gpu_gang(f"g{n}", 1, f"q{n}"))
     world.settle()
     last = MOST_POOLS // 16
     assert world.reason(f"g{last}") is Reason.INVALID_SPEC

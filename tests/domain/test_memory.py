@@ -20,7 +20,7 @@ TIMES, AT_ONCE, FEW = 220, 11, 150
 NAME = "gone-with-its-pod"
 
 
-def left(*roots: object) -> set[str]:
+def texts_reachable_from(*roots: object) -> set[str]:
     """Return the texts with `NAME` that are reachable from these objects."""
     texts, known, to_see = set[str](), dict[int, object](), list(roots)
     while to_see:
@@ -56,7 +56,7 @@ def test_names_in_deleted_pods_are_forgotten(named: Callable[[str], dict[str, An
         cluster.add([pod(f"p{n}", **named(f"{NAME}-{n}")) for n in range(first, first + AT_ONCE)]).settle()
         cluster.delete(*cluster.pods).settle()
     gc.collect()  # in a process as large as that of all tests it comes rarely by itself
-    assert len(left(cluster.ledger, cluster.decisions)) <= FEW
+    assert len(texts_reachable_from(cluster.ledger, cluster.decisions)) <= FEW
 
 
 def test_few_long_selectors_of_terms_are_cached() -> None:

@@ -101,23 +101,23 @@ def test_a_clock_that_is_set_back_stops_nothing() -> None:
     assert meter.past.queues["q"] == pytest.approx(0.5)
 
 
-def of(user: str) -> dict[str, str]:
+def submitted_by(user: str) -> dict[str, str]:
     return {keys.SUBMITTER: user}
 
 
 def used(*queues: Any) -> World:
     """Return a world in which alice has used queue a, and all of the cluster, for an hour."""
     world = World(node("n", cpu="4"), *queues, limits=RETENTION)
-    world.add(gang("old", 4, queue="a", notes=of("alice"))).start("old")
+    world.add(gang("old", 4, queue="a", notes=submitted_by("alice"))).start("old")
     world.pass_time(HOUR)
     return world
 
 
 def test_in_a_fair_queue_the_user_with_the_least_usage_goes_first() -> None:
     world = used(queue("a", strategy="fair"))
-    world.add(gang("hers", 4, queue="a", notes=of("alice"), created="2026-01-01T00:00:00Z"))
-    world.add(gang("his", 4, queue="a", notes=of("bob"), created="2026-01-02T00:00:00Z"))
-    world.add(gang("urgent", 4, queue="a", notes=of("alice"), priority=9))
+    world.add(gang("hers", 4, queue="a", notes=submitted_by("alice"), created="2026-01-01T00:00:00Z"))
+    world.add(gang("his", 4, queue="a", notes=submitted_by("bob"), created="2026-01-02T00:00:00Z"))
+    world.add(gang("urgent", 4, queue="a", notes=submitted_by("alice"), priority=9))
     world.finish(*(f"old-{n}" for n in range(4))).settle()
     assert [world.decision(name).position for name in ("his", "urgent", "hers")] == [0, 1, 2]
     assert world.verdict("his") is Verdict.STARTING
@@ -133,7 +133,7 @@ def test_decisions_do_not_depend_on_memory_while_past_usage_changes(steps: list[
                 world.pass_time(HOUR / 7)
             case "come":
                 user = ("alice", "bob")[number % 2]
-                world.add(gang(f"g{number}", 2, queue="ab"[number % 3 % 2], notes=of(user)))
+                world.add(gang(f"g{number}", 2, queue="ab"[number % 3 % 2], notes=submitted_by(user)))
             case "start":
                 world.settle().start(
                     *(f"g{n}" for n in range(12) if f"g{n}-0" in world.pods and world.plan(f"g{n}"))

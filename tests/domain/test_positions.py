@@ -26,7 +26,7 @@ def world_of(strategy: str = "", cpu: str = "1", **spec: Any) -> World:
     return World(node("n", cpu=cpu), CLASSES, queue("q", strategy=strategy, **spec))
 
 
-def one(name: str, priority: int = 0, created: str = "", size: str = "1", **more: Any) -> list[object]:
+def single(name: str, priority: int = 0, created: str = "", size: str = "1", **more: Any) -> list[object]:
     ranks: dict[str, Any] = {"priority": priority, "priority_class": f"p{priority}", "created": created}
     return gang(name, 1, queue="q", cpu=size, **ranks, **more)
 
@@ -36,8 +36,10 @@ def places(world: World, *names: str) -> list[int]:
 
 
 def test_priority_then_age_then_name() -> None:
-    world = world_of().add(foreign_pod("s", on="n"), one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02"))
-    world.add(one("c", 3, "2026-01-03"), one("ab", 0, "2026-01-02")).settle()
+    world = world_of().add(
+        foreign_pod("s", on="n"), single("a", 0, "2026-01-01"), single("b", 0, "2026-01-02")
+    )
+    world.add(single("c", 3, "2026-01-03"), single("ab", 0, "2026-01-02")).settle()
     assert places(world, "a", "ab", "b", "c") == [2, 3, 4, 1]
     assert world.queue("q").waiting == 4
     assert message_of(world.decision("c")).endswith("; position 1 in queue q")
@@ -46,25 +48,25 @@ def test_priority_then_age_then_name() -> None:
 def test_positions_count_within_each_queue() -> None:
     world = (
         world_of()
-        .add(foreign_pod("s", on="n"), queue("other"), one("a"), gang("b", 1, queue="other"))
+        .add(foreign_pod("s", on="n"), queue("other"), single("a"), gang("b", 1, queue="other"))
         .settle()
     )
     assert places(world, "a", "b") == [1, 1]
 
 
 def test_a_starting_or_running_group_has_no_position() -> None:
-    world = world_of().add(one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02")).settle()
+    world = world_of().add(single("a", 0, "2026-01-01"), single("b", 0, "2026-01-02")).settle()
     assert places(world, "a", "b") == [0, 1]
     assert message_of(world.decision("a")) == ""
 
 
 @each_of(
-    (Reason.HELD, one("x", notes={keys.HOLD: "true"})),
-    (Reason.NEVER_FITS, one("x", size="9")),
+    (Reason.HELD, single("x", notes={keys.HOLD: "true"})),
+    (Reason.NEVER_FITS, single("x", size="9")),
     (Reason.NOT_ENOUGH_MEMBERS, gang("x", 1, 2, queue="q")),
 )
 def test_a_group_that_cannot_start_has_no_position(reason: Reason, group: list[object]) -> None:
-    world = world_of().add(foreign_pod("s", on="n"), group, one("z", 0, "2027-01-01")).settle()
+    world = world_of().add(foreign_pod("s", on="n"), group, single("z", 0, "2027-01-01")).settle()
     assert world.reason("x") is reason
     assert places(world, "x", "z") == [0, 1]
     assert world.queue("q").waiting == 1
@@ -72,7 +74,7 @@ def test_a_group_that_cannot_start_has_no_position(reason: Reason, group: list[o
 
 @each_of("traverse", "fifo")
 def test_a_group_in_backoff_keeps_its_position(strategy: str) -> None:
-    world = world_of(strategy).add(one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02")).settle()
+    world = world_of(strategy).add(single("a", 0, "2026-01-01"), single("b", 0, "2026-01-02")).settle()
     world.ungate("a-0").refuse("a-0")
     world.settle().advance(3).settle()
     assert world.reason("a") is Reason.BACKING_OFF
@@ -81,8 +83,10 @@ def test_a_group_in_backoff_keeps_its_position(strategy: str) -> None:
 
 def test_in_a_rotating_queue_passed_groups_come_last() -> None:
     world = world_of("rotation", cpu="2")
-    world.add(one("big", 0, "2026-01-01", size="2"), one("a", 0, "2026-01-02"), one("b", 0, "2026-01-03"))
-    world.add(foreign_pod("s", on="n"), one("c", 0, "2026-01-04")).settle()
+    world.add(
+        single("big", 0, "2026-01-01", size="2"), single("a", 0, "2026-01-02"), single("b", 0, "2026-01-03")
+    )
+    world.add(foreign_pod("s", on="n"), single("c", 0, "2026-01-04")).settle()
     assert world.verdict("a") is Verdict.STARTING  # it passed the first one, which waits for its next turn
     assert places(world, "b", "c", "big") == [1, 2, 3]
 
@@ -90,7 +94,7 @@ def test_in_a_rotating_queue_passed_groups_come_last() -> None:
 def test_positions_stay_where_only_capacity_changes() -> None:
     """Carry the positions over when a foreign pod comes and no group is evaluated again."""
     world = world_of(cpu="4").add(foreign_pod("s", on="n", cpu="3"))
-    world.add(one("a", 0, "2026-01-01", size="2"), one("b", 0, "2026-01-02", size="3")).settle()
+    world.add(single("a", 0, "2026-01-01", size="2"), single("b", 0, "2026-01-02", size="3")).settle()
     world.add(foreign_pod("t", on="n", cpu="500m")).settle()
     assert places(world, "a", "b") == [1, 2]
 
@@ -114,7 +118,7 @@ def test_groups_start_in_the_order_of_their_positions(strategy: str, groups: lis
     world = world_of(strategy, limits=QueueLimits(groups=1))  # who waits too long has its place reserved
     world.add(pod("first", queue="q")).start("pod:first")
     for n, (priority, day) in enumerate(groups):
-        world.add(one(f"g{n}", priority, f"2026-01-0{day}"))
+        world.add(single(f"g{n}", priority, f"2026-01-0{day}"))
     world.settle()
     waiting = {f"g{n}" for n in range(len(groups))}
     runner = "first"
@@ -131,6 +135,6 @@ def test_a_group_that_reclaims_keeps_its_position() -> None:
     world = World(node("n"), CLASSES, queue("q"), queue("r", reclaimable=True))
     for n in range(4):
         world.add(gang(f"r{n}", 1, queue="r")).start(f"r{n}")
-    world.add(one("a", 0, "2026-01-01", size="2"), one("b", 0, "2026-01-02")).settle()
+    world.add(single("a", 0, "2026-01-01", size="2"), single("b", 0, "2026-01-02")).settle()
     assert world.reason("a") is Reason.RECLAIMING
     assert places(world, "a", "b") == [1, 2]

@@ -315,7 +315,9 @@ SOURCE = QuotaSource("v1", "ElasticQuotaTree", "kube-system", "tree")
 WANTED = QuotaQueue("q", SOURCE, "root", {"cpu": 2}, {"cpu": 1}, 3, ("a", "b"))
 
 
-def made(wanted: QuotaQueue = WANTED, ended: bool = False, state: str = "", status: str = "Open") -> Queue:
+def quota_queue(
+    wanted: QuotaQueue = WANTED, ended: bool = False, state: str = "", status: str = "Open"
+) -> Queue:
     spec = msgspec.convert(spec_of(wanted), QueueSpec)
     notes = annotations_of(wanted) | ({keys.QUOTA_ENDED: "true"} if ended else {})
     return Queue(
@@ -327,15 +329,24 @@ def test_steps() -> None:
     unreadable = msgspec.structs.replace(WANTED, unreadable=True)
     assert step_of(WANTED, None, empty=True) is QuotaStep.CREATE
     assert step_of(unreadable, None, empty=True) is QuotaStep.NOTHING
-    assert step_of(WANTED, made(), empty=False) is QuotaStep.NOTHING
+    assert step_of(WANTED, quota_queue(), empty=False) is QuotaStep.NOTHING
     assert step_of(WANTED, queue("q"), empty=False) is QuotaStep.LEAVE
     assert step_of(None, queue("q"), empty=True) is QuotaStep.NOTHING
-    assert step_of(None, made(), empty=True) is QuotaStep.CLOSE
-    assert step_of(None, made(ended=True, state="Closed", status="Closed"), empty=False) is QuotaStep.NOTHING
-    assert step_of(None, made(ended=True, state="Closed", status="Closing"), empty=True) is QuotaStep.NOTHING
-    assert step_of(None, made(ended=True, state="Closed", status="Closed"), empty=True) is QuotaStep.DELETE
-    assert step_of(None, made(ended=True, state="Open"), empty=True) is QuotaStep.CLOSE
-    assert step_of(WANTED, made(ended=True, state="Closed"), empty=True) is QuotaStep.CHANGE
+    assert step_of(None, quota_queue(), empty=True) is QuotaStep.CLOSE
+    assert (
+        step_of(None, quota_queue(ended=True, state="Closed", status="Closed"), empty=False)
+        is QuotaStep.NOTHING
+    )
+    assert (
+        step_of(None, quota_queue(ended=True, state="Closed", status="Closing"), empty=True)
+        is QuotaStep.NOTHING
+    )
+    assert (
+        step_of(None, quota_queue(ended=True, state="Closed", status="Closed"), empty=True)
+        is QuotaStep.DELETE
+    )
+    assert step_of(None, quota_queue(ended=True, state="Open"), empty=True) is QuotaStep.CLOSE
+    assert step_of(WANTED, quota_queue(ended=True, state="Closed"), empty=True) is QuotaStep.CHANGE
 
 
 def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -> None:
@@ -347,7 +358,7 @@ def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -
         parent="other",
         limits=QueueLimits(groups=9, pods=4),
     )
-    patch = queue_patch(WANTED, msgspec.structs.replace(made(), spec=theirs))
+    patch = queue_patch(WANTED, msgspec.structs.replace(quota_queue(), spec=theirs))
     assert patch == {
         "spec": {
             "capability": {"cpu": 2, "nvidia.com/gpu": None},
@@ -356,7 +367,7 @@ def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -
             "limits": {"groups": 3},
         }
     }
-    assert queue_patch(WANTED, made(ended=True, state="Closed")) == {
+    assert queue_patch(WANTED, quota_queue(ended=True, state="Closed")) == {
         "metadata": {"annotations": {keys.QUOTA_ENDED: None}},
         "spec": {"state": "Open"},
     }

@@ -21,7 +21,7 @@ def limited(strategy: str = "", **limits: Any) -> World:
     return World(node("n", cpu="99"), queue("q", strategy=strategy, limits=QueueLimits(**limits)))
 
 
-def of(user: str, name: str, members: int = 1, created: str = "") -> list[object]:
+def gang_of(user: str, name: str, members: int = 1, created: str = "") -> list[object]:
     """Return a group that a user made."""
     notes = {keys.SUBMITTER: user} if user else {}
     return gang(name, members, queue="q", created=created, notes=notes)
@@ -34,41 +34,43 @@ def verdicts(world: World, *names: str) -> str:
 
 
 def test_starting_groups_count_for_a_limit() -> None:
-    world = limited(groups=2).add(of("", "a"), of("", "b"), of("", "c")).settle()
+    world = limited(groups=2).add(gang_of("", "a"), gang_of("", "b"), gang_of("", "c")).settle()
     assert verdicts(world, "a", "b", "c") == "SSw"
     assert world.reason("c") is Reason.QUEUE_CEILING
     assert world.figures("c") == ["2", "1", "2"]
 
 
 def test_the_next_group_of_a_limited_queue_starts_when_one_has_ended() -> None:
-    world = limited(groups=1).add(of("", "a"), of("", "b")).start("a")
+    world = limited(groups=1).add(gang_of("", "a"), gang_of("", "b")).start("a")
     assert verdicts(world, "a", "b") == "Rw"
     assert world.finish("a-0").settle().verdict("b") is STARTS
 
 
 def test_a_limit_that_is_lowered_ends_nothing() -> None:
-    world = limited(groups=2).add(of("", "a"), of("", "b"), of("", "c")).start("a", "b")
+    world = limited(groups=2).add(gang_of("", "a"), gang_of("", "b"), gang_of("", "c")).start("a", "b")
     world.add(queue("q", limits=QueueLimits(groups=0))).settle()
     assert verdicts(world, "a", "b", "c") == "RRw"
     assert not world.decisions.evictions
 
 
 def test_pods_count_whole_gangs() -> None:
-    world = limited(pods=4).add(of("", "a", 3), of("", "b", 2), of("", "c", 1)).settle()
+    world = limited(pods=4).add(gang_of("", "a", 3), gang_of("", "b", 2), gang_of("", "c", 1)).settle()
     assert verdicts(world, "a", "b", "c") == "SwS"
     assert world.figures("b") == ["4", "2", "4"]
 
 
 def test_a_gang_larger_than_a_limit_never_fits() -> None:
-    world = limited(pods=2).add(of("", "a", 3)).settle()
+    world = limited(pods=2).add(gang_of("", "a", 3)).settle()
     assert world.reason("a") is Reason.NEVER_FITS
     assert world.figures("a") == ["0", "3", "2"]
-    assert limited(groups=0).add(of("", "a")).settle().reason("a") is Reason.NEVER_FITS
+    assert limited(groups=0).add(gang_of("", "a")).settle().reason("a") is Reason.NEVER_FITS
 
 
 def test_each_user_has_a_separate_limit() -> None:
     world = limited(per_user=RunningLimit(groups=1))
-    world.add(of("ann", "a"), of("ann", "b"), of("bob", "c"), of("", "d"), of("", "e")).settle()
+    world.add(
+        gang_of("ann", "a"), gang_of("ann", "b"), gang_of("bob", "c"), gang_of("", "d"), gang_of("", "e")
+    ).settle()
     assert verdicts(world, "a", "b", "c", "d", "e") == "SwSSS"
     assert world.detail("b") == "user ann in queue q: groups: 1 run or start + 1 asked > 1"
 
@@ -91,7 +93,9 @@ def test_the_recorded_author_of_a_job_is_the_user_of_its_pods() -> None:
 
 
 def test_each_namespace_has_a_separate_limit() -> None:
-    world = limited(per_namespace=RunningLimit(pods=2)).add(of("ann", "a", 2), of("bob", "b")).settle()
+    world = (
+        limited(per_namespace=RunningLimit(pods=2)).add(gang_of("ann", "a", 2), gang_of("bob", "b")).settle()
+    )
     assert verdicts(world, "a", "b") == "Sw"
     assert world.detail("b").startswith("namespace team in queue q: pods: 2 run ")
 
@@ -100,7 +104,7 @@ def test_a_user_at_their_limit_blocks_no_other_user_of_a_fifo_queue() -> None:
     world = limited("fifo", per_user=RunningLimit(groups=1))
     names = "abcd"
     for n, (user, name) in enumerate(zip(["ann", "ann", "ann", "bob"], names, strict=True)):
-        world.add(of(user, name, created=f"2026-01-0{n + 1}"))
+        world.add(gang_of(user, name, created=f"2026-01-0{n + 1}"))
     assert verdicts(world.settle(), *names) == "SwwS"
     assert [world.reason(name) for name in "bc"] == [Reason.QUEUE_CEILING, Reason.BEHIND_OTHERS]
 
@@ -121,7 +125,7 @@ def test_elastic_members_and_replacements_stay_within_it() -> None:
     ({"per_namespace": RunningLimit(groups=-3)}, "spec.limits.perNamespace.groups is -3"),
 )
 def test_negative_limits_are_reported(limits: dict[str, Any], fault: str) -> None:
-    world = limited(**limits).add(of("", "a")).settle()
+    world = limited(**limits).add(gang_of("", "a")).settle()
     assert world.reason("a") is Reason.INVALID_SPEC
     assert fault in world.detail("a")
 

@@ -22,7 +22,7 @@ CLASSES = [PriorityClass(Meta(name=f"p{n}"), n) for n in range(10)]
 HOLD = {keys.HOLD: "true"}
 
 
-def at(hours: float) -> str:
+def hours_later(hours: float) -> str:
     """Return a timestamp so many hours after the world's clock began."""
     return datetime.fromtimestamp(EPOCH + 1000 + hours * 3600, UTC).isoformat()
 
@@ -33,7 +33,7 @@ def world_of(strategy: str, *objects: object, cpu: str = "2", **spec: Any) -> Wo
     return World(node("n", cpu=cpu), CLASSES, queue("q", strategy=strategy, **spec), *objects)
 
 
-def one(name: str, size: str = "1", priority: int = 0, created: str = "", **more: Any) -> list[object]:
+def single(name: str, size: str = "1", priority: int = 0, created: str = "", **more: Any) -> list[object]:
     """Return a group of one pod of that size."""
     return gang(
         name,
@@ -80,7 +80,7 @@ def test_lower_groups_behind_one_that_lacks_capacity_wait_by_strategy(
     strategy: str, starts: list[str], reasons: dict[str, Reason]
 ) -> None:
     world = world_of(strategy, foreign_pod("s", on="n", cpu="2"), cpu="4")
-    world.add(one("big", "3", 5), one("small", "1", 4), one("low", "1", 0))
+    world.add(single("big", "3", 5), single("small", "1", 4), single("low", "1", 0))
     assert starting(world) == starts
     assert {name: world.reason(name) for name in reasons} == reasons
 
@@ -88,16 +88,16 @@ def test_lower_groups_behind_one_that_lacks_capacity_wait_by_strategy(
 @each_of("fifo", "mixed")
 def test_no_group_passes_one_for_which_capacity_is_reclaimed(strategy: str) -> None:
     world = world_of(strategy, foreign_pod("s", on="n", cpu="2"), cpu="4", preemption=preemption())
-    world.add(one("big", "3", 5), one("low", "1", 0)).settle()
+    world.add(single("big", "3", 5), single("low", "1", 0)).settle()
     assert (world.reason("big"), world.reason("low")) == (Reason.RECLAIMING, Reason.BEHIND_OTHERS)
-    world.add(one("first", "1", 9)).settle()
+    world.add(single("first", "1", 9)).settle()
     assert world.reason("first") is Reason.NO_ROOM, "it comes before that group, whose capacity is held"
 
 
 @each_of((None, ["low"]), (3, []), (0, []), (9, ["low"]))
 def test_only_high_priorities_of_a_mixed_queue_block(threshold: int | None, starts: list[str]) -> None:
     world = world_of("mixed", priority_threshold=threshold, cpu="2")
-    world.add(one("big", "3", 3), one("low", "1", 0), foreign_pod("s", on="n", cpu="1"))
+    world.add(single("big", "3", 3), single("low", "1", 0), foreign_pod("s", on="n", cpu="1"))
     world.add(node("large", cpu="4"), foreign_pod("t", on="large", cpu="4"))
     assert starting(world) == starts
 
@@ -105,7 +105,11 @@ def test_only_high_priorities_of_a_mixed_queue_block(threshold: int | None, star
 @each_of("traverse", "fifo", "priority", "rotation", "mixed")
 def test_inside_a_queue_priority_comes_before_age(strategy: str) -> None:
     world = world_of(strategy, cpu="1")
-    world.add(one("old", created=at(0)), one("young", created=at(1)), one("high", priority=1, created=at(2)))
+    world.add(
+        single("old", created=hours_later(0)),
+        single("young", created=hours_later(1)),
+        single("high", priority=1, created=hours_later(2)),
+    )
     order = []
     for _ in range(3):
         order += starting(world)
@@ -127,15 +131,15 @@ def refused(world: World, name: str) -> World:
 @each_of(("traverse", ["low"]), ("rotation", ["low"]), ("priority", ["low"]), ("fifo", []), ("mixed", []))
 def test_while_the_best_group_backs_off(strategy: str, starts: list[str]) -> None:
     """Nothing was freed but by its own failure."""
-    world = world_of(strategy, one("best", priority=5, selector={HOSTNAME: "n"}), cpu="1")
+    world = world_of(strategy, single("best", priority=5, selector={HOSTNAME: "n"}), cpu="1")
     world.add(node("other", cpu="1"))
-    assert starting(refused(world, "best").add(one("low"))) == starts
+    assert starting(refused(world, "best").add(single("low"))) == starts
 
 
 @each_of("traverse", "rotation", "priority")
 def test_freed_capacity_goes_to_the_best_group_only_by_strict_priority(strategy: str) -> None:
-    world = world_of(strategy, foreign_pod("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
-    refused(world, "best").add(foreign_pod("t", on="n", cpu="1"), one("low")).settle()
+    world = world_of(strategy, foreign_pod("s", on="n", cpu="1"), single("best", priority=5), cpu="2")
+    refused(world, "best").add(foreign_pod("t", on="n", cpu="1"), single("low")).settle()
     world.ledger.intake.set_node(world.nodes["n"])
     assert world.reason("low") is Reason.NO_ROOM
     world.advance(0.5).delete("s")
@@ -144,7 +148,7 @@ def test_freed_capacity_goes_to_the_best_group_only_by_strict_priority(strategy:
 
 
 def test_a_release_before_the_failure_is_no_release() -> None:
-    world = world_of("priority", foreign_pod("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
+    world = world_of("priority", foreign_pod("s", on="n", cpu="1"), single("best", priority=5), cpu="2")
     world.settle().delete("s")
     refused(world, "best")
     world.advance(1).settle()
@@ -163,7 +167,7 @@ def rotating(*names: str, big: str = "") -> World:
     """
     world = world_of("rotation", foreign_pod("s", on="n", cpu="2"), cpu="2")
     for n, name in enumerate(names):
-        world.add(one(name, "2" if name == big else "1", created=at(n / 60)))
+        world.add(single(name, "2" if name == big else "1", created=hours_later(n / 60)))
     return world.settle()
 
 
@@ -178,7 +182,7 @@ def test_a_group_that_was_passed_comes_after_all_others() -> None:
 
 def test_a_group_that_is_not_passed_keeps_its_turn() -> None:
     world = rotating("a", "b", big="a").delete("s").add(foreign_pod("t", on="n", cpu="2")).settle()
-    world.add(one("c", created=at(1))).settle().delete("t")
+    world.add(single("c", created=hours_later(1))).settle().delete("t")
     assert starting(world) == ["a"]
 
 
@@ -186,15 +190,15 @@ def test_a_new_group_waits_for_groups_that_were_passed() -> None:
     """A stream of new groups never keeps back one that was passed."""
     world = rotating("a", "b", big="a").delete("s").add(foreign_pod("t", on="n", cpu="1"))
     assert starting(world) == ["b"]
-    begin(world, "b").add(one("late", created=at(1))).settle()
+    begin(world, "b").add(single("late", created=hours_later(1))).settle()
     world.delete("t")
     end(world, "b")
     assert starting(world) == ["a"]
 
 
 def test_a_failed_start_is_a_turn() -> None:
-    world = world_of("rotation", foreign_pod("s", on="n"), one("a", created=at(0)), cpu="2")
-    world.add(one("b", "2", created=at(1)))
+    world = world_of("rotation", foreign_pod("s", on="n"), single("a", created=hours_later(0)), cpu="2")
+    world.add(single("b", "2", created=hours_later(1)))
     refused(world, "a").add(foreign_pod("t", on="n")).pass_time(400)
     assert [world.reason("a"), world.reason("b")] == [Reason.NO_ROOM] * 2
     world.delete("s", "t")
@@ -214,18 +218,18 @@ def test_laps_are_forgotten_with_a_start_that_stands() -> None:
 @each_of((0, "high"), (1, "high"), (3, "old"))
 def test_ageing_lets_old_groups_go_first(ageing: int, first: str) -> None:
     world = world_of("traverse", ageing=ageing, cpu="1").advance(3600 * 10)
-    world.add(one("old", created=at(0)), one("high", priority=5, created=at(2)))
+    world.add(single("old", created=hours_later(0)), single("high", priority=5, created=hours_later(2)))
     assert starting(world) == [first]
 
 
 def test_ageing_carries_a_group_over_the_threshold_of_a_mixed_queue() -> None:
     world = world_of("mixed", foreign_pod("s", on="n", cpu="1"), ageing=4, cpu="2")
-    world.add(one("big", "2", created=at(0)), node("x", cpu="1")).settle()
-    assert starting(world.add(one("first", created=at(0)))) == ["first"]
+    world.add(single("big", "2", created=hours_later(0)), node("x", cpu="1")).settle()
+    assert starting(world.add(single("first", created=hours_later(0)))) == ["first"]
     begin(world, "first").add(node("y", cpu="1"), foreign_pod("t", on="y"))
     assert world.settle().decisions.requeue_at is not None
     world.pass_time(3700)
-    world.delete("t").add(one("second", created=at(1)))
+    world.delete("t").add(single("second", created=hours_later(1)))
     assert starting(world) == []
     assert world.reason("second") is Reason.BEHIND_OTHERS
 
@@ -234,7 +238,7 @@ def test_ageing_carries_a_group_over_the_threshold_of_a_mixed_queue() -> None:
 
 
 def test_a_held_group_blocks_no_other_and_starts_once_it_is_resumed() -> None:
-    world = world_of("fifo", one("held", priority=5, notes=HOLD), one("next"), cpu="1")
+    world = world_of("fifo", single("held", priority=5, notes=HOLD), single("next"), cpu="1")
     assert starting(world) == ["next"]
     assert world.reason("held") is Reason.HELD
     end(begin(world, "next"), "next").add(group("held", 1, queue="q"))
@@ -242,7 +246,7 @@ def test_a_held_group_blocks_no_other_and_starts_once_it_is_resumed() -> None:
 
 
 def test_a_start_that_has_begun_is_cancelled_while_no_member_is_on_a_node() -> None:
-    world = world_of("", one("g")).settle()
+    world = world_of("", single("g")).settle()
     assert world.verdict("g") is STARTS
     world.add(group("g", 1, queue="q", annotations=HOLD)).settle()
     assert world.reason("g") is Reason.HELD
@@ -265,7 +269,7 @@ def test_no_member_joins_a_held_group_that_runs() -> None:
 def test_a_stopped_queue_admits_nothing_new(policy: str, replaced: bool) -> None:
     world = world_of("", gang("runs", 2, queue="q"), cpu="9").start("runs")
     world.pass_time(60)
-    world.add(queue("q", stop_policy=policy), one("new"), pod("runs-2", "runs")).settle()
+    world.add(queue("q", stop_policy=policy), single("new"), pod("runs-2", "runs")).settle()
     stopped = policy != "None"
     assert world.verdict("new") is (WAITS if stopped else STARTS)
     if stopped:
@@ -278,10 +282,10 @@ def test_a_stopped_queue_admits_nothing_new(policy: str, replaced: bool) -> None
 
 def test_groups_that_a_queue_does_not_admit_are_no_demand() -> None:
     world = World(node("n", cpu="4"), queue("q", stop_policy="Hold"), queue("r"), CLASSES)
-    world.add(one("g", "4"), gang("h", 4, queue="r")).settle()
+    world.add(single("g", "4"), gang("h", 4, queue="r")).settle()
     assert world.queue("r").deserved["cpu"] == 4000
     assert starting(world) == ["h"]
-    world = World(node("n", cpu="4"), queue("q"), queue("r"), CLASSES, one("g", "4", notes=HOLD))
+    world = World(node("n", cpu="4"), queue("q"), queue("r"), CLASSES, single("g", "4", notes=HOLD))
     assert world.add(gang("h", 4, queue="r")).settle().queue("r").deserved["cpu"] == 4000
 
 
@@ -294,7 +298,7 @@ def test_groups_that_a_queue_does_not_admit_are_no_demand() -> None:
     ({"default_request": {"cpu": "much"}}, "'much' is not "),
 )
 def test_an_invalid_field_is_reported(spec: dict[str, Any], fault: str) -> None:
-    world = world_of("", one("g"), **spec).settle()
+    world = world_of("", single("g"), **spec).settle()
     assert world.reason("g") is Reason.INVALID_SPEC
     assert fault in world.detail("g")
     assert fault in world.queue("q").fault
@@ -317,7 +321,7 @@ def played(strategy: str, coming: list[tuple[str, int]], **spec: Any) -> Iterato
     for _ in range(8 * len(coming)):
         if left:
             number, (size, priority) = left.pop(0)
-            world.add(one(f"g{number}", size, priority, at(number / 3600)))
+            world.add(single(f"g{number}", size, priority, hours_later(number / 3600)))
         starts = starting(world)
         yield world, starts
         for name in starts:

@@ -39,7 +39,7 @@ def starts(made: World, *terms: str, about: str = "waits") -> bool:
     return found.change == "starts"
 
 
-def gone(made: World) -> None:
+def end_first_run(made: World) -> None:
     made.finish("runs-0").delete("runs-0")
     made.ledger.intake.drop_group(key("runs"))
 
@@ -55,8 +55,8 @@ def heavier(made: World) -> None:
 @each_of(
     ("nodes=+1", more),
     ("nodes=+1:n", more),
-    ("delete=podgroup/runs", gone),
-    ("delete=podgroup/team/runs", gone),
+    ("delete=podgroup/runs", end_first_run),
+    ("delete=podgroup/team/runs", end_first_run),
     ("queue.weight=q:9", heavier),
 )
 def test_a_supposition_predicts_the_decision(term: str, really: Callable[[World], None]) -> None:

@@ -91,7 +91,7 @@ def _states(review: Muster) -> dict[str, str]:
     return {each["name"]: each["state"] for each in review.debug("/debug/queues")}
 
 
-def known(stage: Stage, review: Muster, *names: str) -> None:
+def wait_known(stage: Stage, review: Muster, *names: str) -> None:
     wait_for(lambda: set(names) <= _states(review).keys(), what=f"{names} known")
 
 
@@ -108,13 +108,13 @@ def test_queues_get_their_defaults(stage: Stage, review: Muster) -> None:
 
 def test_queues_are_reviewed_together_with_other_queues(stage: Stage, review: Muster) -> None:
     stage.queue("team", capability={"cpu": "4"}, deserved={"cpu": "4"})
-    known(stage, review, "team")
+    wait_known(stage, review, "team")
     child = partial(stage.queue, "child", parent="team")
     assert "CapabilityAboveAncestor" in refusal(partial(child, capability={"cpu": "5"}), 403)
     assert "ChildrenDeservedSum" in refusal(partial(child, deserved={"cpu": "5"}), 403)
     assert "ParentNotFound" in refusal(lambda: stage.queue("lost", parent="nowhere"), 403)
     child(capability={"cpu": "3"})
-    known(stage, review, "child")
+    wait_known(stage, review, "child")
     lowered = {"spec": {"capability": {"cpu": "2"}, "deserved": {"cpu": "2"}}}
     below = refusal(lambda: stage.api.patch(QUEUES, "team", lowered), 403)
     assert "CapabilityBelowDescendant" in below
@@ -127,14 +127,14 @@ def test_only_a_closed_queue_can_be_deleted(stage: Stage, review: Muster) -> Non
     stage.api.delete(QUEUES, "shut")
     for name in ("default", "root"):  # which Muster makes itself; its views have them before they are made
         wait_for(partial(stage.api.find, QUEUES, name), what=f"queue {name} made")
-        known(stage, review, name)
+        wait_known(stage, review, name)
         assert "ProtectedQueue" in refusal(partial(stage.api.delete, QUEUES, name), 403)
     assert "ProtectedQueue" in refusal(lambda: stage.api.delete_all(QUEUES), 403)
 
 
 def test_a_group_with_an_unknown_level_is_refused(stage: Stage, review: Muster) -> None:
     stage.nodes(1, labels={"example.com/rack": "a"})
-    known(stage, review, "default")
+    wait_known(stage, review, "default")
     wait_for(lambda: review.debug("/debug/nodes"), what="node known")
     wrong = partial(stage.group, "g", 1, annotations={REQUIRED_TOPOLOGY: "example.com/racks"})
     assert "no topology has as a level and no node as a label" in refusal(wrong, 403)
@@ -151,7 +151,7 @@ def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, revie
     assert "FlavorNotValid" in refusal(partial(create, wrong), 422)
     create({**head, "spec": {"nodeLabels": {"example.com/gpu": "h100"}}})
     stage.queue("team", flavors=[{"name": "h100", "resourceFlavor": "h100"}])
-    known(stage, review, "team")
+    wait_known(stage, review, "team")
     assert "FlavorInUse" in refusal(partial(stage.api.delete, RESOURCE_FLAVORS, "h100"), 403)
     assert "not both" in refusal(
         lambda: stage.queue("both", flavors=[{"name": "f", "resourceFlavor": "h100", "nodeLabels": {}}]), 422
@@ -260,7 +260,7 @@ def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, 
 
 def test_a_group_gets_the_queue_of_its_namespace(stage: Stage, review: Muster) -> None:
     stage.queue("team")
-    known(stage, review, "team")
+    wait_known(stage, review, "team")
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"annotations": {QUEUE_NAME: "team"}}})
     shown = objects.pod_group("shown", namespace=stage.namespace, min_member=1, queue="default")
     wait_for(
@@ -273,7 +273,7 @@ def test_jobs_are_reviewed_by_the_queue_of_their_pods(stage: Stage, review: Must
     stage.queue("parent")
     closed(stage, review, "shut")
     stage.queue("leaf", parent="parent")
-    known(stage, review, "team", "leaf")
+    wait_known(stage, review, "team", "leaf")
 
     def create(queue: str) -> Callable[[], Json]:
         return partial(stage.api.dry_run, JOBS, job(stage, "j", **{QUEUE_NAME: queue}))
@@ -289,7 +289,7 @@ def test_jobs_are_reviewed_by_the_queue_of_their_pods(stage: Stage, review: Must
 
 def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, review: Muster) -> None:
     stage.queue("team")
-    known(stage, review, "team")
+    wait_known(stage, review, "team")
     stage.group("a", 1, queue="team")
     stage.api.patch(QUEUES, "team", {"spec": {"state": "Closed"}})
     wait_for(lambda: _states(review)["team"] == "Closing", what="team Closing")
@@ -379,7 +379,7 @@ def test_each_user_runs_no_more_at_once_than_the_limit_of_the_queue_for_users(
     stage.start_sidecar(review, user=muster_user)
     stage.nodes(1, cpu="8")
     stage.queue("q", limits={"perUser": {"groups": 1}})
-    known(stage, review, "q")
+    wait_known(stage, review, "q")
     alice, bob = users
     for user, name in ((alice, "first"), (alice, "second"), (bob, "other")):
         user.create(POD_GROUPS, objects.pod_group(name, namespace=stage.namespace, min_member=1, queue="q"))
@@ -398,7 +398,7 @@ def test_a_restricted_queue_accepts_only_users_who_may_use_it(
 ) -> None:
     alice, bob = users
     stage.queue("private", restricted=True)
-    known(stage, review, "private")
+    wait_known(stage, review, "private")
     group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
     pod = objects.pod("p", namespace=stage.namespace, queue="private")
     work = job(stage, "j", **{QUEUE_NAME: "private"})
@@ -426,7 +426,7 @@ def test_pods_of_a_reviewed_job_are_admitted(
     """The Job controller has itself no right to the queue."""
     alice, _ = users
     stage.queue("private", restricted=True)
-    known(stage, review, "private")
+    wait_known(stage, review, "private")
     wait_for(lambda: _passes(alice, JOBS, job(stage, "j", **{QUEUE_NAME: "private"})), what="RBAC in force")
     stage.start_controller_manager()
     alice.create(JOBS, job(stage, "j", **{QUEUE_NAME: "private"}))
@@ -439,7 +439,7 @@ def test_pods_of_a_controller_join_a_group_only_with_the_right(
     """Bob may not use the queue. The pods of his ReplicaSet name Alice's group, which is there."""
     alice, bob = users
     stage.queue("private", restricted=True)
-    known(stage, review, "private")
+    wait_known(stage, review, "private")
     group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
     wait_for(partial(_passes, alice, POD_GROUPS, group), what="RBAC in force")
     alice.create(POD_GROUPS, group)
@@ -472,7 +472,7 @@ def test_a_group_of_a_restricted_queue_comes_before_its_pods(
 ) -> None:
     alice, bob = users
     stage.queue("private", restricted=True)
-    known(stage, review, "private")
+    wait_known(stage, review, "private")
     early = objects.pod("early", namespace=stage.namespace, group="g")
     wait_for(partial(_passes, bob, PODS, early), what="RBAC in force")
     bob.create(PODS, early)
@@ -490,7 +490,7 @@ def test_groups_of_scheduler_plugins_name_queues_that_take_them(
     try:
         stage.queue("private", restricted=True)
         closed(stage, review, "shut")
-        known(stage, review, "private")
+        wait_known(stage, review, "private")
         wait_for(partial(_passes, alice, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), what="RBAC")
         message = refusal(partial(bob.dry_run, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), 403)
         assert "UseNotGranted" in message
@@ -527,7 +527,7 @@ def test_a_pod_grows_within_its_queue_and_those_above_it(stage: Stage, review: M
     stage.queue("other", parent="faculty")
     stage.queue("guest", deserved={"cpu": "2"}, borrowingLimit={"cpu": "1"})
     for queue in ("team", "lab", "other", "guest"):
-        known(stage, review, queue)
+        wait_known(stage, review, queue)
         (pod,) = stage.pods(queue, 1, queue=queue, nodeName="n0")
         stage.wait_phase([pod])
         _show_amounts(stage, pod)

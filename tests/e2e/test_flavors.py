@@ -101,7 +101,7 @@ def h100(**amounts: Any) -> dict[str, Any]:
     return flavor("h100", **{name: {GPU: amount} for name, amount in amounts.items()})
 
 
-def shown(stage: Stage, queue: str, what: str) -> str | None:
+def gpus_of(stage: Stage, queue: str, what: str) -> str | None:
     """Return the H100 that a queue holds, deserves or borrows, by its status."""
     flavors = stage.api.get(QUEUES, queue).get("status", {}).get("flavors", [])
     found: str | None = next((flavor[what][GPU] for flavor in flavors if GPU in flavor.get(what, {})), None)
@@ -117,11 +117,11 @@ def test_gpus_of_a_flavor_are_reclaimed(stage: Stage, scheduler: KubeScheduler) 
     for n in range(4):
         stage.wait_bound(stage.gang(f"y{n}", 4, queue="y", gated=True, limits={GPU: "1"}))
     claimant = stage.gang("x0", 8, queue="x", gated=True, limits={GPU: "1"})
-    wait_for(lambda: shown(stage, "y", "borrowed") == "8", what="y is shown as borrowing 8 H100")
+    wait_for(lambda: gpus_of(stage, "y", "borrowed") == "8", what="y is shown as borrowing 8 H100")
     assert kinds(stage, claimant) == {"h"}
     # Each status is written in its turn.
-    wait_for(lambda: shown(stage, "x", "allocated") == "8", what="x is shown as holding 8 H100")
-    wait_for(lambda: shown(stage, "y", "allocated") == "8", what="y is shown as holding 8 H100")
+    wait_for(lambda: gpus_of(stage, "x", "allocated") == "8", what="x is shown as holding 8 H100")
+    wait_for(lambda: gpus_of(stage, "y", "allocated") == "8", what="y is shown as holding 8 H100")
 
 
 def test_a_parents_flavor_binds_those_below(stage: Stage, scheduler: KubeScheduler) -> None:
@@ -136,7 +136,7 @@ def test_a_parents_flavor_binds_those_below(stage: Stage, scheduler: KubeSchedul
         for queue in ("a", "b")
         for pod in stage.pods(f"{queue}{n}", 1, queue=queue, gated=True, limits={GPU: "1"})
     ]
-    wait_for(lambda: shown(stage, "p", "allocated") == "2", what="p holds 2 H100")
+    wait_for(lambda: gpus_of(stage, "p", "allocated") == "2", what="p holds 2 H100")
     wait_for(lambda: len(stage.bound(pods)) == 2, what="two of eight are bound")
     stage.finish(list(stage.bound(pods)))
     wait_for(lambda: len(stage.bound(pods)) == 4, what="two more are bound")
@@ -171,7 +171,7 @@ def test_resource_flavors_of_two_kinds_of_gpus(stage: Stage, scheduler: KubeSche
     stage.wait_reason("plain", "NeverFits")
     resource_flavor(stage, "a100")
     assert kinds(stage, plain) == {"a"}
-    wait_for(lambda: shown(stage, "q", "allocated") == "12", what="q is shown as holding 12 H100")
+    wait_for(lambda: gpus_of(stage, "q", "allocated") == "12", what="q is shown as holding 12 H100")
     stage.api.delete(RESOURCE_FLAVORS, "h100")
     late = stage.gang("late", 6, queue="q", gated=True, **tolerates)
     stage.wait_reason("late", "NoRoom")

@@ -58,7 +58,7 @@ COMMANDS = (
 
 
 @pytest.fixture
-def both(cluster: ControlPlane, tmp_path: Path) -> Iterator[list[Path]]:
+def kubeconfigs(cluster: ControlPlane, tmp_path: Path) -> Iterator[list[Path]]:
     """Yield the kubeconfigs of the real server and of the embedded one."""
     if cluster.kubernetes != PLAYED:
         pytest.skip(f"the embedded API server plays Kubernetes {PLAYED}")
@@ -79,7 +79,7 @@ def printed(kubeconfig: Path, command: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_kubectl_says_the_same_of_both(both: list[Path]) -> None:
+def test_kubectl_says_the_same_of_both(kubeconfigs: list[Path]) -> None:
     for command in COMMANDS:
-        theirs, ours = (printed(kubeconfig, command) for kubeconfig in both)
+        theirs, ours = (printed(kubeconfig, command) for kubeconfig in kubeconfigs)
         assert ours == theirs, command

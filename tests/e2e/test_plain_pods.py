@@ -21,7 +21,7 @@ MANY = 300
 SETTING = "--podgroups-for-plain-pods"
 
 
-def made(stage: Stage) -> set[str]:
+def podgroup_names(stage: Stage) -> set[str]:
     return {each["metadata"]["name"] for each in stage.api.items(POD_GROUPS, stage.namespace)}
 
 
@@ -40,7 +40,7 @@ def test_hundreds_of_plain_pods_that_start_at_once_get_no_podgroup_and_are_count
     stage.queue("team")
     pods = stage.pods("p", MANY, queue="team", cpu="1")
     stage.wait_phase(pods)
-    assert made(stage) == set()
+    assert podgroup_names(stage) == set()
     notes = (pod["metadata"].get("annotations", {}) for pod in stage.api.items(PODS, stage.namespace))
     assert GROUP_NAME not in chain.from_iterable(notes)
     wait_queue(stage, "team", running=MANY)
@@ -61,11 +61,11 @@ def test_a_pending_plain_pod_gets_a_podgroup_with_its_reason_and_keeps_it(
         lambda: stage.pod(late)["metadata"].get("annotations", {}).get(GROUP_NAME) == name,
         what="the pod bears the name of its group",
     )
-    assert made(stage) == {name}
+    assert podgroup_names(stage) == {name}
     stage.finish(filler)
     stage.wait_phase([late])
     stage.wait_group(name, phase="Running", running=1)
-    assert made(stage) == {name}
+    assert podgroup_names(stage) == {name}
 
 
 def test_a_restart_in_the_middle_changes_no_number_and_ends_nothing(
@@ -87,14 +87,14 @@ def test_a_restart_in_the_middle_changes_no_number_and_ends_nothing(
     muster.start()
     muster.wait_decision(stage.namespace, stage.own_group("early-0"), verdict="Running")
     wait_queue(stage, "team", **{key: before[key] for key in ("running", "pending", "allocated", "deserved")})
-    assert (stage.phases(running), stage.bound(running), made(stage)) == ({"Running"}, nodes, own)
+    assert (stage.phases(running), stage.bound(running), podgroup_names(stage)) == ({"Running"}, nodes, own)
     stage.set_queue_state("team", "Closed")
     wait_queue(stage, "team", state="Closing", running=8)
     muster.kill()
     muster.start()
     stage.delete_pods(running)
     stage.wait_phase(waiting)
-    assert made(stage) == own
+    assert podgroup_names(stage) == own
     wait_queue(stage, "team", state="Closing", running=3, pending=0)
     stage.delete_pods(waiting)
     stage.api.delete_all(POD_GROUPS, stage.namespace)  # no garbage collector is here
@@ -111,7 +111,7 @@ def test_with_never_the_condition_of_the_pod_has_the_reason(stage: Stage, schedu
     (late,) = stage.pods("late", 1, queue="team", cpu="1")
     wait_for(lambda: "NoRoom" in shell.output("why", late), what="why knows the reason")
     wait_queue(stage, "team", pending=1)
-    assert made(stage) == set()
+    assert podgroup_names(stage) == set()
     stage.finish(filler)
     stage.wait_phase([late])
 
@@ -123,10 +123,10 @@ def test_a_changed_setting_makes_podgroups_after_a_restart(
     stage.nodes(1, cpu="4")
     pods = stage.pods("p", 2, cpu="1")
     stage.wait_phase(pods)
-    assert made(stage) == set()
+    assert podgroup_names(stage) == set()
     muster.stop()
     stage.start_muster(SETTING, "always", user=muster_user)
     own = {stage.own_group(pod) for pod in pods}
-    wait_for(lambda: made(stage) == own, what="a PodGroup each")
+    wait_for(lambda: podgroup_names(stage) == own, what="a PodGroup each")
     for name in own:
         stage.wait_group(name, phase="Running", running=1)

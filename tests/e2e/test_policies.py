@@ -22,7 +22,7 @@ def annotate(stage: Stage, group: str, annotations: Mapping[str, str | None]) ->
     stage.api.patch(POD_GROUPS, group, {"metadata": {"annotations": dict(annotations)}}, stage.namespace)
 
 
-def one(stage: Stage, name: str, cpu: str, **more: Any) -> list[str]:
+def single(stage: Stage, name: str, cpu: str, **more: Any) -> list[str]:
     """Create a gang of one in the queue q; it waits from now on, or starts."""
     return stage.gang(name, 1, cpu=cpu, queue="q", gated=True, **more)
 
@@ -32,11 +32,11 @@ def test_fifo_against_traverse(stage: Stage, scheduler: KubeScheduler, strategy:
     """Request 2 cpus for the first group and 1 for the second, where 3 of 4 are taken."""
     stage.nodes(1, cpu="4")
     stage.queue("q", dequeueStrategy=strategy)
-    early = one(stage, "early", "3")
+    early = single(stage, "early", "3")
     stage.wait_phase(early)
-    large = one(stage, "large", "2")
+    large = single(stage, "large", "2")
     stage.wait_reason("large", "NoRoom")
-    small = one(stage, "small", "1")
+    small = single(stage, "small", "1")
     if strategy == "traverse":
         stage.wait_phase(small)
         stage.finish(small)
@@ -54,14 +54,14 @@ def test_rotation_gives_the_turn_to_groups_that_had_none(stage: Stage, scheduler
     """
     stage.nodes(1, cpu="4")
     stage.queue("q", dequeueStrategy="rotation")
-    early = one(stage, "early", "3")
+    early = single(stage, "early", "3")
     stage.wait_phase(early)
     stage.queue("other")
     rest = stage.gang("rest", 1, cpu="1", queue="other", gated=True)
     stage.wait_phase(rest)
-    large = one(stage, "a-large", "4")
+    large = single(stage, "a-large", "4")
     stage.wait_reason("a-large", "NoRoom")
-    first, second = one(stage, "b-first", "1"), one(stage, "c-second", "2")
+    first, second = single(stage, "b-first", "1"), single(stage, "c-second", "2")
     for name in ("b-first", "c-second"):
         stage.wait_reason(name, "NoRoom")
     stage.finish(rest)
@@ -77,11 +77,11 @@ def test_strict_priority_tries_the_best_group_first(stage: Stage, scheduler: Kub
     stage.nodes(1, cpu="2")
     stage.queue("q", dequeueStrategy="priority", preemption=MILD)
     high = stage.priority("policies-high", 100)
-    early = one(stage, "early", "2")
+    early = single(stage, "early", "2")
     stage.wait_phase(early)
-    low = one(stage, "low", "2")
+    low = single(stage, "low", "2")
     stage.wait_reason("low", "NoRoom")
-    best = one(stage, "best", "2", priorityClassName=high)
+    best = single(stage, "best", "2", priorityClassName=high)
     stage.wait_reason("best", "NoRoom")
     stage.finish(early)
     stage.wait_phase(best)
@@ -94,9 +94,9 @@ def test_the_queue_of_higher_priority_comes_first(stage: Stage, scheduler: KubeS
     stage.nodes(1, cpu="2")
     stage.queue("q")
     stage.queue("urgent", priority=10)
-    early = one(stage, "early", "2")
+    early = single(stage, "early", "2")
     stage.wait_phase(early)
-    late = one(stage, "late", "2")
+    late = single(stage, "late", "2")
     stage.wait_reason("late", "NoRoom", "QueueShare")
     urgent = stage.gang("urgent", 1, cpu="2", queue="urgent", gated=True)
     stage.wait_reason("urgent", "NoRoom", "QueueShare", "Reclaiming")
@@ -108,14 +108,14 @@ def test_the_queue_of_higher_priority_comes_first(stage: Stage, scheduler: KubeS
 def test_a_group_is_held_and_resumed(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(1, cpu="4")
     stage.queue("q", dequeueStrategy="fifo")
-    blocker = one(stage, "blocker", "4")
+    blocker = single(stage, "blocker", "4")
     stage.wait_phase(blocker)
     held = stage.gang("held", 2, queue="q", gated=True)
     stage.wait_reason("held", "NoRoom")
     annotate(stage, "held", {HOLD: "true"})
     stage.wait_reason("held", "Held")
     stage.finish(blocker)
-    after = one(stage, "after", "1")
+    after = single(stage, "after", "1")
     stage.wait_phase(after)
     assert stage.bound(held) == {}
     annotate(stage, "held", {HOLD: None})
@@ -125,13 +125,13 @@ def test_a_group_is_held_and_resumed(stage: Stage, scheduler: KubeScheduler) -> 
 def test_a_queue_is_held_and_resumed(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(1, cpu="4")
     stage.queue("q", stopPolicy="Hold")
-    waits = one(stage, "waits", "1")
+    waits = single(stage, "waits", "1")
     stage.wait_reason("waits", "QueueStopped")
     assert stage.bound(waits) == {}
     update_queue(stage, "q", stopPolicy="None")
     stage.wait_phase(waits)
     update_queue(stage, "q", stopPolicy="Hold")
-    later = one(stage, "later", "1")
+    later = single(stage, "later", "1")
     stage.wait_reason("later", "QueueStopped")
     assert stage.phases(waits) == {"Running"}
     assert stage.bound(later) == {}
@@ -146,7 +146,7 @@ def test_limits_count_groups_and_pods_of_a_queue(stage: Stage, scheduler: KubeSc
     stage.wait_reason("large", "QueueCeiling")
     second = stage.gang("second", 2, queue="q", gated=True)
     stage.wait_phase(second)
-    third = one(stage, "third", "1")
+    third = single(stage, "third", "1")
     stage.wait_reason("third", "QueueCeiling")
     wait_for(lambda: "groups: 2 run" in stage.message("third"), what="the message counts groups")
     assert stage.bound([*large, *third]) == {}

@@ -17,14 +17,14 @@ GPU = "nvidia.com/gpu"
 KIND = "example.com/kind"
 
 
-def one(stage: Stage, name: str, cpu: str = "1", queue: str = "q", **more: Any) -> list[str]:
+def single(stage: Stage, name: str, cpu: str = "1", queue: str = "q", **more: Any) -> list[str]:
     """Create a gang of one; it waits from now on, or starts."""
     return stage.gang(name, 1, cpu=cpu, queue=queue, gated=True, **more)
 
 
 def starts(stage: Stage, queue: str, count: int, of: int) -> list[str]:
     """Start some of so many groups of 1 cpu; the next one waits at the ceiling. Return the pods."""
-    pods = [pod for n in range(of) for pod in one(stage, f"{queue}-{n}", queue=queue)]
+    pods = [pod for n in range(of) for pod in single(stage, f"{queue}-{n}", queue=queue)]
     wait_for(lambda: len(stage.bound(pods)) == count, what=f"{count} of {of} pods of {queue} are bound")
     waiting = next(pod for pod in pods if pod not in stage.bound(pods))
     stage.wait_reason(waiting.rpartition("-")[0], "QueueCeiling")
@@ -95,12 +95,12 @@ def test_in_a_mixed_queue_high_priorities_let_none_pass_and_others_rotate(
     high = stage.priority("mixed-high", 10)
     stage.nodes(1, cpu="4")
     stage.queue("q", dequeueStrategy="mixed", priorityThreshold=10, preemption={"withinQueue": "Never"})
-    early = one(stage, "early", "3")
+    early = single(stage, "early", "3")
     stage.wait_phase(early)
-    large = one(stage, "large", "2", priorityClassName=high)
+    large = single(stage, "large", "2", priorityClassName=high)
     stage.wait_reason("large", "NoRoom")
-    plain = one(stage, "plain", "4")
-    small = one(stage, "small", "1")
+    plain = single(stage, "plain", "4")
+    small = single(stage, "small", "1")
     stage.wait_reason("small", "BehindOthers")
     stage.finish(early)
     stage.wait_phase([*large, *small])  # small fits next to large, and passes plain, which does not
@@ -113,12 +113,12 @@ def test_a_group_that_has_waited_gains_priority_by_ageing(stage: Stage, schedule
     high = stage.priority("ageing-high", 500)
     stage.nodes(1, cpu="2")
     stage.queue("q", ageing=3_600_000, preemption={"withinQueue": "Never"})
-    blocker = one(stage, "blocker", "2")
+    blocker = single(stage, "blocker", "2")
     stage.wait_phase(blocker)
-    old = one(stage, "old", "2")
+    old = single(stage, "old", "2")
     created = datetime.fromisoformat(stage.pod_group("old")["metadata"]["creationTimestamp"])
     wait_for(lambda: datetime.now(UTC) >= created + timedelta(seconds=1), what="the next second")
-    better = one(stage, "better", "2", priorityClassName=high)
+    better = single(stage, "better", "2", priorityClassName=high)
     for name in ("old", "better"):
         stage.wait_reason(name, "NoRoom")
     stage.finish(blocker)
@@ -146,14 +146,14 @@ def test_a_queue_may_borrow_from_lower_priorities_within_the_cohort(
     stage.queue("c", deserved={"cpu": "2"}, preemption={"after": "1h"})
     own = stage.gang("own", 2, queue="q", gated=True, priorityClassName=classes[30])
     high = stage.gang("high", 3, queue="b", gated=True, priorityClassName=classes[20])
-    low = one(stage, "low", queue="b", priorityClassName=classes[5])
+    low = single(stage, "low", queue="b", priorityClassName=classes[5])
     for gang in (own, high, low):
         stage.wait_phase(gang)
     stage.gang("patient", 2, queue="c", gated=True)
     stage.wait_reason("patient", "NoRoom")
-    stage.wait_phase(one(stage, "borrows", priorityClassName=classes[30]))
+    stage.wait_phase(single(stage, "borrows", priorityClassName=classes[30]))
     assert stage.phases(low) == {"Gone"}
-    one(stage, "more", priorityClassName=classes[30])
+    single(stage, "more", priorityClassName=classes[30])
     stage.wait_reason("more", "NoRoom", "QueueShare")
     assert stage.phases(high) == {"Running"}
     assert evicted(muster, "Borrow") == 1
@@ -168,7 +168,7 @@ def test_no_group_is_evicted_before_its_queues_minimum_runtime(
     rich = stage.gang("rich", 2, queue="rich", gated=True)
     stage.wait_phase(rich)
     began = max(datetime.fromisoformat(stage.pod(pod)["status"]["startTime"]) for pod in rich)
-    poor = one(stage, "poor", queue="poor")
+    poor = single(stage, "poor", queue="poor")
     stage.wait_phase(poor)
     bound = datetime.fromisoformat(stage.pod(poor[0])["status"]["startTime"])
     assert bound - began >= timedelta(seconds=7)  # timestamps are of whole seconds
@@ -186,7 +186,7 @@ def test_two_queues_do_not_take_turns_over_a_gang_larger_than_either_share(
     stage.wait_phase(small)
     again = stage.pods("large-again", 4, group="large", cpu="2", gated=True)
     stage.wait_reason("large", "NoRoom", "QueueShare")
-    late = one(stage, "late", "2", queue="b")  # capacity that large does not use is borrowed meanwhile
+    late = single(stage, "late", "2", queue="b")  # capacity that large does not use is borrowed meanwhile
     stage.wait_phase(late)
     assert stage.phases(small) == {"Running"}
     stage.finish([*small, *late])
@@ -204,16 +204,16 @@ def test_short_claimants_next_to_a_service_do_not_evict_a_gang_again_and_again(
     stage.nodes(5, cpu="2")
     stage.queue("rich")
     stage.queue("poor", preemption={"after": "12s", "atMost": "12s"})
-    stage.wait_phase(one(stage, "service", "2", queue="poor"))
+    stage.wait_phase(single(stage, "service", "2", queue="poor"))
     stage.wait_phase(stage.gang("gang", 4, cpu="2", queue="rich", gated=True))
-    first = one(stage, "short-0", "2", queue="poor")
+    first = single(stage, "short-0", "2", queue="poor")
     stage.wait_phase(first)
     rules = {"after": "0s", "atMost": "1h"}
     stage.api.patch(QUEUES, "poor", {"spec": {"preemption": rules}})
     stage.finish(first)
     again = stage.pods("again", 4, group="gang", cpu="2", gated=True)
     stage.wait_phase(again)
-    short = [pod for n in (1, 2) for pod in one(stage, f"short-{n}", "2", queue="poor")]
+    short = [pod for n in (1, 2) for pod in single(stage, f"short-{n}", "2", queue="poor")]
     gave = "to queue poor already"
     wait_for(lambda: gave in message(stage, "short-1"), what="it says what it waits for")
     stage.wait_reason("short-2", "NoRoom")

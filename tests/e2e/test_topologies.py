@@ -61,7 +61,7 @@ def in_one(level: str) -> Json:
     return {"cpu": "4", "gated": True, "annotations": {REQUIRED_TOPOLOGY: level}}
 
 
-def known(muster: Muster, *levels: str) -> None:
+def wait_for_topology(muster: Muster, *levels: str) -> None:
     """Wait until Muster has a topology with these levels."""
     wait_for(
         lambda: list(levels) in [each["levels"] for each in muster.debug("/debug/topologies")],
@@ -75,7 +75,7 @@ def test_a_gang_follows_nodes_that_move_to_another_rack(
     stage.api.create(TOPOLOGIES, topology(BLOCK, RACK))
     for rack in "ab":
         stage.nodes(2, prefix=rack, cpu="4", labels={BLOCK: "x", RACK: rack})
-    known(muster, BLOCK, RACK)
+    wait_for_topology(muster, BLOCK, RACK)
     gang = stage.gang("g", 3, **in_one(RACK))
     stage.wait_reason("g", "NeverFits")
     stage.api.patch(NODES, "b1", {"metadata": {"labels": {RACK: "a"}}})
@@ -92,7 +92,7 @@ def test_racks_of_hyper_nodes(stage: Stage, muster: Muster, scheduler: KubeSched
     leaves = ({"exactMatch": {"name": name}} for name in ("leaf-n", "leaf-m"))
     create(hyper_node("spine", 2, *leaves, kind="HyperNode"))
     create(hyper_node("broken", 1, {"regexMatch": {"pattern": "(a+)+$"}}))
-    known(muster, "tier:2", TIER)
+    wait_for_topology(muster, "tier:2", TIER)
     gang = stage.gang("g", 3, **in_one(TIER))
     stage.wait_reason("g", "NeverFits")
     selected = [{"type": "Node", "selector": {"labelMatch": {"matchLabels": {RACK: "m"}}}}]
@@ -106,7 +106,7 @@ def test_the_network_topology_of_a_podgroup(stage: Stage, muster: Muster, schedu
     for leaf, nodes in (("a", 1), ("b", 2)):
         stage.nodes(nodes, prefix=leaf, cpu="5" if leaf == "b" else "4")
         stage.api.create(HYPER_NODES, hyper_node(leaf, 1, {"regexMatch": {"pattern": f"^{leaf}[0-9]$"}}))
-    known(muster, TIER)
+    wait_for_topology(muster, TIER)
     stage.group("g", 2)
     topology = {"mode": "hard", "highestTierAllowed": 1}
     stage.api.patch(POD_GROUPS, "g", {"spec": {"networkTopology": topology}}, stage.namespace)
@@ -119,7 +119,7 @@ def test_racks_of_two_blocks_are_two_racks(stage: Stage, muster: Muster, schedul
     for block in "ab":
         stage.nodes(2, prefix=block, cpu="4", labels={BLOCK: block, RACK: "1"})
     stage.api.create(TOPOLOGIES, topology(BLOCK, RACK))
-    known(muster, BLOCK, RACK)
+    wait_for_topology(muster, BLOCK, RACK)
     gang = stage.gang("g", 3, **in_one(RACK))
     stage.wait_reason("g", "NeverFits")
     small = stage.gang("small", 2, **in_one(RACK))
@@ -138,7 +138,7 @@ def test_volcano_jobs_and_their_partitions_stay_in_hyper_nodes(
     for leaf, nodes in (("a", 2), ("b", 3), ("c", 2)):
         stage.nodes(nodes, prefix=leaf, cpu="4")
         stage.api.create(HYPER_NODES, hyper_node(leaf, 1, {"regexMatch": {"pattern": f"^{leaf}[0-9]$"}}))
-    known(muster, TIER)
+    wait_for_topology(muster, TIER)
     jobs = VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
     hard = {"mode": "hard", "highestTierAllowed": 1}
     jobs.create("whole", task("work", 3, cpu="4"), networkTopology=hard)
@@ -160,7 +160,7 @@ def test_sub_groups_of_a_podgroup_start_whole_and_at_least_so_many_together(
     for leaf, nodes in (("a", 2), ("b", 1), ("c", 1)):
         stage.nodes(nodes, prefix=leaf, cpu="4")
         stage.api.create(HYPER_NODES, hyper_node(leaf, 1, {"regexMatch": {"pattern": f"^{leaf}[0-9]+$"}}))
-    known(muster, TIER)
+    wait_for_topology(muster, TIER)
     stage.group("g", 1)
     hard = {"mode": "hard", "highestTierAllowed": 1}
     policy = {"subGroupSize": 2, "minSubGroups": 2, "matchLabelKeys": ["replica"], "networkTopology": hard}

@@ -156,7 +156,7 @@ def test_a_scheduler_continues_when_the_api_server_restarts(
 def test_requests_allowed_to_schedulers_pass_the_proxy(stage: Stage) -> None:
     """Allow the roles of this Kubernetes, whose scheduler may do more than that of the one before."""
     rights = {right for role in ("kube-scheduler", "volume-scheduler") for right in granted(stage, role)}
-    assert {right for right in rights if not is_allowed(*asked(*right))} == BEHIND_THE_BARRIER & rights
+    assert {right for right in rights if not is_allowed(*request_line(*right))} == BEHIND_THE_BARRIER & rights
     assert rights >= {("create", "", "pods/binding"), ("patch", "resource.k8s.io", "resourceclaims/status")}
 
 
@@ -175,7 +175,7 @@ def granted(stage: Stage, role: str) -> Iterator[tuple[str, str, str]]:
         yield from itertools.product(rule["verbs"], rule["apiGroups"], rule["resources"])
 
 
-def asked(verb: str, group: str, resource: str) -> tuple[str, str]:
+def request_line(verb: str, group: str, resource: str) -> tuple[str, str]:
     """Return the method and the path of a request for that."""
     name, _, below = resource.partition("/")
     at_one = verb in ("get", "update", "patch", "delete") or below

@@ -196,17 +196,17 @@ def test_an_object_of_others_is_left_alone_and_the_job_waits_for_its_name(
     spec = {"ports": [{"port": 80}], "selector": {"app": "web"}}
     stage.api.create(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec})
     jobs.create("job", plugins={"svc": ["--loud"], "horovod": []})
-    wait_for(lambda: 'services "job"' in said(stage, "job", "FailedCreate"), what="it is said")
+    wait_for(lambda: 'services "job"' in event_messages(stage, "job", "FailedCreate"), what="it is said")
     assert jobs.pods("job") == {}
     assert stage.api.get(SERVICES, "job", stage.namespace)["spec"]["selector"] == {"app": "web"}
     stage.api.delete(SERVICES, "job", stage.namespace)
     jobs.wait_pods("job", 2, "Running")
-    faults = said(stage, "job", "InvalidJob")
+    faults = event_messages(stage, "job", "InvalidJob")
     assert "horovod" in faults
     assert "unknown flag --loud" in faults
 
 
-def said(stage: Stage, about: str, reason: str = "") -> str:
+def event_messages(stage: Stage, about: str, reason: str = "") -> str:
     return "\n".join(
         each["message"]
         for each in stage.api.items(EVENTS, stage.namespace)
@@ -247,7 +247,7 @@ def test_an_unreadable_schedule_is_refused_or_reported(stage: Stage, jobs: Volca
     create("minute", schedule="61 * * * *")
     create("zone", schedule="* * * * *", timeZone="Mars/Olympus")
     wait_for(
-        lambda: "Bad minute" in said(stage, "minute", "InvalidSchedule"),
+        lambda: "Bad minute" in event_messages(stage, "minute", "InvalidSchedule"),
         what="the invalid schedule is reported",
     )
-    wait_for(lambda: "Mars" in said(stage, "zone", "InvalidSchedule"), what="so is the zone")
+    wait_for(lambda: "Mars" in event_messages(stage, "zone", "InvalidSchedule"), what="so is the zone")

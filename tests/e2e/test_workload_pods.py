@@ -47,7 +47,7 @@ def here(name: str) -> list[Json]:
     return [obj for obj, _ in creation.objects if obj["kind"] == "Pod"]
 
 
-def seen(pods: Sequence[Json]) -> list[Json]:
+def without_random_parts(pods: Sequence[Json]) -> list[Json]:
     """Return the pods without random parts: UIDs, hashes and random letters."""
     return sorted((_seen(pod["metadata"]) for pod in pods), key=str)
 
@@ -73,4 +73,4 @@ def test_pods_are_as_the_controllers_make_them(stage: Stage, name: str) -> None:
         return len(stage.api.items(PODS, stage.namespace)) == len(made)
 
     wait_for(all_there, what=f"the pods of {name}")
-    assert seen(made) == seen(stage.api.items(PODS, stage.namespace))
+    assert without_random_parts(made) == without_random_parts(stage.api.items(PODS, stage.namespace))

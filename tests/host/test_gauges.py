@@ -47,7 +47,7 @@ class Watch:
         return len([line for line in logs if line["event"].startswith("the scheduler has never called")])
 
 
-def shown(name: str, **labels: str) -> float:
+def metric_value(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
@@ -87,27 +87,31 @@ def test_the_time_to_the_warning_starts_again_with_each_wait(station: Station) -
 
 def test_writes_are_counted_once(station: Station) -> None:
     watch = Watch(station)
-    before = shown("muster_writes_total", outcome="done")
+    before = metric_value("muster_writes_total", outcome="done")
     with watch.bench.writing():
         watch.bench.flush()
         watch.gauges.update(watch.bench.ledger.decisions)
         watch.gauges.update(watch.bench.ledger.decisions)
-    assert shown("muster_writes_total", outcome="done") - before == watch.bench.writers.outcomes["done"] == 2
+    assert (
+        metric_value("muster_writes_total", outcome="done") - before
+        == watch.bench.writers.outcomes["done"]
+        == 2
+    )
 
 
 def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Station) -> None:
     watch = Watch(station)
     watch.bench.writers.submit("a", lambda: None)
     watch.gauges.update(watch.bench.ledger.decisions)
-    assert shown("muster_write_queue_depth") == 1
-    assert shown("muster_cache_synced", resource="pods") == 0
+    assert metric_value("muster_write_queue_depth") == 1
+    assert metric_value("muster_cache_synced", resource="pods") == 0
     station.api.objects["pods"] = [pod("p")]
     station.feed.start()
     station.wait_for(lambda: station.ledger.pods.get(Uid("uid-p")) is not None)
     station.api.send("pods", "ADDED", pod("q"))
     station.wait_for(lambda: station.ledger.pods.get(Uid("uid-q")) is not None)
     watch.gauges.update(watch.bench.ledger.decisions)
-    assert shown("muster_cache_synced", resource="pods") == 1
+    assert metric_value("muster_cache_synced", resource="pods") == 1
 
 
 def test_watches_of_one_name_are_shown_together(station: Station) -> None:
@@ -116,13 +120,13 @@ def test_watches_of_one_name_are_shown_together(station: Station) -> None:
     two = [Reflector[Any](station.connection, *kind, none) for kind in GROUPS_OF_OTHERS[:2]]
     station.feed.optional.started.extend(two)
     assert {each.resource.plural for each in two} == {"podgroups"}
-    before = shown("muster_relists_total", resource="podgroups")
+    before = metric_value("muster_relists_total", resource="podgroups")
     two[0].relists, two[1].relists, two[0].last_contact, two[1].last_contact = 5, 2, 7.0, 4.0
     watch.bench.now = 10.0
     for _ in range(2):
         watch.gauges.update(watch.bench.ledger.decisions)
-    assert shown("muster_relists_total", resource="podgroups") - before == 7
-    assert shown("muster_cache_age_seconds", resource="podgroups") == 6
+    assert metric_value("muster_relists_total", resource="podgroups") - before == 7
+    assert metric_value("muster_cache_age_seconds", resource="podgroups") == 6
 
 
 def test_groups_are_counted_by_verdict_as_they_change(station: Station) -> None:
@@ -133,7 +137,7 @@ def test_groups_are_counted_by_verdict_as_they_change(station: Station) -> None:
         watch.gauges.update(watch.bench.ledger.decisions)
         labels = {"Starting": "", "Running": "", "Waiting": Reason.NO_ROOM}
         return {
-            verdict: shown("muster_groups", verdict=verdict, reason=reason)
+            verdict: metric_value("muster_groups", verdict=verdict, reason=reason)
             for verdict, reason in labels.items()
         }
 
@@ -151,7 +155,8 @@ def test_queues_are_counted_by_state(station: Station) -> None:
     watch = Watch(station, queue("q"), queue("r", spec_state="Closed"), queue("root"))
     watch.gauges.update(watch.bench.ledger.decisions)
     counts = {
-        state: shown("muster_queues", state=state) for state in ("Open", "Closing", "Closed", "Unknown")
+        state: metric_value("muster_queues", state=state)
+        for state in ("Open", "Closing", "Closed", "Unknown")
     }
     assert counts == {"Open": 3, "Closing": 0, "Closed": 1, "Unknown": 0}  # `default` is always there
 
@@ -159,12 +164,12 @@ def test_queues_are_counted_by_state(station: Station) -> None:
 def test_queues_are_shown_by_name_until_they_are_gone(station: Station) -> None:
     watch = Watch(station, queue("q", weight=2), node("a"), gang("g", 2, queue="q", cpu="1500m"))
     watch.gauges.update(watch.bench.ledger.decisions)
-    assert shown("muster_queue_deserved", queue="q", resource="cpu") == 3
-    assert shown("muster_queue_allocated", queue="q", resource="cpu") == 0
-    assert shown("muster_queue_groups", queue="q", column="inqueue") == 1
+    assert metric_value("muster_queue_deserved", queue="q", resource="cpu") == 3
+    assert metric_value("muster_queue_allocated", queue="q", resource="cpu") == 0
+    assert metric_value("muster_queue_groups", queue="q", column="inqueue") == 1
     metrics.labelled_by_queue(metrics.queue_evictions, "q", "Reclaim").inc()
     watch.gauges.update(watch.bench.ledger.decisions)
-    assert shown("muster_queue_evictions_total", queue="q", cause="Reclaim") == 1
+    assert metric_value("muster_queue_evictions_total", queue="q", cause="Reclaim") == 1
     watch.bench.ledger.intake.drop_queue("q")
     watch.bench.settle()
     watch.gauges.update(watch.bench.ledger.decisions)

@@ -48,7 +48,7 @@ def only(form: PodForm, type_: str, obj: Json) -> PodEvent:
     return event
 
 
-def shown(form: PodForm, obj: Json, version: int, appearance: Appearance) -> Json:
+def view_of(form: PodForm, obj: Json, version: int, appearance: Appearance) -> Json:
     """Return a client's view of a pod that came in a watch."""
     frame = form.codec.write("MODIFIED", only(form, "ADDED", obj).pod, version, appearance)
     type_, found = form.read(frame)
@@ -115,7 +115,7 @@ def test_only_the_three_edits_change_a_pod(
     form: PodForm, appearance: Appearance, edits: Json, change: Json
 ) -> None:
     before = {**pod(), **change}
-    assert shown(form, before, 5000, appearance) == expected(before, 5000, **edits)
+    assert view_of(form, before, 5000, appearance) == expected(before, 5000, **edits)
 
 
 @pytest.mark.parametrize("appearance", [AS_IT_IS, Appearance("node-7", asks=True)])
@@ -126,7 +126,7 @@ def test_the_group_that_a_pod_names_is_hidden_from_the_scheduler(
     before = pod()
     before["metadata"]["annotations"] = {"schedulingGroup": "\xda\x02"}
     named = {**before, "spec": {**before["spec"], "schedulingGroup": {"podGroupName": "g"}}}
-    plain, similar = shown(form, before, 9, appearance), shown(form, named, 9, appearance)
+    plain, similar = view_of(form, before, 9, appearance), view_of(form, named, 9, appearance)
     assert similar["spec"].pop("schedulingGroup", None) is None
     plain["spec"].pop("schedulingGroup", None)
     assert similar == plain
@@ -146,19 +146,19 @@ def test_claims_of_a_hidden_group_have_their_own_names(form: PodForm, group: Jso
     before["spec"] |= {"resourceClaims": [*by_template, named], **group}
     before["status"]["resourceClaimStatuses"] = [{"name": "made", "resourceClaimName": "g-made-x"}]
     first = {"name": "made", "resourceClaimName": "g-made-x"} if group else by_template[0]
-    assert shown(form, before, 9, AS_IT_IS)["spec"]["resourceClaims"] == [first, by_template[1], named]
+    assert view_of(form, before, 9, AS_IT_IS)["spec"]["resourceClaims"] == [first, by_template[1], named]
 
 
 def test_missing_parts_of_a_pod_are_added(form: PodForm) -> None:
     bare = {key: value for key, value in pod().items() if key not in ("spec", "status")}
-    assert shown(form, bare, 9, Appearance("n", asks=True)) == expected(bare, 9, "n", asks=True)
+    assert view_of(form, bare, 9, Appearance("n", asks=True)) == expected(bare, 9, "n", asks=True)
 
 
 def test_a_changed_pod_can_be_read_and_changed_again(form: PodForm) -> None:
     frame = form.codec.write("ADDED", only(form, "ADDED", pod()).pod, 2000, Appearance("n-1"))
     (event,) = events(form, frame)
     assert event.facts == SEEN._replace(version=2000)
-    assert shown(form, form.read(frame)[1], 3000, Appearance("n-2")) == expected(pod(), 3000, "n-2")
+    assert view_of(form, form.read(frame)[1], 3000, Appearance("n-2")) == expected(pod(), 3000, "n-2")
 
 
 def test_a_deletion_has_the_names_of_the_pod_and_the_version_of_the_stream(form: PodForm) -> None:
@@ -236,7 +236,7 @@ def test_a_length_above_the_bound_is_an_error_at_once(begun: bytes) -> None:
 def test_the_largest_pod_is_read_and_changed(form: PodForm) -> None:
     large = pod(**{f"label-{number}": "<" * 60 for number in range(20_000)})
     assert only(form, "ADDED", large).facts == SEEN
-    assert shown(form, large, 5, Appearance("n-1")) == expected(large, 5, "n-1")
+    assert view_of(form, large, 5, Appearance("n-1")) == expected(large, 5, "n-1")
 
 
 @given(form=FORMS, data=st.data())
@@ -273,7 +273,7 @@ def test_any_texts_of_a_pod_stay_as_they_are(
     obj["metadata"] = {**obj["metadata"], "labels": names, "annotations": names}
     obj["spec"] = {**obj["spec"], "nodeSelector": names}
     assert only(form, "ADDED", obj).facts == SEEN
-    assert shown(form, obj, version, Appearance(node, asks)) == expected(obj, version, node, asks)
+    assert view_of(form, obj, version, Appearance(node, asks)) == expected(obj, version, node, asks)
 
 
 @given(form=FORMS, data=st.binary(max_size=200), at=st.integers(0, 400), keep=st.integers(0, 400))

@@ -34,7 +34,7 @@ def only(data: bytes) -> PodEvent:
     return event
 
 
-def shown(obj: Json, version: int, appearance: Appearance) -> Json:
+def view_of(obj: Json, version: int, appearance: Appearance) -> Json:
     return JSON.read(CODEC.write("MODIFIED", only(line("ADDED", obj)).pod, version, appearance))[1]
 
 
@@ -82,7 +82,7 @@ def test_json_in_another_form_is_read() -> None:
 )
 def test_only_the_three_edits_change_a_pod(change: Json) -> None:
     before = {**pod(), **change}
-    assert shown(before, 5000, Appearance("n-1", asks=True)) == expected(before, 5000, "n-1", asks=True)
+    assert view_of(before, 5000, Appearance("n-1", asks=True)) == expected(before, 5000, "n-1", asks=True)
 
 
 @each_of(
@@ -133,7 +133,7 @@ def test_all_other_fields_of_a_pod_stay(strange: Json, node: str, asks: bool) ->
     obj = {**strange, **pod()}
     obj["metadata"] = {**strange, **obj["metadata"]}
     obj["spec"] = {**obj["spec"], "containers": [strange]}
-    assert shown(obj, 7, Appearance(node, asks)) == expected(obj, 7, node, asks)
+    assert view_of(obj, 7, Appearance(node, asks)) == expected(obj, 7, node, asks)
 
 
 @given(STRANGE)

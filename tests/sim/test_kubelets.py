@@ -28,19 +28,19 @@ def place(service: Service, **annotations: str) -> None:
     )
 
 
-def found(service: Service) -> Json | None:
+def pod_a(service: Service) -> Json | None:
     return service.store.get(PODS, "default", "a")
 
 
 def in_phase(service: Service, phase: str) -> bool:
-    pod = found(service)
+    pod = pod_a(service)
     return pod is not None and pod["status"]["phase"] == phase
 
 
 def test_a_bound_pod_runs_and_stays(service: Service, kubelets: Kubelets) -> None:
     place(service)
     wait_for(lambda: in_phase(service, "Running"))
-    pod = found(service)
+    pod = pod_a(service)
     assert pod is not None
     assert pod["status"]["containerStatuses"][0]["state"]["running"]
     wait_for(lambda: not kubelets.busy)
@@ -80,7 +80,7 @@ def test_a_deletion_is_confirmed(service: Service, kubelets: Kubelets) -> None:
     place(service)
     wait_for(lambda: in_phase(service, "Running"))
     service.delete(PODS, "default", "a", {})
-    wait_for(lambda: found(service) is None)
+    wait_for(lambda: pod_a(service) is None)
 
 
 def test_a_deleted_pod_has_no_end_to_wait_for(service: Service, kubelets: Kubelets) -> None:

@@ -45,8 +45,10 @@ def test_a_quota_makes_queues_that_its_namespace_enters(
     notes = {RUN_SECONDS: "20"}
     for each in ("a", "b"):
         cluster.service.create(PODS, "", pod(each, namespace="team", annotations=notes))
-    wait_for(lambda: {gang.reason for gang in shown(cluster)} == {"", "QueueCeiling"}, what="one waits")
-    assert {gang.queue for gang in shown(cluster)} == {name}
+    wait_for(
+        lambda: {gang.reason for gang in shown_groups(cluster)} == {"", "QueueCeiling"}, what="one waits"
+    )
+    assert {gang.queue for gang in shown_groups(cluster)} == {name}
     cluster.service.delete(kind, quota["metadata"]["namespace"], quota["metadata"]["name"], {})
     wait_for(lambda: closed(cluster, name), what="the queue is closed")
 
@@ -55,5 +57,5 @@ def closed(cluster: Embedded, name: str) -> bool:
     return bool(cluster.service.get(QUEUES, "", name)["spec"].get("state") == "Closed")
 
 
-def shown(cluster: Embedded) -> list[Any]:
+def shown_groups(cluster: Embedded) -> list[Any]:
     return observe(ShownObjects.in_store(cluster.store), cluster.muster.debug_page).report.pod_groups

@@ -173,7 +173,7 @@ def submit(service: Service, name: str, pods: int) -> None:
     service.create(JOBS, "", job(name, namespace="default", parallelism=pods, completions=pods, cpu="1"))
 
 
-def there(service: Service) -> list[str]:
+def active_jobs(service: Service) -> list[str]:
     """Return the Jobs of the pods that have not ended."""
     active = [each for each in service.store.all(PODS) if each["status"]["phase"] == "Pending"]
     return sorted(each["metadata"]["ownerReferences"][0]["name"] for each in active)
@@ -184,10 +184,10 @@ def test_the_next_job_has_its_pods_when_those_of_the_first_have_ended(
 ) -> None:
     service.create(RESOURCE_QUOTAS, "", quota(hard={"requests.cpu": "3"}))
     submit(service, "first", 2)
-    wait_for(lambda: there(service) == ["first", "first"])
+    wait_for(lambda: active_jobs(service) == ["first", "first"])
     submit(service, "second", 3)
     wait_for(lambda: len(controllers.refused) == 1)
-    assert there(service) == ["first", "first", "second"]
+    assert active_jobs(service) == ["first", "first", "second"]
     (refused,) = map(str, controllers.refused.values())
     assert refused.startswith('default/job/second: its controller has created 1 of 3 pods: pods "second-')
     assert refused.endswith("requested: requests.cpu=1, used: requests.cpu=3, limited: requests.cpu=3")
@@ -198,7 +198,7 @@ def test_the_next_job_has_its_pods_when_those_of_the_first_have_ended(
     for each in service.store.all(PODS):
         if each["metadata"]["name"].startswith("first-"):
             service.set_status(PODS, each["metadata"], lambda _: {"phase": "Succeeded"})
-    wait_for(lambda: there(service) == ["second"] * 3 and not controllers.refused)
+    wait_for(lambda: active_jobs(service) == ["second"] * 3 and not controllers.refused)
     assert status(service)["used"] == {"requests.cpu": "3"}
 
 
@@ -213,10 +213,10 @@ def test_a_job_has_its_pods_when_the_quota_grows_or_goes(
         return {**found, "metadata": {**found["metadata"]}, "spec": {"hard": {"pods": "2"}}}
 
     service.amend(RESOURCE_QUOTAS, "default", "q", grown)
-    wait_for(lambda: there(service) == ["large"] * 2)
+    wait_for(lambda: active_jobs(service) == ["large"] * 2)
     wait_for(lambda: status(service) == {"hard": {"pods": "2"}, "used": {"pods": "2"}})
     service.delete(RESOURCE_QUOTAS, "default", "q", {})
-    wait_for(lambda: there(service) == ["large"] * 4 and not controllers.refused)
+    wait_for(lambda: active_jobs(service) == ["large"] * 4 and not controllers.refused)
 
 
 def test_all_pods_of_made_jobs_are_counted(controllers: WorkloadControllers, service: Service) -> None:

@@ -53,7 +53,7 @@ def create(cluster: Embedded, file: Path) -> None:
         Creation(cluster.service).create(load([file]).objects)
 
 
-def found(cluster: Embedded, name: str) -> Json:
+def job_named(cluster: Embedded, name: str) -> Json:
     return cluster.service.get(JOBS, "default", name)
 
 
@@ -62,7 +62,7 @@ def pods(cluster: Embedded, name: str) -> list[Json]:
 
 
 def reason(cluster: Embedded, name: str) -> str:
-    return reason_of(cluster, f"podgroup-{found(cluster, name)['metadata']['uid']}")
+    return reason_of(cluster, f"podgroup-{job_named(cluster, name)['metadata']['uid']}")
 
 
 def reason_of(cluster: Embedded, unit: str) -> str:
@@ -78,9 +78,9 @@ def test_the_second_of_two_suspended_jobs_waits_without_pods_and_runs_after_the_
     wait_for(lambda: len(pods(cluster, "first")) == 3)
     submit(cluster, "second", 2, **{RUN_SECONDS: "10"})
     wait_for(lambda: reason(cluster, "second") == "NoRoom")
-    assert found(cluster, "second")["spec"]["suspend"] is True
+    assert job_named(cluster, "second")["spec"]["suspend"] is True
     assert pods(cluster, "second") == []
-    wait_for(lambda: found(cluster, "second").get("status", {}).get("succeeded") == 2)
+    wait_for(lambda: job_named(cluster, "second").get("status", {}).get("succeeded") == 2)
     wait_for(cluster.settled)
 
 
@@ -215,7 +215,7 @@ def test_a_job_whose_pods_a_quota_refuses_frees_its_capacity_and_the_cluster_set
     submit(cluster, "cut", 3)
     wait_for(lambda: len(pods(cluster, "cut")) == 2)
     submit(cluster, "next", 2, **{RUN_SECONDS: "10"})
-    wait_for(lambda: found(cluster, "next").get("status", {}).get("succeeded") == 2)
+    wait_for(lambda: job_named(cluster, "next").get("status", {}).get("succeeded") == 2)
     wait_for(lambda: reason(cluster, "cut") == "BackingOff" and cluster.settled())
     cluster.service.delete(RESOURCE_QUOTAS, "default", "two", {})
     wait_for(lambda: not cluster.settled())

@@ -194,7 +194,7 @@ def test_without_unicode_it_is_ascii(state: ClusterState) -> None:
     assert all(line.isascii() for line in drawn(state, Canvas(60, 30, unicode=False)))
 
 
-def said(service: Service) -> dict[str, str]:
+def first_texts(service: Service) -> dict[str, str]:
     """Return what the log says first of each gang."""
     return {each.subject: each.text for each in TransitionLog().observe(seen(service), 0.0)}
 
@@ -202,7 +202,7 @@ def said(service: Service) -> dict[str, str]:
 def test_a_gang_with_its_own_fault_has_no_gang_ahead(service: Service) -> None:
     gang(service, "a", 1, "Running", RUNS, on="n0")
     gang(service, "b", 2, "Pending", ("NotEnoughMembers", "1 of 2 pods exist"))
-    assert said(service)["default/b"].endswith("than the group needs to start (1 of 2 pods exist).")
+    assert first_texts(service)["default/b"].endswith("than the group needs to start (1 of 2 pods exist).")
 
 
 def test_only_groups_with_capacity_are_shown_as_ahead(service: Service) -> None:
@@ -211,14 +211,14 @@ def test_only_groups_with_capacity_are_shown_as_ahead(service: Service) -> None:
     gang(service, "later", 1, "Pending", ("NoRoom", ""))
     gang(service, "starts", 1, "Inqueue", ("Starting", ""))
     for name in ("later", "earlier"):
-        assert said(service)[f"default/{name}"].endswith(" Ahead of it: default/starts.")
+        assert first_texts(service)[f"default/{name}"].endswith(" Ahead of it: default/starts.")
 
 
 def test_a_gang_behind_others_has_the_words_of_its_condition(service: Service) -> None:
     gang(service, "a", 1, "Pending", ("NoRoom", ""))
     message = "default/a goes first in queue research"
     gang(service, "b", 1, "Pending", ("BehindOthers", message))
-    assert said(service)["default/b"].endswith(f"({message}).")
+    assert first_texts(service)["default/b"].endswith(f"({message}).")
 
 
 def test_only_changes_are_shown_and_the_end_sums_up(service: Service, state: ClusterState) -> None:

@@ -33,7 +33,7 @@ Given = Callable[..., Result]
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Given:
+def simulated_text(tmp_path: Path) -> Given:
     """Return a function that simulates a file with this text."""
     path = tmp_path / "given.yaml"
 
@@ -62,17 +62,17 @@ def test_json_and_yaml_say_the_same() -> None:
     assert (report["makespan"], report["waits"]["max"], report["neverStarted"]) == (60.0, 40.0, [])
 
 
-def test_pods_that_start_one_by_one_are_no_gang(given: Given) -> None:
+def test_pods_that_start_one_by_one_are_no_gang(simulated_text: Given) -> None:
     text = (
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec:\n  parallelism: 4\n  template:\n"
         "    spec: {schedulerName: muster, restartPolicy: Never, containers: [{name: c, image: x}]}\n"
     )
-    printed = given(text).output.splitlines()
+    printed = simulated_text(text).output.splitlines()
     assert printed[0].startswith("4 pods, 1 other group, 1 queue, ")
     assert any(line.startswith("one by one ") for line in printed)
     assert not any(line.startswith("started") for line in printed)
     counts = {"groups": 1, "started": 1, "done": 0}
-    assert json.loads(given(text, "-o", "json").output)["oneByOne"] == counts
+    assert json.loads(simulated_text(text, "-o", "json").output)["oneByOne"] == counts
 
 
 def test_a_chart_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -118,17 +118,19 @@ def test_what_makes_no_sense_is_an_error(arguments: list[str], printed: str) -> 
     assert (result.exit_code, printed in result.output) == (2, True)
 
 
-def test_gpus_of_nodes(given: Given) -> None:
-    assert "NeverFits: no node has nvidia.com/gpu\n" in given(GPU_POD).output
-    report = json.loads(given(GPU_POD, "--node-gpu", "1", "-o", "json").output)
+def test_gpus_of_nodes(simulated_text: Given) -> None:
+    assert "NeverFits: no node has nvidia.com/gpu\n" in simulated_text(GPU_POD).output
+    report = json.loads(simulated_text(GPU_POD, "--node-gpu", "1", "-o", "json").output)
     assert report["neverStarted"] == []
 
 
-def test_unstarted_groups_are_reported_in_the_status_and_with_the_intended_name(given: Given) -> None:
+def test_unstarted_groups_are_reported_in_the_status_and_with_the_intended_name(
+    simulated_text: Given,
+) -> None:
     """A group without pods is one of them, as in `muster run`."""
     pods = [pod("a", "trian"), pod("b", "trian"), pod("c", "fit")]
     fit = group("fit", 1).replace("minMember: 1", "minMember: 1, queue: defualt")
-    result = given("---\n".join([group("train", 2), fit, *pods]))
+    result = simulated_text("---\n".join([group("train", 2), fit, *pods]))
     assert result.exit_code == 3
     started = "started      0 of 1 gang, 0 done\none by one   0 of 2 groups started, 0 done\n"
     assert f"{started}utilisation  nothing ran\n" in result.output
@@ -141,14 +143,14 @@ def test_unstarted_groups_are_reported_in_the_status_and_with_the_intended_name(
     assert ("mean train?" in result.output, "mean default?" in result.output) == (True, True)
 
 
-def test_a_gang_without_end_that_starts_last_counts_as_run(given: Given) -> None:
-    result = given(group("fit", 1) + "---\n" + pod("p", "fit"))
+def test_a_gang_without_end_that_starts_last_counts_as_run(simulated_text: Given) -> None:
+    result = simulated_text(group("fit", 1) + "---\n" + pod("p", "fit"))
     assert result.exit_code == 0
     assert "utilisation  not measured: no time passed\n" in result.output
 
 
 @pytest.mark.parametrize("suspended", ["false", "true"])
-def test_a_jobset_is_named_and_not_one_of_its_jobs(given: Given, suspended: str) -> None:
+def test_a_jobset_is_named_and_not_one_of_its_jobs(simulated_text: Given, suspended: str) -> None:
     container = "{name: c, image: x, resources: {requests: {cpu: 3}}}"
     pods = f"{{spec: {{schedulerName: muster, restartPolicy: Never, containers: [{container}]}}}}"
     text = (
@@ -158,15 +160,15 @@ def test_a_jobset_is_named_and_not_one_of_its_jobs(given: Given, suspended: str)
         f"  - {{name: leader, replicas: 1, template: {{spec: {{template: {pods}}}}}}}\n"
         f"  - {{name: workers, replicas: 2, template: {{spec: {{template: {pods}}}}}}}\n"
     )
-    result = given(text, "--nodes", "2")
+    result = simulated_text(text, "--nodes", "2")
     assert result.exit_code == 3
     assert "  default/jobset/js: NeverFits: " in result.output
 
 
-def test_pods_that_request_nothing_leave_the_utilisation_unmeasured(given: Given) -> None:
+def test_pods_that_request_nothing_leave_the_utilisation_unmeasured(simulated_text: Given) -> None:
     spec = "{schedulerName: muster, containers: [{name: c, image: x}]}"
     text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {spec}\n"
-    result = given(text, "--run-seconds", "60")
+    result = simulated_text(text, "--run-seconds", "60")
     assert "makespan     1m00s\n" in result.output
     assert "utilisation  not measured: no resources were held for any time\n" in result.output
 
@@ -182,14 +184,16 @@ spec:
 
 
 @pytest.mark.parametrize("suspended", ["true", "false"])
-def test_where_nothing_is_for_muster_to_start_nothing_has_started(given: Given, suspended: str) -> None:
-    result = given(PLAIN.replace("NO", suspended))
+def test_where_nothing_is_for_muster_to_start_nothing_has_started(
+    simulated_text: Given, suspended: str
+) -> None:
+    result = simulated_text(PLAIN.replace("NO", suspended))
     assert result.exit_code == 3
     assert "schedulerName: muster" in result.stderr
     assert "\nnothing in there is for Muster to start\n" in result.output
 
 
-def test_fields_of_other_projects_are_reported_as_such(given: Given, tmp_path: Path) -> None:
+def test_fields_of_other_projects_are_reported_as_such(simulated_text: Given, tmp_path: Path) -> None:
     for text, reported in (
         (
             "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: a}\n",
@@ -197,7 +201,7 @@ def test_fields_of_other_projects_are_reported_as_such(given: Given, tmp_path: P
         ),
         ("a: {{ .Values.a }}\n", ":1: not YAML: found unhashable key; it is a template of a Helm chart"),
     ):
-        result = given(text)
+        result = simulated_text(text)
         assert (result.exit_code, reported in result.stderr) == (2, True), result.stderr
 
 
@@ -211,9 +215,11 @@ def test_fields_of_other_projects_are_reported_as_such(given: Given, tmp_path: P
         ("capability: {memory: 8gib}", "did you mean 8Gi?"),
     ],
 )
-def test_misspelt_fields_are_reported_with_the_right_name(given: Given, spec: str, reported: str) -> None:
+def test_misspelt_fields_are_reported_with_the_right_name(
+    simulated_text: Given, spec: str, reported: str
+) -> None:
     head = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: a}\n"
-    result = given(f"{head}spec: {{{spec}}}\n")
+    result = simulated_text(f"{head}spec: {{{spec}}}\n")
     assert (result.exit_code, reported in result.stderr) == (2, True), result.stderr
 
 

@@ -29,12 +29,12 @@ from tests.rows import each_of
 BERLIN = "Europe/Berlin"
 
 
-def at(text: str, zone: str = "UTC") -> float:
+def timestamp_of(text: str, zone: str = "UTC") -> float:
     """Return the timestamp of a text such as 2026-03-29T02:30 in a zone."""
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
 
 
-def shown(seconds: float | None, zone: str = "UTC") -> str | None:
+def minute_of(seconds: float | None, zone: str = "UTC") -> str | None:
     return (
         None
         if seconds is None
@@ -58,12 +58,12 @@ def job(name: str, phase: str = "Running", made: str = "2026-01-01T00:00:00Z", *
     return VolcanoJob(said, status=JobStatus(state=state))
 
 
-def made(plan: CronPlan) -> str | None:
+def created_name(plan: CronPlan) -> str | None:
     return plan.create["metadata"]["name"] if plan.create else None
 
 
 def named(instant: str) -> str:
-    return f"nightly-{int(at(instant)) // 60}"
+    return f"nightly-{int(timestamp_of(instant)) // 60}"
 
 
 # ---- schedules
@@ -84,15 +84,18 @@ def named(instant: str) -> str:
 )
 def test_the_times_of_a_schedule(expression: str, now: str, last: str, upcoming: str) -> None:
     schedule = Schedule(expression, None)
-    assert (shown(schedule.last(at(now))), shown(schedule.next(at(now)))) == (last, upcoming)
+    assert (minute_of(schedule.last(timestamp_of(now))), minute_of(schedule.next(timestamp_of(now)))) == (
+        last,
+        upcoming,
+    )
 
 
 def test_the_skipped_hour_is_made_up_for_and_the_repeated_hour_counts_once() -> None:
     schedule = Schedule("30 2 * * *", BERLIN)
-    assert shown(schedule.next(at("2026-03-28T12:00", BERLIN)), BERLIN) == "2026-03-29T03:00"
-    first = at("2026-10-25T02:30", BERLIN)
-    assert schedule.next(at("2026-10-24T12:00", BERLIN)) == first
-    assert shown(schedule.next(first), BERLIN) == "2026-10-26T02:30"
+    assert minute_of(schedule.next(timestamp_of("2026-03-28T12:00", BERLIN)), BERLIN) == "2026-03-29T03:00"
+    first = timestamp_of("2026-10-25T02:30", BERLIN)
+    assert schedule.next(timestamp_of("2026-10-24T12:00", BERLIN)) == first
+    assert minute_of(schedule.next(first), BERLIN) == "2026-10-26T02:30"
 
 
 FIVE = "is to have five fields"
@@ -153,7 +156,7 @@ NOON = "2026-01-01T12:00"
 
 
 def test_one_job_of_the_template_is_created_at_each_time() -> None:
-    plan = cron_plan(cron(last="2026-01-01T11:55:00Z", time_zone=BERLIN), [], at(NOON) + 2)
+    plan = cron_plan(cron(last="2026-01-01T11:55:00Z", time_zone=BERLIN), [], timestamp_of(NOON) + 2)
     assert plan.create is not None
     assert plan.create["spec"] == {"queue": "q"}
     meta = plan.create["metadata"]
@@ -162,9 +165,9 @@ def test_one_job_of_the_template_is_created_at_each_time() -> None:
     assert meta["annotations"] == {"own": "1", **scheduled}
     assert meta["ownerReferences"][0]["uid"] == "c1"
     assert plan.status.last_schedule_time == "2026-01-01T12:00:00Z"
-    assert plan.due_at == at("2026-01-01T12:05")
+    assert plan.due_at == timestamp_of("2026-01-01T12:05")
 
-    after = cron_plan(replace(cron(), status=plan.status), [], at(NOON) + 3)
+    after = cron_plan(replace(cron(), status=plan.status), [], timestamp_of(NOON) + 3)
     assert (after.create, after.due_at) == (None, plan.due_at)
 
 
@@ -176,7 +179,7 @@ def test_jobs_have_the_right_recorded_on_the_cron_job_and_not_in_its_template(
     written = cron(last="2026-01-01T11:55:00Z", job_template=template)
     notes = {} if recorded is None else {MAY_USE: recorded}
     written = replace(written, metadata=replace(written.metadata, annotations=notes))
-    made = cron_plan(written, [], at(NOON) + 2).create
+    made = cron_plan(written, [], timestamp_of(NOON) + 2).create
     assert made is not None
     assert made["metadata"]["annotations"].get(MAY_USE) == passed_on
     assert made["metadata"]["annotations"]["own"] == "1"
@@ -186,7 +189,7 @@ def test_an_existing_job_counts_although_the_status_was_not_written() -> None:
     new_job = job(
         named(NOON), annotations={"volcano.sh/cronjob-scheduled-timestamp": "2026-01-01T13:00:00+01:00"}
     )
-    plan = cron_plan(cron(last="2026-01-01T11:55:00Z"), [new_job], at(NOON) + 60)
+    plan = cron_plan(cron(last="2026-01-01T11:55:00Z"), [new_job], timestamp_of(NOON) + 60)
     assert plan.create is None
     assert plan.status.last_schedule_time == "2026-01-01T12:00:00Z"
     assert [active.name for active in plan.status.active or ()] == [new_job.metadata.name]
@@ -200,7 +203,7 @@ def test_an_existing_job_counts_although_the_status_was_not_written() -> None:
     ({"schedule": "0 0 1 6 *"}, "2026-01-01T12:03", None),  # not since it was created
 )
 def test_times_that_were_missed(spec: dict[str, Any], now: str, name: str | None) -> None:
-    assert made(cron_plan(cron(last="2026-01-01T09:00:00Z", **spec), [], at(now))) == name
+    assert created_name(cron_plan(cron(last="2026-01-01T09:00:00Z", **spec), [], timestamp_of(now))) == name
 
 
 @each_of(
@@ -216,17 +219,19 @@ def test_times_that_were_missed(spec: dict[str, Any], now: str, name: str | None
 def test_concurrency_policies_while_another_job_runs(
     policy: str, phase: str, makes: bool, removes: list[str]
 ) -> None:
-    plan = cron_plan(cron(concurrency_policy=policy), [job("before", phase)], at(NOON))
+    plan = cron_plan(cron(concurrency_policy=policy), [job("before", phase)], timestamp_of(NOON))
     assert (plan.create is not None) is makes
     assert [gone.metadata.name for gone in plan.deletes] == removes
-    assert plan.due_at == at("2026-01-01T12:05")
+    assert plan.due_at == timestamp_of("2026-01-01T12:05")
 
 
 def test_a_waiting_run_starts_when_the_other_job_ends() -> None:
     waiting = cron(last="2026-01-01T11:55:00Z", concurrency_policy="Forbid")
-    reserved = cron_plan(waiting, [job("before")], at(NOON)).status
-    after = cron_plan(replace(waiting, status=reserved), [job("before", "Completed")], at("2026-01-01T12:03"))
-    assert made(after) == named(NOON)
+    reserved = cron_plan(waiting, [job("before")], timestamp_of(NOON)).status
+    after = cron_plan(
+        replace(waiting, status=reserved), [job("before", "Completed")], timestamp_of("2026-01-01T12:03")
+    )
+    assert created_name(after) == named(NOON)
 
 
 @each_of(
@@ -241,7 +246,7 @@ def test_the_newest_ended_jobs_stay(limits: dict[str, Any], stay: list[str]) -> 
         for name in ("c4", "f2", "c1", "f1", "c3", "c2")
     ]
     jobs = [*ended, job("run")]
-    plan = cron_plan(cron(suspend=True, **limits), jobs, at(NOON))
+    plan = cron_plan(cron(suspend=True, **limits), jobs, timestamp_of(NOON))
     gone = {found.metadata.name for found in plan.deletes}
     assert sorted({found.metadata.name for found in jobs} - gone) == stay
     assert plan.status.last_successful_time == "2026-01-04T00:00:00Z"
@@ -256,7 +261,7 @@ def test_an_invalid_cron_job_is_reported_and_its_old_jobs_are_still_deleted(
     wrong: CronJob, said: str
 ) -> None:
     ended = [job(f"f{number}", "Failed") for number in range(3)]
-    plan = cron_plan(wrong, ended, at(NOON))
+    plan = cron_plan(wrong, ended, timestamp_of(NOON))
     [remark] = plan.remarks
     assert (remark.type, remark.reason) == ("Warning", "InvalidSchedule")
     assert said in remark.message
@@ -265,7 +270,7 @@ def test_an_invalid_cron_job_is_reported_and_its_old_jobs_are_still_deleted(
 
 def test_a_cron_job_that_is_being_deleted_creates_nothing() -> None:
     leaving = replace(cron(), metadata=Meta(name="nightly", deletion_timestamp="2026-01-01T00:00:00Z"))
-    assert cron_plan(leaving, [], at(NOON)) == CronPlan(leaving.status)
+    assert cron_plan(leaving, [], timestamp_of(NOON)) == CronPlan(leaving.status)
 
 
 @given(
@@ -282,7 +287,7 @@ def test_no_time_creates_two_jobs_wherever_the_process_stops(
     jobs: dict[str, VolcanoJob] = {}
     ever: list[str] = []
     for look in looks:
-        now = at(NOON) + look
+        now = timestamp_of(NOON) + look
         for name, found in jobs.items():
             if data.draw(st.booleans()):
                 jobs[name] = job(name, "Completed", annotations=found.metadata.annotations)

@@ -20,7 +20,7 @@ def names(objects: Any) -> list[str]:
     return [each["metadata"]["name"] if isinstance(each, dict) else each.name for each in objects]
 
 
-def asked(action: Action, **more: Any) -> JobRequest:
+def job_request(action: Action, **more: Any) -> JobRequest:
     return JobRequest(action, message="somebody asked", **more)
 
 
@@ -187,7 +187,7 @@ def test_pods_wait_for_a_named_volume_claim_that_is_missing() -> None:
 def test_an_action_on_a_running_job(action: Action, phase: str, last: str, reserved: bool) -> None:
     new_job = job(task("w", 3), status=in_phase("Running", version=4))
     pods = [pod(0, version=4), pod(1, "Succeeded", version=4), pod(2, "Failed", version=4)]
-    found = look(new_job, *pods, request=asked(action))
+    found = look(new_job, *pods, request=job_request(action))
     status = found.status
     assert (status.state.phase, status.state.reason, status.version) == (phase, action, 5)
     assert names(found.deletes) == (["j-w-0"] if reserved else ["j-w-2", "j-w-1", "j-w-0"])
@@ -206,7 +206,7 @@ def test_an_action_on_a_running_job(action: Action, phase: str, last: str, reser
 def test_the_next_look_continues_a_restart() -> None:
     """The status was written, and then nothing was deleted."""
     given, pods = job(status=in_phase("Running")), (pod(0), pod(1, "Succeeded"))
-    given = after(given, look(given, *pods, request=asked(Action.RESTART)))
+    given = after(given, look(given, *pods, request=job_request(Action.RESTART)))
     found = look(given, *pods)
     assert (found.status.state.phase, names(found.deletes)) == ("Restarting", ["j-w-1", "j-w-0"])
     found = look(given, pod(0, deleting=True), pod(1, "Succeeded", deleting=True))
@@ -222,7 +222,7 @@ def test_the_next_look_continues_a_restart() -> None:
 def test_a_restart_of_all_during_that_of_a_part() -> None:
     """It counts as no further retry."""
     status = in_phase("Restarting", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)
-    found = look(job(status=status), pod(1, version=1), request=asked(Action.RESTART))
+    found = look(job(status=status), pod(1, version=1), request=job_request(Action.RESTART))
     assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Restarting", 2, 1)
     assert (found.status.state.reason, names(found.deletes)) == ("RestartJob", ["j-w-1"])
     assert names(look(after(job(), found), pod(1, version=1)).deletes) == ["j-w-1"]
@@ -230,7 +230,7 @@ def test_a_restart_of_all_during_that_of_a_part() -> None:
 
 def test_an_exit_during_a_restart_is_not_lost() -> None:
     new_job = job(status=in_phase("Restarting", "RestartJob", version=1, retry_count=1))
-    found = look(new_job, pod(0), request=asked(Action.ABORT))
+    found = look(new_job, pod(0), request=job_request(Action.ABORT))
     assert (found.status.state.phase, names(found.deletes)) == ("Aborting", ["j-w-0"])
 
 
@@ -253,7 +253,7 @@ def test_the_state_of_surplus_pods_does_not_count(forged: JobPod) -> None:
 def test_resume_keeps_ended_pods() -> None:
     new_job = job(task("w", 3), status=in_phase("Aborted", version=1))
     pods = [pod(0, "Succeeded"), pod(1, "Failed")]
-    new_job = after(new_job, look(new_job, *pods, request=asked(Action.RESUME)))
+    new_job = after(new_job, look(new_job, *pods, request=job_request(Action.RESUME)))
     assert (new_job.status.state.phase, new_job.status.retry_count, new_job.status.version) == (
         "Restarting",
         1,
@@ -266,7 +266,7 @@ def test_resume_keeps_ended_pods() -> None:
 
 @each_of(*product(["Completed", "Failed", "Terminated"], Action))
 def test_an_ended_job_stays_ended(phase: str, action: Action) -> None:
-    found = look(job(status=in_phase(phase)), pod(0), pod(1, "Failed"), request=asked(action, task="w"))
+    found = look(job(status=in_phase(phase)), pod(0), pod(1, "Failed"), request=job_request(action, task="w"))
     assert (found.status.state.phase, found.status.version) == (phase, 0)
     assert (names(found.deletes), found.creates) == (["j-w-0"], ())
 
@@ -286,7 +286,7 @@ def test_the_restart_of_a_part(action: Action) -> None:
     new_job = job(task("m", 1), task("w", 4, partition_policy=parts), status=in_phase("Running", version=3))
     old: dict[str, Any] = {"version": 3}
     pods = [pod(0, of="m", **old), *(pod(at, partition=str(at // 2), **old) for at in range(4))]
-    found = look(new_job, *pods, request=asked(action, **target))
+    found = look(new_job, *pods, request=job_request(action, **target))
     assert (found.status.state.phase, names(found.deletes)) == ("Restarting", expected)
     assert (found.status.version, found.status.retry_count) == (3, 1)
     new_job = after(new_job, found)
@@ -304,7 +304,7 @@ def test_the_restart_of_a_part(action: Action) -> None:
 def test_a_restart_without_a_task_does_nothing(action: Action) -> None:
     new_job = job(status=in_phase("Running"))
     found = look(
-        new_job, pod(0), pod(1), request=asked(action, task="w" if action == "RestartPartition" else "")
+        new_job, pod(0), pod(1), request=job_request(action, task="w" if action == "RestartPartition" else "")
     )
     assert (found.status.state.phase, found.status.retry_count, found.deletes) == ("Running", 0, ())
 
@@ -352,7 +352,7 @@ def test_a_job_that_must_wait_again_loses_all_its_pods(phase: str) -> None:
 
 def test_a_job_that_waits_may_be_aborted() -> None:
     new_job = job()
-    new_job = after(new_job, look(new_job, admitted=False, request=asked(Action.ABORT)))
+    new_job = after(new_job, look(new_job, admitted=False, request=job_request(Action.ABORT)))
     assert new_job.status.state.phase == "Aborting"
     assert look(new_job, admitted=False).status.state.phase == "Aborted"
 
@@ -410,7 +410,7 @@ def test_a_job_that_is_being_deleted_is_left_unchanged() -> None:
     new_job = job(status=in_phase("Running"))
     meta = type(new_job.metadata)(name="j", namespace="n", uid="u", deletion_timestamp=timestamp_at(NOW))
     gone = type(new_job)(meta, new_job.spec, new_job.status)
-    found = look(gone, pod(0), request=asked(Action.RESTART))
+    found = look(gone, pod(0), request=job_request(Action.RESTART))
     assert (found.status, found.creates, found.deletes) == (gone.status, (), ())
 
 

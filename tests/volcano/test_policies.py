@@ -144,14 +144,14 @@ def test_a_pod_that_runs_meanwhile_cancels_its_timeout() -> None:
 # ---- pods that have gone
 
 
-def gone(pod: JobPod, **of: Any) -> JobRequest | None:
+def request_after_loss(pod: JobPod, **of: Any) -> JobRequest | None:
     policies = [policy("RestartJob", "PodEvicted", timeout=of.pop("timeout", ""))]
     new_job = job(policies=policies, status=of.pop("status", in_phase("Running", version=1)), **of)
     return request_for_lost_pod(with_defaults(new_job), pod, NOW)
 
 
 def test_a_deleted_pod_triggers_its_policy() -> None:
-    request = gone(pod(0, version=1), timeout="10s")
+    request = request_after_loss(pod(0, version=1), timeout="10s")
     assert request is not None
     assert (request.action, request.pod, request.at) == (Action.RESTART, "j-w-0", NOW + 10.0)
 
@@ -165,13 +165,13 @@ def test_a_deleted_pod_triggers_its_policy() -> None:
     (pod(0, version=1), in_phase("Running", "RestartTask", "w: it failed", version=1, retry_count=1)),
 )
 def test_pods_deleted_on_purpose_trigger_nothing(before: JobPod, status: Any) -> None:
-    assert gone(before, status=status or in_phase("Running", version=1)) is None
+    assert request_after_loss(before, status=status or in_phase("Running", version=1)) is None
 
 
 def test_deletions_of_pods_outside_the_restart_trigger_their_policy() -> None:
     status = in_phase("Running", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)
-    assert gone(pod(1, version=1), status=status) is not None
-    assert gone(pod(0, version=1, retry=1), status=status) is not None
+    assert request_after_loss(pod(1, version=1), status=status) is not None
+    assert request_after_loss(pod(0, version=1, retry=1), status=status) is not None
 
 
 def test_a_delayed_action_is_cancelled_when_its_pod_runs_again() -> None:

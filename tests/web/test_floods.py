@@ -30,7 +30,7 @@ def all_files() -> Iterator[None]:
         yield
 
 
-def works(program: Server) -> None:
+def check_ports(program: Server) -> None:
     """Check that every port answers on a new connection."""
     assert ask_filter(program.connect())["NodeNames"] == ["a", "b"]
     assert get(program.connect(program.health_port), "/livez") == b"ok"
@@ -69,23 +69,23 @@ def threads(program: Server) -> int:
 
 
 def test_half_open_requests_at_the_health_port_block_no_other_caller(shared_program: Server) -> None:
-    works(shared_program)
+    check_ports(shared_program)
     before = threads(shared_program)
     with flood(shared_program.health_port, PARTIAL_HEAD, MANY):
-        works(shared_program)
+        check_ports(shared_program)
         assert threads(shared_program) <= before + 8
-    works(shared_program)
+    check_ports(shared_program)
 
 
 def test_unfinished_bodies_at_the_verbs_port_block_no_other_caller(shared_program: Server) -> None:
     """More connections than there are threads, while calls stay held."""
     calls = shared_program.hold(10)
     with flood(shared_program.port, PARTIAL_BODY, MANY):
-        works(shared_program)
+        check_ports(shared_program)
         shared_program.look("held/10")
         assert threads(shared_program) < WINDOW
     shared_program.release(calls)
-    works(shared_program)
+    check_ports(shared_program)
 
 
 def test_a_flood_at_the_webhook_port_blocks_no_other_caller(shared_program: Server) -> None:
@@ -93,7 +93,7 @@ def test_a_flood_at_the_webhook_port_blocks_no_other_caller(shared_program: Serv
         flood(shared_program.webhook_port, PARTIAL_HANDSHAKE, MANY),
         flood(shared_program.webhook_port, b"", MANY),
     ):
-        works(shared_program)
+        check_ports(shared_program)
         assert threads(shared_program) < WINDOW
 
 
@@ -132,7 +132,7 @@ def test_calls_stay_held_in_a_flood(program: Server) -> None:
     calls = program.hold(3)
     with flood(program.port, b"", 2 * (WINDOW + server.SPARE) + 50):
         wait_for(lambda: program.dropped("verbs", "full") >= 50, what="connections closed")
-        works(program)
+        check_ports(program)
     program.process.terminate()
     assert [answer(call) for call in calls] == [{"Error": STOPPED}] * 3
 
@@ -146,7 +146,7 @@ def test_a_caller_that_sends_more_during_a_held_call_is_closed(shared_program: S
         call.sock.sendall(PARTIAL_BODY + b" " * 50_000_000)
     assert shared_program.look("left/p0") == {"gone": True, "left": True}
     assert shared_program.dropped("verbs", "memory") == before + 1
-    works(shared_program)
+    check_ports(shared_program)
 
 
 def test_callers_that_were_answered_before_stay_connected_in_a_flood(shared_program: Server) -> None:
@@ -165,7 +165,7 @@ def test_callers_that_read_no_answer_block_no_other_caller(shared_program: Serve
         port
     ]
     with flood(getattr(shared_program, port), asked, 40):
-        works(shared_program)
+        check_ports(shared_program)
         assert threads(shared_program) < WINDOW
 
 
@@ -176,7 +176,7 @@ def test_unfinished_bodies_do_not_fill_the_memory(shared_program: Server) -> Non
     )
     before = shared_program.dropped("verbs", "memory")
     with flood(shared_program.port, large, 6):
-        works(shared_program)
+        check_ports(shared_program)
         assert shared_program.dropped("verbs", "memory") > before
 
 
