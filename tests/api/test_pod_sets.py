@@ -74,12 +74,12 @@ def as_template(obj: Json) -> Json:
 @each_of(*UNSUSPENDED)
 def test_pod_sets_are_the_pods_that_controllers_create(name: str) -> None:
     obj = UNSUSPENDED[name]
-    made = list(pods_of(obj))
+    pods = list(pods_of(obj))
     counted = Counter[str]()
     for each in pod_sets(obj):
         counted[similar(each.template["spec"])] += each.count
-        assert as_template(each.template) in map(as_template, made)
-    assert counted == Counter(similar(pod["spec"]) for pod in made)
+        assert as_template(each.template) in map(as_template, pods)
+    assert counted == Counter(similar(pod["spec"]) for pod in pods)
 
 
 COUNTS = {

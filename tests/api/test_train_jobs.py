@@ -88,8 +88,10 @@ def test_the_nodes_of_mpi_are_the_job_of_this_name_and_the_launcher_if_it_is_one
 
 
 def test_the_launcher_and_the_nodes_of_mpi_get_the_resources_of_nodes() -> None:
-    asked = {"requests": {"cpu": "2"}}
-    assert [resources(each) for each in sets(train_job(resourcesPerNode=asked), runtime(MPI))] == [asked] * 2
+    requested = {"requests": {"cpu": "2"}}
+    assert [resources(each) for each in sets(train_job(resourcesPerNode=requested), runtime(MPI))] == [
+        requested
+    ] * 2
 
 
 def test_several_replicas_of_the_trainer_are_one() -> None:

@@ -52,11 +52,11 @@ def test_a_memory_limit_is_read_from_the_files_of_its_cgroup_version(
 
 
 def test_only_slices_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
+    ended_process = subprocess.Popen(["true"])
+    ended_process.wait()
     ours, left, others = (
         tmp_path / name
-        for name in (f"muster-bench-{os.getpid()}-muster", f"muster-bench-{gone.pid}-clients", "x")
+        for name in (f"muster-bench-{os.getpid()}-muster", f"muster-bench-{ended_process.pid}-clients", "x")
     )
     for folder in (ours, left, others):
         folder.mkdir()

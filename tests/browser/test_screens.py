@@ -138,15 +138,15 @@ def test_a_hidden_tab_asks_nothing_until_it_is_visible(opened: Open) -> None:
     source = town(time.time())
     with served(source) as address:
         page = opened(f"{address}/healthz")
-        asked: list[str] = []
+        urls: list[str] = []
         page.clock.install()
         page.goto(f"{address}/")
         page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
         page.clock.run_for(5_000)  # a request in flight is answered
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: urls.append(request.url))
         source.put(groups=source.seen.groups[1:])
         page.clock.run_for(60_000)
-        assert asked == []
+        assert urls == []
         page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
         expect(page.get_by_text("14 jobs")).to_be_visible(timeout=20_000)
 

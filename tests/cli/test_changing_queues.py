@@ -104,16 +104,16 @@ def test_vcctls_flags_say_the_same(cluster: Cluster) -> None:
 @pytest.mark.parametrize(("run", "printed"), [("client", "(dry run)"), ("server", "(server dry run)")])
 def test_a_dry_run_creates_nothing(cluster: Cluster, run: str, printed: str) -> None:
     assert cluster.output("queue", "create", "a", f"--dry-run={run}") == f"{Q}/a created {printed}\n"
-    made = yaml.safe_load(cluster.output("queue", "create", "a", "-w", "2", f"--dry-run={run}", "-o", "yaml"))
+    obj = yaml.safe_load(cluster.output("queue", "create", "a", "-w", "2", f"--dry-run={run}", "-o", "yaml"))
     filled_in = DEFAULTS if run == "server" else {}
-    assert (made["kind"], made["metadata"]["name"]) == ("Queue", "a")
-    assert made["spec"] == {**filled_in, "weight": 2}
+    assert (obj["kind"], obj["metadata"]["name"]) == ("Queue", "a")
+    assert obj["spec"] == {**filled_in, "weight": 2}
     assert cluster.store.get(QUEUES, "", "a") is None
 
 
 def test_the_object_can_be_printed(cluster: Cluster) -> None:
-    made = cluster.json("queue", "create", "a")
-    assert made["metadata"]["uid"]
+    created = cluster.json("queue", "create", "a")
+    assert created["metadata"]["uid"]
     assert cluster.output("queue", "create", "b", "-o", "name") == f"{Q}/b\n"
 
 
@@ -296,9 +296,9 @@ def test_a_state_that_is_dropped_is_asked_for_by_a_command(
     sample.store.drops_state = True
     sample.output("queue", *arguments)
     name = arguments[1]
-    made = sample.store.all(COMMANDS)
-    assert [each["action"] for each in made] == ([action] if action else [])
-    for each in made:
+    commands = sample.store.all(COMMANDS)
+    assert [each["action"] for each in commands] == ([action] if action else [])
+    for each in commands:
         meta, target = each["metadata"], each["target"]
         assert (meta["namespace"], meta["ownerReferences"]) == ("default", [target])
         assert meta["name"].startswith(f"{name}-{each['action'].lower()}-")

@@ -39,9 +39,9 @@ Check = Callable[..., Findings]
 
 @pytest.fixture
 def site() -> Iterator[Installation]:
-    for made in gated_installation():
-        webhook(made)
-        yield made
+    for installation in gated_installation():
+        webhook(installation)
+        yield installation
 
 
 HOST = "muster.kube-muster.svc"
@@ -523,8 +523,8 @@ def jobset(site: Installation, queue: str = "research", *, suspend: bool = True)
     template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
     replicated = [{"name": "w", "template": {"spec": {"template": template}}}]
     meta = {"name": "x", "namespace": "team", "uid": "u", "annotations": {QUEUE: queue} if queue else {}}
-    made = {"metadata": meta, "spec": {"suspend": suspend, "replicatedJobs": replicated}}
-    site.objects.setdefault(JOBSETS, []).append(made)
+    job_set = {"metadata": meta, "spec": {"suspend": suspend, "replicatedJobs": replicated}}
+    site.objects.setdefault(JOBSETS, []).append(job_set)
 
 
 def jobset_that_muster_may_not_change(site: Installation) -> None:
@@ -602,9 +602,9 @@ TREES = "/apis/scheduling.sigs.k8s.io/v1beta1/elasticquotatrees"
 def tree(site: Installation, *leaves: str, namespace: str = "kube-system") -> Json:
     children = [{"name": name, "max": {"cpu": 4}, "namespaces": [name]} for name in leaves]
     root = {"name": "root", "max": {"cpu": 8}, "children": children}
-    made = {"metadata": {"name": "quotas", "namespace": namespace}, "spec": {"root": root}}
-    site.objects.setdefault(TREES, []).append(made)
-    return made
+    tree = {"metadata": {"name": "quotas", "namespace": namespace}, "spec": {"root": root}}
+    site.objects.setdefault(TREES, []).append(tree)
+    return tree
 
 
 def quota_queue(site: Installation, name: str, source: str = "quotas", **notes: str) -> Json:
@@ -615,9 +615,9 @@ def quota_queue(site: Installation, name: str, source: str = "quotas", **notes: 
     notes = {"kube-muster.io/quota-source": tree} | notes
     notes |= {"kube-muster.io/quota-namespaces": name} if is_leaf else {}
     spec = {"weight": 1, "reclaimable": True, "parent": parent, "capability": {"cpu": amount}}
-    made = {"metadata": {"name": name, "uid": name, "annotations": notes}, "spec": spec}
-    add_queue(site, made)
-    return made
+    obj = {"metadata": {"name": name, "uid": name, "annotations": notes}, "spec": spec}
+    add_queue(site, obj)
+    return obj
 
 
 def quotas_unread(site: Installation) -> None:
@@ -948,8 +948,8 @@ def test_the_flag_namespace_selects_the_installation(check: Check) -> None:
 def test_every_right_of_the_manifests_is_asked_for() -> None:
     paths = (MANIFESTS / "rbac.yaml", MANIFESTS / "webhooks" / "rbac.yaml")
     documents = [each for path in paths for each in yaml.safe_load_all(path.read_text()) if each]
-    asked = {str(each) for each in granted(documents)}
-    assert "patch secrets muster-webhook-certificate in kube-muster" in asked
-    assert {"create pods/binding", "patch podgroups", "watch nodes"} <= asked
-    assert "get leases muster-scheduler in kube-system" in asked
-    assert not any("deletecollection" in each for each in asked)  # those of people are not Muster's
+    checked_rights = {str(each) for each in granted(documents)}
+    assert "patch secrets muster-webhook-certificate in kube-muster" in checked_rights
+    assert {"create pods/binding", "patch podgroups", "watch nodes"} <= checked_rights
+    assert "get leases muster-scheduler in kube-system" in checked_rights
+    assert not any("deletecollection" in each for each in checked_rights)  # those of people are not Muster's

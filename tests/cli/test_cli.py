@@ -272,7 +272,7 @@ def test_the_ports_are_open_before_slow_imports(monkeypatch: pytest.MonkeyPatch)
     """Let early callers wait: if they were refused, the scheduler's watches would back off for seconds."""
     flags = ("--listen", "--health-listen", "--debug-listen", "--view-listen")
     numbers = free_ports(len(flags))
-    given = [f"{flag}=127.0.0.1:{number}" for flag, number in zip(flags, numbers, strict=True)]
+    addresses = [f"{flag}=127.0.0.1:{number}" for flag, number in zip(flags, numbers, strict=True)]
 
     def load(_: str) -> SimpleNamespace:
         for number in numbers:
@@ -280,7 +280,7 @@ def test_the_ports_are_open_before_slow_imports(monkeypatch: pytest.MonkeyPatch)
         return SimpleNamespace(serve=lambda _, ports: [port.close() for port in ports if port])
 
     monkeypatch.setattr(settings, "import_module", load)
-    assert CliRunner().invoke(main, ["serve", "--view-folder=/", *given]).exit_code == 0
+    assert CliRunner().invoke(main, ["serve", "--view-folder=/", *addresses]).exit_code == 0
 
 
 def test_the_example_of_the_document_sets_the_defaults(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
@@ -336,14 +336,14 @@ def test_empty_names_are_refused_by_every_command(cluster: Cluster) -> None:
         if path != ("serve",):  # its settings have empty defaults
             for parameter in command.params:
                 if parameter.name in ("name", "names", "named", "target", "targets", "namespace", "context"):
-                    given = (parameter.opts[0], "") if isinstance(parameter, click.Option) else ("",)
-                    result = cluster.muster(*path, *given)
-                    assert (result.exit_code, result.stdout) == (2, ""), (path, given, result.output)
-                    tried.add(" ".join((*path, *given)))
+                    arguments = (parameter.opts[0], "") if isinstance(parameter, click.Option) else ("",)
+                    result = cluster.muster(*path, *arguments)
+                    assert (result.exit_code, result.stdout) == (2, ""), (path, arguments, result.output)
+                    tried.add(" ".join((*path, *arguments)))
     assert {"podgroup describe ", "queue close ", "namespace adopt ", "job stop --name ", "why -n "} <= tried
 
 
 def test_the_version_is_a_flag_as_well() -> None:
-    asked, flagged = (CliRunner().invoke(main, [each]) for each in ("version", "--version"))
-    assert flagged.exit_code == 0
-    assert flagged.output == asked.output
+    by_command, by_flag = (CliRunner().invoke(main, [each]) for each in ("version", "--version"))
+    assert by_flag.exit_code == 0
+    assert by_flag.output == by_command.output

@@ -114,11 +114,11 @@ def test_sets_may_be_values_of_a_mapping() -> None:
 
 
 def test_the_settings_in_force_show_them_as_written(tmp_path: Path) -> None:
-    made = read(tmp_path, TRAINING)
-    shown = as_document(made)
+    kinds = read(tmp_path, TRAINING)
+    shown = as_document(kinds)
     again = tmp_path / "again.yaml"
     again.write_bytes(msgspec.json.encode(shown))
-    assert resolve(from_file(again)) == made
+    assert resolve(from_file(again)) == kinds
     assert "jobKinds" not in as_document(Configuration())
 
 

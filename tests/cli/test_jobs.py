@@ -146,7 +146,7 @@ def test_pods_that_start_one_by_one_say_how_to_start_them_together(cluster: Clus
     for number, node in enumerate(("n", "")):
         cluster.pod(f"plain-{number}", "podgroup-uid-plain", node=node, metadata=meta)
     found = cluster.answer("job/plain")
-    assert {"SomeRun", "StartApart"} <= {said.code for said in (*found.sentence, *found.notes)}
+    assert {"SomeRun", "StartApart"} <= {statement.code for statement in (*found.sentence, *found.notes)}
 
 
 def test_a_group_that_muster_made_is_corrected_on_its_job(cluster: Cluster) -> None:
@@ -467,8 +467,8 @@ def test_a_missing_right_is_named(sample: Cluster) -> None:
 def test_a_right_to_look_that_is_missing_is_named(sample: Cluster, front: Front) -> None:
     front.workload("batch/v1", "Job", "other")
     front.unreadable |= {"waits"}
-    asked = "the search needs the right to get jobs waits in team"
-    assert asked in sample.refuses("job", "describe", "job/waits")
+    needed_right = "the search needs the right to get jobs waits in team"
+    assert needed_right in sample.refuses("job", "describe", "job/waits")
 
 
 # ---- names
@@ -663,9 +663,9 @@ def test_a_job_is_deleted_by_its_own_uid(cluster: Cluster) -> None:
 def test_a_volcano_job_of_flags(cluster: Cluster) -> None:
     """Create the Job as it would be where the API server has none of them."""
     flags = ("--replicas", "4", "--min", "2", "--requests", "cpu=2, memory=1Gi", "--queue", "research")
-    made = cluster.json("job", "run", "--name", "train", *flags, "--dry-run", "client")
-    (task,) = made["spec"].pop("tasks")
-    assert made == {
+    printed = cluster.json("job", "run", "--name", "train", *flags, "--dry-run", "client")
+    (task,) = printed["spec"].pop("tasks")
+    assert printed == {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
         "metadata": {"name": "train"},

@@ -92,15 +92,15 @@ def test_a_cluster_without_kueue_has_none_of_its_objects(cluster: Cluster) -> No
 def test_a_priority_class_keeps_its_name_and_value() -> None:
     meta = {"name": "high", "namespace": "team"}  # which the API server would ignore
     head = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass"}
-    (made,) = migrate_objects([{**head, "metadata": meta, "value": 7}])
-    assert made.object is not None
-    assert (made.object["metadata"], made.object["value"]) == ({"name": "high"}, 7)
+    (migrated,) = migrate_objects([{**head, "metadata": meta, "value": 7}])
+    assert migrated.object is not None
+    assert (migrated.object["metadata"], migrated.object["value"]) == ({"name": "high"}, 7)
 
 
 @each_of(*CASES["jobs"])
 def test_jobs_name_muster_their_local_queue_and_their_priority(case: Json) -> None:
-    *_, (comments, made) = migrate_objects([case["given"], *DOOR])
-    assert {path: value_at(made, tuple(path.split("."))) for path in case["made"]} == case["made"]
+    *_, (comments, migrated) = migrate_objects([case["given"], *DOOR])
+    assert {path: value_at(migrated, tuple(path.split("."))) for path in case["made"]} == case["made"]
     assert comments == case.get("comments", [])
 
 
@@ -148,9 +148,9 @@ def test_a_runtime_in_the_files_names_muster() -> None:
         {**head, "kind": "ClusterTrainingRuntime", "metadata": {"name": name}, "spec": {"template": template}}
         for name in ("torch", "other")
     ]
-    named, other, made = migrate_objects([*runtimes, job])
+    named, other, migrated = migrate_objects([*runtimes, job])
     assert value_at(named.object, ("spec", "template", "spec", "schedulerName")) == "muster"
-    assert (other, made.comments) == (([], runtimes[1]), [])
+    assert (other, migrated.comments) == (([], runtimes[1]), [])
 
 
 def test_a_priority_class_of_the_files_stays() -> None:

@@ -39,15 +39,15 @@ Source = Callable[..., ObservedSource]
 
 @pytest.fixture
 def source(sample: Cluster) -> Iterator[Source]:
-    made: list[ObservedSource] = []
+    sources: list[ObservedSource] = []
     with open_access(Flags(str(sample.kubeconfig), None, "team")) as place:
 
         def start(**more: Any) -> ObservedSource:
-            made.append(ObservedSource(place, **more))
-            return made[-1]
+            sources.append(ObservedSource(place, **more))
+            return sources[-1]
 
         yield start
-        for each in made:
+        for each in sources:
             each.stop()
 
 

@@ -240,8 +240,8 @@ def test_a_pod_that_names_no_group_there_is(case: Cluster, front: Front) -> None
     assert (found["reason"], found["detail"]) == ("GroupNotFound", "did you mean train?")
     rename, create = found["commands"]
     assert rename["line"] == ("kubectl -n team annotate --overwrite pod a scheduling.k8s.io/group-name=train")
-    made = json.loads(create["line"].split("'")[1])
-    assert (made["metadata"], made["spec"]) == ({"name": "trian"}, {"minMember": 2})
+    body = json.loads(create["line"].split("'")[1])
+    assert (body["metadata"], body["spec"]) == ({"name": "trian"}, {"minMember": 2})
     assert (rename["right"], create["right"]) == ("patch pods in team", "create podgroups in team")
 
 

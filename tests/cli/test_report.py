@@ -64,9 +64,9 @@ def records() -> list[AnyRecord]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    made = HistoryFile(tmp_path / "history.db")
-    made.write(records(), DAY - 30 * 24 * HOUR)
-    made.close()
+    history_file = HistoryFile(tmp_path / "history.db")
+    history_file.write(records(), DAY - 30 * 24 * HOUR)
+    history_file.close()
     return tmp_path / "history.db"
 
 
@@ -158,8 +158,8 @@ def test_control_characters_are_escaped(debug_port: DebugPort) -> None:
 
 
 def nowhere() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 INSTANTS = "must be how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"

@@ -254,8 +254,8 @@ def test_a_fault_in_a_flag_is_named(arguments: list[str], printed: str) -> None:
 
 
 def test_a_port_in_use_is_named_with_its_flag() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         printed = refused("--listen", address)
     assert f"--listen: invalid value '{address}': another process listens there" in printed
 

@@ -109,7 +109,7 @@ def test_uncounted_pods_are_shown_with_their_number(cluster: Cluster, front: Fro
     assert [line.partition(": ")[0] for line in uncounted[:3]] == ["  pod/a and 2 more", "  pod/d", ""]
     answer = cluster.answer("podgroup/train")
     assert answer.members == MemberCounts(4, 1, 0, 1, 0, 0)
-    assert [said.code for said in answer.remedies] == ["NoSuchGroup", "WrongScheduler", "Reason"]
+    assert [remedy.code for remedy in answer.remedies] == ["NoSuchGroup", "WrongScheduler", "Reason"]
     assert [(offer.code, offer.pods) for offer in answer.commands] == [("AnnotatePods", "a b c")]
 
 

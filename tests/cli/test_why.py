@@ -183,7 +183,7 @@ def test_braces_that_tenants_write_are_no_fields(cluster: Cluster) -> None:
 def test_an_unscheduled_group_leads_to_the_check(cluster: Cluster) -> None:
     cluster.group("g", "")
     answer = cluster.answer("podgroup/g")
-    assert [said.code for said in (*answer.remedies, *answer.commands)] == ["GroupUnknown", "CheckMuster"]
+    assert [offer.code for offer in (*answer.remedies, *answer.commands)] == ["GroupUnknown", "CheckMuster"]
 
 
 def test_a_group_whose_members_have_all_ended(cluster: Cluster) -> None:
@@ -460,7 +460,7 @@ def test_a_gated_pod_whose_group_does_not_exist(cluster: Cluster) -> None:
     answer = cluster.answer("p")
     assert cluster.codes("p") == ("Waiting", "GroupNotFound", ["NoGroup", "GatedUntilGroup"])
     assert [offer.code for offer in answer.commands] == ["CreateGroup"]
-    assert [said.code for said in answer.remedies] == ["Reason"]
+    assert [remedy.code for remedy in answer.remedies] == ["Reason"]
 
 
 @pytest.mark.parametrize(
@@ -542,7 +542,7 @@ def test_a_queue_below_its_share_with_groups_that_wait(sample: Cluster) -> None:
         ("train", "WaitsWithNumbers"),
     ]
     assert [(each.holder.name, each.code) for each in answer.holders] == [("reports", "Uses")]
-    assert [said.code for said in answer.remedies] == ["ReasonOfGroups"]
+    assert [remedy.code for remedy in answer.remedies] == ["ReasonOfGroups"]
     parts = [part.splitlines() for part in sample.output("why", "queue/research").split("\n\n")]
     assert [part[0].strip() for part in parts] == [
         "queue/research",
@@ -580,7 +580,7 @@ def test_a_queue_that_is_being_deleted_is_not_to_be_opened(cluster: Cluster) -> 
     cluster.queue("q", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, state="Closing", share=0.0)
     cluster.pod("p", gates=[GATE], metadata={"labels": {QUEUE: "q"}})
     answer, waits = cluster.answer("queue/q"), cluster.answer("p")
-    assert [said.code for said in answer.sentence] == ["QueueDeleted", "QueueClosing", "QueueUses"]
+    assert [statement.code for statement in answer.sentence] == ["QueueDeleted", "QueueClosing", "QueueUses"]
     assert waits.detail == Statement("QueueIsDeleted", queue="q", state="Closing")
     assert (answer.commands, answer.remedies, waits.commands) == ([], [], [])
 
@@ -605,7 +605,7 @@ def test_a_queue_closed_by_its_parent_names_the_parent(cluster: Cluster) -> None
     cluster.queue("team", {"parent": "all"}, state="Closed")
     cluster.queue("q", {"parent": "team"}, state="Closed", share=0.0, conditions=[condition])
     answer = cluster.answer("queue/q")
-    assert [said.message for said in answer.remedies] == [message[0].upper() + message[1:]]
+    assert [remedy.message for remedy in answer.remedies] == [message[0].upper() + message[1:]]
     assert [(offer.code, offer.queue) for offer in answer.commands] == [("OpenQueue", "team")]
 
 

@@ -97,8 +97,8 @@ def test_a_podgroup_is_created_once_for_all_pods_of_an_owner_and_named_on_each()
 def test_an_automatic_podgroup_goes_to_the_queue_of_its_pods() -> None:
     with writing_bench(queue("q"), web("a", queue="q")) as bench:
         bench.look()
-        ((_, made),) = bench.api.done("create group")
-        assert made["spec"]["queue"] == "q"
+        ((_, created),) = bench.api.done("create group")
+        assert created["spec"]["queue"] == "q"
 
 
 def test_an_automatic_podgroup_names_the_author_of_its_owner() -> None:
@@ -106,8 +106,8 @@ def test_an_automatic_podgroup_names_the_author_of_its_owner() -> None:
         recorded = Meta(namespace=NAMESPACE, uid="uid-web", annotations={keys.AUTHOR: "ReplicaSet/ann"})
         bench.ledger.intake.set_ancestor("ReplicaSet", recorded)
         bench.look()
-        ((_, made),) = bench.api.done("create group")
-        assert made["metadata"]["annotations"][keys.SUBMITTER] == "ann"
+        ((_, created),) = bench.api.done("create group")
+        assert created["metadata"]["annotations"][keys.SUBMITTER] == "ann"
 
 
 def test_pods_of_others_and_pods_that_name_a_group_get_none() -> None:
@@ -208,8 +208,8 @@ def test_a_namespace_may_name_another_queue() -> None:
         assert bench.look() == []
         bench.name_queue("r")
         assert bench.look() == [("create group", GROUP)]
-        ((_, made),) = bench.api.done("create group")
-        assert made["spec"]["queue"] == "r"
+        ((_, created),) = bench.api.done("create group")
+        assert created["spec"]["queue"] == "r"
 
 
 def test_deleted_pods_do_not_delay_the_podgroup() -> None:
@@ -259,8 +259,8 @@ def test_a_waiting_single_pod_gets_a_podgroup_after_a_delay_and_then_its_annotat
     with writing_bench(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1, 0.9) == []
         assert looks(bench, 0.2) == MADE
-        ((_, made),) = bench.api.done("create group")
-        assert [each["reason"] for each in made["status"]["conditions"]] == ["NeverFits"]
+        ((_, created),) = bench.api.done("create group")
+        assert [each["reason"] for each in created["status"]["conditions"]] == ["NeverFits"]
         bench.show(group(OWN, 1))
         assert looks(bench, 10) == [("name group", "a")]
 

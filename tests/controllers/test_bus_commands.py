@@ -80,9 +80,9 @@ def test_commands_for_one_queue_are_followed_in_their_order(bench: CommandBench)
 
 
 def test_each_queue_has_its_own_order() -> None:
-    given = [command("a", "CloseQueue", "p"), command("b", "CloseQueue", "q")]
-    given.append(command("c", "OpenQueue", "p", version=2))
-    records = [record for each in given if (record := command_record(each))]
+    commands = [command("a", "CloseQueue", "p"), command("b", "CloseQueue", "q")]
+    commands.append(command("c", "OpenQueue", "p", version=2))
+    records = [record for each in commands if (record := command_record(each))]
     assert [each.name for each in first_of_each_queue(records)] == ["a", "b"]
 
 

@@ -101,12 +101,12 @@ def test_an_eviction_that_a_disruption_budget_refuses_is_retried_with_growing_pa
     with undoing() as (bench, _):
         bench.api.fail("evict", *[TooManyRequests(429, "TooManyRequests", "a budget says no")] * 1000)
         bench.fail_the_start()
-        asked = []
+        eviction_seconds = []
         for second in range(300):
-            asked += [second for call in bench.look() if call == ("evict", "g-0")]
+            eviction_seconds += [second for call in bench.look() if call == ("evict", "g-0")]
             bench.advance(1.0)
-        assert asked[:5] == [0, 3, 9, 21, 45]
-        assert len(asked) <= 14
+        assert eviction_seconds[:5] == [0, 3, 9, 21, 45]
+        assert len(eviction_seconds) <= 14
 
 
 def test_a_pod_that_turns_out_gone_is_no_refusal() -> None:

@@ -58,15 +58,15 @@ def test_reclaimed_amounts_are_written_before_the_first_eviction() -> None:
     patch: Any = calls[0][2]
     status = msgspec.convert(patch["status"], QueueStatus)
     again = Bench(node("n"), replace(queue("a"), status=status))
-    (taken,) = again.ledger.snapshot().queues["a"].record.reclaimed.values()
-    assert (taken.group, [each.group for each in taken.unused]) == ("team/x", ["team/x"])
+    (reclaimed,) = again.ledger.snapshot().queues["a"].record.reclaimed.values()
+    assert (reclaimed.group, [each.group for each in reclaimed.unused]) == ("team/x", ["team/x"])
     assert patch["metadata"]["uid"] == queue("a").metadata.uid
 
 
 def test_reclaimed_amounts_are_written_once() -> None:
     bench = Reclaiming()
-    (taken,) = bench.decisions.queues["a"].reclaimed.values()
-    recorded = QueueReclaimed("b", taken.group, taken.at, taken.in_vain, taken.unused)
+    (reclaimed,) = bench.decisions.queues["a"].reclaimed.values()
+    recorded = QueueReclaimed("b", reclaimed.group, reclaimed.at, reclaimed.in_vain, reclaimed.unused)
     bench.add(replace(queue("a"), status=QueueStatus(reclaimed=[recorded]))).settle()
     with bench.writing():
         assert [call[0] for call in bench.look() if call[0] in ("queue-status", "evict")] == ["evict"]
@@ -148,8 +148,8 @@ def test_a_pod_that_terminates_too_slowly_is_deleted_with_a_shorter_grace_period
             going = replace(before.metadata, deletion_timestamp=timestamp(bench.now + 2e9))
             bench.add(replace(before, metadata=going))
         bench.settle()
-        asked = sorted(call[1:] for call in bench.look() if call[0] in ("evict", "delete"))
-    assert asked == [(f"b{n}-0", 240.0) for n in range(4)]
+        evicted = sorted(call[1:] for call in bench.look() if call[0] in ("evict", "delete"))
+    assert evicted == [(f"b{n}-0", 240.0) for n in range(4)]
     assert {call[0] for call in bench.api.calls} <= {"evict", "event", "disrupted", "queue-status"}
 
 

@@ -360,9 +360,9 @@ def test_a_full_disk_is_reported_and_the_records_are_written_once_it_has_space(
 ) -> None:
     process = writing(72 * 1024)
     out, _ = process.communicate(timeout=60)
-    said = dict(line.split(" ", 1) for line in out.splitlines())
-    assert said["0"] == said["18"] == f"written to {path}"
-    assert said["15"] in (f"{path}: database or disk is full", f"{path}: disk I/O error")
+    fields = dict(line.split(" ", 1) for line in out.splitlines())
+    assert fields["0"] == fields["18"] == f"written to {path}"
+    assert fields["15"] in (f"{path}: database or disk is full", f"{path}: disk I/O error")
     runs = [record for record in records(path) if isinstance(record, GroupRun)]
     assert len(runs) == len({each.group for each in runs}) == 19
     assert all(each.end is not None for each in runs)

@@ -92,8 +92,8 @@ def test_a_podgroup_of_a_job_is_created_once_however_late_the_watch_shows_it() -
 def test_the_podgroup_of_a_job_names_the_author_of_the_job() -> None:
     with writing_bench(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2, annotations={keys.AUTHOR: "Job/ann"})).look()
-        ((_, made),) = bench.api.done("create group")
-        assert made["metadata"]["annotations"] == {keys.SUBMITTER: "ann"}
+        ((_, created),) = bench.api.done("create group")
+        assert created["metadata"]["annotations"] == {keys.SUBMITTER: "ann"}
 
 
 @each_of(("1", ("NeverFits", True)), ("2", ("NoRoom", True)), ("4", ("", False)))
@@ -102,8 +102,8 @@ def test_the_podgroup_of_a_job_has_the_reason_of_the_wait_from_its_creation(
 ) -> None:
     with writing_bench(node("n0", cpu=cpu), gang("first", 2)) as bench:
         bench.submit(job("train", 2)).look()
-        ((_, made),) = bench.api.done("create group")
-        status = msgspec.convert(made["status"], PodGroupStatus)
+        ((_, created),) = bench.api.done("create group")
+        status = msgspec.convert(created["status"], PodGroupStatus)
         scheduled = condition(status.conditions, keys.SCHEDULED)
         assert (scheduled.reason if scheduled else "", status.waiting is not None) == reported
         assert status.phase == "Pending"
@@ -244,8 +244,8 @@ def test_the_template_of_a_job_that_has_run_is_left_as_it_is() -> None:
 def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
     versions, key = JobVersions(WORKLOADS), GroupKey("default/a")
     jobs = [{"name": "workers", "replicas": 1, "template": {"spec": job("a").spec}}]
-    made = replace(job("a"), spec={"suspend": True, "replicatedJobs": jobs})
-    versions.record(key, JobKind("jobset.x-k8s.io/v1alpha2", "JobSet"), made)
+    job_set = replace(job("a"), spec={"suspend": True, "replicatedJobs": jobs})
+    versions.record(key, JobKind("jobset.x-k8s.io/v1alpha2", "JobSet"), job_set)
     assert versions.pop(key, None) is None
 
 
@@ -496,8 +496,8 @@ def test_events_of_many_jobs_without_pods_are_read_a_few_each_second() -> None:
 def started_parent(kind: JobKind, spec: dict[str, Any]) -> Iterator[JobBench]:
     """Yield an admitted job whose pods other objects make, and none came."""
     with writing_bench(node("n0", cpu="4")) as bench:
-        made = replace(job("train", annotations={keys.STARTED: STARTED}), spec=spec)
-        bench.submit(made, kind=kind).look()
+        started_job = replace(job("train", annotations={keys.STARTED: STARTED}), spec=spec)
+        bench.submit(started_job, kind=kind).look()
         bench.show_podgroup("train").look()
         bench.api.jobs["train"] |= {"apiVersion": kind.api_version, "kind": kind.kind}
         bench.api.jobs["train"]["metadata"] |= {"name": "train", "namespace": NAMESPACE}

@@ -50,8 +50,8 @@ class LocalQueueApi(Api):
                 raise Conflict(409, "Conflict")
         amounts = {**local["status"].get("reserved", {}), **patch["status"].get("reserved", {})}
         left = {name: each for name, each in amounts.items() if each is not None}
-        given = {**patch["status"], "reserved": left}
-        self.put({**local, "status": {**local["status"], **given}})
+        merged_status = {**patch["status"], "reserved": left}
+        self.put({**local, "status": {**local["status"], **merged_status}})
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
         self._record("serves", resource.root)

@@ -650,8 +650,8 @@ def test_a_group_with_a_status_of_others_has_records_in_annotations() -> None:
         """Return the notes written since the last call; from then on, the API has `notes`."""
         assert bench.look() == []
         written, bench.api.calls = bench.api.done("note on group"), []
-        there = {name: value for name, value in notes.items() if value}
-        bench.add(replace(theirs, metadata=replace(meta, annotations=there)))
+        written_notes = {name: value for name, value in notes.items() if value}
+        bench.add(replace(theirs, metadata=replace(meta, annotations=written_notes)))
         return written
 
     with writing_bench(node("a"), theirs, members) as bench:
@@ -796,8 +796,8 @@ def test_the_first_positions_are_true_while_the_lines_of_many_queues_move() -> N
     ) as bench:
 
         def places() -> dict[str, int]:
-            known = bench.decisions.groups.values()
-            return {each.key.partition("/")[2]: each.position for each in known if 0 < each.position <= 9}
+            decisions = bench.decisions.groups.values()
+            return {each.key.partition("/")[2]: each.position for each in decisions if 0 < each.position <= 9}
 
         for second in range(96):
             if 50 <= second < 90:

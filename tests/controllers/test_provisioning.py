@@ -111,8 +111,8 @@ def test_a_group_that_lacks_capacity_for_a_while_makes_one_request_for_nodes() -
     with writing_bench(waiting()) as bench:
         assert bench.look() == []
         assert bench.look(LASTING - 0.1) == []
-        ((made, name), (template, of)) = bench.look(0.1)
-        assert (made, template, of) == ("request nodes", "create podtemplates", f"{name}-0")
+        ((created, name), (template, of)) = bench.look(0.1)
+        assert (created, template, of) == ("request nodes", "create podtemplates", f"{name}-0")
         assert name.startswith("g-")
         assert bench.look(600.0) == []
 
@@ -191,10 +191,10 @@ def test_requests_stay_until_it_is_known_whether_they_are_allowed() -> None:
     """Keep the requests, which the watch shows one by one after a restart."""
     with writing_bench(waiting()) as bench:
         bench.lasting()
-        made = bench.requests.requests_of(key("g"))
+        requests = bench.requests.requests_of(key("g"))
         bench.served = False
         bench.restart()
-        for each in made:
+        for each in requests:
             bench.requests.upsert(each)
         assert bench.lasting() == []
         bench.served = True
@@ -214,10 +214,10 @@ def test_a_queue_with_new_provisioning_requests_nodes_for_groups_that_wait_alrea
 def test_few_requests_are_made_at_once() -> None:
     groups = [each for number in range(30) for each in waiting(f"g{number}", 1)]
     with writing_bench(groups) as bench:
-        made = [verb for verb, _ in bench.lasting()].count("request nodes")
-        assert 0 < made <= ProvisioningController.burst
+        requested = [verb for verb, _ in bench.lasting()].count("request nodes")
+        assert 0 < requested <= ProvisioningController.burst
         rest = [verb for _ in range(10) for verb, _ in bench.look(1.0)]
-        assert made + rest.count("request nodes") == 30
+        assert requested + rest.count("request nodes") == 30
 
 
 # ---- until when

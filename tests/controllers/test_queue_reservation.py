@@ -32,13 +32,13 @@ def test_a_reservation_is_written_once_and_removed_when_it_ends() -> None:
 
 
 def test_reclaimed_amounts_are_written_and_read_by_the_next_process() -> None:
-    taken = {ReclaimKey("rich", "team"): Reclaimed(GroupKey("team/x"), "2026-01-01T00:00:00Z", 2)}
-    decision = QueueDecision("q", "Open", 1, "", {}, {}, {}, {}, 0.0, reclaimed=taken)
+    reclaims = {ReclaimKey("rich", "team"): Reclaimed(GroupKey("team/x"), "2026-01-01T00:00:00Z", 2)}
+    decision = QueueDecision("q", "Open", 1, "", {}, {}, {}, {}, 0.0, reclaimed=reclaims)
     about = {"queue": "rich", "group": "team/x", "at": "2026-01-01T00:00:00Z", "inVain": 2}
     assert status_changes(Queue(Meta("q")), decision)["reclaimed"] == [about]
     written = QueueReclaimed("rich", "team/x", "2026-01-01T00:00:00Z", 2)
     queue = Queue(Meta("q"), status=QueueStatus(reclaimed=[written]))
-    assert queue_record(queue).reclaimed == taken
+    assert queue_record(queue).reclaimed == reclaims
     assert "reclaimed" not in status_changes(queue, decision)
     later = QueueDecision("q", "Open", 1, "", {}, {}, {}, {}, 0.0)
     assert status_changes(queue, later)["reclaimed"] is None

@@ -331,13 +331,13 @@ class ShownOnChange(QueueStatusBench):
 def test_numbers_that_change_constantly_do_not_delay_others() -> None:
     """Report the new numbers of one queue while the past usage of three others changes at each look."""
     held, limits = ("x", "y", "z"), replace(LIMITS, usage_half_life=100.0)
-    made = ShownOnChange(*(gang(name, 1, queue=name) for name in held), limits=limits)
-    with made.writing():
-        made.put_queues(*map(queue, (*held, "q")))
-        made.start(*held)
+    new_bench = ShownOnChange(*(gang(name, 1, queue=name) for name in held), limits=limits)
+    with new_bench.writing():
+        new_bench.put_queues(*map(queue, (*held, "q")))
+        new_bench.start(*held)
         for _ in range(40):  # the burst is used up
-            made.look(seconds=1.01)
-        made.add(gang("late", 1, queue="q"))
+            new_bench.look(seconds=1.01)
+        new_bench.add(gang("late", 1, queue="q"))
         for _ in range(10):
-            made.look(seconds=1.01)
-        assert made.status("q").inqueue == 1
+            new_bench.look(seconds=1.01)
+        assert new_bench.status("q").inqueue == 1

@@ -87,12 +87,12 @@ def planted(bench: QuotaBench) -> QuotaBench:
 
 
 def test_queues_are_created_parents_first_and_name_their_quota(planted: QuotaBench) -> None:
-    made = planted.copy("leaf")
-    assert made.metadata.annotations == {
+    copy = planted.copy("leaf")
+    assert copy.metadata.annotations == {
         keys.QUOTA_SOURCE: "ElasticQuotaTree/kube-system/tree",
         keys.QUOTA_NAMESPACES: "team",
     }
-    assert (made.spec.parent, made.spec.capability) == ("root-quota", {"cpu": 5})
+    assert (copy.spec.parent, copy.spec.capability) == ("root-quota", {"cpu": 5})
     assert planted.ledger.queues.of_namespace("team") == "leaf"
 
 

@@ -82,7 +82,7 @@ class CronJobBench(Bench):
 
     def show(self, name: str, phase: str = "Running", namespace: str = "lab") -> None:
         """Show a Job in the watch; one of another namespace may name the CronJob as its owner, too."""
-        made = self.cron_api.jobs[name]["metadata"] if namespace == "lab" else {"annotations": {}}
+        metadata = self.cron_api.jobs[name]["metadata"] if namespace == "lab" else {"annotations": {}}
         owners = [OwnerReference("batch.volcano.sh/v1alpha1", "CronJob", "c", "c", True)]
         at = "2026-01-01T12:00:00Z"
         meta = Meta(
@@ -90,7 +90,7 @@ class CronJobBench(Bench):
             namespace,
             name,
             creation_timestamp=at,
-            annotations=made["annotations"],
+            annotations=metadata["annotations"],
             owner_references=owners,
         )
         state = VolcanoJobState(phase=phase, last_transition_time=at)

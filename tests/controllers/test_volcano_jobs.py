@@ -212,10 +212,10 @@ def test_a_job_of_ten_pods_costs_a_few_further_writes(bench: VolcanoBench) -> No
     bench.set_phase("Succeeded")
     bench.work()
     assert bench.phase == "Completed"
-    made = Counter(call[0] for call in bench.api.calls if call[0] != "event")
-    assert made.pop("create pods") == 10
-    made.pop("create group", None)
-    assert sum(made.values()) <= 7, made
+    call_counts = Counter(call[0] for call in bench.api.calls if call[0] != "event")
+    assert call_counts.pop("create pods") == 10
+    call_counts.pop("create group", None)
+    assert sum(call_counts.values()) <= 7, call_counts
 
 
 def test_a_late_watch_causes_no_second_creation(bench: VolcanoBench) -> None:
@@ -355,8 +355,8 @@ def test_of_thousands_of_taken_names_a_few_are_tried(bench: VolcanoBench) -> Non
 
 def creations(bench: VolcanoBench) -> list[str]:
     """Return the created objects, in order, pods as one."""
-    made = [call[0].removeprefix("create ") for call in bench.api.calls if call[0].startswith("create ")]
-    return list(dict.fromkeys(each for each in made if each != "group"))
+    created = [call[0].removeprefix("create ") for call in bench.api.calls if call[0].startswith("create ")]
+    return list(dict.fromkeys(each for each in created if each != "group"))
 
 
 @pytest.mark.parametrize(
@@ -383,17 +383,17 @@ def test_the_secret_of_a_job_cannot_be_made_by_others(bench: VolcanoBench) -> No
     """Its name is in the status before any pod has it, and stays, also after a restart of Muster."""
     bench.api.submit(task("a", 1), plugins={"ssh": []})
     bench.work()
-    (made,) = bench.api.secrets
-    assert re.fullmatch("job-ssh-[0-9a-f]{16}", made)
-    assert bench.api.volcano_job["status"]["controlledResources"] == {"plugin-ssh": made}
+    (secret,) = bench.api.secrets
+    assert re.fullmatch("job-ssh-[0-9a-f]{16}", secret)
+    assert bench.api.volcano_job["status"]["controlledResources"] == {"plugin-ssh": secret}
     bench.born()
     bench.api.volcano_job["spec"]["tasks"] = [task("a", 2)]
     bench.api.turn()
     bench.work()
-    assert bench.api.secrets == [made]
+    assert bench.api.secrets == [secret]
     pods = [each for each in bench.api.objects.values() if each["kind"] == "Pod"]
     mounted = [volume["secret"]["secretName"] for pod in pods for volume in pod["spec"]["volumes"]]
-    assert mounted == [made, made]
+    assert mounted == [secret, secret]
 
 
 def test_lists_of_hosts_follow_a_job_that_grows_and_shrinks(bench: VolcanoBench) -> None:

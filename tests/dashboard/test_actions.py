@@ -98,8 +98,8 @@ def test_a_job_is_stopped_and_resumed_as_by_the_command(
 ) -> None:
     screen = Screen(SomeViewer(objects={("jobs", "team", "train"): obj}), group)
     assert f'action="{OF_JOB}/{action}"' in screen.client.get(OF_JOB).text
-    asked = screen.send(f"{OF_JOB}/{action}", confirmed="")
-    assert f"{action.capitalize()} job/train in namespace team?" in asked.text
+    unconfirmed = screen.send(f"{OF_JOB}/{action}", confirmed="")
+    assert f"{action.capitalize()} job/train in namespace team?" in unconfirmed.text
     assert screen.viewer.patched == []
     answer = screen.send(f"{OF_JOB}/{action}")
     assert (answer.status_code, answer.headers["Location"]) == (303, OF_JOB)

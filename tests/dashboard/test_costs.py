@@ -16,10 +16,10 @@ def app(clock: Clock, cost: float) -> Flask:
     def identify(request: Request) -> SomeViewer:
         return SomeViewer(name=request.headers["Who"])
 
-    made = create_dashboard_app(SomeSource(), identify)
+    dashboard_app = create_dashboard_app(SomeSource(), identify)
     ticks = count()
-    limit_costs(made, lambda: next(ticks) * cost, clock)
-    return made
+    limit_costs(dashboard_app, lambda: next(ticks) * cost, clock)
+    return dashboard_app
 
 
 def asks(client: Client, who: str, times: int) -> int:

@@ -1,4 +1,4 @@
-"""The read model of a running Muster says what was decided, and what has not changed is not made again."""
+"""The read model of a running Muster says what was decided, and what has not changed is not cluster again."""
 
 from typing import Any
 
@@ -36,16 +36,16 @@ def world(*objects: Any) -> World:
     return cluster.add(gang("waits", 2, queue="q", cpu="2", created="2026-01-02"), *objects).settle()
 
 
-def overview_of(made: World) -> Overview:
-    return DecidedOverviews().overview(made.decisions)
+def overview_of(cluster: World) -> Overview:
+    return DecidedOverviews().overview(cluster.decisions)
 
 
-def group_of(made: World, name: str) -> GroupSummary:
-    return next(group for group in overview_of(made).groups if group.name == name)
+def group_of(cluster: World, name: str) -> GroupSummary:
+    return next(group for group in overview_of(cluster).groups if group.name == name)
 
 
-def queue_of(made: World, name: str) -> QueueSummary:
-    return next(queue for queue in overview_of(made).queues if queue.name == name)
+def queue_of(cluster: World, name: str) -> QueueSummary:
+    return next(queue for queue in overview_of(cluster).queues if queue.name == name)
 
 
 def test_a_group_that_runs_and_one_that_waits() -> None:
@@ -88,8 +88,8 @@ def test_a_deserved_but_unrequested_amount_is_shown_as_lent() -> None:
     assert (of_r.deserved, of_r.lent) == (0, 3)
 
 
-def node_of(made: World, name: str) -> NodeSummary:
-    return next(node for node in overview_of(made).nodes if node.name == name)
+def node_of(cluster: World, name: str) -> NodeSummary:
+    return next(node for node in overview_of(cluster).nodes if node.name == name)
 
 
 def test_a_node_shows_its_running_and_its_planned_pods() -> None:
@@ -120,13 +120,13 @@ def test_a_node_has_its_problems() -> None:
 
 
 def test_an_evicted_group_has_the_cause() -> None:
-    made = evicted_once()
-    evicted = group_of(made.add(pod("again-0", "g")).settle(), "g").evicted
+    cluster = evicted_once()
+    evicted = group_of(cluster.add(pod("again-0", "g")).settle(), "g").evicted
     assert evicted is not None
     assert evicted.cause == "Reclaim"
     assert "team/x" in evicted.why
-    assert evicted.at == made.ledger.snapshot().timestamp(made.now)
-    assert group_of(made, "kept").evicted is None
+    assert evicted.at == cluster.ledger.snapshot().timestamp(cluster.now)
+    assert group_of(cluster, "kept").evicted is None
 
 
 def test_a_job_is_stopped_while_its_user_keeps_it_suspended() -> None:
@@ -166,12 +166,12 @@ def test_details_name_the_holders_of_the_missing_capacity() -> None:
 
 
 def test_an_unchanged_cluster_is_the_same_overview() -> None:
-    made, views = world(), DecidedOverviews()
-    before = views.overview(made.decisions)
-    made.settle()
-    assert views.overview(made.decisions) is before
-    made.finish("runs-0").settle()
-    after = views.overview(made.decisions)
+    cluster, views = world(), DecidedOverviews()
+    before = views.overview(cluster.decisions)
+    cluster.settle()
+    assert views.overview(cluster.decisions) is before
+    cluster.finish("runs-0").settle()
+    after = views.overview(cluster.decisions)
     assert after.version != before.version
 
 
@@ -195,11 +195,11 @@ TestOverviews = Overviews.TestCase
 
 
 def test_all_viewers_share_one_overview_and_are_notified_of_the_next() -> None:
-    made, now = world(), [0.0]
-    source = DecidedSource(lambda: made.decisions, list, pace=1.5, clock=lambda: now[0])
+    cluster, now = world(), [0.0]
+    source = DecidedSource(lambda: cluster.decisions, list, pace=1.5, clock=lambda: now[0])
     before = source.overview()
     now[0] += 1
-    made.finish("runs-0").settle()
+    cluster.finish("runs-0").settle()
     assert source.overview() is before
     assert source.is_current(before.version)
     assert source.seconds_to_next_change() == 0.5
@@ -216,10 +216,10 @@ def test_all_viewers_share_one_overview_and_are_notified_of_the_next() -> None:
 
 def test_an_estimate_is_shown_once_it_is_published() -> None:
     """Show it without any other change in the decisions."""
-    made, now = world(), [0.0]
+    cluster, now = world(), [0.0]
     reported: dict[str, Estimate] = {}
     source = DecidedSource(
-        lambda: made.decisions,
+        lambda: cluster.decisions,
         list,
         clock=lambda: now[0],
         estimate_of=reported.get,
@@ -237,8 +237,8 @@ def test_an_estimate_is_shown_once_it_is_published() -> None:
 
 
 def test_a_replica_that_does_not_lead_says_so() -> None:
-    made, leading = world(), [False]
-    source = DecidedSource(lambda: made.decisions, list, pace=0.0, leads=lambda: leading[0])
+    cluster, leading = world(), [False]
+    source = DecidedSource(lambda: cluster.decisions, list, pace=0.0, leads=lambda: leading[0])
     [record] = source.overview().notes
     assert "does not lead" in record
     leading[0] = True
@@ -256,8 +256,8 @@ def test_an_overview_before_the_first_decision_says_so() -> None:
 
 def test_known_explanations_are_not_computed_again() -> None:
     cluster = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
-    known = WhyGroup(key("small"), "q", Verdict.WAITING, reason="NoRoom", reserved="it is known")
-    found = DecidedOverviews(why_of=lambda _: known).details(cluster.decisions, key("small"))
+    why = WhyGroup(key("small"), "q", Verdict.WAITING, reason="NoRoom", reserved="it is known")
+    found = DecidedOverviews(why_of=lambda _: why).details(cluster.decisions, key("small"))
     assert found is not None
     assert found.group.wait is not None
     assert (found.group.wait.remedy, found.group.wait.holders) == ("it is known", [])
@@ -286,18 +286,18 @@ def test_blockers_are_computed_in_a_small_part_of_the_time(
 
 
 def test_the_share_of_the_last_hour_is_sampled_without_viewers() -> None:
-    made, decided = world(queue("goes")), [Decisions()]
+    cluster, decided = world(queue("goes")), [Decisions()]
     source = DecidedSource(lambda: decided[0], list)
     assert source.sample(0.0) == 1.0, "soon again: nothing is decided yet"
-    decided[0] = made.decisions
+    decided[0] = cluster.decisions
     for minute in range(200):
         assert source.sample(60.0 * minute) is None
-    share = round(made.decisions.queues["q"].share, 3)
+    share = round(cluster.decisions.queues["q"].share, 3)
     assert source.usage.of("cpu", 60.0 * 199)[-1] == (60.0 * 199, 0.75)
     assert list(source.hour.of("q", 12000.0)) == [(60.0 * minute, share) for minute in range(140, 200)]
     assert len(source.hour.of("q", 60.0 * 199)) == 61, "samples of an hour are kept"
-    made.ledger.intake.drop_queue("goes")
-    decided[0] = made.settle().decisions
+    cluster.ledger.intake.drop_queue("goes")
+    decided[0] = cluster.settle().decisions
     source.sample(12000.0)
     assert list(source.hour.of("goes", 12000.0)) == []
     assert [source.hour.is_due(at) for at in (12059.0, 12060.0)] == [False, True]

@@ -110,7 +110,7 @@ def test_rights_and_changes_are_those_of_the_kubeconfig(machine: Machine, server
     name, right, patch = server.requests
     assert name.path == "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     assert right.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    asked = right.json["spec"]["resourceAttributes"]
-    assert (asked["verb"], asked["namespace"], asked["name"]) == ("patch", "team", "train")
+    attributes = right.json["spec"]["resourceAttributes"]
+    assert (attributes["verb"], attributes["namespace"], attributes["name"]) == ("patch", "team", "train")
     assert {request.headers["authorization"] for request in server.requests} == {"Bearer secret"}
     assert patch.json == {"metadata": {"annotations": {"kube-muster.io/hold": "true"}}}

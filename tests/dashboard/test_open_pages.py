@@ -39,9 +39,9 @@ class Port:
 
     def loaded(self, path: str, headers: dict[str, str] = ANN, etag: str = "") -> str:
         """Return the ETag by which an open page asks."""
-        asked = {**headers, "If-None-Match": etag}
+        conditional = {**headers, "If-None-Match": etag}
         self.text = (
-            answer := self.client.get(path, headers=asked, environ_overrides={"REQUEST_URI": path})
+            answer := self.client.get(path, headers=conditional, environ_overrides={"REQUEST_URI": path})
         ).text
         return f'W/"{answer.headers["ETag"][3:-1].partition(".")[0]}"'
 

@@ -61,8 +61,8 @@ def test_a_form_comes_from_our_own_pages_only(port: int, viewer: SomeViewer) -> 
 
 def test_a_request_with_two_tokens_is_refused() -> None:
     authority, listener = Authority(), socket.create_server(("127.0.0.1", 0))
-    door = TokenLogin(authority, ApiEndpoint(Configuration))
-    app = create_dashboard_app(SomeSource(), door.identify, door.login)
+    login = TokenLogin(authority, ApiEndpoint(Configuration))
+    app = create_dashboard_app(SomeSource(), login.identify, login.login)
     server = SideServer("dashboard", listener, pages(app), for_web_pages=True)
     answers = []
     for tokens in (("of-ann",), ("of-ann", "of-bob"), ("of-bob", "of-bob")):

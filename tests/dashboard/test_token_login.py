@@ -180,14 +180,14 @@ def test_a_change_is_sent_with_the_users_token_and_without_credentials_of_muster
     bench.authority.rights.add(("ann", "patch", "team"))
     server.script.extend([Reply(), status(401)])
     form = {"csrf": csrf_token(SomeViewer(secret=session)), "confirmed": "yes"}
-    for wanted in (303, 401):  # the second time the API server knows the token no more: it is not tried again
+    for code in (303, 401):  # the second time the API server knows the token no more: it is not tried again
         answer = browser.post(
             "/groups/team/train/hold",
             data=form,
             base_url="https://muster.example",
             headers={"X-Remote-User": "root"},
         )
-        assert answer.status_code == wanted
+        assert answer.status_code == code
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer of-ann"] * 2
     assert not any(
         "impersonate" in name or "remote" in name for request in server.requests for name in request.headers
@@ -319,22 +319,22 @@ def test_an_unanswered_access_review_grants_no_right() -> None:
 
 
 def test_threads_share_a_question_and_its_fault() -> None:
-    both, asked = Barrier(2, timeout=10), list[int]()
+    both, calls = Barrier(2, timeout=10), list[int]()
     remembered: ExpiringCache[str, int] = ExpiringCache(10, lambda _: 5.0, Clock())
     found: list[Any] = []
 
     def slow() -> int:
-        asked.append(1)
+        calls.append(1)
         both.wait()
         return 7
 
     first = Thread(target=lambda: found.append(remembered.get("key", slow)))
     first.start()
-    while not asked:
+    while not calls:
         pass
     second = Thread(target=lambda: found.append(remembered.get("key", slow)))
     second.start()
     both.wait()
     first.join(10)
     second.join(10)
-    assert (found, len(asked)) == ([7, 7], 1)
+    assert (found, len(calls)) == ([7, 7], 1)

@@ -112,14 +112,14 @@ def test_a_part_that_has_not_changed_keeps_its_state() -> None:
 
 def test_details_of_one_group_are_computed_once_for_all_viewers() -> None:
     class Counting(One):
-        asked = 0
+        reviews = 0
 
         def details(self, namespace: str, name: str) -> GroupDetails | None:
-            self.asked += 1
+            self.reviews += 1
             return super().details(namespace, name)
 
     source = Counting()
     eyes = VisibleOverviews(source)
     for name in ("ann", "bob", "cid"):
         assert eyes.details("a", "one", SomeViewer(name)) is not None
-    assert source.asked < 3
+    assert source.reviews < 3

@@ -32,13 +32,13 @@ def queue(name: str, spec: Spec, annotations: Mapping[str, str] = {}, state: str
 
 @pytest.fixture
 def ledger() -> Ledger:
-    made = Ledger(Ownership(frozenset({SCHEDULER})))
+    new_ledger = Ledger(Ownership(frozenset({SCHEDULER})))
     for name, spec in TREE.items():
-        made.intake.set_queue(queue(name, spec))
-    made.intake.set_group(group("g", 1, queue="closing"))
-    made.pods.set(pod("p", queue="shut", on="n"))
-    made.snapshot()
-    return made
+        new_ledger.intake.set_queue(queue(name, spec))
+    new_ledger.intake.set_group(group("g", 1, queue="closing"))
+    new_ledger.pods.set(pod("p", queue="shut", on="n"))
+    new_ledger.snapshot()
+    return new_ledger
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_a_new_queue(spec: Spec, expected: list[Code], tree: QueueTree) -> None:
 def test_paths(path: str, weights: str, expected: list[Code], ledger: Ledger) -> None:
     annotated = {"volcano.sh/hierarchy": "root/sci/dev", "volcano.sh/hierarchy-weights": "1/1/1"}
     ledger.intake.set_queue(queue("sci", {}, annotated))
-    given = {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": weights}
-    assert codes(queue("new", {}, given), ledger.queues.tree()) == expected
+    annotations = {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": weights}
+    assert codes(queue("new", {}, annotations), ledger.queues.tree()) == expected
 
 
 def test_a_queue_does_not_go_below_itself_nor_too_deep(tree: QueueTree) -> None:

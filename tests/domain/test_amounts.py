@@ -17,7 +17,7 @@ STRANGE = {f"x.io/r{n}": "1" for n in range(4000)}
 
 
 def of_containers(each: Pod, *requests: Mapping[str, str]) -> Pod:
-    containers = [Container(ResourceRequirements(dict(asked))) for asked in requests]
+    containers = [Container(ResourceRequirements(dict(amounts))) for amounts in requests]
     return replace(each, spec=replace(each.spec, containers=containers))
 
 

@@ -96,15 +96,15 @@ def test_switched_off_each_pod_is_on_its_own() -> None:
 
 def auto_group(**facts: Any) -> AutoGroup:
     """Return a group without a PodGroup whose pods wait, in an open queue by default."""
-    there = {
+    combinations = {
         "min_member": None,
         "owner": None,
         "queue_is_open": True,
         "has_live_pods": True,
         "has_pods": True,
     }
-    wanted = 2 if facts.get("owner") is WANTS_TWO else 1
-    return AutoGroup(**{**there, "wanted": wanted, "is_used": True, **facts})
+    needed = 2 if facts.get("owner") is WANTS_TWO else 1
+    return AutoGroup(**{**combinations, "wanted": needed, "is_used": True, **facts})
 
 
 WANTS_TWO, IDLE = OwnerRecord("uid-web", MadePods(volcano=2)), OwnerRecord("uid-web", idle=True)
@@ -143,8 +143,8 @@ def closing(*objects: Any) -> World:
     return cluster.add(queue("q", spec_state="Closed")).settle()
 
 
-def state(there: World) -> tuple[str, dict[str, int]]:
-    decided = there.decisions.queues["q"]
+def state(cluster: World) -> tuple[str, dict[str, int]]:
+    decided = cluster.decisions.queues["q"]
     return decided.state, {name: count for name, count in decided.counts.items() if count}
 
 
@@ -293,7 +293,7 @@ def test_a_plain_pod_gets_no_podgroup_that_it_does_not_need() -> None:
 
 def test_a_podgroup_as_it_is_made() -> None:
     inherited = {"volcano.sh/jdb-max-unavailable": "1", "volcano.sh/x": "1", "example.org/y": "2"}
-    made = build(
+    built = build(
         replace(pod("web-0", owner="web", cpu="500m", annotations={"volcano.sh/jdb-min-available": "2"})),
         owner_record(owner("web", "3", annotations=inherited)),
         3,
@@ -302,7 +302,7 @@ def test_a_podgroup_as_it_is_made() -> None:
     owners = [
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
     ]
-    assert made == {
+    assert built == {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
         "metadata": {

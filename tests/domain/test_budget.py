@@ -178,8 +178,8 @@ def test_endless_elastic_members_do_not_shut_gangs_out() -> None:
     world.add(group("e", 1), pod("e-0", "e", on="n"), [pod(f"e-{n}", "e") for n in range(1, 200)]).settle()
     world.add(gang("gang", 4)).settle()
     for _ in range(10):
-        taken = list(world.plan("e"))[:2]
-        world.scheduler_takes(*taken).run(*taken).settle()
+        started = list(world.plan("e"))[:2]
+        world.scheduler_takes(*started).run(*started).settle()
         if world.verdict("gang") is STARTS:
             return
     raise AssertionError(f"still {world.reason('gang')}")

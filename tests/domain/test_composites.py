@@ -117,8 +117,8 @@ def test_as_many_child_groups_start_as_are_needed_and_later_ones_start_whole() -
 def test_no_pod_of_a_later_child_group_is_bound_before_its_minimum_is() -> None:
     world = World(node("n", "2"), composite(least=1), pod_group("b")).start(C)
     world.add(node("m", "4"), pod_group("a", 3, 4)).settle()
-    for taken, bound in (("a-0", 0), ("a-1", 0), ("a-2", 3), ("a-3", 4)):
-        world.scheduler_takes(taken)
+    for name, bound in (("a-0", 0), ("a-1", 0), ("a-2", 3), ("a-3", 4)):
+        world.scheduler_takes(name)
         assert sum(bool(world.pods[f"a-{n}"].spec.node_name) for n in range(4)) == bound
 
 

@@ -48,8 +48,8 @@ def hgx(count: int, **each: Any) -> list[Any]:
 
 def placed(world: World, name: str, on: str, size: int, queue: str = "q", **more: Any) -> None:
     """Add a gang of one with so many GPUs that runs on a node."""
-    notes, made = more.pop("notes", None), MADE | more
-    world.add(gang(name, 1, queue=queue, notes=notes, **gpus(size), **made)).settle()
+    notes, facts = more.pop("notes", None), MADE | more
+    world.add(gang(name, 1, queue=queue, notes=notes, **gpus(size), **facts)).settle()
     world.scheduler_takes(f"{name}-0", offered=[on]).run(f"{name}-0").settle()
 
 
@@ -96,17 +96,17 @@ def test_small_ones_move_so_that_a_whole_node_is_free() -> None:
     world = wants_node(in_pieces(sizes=(1,) * 6))
     assert world.reason("g") is Reason.RECLAIMING
     assert "pods to move: 6" in world.detail("g")
-    gone = evicted(world)
-    assert len(gone) == 6
-    assert len({world.pods[name].spec.node_name for name in gone}) == 1
+    evicted_pods = evicted(world)
+    assert len(evicted_pods) == 6
+    assert len({world.pods[name].spec.node_name for name in evicted_pods}) == 1
     why = next(iter(world.decisions.evictions.values())).why
     assert "it moves so that group team/g of queue q fits" in why
     assert "is reserved on n" in why
-    replaced(world, *gone)
+    replaced(world, *evicted_pods)
     assert world.verdict("g") is Verdict.STARTING
-    for name in gone:
+    for name in evicted_pods:
         assert world.verdict(name.rpartition("-")[0]) is Verdict.STARTING
-    world.start("g", *(name.rpartition("-")[0] for name in gone))
+    world.start("g", *(name.rpartition("-")[0] for name in evicted_pods))
     assert not evicted(world)
 
 
@@ -128,11 +128,11 @@ dice = st.integers(0, 99)
 def test_the_place_of_a_moving_pod_is_reserved() -> None:
     """Keep the place while the pod leaves, and until its controller has made another one."""
     world = wants_node(in_pieces(sizes=SMALL))
-    gone = evicted(world)
+    evicted_pods = evicted(world)
     world.add(gang("other", 1, queue="q", created=timestamp(world.now), **gpus(1))).settle()
     assert world.reason("other") is Reason.RESERVED
     assert "are reserved for the moved group" in world.detail("other")
-    world.delete(*gone).settle()
+    world.delete(*evicted_pods).settle()
     assert world.verdict("g") is Verdict.STARTING
     assert world.verdict("other") is Verdict.WAITING
     world.start("g")
@@ -175,10 +175,10 @@ def test_members_that_can_be_spared_move_before_whole_groups() -> None:
     placed(world, "one", "n0", 1)
     wants_two = gang("g", 1, queue="q", created=timestamp(world.now), **gpus(6))
     world.add(wants_two).settle()
-    gone = evicted(world)
-    assert len(gone) == 1
-    assert gone[0].startswith("elastic")
-    replaced(world, *gone)
+    evicted_pods = evicted(world)
+    assert len(evicted_pods) == 1
+    assert evicted_pods[0].startswith("elastic")
+    replaced(world, *evicted_pods)
     assert world.verdict("g") is Verdict.STARTING
     assert list(world.plan("elastic").values()) == ["n0"]
     world.start("g", "elastic")
@@ -232,11 +232,11 @@ def test_pods_of_a_flavor_move_to_nodes_of_that_flavor() -> None:
         world.add(gang(f"r{number}", 1, queue="q", cpu="2", owner="rs")).settle()
         world.scheduler_takes(f"r{number}-0", offered=[f"n{number}"]).run(f"r{number}-0").settle()
     world.add(gang("g", 1, queue="q", cpu="6", created=timestamp(world.now))).settle()
-    (gone,) = evicted(world)
-    replaced(world, gone)
-    left, other = ("n0", "n1") if gone == "r0-0" else ("n1", "n0")
+    (evicted_pod,) = evicted(world)
+    replaced(world, evicted_pod)
+    left, other = ("n0", "n1") if evicted_pod == "r0-0" else ("n1", "n0")
     assert world.plan("g") == {"g-0": left}
-    assert world.plan(gone[:2]) == {f"{gone}-again": other}
+    assert world.plan(evicted_pod[:2]) == {f"{evicted_pod}-again": other}
 
 
 @each_of(
@@ -290,9 +290,9 @@ def test_one_group_does_not_move_for_two_gangs_at_once() -> None:
     for name in ("g", "h"):
         world.add(gang(name, 1, queue="q", created=timestamp(world.now), **gpus(8)))
     world.settle()
-    gone = evicted(world)
-    assert len(gone) == 1
-    replaced(world, *gone)
+    evicted_pods = evicted(world)
+    assert len(evicted_pods) == 1
+    replaced(world, *evicted_pods)
     assert sorted(world.verdicts("g", "h")) == [Verdict.STARTING, Verdict.WAITING]
     assert len(world.plan("elastic")) == 1
 
@@ -391,9 +391,9 @@ def test_headroom_is_reserved_for_moving_pods(most: dict[str, Any]) -> None:
     placed(world, "r", "n0", 1)
     placed(world, "s", "n1", 1)
     wants_node(world)
-    (gone,) = evicted(world)
-    before = world.pods[gone]
-    world.delete(gone).start("g").add(hgx(3)[-1:])
+    (evicted_pod,) = evicted(world)
+    before = world.pods[evicted_pod]
+    world.delete(evicted_pod).start("g").add(hgx(3)[-1:])
     world.add(gang("other", 1, queue="q", created=timestamp(world.now), **gpus(1))).settle()
     assert world.reason("other") is Reason.RESERVED
     world.add(
@@ -401,7 +401,7 @@ def test_headroom_is_reserved_for_moving_pods(most: dict[str, Any]) -> None:
             before, spec=replace(before.spec, node_name=""), status=replace(before.status, phase="Pending")
         )
     )
-    world.start(gone[:1])
+    world.start(evicted_pod[:1])
     assert world.reason("other") is Reason.QUEUE_CEILING
 
 
@@ -498,8 +498,8 @@ class Moving(RuleBasedStateMachine):
 
     @rule(which=dice)
     def one_ends(self, which: int) -> None:
-        if there := sorted(self.world.pods):
-            self.world.delete(there[which % len(there)]).settle()
+        if names := sorted(self.world.pods):
+            self.world.delete(names[which % len(names)]).settle()
 
     @rule(number=st.integers(0, 3), cordoned=st.booleans())
     def node_is_cordoned(self, number: int, cordoned: bool) -> None:

@@ -87,8 +87,8 @@ class CyclesMachine(RuleBasedStateMachine):
     @rule(name=some_gang, members=st.sampled_from([1, 1, 4]))
     def members_go(self, name: str, members: int) -> None:
         """Delete all pods together with their PodGroup."""
-        gone = self.members(name)[:members]
-        self.world.delete(*gone)
+        names = self.members(name)[:members]
+        self.world.delete(*names)
         if not self.members(name):
             self.world.ledger.intake.drop_group(key(name))
 
@@ -183,8 +183,8 @@ class CyclesMachine(RuleBasedStateMachine):
         for newcomer in self.newcomers(snapshot, decisions):
             view, decision = snapshot.groups[newcomer], decisions.groups[newcomer]
             if not view.stood_whole and view.min_member > 1:
-                wanted = missing_of(view, fitting=decision.plan)
-                assert decision.plan.keys() >= {pod.uid for pod in wanted.members}
+                lacking = missing_of(view, fitting=decision.plan)
+                assert decision.plan.keys() >= {pod.uid for pod in lacking.members}
 
     @invariant()
     def shares_add_up(self) -> None:
@@ -249,8 +249,8 @@ class CyclesMachine(RuleBasedStateMachine):
         view = self.world.ledger.snapshot().groups[key(group)]
         posted = self.world.post(group)
         if posted and not view.stood_whole:
-            there = [member for member in self.members(group) if self.world.pods[member].spec.node_name]
-            assert whole(view.needs, Counter(), len(there))
+            on_nodes = [member for member in self.members(group) if self.world.pods[member].spec.node_name]
+            assert whole(view.needs, Counter(), len(on_nodes))
         self.world.run(*posted)
 
     def undo(self) -> None:

@@ -74,11 +74,11 @@ class Cluster:
         self, name: str, node: str, device: str, of: str = "gpu", user: str = "pods", **more: Any
     ) -> None:
         """Allocate a device to a claim."""
-        asked = [DeviceRequest("r", ExactRequest(of))]
+        requests = [DeviceRequest("r", ExactRequest(of))]
         held = AllocatedDevices([AllocatedDevice("r", DRIVER, node, device, **more)])
         meta = Meta(name=name, namespace="team", uid=name)
         status = ClaimStatus(Allocation(held), [ClaimUser(user)] if user else None)
-        self.inventory.set_claim(ResourceClaim(meta, ClaimSpec(DeviceClaim(asked)), status))
+        self.inventory.set_claim(ResourceClaim(meta, ClaimSpec(DeviceClaim(requests)), status))
 
     def on(self, name: str) -> Amounts:
         """Return the amounts of devices that pods can have on a node."""
@@ -211,8 +211,8 @@ def test_selectors_are_evaluated_as_the_scheduler_does(expression: str, admitted
 def selecting(*expressions: str, number: int = 1) -> ClaimSpec:
     """Return a claim for devices of class gpu that have to meet all expressions."""
     selectors = [DeviceSelector(CelSelector(each)) for each in expressions]
-    asked = ExactRequest("gpu", count=number, selectors=selectors)
-    return ClaimSpec(DeviceClaim([DeviceRequest("r", asked)]))
+    exact_request = ExactRequest("gpu", count=number, selectors=selectors)
+    return ClaimSpec(DeviceClaim([DeviceRequest("r", exact_request)]))
 
 
 def template(cluster: Cluster, name: str, spec: ClaimSpec, namespace: str = NAMESPACE) -> None:

@@ -181,18 +181,18 @@ def test_a_claim_that_others_allocate_elsewhere_moves_a_start_or_ends_it() -> No
     claims = Claims(*shared_by(2))
     claims.put()
     world = claims.world.settle()
-    (there,) = set(world.plan("g").values())
+    (used_node,) = set(world.plan("g").values())
     hold(world)
-    claims.put(on="ab".replace(there, ""))
+    claims.put(on="ab".replace(used_node, ""))
     assert world.confirm("g").posting == (), "no member is bound where the claim is not"
     world.release("g-0")
     world.settle()
-    assert set(world.plan("g").values()) == {"ab".replace(there, "")}
+    assert set(world.plan("g").values()) == {"ab".replace(used_node, "")}
     claims.put(on="gone")
     world.settle()
     assert world.plan("g") == {}
-    asked = "what the required node affinity or a ResourceClaim asks for (metadata.name In gone)"
-    assert world.detail("g").startswith(f"no node has {asked}")
+    demand = "what the required node affinity or a ResourceClaim asks for (metadata.name In gone)"
+    assert world.detail("g").startswith(f"no node has {demand}")
 
 
 def test_claims_on_different_nodes_are_named() -> None:
@@ -264,18 +264,18 @@ def test_members_of_a_podgroup_go_where_its_claim_is_allocated() -> None:
 
 def test_a_claim_that_the_pods_of_a_job_name_counts_for_one_of_them() -> None:
     """Also once its controller has created them."""
-    world, made = JobWorld(node("a", "32")), job("j", 3)
+    world, new_job = JobWorld(node("a", "32")), job("j", 3)
     world.ledger.intake.set_device_class("gpu", GPU)
     world.ledger.intake.set_devices("a", {GPU: 4})
     world.ledger.intake.set_claim(ClaimKey(NAMESPACE, "four", is_template=False), FOUR)
-    template = made.spec["template"]
+    template = new_job.spec["template"]
     claims = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "four"}]}
     template["spec"] |= claims
     world.stopped = True
-    world.submit(made).work()
+    world.submit(new_job).work()
     assert len(world.decision(podgroup_name("j")).plan) == 3
     for number in range(3):
-        found = pod_of(made, f"j-{number}")
+        found = pod_of(new_job, f"j-{number}")
         world.add(replace(found, spec=replace(found.spec, resource_claims=[PodClaim("gpu", "four")])))
     assert len(world.settle().plan(podgroup_name("j"))) == 3
 

@@ -27,12 +27,14 @@ OF_A_SLICE = 128  # the API takes no more
 
 def cluster(*templates: ExactRequest) -> Cluster:
     """Return a cluster with a group that needs a claim of these requests, and one that needs none."""
-    made = Cluster()
-    made.world.add(group("g", 1), group("other", 1), asking("g-0", "g", ["t"]), pod("other-0", "other"))
-    made.world.ledger.intake.expect_claims(lambda: True)
+    new_cluster = Cluster()
+    new_cluster.world.add(
+        group("g", 1), group("other", 1), asking("g-0", "g", ["t"]), pod("other-0", "other")
+    )
+    new_cluster.world.ledger.intake.expect_claims(lambda: True)
     if templates:
-        made.world.ledger.intake.set_claim(ClaimKey(NAMESPACE, "t"), claim(*templates))
-    return made
+        new_cluster.world.ledger.intake.set_claim(ClaimKey(NAMESPACE, "t"), claim(*templates))
+    return new_cluster
 
 
 def waits(found: Cluster) -> tuple[Reason | None, str]:
@@ -128,7 +130,9 @@ def test_a_request_whose_selector_has_loops_inside_loops_is_left_to_the_schedule
 
 
 def test_an_amount_that_stands_for_more_than_any_node_has_never_fits() -> None:
-    made = World(node("a", more={"x.com/gpu": "8"}), logical=["x.com/memory=80Gi*x.com/gpu"])
-    made.add(group("g", 1), pod("g-0", "g", more={"x.com/gpu": str(2**62)}), group("o", 1), pod("o-0", "o"))
-    assert made.settle().reason("g") is Reason.NEVER_FITS
-    assert made.plan("o")
+    cluster = World(node("a", more={"x.com/gpu": "8"}), logical=["x.com/memory=80Gi*x.com/gpu"])
+    cluster.add(
+        group("g", 1), pod("g-0", "g", more={"x.com/gpu": str(2**62)}), group("o", 1), pod("o-0", "o")
+    )
+    assert cluster.settle().reason("g") is Reason.NEVER_FITS
+    assert cluster.plan("o")

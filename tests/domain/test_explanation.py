@@ -158,9 +158,9 @@ def test_groups_on_nodes_reserved_for_the_group_are_suggested_to_end() -> None:
         world.add(small_gang(name, "4", f"2026-01-0{number + 1}")).start(name)
     world.add(small_gang("wide", "4", timestamp(world.now), members=2)).pass_time(RESERVE_AFTER + 1.0)
     where = {world.ledger.groups.members(key(name))[0].node for name in "yz"}
-    made = world.decision("wide").reservation
-    assert made is not None
-    assert set(made.nodes.values()) == where
+    reservation = world.decision("wide").reservation
+    assert reservation is not None
+    assert set(reservation.nodes.values()) == where
     found = change(world, "wide")
     assert found.ends == ("team/y", "team/z")
     assert end(world, *found.ends).verdict("wide") is STARTS

@@ -64,8 +64,8 @@ def running(draw: st.DrawFn) -> World:
         if decision.verdict is Verdict.STARTING and draw(st.booleans()):
             world.start(key.partition("/")[2])
     bound = [name for name, each in world.pods.items() if each.spec.node_name]
-    gone = draw(st.lists(st.sampled_from(bound), unique=True)) if bound else []
-    for name in gone:
+    lost = draw(st.lists(st.sampled_from(bound), unique=True)) if bound else []
+    for name in lost:
         world.finish(name, phase=draw(st.sampled_from(["Failed", "Succeeded"])))
         if draw(st.booleans()):
             record = world.ledger.pods.get(Uid(world.pods[name].metadata.uid))
@@ -79,9 +79,9 @@ def placed(snapshot: Snapshot, world: World) -> dict[GroupKey, list[tuple[Any, s
     found = {}
     for key, view in snapshot.groups.items():
         plan = world.decisions.groups[key].plan
-        there = [(each, each.node) for each in view.placed if each.holds_capacity]
-        there += [(each, where) for each, where in view.assumed]
-        found[key] = there + [(each, plan[each.uid]) for each in view.waiting if each.uid in plan]
+        placements = [(each, each.node) for each in view.placed if each.holds_capacity]
+        placements += [(each, where) for each, where in view.assumed]
+        found[key] = placements + [(each, plan[each.uid]) for each in view.waiting if each.uid in plan]
     return found
 
 
@@ -134,8 +134,8 @@ def test_usage_of_flavors_equals_a_recount(world: World) -> None:
     snapshot = world.settle().ledger.snapshot()
     held: Counter[tuple[str, str, str]] = Counter()
     for view in snapshot.groups.values():
-        there = [(each, each.node) for each in view.placed if each.holds_capacity] + list(view.assumed)
-        for each, where in there:
+        placements = [(each, each.node) for each in view.placed if each.holds_capacity] + list(view.assumed)
+        for each, where in placements:
             for pool in snapshot.pools.all:
                 if pool.nodes.has(labels_of(snapshot, where)):
                     for resource, amount in each.shape.requests.items():

@@ -50,10 +50,19 @@ def crowd(seed: int) -> World:
             more["host_port"] = 80
         seconds, owner = rng.choice(["60s", "10m", "1h"]), f"rs-{number}"
         name, size = f"g{number}", rng.choice([1, 1, 2, 3])
-        made = rng.choice(["q", "r"])
+        queue_name = rng.choice(["q", "r"])
         least = rng.choice([size, 1])
         world.add(
-            gang(name, size, least, queue=made, run_time=seconds, created="2026-01-01", owner=owner, **more)
+            gang(
+                name,
+                size,
+                least,
+                queue=queue_name,
+                run_time=seconds,
+                created="2026-01-01",
+                owner=owner,
+                **more,
+            )
         )
         if rng.random() < 0.3:
             world.settle()

@@ -86,9 +86,9 @@ def test_the_message_of_a_headroom_reservation_names_the_queue_the_nodes_and_the
     world = full()
     came = world.now
     world.pass_time(PATIENCE + 1.0)
-    made = world.decision("big").reservation
-    assert made is not None
-    text = f"headroom in queue q and nodes {', '.join(made.node_names)} are reserved"
+    reservation = world.decision("big").reservation
+    assert reservation is not None
+    text = f"headroom in queue q and nodes {', '.join(reservation.node_names)} are reserved"
     assert text in world.detail("big")
     assert world.detail("big").endswith(timestamp(came + 3600.0))
 

@@ -314,7 +314,7 @@ steps = st.lists(
 
 def take(world: World, step: tuple[str, int, int]) -> None:
     what, number, more = step
-    there = sorted(world.pods)
+    names = sorted(world.pods)
     if what == "comes":
         name = f"g{world.changes}"
         owner = ("ann", "bob", "")[more % 3]
@@ -328,10 +328,10 @@ def take(world: World, step: tuple[str, int, int]) -> None:
                 world.start(group.partition("/")[2])
     elif what == "passes":
         world.advance(number)
-    elif there and what == "is deleted":
-        world.delete(there[number % len(there)])
-    elif there and what in ("ends", "fails") and world.pods[there[number % len(there)]].spec.node_name:
-        world.finish(there[number % len(there)], phase="Failed" if what == "fails" else "Succeeded")
+    elif names and what == "is deleted":
+        world.delete(names[number % len(names)])
+    elif names and what in ("ends", "fails") and world.pods[names[number % len(names)]].spec.node_name:
+        world.finish(names[number % len(names)], phase="Failed" if what == "fails" else "Succeeded")
 
 
 @settings(max_examples=examples(40), deadline=None)

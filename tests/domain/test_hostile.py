@@ -296,10 +296,10 @@ class Hostile(RuleBasedStateMachine):
     @invariant()
     def nodes_have_what_claims_leave(self) -> None:
         for name, offers, idle, claims in self.world.ledger.nodes():
-            taken: dict[str, int] = {}
+            sums: dict[str, int] = {}
             for claim in claims:
-                add(taken, claim.pod.shape.requests)
-            assert idle == {resource: n - taken.get(resource, 0) for resource, n in offers.items()}, name
+                add(sums, claim.pod.shape.requests)
+            assert idle == {resource: n - sums.get(resource, 0) for resource, n in offers.items()}, name
             self._is_written(name, offers, claims)
 
     def _is_written(self, name: str, offers: Mapping[str, int], claims: Any) -> None:
@@ -316,8 +316,8 @@ class Hostile(RuleBasedStateMachine):
     @invariant()
     def columns_are_those_of_nodes(self) -> None:
         names = self.world.ledger.snapshot().dimensions
-        there = {name for _, offers, _, _ in self.world.ledger.nodes() for name in offers}
-        assert set(names) == there | {"cpu", "memory", "pods"}
+        resources = {name for _, offers, _, _ in self.world.ledger.nodes() for name in offers}
+        assert set(names) == resources | {"cpu", "memory", "pods"}
         assert len(names) == len(set(names))
 
     @invariant()
@@ -327,18 +327,18 @@ class Hostile(RuleBasedStateMachine):
         for group in snapshot.groups.values():
             held.update({(group.queue, name): n for name, n in group.allocated.items()})
         for name, queue in snapshot.queues.items():
-            there = {resource: held[name, resource] for resource in snapshot.dimensions}
-            assert dict(queue.allocated) == {resource: n for resource, n in there.items() if n}
+            holdings = {resource: held[name, resource] for resource in snapshot.dimensions}
+            assert dict(queue.allocated) == {resource: n for resource, n in holdings.items() if n}
 
     @invariant()
     def terms_count_the_selected_pods(self) -> None:
         assumed = [claim for claim in self.world.ledger.claims if claim.is_fixed]
         occupancy = self.world.ledger.snapshot().occupancy
         for term, by_node in [*occupancy.selected.items()][:20]:
-            there = Counter(
+            ports = Counter(
                 each.node for each in assumed if term.matches(each.pod.namespace, each.pod.labels)
             )
-            assert by_node == there
+            assert by_node == ports
 
     def teardown(self) -> None:
         """Check that nothing is remembered of objects once all are gone."""

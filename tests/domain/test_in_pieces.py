@@ -94,9 +94,9 @@ def test_a_podgroup_that_comes_back_in_time_lets_the_rest_start() -> None:
 @each_of(Reason.NO_ROOM, Reason.NEVER_FITS)
 def test_members_without_an_admitted_group_do_not_stand_in_pieces_for_long(reason: Reason) -> None:
     """Undo the members after the deadline, as after a crash before the phase was written."""
-    asked: Quantities = {"cpu": "10" if reason is Reason.NEVER_FITS else "3"}
+    requests: Quantities = {"cpu": "10" if reason is Reason.NEVER_FITS else "3"}
     world = World(node("n", cpu="2"), queue("q", capability={"cpu": "9"}))
-    world.add(group("g", 3, "q", min_resources=asked), [pod(f"g-{n}", "g", queue="q") for n in (1, 2)])
+    world.add(group("g", 3, "q", min_resources=requests), [pod(f"g-{n}", "g", queue="q") for n in (1, 2)])
     world.add(pod("g-0", "g", queue="q", on="n")).settle()
     assert (world.reason("g"), world.decision("g").undo) == (reason, ())
     world.pass_time(LIMITS.deadline(3) + 1.0)

@@ -160,13 +160,13 @@ def test_numbers_follow_a_chain_of_events() -> None:
 
 def test_groups_behind_a_started_one_move_up() -> None:
     world = crowd()
-    there = [each for each in world.decisions.groups.values() if each.queue == "q" and each.position]
-    line = sorted(there, key=lambda each: each.position)
-    gone = line[2].key
-    world.delete(*(name for name in world.pods if name.startswith(f"{gone.partition('/')[2]}-")))
-    world.ledger.intake.drop_group(gone)
+    in_line = [each for each in world.decisions.groups.values() if each.queue == "q" and each.position]
+    line = sorted(in_line, key=lambda each: each.position)
+    removed = line[2].key
+    world.delete(*(name for name in world.pods if name.startswith(f"{removed.partition('/')[2]}-")))
+    world.ledger.intake.drop_group(removed)
     world.settle()
-    now = [world.decisions.groups[each.key].position for each in line if each.key != gone]
+    now = [world.decisions.groups[each.key].position for each in line if each.key != removed]
     assert now == list(range(1, len(line)))
     assert world.queue("q").waiting == len(now)
 
@@ -221,8 +221,8 @@ def backing_off() -> World:
 
 
 def set_limits(world: World, **limits: Any) -> None:
-    given = {name: getattr(LIMITS, name) for name in LIMITS.__struct_fields__}
-    world.ledger.limits = Limits(**{**given, **limits})
+    defaults = {name: getattr(LIMITS, name) for name in LIMITS.__struct_fields__}
+    world.ledger.limits = Limits(**{**defaults, **limits})
 
 
 def outranking() -> World:

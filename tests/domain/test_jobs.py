@@ -115,10 +115,10 @@ def test_a_job_without_pods_names_the_controller_that_it_waits_for() -> None:
     world.stopped = True
     world.submit(job("stuck", 2)).work().advance(2).work()
     starting = world.decision(podgroup_name("stuck"))
-    said = state_transition(starting)
-    assert said is not None
+    transition = state_transition(starting)
+    assert transition is not None
     assert (starting.verdict, world.figures(podgroup_name("stuck"))) == (Verdict.STARTING, ["0", "2"])
-    assert said.message.endswith(starting.detail)
+    assert transition.message.endswith(starting.detail)
     world.advance(10).work().advance(10).work()
     assert world.figures(podgroup_name("stuck")) == ["0", "2"]
 
@@ -186,12 +186,12 @@ def test_a_controller_that_makes_no_pods_is_asked_ever_more_rarely() -> None:
     world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="2m"))
     world.stopped = True
     world.submit(job("stuck", queue="q")).work()
-    asked: list[int] = []
+    calls: list[int] = []
     for second in range(120):
-        if world.work().steps.count(("stuck", JobStep.ASK)) > len(asked):
-            asked.append(second)
+        if world.work().steps.count(("stuck", JobStep.ASK)) > len(calls):
+            calls.append(second)
         world.advance(1)
-    assert asked == [2, 4, 8, 16, 32, 62, 92]
+    assert calls == [2, 4, 8, 16, 32, 62, 92]
 
 
 def test_after_three_times_it_is_held() -> None:

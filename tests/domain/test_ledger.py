@@ -494,10 +494,10 @@ def test_a_group_runs_fully_once_as_many_have_started_as_it_needs(
     reduced_to: int | None, enough: int
 ) -> None:
     """A job that starts with fewer pods than its PodGroup says needs no more of them."""
-    there = Group(key("g"))
-    there.put_record(group_record(group("g", 3)), version=1)
-    there.reduced_to = reduced_to
+    empty_group = Group(key("g"))
+    empty_group.put_record(group_record(group("g", 3)), version=1)
+    empty_group.reduced_to = reduced_to
     for number in range(3):
-        assert there.stood_whole is (number >= enough)
-        there.record_started(pod_record(pod(f"g-{number}", "g", on="n"), Shapes(), ours=True))
-    assert there.stood_whole
+        assert empty_group.stood_whole is (number >= enough)
+        empty_group.record_started(pod_record(pod(f"g-{number}", "g", on="n"), Shapes(), ours=True))
+    assert empty_group.stood_whole

@@ -218,9 +218,9 @@ def test_a_stop_policy_concerns_the_groups_of_the_local_queue_only(policy: str, 
     world.add(local(policy=policy), labelled("new"), gang("free", 1, queue="q")).settle()
     assert (world.reason("new"), world.verdict("free")) == (Reason.QUEUE_STOPPED, STARTS)
     assert world.detail("new") == f"spec.stopPolicy of LocalQueue {NAMESPACE}/lq is {policy}"
-    gone = {eviction.victim.name: eviction.why for eviction in world.decisions.evictions.values()}
+    reasons = {eviction.victim.name: eviction.why for eviction in world.decisions.evictions.values()}
     why = f"LocalQueue {NAMESPACE}/lq is drained"
-    assert gone == (dict.fromkeys(("runs-0", "runs-1"), why) if evicted else {})
+    assert reasons == (dict.fromkeys(("runs-0", "runs-1"), why) if evicted else {})
     world.add(local()).settle()
     assert (world.verdict("new"), world.decisions.evictions) == (STARTS, {})
 
@@ -308,9 +308,9 @@ def test_groups_are_counted_by_local_queue() -> None:
 
 
 def test_a_made_podgroup_has_the_label_and_not_the_queue() -> None:
-    made = build(pod("p"), None, 1, "q", LocalQueueLabel("lq", keys.KUEUE_QUEUE))
-    assert made["metadata"]["labels"] == {keys.KUEUE_QUEUE: "lq"}
-    assert "queue" not in made["spec"]
+    built = build(pod("p"), None, 1, "q", LocalQueueLabel("lq", keys.KUEUE_QUEUE))
+    assert built["metadata"]["labels"] == {keys.KUEUE_QUEUE: "lq"}
+    assert "queue" not in built["spec"]
 
 
 # ---- the order of events

@@ -190,7 +190,7 @@ def test_groups_that_are_deleted_after_evictions_are_given_little(starts: bool) 
     base: list[Any] = [node("n", cpu="8"), queue("b")]
     world = World(base, queue("a"), [gang(f"b{n}", 1, queue="b") for n in range(8)])
     world.start(*(f"b{n}" for n in range(8)))
-    gone = 0
+    evictions = 0
     for turn in range(30):
         names = [f"x{turn}-{n}" for n in range(4)]
         world.add([gang(name, 1, queue="a") for name in names]).settle()
@@ -199,7 +199,7 @@ def test_groups_that_are_deleted_after_evictions_are_given_little(starts: bool) 
             for number, victim in enumerate(victims):
                 again = pod(f"{victim.name}-{turn}-{number}", victim.group.partition("/")[2])
                 world.delete(victim.name).add(again)
-            gone += len(victims)
+            evictions += len(victims)
             world.settle()
         if starts and world.plan(names[0]):
             world.start(*(name for name in names if world.plan(name)))
@@ -213,7 +213,7 @@ def test_groups_that_are_deleted_after_evictions_are_given_little(starts: bool) 
             world.now = before.now
             world.add(*before.pods.values()).settle()
         world.pass_time(120.0)
-    assert 4 <= gone <= (1 + 3) * 4
+    assert 4 <= evictions <= (1 + 3) * 4
 
 
 class Coming:
@@ -260,13 +260,13 @@ def test_a_reclaim_counts_as_unused_unless_the_group_runs_as_long_as_its_victims
     name: str, ran: float, reserved: float, turns: int
 ) -> None:
     """A minute at least; whether the next group has the same name or not."""
-    coming, taken = Coming(ran), 0
+    coming, reclaims = Coming(ran), 0
     for turn in range(8):
         called = name.format(turn=turn)
-        taken += coming.takes(called)
+        reclaims += coming.takes(called)
         coming.world.pass_time(reserved)
         coming.goes(called)
-    assert taken == turns
+    assert reclaims == turns
 
 
 def test_a_group_that_completes_has_used_its_reclaim() -> None:
@@ -278,12 +278,12 @@ def test_a_group_that_completes_has_used_its_reclaim() -> None:
 
 
 def test_unused_reclaims_of_overlapping_groups_count() -> None:
-    coming, taken = Coming(), 0
-    taken += coming.takes("x0")
+    coming, reclaims = Coming(), 0
+    reclaims += coming.takes("x0")
     for turn in range(8):
-        taken += coming.takes(f"x{turn + 1}")
+        reclaims += coming.takes(f"x{turn + 1}")
         coming.goes(f"x{turn}")
-    assert taken <= 2 + 3
+    assert reclaims <= 2 + 3
 
 
 def test_a_paused_claimant_reports_the_end_of_its_pause_and_blocks_no_group() -> None:

@@ -119,8 +119,8 @@ def test_a_node_that_returns_within_the_grace_period_gets_the_replacement() -> N
     ({"owner": ""}, "some of its pods would not be created again", False),
 )
 def test_a_gang_that_may_not_go_says_why(pods: dict[str, str], reported: str, has_budget: bool) -> None:
-    made = MADE | pods
-    world = World(*racks(a=2), gang("g", 2, notes=IN_A_RACK | RESTART, labels={"app": "x"}, **made)).start(
+    facts = MADE | pods
+    world = World(*racks(a=2), gang("g", 2, notes=IN_A_RACK | RESTART, labels={"app": "x"}, **facts)).start(
         "g"
     )
     world.pass_time(60)
@@ -199,18 +199,18 @@ def test_each_gang_that_is_evicted_starts_at_once_in_one_rack(steps: list[tuple[
 
 def change(world: World, step: str, name: str) -> None:
     """Make one change of a node, or let time pass."""
-    there = [pod for pod, obj in world.pods.items() if obj.spec.node_name == name]
+    on_node = [pod for pod, obj in world.pods.items() if obj.spec.node_name == name]
     if step == "lose" and name in world.nodes:
-        world.delete(*(pod for pod in there if pod[0] == "x"))
-        lost = [pod for pod in there if pod[0] == "g"]
+        world.delete(*(pod for pod in on_node if pod[0] == "x"))
+        lost = [pod for pod in on_node if pod[0] == "g"]
         world.drop_node(name)
         remake(world, *lost)
     elif step == "return":
         world.add(node(name, "4", labels={RACK: name[0]}))
-    elif step == "use" and name in world.nodes and not there:
+    elif step == "use" and name in world.nodes and not on_node:
         world.add(pod(f"x-{name}", on=name, cpu="1"))
     elif step == "free":
-        world.delete(*(pod for pod in there if pod[0] == "x"))
+        world.delete(*(pod for pod in on_node if pod[0] == "x"))
     world.settle().pass_time({"wait": GRACE + 1, "rest": HOUR}.get(step, 0.0))
 
 

@@ -71,8 +71,8 @@ def test_members_that_ask_for_all_of_it_keep_nothing_more() -> None:
 
 def test_names_that_no_node_offers_do_not_count() -> None:
     """Volcano writes those of quotas, too."""
-    asked: Quantities = {"cpu": "1", "requests.cpu": "1", "count/pods": "1", "example.com/gone": "4"}
-    world = World(node("n", cpu="4"), group("g", 1, min_resources=asked), pod("g-0", "g")).settle()
+    minimum: Quantities = {"cpu": "1", "requests.cpu": "1", "count/pods": "1", "example.com/gone": "4"}
+    world = World(node("n", cpu="4"), group("g", 1, min_resources=minimum), pod("g-0", "g")).settle()
     assert (world.verdict("g"), world.claim_count()) == (Verdict.STARTING, 1)
 
 

@@ -19,8 +19,8 @@ def asking(world: World) -> list[str]:
     pods = (
         (decision, member) for decision in decided for member in world.ledger.groups.members(decision.key)
     )
-    said = ((VIEW.wanted(decision, member), member.name) for decision, member in pods)
-    return sorted(name for condition, name in said if condition and condition.reason == "Unschedulable")
+    conditions = ((VIEW.wanted(decision, member), member.name) for decision, member in pods)
+    return sorted(name for condition, name in conditions if condition and condition.reason == "Unschedulable")
 
 
 def full(*objects: Any) -> World:

@@ -56,12 +56,17 @@ def test_the_verdict_behind_a_status(phase: str, reason: str, verdict: Verdict) 
 
 def test_a_group_info_has_the_requests_and_the_usage_of_its_pods() -> None:
     pods = [pod("a", node="n", phase="Running"), pod("b", cpu="500m"), pod("c", phase="Failed", node="n")]
-    made = group_summary(group("Pending", "NoRoom"), "q", pods, 5, RequestSums(), is_job=True)
-    assert (made.verdict, made.members, made.placed, made.needed) == ("Waiting", 2, 1, 2)
-    assert (made.asks["cpu"], made.holds["cpu"]) == (0.5, 2.0)
-    assert (made.user, made.held, made.is_job, made.started) == ("ann", True, True, "2026-01-02T00:00:00Z")
-    assert made.wait is not None
-    assert (made.wait.reason, made.wait.detail, made.wait.position, made.wait.line) == (
+    summary = group_summary(group("Pending", "NoRoom"), "q", pods, 5, RequestSums(), is_job=True)
+    assert (summary.verdict, summary.members, summary.placed, summary.needed) == ("Waiting", 2, 1, 2)
+    assert (summary.asks["cpu"], summary.holds["cpu"]) == (0.5, 2.0)
+    assert (summary.user, summary.held, summary.is_job, summary.started) == (
+        "ann",
+        True,
+        True,
+        "2026-01-02T00:00:00Z",
+    )
+    assert summary.wait is not None
+    assert (summary.wait.reason, summary.wait.detail, summary.wait.position, summary.wait.line) == (
         "NoRoom",
         "numbers",
         2,
@@ -72,22 +77,22 @@ def test_a_group_info_has_the_requests_and_the_usage_of_its_pods() -> None:
 def test_a_job_that_waits_without_pods_asks_for_the_resources_of_its_podgroup() -> None:
     waits = group("Pending", "NoRoom")
     waits = replace(waits, spec=replace(waits.spec, min_resources={"cpu": "8", "nvidia.com/gpu": "4"}))
-    made = group_summary(waits, "q", [], 1, RequestSums(), is_job=True)
-    assert (made.asks, made.devices) == ({"cpu": 8.0, "nvidia.com/gpu": 4.0}, {"nvidia.com/gpu": 4.0})
+    summary = group_summary(waits, "q", [], 1, RequestSums(), is_job=True)
+    assert (summary.asks, summary.devices) == ({"cpu": 8.0, "nvidia.com/gpu": 4.0}, {"nvidia.com/gpu": 4.0})
 
 
 def test_a_job_that_its_user_stopped_is_flagged() -> None:
     rows = (("Aborted", True, True), ("Aborted", False, False), ("NoRoom", True, False))
     for reason, is_job, stopped in rows:
-        made = group_summary(group("Pending", reason), "q", [], 0, RequestSums(), is_job)
-        assert made.stopped is stopped
+        summary = group_summary(group("Pending", reason), "q", [], 0, RequestSums(), is_job)
+        assert summary.stopped is stopped
 
 
 def test_amounts_that_make_no_sense_count_as_none() -> None:
-    made = group_summary(
+    summary = group_summary(
         group("Running", "Running"), "q", [pod("a", cpu="many")], 0, RequestSums(), is_job=False
     )
-    assert (made.asks, made.wait) == ({}, None)
+    assert (summary.asks, summary.wait) == ({}, None)
 
 
 def test_queues_stand_below_their_parents_with_their_shares() -> None:
@@ -118,7 +123,7 @@ def test_described_nodes_list_their_running_and_planned_pods() -> None:
     spec, status = {"unschedulable": True, "taints": taints}, {"allocatable": {"cpu": "8"}}
     node = msgspec.convert({"metadata": {"name": "n"}, "spec": spec, "status": status}, Node)
     pods = [pod("a", node="n"), pod("b", cpu="1", nominated="n"), pod("c", phase="Succeeded", node="n")]
-    (made,) = node_summaries([node], pods, RequestSums(), Queues().pools)
-    assert (made.allocatable, made.used["cpu"], made.claimed["cpu"]) == ({"cpu": 8.0}, 2.0, 1.0)
-    assert (made.groups, made.taken) == (["team/g"], False)
-    assert made.health == ["memory pressure", "cordoned"]
+    (summary,) = node_summaries([node], pods, RequestSums(), Queues().pools)
+    assert (summary.allocatable, summary.used["cpu"], summary.claimed["cpu"]) == ({"cpu": 8.0}, 2.0, 1.0)
+    assert (summary.groups, summary.taken) == (["team/g"], False)
+    assert summary.health == ["memory pressure", "cordoned"]

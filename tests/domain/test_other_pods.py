@@ -19,8 +19,8 @@ states = st.dictionaries(st.sampled_from(UIDS), st.none() | st.booleans(), max_s
 
 
 def record(uid: Uid, deleting: bool | None) -> PodRecord | None:
-    made = replace(foreign_record(foreign_pod("p", on="n"), Shapes()), uid=uid)
-    return None if deleting is None else replace(made, deleting=deleting)
+    record = replace(foreign_record(foreign_pod("p", on="n"), Shapes()), uid=uid)
+    return None if deleting is None else replace(record, deleting=deleting)
 
 
 @given(st.lists(states, max_size=6))

@@ -436,23 +436,23 @@ def test_victims_have_the_least_loss_of_all_choices(
     `given_runs`: the node, the cpu and the seconds of each run.
     """
     world, free = World(*nodes("n0", "n1", "n2"), queue("q")), [4, 4, 4]
-    there: dict[str, tuple[int, int, int]] = {}
+    held_by: dict[str, tuple[int, int, int]] = {}
     for number, (on, size, ran) in enumerate(given_runs):
         if size <= free[on]:
             name, free[on] = f"b{number}", free[on] - size
             world.add(group(name, 1, "q"), pod(f"{name}-0", name, cpu=str(size), on=f"n{on}"))
             runs(world, f"{name}-0", since=world.now - ran)
-            there[f"{name}-0"] = on, size, ran * size
+            held_by[f"{name}-0"] = on, size, ran * size
     world.add(gang("x", members, queue="q", cpu=str(cpu), priority=10)).settle()
 
     def fits(gone: set[str]) -> bool:
         left = list(free)
         for name in gone:
-            left[there[name][0]] += there[name][1]
+            left[held_by[name][0]] += held_by[name][1]
         return sum(each // cpu for each in left) >= members
 
     out = set(evicted(world))
-    assert fits(out) or not fits(set(there))
+    assert fits(out) or not fits(set(held_by))
     for one in out:
-        for other in there.keys() - out:
-            assert there[other][2] >= there[one][2] or not fits(out - {one} | {other})
+        for other in held_by.keys() - out:
+            assert held_by[other][2] >= held_by[one][2] or not fits(out - {one} | {other})

@@ -233,10 +233,10 @@ def test_names() -> None:
 
 @given(st.text())
 def test_every_name_becomes_one_that_a_label_takes(name: str) -> None:
-    made = queue_name(name)
-    assert len(made) <= 63
-    assert made not in ("root", "default")
-    assert queue_name(made) == made
+    hashed = queue_name(name)
+    assert len(hashed) <= 63
+    assert hashed not in ("root", "default")
+    assert queue_name(hashed) == hashed
 
 
 # ---- quotas of one namespace
@@ -244,9 +244,9 @@ def test_every_name_becomes_one_that_a_label_takes(name: str) -> None:
 
 def test_an_elastic_quota_is_the_queue_of_its_namespace() -> None:
     plan = plan_of(Quotas(elastic=[elastic("default", min={"cpu": 1}, max={"cpu": 2})]), DEPTH)
-    (made,) = plan.queues.values()
-    assert (made.name, made.parent, made.namespaces) == ("default-quota", "root", ("default",))
-    assert (made.capability, made.guarantee) == ({"cpu": 2}, {"cpu": 1})
+    (new_queue,) = plan.queues.values()
+    assert (new_queue.name, new_queue.parent, new_queue.namespaces) == ("default-quota", "root", ("default",))
+    assert (new_queue.capability, new_queue.guarantee) == ({"cpu": 2}, {"cpu": 1})
 
 
 def test_all_resource_quotas_of_a_namespace_hold_at_once() -> None:
@@ -254,9 +254,9 @@ def test_all_resource_quotas_of_a_namespace_hold_at_once() -> None:
     large = resource("team", "b", hard={"requests.cpu": 3, "pods": 10, "requests.storage": "1Gi"})
     scoped = resource("team", "c", hard={"cpu": 1}, scopes=["BestEffort"])
     plan = plan_of(Quotas(resource=[scoped, large, small]), DEPTH)
-    (made,) = plan.queues.values()
-    assert made.capability == {"cpu": 3, "memory": "1Gi", "pods": 10}
-    assert str(made.source) == "ResourceQuota/team/a"
+    (new_queue,) = plan.queues.values()
+    assert new_queue.capability == {"cpu": 3, "memory": "1Gi", "pods": 10}
+    assert str(new_queue.source) == "ResourceQuota/team/a"
 
 
 def test_a_tree_comes_before_elastic_quotas_and_those_before_resource_quotas() -> None:
@@ -294,10 +294,10 @@ _NODES: Any = st.recursive(
 @given(st.lists(_NODES, max_size=3))
 def test_queues_of_any_quota_tree_are_consistent(roots: list[Any]) -> None:
     plan = planned(*roots)
-    made = {name: each for name, each in plan.queues.items() if not each.unreadable}
-    for name, each in made.items():
-        assert each.parent == "root" or each.parent in made
-        below = [child for child in made.values() if child.parent == name]
+    readable = {name: each for name, each in plan.queues.items() if not each.unreadable}
+    for name, each in readable.items():
+        assert each.parent == "root" or each.parent in readable
+        below = [child for child in readable.values() if child.parent == name]
         promised = total(offered(child.guarantee) for child in below)
         own = offered(each.guarantee)
         assert all(amount <= own.get(key, 0) * _ROUNDED for key, amount in promised.items())

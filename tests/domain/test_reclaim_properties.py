@@ -96,13 +96,13 @@ def test_no_eviction_is_superfluous(cluster: Any) -> None:
     assert reclaim is not None
     if any(victim.cause is not EvictionCause.RECLAIM for victim in reclaim.victims):
         return  # its own queue may lose more than capacity
-    gone = [pods[victim.uid] for victim in reclaim.victims]
+    victims = [pods[victim.uid] for victim in reclaim.victims]
     waiting = {pod.uid: pod for group in snapshot.groups.values() for pod in group.waiting}
     plans = [decision.plan for decision in world.decisions.groups.values()]
     promised = [(waiting[uid], where) for plan in plans for uid, where in plan.items() if uid in waiting]
-    for unit in units(snapshot, gone):
+    for unit in units(snapshot, victims):
         planner = Planner.from_snapshot(snapshot)
-        planner.free(pod for pod in gone if pod not in unit)
+        planner.free(pod for pod in victims if pod not in unit)
         planner.allocate(promised)
         assert planner.place(begun[0].waiting) is None, [pod.name for pod in unit]
 

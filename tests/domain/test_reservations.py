@@ -201,8 +201,8 @@ def test_several_reservations_are_made_in_one_cycle() -> None:
     for n in range(4):
         job(world, f"a{n}", cpu="4", queue=f"q{n}")
     world.settle().now += PATIENCE + 1.0
-    made = decide(world.ledger.snapshot(), world.decisions).groups
-    assert [key for key, decision in made.items() if decision.reservation] == [
+    decided = decide(world.ledger.snapshot(), world.decisions).groups
+    assert [key for key, decision in decided.items() if decision.reservation] == [
         "team/a0",
         "team/a1",
         "team/a2",
@@ -219,7 +219,7 @@ def test_groups_that_can_get_no_reservation_are_tried_in_turn() -> None:
     job(world, "last", cpu="3500m").pass_time(PATIENCE)
     for _ in range(12):
         world.settle().pass_time(1.0)
-    assert [key for key, made in world.decisions.groups.items() if made.reservation] == ["team/last"]
+    assert [key for key, decision in world.decisions.groups.items() if decision.reservation] == ["team/last"]
 
 
 # ---- who may pass
@@ -281,8 +281,8 @@ def test_pods_say_it_for_their_group_if_all_do(of_pods: list[str], verdict: Verd
 def test_groups_start_elsewhere() -> None:
     world = reserved(cluster=3)
     free = ({"n0", "n1", "n2"} - set(reservation(world).nodes.values())).pop()
-    there = next(n for n in range(6) if world.pods[f"small{n}-0"].spec.node_name == free)
-    assert end(job(world, "late"), f"small{there}").verdict("late") is STARTS
+    number = next(n for n in range(6) if world.pods[f"small{n}-0"].spec.node_name == free)
+    assert end(job(world, "late"), f"small{number}").verdict("late") is STARTS
 
 
 def test_capacity_of_reserved_nodes_that_the_group_will_not_need_is_free() -> None:
@@ -569,10 +569,10 @@ def test_a_new_member_list_gets_new_nodes() -> None:
 
 def test_a_node_that_goes_is_replaced() -> None:
     world = reserved(cluster=3)
-    gone = next(iter(reservation(world).nodes.values()))
-    world.drop_node(gone)
+    lost_node = next(iter(reservation(world).nodes.values()))
+    world.drop_node(lost_node)
     world.settle()
-    assert gone not in reservation(world).nodes.values()
+    assert lost_node not in reservation(world).nodes.values()
     assert {*reservation(world).nodes} == {Uid(world.pods[name].metadata.uid) for name in names("big", 2)}
     assert len({*reservation(world).nodes.values()}) == 2
 

@@ -119,12 +119,15 @@ def test_a_job_is_reviewed_by_its_own_record_whatever_creates_its_podgroup() -> 
 
 def test_pods_of_an_unmanaged_job_are_admitted_by_its_record() -> None:
     def start(annotations: dict[str, str]) -> World:
-        made, there = job("j", queue="", suspended=False, annotations=annotations), world(auto_groups=True)
-        there.ledger.intake.set_controller(BATCH, made)
+        new_job, cluster = (
+            job("j", queue="", suspended=False, annotations=annotations),
+            world(auto_groups=True),
+        )
+        cluster.ledger.intake.set_controller(BATCH, new_job)
         member = pod("j-0", queue="vip")
         reference = OwnerReference("batch/v1", "Job", "j", "uid-j", True)
-        there.add(replace(member, metadata=replace(member.metadata, owner_references=[reference])))
-        return there.settle()
+        cluster.add(replace(member, metadata=replace(member.metadata, owner_references=[reference])))
+        return cluster.settle()
 
     assert start({}).reason(podgroup_name("j")) is Reason.QUEUE_NOT_ALLOWED
     assert start(OF_JOB).verdict(podgroup_name("j")) is Verdict.STARTING

@@ -139,8 +139,8 @@ class Everything(DecidedTwice):
         starting = [
             group for group in self.world.decisions.groups.values() if group.verdict is Verdict.STARTING
         ]
-        there = {each.metadata.uid: name for name, each in self.world.pods.items()}
-        plans = [{there[uid]: at for uid, at in each.plan.items() if uid in there} for each in starting]
+        names = {each.metadata.uid: name for name, each in self.world.pods.items()}
+        plans = [{names[uid]: at for uid, at in each.plan.items() if uid in names} for each in starting]
         if plans:
             for name, where in list(plans[which % len(plans)].items())[:part]:
                 self.world.ungate(name).bind(name, where)

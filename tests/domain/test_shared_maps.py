@@ -24,11 +24,11 @@ def test_shared_maps_equal_the_applied_changes(
     first: dict[str, int], steps: list[dict[str, int | None]], are_many: bool
 ) -> None:
     others = MANY if are_many else {}
-    known = [({**others, **first}, with_changes({**others, **first}, {}))]
+    maps = [({**others, **first}, with_changes({**others, **first}, {}))]
     for step in steps:
-        expected = {k: v for k, v in {**known[-1][0], **step}.items() if v is not None}
-        known.append((expected, with_changes(known[-1][1], step)))
-    for expected, found in known:
+        expected = {k: v for k, v in {**maps[-1][0], **step}.items() if v is not None}
+        maps.append((expected, with_changes(maps[-1][1], step)))
+    for expected, found in maps:
         assert dict(found.items()) == expected
         assert [(k, found[k]) for k in found] == [*zip(found.keys(), found.values(), strict=True)]
         assert len(found) == len(expected)
@@ -38,18 +38,18 @@ def test_shared_maps_equal_the_applied_changes(
                 expected.get(each),
                 expected.get(each, 7),
             )
-    for expected, found in known:
-        for other_expected, other in known:
+    for expected, found in maps:
+        for other_expected, other in maps:
             unlike = {k for k in expected | other_expected if expected.get(k) is not other_expected.get(k)}
             assert set(changed_keys(found, other)) == unlike
             assert have_same_keys(found, other) is (expected.keys() == other_expected.keys())
 
 
 def test_a_key_that_is_not_there_raises() -> None:
-    known = with_changes(MANY, {"many-0001": None})
+    shared = with_changes(MANY, {"many-0001": None})
     for name in ("many-0001", "none"):
         with pytest.raises(KeyError):
-            known[name]
+            shared[name]
 
 
 def test_a_change_among_many_copies_few_and_finds_few() -> None:

@@ -161,8 +161,8 @@ def test_elastic_members_stays_within_the_ceiling() -> None:
 @each_of(("2", WAITS), ("2500m", WAITS), ("3", STARTS), ("", STARTS))
 def test_a_capability_counts_where_pods_hold_more_than_nodes_offer(capability: str, verdict: Verdict) -> None:
     """Count pods of a deleted node until they are deleted."""
-    given = {"cpu": capability} if capability else None
-    world = World(nodes("a", "b", cpu="2"), queue("q", capability=given), gang("old", 2, queue="q")).start(
+    limit = {"cpu": capability} if capability else None
+    world = World(nodes("a", "b", cpu="2"), queue("q", capability=limit), gang("old", 2, queue="q")).start(
         "old"
     )
     world.drop_node(world.pods["old-0"].spec.node_name)

@@ -200,16 +200,16 @@ def test_a_refusal_for_other_reasons_lasts() -> None:
 def test_a_refusal_for_capacity_of_another_nominated_pod_is_retried_ever_more_rarely() -> None:
     """The scheduler reserves capacity for a foreign pod that Muster does not know."""
     world = through_proxy(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
-    begun, asked = world.now, []
+    begun, calls = world.now, []
     while world.now < begun + 600:
         if "g-0" in world.shown():
-            asked.append(world.now - begun)
+            calls.append(world.now - begun)
             world.report("g-0", OUTDATED)
             world.settle()
         world.pass_time(1.0)
-    assert len([at for at in asked if at < 10]) <= 6
-    assert len([at for at in asked if at > 300]) <= 2
-    assert len(asked) >= 9, "it is still tried"
+    assert len([at for at in calls if at < 10]) <= 6
+    assert len([at for at in calls if at > 300]) <= 2
+    assert len(calls) >= 9, "it is still tried"
 
 
 def test_a_pod_is_shown_again_after_the_scheduler_reported_the_end_of_its_attempt() -> None:
@@ -285,8 +285,8 @@ def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
 @each_of(("Pack", "a"), ("Spread", "b"))
 def test_the_placement_of_a_queue_holds_for_groups_of_one(placement: str, where: str) -> None:
     """Apply the placement next to gangs whose claims the scheduler does not know, too."""
-    there = nodes("a", "b"), queue("q", placement=placement)
-    world = through_proxy(*there, foreign_pod("there", "a"), pod("p", gated=False, queue="q"))
+    objects = nodes("a", "b"), queue("q", placement=placement)
+    world = through_proxy(*objects, foreign_pod("there", "a"), pod("p", gated=False, queue="q"))
     assert world.shown() == {"p": Appearance(where)}
 
 

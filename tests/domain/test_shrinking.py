@@ -26,15 +26,15 @@ def test_no_size_is_found_where_the_minimum_does_not_fit_or_no_role_may_shrink()
 def test_the_found_size_fits_and_one_more_step_does_not(
     counts: dict[str, tuple[int, int]], limit: int
 ) -> None:
-    wanted = {role: n for role, (n, _) in counts.items()}
+    most = {role: n for role, (n, _) in counts.items()}
     least = {role: n for role, (_, n) in counts.items()}
-    found = largest_fitting(wanted, least, lambda members: sum(members.values()) <= limit)
+    found = largest_fitting(most, least, lambda members: sum(members.values()) <= limit)
     if found is None:
-        assert sum(min(wanted[role], least[role]) for role in wanted) > limit or all(
-            least[role] >= wanted[role] for role in wanted
+        assert sum(min(most[role], least[role]) for role in most) > limit or all(
+            least[role] >= most[role] for role in most
         )
         return
     assert sum(found.values()) <= limit
-    assert all(min(wanted[role], least[role]) <= n <= wanted[role] for role, n in found.items())
-    if sum(wanted.values()) <= limit:
-        assert found == wanted
+    assert all(min(most[role], least[role]) <= n <= most[role] for role, n in found.items())
+    if sum(most.values()) <= limit:
+        assert found == most

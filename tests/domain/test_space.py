@@ -336,17 +336,17 @@ def test_a_pod_may_go_where_a_comparison_with_each_other_lets_it(
         world.add(pod(f"p{n}", on=on, cpu="1m", labels=labels, affinity=terms))
     records = [record(world, f"p{n}") for n in range(8)]
     affinity = space(world).affinity
-    there = [(n, n) for n in range(4)]
+    points = [(n, n) for n in range(4)]
     for number, row, copies in changes:
-        if (number, row) in there:
-            there.remove((number, row))
+        if (number, row) in points:
+            points.remove((number, row))
             affinity.count(records[number], f"n{row}", -1)
         else:
-            there.append((number, row))
+            points.append((number, row))
             affinity.count(records[number], f"n{row}", 1)
         affinity = affinity.clone(space(world).capacity.counts) if copies else affinity
         looked = records[(number + row) % 8]
-        others = [(records[each], f"n{of_row}") for each, of_row in there]
+        others = [(records[each], f"n{of_row}") for each, of_row in points]
         admitted = affinity.admit(looked)[[space(world).nodes.row[f"n{n}"] for n in range(4)]]
         assert admitted.tolist() == [may_go(world, looked, f"n{n}", others) for n in range(4)]
 

@@ -54,11 +54,11 @@ def test_two_gangs_that_fit_alone_but_not_together() -> None:
 
 def test_a_start_passes_no_ceiling_that_came_meanwhile() -> None:
     """A planned member went, and another one came. A start that holds capacity continues for a while."""
-    for taken in ((), ("g-0",)):
+    for started in ((), ("g-0",)):
         world = World(node("n"), queue("q"), gang("g", 2, queue="q")).settle()
-        world.scheduler_takes(*taken).add(queue("q", capability={"cpu": "1"}))
+        world.scheduler_takes(*started).add(queue("q", capability={"cpu": "1"}))
         world.delete("g-1").add(pod("g-2", "g")).settle()
-        if taken:
+        if started:
             assert (world.verdict("g"), world.plan("g")) == (STARTS, {})
             world.pass_time(LIMITS.stall_grace + 1.0)
             assert (world.reason("g"), world.claim_count()) == (Reason.BACKING_OFF, 0)

@@ -157,15 +157,15 @@ class Events(RuleBasedStateMachine):
 
     @rule(name=some_group)
     def barrier_looks(self, name: str) -> None:
-        asked = self.asked.get(name)
+        requested = self.asked.get(name)
         confirmation = self.world.confirm(name)
         for claim in confirmation.posting:
             assert self.world.stage(claim.pod.name) is ClaimStage.POSTED
         for claim in confirmation.lost:
             assert self.world.stage(claim.pod.name) is (ClaimStage.POSTED if claim.posting else None)
         if confirmation.posting:
-            assert asked is not None, "no member is bound without a PodGroup"
-            assert asked == self.decided.get(name), "nor by a decision on what it asked for before"
+            assert requested is not None, "no member is bound without a PodGroup"
+            assert requested == self.decided.get(name), "nor by a decision on what it asked for before"
             self.share_domains(name, {claim.pod.uid: claim.node for claim in confirmation.posting})
 
     def share_domains(self, name: str, posted: dict[Uid, str]) -> None:
@@ -176,11 +176,11 @@ class Events(RuleBasedStateMachine):
         for pod_set in {each for member, _ in members if member.uid in posted for each in member.pod_sets}:
             inside = {member.uid: racks.get(node) for member, node in members if pod_set in member.pod_sets}
             claims = {uid: self.world.ledger.claims.get(uid) for uid in inside.keys() - posted.keys()}
-            there = [
+            on_nodes = [
                 uid for uid, claim in claims.items() if claim is None or claim.stage >= ClaimStage.POSTED
             ]
             new = {rack for uid, rack in inside.items() if uid in posted}
-            others = {inside[uid] for uid in there}
+            others = {inside[uid] for uid in on_nodes}
             assert None not in new
             assert new <= others if others else len(new) == 1
 
@@ -194,8 +194,8 @@ class Events(RuleBasedStateMachine):
             self.world.ungate(member).hold(member, where)
 
     def planned_are_there(self, name: str) -> bool:
-        there = {Uid(each.metadata.uid) for each in self.world.pods.values()}
-        return self.world.decision(name).plan.keys() <= there
+        uids = {Uid(each.metadata.uid) for each in self.world.pods.values()}
+        return self.world.decision(name).plan.keys() <= uids
 
     @rule(name=some_pod)
     def call_ends(self, name: str) -> None:
@@ -256,9 +256,9 @@ class Events(RuleBasedStateMachine):
             row = claims.capacity.row(claim.node)
             if row is not None:
                 for column, name in enumerate(columns.names):
-                    asked = claim.pod.shape.requests.get(name, 0)
-                    free[row, column] -= asked
-                    capacity[row, column] -= asked * claim.stage.is_fixed
+                    amount = claim.pod.shape.requests.get(name, 0)
+                    free[row, column] -= amount
+                    capacity[row, column] -= amount * claim.stage.is_fixed
         assert np.array_equal(capacity, columns.capacity)
         assert np.array_equal(free, columns.free)
 
@@ -272,10 +272,10 @@ class Events(RuleBasedStateMachine):
             (at, port): n for at, taken in occupancy.ports.items() for port, n in taken.items() if n
         }
         for term, by_node in occupancy.selected.items():
-            there = Counter(
+            ports_held = Counter(
                 each.node for each in assumed if term.matches(each.pod.namespace, each.pod.labels)
             )
-            assert by_node == there
+            assert by_node == ports_held
         for term, by_node in occupancy.carried.items():
             carriers = [each for each in assumed if term in each.pod.shape.constraints.anti_affinity]
             assert by_node == Counter(carrier.node for carrier in carriers)

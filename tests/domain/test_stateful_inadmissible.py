@@ -109,8 +109,8 @@ class Waiting(DecidedTwice):
     )
     def one_changes(self, which: int, needed: int, where: str, held: bool) -> None:
         notes = {keys.HOLD: "true"} if held else {}
-        made = timestamp(1000)
-        self.world.add(group(self.name(which), needed, queue=where, created=made, annotations=notes))
+        created = timestamp(1000)
+        self.world.add(group(self.name(which), needed, queue=where, created=created, annotations=notes))
 
     @rule(which=st.integers(0, 200))
     def one_has_another_member(self, which: int) -> None:
