@@ -18,7 +18,7 @@ def test_the_cookie_opens_our_pages_and_goes_to_no_other_port(
 ) -> None:
     server.script.extend(Reply(body=b'{"status": {"allowed": true}}') for _ in range(50))
     printed: list[str] = []
-    door = LocalLogin(connection, printed.append)
+    local_login = LocalLogin(connection, printed.append)
     sent: list[str | None] = []
 
     class Neighbour(BaseHTTPRequestHandler):
@@ -36,8 +36,8 @@ def test_the_cookie_opens_our_pages_and_goes_to_no_other_port(
     thread = Thread(target=neighbour.serve_forever, args=(0.05,))
     thread.start()
     try:
-        with served(town(time.time()), identify=door.identify, login=door.login) as address:
-            path = door.path
+        with served(town(time.time()), identify=local_login.identify, login=local_login.login) as address:
+            path = local_login.path
             page = opened(address + path)
             expect(page.get_by_text("mnist-lab-3")).to_be_visible()
             page.get_by_role("link", name="llama-70b").first.click()

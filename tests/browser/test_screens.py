@@ -254,8 +254,8 @@ def test_a_token_opens_the_door_and_what_it_may_not_see_is_not_there(
     opened: Open, connection: Connection
 ) -> None:
     authority = Authority(rights={("ann", "list", "students")})
-    door = TokenLogin(authority, connection.endpoint)
-    with served(town(time.time()), identify=door.identify, login=door.login) as address:
+    token_login = TokenLogin(authority, connection.endpoint)
+    with served(town(time.time()), identify=token_login.identify, login=token_login.login) as address:
         page = opened(f"{address}/")
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
         assert faults(page) == []

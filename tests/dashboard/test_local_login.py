@@ -22,13 +22,13 @@ HERE = "http://127.0.0.1:8286"
 class Machine:
     def __init__(self, connection: Connection) -> None:
         self.printed: list[str] = []
-        self.door = LocalLogin(connection, self.printed.append, Clock())
-        self.app = create_dashboard_app(SomeSource(), self.door.identify, self.door.login)
+        self.local_login = LocalLogin(connection, self.printed.append, Clock())
+        self.app = create_dashboard_app(SomeSource(), self.local_login.identify, self.local_login.login)
         self.app.add_url_rule("/name", view_func=lambda: g.viewer.name)
 
     @property
     def below(self) -> str:
-        return self.door.path.partition("/login")[0]
+        return self.local_login.path.partition("/login")[0]
 
     def browser(self) -> Client:
         return Client(self.app)
@@ -40,19 +40,19 @@ def machine(connection: Connection) -> Machine:
 
 
 def enter(machine: Machine, browser: Client, path: str = "", here: str = HERE) -> int:
-    return browser.get(path or machine.door.path, base_url=here).status_code
+    return browser.get(path or machine.local_login.path, base_url=here).status_code
 
 
 def test_the_printed_address_lets_one_browser_in(machine: Machine, server: Server) -> None:
-    first, browser, late = machine.door.path, machine.browser(), machine.browser()
+    first, browser, late = machine.local_login.path, machine.browser(), machine.browser()
     answer = browser.get(first, base_url=HERE)
     assert answer.status_code == 303
     below = first.partition("/login")[0]
     assert answer.headers["Location"] == f"{below}/"
     _, *flags = answer.headers["Set-Cookie"].split("; ")
     assert set(flags) == {"HttpOnly", f"Path={below}", "SameSite=Strict"}
-    assert machine.printed == [machine.door.path]
-    assert machine.door.path != first
+    assert machine.printed == [machine.local_login.path]
+    assert machine.local_login.path != first
     assert enter(machine, late, first) == 401
     assert enter(machine, browser, first) == 303  # a browser that is in may load it again
     server.script.append(Reply(body=msgspec.json.encode({"status": {"userInfo": {"username": "me"}}})))
@@ -77,7 +77,7 @@ def test_a_server_of_another_user_on_another_port_gets_no_cookie_and_finds_no_pa
 
 def test_a_head_request_does_not_use_up_the_secret_address(machine: Machine) -> None:
     browser = machine.browser()
-    assert browser.head(machine.door.path, base_url=HERE).status_code == 401
+    assert browser.head(machine.local_login.path, base_url=HERE).status_code == 401
     assert enter(machine, browser) == 303
 
 
@@ -85,7 +85,7 @@ def test_a_head_request_does_not_use_up_the_secret_address(machine: Machine) -> 
 def test_a_request_with_a_foreign_host_name_gets_nothing(name: str, *, machine: Machine) -> None:
     browser = machine.browser()
     enter(machine, browser)
-    for path in (machine.door.path, f"{machine.below}/", f"{machine.below}/static/none"):
+    for path in (machine.local_login.path, f"{machine.below}/", f"{machine.below}/static/none"):
         assert browser.get(path, base_url=f"http://{name}:8286").status_code == 403
 
 
@@ -97,7 +97,7 @@ def test_loopback_has_several_names(here: str, *, machine: Machine) -> None:
 def test_rights_and_changes_are_those_of_the_kubeconfig(machine: Machine, server: Server) -> None:
     browser = machine.browser()
     secret = (
-        browser.get(machine.door.path, base_url=HERE)
+        browser.get(machine.local_login.path, base_url=HERE)
         .headers["Set-Cookie"]
         .partition("=")[2]
         .partition(";")[0]

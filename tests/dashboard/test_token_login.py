@@ -33,8 +33,8 @@ class LoginBench:
 
     def __init__(self, endpoint: ApiEndpoint) -> None:
         self.authority, self.clock = Authority(), Clock()
-        door = TokenLogin(self.authority, endpoint, self.clock)
-        self.app = create_dashboard_app(SomeSource(), door.identify, door.login)
+        token_login = TokenLogin(self.authority, endpoint, self.clock)
+        self.app = create_dashboard_app(SomeSource(), token_login.identify, token_login.login)
         self.app.add_url_rule("/name", view_func=lambda: g.viewer.name)
 
     def browser(self) -> Client:

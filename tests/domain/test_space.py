@@ -20,7 +20,7 @@ from tests.domain.world import World, gang, nodes
 from tests.rows import each_of
 
 
-def space(world: World) -> Planner:
+def planner_of(world: World) -> Planner:
     return Planner.from_snapshot(world.ledger.snapshot())
 
 
@@ -31,7 +31,7 @@ def record(world: World, name: str) -> PodRecord:
 
 
 def placed(world: World, *names: str) -> dict[str, str] | None:
-    plan = space(world).place([record(world, name) for name in names])
+    plan = planner_of(world).place([record(world, name) for name in names])
     return None if plan is None else {name: plan[record(world, name).uid] for name in names}
 
 
@@ -68,15 +68,15 @@ def test_pods_are_spread_each_to_the_emptiest_node(
     size = sum(expected.values())
     world = World(*(node(name, cpu=cpus[name], memory="1Ti") for name in cpus), gang("g", size, cpu=cpu))
     pods = [record(world, f"g-{n}") for n in range(size)]
-    assert Counter((space(world).place(pods, apart=True) or {}).values()) == expected
+    assert Counter((planner_of(world).place(pods, apart=True) or {}).values()) == expected
 
 
 def test_a_gang_that_fits_only_packed_is_packed() -> None:
     """Spread, the two small ones would leave no node for the large one."""
     world = World(nodes("a", "b", cpu="4"), pod("l", cpu="4"), gang("g", 2, cpu="2"))
     small, large = [record(world, f"g-{n}") for n in range(2)], record(world, "l")
-    assert len(set((space(world).place(small, apart=True) or {}).values())) == 2
-    assert space(world).place([*small, large], apart=True) == space(world).place([*small, large])
+    assert len(set((planner_of(world).place(small, apart=True) or {}).values())) == 2
+    assert planner_of(world).place([*small, large], apart=True) == planner_of(world).place([*small, large])
 
 
 @each_of(("", 1, ["a", "b"]), ("Pack", 1, ["a"]), ("Spread", 2, ["b"]))
@@ -191,7 +191,7 @@ def test_a_gang_bound_to_one_zone_or_host_takes_one_with_capacity_for_all_member
 def test_a_term_of_some_leaves_the_others_to_be_placed_in_one_go() -> None:
     world = World(nodes("a", "b"), gang("picky", 2, labels={"app": "x"}, affinity=anti_affinity(app="x")))
     world.add(gang("plain", 3), gang("seen", 1, labels={"app": "x"})).settle()
-    affinity = space(world).affinity
+    affinity = planner_of(world).affinity
     minded = [affinity.is_counted(record(world, name)) for name in ("picky-0", "seen-0", "plain-0")]
     assert minded == [True, True, False]
 
@@ -202,13 +202,13 @@ def test_a_pending_pod_with_terms_does_not_slow_down_the_placement_of_others() -
         nodes("a", "b"), pod("wide", affinity=anti_affinity(app="x")), gang("g", 3, labels={"app": "x"})
     )
     members = [record(world, f"g-{n}") for n in range(3)]
-    assert not space(world).affinity.interdependent(members)
-    assert space(world).affinity.interdependent([*members, record(world, "wide")]) == {
+    assert not planner_of(world).affinity.interdependent(members)
+    assert planner_of(world).affinity.interdependent([*members, record(world, "wide")]) == {
         *(member.uid for member in members),
         record(world, "wide").uid,
     }
     world.bind("wide", "a")
-    assert len(space(world).affinity.interdependent(members)) == 3
+    assert len(planner_of(world).affinity.interdependent(members)) == 3
     assert placed(world, "g-0", "g-1", "g-2") == {"g-0": "b", "g-1": "b", "g-2": "b"}
 
 
@@ -261,54 +261,54 @@ def crowded(draw: st.DrawFn) -> World:
     return world
 
 
-def state(space_: Planner, pods: list[PodRecord]) -> list[object]:
+def state(planner: Planner, pods: list[PodRecord]) -> list[object]:
     """Return the free capacity, and the nodes that each pod could go to."""
-    affinity = space_.affinity
+    affinity = planner.affinity
     where = [(affinity.is_interdependent(pod), affinity.admit(pod).tolist()) for pod in pods]
-    return [space_.capacity.free.tolist(), *where]
+    return [planner.capacity.free.tolist(), *where]
 
 
 @given(crowded(), st.booleans(), st.booleans())
 def test_an_undone_plan_leaves_no_trace(world: World, partly: bool, spread: bool) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
     candidates = [record(world, name) for name in world.pods]
-    space_ = space(world)
-    before = state(space_, candidates)
-    plan = space_.place(pods, partly, spread)
+    planner = planner_of(world)
+    before = state(planner, candidates)
+    plan = planner.place(pods, partly, spread)
     if plan is not None:
         assert len(plan) == len(pods) or partly
-        space_.unplace(pods, plan)
-    assert state(space_, candidates) == before
-    could = space_.could_place(Missing(tuple(pods)))
-    assert state(space_, candidates) == before
-    assert could == (space_.place(pods) is not None)
+        planner.unplace(pods, plan)
+    assert state(planner, candidates) == before
+    could = planner.could_place(Missing(tuple(pods)))
+    assert state(planner, candidates) == before
+    assert could == (planner.place(pods) is not None)
 
 
 @given(crowded(), st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=12))
 def test_cached_counts_equal_a_new_count(world: World, turns: list[tuple[int, bool]]) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
-    space_, plans = space(world), dict[int, dict[Uid, str] | None]()
+    planner, plans = planner_of(world), dict[int, dict[Uid, str] | None]()
     for turn, looks in turns:
         one = pods[turn % len(pods) :][:1]
         if plan := plans.pop(turn % len(pods), None):
-            space_.unplace(one, plan)
+            planner.unplace(one, plan)
         else:
-            plans[turn % len(pods)] = space_.place(one)
-        fresh = space_.capacity.clone()
+            plans[turn % len(pods)] = planner.place(one)
+        fresh = planner.capacity.clone()
         if looks:
             for shape in {each.shape for each in pods[:3]}:
                 counts = fresh.counts(shape).tolist()
-                assert space_.capacity.counts(shape).tolist() == counts
-                assert space_.capacity.total(shape) == sum(counts)
+                assert planner.capacity.counts(shape).tolist() == counts
+                assert planner.capacity.total(shape) == sum(counts)
 
 
 def test_a_large_gang_that_fills_node_after_node_is_counted_on_all_of_them() -> None:
     nodes = [node(f"n{number}", cpu="40") for number in range(4)]
     world = World(nodes, [pod(f"new-{number}", "g") for number in range(120)], pod("other", "h", cpu="2"))
-    space_, other = space(world), record(world, "other").shape
-    assert space_.capacity.total(other) == sum(space_.capacity.counts(other)) == 80
-    assert space_.place([record(world, f"new-{number}") for number in range(120)]) is not None
-    assert space_.capacity.total(other) == sum(space_.capacity.counts(other)) == 20
+    planner, other = planner_of(world), record(world, "other").shape
+    assert planner.capacity.total(other) == sum(planner.capacity.counts(other)) == 80
+    assert planner.place([record(world, f"new-{number}") for number in range(120)]) is not None
+    assert planner.capacity.total(other) == sum(planner.capacity.counts(other)) == 20
 
 
 selectors = st.sampled_from([{"app": "x"}, {"app": "y"}, {"tier": "1"}, {"app": "x", "tier": "1"}])
@@ -335,7 +335,7 @@ def test_a_pod_may_go_where_a_comparison_with_each_other_lets_it(
         on = f"n{n % 4}" if n < 4 else ""
         world.add(pod(f"p{n}", on=on, cpu="1m", labels=labels, affinity=terms))
     records = [record(world, f"p{n}") for n in range(8)]
-    affinity = space(world).affinity
+    affinity = planner_of(world).affinity
     points = [(n, n) for n in range(4)]
     for number, row, copies in changes:
         if (number, row) in points:
@@ -344,10 +344,10 @@ def test_a_pod_may_go_where_a_comparison_with_each_other_lets_it(
         else:
             points.append((number, row))
             affinity.count(records[number], f"n{row}", 1)
-        affinity = affinity.clone(space(world).capacity.counts) if copies else affinity
+        affinity = affinity.clone(planner_of(world).capacity.counts) if copies else affinity
         looked = records[(number + row) % 8]
         others = [(records[each], f"n{of_row}") for each, of_row in points]
-        admitted = affinity.admit(looked)[[space(world).nodes.row[f"n{n}"] for n in range(4)]]
+        admitted = affinity.admit(looked)[[planner_of(world).nodes.row[f"n{n}"] for n in range(4)]]
         assert admitted.tolist() == [may_go(world, looked, f"n{n}", others) for n in range(4)]
 
 
@@ -377,10 +377,14 @@ def may_go(world: World, pod_: PodRecord, name: str, others: list[tuple[PodRecor
 @given(crowded(), st.booleans())
 def test_placed_pods_fit_and_keep_apart(world: World, spread: bool) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
-    assert spread or space(world).place(pods) is None or space(world).place(pods, apart=True) is not None
-    space_ = space(world)
-    plan = space_.place(pods, partly=True, apart=spread) or {}
-    assert (space_.capacity.free >= np.minimum(space(world).capacity.free, 0)).all()
+    assert (
+        spread
+        or planner_of(world).place(pods) is None
+        or planner_of(world).place(pods, apart=True) is not None
+    )
+    planner = planner_of(world)
+    plan = planner.place(pods, partly=True, apart=spread) or {}
+    assert (planner.capacity.free >= np.minimum(planner_of(world).capacity.free, 0)).all()
     on = {name: [each for each in pods if plan.get(each.uid) == name] for name in world.nodes}
     for name, there in on.items():
         guards = [each for each in there if each.shape.constraints.anti_affinity]
@@ -396,9 +400,9 @@ def test_placed_pods_fit_and_keep_apart(world: World, spread: bool) -> None:
 def test_placement_by_name_agrees_with_planning(world: World) -> None:
     """A pod may be placed by name where the plan put the first pod, and never without capacity."""
     first = record(world, "new0")
-    plan = space(world).place([first])
+    plan = planner_of(world).place([first])
     for name in world.nodes:
-        took = space(world).allocate_on_node(first, name)
+        took = planner_of(world).allocate_on_node(first, name)
         assert not (took and plan is None)
         assert took or plan is None or plan[first.uid] != name
-    assert not space(world).allocate_on_node(first, "unheard")
+    assert not planner_of(world).allocate_on_node(first, "unheard")
