@@ -46,7 +46,8 @@ class _Sections(click.Group):
         for title, commands in _SECTIONS.items():
             visible = [command for command in commands if not command.hidden]
             with formatter.section(title):
-                formatter.write_dl([(str(each.name), each.get_short_help_str(limit=90)) for each in visible])
+                rows = [(str(command.name), command.get_short_help_str(limit=90)) for command in visible]
+                formatter.write_dl(rows)
 
 
 @click.group(

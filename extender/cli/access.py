@@ -67,7 +67,8 @@ def open_access(flags: Flags) -> Iterator[ClusterAccess]:
     from extender.kube.requests import Editor, Reader
 
     try:
-        if flags.context and flags.context not in (known := contexts(flags.kubeconfig).namespaces):
+        known = contexts(flags.kubeconfig).namespaces if flags.context else {}
+        if flags.context and flags.context not in known:
             allowed = ", ".join(sorted(known)) or "none, the kubeconfig has no contexts"
             raise click.UsageError(f"--context: invalid value {flags.context!r}: must be {allowed}")
         namespace = ""

@@ -59,8 +59,7 @@ def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[st
 
 # ---- names
 #
-# A shell waits for the names at every press of the key: they take two seconds at most. After an error, there
-# are none.
+# A shell waits for the names at each press of Tab: they take at most two seconds, and errors yield no names.
 
 
 def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
@@ -74,10 +73,9 @@ def complete_group(context: click.Context, _: click.Parameter, incomplete: str) 
     from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
-    names = [group.spoken_name for group in _read(context, POD_GROUPS, ObservedGroup)]
-    return _items(
-        sorted(name if "/" in incomplete else name.rpartition("/")[2] for name in names), incomplete
-    )
+    spoken = [group.spoken_name for group in _read(context, POD_GROUPS, ObservedGroup)]
+    names = spoken if "/" in incomplete else [name.rpartition("/")[2] for name in spoken]
+    return _items(sorted(names), incomplete)
 
 
 def complete_job(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
@@ -101,7 +99,8 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
     kind, slash, name = incomplete.partition("/")
     if slash:
         resource = {POD: PODS, POD_GROUP: POD_GROUPS, QUEUE: QUEUES}.get(own_kind(kind))
-        if (workload := owner_kind(kind)) and workload.group in ("apps", "batch"):
+        workload = owner_kind(kind)
+        if workload and workload.group in ("apps", "batch"):
             resource = Resource(f"/apis/{workload.group}/v1", workload.plural)
         return _names_in(context, resource, name, f"{kind}/") if resource else []
 

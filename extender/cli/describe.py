@@ -177,8 +177,8 @@ def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
     yield from ((title, amounts(spec[field])) for field, title in _AMOUNTS.items() if spec.get(field))
     if queue.spec.guarantee and queue.spec.guarantee.resource:
         yield "Guarantee", amounts(queue.spec.guarantee.resource)
-    groups = ((title, list(_settings(spec.get(field) or {}))) for field, title in _NESTED.items())
-    yield from ((title, ", ".join(settings)) for title, settings in groups if settings)
+    nested = ((title, list(_settings(spec.get(field) or {}))) for field, title in _NESTED.items())
+    yield from ((title, ", ".join(settings)) for title, settings in nested if settings)
     if reserved := queue.status.reservation:
         yield "Reserved", f"{amounts(reserved.resource)} on {listed(reserved.nodes or [], _MOST)}"
     counts = queue.counts
@@ -216,9 +216,8 @@ def _usage(queue: ObservedQueue) -> Iterator[str]:
 
 def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
     """Yield the LocalQueues of a queue."""
-    keys = sorted(
-        key for key, local_queue in evidence.local_queues.items() if local_queue.spec.queue == queue
-    )
+    all_local = evidence.local_queues.items()
+    keys = sorted(key for key, local_queue in all_local if local_queue.spec.queue == queue)
     for key in keys[:_MOST]:
         status = evidence.local_queues[key].status
         active = condition(status.conditions, "Active")

@@ -61,7 +61,7 @@ class Installation:
                 return self._debug_page(pod, page, max_bytes)
         raise click.ClickException(f"none of {len(pods)} pods of Muster leads: try again in some seconds")
 
-    def _debug_page(self, pod: "ServingPod", page: str, max_bytes: int) -> bytes:
+    def _debug_page(self, pod: "ServingObject", page: str, max_bytes: int) -> bytes:
         address = ADDRESS.read(pod.setting("debug_listen"))
         connection = http.client.HTTPConnection(*address)
         connection.sock = self.access.connection.endpoint.forward(self.namespace, pod.name, address.port)
@@ -86,27 +86,30 @@ class Installation:
             group = msgspec.json.decode(self.raw(f"/apis/{resource.group}"))
         except NotFound:
             return []
-        versions = [version["groupVersion"] for version in group["versions"]]
-        lists = {each: msgspec.json.decode(self.raw(f"/apis/{each}"))["resources"] for each in versions}
-        return [each for each in versions if resource.plural in {kind["name"] for kind in lists[each]}]
+        versions = []
+        for version in (entry["groupVersion"] for entry in group["versions"]):
+            kinds = msgspec.json.decode(self.raw(f"/apis/{version}"))["resources"]
+            if any(kind["name"] == resource.plural for kind in kinds):
+                versions.append(version)
+        return versions
 
     def raw(self, path: str) -> str:
         """Return the answer of a path, as text."""
         return self.access.connection.request("GET", path).decode("utf-8", "replace")
 
     @cached_property
-    def workloads(self) -> list["ServingPod"]:
+    def workloads(self) -> list["ServingObject"]:
         """Return the workloads that run Muster. Their kind is added: lists of the API server omit it."""
         labelled = [
-            ServingPod({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
+            ServingObject({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
             for obj in self.muster_objects(resource, self.namespace)
         ]
         return [workload for workload in labelled if workload.container]
 
     @cached_property
-    def pods(self) -> list["ServingPod"]:
-        labelled = [ServingPod(pod, pod["spec"]) for pod in self.muster_objects(PODS, self.namespace)]
+    def pods(self) -> list["ServingObject"]:
+        labelled = [ServingObject(pod, pod["spec"]) for pod in self.muster_objects(PODS, self.namespace)]
         return [pod for pod in labelled if pod.container]
 
     @property
@@ -114,13 +117,13 @@ class Installation:
         return str(self.first_workload.spec.get("serviceAccountName", ACCOUNT))
 
     @property
-    def first_workload(self) -> "ServingPod":
+    def first_workload(self) -> "ServingObject":
         """Return the first workload; if there is none, a workload without settings."""
-        return self.workloads[0] if self.workloads else ServingPod({}, {})
+        return self.workloads[0] if self.workloads else ServingObject({}, {})
 
 
-class ServingPod(NamedTuple):
-    """Pod, or workload with the template of a pod, that runs `muster serve`. `spec`: the pod's."""
+class ServingObject(NamedTuple):
+    """Pod, Deployment or DaemonSet that runs `muster serve`. `spec`: the spec of the pod or its template."""
 
     obj: Json
     spec: Json
@@ -145,13 +148,14 @@ class ServingPod(NamedTuple):
         flags = (arg.partition("=") for arg in self.container.get("args", ()))
         values = [value for name, _, value in flags if name == setting.flag]
         variables = self.container.get("env", ())
-        values += [each.get("value", "") for each in variables if each["name"] == setting.variable]
+        values += [entry.get("value", "") for entry in variables if entry["name"] == setting.variable]
         default = setting.written(setting.default)
         return values or (default if isinstance(default, list) else [default])
 
     def secret_at(self, folder: str) -> str:
-        """Return the name of the Secret that Muster mounts at this folder; empty if there is none."""
-        return nested(self.volume_at(self.container, folder), "secret", "secretName") or ""
+        """Return the name of the Secret that Muster mounts at this folder, if any; empty for no folder."""
+        volume = self.volume_at(self.container, folder) if folder else None
+        return nested(volume, "secret", "secretName") or ""
 
     def volume_at(self, container: Json, folder: str) -> Json:
         """Return the volume that a container mounts at this folder; empty if there is none."""

@@ -53,7 +53,8 @@ def _target(value: str) -> Target:
 
 def _targets(context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[Target]:
     by_flag = context.params.pop("named", None)
-    if not (names := values + ((by_flag,) if by_flag else ())):
+    names = (*values, by_flag) if by_flag else values
+    if not names:
         raise click.UsageError("JOB: required value: NAME or KIND/NAME, such as job/train")
     return list(map(_target, names))
 
@@ -216,7 +217,7 @@ def _change(
                 raise click.ClickException(f"{job.spoken_name} has ended; it cannot be {done}")
             job_change = change(job)
             if dry_run != out.CLIENT:
-                _write(access, job, job_change, dry_run == out.SERVER)
+                _write(access, job, job_change, dry=dry_run == out.SERVER)
             out.show_done(job.meta.name, done, dry_run, job.row.qualified)
 
 
@@ -224,7 +225,8 @@ def _write(access: ClusterAccess, job: "ObservedJob", change: "JobChange", dry: 
     """Write a change to the job as it was read; a concurrent change is a conflict."""
     from extender.kube.resources import COMMANDS, POD_GROUPS
 
-    if change.podgroup and (podgroup := job.podgroup):
+    podgroup = job.podgroup if change.podgroup else None
+    if podgroup is not None:
         patch = {"metadata": {"uid": podgroup.metadata.uid, "annotations": change.podgroup}}
         access.editor.patch(POD_GROUPS, podgroup.namespace, podgroup.name, patch, dry)
     if change.job:
@@ -270,9 +272,8 @@ def _stop(job: "ObservedJob") -> "JobChange":
 
 
 def _unmanaged(job: "ObservedJob") -> click.ClickException:
-    return click.ClickException(
-        f"{job.spoken_name} does not wait or run as a job of Muster's; muster why {job.spoken_name} says why"
-    )
+    remedy = f"muster why {job.spoken_name} says why"
+    return click.ClickException(f"{job.spoken_name} does not wait or run as a job of Muster's; {remedy}")
 
 
 @job.command("delete")
@@ -347,10 +348,9 @@ def run_job(
         from extender.kube.resources import resource_of
 
         with open_access(Flags(kubeconfig, context, namespace)) as access:
+            resource, dry = resource_of(VOLCANO_JOB), dry_run == out.SERVER
             try:
-                new_job = access.editor.create(
-                    resource_of(VOLCANO_JOB), access.namespace, new_job, dry_run == out.SERVER
-                )
+                new_job = access.editor.create(resource, access.namespace, new_job, dry)
             except NotFound as fault:
                 reason = f"the cluster knows no jobs.{VOLCANO_JOB.group}, or no namespace {access.namespace}"
                 raise click.ClickException(reason) from fault

@@ -68,8 +68,8 @@ def _kind(row: WorkloadRow) -> OwnerKind:
 def job_row(api_version: str, kind: str, kinds: Kinds | None = None) -> WorkloadRow | None:
     """Return the row of a job kind, of another version if necessary; None for other kinds."""
     kinds, group = kinds or all_kinds(), api_version.rpartition("/")[0]
-    similar = (row for row in kinds.values() if (row.group, row.kind) == (group, kind))
-    row = kinds.get((api_version, kind)) or next(similar, None)
+    other_versions = (row for row in kinds.values() if (row.group, row.kind) == (group, kind))
+    row = kinds.get((api_version, kind)) or next(other_versions, None)
     return row if row and row.manageable else None
 
 

@@ -52,10 +52,8 @@ def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
         name = "/".join(filter(None, (meta.get("namespace"), meta["name"])))
         by_kind[str(obj.get("kind"))][name] = obj
     tree = _QuotaTree(by_kind)
-    queues = [
-        *tree.cohorts(),
-        *(tree.cluster_queue(name, obj) for name, obj in by_kind["ClusterQueue"].items()),
-    ]
+    queues = [*tree.cohorts()]
+    queues += [tree.cluster_queue(name, obj) for name, obj in by_kind["ClusterQueue"].items()]
     jobs = _Workloads(others, tree)
     if not (jobs.are_queued or any(by_kind.values())):
         return
@@ -148,7 +146,7 @@ class _QuotaTree:
     """ClusterQueues and Cohorts, by kind and name."""
 
     def __init__(self, by_kind: Mapping[str, Mapping[str, Json]]) -> None:
-        self._found = by_kind
+        self._by_kind = by_kind
         self._queues = by_kind["ClusterQueue"]
         self._used: set[str] = set()  # flavors of the new queues
         children = [*self._queues.values(), *by_kind["Cohort"].values()]
@@ -157,8 +155,8 @@ class _QuotaTree:
 
     def provisioning(self, check: str) -> Json:
         """Return the provisioning of a queue with this admission check; empty for another check."""
-        spec = (self._found["AdmissionCheck"].get(check) or {}).get("spec") or {}
-        config = self._found["ProvisioningRequestConfig"].get(str(value_at(spec, ("parameters", "name"))))
+        spec = (self._by_kind["AdmissionCheck"].get(check) or {}).get("spec") or {}
+        config = self._by_kind["ProvisioningRequestConfig"].get(str(value_at(spec, ("parameters", "name"))))
         settings = (config or {}).get("spec") or {}
         if not spec.get("controllerName", "").endswith("provisioning-request") or not settings:
             return {}
@@ -170,11 +168,8 @@ class _QuotaTree:
     def resource_flavor(self, name: str) -> Migrated:
         """Return a flavor; only comments if queues of Kueue name it, and no new queue uses it."""
         spec = self._flavor(name)
-        comments = [
-            f"ResourceFlavor {name}: spec.{field} has no counterpart{explanation}"
-            for field, explanation in _UNSUPPORTED_FIELDS.items()
-            if spec.get(field)
-        ]
+        lost = [(field, text) for field, text in _UNSUPPORTED_FIELDS.items() if spec.get(field)]
+        comments = [f"ResourceFlavor {name}: spec.{field} has no counterpart{text}" for field, text in lost]
         specs = [obj.get("spec") or {} for obj in (*self._queues.values(), *self._cohorts.values())]
         if name in {flavor["name"] for spec in specs for flavor in _flavors_of(spec)} - self._used:
             return Migrated(comments)
@@ -183,7 +178,7 @@ class _QuotaTree:
         return Migrated(comments, {**head, "metadata": {"name": name}, "spec": retained})
 
     def _flavor(self, name: str) -> Json:
-        return value_at(self._found["ResourceFlavor"].get(name), ("spec",)) or {}
+        return value_at(self._by_kind["ResourceFlavor"].get(name), ("spec",)) or {}
 
     def tolerations(self, local_queue: str) -> list[Json]:
         """Return the tolerations that the flavors behind a LocalQueue, NAMESPACE/NAME, add to pods."""
@@ -194,7 +189,7 @@ class _QuotaTree:
 
     @cached_property
     def local_queues(self) -> dict[str, Json]:
-        return {"/".join(_namespace_and_name(obj)): obj for obj in self._found["LocalQueue"].values()}
+        return {"/".join(_namespace_and_name(obj)): obj for obj in self._by_kind["LocalQueue"].values()}
 
     # ---- cohorts
 
@@ -251,7 +246,8 @@ class _QuotaTree:
         retained: Json = {"parent": self._queue_of(cohort)} if cohort else {"capability": {**nominal}}
         retained |= {"deserved": nominal} | _weight(spec) | _stopped(spec)
         retained |= _limits_of(_merged(_quotas_by_resource(spec))) if cohort else {}
-        if not cohort and (pods := _nominal(spec, pods=True)):
+        pods = {} if cohort else _nominal(spec, pods=True)
+        if pods:
             retained["limits"] = {"pods": int(pods[_PODS])}
         if spec.get("queueingStrategy") == "StrictFIFO":
             retained["dequeueStrategy"] = "fifo"
@@ -261,22 +257,26 @@ class _QuotaTree:
             title, spec, "cohort", "cohortName", "resourceGroups", "namespaceSelector", "queueingStrategy",
             "stopPolicy", "fairSharing", "preemption", "admissionChecks", "admissionChecksStrategy",
         )  # fmt: skip
-        for add, remarks in (self._flavors(spec, not cohort), _preemption(spec, cohort), self._checks(spec)):
-            retained |= add
+        parts = (self._flavors(spec, bounded=not cohort), _preemption(spec, cohort), self._checks(spec))
+        for fields, remarks in parts:
+            retained |= fields
             comments += [f"{title}: {comment}" for comment in remarks]
         return Migrated(comments, _queue(name, retained))
 
     def _flavors(self, spec: Json, bounded: bool) -> tuple[Json, list[str]]:
         """Return the field `flavors` of a queue, and comments. `bounded`: nothing can be borrowed."""
-        given = _flavors_of(spec)
-        missing = [flavor["name"] for flavor in given if flavor["name"] not in self._found["ResourceFlavor"]]
+        quota_flavors = _flavors_of(spec)
+        names = [str(flavor["name"]) for flavor in quota_flavors]
+        missing = [name for name in names if name not in self._by_kind["ResourceFlavor"]]
         comments = [f"ResourceFlavor {name} is in no file: its amounts are on all nodes" for name in missing]
         by_nodes: defaultdict[str, list[Json]] = defaultdict(list)
-        for each in given:
-            by_nodes[str(sorted((self._flavor(each["name"]).get("nodeLabels") or {}).items()))].append(each)
+        for flavor in quota_flavors:
+            labels = self._flavor(flavor["name"]).get("nodeLabels") or {}
+            by_nodes[str(sorted(labels.items()))].append(flavor)
         by_name = {self._name_of(flavors): flavors for flavors in by_nodes.values()}
-        joined = [", ".join(each["name"] for each in group) for group in by_name.values() if len(group) > 1]
-        comments += [f"flavors {names} have the same nodes; their amounts are one sum" for names in joined]
+        shared = ([flavor["name"] for flavor in flavors] for flavors in by_name.values() if len(flavors) > 1)
+        sharing = "have the same nodes; their amounts are one sum"
+        comments += [f"flavors {', '.join(names)} {sharing}" for names in shared]
         if len(by_name) < 2 and not any(self._flavor(name).get("nodeLabels") for name in by_name):
             return {}, comments
         if len(by_name) > 1 and len(spec["resourceGroups"]) > 1:
@@ -286,7 +286,7 @@ class _QuotaTree:
             quotas = _merged(quota for quota in _quotas_of(flavors) if quota["name"] != _PODS)
             nominal = {quota["name"]: quota[_NOMINAL] for quota in quotas}
             parts: Json = {"deserved": nominal}
-            if name in self._found["ResourceFlavor"]:
+            if name in self._by_kind["ResourceFlavor"]:
                 parts["resourceFlavor"] = name
                 self._used.add(name)
             parts |= {"capability": nominal} if bounded else _limits_of(quotas)
@@ -302,9 +302,9 @@ class _QuotaTree:
         """Return the field `provisioning` of a queue, and comments on other admission checks."""
         rules = value_at(spec, ("admissionChecksStrategy", "admissionChecks")) or []
         names = [*(spec.get("admissionChecks") or []), *(str(rule.get("name")) for rule in rules)]
-        found = {name: self.provisioning(name) for name in names}
-        provisioning = [spec for spec in found.values() if spec]
-        comments = [f"admission check {name} has no counterpart" for name, spec in found.items() if not spec]
+        specs = {name: self.provisioning(name) for name in names}
+        provisioning = [spec for spec in specs.values() if spec]
+        comments = [f"admission check {name} has no counterpart" for name, spec in specs.items() if not spec]
         return ({"provisioning": provisioning[0]} if provisioning else {}), comments
 
 
@@ -370,7 +370,10 @@ def _nominal(spec: Json, pods: bool = False) -> Amounts:
 
 
 def _merged(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool] = all) -> list[Json]:
-    """Return the sum of each resource's quotas, with the limits that all (`quantifier`: any) of them have."""
+    """Return the sum of each resource's quotas.
+
+    `quantifier`: `all` keeps the limits that all quotas of a resource have, `any` those that one of them has.
+    """
     lists: defaultdict[str, list[Json]] = defaultdict(list)
     for quota in quotas:
         lists[quota["name"]].append(quota)
@@ -379,7 +382,7 @@ def _merged(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool]
         limits = [limit for limit in _LIMITS if quantifier(each.get(limit) is not None for each in same_name)]
         sums: Json = {}
         for field in (_NOMINAL, *limits):
-            sums |= {field: _sum({name: str(quota.get(field) or 0)} for quota in same_name)[name]}
+            sums[field] = _sum({name: str(quota.get(field) or 0)} for quota in same_name)[name]
         merged.append({"name": name, **sums})
     return merged
 
@@ -406,7 +409,6 @@ def _without_empty_fields(spec: Json) -> Json:
 
 
 def _namespace_and_name(obj: Json) -> tuple[str, str]:
-    """Return the namespace and the name."""
     meta = obj["metadata"]
     return meta.get("namespace") or "default", str(meta.get("name") or meta.get("generateName"))
 
@@ -416,11 +418,8 @@ def _namespace_and_name(obj: Json) -> tuple[str, str]:
 _PRIORITY, _POD_GROUP = f"{GROUP}/priority-class", f"{GROUP}/pod-group-name"
 _POD_COUNT = f"{GROUP}/pod-group-total-count"
 _EFFECTIVE = (
-    keys.KUEUE_MIN_PARALLELISM,
-    _PRIORITY,
-    keys.KUEUE_REQUIRED_TOPOLOGY,
-    keys.KUEUE_PREFERRED_TOPOLOGY,
-    f"{GROUP}/podset-unconstrained-topology",
+    *(keys.KUEUE_MIN_PARALLELISM, keys.KUEUE_REQUIRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
+    *(_PRIORITY, f"{GROUP}/podset-unconstrained-topology"),
 )
 _MUSTER, _SPARK = "muster", "SparkApplication"
 _FIELDS_OF_PODS = {_SPARK: (("spec", "driver"), ("spec", "executor")), "Workflow": (("spec",),)}
@@ -456,7 +455,8 @@ class _Workloads:
     def _pod_groups(self) -> Iterator[Migrated]:
         groups: dict[tuple[str, str], Json] = {}
         for obj, queue in self._all:
-            if queue and (name := _pod_group(obj)):
+            name = _pod_group(obj) if queue else ""
+            if name:
                 namespace = _namespace_and_name(obj)[0]
                 count = value_at(obj, ("metadata", "annotations", _POD_COUNT))
                 meta = {"name": name, "namespace": namespace, "labels": {keys.LOCAL_QUEUE: queue}}
@@ -482,7 +482,8 @@ class _Workloads:
             comments.append(f"its kind is not known; {'its pods name the queue' if templates else todo}")
             for template in templates:
                 _set_meta(template, "labels", keys.LOCAL_QUEUE, queue)
-        for role in _fields_of_pods(obj) if obj["kind"] == _SPARK else ():  # a pod owns the executors
+        spark_roles = _fields_of_pods(obj) if obj["kind"] == _SPARK else []  # a pod owns the executors
+        for role in spark_roles:
             role["labels"] = {**(role.get("labels") or {}), keys.LOCAL_QUEUE: queue}
         comments += _without_kueue(obj)
         name = f"{obj['kind']} {'/'.join(_namespace_and_name(obj))}"
@@ -496,8 +497,9 @@ def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
         if (other := pods.get("schedulerName", _MUSTER)) not in (_MUSTER, keys.DEFAULT_SCHEDULER):
             yield f"schedulerName {other} became {_MUSTER}"
         pods["schedulerName"] = _MUSTER
-        for part in (items_at(pods, "templates") or [pods]) if priority else ():
-            part.setdefault("priorityClassName", priority)
+        for template in items_at(pods, "templates") or [pods]:
+            if priority:
+                template.setdefault("priorityClassName", priority)
         existing = pods.get("tolerations") or []
         if missing := [toleration for toleration in tolerations if toleration not in existing]:
             pods["tolerations"] = [*existing, *missing]

@@ -36,21 +36,11 @@ from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import Resource, resource_of
 
 T = TypeVar("T")
-_POLICY = (
-    "scheduler_names",
-    "volcano_jobs",
-    "auto_groups",
-    "window",
-    "bind_deadline",
-    "manage_jobs",
-    "unmanaged_namespaces",
-    "unmanaged_kinds",
-    "max_queue_depth",
-    "oversell",
-    "reservations",
-    "usage_half_life",
-    "quota_sources",
-)  # settings that decisions depend on
+_POLICY = (  # settings that decisions depend on
+    *("scheduler_names", "volcano_jobs", "auto_groups", "window", "bind_deadline", "manage_jobs"),
+    *("unmanaged_namespaces", "unmanaged_kinds", "max_queue_depth", "oversell", "reservations"),
+    *("usage_half_life", "quota_sources"),
+)
 _MOST_CYCLES = 2000
 _TIMEOUT = 60.0  # maximum seconds of computing a future
 NO_SETTINGS = "Muster's settings may not be read here, so their defaults are assumed."
@@ -116,14 +106,12 @@ class LiveCluster:
         try:
             self._is_installed = bool(installation.workloads)
             serving = installation.first_workload
-            values = {
-                row.field: GivenSetting(
-                    row.flag, serving.settings(row.field) if row.repeatable else serving.setting(row.field)
-                )
-                for row in SETTINGS
-                if row.field in _POLICY
-            }
-            return resolve(values)
+            stated: dict[str, GivenSetting] = {}
+            for row in SETTINGS:
+                if row.field in _POLICY:
+                    value = serving.settings(row.field) if row.repeatable else serving.setting(row.field)
+                    stated[row.field] = GivenSetting(row.flag, value)
+            return resolve(stated)
         except (ApiError, InvalidConfiguration):
             self.notes.append(NO_SETTINGS)
             return Configuration()
@@ -149,8 +137,8 @@ class LiveCluster:
             (resources.RESOURCE_FLAVORS, queues.ResourceFlavor, intake.set_flavor),
             (resources.TOPOLOGIES, cluster.ClusterTopology, intake.set_topology),
             *(
-                (each, cluster.ClusterTopology, partial(intake.set_topology, source=TopologySource.KUEUE))
-                for each in resources.KUEUE_TOPOLOGIES
+                (resource, cluster.ClusterTopology, partial(intake.set_topology, source=TopologySource.KUEUE))
+                for resource in resources.KUEUE_TOPOLOGIES
             ),
             (resources.HYPER_NODES, volcano.HyperNode, intake.set_hyper_node),
             (resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, intake.set_disruption_budget),
@@ -174,11 +162,8 @@ class LiveCluster:
             self.ledger.pods.set(pod)
 
     def _read_quotas(self) -> None:
-        by_kind = {
-            name: self._listed(*resources.QUOTAS[name])
-            for name in QuotaKind
-            if name in self.settings.quota_sources
-        }
+        sources = [kind for kind in QuotaKind if kind in self.settings.quota_sources]
+        by_kind = {kind: self._listed(*resources.QUOTAS[kind]) for kind in sources}
         kinds = (QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA, QuotaKind.RESOURCE_QUOTA)
         plan = plan_of(Quotas(*(by_kind.get(kind, []) for kind in kinds)), self.settings.max_queue_depth)
         self.ledger.intake.set_quota_namespaces(plan.namespaces)
@@ -207,11 +192,8 @@ class LiveCluster:
     def _served(self) -> set[str]:
         """Return the API groups that are served, with their versions."""
         document = self._access.reader.get(resources.API_GROUPS, "", "", dict[str, Any])
-        return {
-            version["groupVersion"]
-            for group in document.get("groups") or ()
-            for version in group.get("versions") or ()
-        }
+        groups = document.get("groups") or ()
+        return {version["groupVersion"] for group in groups for version in group.get("versions") or ()}
 
     def _listed(self, resource: Resource, kind: type[T]) -> list[T]:
         """Return the objects of a kind; none where the cluster does not serve it. A refused read is noted."""

@@ -27,7 +27,7 @@ def fetch_all(reader: Reader, resource: Resource, namespace: str, names: Sequenc
     if names:
         return [fetch(reader, resource, namespace, name, Json) for name in names]
     try:
-        with _rights(resource, namespace):
+        with _suggest_binding(resource, namespace):
             objects = reader.list(resource, namespace, Json)
     except NotFound as fault:
         raise _unknown(resource) from fault
@@ -36,7 +36,7 @@ def fetch_all(reader: Reader, resource: Resource, namespace: str, names: Sequenc
 
 def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
     try:
-        with _rights(resource, namespace):
+        with _suggest_binding(resource, namespace):
             return reader.get(resource, namespace, name, kind)
     except NotFound as fault:
         if fault.reason != "NotFound":  # the path is not served
@@ -61,7 +61,7 @@ def _suggestion(name: str, reader: Reader, resource: Resource, namespace: str) -
 
 
 @contextmanager
-def _rights(resource: Resource, namespace: str) -> Iterator[None]:
+def _suggest_binding(resource: Resource, namespace: str) -> Iterator[None]:
     """Add the missing ClusterRoleBinding to an error about objects without a namespace."""
     try:
         yield

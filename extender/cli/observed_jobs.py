@@ -1,6 +1,6 @@
 """Jobs as the API server has them, each with its PodGroup, and the search for them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import click
@@ -38,6 +38,7 @@ from extender.terminal.text import did_you_mean, near_misses
 # States of jobs, next to the verdicts of groups.
 HELD = "Held"  # held by its user, or after several start timeouts
 SUSPENDED = "Suspended"  # suspended until its user resumes it
+_GroupsByKind = dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]  # by apiVersion, kind
 
 
 class QueueRefusal(NamedTuple):
@@ -96,7 +97,11 @@ class ObservedJob(NamedTuple):
     @property
     def start_timeouts(self) -> str:
         """Return the number of consecutive start timeouts; empty for none."""
-        return ((self.podgroup and self.podgroup.metadata.annotations) or {}).get(START_TIMEOUTS, "")
+        return self._group_annotations.get(START_TIMEOUTS, "")
+
+    @property
+    def _group_annotations(self) -> Mapping[str, str]:
+        return (self.podgroup.metadata.annotations if self.podgroup else None) or {}
 
     @property
     def state(self) -> str:
@@ -120,9 +125,9 @@ class ObservedJob(NamedTuple):
     @property
     def is_held(self) -> bool:
         """Return whether a user holds the job, or its starts timed out too often."""
-        annotations = (self.podgroup and self.podgroup.metadata.annotations) or {}
-        holds = annotations.get(HOLD) == "true" or START_TIMEOUTS in annotations
-        return holds or self.reason in (Reason.HELD, Reason.START_TIMED_OUT)
+        annotations = self._group_annotations
+        is_annotated = annotations.get(HOLD) == "true" or START_TIMEOUTS in annotations
+        return is_annotated or self.reason in (Reason.HELD, Reason.START_TIMED_OUT)
 
     @property
     def is_unsuspended_by_muster(self) -> bool:
@@ -132,8 +137,11 @@ class ObservedJob(NamedTuple):
     @property
     def _queue_state(self) -> str:
         scheduled = self.podgroup.scheduled if self.podgroup else None
-        is_held = ((self.podgroup and self.podgroup.metadata.annotations) or {}).get(HOLD) == "true"
-        if is_held or self.reason in (Reason.HELD, Reason.START_TIMED_OUT):
+        is_held = self._group_annotations.get(HOLD) == "true"
+        if is_held or self.reason in (
+            Reason.HELD,
+            Reason.START_TIMED_OUT,
+        ):
             return HELD
         starts = scheduled is not None and scheduled.reason == Verdict.STARTING
         return Verdict.STARTING if starts else Verdict.WAITING
@@ -141,11 +149,13 @@ class ObservedJob(NamedTuple):
     @property
     def reason(self) -> str:
         """Return the reason why the job waits; empty if it does not."""
-        return source.reason if (source := self.podgroup or self.refusal) else ""
+        source = self.podgroup or self.refusal
+        return source.reason if source else ""
 
     @property
     def message(self) -> str:
-        return source.message if (source := self.podgroup or self.refusal) else ""
+        source = self.podgroup or self.refusal
+        return source.message if source else ""
 
     @property
     def position(self) -> int:
@@ -169,7 +179,10 @@ class ObservedJob(NamedTuple):
         return right_to("patch", self.resource, self.meta.namespace, self.meta.name)
 
     def record(self, schedulers: Iterable[str] = SCHEDULERS) -> records.JobRecord | None:
-        """Return Muster's record of the job, given Muster's names; None if the job may not be read."""
+        """Return Muster's record of the job; None if the job may not be read.
+
+        `schedulers`: the scheduler names of Muster.
+        """
         if self.obj is None or not has_templates(self.row, self.obj):
             return None
         return records.job_record(*self._kind_and_record, all_kinds(), Shapes(), schedulers, auto_groups=True)
@@ -223,14 +236,10 @@ def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup
     return job._replace(podgroup=find(job.meta.namespace, next(filter(None, map(group_name, templates)), "")))
 
 
-def _podgroups(
-    groups: Iterable[ObservedGroup], evidence: Evidence
-) -> dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]:
+def _podgroups(groups: Iterable[ObservedGroup], evidence: Evidence) -> _GroupsByKind:
     """Return PodGroups with their owners, by apiVersion and kind, with all served kinds as keys."""
     served = ((kind, evidence.resource_of_kind(kind)) for kind in job_kinds())
-    by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = {
-        (resource.version, kind.name): [] for kind, resource in served if resource
-    }
+    by_kind: _GroupsByKind = {(resource.version, kind.name): [] for kind, resource in served if resource}
     for podgroup in groups:
         if owner := job_of(podgroup.controller):
             by_kind.setdefault((owner.api_version, owner.kind), []).append((owner, podgroup))
@@ -281,11 +290,12 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
     podgroup = next(filter(None, groups), None)
     if runtime := runtime_named_by(row, obj):
         kind_of_runtime = runtime_kind(row, runtime)
-        templates = kind_of_runtime and evidence.find(
-            resource_of(kind_of_runtime), runtime.name, records.JobRuntime, of_cluster=not runtime.namespace
-        )
+        stored = None
+        if kind_of_runtime is not None:
+            resource, in_cluster = resource_of(kind_of_runtime), not runtime.namespace
+            stored = evidence.find(resource, runtime.name, records.JobRuntime, of_cluster=in_cluster)
         if kind_of_runtime is None or kind_of_runtime.plural not in evidence.unread:
-            obj = with_runtime(obj, templates.spec if templates else None)
+            obj = with_runtime(obj, stored.spec if stored else None)
     return observed_job(row, obj, podgroup)
 
 
@@ -307,9 +317,8 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
         rights = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
         rights = rights or f"get {', '.join(evidence.unread)}"  # such as the list of API groups, or a runtime
         raise click.ClickException(f"not allowed: the search needs the right to {rights}")
-    names = sorted(
-        f"{kind.name.lower()}/{obj.metadata.name}" for kind, _ in served for obj in evidence.all_owners(kind)
-    )
+    owners = [(kind, obj) for kind, _ in served for obj in evidence.all_owners(kind)]
+    names = sorted(f"{kind.name.lower()}/{obj.metadata.name}" for kind, obj in owners)
     similar = near_misses(target.name, (spoken.partition("/")[2] for spoken in names))
     suggestion = did_you_mean([spoken for spoken in names if spoken.partition("/")[2] in similar])
     title = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"

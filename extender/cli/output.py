@@ -33,7 +33,7 @@ _CONTROL = re.compile(  # control characters except our colours; Unicode that re
     r"\x1b(?!\[(?:[012]|3[1-6])m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]"
     r"|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
-_NARROWEST, _WIDEST, _USUAL = 40, 100, 80
+_NARROWEST, _WIDEST, _USUAL = 40, 100, 80  # columns of text; the last without a terminal
 
 
 class InvalidContent(click.ClickException):
@@ -120,7 +120,7 @@ def table(
     if not rows:
         click.echo(f"No {kind} found{f' in namespace {namespace}' if namespace else ''}", err=True)
         return []
-    first = int(bool(namespace) and head[0] == "NAMESPACE")
+    first = 1 if namespace and head[0] == "NAMESPACE" else 0
     return columns(head[first:column_count], [row[first:column_count] for row in rows])
 
 
@@ -166,9 +166,8 @@ def fields(rows: Iterable[tuple[str, object]]) -> str:
 
 def section(heading: str, lines: Sequence[str], indent: str = "  ") -> str:
     """Return lines under a heading; empty without lines."""
-    return (
-        "\n".join([click.style(heading, dim=True), *(f"{indent}{line}" for line in lines)]) if lines else ""
-    )
+    texts = [click.style(heading, dim=True), *(f"{indent}{line}" for line in lines)]
+    return "\n".join(texts) if lines else ""
 
 
 def width() -> int:

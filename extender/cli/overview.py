@@ -273,6 +273,7 @@ class ObservedSource:
             notes.insert(0, f"No event of the API server came since {since}: this is the state of then.")
         notes += [f"Only namespace {scope} is shown: you may list no others." for scope in {*scopes} if scope]
         topologies = _topologies(reader)
+        nodes = reader.watched(kube.NODES) if reader.scope(kube.PODS) == "" else []  # usage needs all pods
         return Overview(
             version="",
             at="",
@@ -280,11 +281,7 @@ class ObservedSource:
             queues=[*queue_summaries(reader.watched(kube.QUEUES))],
             local_queues=[*local_queue_summaries(reader.watched(kube.LOCAL_QUEUES))],
             groups=summaries,
-            nodes=[
-                *node_summaries(reader.watched(kube.NODES), pods, self._requests, _pools(reader), topologies)
-            ]
-            if reader.scope(kube.PODS) == ""
-            else [],
+            nodes=[*node_summaries(nodes, pods, self._requests, _pools(reader), topologies)],
             topologies=topologies,
             notes=notes,
         )

@@ -150,7 +150,8 @@ def _change(targets: list[Target], patch: Patch, done: str, dry_run: str, **flag
         for target in targets:
             group = find_group(access, target)
             if dry_run != out.CLIENT:
-                access.editor.patch(POD_GROUPS, access.namespace, group.name, patch, dry_run == out.SERVER)
+                dry = dry_run == out.SERVER
+                access.editor.patch(POD_GROUPS, access.namespace, group.name, patch, dry=dry)
             kind, _, name = group.spoken_name.rpartition("/")
             out.show_done(name, done, dry_run, kind or _GROUP)
 

@@ -19,18 +19,8 @@ if TYPE_CHECKING:
     from extender.domain.explain.observed import ObservedQueue
 
 _HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "TOTAL", "PENDING", "INQUEUE", "RUNNING", "AGE")
-_COLUMNS = (
-    *_HEAD,
-    "PARENT",
-    "UNKNOWN",
-    "COMPLETED",
-    "STRATEGY",
-    "ALLOCATED",
-    "DESERVED",
-    "CAPABILITY",
-    "BORROWED",
-    "RESERVED",
-)
+_AMOUNTS = ("ALLOCATED", "DESERVED", "CAPABILITY", "BORROWED", "RESERVED")
+_COLUMNS = (*_HEAD, "PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", *_AMOUNTS)
 
 _DONE = {OPEN: "opened", CLOSED: "closed"}
 _REACHED = {OPEN: (OPEN, ""), CLOSED: (CLOSED,)}  # an empty state counts as Open
@@ -158,9 +148,11 @@ def _change_states(
             queue_spec.update_spec(access, name, {"state": state}, dry_run)
             if not wait:
                 out.show_done(name, _close_message(access, name, state, dry_run), dry_run)
-        for name in names if wait and dry_run == "none" else ():
-            from extender.cli.queue_removal import WatchedQueue
+        if not wait or dry_run != "none":
+            return
+        from extender.cli.queue_removal import WatchedQueue
 
+        for name in names:
             WatchedQueue(access, name).wait(timeout, *_REACHED[state])
             out.show_done(name, _DONE[state])
 

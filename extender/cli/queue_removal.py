@@ -98,13 +98,9 @@ def pods_outside(access: ClusterAccess, queue: str) -> list[str]:
     """Return the pending pods that name a queue and are in no PodGroup. The status does not count them."""
     evidence = Evidence(access, "")
     groups = {group.key for group in evidence.groups}
-    return [
-        f"{pod.metadata.namespace}/{pod.metadata.name}"
-        for pod in evidence.waiting_pods
-        if is_ours(pod)
-        and evidence.queue_of_pod(pod) == queue
-        and f"{pod.metadata.namespace}/{group_name(pod)}" not in groups
-    ]
+    in_queue = [pod for pod in evidence.waiting_pods if is_ours(pod) and evidence.queue_of_pod(pod) == queue]
+    outside = [pod for pod in in_queue if f"{pod.metadata.namespace}/{group_name(pod)}" not in groups]
+    return [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in outside]
 
 
 class RemovedObject(NamedTuple):
@@ -156,7 +152,8 @@ class Removal:
         show_done(self._name, "deleted", self._dry_run)
         if wait and for_real:
             wait_until(self._is_gone, self._timeout, lambda: f"queue {self._name} is still there")
-        if cascade and for_real and (pods := pods_outside(self._access, self._name)):
+        pods = pods_outside(self._access, self._name) if cascade and for_real else []
+        if pods:
             predicate = "pod still names it and waits" if len(pods) == 1 else "pods still name it and wait"
             remedy = f"delete their owners, or let them name another queue than {self._name}"
             message = f"{self._name}: {len(pods)} {predicate}: {listed(pods, _NAMED)}"
@@ -190,7 +187,8 @@ class Removal:
     def _parts(self, group: ObservedGroup) -> list[RemovedObject]:
         """Return a group, preceded by the job that would recreate it, if jobs are deleted."""
         owner, parts = controller_of(group.metadata.owner_references), []
-        if self._with_jobs and owner and (row := job_row(owner.api_version, owner.kind)):
+        row = job_row(owner.api_version, owner.kind) if owner and self._with_jobs else None
+        if owner and row:
             resource = Resource(f"/apis/{owner.api_version}", row.plural)
             parts = [RemovedObject(resource, row.qualified, group.namespace, owner.name, owner.uid)]
         kind = "podgroup.scheduling.volcano.sh"

@@ -39,7 +39,8 @@ _VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, hel
 
 def _names_of(context: click.Context, arguments: tuple[str, ...], required: bool = True) -> tuple[str, ...]:
     """Return the names given by NAME or --name; both may be given, if they agree."""
-    if (by_flag := context.params.pop("named", None)) and arguments and arguments != (by_flag,):
+    by_flag = context.params.pop("named", None)
+    if by_flag and arguments and arguments != (by_flag,):
         raise click.UsageError(f"set only one of NAME, {arguments[0]!r}, and --name, {by_flag!r}")
     names = arguments or (() if by_flag is None else (by_flag,))
     if not all(names) or (required and not names):
@@ -146,7 +147,7 @@ def _option_arguments(schema: Json) -> Json:
 
 
 class _Flag(NamedTuple):
-    written: str  # its names, the long one last
+    written: str  # the names of the flag, the long one last
     help: str
     field: str = ""  # path in the spec, if it differs from the name of the flag
 
@@ -346,7 +347,7 @@ def update_spec(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> J
     if dry_run == CLIENT:
         result: Json = merged(before, {"spec": spec})
         return result
-    changed = access.editor.change_queue(name, spec, dry_run == SERVER)
+    changed = access.editor.change_queue(name, spec, dry=dry_run == SERVER)
     _warn_of_missing_parent(access, spec)
     return changed
 

@@ -36,9 +36,8 @@ Default = tuple[str | int | None, str]
 # ---- flags that muster simulate has, too: files and nodes
 
 
-_QUANTITY = Kind(
-    "a quantity above 0, such as 500m, 4 or 16Gi", passing(lambda text: rounded_up(text, 1000) > 0)
-)
+_positive = passing(lambda text: rounded_up(text, 1000) > 0)
+_QUANTITY = Kind("a quantity above 0, such as 500m, 4 or 16Gi", _positive)
 _MOST_NODES = 5000
 
 

@@ -55,9 +55,9 @@ def from_file(path: Path) -> Source:
     keys = {setting.key: setting.field for setting in SETTINGS} | {JOB_KINDS: "job_kinds"}
     faults = [
         *(
-            f"{path}: {key}: invalid value {found!r}: must be {required}"
-            for key, required, found in heads
-            if found != required
+            f"{path}: {key}: invalid value {value!r}: must be {required}"
+            for key, required, value in heads
+            if value != required
         ),
         *(f"{path}: {key}: unknown field: {name_hint(key, [*keys])}" for key in document if key not in keys),
     ]
@@ -77,10 +77,9 @@ def resolve(*sources: Source) -> Configuration:
             try:
                 values[setting.field] = _read(setting, stated.value)
             except ValueError:
-                words = "one or more different values, each " if setting.repeatable else ""
-                faults.append(
-                    f"{stated.where}: invalid value {stated.value!r}: must be {words}{setting.kind.allowed}"
-                )
+                several = "one or more different values, each " if setting.repeatable else ""
+                allowed = f"{several}{setting.kind.allowed}"
+                faults.append(f"{stated.where}: invalid value {stated.value!r}: must be {allowed}")
     if kinds := settings.get("job_kinds"):
         values["job_kinds"], kind_faults = further_kinds(kinds.value, kinds.where)
         faults += kind_faults

@@ -13,9 +13,8 @@ from extender.cli.access import Flags, access_flags
 from extender.cli.output import InvalidContent, WholeNumber, checked, output_flag
 from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, half_life_flag, node_flags
 
-_CHART = Kind(
-    "an SVG file, such as chart.svg", passing(lambda name: Path(name).suffix.lower() in ("", ".svg"))
-)
+_svg_file = passing(lambda name: Path(name).suffix.lower() in ("", ".svg"))
+_CHART = Kind("an SVG file, such as chart.svg", _svg_file)
 _SOURCES = ("from_dump", "files", "traces", "synthetic", "synthetic_jobs")
 _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(float, "0", "1e9"))
 

@@ -132,9 +132,8 @@ def paragraphs(result: WhatIf) -> Iterator[str]:
         yield "\n".join(_outlook(result.group.after))
     else:
         heading = condition
-    others = [
-        wrapped(f"{group.called} {future(group)}", _INDENT, hanging=_INDENT) for group in result.others
-    ] + and_more(result.more_others)
+    texts = (f"{group.called} {future(group)}" for group in result.others)
+    others = [wrapped(text, _INDENT, hanging=_INDENT) for text in texts] + and_more(result.more_others)
     lines = [click.style(f"{heading}:", dim=True), *others]
     yield "\n".join(lines) if others else f"{heading}, nothing changes."
 
@@ -369,10 +368,8 @@ def _planned(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedS
 def _evicted_names(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[str]:
     """Return the names of the victims' groups, with their numbers of pods, and of victims without a group."""
     groups = live.ledger.snapshot().groups
-    counts = Counter(
-        groups[pod.group].display_name if pod.group in groups else f"{pod.namespace}/{pod.name}"
-        for pod in victims
-    )
+    infos = ((pod, groups.get(pod.group)) for pod in victims)
+    counts = Counter(info.display_name if info else f"{pod.namespace}/{pod.name}" for pod, info in infos)
     return [f"{name} ({counted(count, 'pod')})" for name, count in sorted(counts.items())]
 
 

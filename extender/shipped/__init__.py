@@ -24,4 +24,4 @@ def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     texts = (path.read_text(encoding="utf-8") for path in paths)
-    return [each for text in texts for each in yaml.load_all(text, loader) if each]
+    return [document for text in texts for document in yaml.load_all(text, loader) if document]

@@ -109,10 +109,11 @@ class Embedded:
         """Make nodes in racks, and racks in blocks, with their Topology. `sizes`: from blocks to nodes."""
         levels = _LEVELS[1 - len(sizes) :]
         for place in product(*(range(1, size + 1) for size in sizes)):
-            made = node(f"node-{'-'.join(map(str, place))}", cpu, memory, gpu)
+            new_node = node(f"node-{'-'.join(map(str, place))}", cpu, memory, gpu)
             numbers = zip(levels, place, strict=False)
-            made["metadata"]["labels"] = {level: f"{level.rpartition('/')[2]}-{n}" for level, n in numbers}
-            self.service.create(NODES, "", made)
+            labels = {level: f"{level.rpartition('/')[2]}-{number}" for level, number in numbers}
+            new_node["metadata"]["labels"] = labels
+            self.service.create(NODES, "", new_node)
         spec = {"levels": [{"nodeLabel": level} for level in levels]}
         self.service.create(TOPOLOGIES, "", {"metadata": {"name": "racks"}, "spec": spec})
 
@@ -138,7 +139,7 @@ _REASON_TIMEOUT = 15.0  # seconds without any change after which no reason is ex
 
 
 class Session:
-    """One run. `stays`: until it is interrupted; else until the cluster has settled."""
+    """One run, until it is interrupted (`stays`), or until the cluster has settled."""
 
     def __init__(self, cluster: Embedded, view: View, stays: bool) -> None:
         self._cluster = cluster
@@ -219,17 +220,15 @@ class Session:
     def everything_started(self) -> bool:
         """Return whether Muster had objects to start, and none of them waits or is suspended."""
         state = self.state
-        if state is None or not state.everything_started or any(obj.suspended for obj in self.unasked):
-            return False
-        if self.refused():
+        is_held_back = self.refused() or any(obj.suspended for obj in self.unasked)
+        if state is None or not state.everything_started or is_held_back:
             return False
         return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.single_pods)
 
     def _is_settled(self) -> bool:
-        """Return whether all groups are settled.
+        """Return whether the cluster and all its groups, other pods and Volcano Jobs have settled.
 
-        The status of a group shows that. Any other pending pod needs a reason, and each
-        Volcano Job a phase.
+        A pending pod without a group has settled once it has a reason, a Volcano Job once it has a phase.
         """
         if self.state is None or not self._cluster.settled():
             return False
@@ -242,7 +241,7 @@ class Session:
         return not undecided or time.monotonic() - self._cluster.store.changed_at > _REASON_TIMEOUT
 
 
-# ---- `muster serve` as it is, on free ports of loopback, which ends when we do
+# ---- `muster serve` as it is, on free ports of loopback; it ends with this process
 
 WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
 _START = 30.0  # maximum seconds until Muster is ready

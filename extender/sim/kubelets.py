@@ -68,7 +68,7 @@ class Kubelets(StoreFollower):
             pod = self._service.store.get(PODS, namespace, name)
             if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
                 with suppress(StatusError):
-                    self._service.set_status(PODS, pod["metadata"], _ended)
+                    self._service.set_status(PODS, pod["metadata"], _ended_status)
 
     def _forget(self, uid: str) -> None:
         self._running.pop(uid, None)
@@ -84,7 +84,7 @@ class Kubelets(StoreFollower):
                 self._service.delete_this(PODS, meta, gracePeriodSeconds=0)
             elif phase == "Pending":
                 self._running[meta["uid"]] = self._clock()
-                self._service.set_status(PODS, meta, _running)
+                self._service.set_status(PODS, meta, _running_status)
             elif phase == "Running":  # worked out again after each change, since annotations may change
                 since, ending = self._running.setdefault(meta["uid"], self._clock()), ending_of(pod)
                 at = since + ending.seconds / self._speed if ending else None
@@ -126,7 +126,7 @@ def _seconds(value: Any) -> float | None:
 # ---- statuses written by kubelets
 
 
-def _running(pod: Json) -> Json:
+def _running_status(pod: Json) -> Json:
     state = {"running": {"startedAt": now()}}
     status = {**pod["status"], "phase": "Running", "startTime": now()}
     for type_ in ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"):
@@ -134,7 +134,7 @@ def _running(pod: Json) -> Json:
     return {**status, "containerStatuses": _containers(pod, state, ready=True)}
 
 
-def _ended(pod: Json) -> Json:
+def _ended_status(pod: Json) -> Json:
     ending = ending_of(pod)
     failed, reason = (ending.fails, ending.reason) if ending else (False, "")
     result = {"exitCode": 1, "reason": "Error"} if failed else {"exitCode": 0, "reason": "Completed"}

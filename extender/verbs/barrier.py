@@ -48,14 +48,14 @@ NOT_SEEN = f"{REFUSAL_PREFIX}{Reason.NOT_READY}"
 UNKNOWN_NODE = f"{REFUSAL_PREFIX}the node is unknown"
 UNREADABLE = f"{REFUSAL_PREFIX}the pod could not be read"
 UNSUITABLE_NODE = f"{REFUSAL_PREFIX}the node's labels or taints do not admit the pod"
-# while it is held:
+# Answers to bind calls while they are held:
 ABANDONED = f"{REFUSAL_PREFIX}the caller hung up"
 NODE_TAKEN = f"{REFUSAL_PREFIX}the node was taken before the group was complete"
 START_ENDED = f"{REFUSAL_PREFIX}the start of the group was given up"
 STOPPING = f"{REFUSAL_PREFIX}Muster is stopping"
 SUPERSEDED = f"{REFUSAL_PREFIX}another bind call came for the same pod"
 TOO_LATE = f"{REFUSAL_PREFIX}the group was not complete in time"
-# and once it is posted:
+# Answers to bind calls once they are posted:
 BOUND_ELSEWHERE = f"{REFUSAL_PREFIX}the pod is already bound to another node"
 POD_GONE = f"{REFUSAL_PREFIX}the pod is gone"
 POSTING_FAILED = f"{REFUSAL_PREFIX}the binding failed"
@@ -218,12 +218,13 @@ class Barrier:
         with self._lock:
             confirmation, posting = self._ledger.assumed.confirm(group), []
             for claim in confirmation.lost:
-                if (lost := self._holds.get(claim.pod.uid)) and lost.token == claim.token:
-                    lost.give_up(NODE_TAKEN)
+                call = self._holds.get(claim.pod.uid)
+                if call and call.token == claim.token:
+                    call.give_up(NODE_TAKEN)
             for claim in confirmation.posting:
-                found = self._holds.get(claim.pod.uid)
-                if found and found.token == claim.token and found.begin_posting():
-                    posting.append(found)
+                call = self._holds.get(claim.pod.uid)
+                if call and call.token == claim.token and call.begin_posting():
+                    posting.append(call)
                 else:  # its call has ended, so nothing would post it
                     self._ledger.assumed.release(claim.pod.uid, claim.token)
         if posting and not self._ledger.groups.needs_no_barrier(group):
@@ -244,7 +245,7 @@ class Barrier:
                     continue
                 held = self._waiting_calls(group)
                 if group not in self._failing:
-                    reason = (decision and decision.reason) or Reason.GROUP_NOT_FOUND
+                    reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
                     self._failing.add(group)
                     metrics.barrier_aborts.labels(reason).inc()
                     log.warning("a start was given up", group=group, reason=reason, held=len(held))

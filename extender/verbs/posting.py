@@ -121,8 +121,8 @@ class Binder:
     def _may_pass(self, fault: ApiError, began: float) -> bool:
         """Return whether a refusal may end by itself: an API server that has just started knows no rights.
 
-        Other refusals (a policy, a namespace that ends) would only keep a thread from the pods of
-        others.
+        Other refusals (by a policy, or in a namespace that is being deleted) do not end soon, and retries
+        would keep a thread from other pods.
         """
         is_of_rights = isinstance(fault, Forbidden) and _NO_RIGHT in fault.message
         return is_of_rights and self._clock() < began + _RIGHTS_WITHIN
@@ -130,18 +130,18 @@ class Binder:
     def _read_result(self, hold: Hold) -> str | None:
         """Return the result of a binding after an unclear answer; None: try the same request again."""
         try:
-            found = self._cluster.pod(hold.pod.namespace, hold.pod.name)
+            stored = self._cluster.pod(hold.pod.namespace, hold.pod.name)
         except NotFound:
             hold.may_be_bound = False
             return POD_GONE
         except ApiError:
             return None
         hold.may_be_bound = False
-        if found.metadata.uid != hold.pod.uid or found.metadata.deletion_timestamp is not None:
+        if stored.metadata.uid != hold.pod.uid or stored.metadata.deletion_timestamp is not None:
             return POD_GONE
-        if not found.spec.node_name:
+        if not stored.spec.node_name:
             return None
-        return "" if found.spec.node_name == hold.node else BOUND_ELSEWHERE
+        return "" if stored.spec.node_name == hold.node else BOUND_ELSEWHERE
 
 
 class Unconfirmed:
@@ -167,9 +167,9 @@ class Unconfirmed:
     def read_due(self, _: Decisions) -> None:
         """Request reads of the pods of all due claims. Called in every cycle by its thread only."""
         now = self._clock()
-        found = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
-        self._due = {token: due for token, due in self._due.items() if token in found}
-        for token, claim in found.items():
+        claims = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
+        self._due = {token: due for token, due in self._due.items() if token in claims}
+        for token, claim in claims.items():
             if self._due.get(token, now) <= now:
                 self._due[token] = now + _AGAIN
                 self._queue.put(claim)
@@ -194,8 +194,8 @@ class Unconfirmed:
             if self._ledger.claims.get(pod.uid) is not claim:
                 return
             with suppress(NotFound):
-                found = self._cluster.pod(pod.namespace, pod.name)
-                is_bound = found.metadata.uid == pod.uid and bool(found.spec.node_name)
+                stored = self._cluster.pod(pod.namespace, pod.name)
+                is_bound = stored.metadata.uid == pod.uid and bool(stored.spec.node_name)
             if not is_bound:  # otherwise the watch will show the binding
                 log.warning("a posted binding had no effect", pod=pod.key, node=claim.node)
                 for posting in claim.posting:

@@ -61,15 +61,15 @@ class SchedulerVerbs:
     def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult:
         """Answer with the nodes that the pod may get, or with the reason why none."""
         self._ledger.record_scheduler_call()
-        offered = _given(args.node_names)
+        offered = _unless_null(args.node_names)
         if self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
             metrics.refused()
             if offered is None:
                 return protocol.FilterResult(error=held.LEFT)
             return _unresolvable(held.LEFT, protocol.NodeNames(offered))
         if not self._ledger.pods.owns(args.pod):
-            return protocol.FilterResult(nodes=_given(args.nodes), node_names=offered)
-        if offered is None and _given(args.nodes):
+            return protocol.FilterResult(nodes=_unless_null(args.nodes), node_names=offered)
+        if offered is None and _unless_null(args.nodes):
             return protocol.FilterResult(error=held.NODE_CACHE_NEEDED)
         if offered is None:
             return protocol.FilterResult(node_names=[])
@@ -85,7 +85,7 @@ class SchedulerVerbs:
 
         Only member pods count.
         """
-        if not self._ledger.pods.owns(args.pod) or _given(args.node_names) is None:
+        if not self._ledger.pods.owns(args.pod) or _unless_null(args.node_names) is None:
             return []
         nodes = protocol.NodeNames(args.node_names)
         fullness = self._ledger.assumed.fullness(Uid(args.pod.metadata.uid), nodes)
@@ -105,17 +105,17 @@ class SchedulerVerbs:
         candidates = args.node_name_to_meta_victims
         if candidates is None:  # the scheduler sent whole pods
             candidates = {}
-            for node, full in (args.node_name_to_victims or {}).items():
-                victims = [protocol.Victim(pod.metadata.uid) for pod in full.pods or ()]
-                candidates[node] = protocol.MetaVictims(victims, full.num_pdb_violations)
+            for node, proposed in (args.node_name_to_victims or {}).items():
+                victims = [protocol.Victim(pod.metadata.uid) for pod in proposed.pods or ()]
+                candidates[node] = protocol.MetaVictims(victims, proposed.num_pdb_violations)
         meta = args.pod.metadata
         uid, exists = Uid(meta.uid), self._ledger.pods.get(Uid(meta.uid)) is not None
         if not exists:  # the scheduler's watch may be ahead of Muster's: ask the API server
             with suppress(ApiError):
                 exists = (await self._lookups.pod(meta.namespace, meta.name)).metadata.uid == uid
-        uids = {node: [Uid(pod.uid) for pod in found.pods or ()] for node, found in candidates.items()}
-        clear = self._ledger.preemptions.may_clear(uid, uids, exists)
-        return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in clear})
+        uids = {node: [Uid(pod.uid) for pod in proposed.pods or ()] for node, proposed in candidates.items()}
+        clearable = self._ledger.preemptions.may_clear(uid, uids, exists)
+        return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in clearable})
 
     async def _bind(self, args: protocol.BindingArgs, caller: Caller) -> str:
         """Bind a pod once its group may start; return an error for the scheduler, or empty."""
@@ -142,17 +142,17 @@ class SchedulerVerbs:
         The pod is read only for the message: it has no claim, and a request alone never makes one.
         """
         try:
-            found = await self._lookups.pod(args.pod_namespace, args.pod_name)
+            stored = await self._lookups.pod(args.pod_namespace, args.pod_name)
         except NotFound:
             return held.POD_GONE
         except ApiError:
             return held.UNREADABLE
-        if found.metadata.uid != args.pod_uid:
+        if stored.metadata.uid != args.pod_uid:
             return held.ANOTHER_UID
-        return held.ALREADY_BOUND if found.spec.node_name else held.NOT_SEEN
+        return held.ALREADY_BOUND if stored.spec.node_name else held.NOT_SEEN
 
 
-def _given(value: msgspec.Raw) -> msgspec.Raw | None:
+def _unless_null(value: msgspec.Raw) -> msgspec.Raw | None:
     return None if value == _NULL else value
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from extender.sim.scheduler.nodes import (
-    ALONE,
-    KEEPS_APART,
+    AFFINITY_UNMET,
+    ANTI_AFFINITY,
+    EXISTING_ANTI_AFFINITY,
     PORTS_TAKEN,
-    REPELLED,
     UNSUITABLE,
     Nodes,
     feasible,
@@ -93,7 +93,7 @@ def test_host_ports_are_taken_once(nodes: Nodes) -> None:
 
 def test_affinity_needs_a_matching_pod_but_the_first_may_go_anywhere(nodes: Nodes) -> None:
     wanted = pod("a", affinity=company("podAffinity"))
-    assert rejections(nodes, wanted) == {*ALONE.reasons}
+    assert rejections(nodes, wanted) == {*AFFINITY_UNMET.reasons}
     first = pod("a", affinity=company("podAffinity"), labels={"app": "x"})
     assert fit(nodes, first) == ["n0", "n1", "n2"]
     nodes.place(first, "n2")
@@ -104,11 +104,11 @@ def test_anti_affinity_counts_both_ways(nodes: Nodes) -> None:
     shy = pod("shy", affinity=company("podAntiAffinity"))
     nodes.place(pod("x", labels={"app": "x"}), "n0")
     assert fit(nodes, shy) == ["n2"]
-    assert rejections(nodes, shy) == {*KEEPS_APART.reasons}
+    assert rejections(nodes, shy) == {*ANTI_AFFINITY.reasons}
     nodes.remove("x")
     nodes.place(shy, "n2")
     assert fit(nodes, pod("x", labels={"app": "x"})) == ["n0", "n1"]
-    assert rejections(nodes, pod("x", labels={"app": "x"})) == {*REPELLED.reasons}
+    assert rejections(nodes, pod("x", labels={"app": "x"})) == {*EXISTING_ANTI_AFFINITY.reasons}
 
 
 def test_a_nominated_pod_has_its_capacity_before_pods_of_equal_priority(nodes: Nodes) -> None:

@@ -185,10 +185,9 @@ def replicas(site: Installation) -> Iterator[Finding]:
         failed = FAILED.findall(readiness)
         log = f"kubectl -n {site.namespace} logs {pod.name} -c muster"
         for part, reason in failed:
-            todo = next(
-                (remedy for end, remedy in _REMEDIES.items() if part.endswith(end)), "Look at its log"
-            )
-            yield error("health", f"{pod.name} is not ready, {part}: {reason}", f"{todo}: {log}")
+            remedies = (remedy for end, remedy in _REMEDIES.items() if part.endswith(end))
+            todo = f"{next(remedies, 'Look at its log')}: {log}"
+            yield error("health", f"{pod.name} is not ready, {part}: {reason}", todo)
         if not failed:
             yield fine("health", f"{pod.name} is ready")
         if not metric_value(metrics, "muster_leader"):

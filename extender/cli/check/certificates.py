@@ -28,7 +28,7 @@ _NAME = "Name it by --webhook-name."
 _NAME_OTHERS = "Its issuer has to name that host; for cert-manager, add it to dnsNames of the Certificate."
 
 
-class ShownCertificate(NamedTuple):
+class Certificate(NamedTuple):
     """Certificate in a Secret. `is_own`: Muster makes it. `soon`: seconds left at which renewal is late."""
 
     name: str
@@ -37,17 +37,17 @@ class ShownCertificate(NamedTuple):
     soon: float = _SOON
 
 
-def shown(site: Installation) -> Iterator[ShownCertificate]:
-    """Yield the certificates that servers show; none for files outside Secrets, which cannot be read."""
+def webhook_certificates(site: Installation) -> Iterator[Certificate]:
+    """Yield the certificates of the webhooks; none for files outside Secrets, which cannot be read."""
     for workload in site.workloads:
         source = workload.setting("webhook_certificates")
         if source == "self-signed":
             name, life = workload.setting("webhook_secret"), workload.setting("webhook_lifetime")
             soon = min(_SOON, as_seconds(life) * _OVERDUE)
-            yield ShownCertificate(name, True, site.get(SECRETS, *name.split("/")), soon)
-        elif source == "files" and (mounted := workload.secret_at(workload.setting("webhook_folder"))):
-            secret = site.get(SECRETS, site.namespace, mounted)
-            yield ShownCertificate(f"{site.namespace}/{mounted}", is_own=False, secret=secret)
+            yield Certificate(name, is_own=True, secret=site.get(SECRETS, *name.split("/")), soon=soon)
+        elif source == "files" and (name := workload.secret_at(workload.setting("webhook_folder"))):
+            secret = site.get(SECRETS, site.namespace, name)
+            yield Certificate(f"{site.namespace}/{name}", is_own=False, secret=secret)
 
 
 def file_of_secret(secret: Json | None, name: str) -> bytes:
@@ -73,7 +73,7 @@ def expiry_text(remaining: float) -> str:
     return "has expired" if remaining <= 0 else f"expires in {human_duration(int(remaining))}"
 
 
-def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: float) -> str:
+def bundle_fault(bundle: str, certificates: Sequence[Certificate], now: float) -> str:
     """Return the fault of a caBundle; empty if it has none."""
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
@@ -85,7 +85,7 @@ def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: flo
     return f"its authority {expiry_text(remaining)}" if remaining <= soon else ""
 
 
-def reason_of_distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str, str] | None:
+def reason_of_distrust(bundle: str, host: str, certificate: Certificate) -> tuple[str, str] | None:
     """Return why the API server refuses the certificate of `host`, and a remedy. None if unreadable."""
     from extender.webhooks.certificates import is_trusted, names
 
@@ -105,44 +105,44 @@ def reason_of_distrust(bundle: str, host: str, certificate: ShownCertificate) ->
 
 
 def certificates(site: Installation) -> Iterator[Finding]:
-    for certificate in shown(site):
+    for certificate in webhook_certificates(site):
         yield _expiry(site, certificate, _LOG if certificate.is_own else _OTHERS)
     for workload in site.workloads:
-        if (folder := workload.setting("dashboard_tls_folder")) and (name := workload.secret_at(folder)):
+        if name := workload.secret_at(workload.setting("dashboard_tls_folder")):
             secret = site.get(SECRETS, site.namespace, name)
-            certificate = ShownCertificate(f"{site.namespace}/{name}", is_own=False, secret=secret)
+            certificate = Certificate(f"{site.namespace}/{name}", is_own=False, secret=secret)
             yield _expiry(site, certificate, _DASHBOARD)
 
 
-def _expiry(site: Installation, found: ShownCertificate, todo: str) -> Finding:
-    if found.secret is None:
-        return error("certificates", f"the Secret {found.name} does not exist", todo)
+def _expiry(site: Installation, certificate: Certificate, todo: str) -> Finding:
+    if certificate.secret is None:
+        return error("certificates", f"the Secret {certificate.name} does not exist", todo)
     try:
-        pem = file_of_secret(found.secret, "tls.crt")
+        pem = file_of_secret(certificate.secret, "tls.crt")
         remaining, wait = min(expiries(pem)) - site.now, latest_begin(pem) - site.now
     except ValueError as fault:
-        advice = "Delete it. " if found.is_own else ""
-        return error("certificates", f"the Secret {found.name} holds none: {fault}", f"{advice}{todo}")
+        advice = f"Delete it. {todo}" if certificate.is_own else todo
+        return error("certificates", f"the Secret {certificate.name} holds none: {fault}", advice)
     if wait > 0:
-        message = f"that of the Secret {found.name} is not valid before {human_duration(int(wait))} from now"
-        return error("certificates", f"{message}: a clock is or was wrong", todo)
-    message = f"that of the Secret {found.name} {expiry_text(remaining)}"
-    return error("certificates", message, todo) if remaining <= found.soon else fine("certificates", message)
+        validity = f"is not valid before {human_duration(int(wait))} from now: a clock is or was wrong"
+        return error("certificates", f"that of the Secret {certificate.name} {validity}", todo)
+    message = f"that of the Secret {certificate.name} {expiry_text(remaining)}"
+    is_late = remaining <= certificate.soon
+    return error("certificates", message, todo) if is_late else fine("certificates", message)
 
 
 # ---- mutual TLS: the certificates by which Muster and the cluster's own scheduler know each other
 #
-# Muster's certificates are in the Secret at --tls-folder, the scheduler's in files of its node, which the
-# API server does not show.
+# Muster's are in the Secret at --tls-folder; the scheduler's are files on its node, out of sight here.
 
 
 def mutual_tls(site: Installation) -> Iterator[Finding]:
     """Check the certificates for mutual TLS; nothing is known of a folder outside Secrets."""
     for workload in site.workloads:
-        if (folder := workload.setting("tls_folder")) and (name := workload.secret_at(folder)):
+        if name := workload.secret_at(workload.setting("tls_folder")):
             # The host in urlPrefix of the scheduler's configuration: Muster is on the scheduler's own node.
             host = workload.setting("listen").rpartition(":")[0].strip("[]")
-            yield _mutual_tls_finding(site, name, host if host not in ("", "0.0.0.0", "::") else "127.0.0.1")
+            yield _mutual_tls_finding(site, name, "127.0.0.1" if host in ("", "0.0.0.0", "::") else host)
 
 
 def _mutual_tls_finding(site: Installation, name: str, host: str) -> Finding:

@@ -36,9 +36,8 @@ def native_groups(site: Installation) -> Iterator[Finding]:
     elif served:
         message = f"PodGroups of Kubernetes itself are served as {listed(served)}, which is not read"
         versions = " and ".join(resource.version for resource in readable)
-        yield error(
-            "groups", message, f"Serve {versions}, or have pods name a PodGroup of scheduling.volcano.sh."
-        )
+        todo = f"Serve {versions}, or have pods name a PodGroup of scheduling.volcano.sh."
+        yield error("groups", message, todo)
     else:
         yield fine("groups", "PodGroups of Kubernetes itself are not served (feature gate GenericWorkload)")
 
@@ -81,8 +80,8 @@ def _names(site: Installation, resource: Resource) -> set[str]:
 def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
     """Yield suspended jobs of Muster's scheduler with only a label of Kueue, each with its LocalQueue."""
     schedulers = site.first_workload.settings("scheduler_names")
-    for row in WORKLOADS.values():
-        for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE) if row.manageable else []:
+    for row in filter(lambda row: row.manageable, WORKLOADS.values()):
+        for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE):
             job = observed_job(row, obj, None)
             record = job.record(schedulers)
             if record is None or not record.ours or record.is_part:
@@ -96,8 +95,8 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
 def volcano(site: Installation) -> Iterator[Finding]:
     """Check for Volcano's scheduler in all namespaces: two schedulers must not place the same pods."""
     namespace = site.first_workload.setting("volcano_namespace")
-    pods_by_object = [(obj, msgspec.convert(obj, Pod)) for obj in site.all_of(kube.PODS, Json, _SCHEDULER)]
-    pods = [obj for obj, pod in pods_by_object if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
+    found_pods = [(obj, msgspec.convert(obj, Pod)) for obj in site.all_of(kube.PODS, Json, _SCHEDULER)]
+    pods = [obj for obj, pod in found_pods if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
     lease = site.get(kube.LEASES, namespace, VOLCANO_LEASE)
     spec = msgspec.convert(lease, Lease).spec if lease else None
     holder = (spec.holder_identity or "") if spec and is_held(spec, site.now) else ""

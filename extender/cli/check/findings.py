@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from extender.cli.installation import Installation, ServingPod
+from extender.cli.installation import Installation, ServingObject
 from extender.kube.errors import ApiError, Forbidden, Refused
 
 OK, WRONG, UNKNOWN = "ok", "wrong", "unknown"
@@ -38,7 +38,7 @@ class OutOfReach(Exception):
     """Error: a pod cannot be reached from here."""
 
 
-def ask_replica(site: Installation, pod: ServingPod, page: str) -> str:
+def ask_replica(site: Installation, pod: ServingObject, page: str) -> str:
     """Return the pod's answer, even if it reports failures. Raises OutOfReach, Forbidden."""
     address = pod.setting("health_listen")
     host, _, port = address.rpartition(":")

@@ -7,7 +7,12 @@ from itertools import product
 from extender.api.keys import MANAGED, NEVER_ADOPTED
 from extender.api.units import listed
 from extender.api.workloads.table import WORKLOADS
-from extender.cli.check.certificates import ShownCertificate, bundle_fault, reason_of_distrust, shown
+from extender.cli.check.certificates import (
+    Certificate,
+    bundle_fault,
+    reason_of_distrust,
+    webhook_certificates,
+)
 from extender.cli.check.findings import APPLY, Finding, error, fine
 from extender.cli.check.view import uses_proxy
 from extender.cli.installation import ACCOUNT, Installation, name_of, nested
@@ -43,6 +48,7 @@ def kinds(site: Installation) -> Iterator[Finding]:
         versions = {version["name"]: version for version in nested(crd, "spec", "versions") or ()}
         version = versions.get(served)
         schema = nested(version, "schema", "openAPIV3Schema", "properties", field[0], "properties", field[1])
+        newer = sorted(_shipped_fields()[name] - _fields(crd)) if crd and name in muster_crds else []
         if crd is None:
             yield error(name, "is not installed", _APPLY)
         elif states.get("Established") != "True":
@@ -52,7 +58,7 @@ def kinds(site: Installation) -> Iterator[Finding]:
         elif schema is None:
             message = f"lacks {'.'.join(field)}: it is another project's or an older one"
             yield error(name, message, f"{_APPLY} (it accepts all stored objects).")
-        elif name in muster_crds and (newer := sorted(_shipped_fields()[name] - _fields(crd))):
+        elif newer:
             yield error(name, f"lacks {listed(newer, _NAMED)}: it is of an older release", _APPLY)
         else:
             yield fine(name, f"is there and serves {served}")
@@ -90,9 +96,8 @@ def rights(site: Installation) -> Iterator[Finding]:
     if not missing:
         yield fine("rights", f"the account {site.account} has all {len(needed)} that it needs")
         return
-    message = (
-        f"the account {site.account} lacks {len(missing)} of {len(needed)}: {listed(list(map(str, missing)))}"
-    )
+    names = listed(list(map(str, missing)))
+    message = f"the account {site.account} lacks {len(missing)} of {len(needed)}: {names}"
     yield error("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
 
 
@@ -158,10 +163,8 @@ def policies(site: Installation) -> Iterator[Finding]:
         yield error("policies", message, APPLY)
     present = set(map(name_of, site.muster_objects(kube.VALIDATING_POLICIES)))
     if MARKERS_POLICY not in present:
-        message = (
-            f"{MARKERS_POLICY} is missing, so Muster's records on PodGroups are not protected and not trusted"
-        )
-        yield error("policies", message, APPLY)
+        effect = "so Muster's records on PodGroups are not protected and not trusted"
+        yield error("policies", f"{MARKERS_POLICY} is missing, {effect}", APPLY)
     if USES_POLICY not in present:
         message = f"{USES_POLICY} is missing, so nothing starts in restricted queues"
         yield error("policies", message, APPLY)
@@ -203,24 +206,25 @@ def adoption(site: Installation) -> Iterator[Finding]:
 
 
 def webhooks(site: Installation) -> Iterator[Finding]:
-    found = [*site.muster_objects(kube.MUTATING_WEBHOOKS), *site.muster_objects(kube.VALIDATING_WEBHOOKS)]
-    if not found:
+    kinds = (kube.MUTATING_WEBHOOKS, kube.VALIDATING_WEBHOOKS)
+    configurations = [obj for kind in kinds for obj in site.muster_objects(kind)]
+    if not configurations:
         message = "none is registered: only the CRDs and policies check objects"
         yield error("webhooks", message, APPLY)
-    if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found) and not uses_proxy(site):
-        message = (
-            f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"
-        )
-        yield error("webhooks", message, "List manifests/older-kubernetes under components: of your overlay.")
-    certificates = list(shown(site))
+    if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, configurations) and not uses_proxy(site):
+        effect = "pods get no gate and wait in the scheduler, which costs it more"
+        todo = "List manifests/older-kubernetes under components: of your overlay."
+        yield error("webhooks", f"{_POD_WEBHOOK} is missing: {effect}", todo)
+    certificates = list(webhook_certificates(site))
     by_finding: dict[Finding, list[str]] = {}
-    for webhook in (webhook for configuration in found for webhook in configuration.get("webhooks", ())):
-        by_finding.setdefault(_webhook(site, webhook, certificates), []).append(webhook["name"])
+    for configuration in configurations:
+        for webhook in configuration.get("webhooks", ()):
+            by_finding.setdefault(_webhook(site, webhook, certificates), []).append(webhook["name"])
     for finding, names in by_finding.items():  # one cause, one line
         yield finding._replace(message=f"{listed(names, _NAMED)}: {finding.message}")
 
 
-def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertificate]) -> Finding:
+def _webhook(site: Installation, webhook: Json, certificates: list[Certificate]) -> Finding:
     """Return the finding about a webhook, without its name."""
     service = nested(webhook, "clientConfig", "service")
     bundle = nested(webhook, "clientConfig", "caBundle") or ""
@@ -230,9 +234,8 @@ def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertific
     todo = f"kubectl -n {namespace} get pods,endpointslices"
     if site.get(kube.SERVICES, namespace, service["name"]) is None:
         return error("webhooks", f"the service {served_by} does not exist", todo)
-    slices = site.all_of(
-        kube.ENDPOINT_SLICES, Json, f"kubernetes.io/service-name={service['name']}", namespace
-    )
+    selector = f"kubernetes.io/service-name={service['name']}"
+    slices = site.all_of(kube.ENDPOINT_SLICES, Json, selector, namespace)
     endpoints = (endpoint for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ())
     if not any(nested(endpoint, "conditions", "ready") for endpoint in endpoints):
         return error("webhooks", f"the service {served_by} has no endpoint that is ready", todo)

@@ -45,9 +45,10 @@ def guarantees(site: Installation) -> Iterator[Finding]:
 def overruling(site: Installation) -> Iterator[Finding]:
     """Check that Muster may delete pods under disruption budgets, where queues do not honour these."""
     rules = {queue.metadata.name: queue.spec.preemption for queue in site.all_of(kube.QUEUES, Queue)}
-    honoured = ((name, each.honour) for name, each in rules.items() if each and each.honour is not None)
-    ignoring = sorted(name for name, words in honoured if BUDGETS not in words)
-    if ignoring and (missing := [right for right in _OVERRULING if not site.may(right)]):
+    honoured = ((name, rule.honour) for name, rule in rules.items() if rule and rule.honour is not None)
+    ignoring = sorted(name for name, protections in honoured if BUDGETS not in protections)
+    missing = [right for right in _OVERRULING if not site.may(right)] if ignoring else []
+    if missing:
         subject = f"{listed(ignoring)}: pods that budgets protect keep borrowed capacity"
         message = f"{subject}, since the account {site.account} lacks: {', '.join(map(str, missing))}"
         yield error("overruling", f"spec.preemption.honour leaves budgets out in {message}", _OVERRULES)
@@ -71,14 +72,17 @@ def flavors(site: Installation) -> Iterator[Finding]:
 
 def topologies(site: Installation) -> Iterator[Finding]:
     """Check for levels of Topologies that no node has."""
-    found = site.all_of(kube.TOPOLOGIES, ClusterTopology)
+    all_topologies = site.all_of(kube.TOPOLOGIES, ClusterTopology)
     node_labels = {label for node in site.all_of(kube.NODES, Node) for label in node.metadata.labels or {}}
-    named = {level.node_label: topo.metadata.name for topo in found for level in topo.spec.levels or ()}
-    if missing := [f"{level} of {name}" for level, name in named.items() if level not in node_labels]:
+    levels = [(topology, level) for topology in all_topologies for level in topology.spec.levels or ()]
+    topology_by_label = {level.node_label: topology.metadata.name for topology, level in levels}
+    unused = [label for label in topology_by_label if label not in node_labels]
+    if missing := [f"{label} of {topology_by_label[label]}" for label in unused]:
         message = f"no node has the label of some levels: {listed(missing)}"
         yield error("topologies", message, "Label the nodes, or correct spec.levels of the Topology.")
     else:
-        yield fine("topologies", f"{len(found)}, and nodes have all levels" if found else "there are none")
+        count = len(all_topologies)
+        yield fine("topologies", f"{count}, and nodes have all levels" if count else "there are none")
 
 
 def local_queues(site: Installation) -> Iterator[Finding]:
@@ -158,7 +162,8 @@ def _quota_faults(diff: _QueueDiff, is_read: bool) -> Iterator[Finding]:
     if faults:
         message = f"{counted(len(faults), 'fault')}: {listed(faults, separator='; ')}"
         yield error("quotas", message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
-    if is_read and (outdated := [*diff.names_at(QuotaStep.CREATE), *diff.names_at(QuotaStep.CHANGE)]):
+    outdated = [*diff.names_at(QuotaStep.CREATE), *diff.names_at(QuotaStep.CHANGE)]
+    if is_read and outdated:
         message = f"{counted(len(outdated), 'queue')} not, or not yet, as quotas say: {listed(outdated)}"
         todo = "Muster needs a second or two. If this stays, see the line health, and its log."
         yield error("quotas", message, todo)

@@ -8,7 +8,7 @@ import yaml
 
 from extender.api.keys import VIEW_KUBECONFIG
 from extender.cli.check.findings import UNKNOWN, Finding, OutOfReach, ask_replica, error, fine, metric_value
-from extender.cli.installation import Installation, ServingPod, name_of, nested
+from extender.cli.installation import Installation, ServingObject, name_of, nested
 from extender.cli.output import Json
 from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POLICIES
 
@@ -28,7 +28,8 @@ def uses_proxy(site: Installation) -> bool:
 def view(site: Installation) -> Iterator[Finding]:
     for workload in site.workloads:
         yield from _configured(site, workload)
-    for resource, name in _GATES if uses_proxy(site) else ():
+    gates = _GATES if uses_proxy(site) else ()
+    for resource, name in gates:
         # `kubectl apply` does not delete the policies of an earlier overlay with gates.
         if name in map(name_of, site.muster_objects(resource)):
             message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
@@ -57,7 +58,7 @@ def view(site: Installation) -> Iterator[Finding]:
             yield fine("view", message)
 
 
-def _configured(site: Installation, workload: ServingPod) -> Iterator[Finding]:
+def _configured(site: Installation, workload: ServingObject) -> Iterator[Finding]:
     name = f"{workload.obj['kind'].lower()}/{name_of(workload.obj)}"
     listens = workload.setting("view_listen") != _OFF
     muster_path = str(PurePosixPath(workload.setting("view_folder")) / VIEW_KUBECONFIG)
@@ -71,8 +72,8 @@ def _configured(site: Installation, workload: ServingPod) -> Iterator[Finding]:
     if listens and scheduler_path == muster_path:
         yield fine("view", f"{name}: its scheduler has the kubeconfig of the scheduler proxy, {muster_path}")
     elif listens:
-        found = f"the kubeconfig {scheduler_path}" if scheduler_path else "no kubeconfig"
-        message = f"{name}: its scheduler has {found}, so it does not read through Muster ({muster_path})"
+        current = f"the kubeconfig {scheduler_path}" if scheduler_path else "no kubeconfig"
+        message = f"{name}: its scheduler has {current}, so it does not read through Muster ({muster_path})"
         yield error("view", message, f"Set clientConnection.kubeconfig to that path: {_SHIPPED}")
     elif made_in_pod:
         message = f"{name}: its scheduler has the kubeconfig {scheduler_path}, and Muster writes none"
@@ -87,14 +88,14 @@ class Unread(Exception):
     """Error: the configuration of the scheduler is unknown."""
 
 
-def _kubeconfig_of_scheduler(site: Installation, workload: ServingPod) -> tuple[str, bool]:
+def _kubeconfig_of_scheduler(site: Installation, workload: ServingObject) -> tuple[str, bool]:
     """Return the path of the scheduler's kubeconfig, and whether it is made in the pod. Raises Unread.
 
     The path is that of its configuration, else of its flag; empty where it uses the pod's own
     ServiceAccount. A kubeconfig is made in the pod if it lies in an emptyDir, or outside of all volumes.
     """
     containers = workload.spec.get("containers", ())
-    container = next((each for each in containers if each["name"] == _PROGRAM), None)
+    container = next((container for container in containers if container["name"] == _PROGRAM), None)
     if container is None:
         raise Unread(f"it has no container {_PROGRAM}, so the configuration of its scheduler is unknown")
     path = _flag(container, "--kubeconfig")
@@ -120,6 +121,6 @@ def _kubeconfig_of_scheduler(site: Installation, workload: ServingPod) -> tuple[
 def _flag(container: Json, name: str) -> str:
     """Return the value of a flag as Go reads it: after `=`, or the next word. The last occurrence counts."""
     arguments = [*container.get("command", ()), *container.get("args", ())]
-    values = [after for flag, after in zip(arguments, [*arguments[1:], ""], strict=True) if flag == name]
+    values = [value for flag, value in zip(arguments, [*arguments[1:], ""], strict=True) if flag == name]
     values += [flag.removeprefix(f"{name}=") for flag in arguments if flag.startswith(f"{name}=")]
     return values[-1] if values else ""

@@ -44,13 +44,14 @@ def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> No
     with open_access(Flags(**flags)) as access:
         from extender.cli.why.answers import answers
 
-        found = answers(access, target)
+        explanations = answers(access, target)
         from extender.cli.why.rendering import document, joined, paragraphs, rendered_list
 
     if output == "text":
-        echo(joined(*paragraphs(found[0])) if len(found) == 1 else rendered_list(target, found))
+        is_single = len(explanations) == 1
+        echo(joined(*paragraphs(explanations[0])) if is_single else rendered_list(target, explanations))
     else:
-        single, *others = map(document, found)
+        single, *others = map(document, explanations)
         show_document({"kind": "List", "items": [single, *others]} if others else single, output)
 
 

@@ -40,7 +40,8 @@ def answers(access: ClusterAccess, target: Target) -> list[Explanation]:
             return [explain_pod(evidence, fetch(access.reader, PODS, namespace, name, Pod))]
         case "podgroup":
             group = evidence.find(POD_GROUPS, name, ObservedGroup)
-            if group is None and (hint := _misspelt_group(evidence, name)):
+            hint = _misspelt_group(evidence, name) if group is None else ""
+            if hint:
                 raise click.ClickException(f"podgroup {name!r} not found in namespace {namespace}; {hint}")
             group = group or fetch(access.reader, POD_GROUPS, namespace, name, ObservedGroup)
             return [explain_group(evidence, group)]
@@ -114,9 +115,8 @@ def _objects_named(evidence: Evidence, name: str) -> Iterator[Explanation]:
 def _misspelt_group(evidence: Evidence, name: str) -> str:
     """Return `2 pods name trian: did you mean train?` if pods name a group that does not exist."""
     names = [group.name for group in evidence.groups_here]
-    pods = sum(
-        group_name(pod) == name and pod.status.phase not in ENDED_PHASES for pod in evidence.pods or ()
-    )
+    not_ended = (pod for pod in evidence.pods or () if pod.status.phase not in ENDED_PHASES)
+    pods = sum(group_name(pod) == name for pod in not_ended)
     if POD_GROUPS.plural in evidence.unread or not pods:
         return ""
     hint = did_you_mean(near_misses(name, names)) or _namespace_hint(evidence, name)
@@ -193,7 +193,7 @@ def _without_pods(
     elif statement.code == "NoPods":
         offers = [case.offer("DescribeOwner", case.right_to("list", EVENTS), what=title)]
     answer = _workload_answer(evidence, kind.name, name, resource.version, [statement], offers)
-    refusals = (found for found in _conditions(workload) if found.get("type") == _REFUSED_PODS)
+    refusals = (condition for condition in _conditions(workload) if condition.get("type") == _REFUSED_PODS)
     message = str(next(refusals, {}).get("message") or "")
     return [replace(answer, verdict=verdict, detail=numbers(message))]
 
@@ -205,7 +205,8 @@ def _conditions(workload: Json) -> list[Json]:
 
 
 def _state_without_pods(evidence: Evidence, workload: Json, job: ObservedJob | None) -> tuple[str, Statement]:
-    spec, conditions = workload.get("spec") or {}, {each.get("type") for each in _conditions(workload)}
+    spec = workload.get("spec") or {}
+    conditions = {condition.get("type") for condition in _conditions(workload)}
     if ending := next((type_ for type_ in _ENDINGS if type_ in conditions), ""):
         return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
     if job and job.state == Verdict.ENDED:

@@ -39,9 +39,9 @@ class Case(NamedTuple):
     """Pending object, with the fields of commands about it.
 
     Attributes:
-        wanted: A missing group that the pod names.
-        member_count: The number of its members, or of pods that name `missing_group`.
-        other: Its group, if that is not Volcano's.
+        missing_group: The group that the pod names, if it does not exist.
+        member_count: The number of members of the group, or of pods that name `missing_group`.
+        other: The group, if it is a PodGroup of another API than Volcano's.
     """
 
     evidence: Evidence
@@ -143,9 +143,10 @@ def _changed_object(case: Case) -> _ChangedObject | None:
 
 def _changed_group(case: Case, code: str, spec: Mapping[str, object], **fields: object) -> Iterator[Offer]:
     """Yield the offer to patch the group, unless Muster made it for an owner."""
-    if case.group and not case.group.controller and (changed := _changed_object(case)):
+    target = _changed_object(case) if case.group and not case.group.controller else None
+    if target is not None:
         patch = json.dumps({"spec": spec})
-        yield case.offer(code, changed.right, what=changed.name, patch=patch, **fields)
+        yield case.offer(code, target.right, what=target.name, patch=patch, **fields)
 
 
 def _edited(case: Case) -> Iterator[Offer]:
@@ -170,11 +171,12 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
         spec: object = case.member_count
         for field in reversed(other.minimum_path):
             spec = {field: spec}
-        target, patch = (f"podgroup.{other.resource.group} {other.record.name}", json.dumps({"spec": spec}))
+        target, patch = f"podgroup.{other.resource.group} {other.record.name}", json.dumps({"spec": spec})
         right = case.right_to("patch", other.resource)
         yield case.offer("PatchNumber", right, what=target, patch=patch, pods=pods)
     if group and 0 < case.member_count < group.spec.min_member and not group.spec.min_task_member:
-        if group.controller and (job := _changed_object(case)):
+        job = _changed_object(case) if group.controller else None
+        if job is not None:
             numbers = {"member_count": case.member_count, "pods": pods}
             yield case.offer("AnnotateNumber", job.right, what=job.name, **numbers)
         yield from _changed_group(case, "PatchNumber", {"minMember": case.member_count}, pods=pods)

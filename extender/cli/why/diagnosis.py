@@ -187,9 +187,8 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | No
     named_group = group_name(pod)
     if named_group == group.name:
         scheduler = scheduler_of(pod)
-        if not is_ours(pod) and not any(
-            each.spec.scheduler_name == scheduler and is_ours(each) for each in evidence.pods or ()
-        ):
+        schedulers = {other.spec.scheduler_name for other in evidence.pods or () if is_ours(other)}
+        if not is_ours(pod) and scheduler not in schedulers:
             return Statement("WrongScheduler", scheduler=scheduler, ours=SCHEDULERS[0])
         gates = foreign_gates(pod)
         return Statement("OtherGates", gates=", ".join(gates)) if gates else None
@@ -251,13 +250,13 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
         return _answer(pod, Verdict.WAITING, Statement("PodGatedByOthers", gates=", ".join(gates)))
     if not is_ours(pod):
         return _foreign(evidence, pod, name)
-    if name and (group := evidence.group(name)):
-        return _member(evidence, pod, group)
-    if name and (other := evidence.other_group(name)):
-        return _in_other_group(evidence, pod, other)
-    if not name or name == auto_name(pod):
+    if not name:
         return _single_pod(evidence, pod)
-    return _without_group(evidence, pod, name)
+    if group := evidence.group(name):
+        return _member(evidence, pod, group)
+    if other := evidence.other_group(name):
+        return _in_other_group(evidence, pod, other)
+    return _single_pod(evidence, pod) if name == auto_name(pod) else _without_group(evidence, pod, name)
 
 
 def _answer(pod: Pod, verdict: str, *sentence: Statement, **fields: Any) -> Explanation:
@@ -377,7 +376,7 @@ def _single_pod(evidence: Evidence, pod: Pod) -> Explanation:
 def _pod_without_podgroup(
     pod: Pod, case: Case, state: Statement, reported: tuple[str, Statement | None], advice: str
 ) -> Explanation:
-    """Return the answer about a pod without a PodGroup of Volcano's.
+    """Return the answer about a pod that is in no PodGroup of Volcano's API.
 
     `reported`: the reason and the numbers in events; `advice`: the remedy while there are none.
     """
@@ -390,17 +389,16 @@ def _pod_without_podgroup(
     reason, detail = reason_and_detail
     notes = [*misnamed(evidence, pod), *unread_queue(evidence, case.queue), *evidence.notes]
     queue = evidence.queue(case.queue)
-    more: dict[str, Any] = {"queue": queue_figures(queue) if queue else None, "notes": notes}
+    rest: dict[str, Any] = {"queue": queue_figures(queue) if queue else None, "notes": notes}
     if reason:
         minimum = case.other.minimum_path[-1] if case.other else "minMember"
         cause = Statement("Reason", reason=reason, number=minimum)
-        more |= {"reason": reason, "detail": detail, "remedies": [cause], "commands": commands(reason, case)}
-        return _answer(pod, Verdict.WAITING, state, cause, **more)
+        rest |= {"reason": reason, "detail": detail, "remedies": [cause], "commands": commands(reason, case)}
+        return _answer(pod, Verdict.WAITING, state, cause, **rest)
     if is_gated(pod):
-        return _answer(pod, Verdict.WAITING, state, Statement("Gated"), remedies=[Statement(advice)], **more)
-    return _answer(
-        pod, Verdict.UNKNOWN, state, Statement("NothingSays"), commands=[check_offer(case)], **more
-    )
+        return _answer(pod, Verdict.WAITING, state, Statement("Gated"), remedies=[Statement(advice)], **rest)
+    offers = [check_offer(case)]
+    return _answer(pod, Verdict.UNKNOWN, state, Statement("NothingSays"), commands=offers, **rest)
 
 
 # ---- queues
@@ -420,7 +418,7 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
         sentence=[*_queue_state(queue), *_share(queue)],
         queue=queue_figures(queue),
         waiting=pending_blockers(waiting),
-        holders=list(_above_share(evidence, but=queue.name)) if is_short else [],
+        holders=list(_above_share(evidence, queue.name)) if is_short else [],
         remedies=[
             *([_message(opened.message)] if opened and by_parent else []),
             *(Statement("ReasonOfGroups", reason=reason) for reason in REMEDIES if reason in reasons),
@@ -432,9 +430,9 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
 
 def queue_figures(queue: ObservedQueue) -> QueueFigures:
     spec, status, counts = queue.spec, queue.status, queue.counts
-    held, deserved, most = (each or {} for each in (status.allocated, status.deserved, spec.capability))
+    amounts = (status.allocated or {}, status.deserved or {}, spec.capability or {})
     groups = (counts[name] for name in ("pending", "inqueue", "running"))
-    return QueueFigures(queue.name, queue.state, spec.weight, status.share, held, deserved, most, *groups)
+    return QueueFigures(queue.name, queue.state, spec.weight, status.share, *amounts, *groups)
 
 
 def _message(text: str) -> Statement:
@@ -485,16 +483,17 @@ def share_of(queue: ObservedQueue) -> Statement:
     usages = [(status.allocated or {}, status.deserved or {}, "")]
     usages += [(each.allocated or {}, each.deserved or {}, each.name) for each in status.flavors or ()]
     parts = [
-        (numeric(name, held.get(name)) / (numeric(name, due) or 1), name, held.get(name, 0), due, flavor)
-        for held, deserved, flavor in usages
+        (numeric(name, held.get(name)) / (numeric(name, due) or 1), name, held.get(name, 0), due, flavor_name)
+        for held, deserved, flavor_name in usages
         for name, due in sorted(deserved.items())
     ]
     used = percent(queue.share)
     if not parts:
         return Statement("Share", used=used)
-    _, name, largest, due, flavor = max(parts, key=itemgetter(0))
-    figures = {"resource": name, "held": amount(name, largest), "deserved": amount(name, due)}
-    return Statement("ShareOfFlavor" if flavor else "ShareOfResource", used=used, flavor=flavor, **figures)
+    _, name, held, due, flavor_name = max(parts, key=itemgetter(0))
+    figures = {"resource": name, "held": amount(name, held), "deserved": amount(name, due)}
+    code = "ShareOfFlavor" if flavor_name else "ShareOfResource"
+    return Statement(code, used=used, flavor=flavor_name, **figures)
 
 
 # ---- groups and queues that are ahead
@@ -505,7 +504,7 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
     own_queue = evidence.queue_of(group)
     if group.reason in FOR_CAPACITY:
         own_queue_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own_queue)
-        return [*_above_share(evidence, but=own_queue), *_holding_blockers(evidence, group, own_queue_first)]
+        return [*_above_share(evidence, own_queue), *_holding_blockers(evidence, group, own_queue_first)]
     match group.reason:
         case Reason.QUEUE_CEILING:
             return list(_holding_blockers(evidence, group, evidence.groups_in(own_queue)))
@@ -540,7 +539,7 @@ def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker
 
 
 def pending_blockers(groups: Iterable[ObservedGroup]) -> list[Blocker]:
-    return [_group(group, waits(group)) for group in groups]
+    return [_blocker(group, waits(group)) for group in groups]
 
 
 def waits(group: ObservedGroup) -> Statement:
@@ -558,8 +557,10 @@ def summary_of(group: ObservedGroup, pods: int = 0, holds: Quantities | None = N
     return HolderSummary(kind, group.namespace, name, pods=pods, holds=holds or {}, api_version=version)
 
 
-def _group(group: ObservedGroup, does: Statement, pods: int = 0, holds: Quantities | None = None) -> Blocker:
-    return Blocker(**vars(does), holder=summary_of(group, pods, holds))
+def _blocker(
+    group: ObservedGroup, state: Statement, pods: int = 0, holds: Quantities | None = None
+) -> Blocker:
+    return Blocker(**vars(state), holder=summary_of(group, pods, holds))
 
 
 def _holding_blockers(
@@ -572,25 +573,27 @@ def _holding_blockers(
         does = "starts" if other.verdict is Verdict.STARTING else "runs"
         members = evidence.members(other)
         if members is None:
-            yield _group(other, Statement("Holds", does=does, needs=counted(other.spec.min_member, "pod")))
+            needs = counted(other.spec.min_member, "pod")
+            yield _blocker(other, Statement("Holds", does=does, needs=needs))
         elif held := held_amounts(members):
             pods = sum(bool(pod.spec.node_name) for pod in members)
-            yield _group(other, Statement("HoldsOnNodes", does=does, pods=counted(pods, "pod")), pods, held)
+            state = Statement("HoldsOnNodes", does=does, pods=counted(pods, "pod"))
+            yield _blocker(other, state, pods, held)
 
 
-def _above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
-    """Yield the queues that hold more than they deserve."""
+def _above_share(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
+    """Yield the other queues that hold more than they deserve."""
     for queue in (evidence.queues or {}).values():
-        if queue.share > 1 and queue.name != but:
+        if queue.share > 1 and queue.name != own_queue:
             summary = HolderSummary("Queue", name=queue.name, holds=queue.status.allocated or {})
             yield Blocker("Uses", holder=summary, share=share_of(queue))
 
 
-def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
+def _claimants(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
     """Yield the other queues that use less than their deserved share and have pending groups."""
     for queue in (evidence.queues or {}).values():
         pending = queue.counts["pending"]
-        if queue.name != but and pending and queue.share < _ENOUGH:
+        if queue.name != own_queue and pending and queue.share < _ENOUGH:
             summary = HolderSummary("Queue", name=queue.name)
             yield Blocker("HasPending", holder=summary, pending=pending, share=share_of(queue))
 
@@ -598,7 +601,7 @@ def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
 def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
     """Return the groups that its status names, else all that are older and wait."""
     same_queue = evidence.groups_in(evidence.queue_of(group))
-    if ahead := [mate for mate in same_queue if mate.key in group.waiting.ahead]:
+    if ahead := [other for other in same_queue if other.key in group.waiting.ahead]:
         return ahead
-    position = next((number for number, mate in enumerate(same_queue) if mate.key == group.key), 0)
-    return [mate for mate in same_queue[:position] if not mate.is_holding]
+    position = next((number for number, other in enumerate(same_queue) if other.key == group.key), 0)
+    return [other for other in same_queue[:position] if not other.is_holding]

@@ -192,8 +192,9 @@ class Evidence:
 
     def refusal(self, controller: OwnerReference) -> str:
         """Return why the newest pod of an owner, or of its parts, was not created; empty if no event says."""
-        found = self._listed(kube.EVENTS, self.namespace, Event, fields="reason=FailedCreate") or ()
-        own = [each for each in found if each.about.uid == controller.uid or _is_part(each.about, controller)]
+        events = self._listed(kube.EVENTS, self.namespace, Event, fields="reason=FailedCreate") or ()
+        subjects = ((event, event.about) for event in events)
+        own = [event for event, obj in subjects if obj.uid == controller.uid or _is_part(obj, controller)]
         newest = max(own, key=lambda event: event.at, default=None)
         return refusal_of_pods(newest.message) if newest else ""
 
@@ -302,11 +303,13 @@ class Evidence:
         """Return the highest queue above `name` that is closed itself; empty if none is or may be read."""
         closed, path = "", {name}
         queue = self.queue(name)
-        while queue and (queue := self.queue(queue.spec.parent)) and queue.name not in path:
-            path.add(queue.name)
-            opened = condition(queue.status.conditions, "Open")
-            if queue.state != "Open" and not (opened and opened.reason == "ParentClosed"):
-                closed = queue.name
+        parent = self.queue(queue.spec.parent) if queue else None
+        while parent and parent.name not in path:
+            path.add(parent.name)
+            opened = condition(parent.status.conditions, "Open")
+            if parent.state != "Open" and not (opened and opened.reason == "ParentClosed"):
+                closed = parent.name
+            parent = self.queue(parent.spec.parent)
         return closed
 
     # ---- LocalQueues and namespaces
@@ -378,7 +381,8 @@ _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
 def is_ours(pod: Pod) -> bool:
     if pod.spec.scheduler_name in SCHEDULERS or is_gated(pod) or _OURS.search(scheduled(pod).message):
         return True
-    return any(not keys.MARKERS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
+    requests = (container.resources.requests or () for container in pod.spec.containers)
+    return any(not keys.MARKERS.isdisjoint(resources) for resources in requests)
 
 
 def scheduler_of(pod: Pod) -> str:

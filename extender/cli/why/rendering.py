@@ -95,11 +95,12 @@ def _verdict(answer: Explanation) -> Iterator[str]:
 
 
 def _members(answer: Explanation) -> Iterator[str]:
-    if (has := answer.members) is None:
+    if (members := answer.members) is None:
         return
-    counts = {"on nodes": has.placed, "gated": has.gated, "succeeded": has.succeeded, "failed": has.failed}
+    counts = {"on nodes": members.placed, "gated": members.gated}
+    counts |= {"succeeded": members.succeeded, "failed": members.failed}
     rest = [f"{count} {state}" for state, count in counts.items() if count or state == "on nodes"]
-    yield wrapped(f"Members: {has.needed} needed, {has.there} there, {', '.join(rest)}")
+    yield wrapped(f"Members: {members.needed} needed, {members.there} there, {', '.join(rest)}")
 
 
 def _queue(answer: Explanation) -> Iterator[str]:

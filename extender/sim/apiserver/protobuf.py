@@ -62,16 +62,16 @@ def _types() -> dict[str, Any]:
     for name, fields_by_number in _messages().items():
         fields: dict[str, tuple[int, str]] = {}
         for number, field in fields_by_number.items():
-            type_ = _plain(field.type)
+            type_ = _class_name(field.type)
             if field.form == "map":
                 tables[f"map_{type_}"] = {"key": (1, "string"), "value": (2, type_)}
                 type_ = f"map_{type_}"
             fields[field.name] = number, f"*{type_}" if field.form in ("map", "repeated") else type_
-        tables[_plain(name)] = fields
+        tables[_class_name(name)] = fields
     return message_types(tables)
 
 
-def _plain(name: str) -> str:
+def _class_name(name: str) -> str:
     return name.replace(".", "_")
 
 
@@ -87,13 +87,13 @@ def decoded(body: bytes) -> Json:
     if not body.startswith(KUBERNETES_PREFIX):
         raise bad_request("the object provided is unrecognized: it does not appear to be a protobuf message")
     try:
-        envelope = _types()[_plain(f"{_RUNTIME}.Unknown")].FromString(body[len(KUBERNETES_PREFIX) :])
+        envelope = _types()[_class_name(f"{_RUNTIME}.Unknown")].FromString(body[len(KUBERNETES_PREFIX) :])
         type_meta = _object(envelope.typeMeta, f"{_RUNTIME}.TypeMeta")
         kind = type_meta.get("kind", "")
         if (name := message_name(kind)) is None:
             message = f"protobuf is not read here for {kind} - accepted media types include: "
             raise StatusError(415, "UnsupportedMediaType", f"{message}application/json, application/yaml")
-        return {**type_meta, **_object(_types()[_plain(name)].FromString(envelope.raw), name)}
+        return {**type_meta, **_object(_types()[_class_name(name)].FromString(envelope.raw), name)}
     except (DecodeError, ValueError, OverflowError) as fault:
         raise bad_request("the object provided is unrecognized: its protobuf message is broken") from fault
 
@@ -110,8 +110,10 @@ def _object(message: Any, name: str) -> Json:
             result[field.name] = [_value(item, field.type) for item in raw]
         elif field.form == "inline":
             result |= _value(raw, field.type)
-        elif (value := _value(raw, field.type)) not in ("", None) and (value or field.form == "optional"):
-            result[field.name] = value
+        else:
+            value = _value(raw, field.type)
+            if value not in ("", None) and (value or field.form == "optional"):
+                result[field.name] = value
     return result
 
 
@@ -136,7 +138,7 @@ def _time(message: Any) -> str | None:
 
 def _micro_time(message: Any) -> str | None:
     seconds = _time(message)
-    return seconds and f"{seconds.removesuffix('Z')}.{message.nanos // 1000:06}Z"
+    return f"{seconds.removesuffix('Z')}.{message.nanos // 1000:06}Z" if seconds else None
 
 
 _OWN_FORMS: dict[str, Callable[[Any], Any]] = {

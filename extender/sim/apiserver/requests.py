@@ -11,7 +11,7 @@ from extender.apimachinery.managed_fields import UPDATE, Manager
 Query = dict[str, str]
 LONGEST_MANAGER = 128
 APPLY_PATCH = "application/apply-patch+yaml"
-_NAMES = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+_KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 
@@ -21,7 +21,7 @@ def check(method: str, media_type: str, query: Query) -> None:
     Raises:
         StatusError: 422 for options that a write may not have.
     """
-    if method not in _NAMES:
+    if method not in _KINDS:
         return
     faults, manager = list[errors.FieldError](), query.get("fieldManager", "")
     if method == "PATCH" and media_type == APPLY_PATCH and not manager:
@@ -35,7 +35,7 @@ def check(method: str, media_type: str, query: Query) -> None:
     if query.get("fieldValidation", "") not in _VALIDATIONS:
         faults.append(errors.not_supported("fieldValidation", query["fieldValidation"], _VALIDATIONS))
     if faults:
-        raise errors.invalid_object(_NAMES[method], "meta.k8s.io", "", faults)
+        raise errors.invalid_object(_KINDS[method], "meta.k8s.io", "", faults)
 
 
 # ---- selectors
@@ -58,7 +58,8 @@ def selector_test(labels: str, fields: str) -> Test:
     Raises:
         StatusError: 400 for an invalid selector.
     """
-    requirements = filter(None, (part.strip() for part in re.split(r",(?![^(]*\))", labels)))  # not in a set
+    parts = re.split(r",(?![^(]*\))", labels)  # commas in a set separate no requirements
+    requirements = filter(None, map(str.strip, parts))
     tests = [*map(_label_test, requirements), *map(_field_test, filter(None, fields.split(",")))]
     return lambda obj: all(test(obj) for test in tests)
 

@@ -79,7 +79,7 @@ def list_page(store: Store, request: Request) -> Json:
 # ---- watches
 
 _CONNECTION_CHECK = 1.0  # seconds between two checks of the connection
-_SECONDS = 1800
+_SECONDS = 1800  # default duration of a watch
 
 encode = msgspec.json.Encoder().encode
 
@@ -128,11 +128,11 @@ class Watch:
             self._version = change.version
             if change.kind is not kind or namespace not in ("", change.object["metadata"].get("namespace")):
                 continue
-            matched = change.before is not None and self._test(change.before)
-            matches = change.type != "DELETED" and self._test(change.object)
+            matched_before = change.before is not None and self._test(change.before)
+            matches_now = change.type != "DELETED" and self._test(change.object)
             types = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}
-            if matched or matches:
-                yield _line(types[matched, matches], self.shape(change.object))
+            if matched_before or matches_now:
+                yield _line(types[matched_before, matches_now], self.shape(change.object))
 
     def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
         if self.query.get("allowWatchBookmarks") not in ("true", "1"):

@@ -122,7 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         if path in ("/livez", "/readyz", "/healthz"):
             return self._write(200, b"ok", "text/plain")
         read = openapi_document if path.startswith(OPENAPI) else discovery_document
-        if self.command == "GET" and (document := read(path.rstrip("/"))) is not None:
+        document = read(path.rstrip("/")) if self.command == "GET" else None
+        if document is not None:
             return self._send(200, document)
         query = dict(parse_qsl(url.query))
         form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))

@@ -26,6 +26,8 @@ class TableColumn(NamedTuple):
 
 
 def at(*path: str, default: Any = "") -> Callable[[Json], Any]:
+    """Return a function that returns the value at a path of an object."""
+
     def value(obj: Json) -> Any:
         part: Any = obj
         for name in path:
@@ -255,8 +257,8 @@ def accepts_table(accept: str) -> bool:
 def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
     """Return an object or a list of `kind` as a Table.
 
-    `include`: the option includeObject, the part of its object in each row: None, Metadata (also without
-    it) or Object, by which `kubectl get --sort-by` sorts.
+    `include`: the option includeObject, the part of its object that each row has: None, Metadata (the
+    default), or Object, which `kubectl get --sort-by` needs.
     """
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]

@@ -111,12 +111,9 @@ class JobPods:
         surplus += retained[target:]
         if surplus:  # surplus pods are deleted before new ones are created
             return ComparedOffspring([], surplus, [])
-        free = (
-            (index for index in range(self._completions) if index not in taken) if self.indexed else count()
-        )
-        return ComparedOffspring(
-            list(pods_at(self._job, islice(free, max(target - len(retained), 0)))), [], []
-        )
+        free_indexes = (index for index in range(self._completions) if index not in taken)
+        indexes = islice(free_indexes if self.indexed else count(), max(target - len(retained), 0))
+        return ComparedOffspring(list(pods_at(self._job, indexes)), [], [])
 
 
 # ---- status
@@ -146,11 +143,12 @@ def job_status(job: Json, pods: JobPods) -> Json:
     if not pods.suspended:
         status.setdefault("startTime", now())
     if pods.is_complete:
-        _end(status, ("SuccessCriteriaMet", _COMPLETE), _REACHED)
+        _set_conditions(status, ("SuccessCriteriaMet", _COMPLETE), _REACHED)
         status["completionTime"] = now()
     elif pods.has_failed:
         reason_and_message = _TOO_LONG if pods.ran_too_long else _EXCEEDED
-        _end(status, ("FailureTarget", *(() if pods.active else (_FAILED,))), reason_and_message)
+        types = ("FailureTarget",) if pods.active else ("FailureTarget", _FAILED)
+        _set_conditions(status, types, reason_and_message)
     elif pods.suspended:
         if set_condition(status, condition(_SUSPENDED, "True", "JobSuspended", "Job suspended")):
             status.pop("startTime", None)
@@ -169,7 +167,7 @@ def _holds(obj: Json, type_: str) -> bool:
     return bool(find_stored_condition(obj, type_).get("status") == "True")
 
 
-def _end(status: Json, types: tuple[str, ...], reason_and_message: tuple[str, str]) -> None:
+def _set_conditions(status: Json, types: tuple[str, ...], reason_and_message: tuple[str, str]) -> None:
     for type_ in types:
         set_condition(status, condition(type_, "True", *reason_and_message))
 

@@ -30,7 +30,7 @@ from extender.sim.controllers.jobs import JobEndings, JobPods, count_ready, fini
 from extender.terminal.text import counted
 
 _PACE = 0.05  # seconds in which changes gather
-_SPEAKER = "workload-controllers"
+_COMPONENT = "workload-controllers"  # the source of events
 # without the PodGroups that Muster makes
 _OWNED = (*kinds.OPERATOR_KINDS, kinds.JOBS, kinds.REPLICA_SETS, kinds.PODS)
 
@@ -85,12 +85,12 @@ class WorkloadControllers(StoreFollower):
 
     def _top(self, obj: Json) -> Json:
         """Return the topmost owner of an object, or the object itself."""
-        owner = next(
-            (ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None
-        )
+        meta = obj["metadata"]
+        owners = meta.get("ownerReferences") or ()
+        owner = next((owner for owner in owners if owner.get("controller")), None)
         kind = kinds.BY_NAME.get((owner["apiVersion"], owner["kind"])) if owner else None
-        found = self._store.get(kind, obj["metadata"]["namespace"], owner["name"]) if owner and kind else None
-        return self._top(found) if found else obj
+        owner_obj = self._store.get(kind, meta["namespace"], owner["name"]) if owner and kind else None
+        return self._top(owner_obj) if owner_obj else obj
 
     def _list_all(self) -> int:
         version = self._store.version
@@ -155,7 +155,7 @@ class WorkloadControllers(StoreFollower):
                     if uid in to_remake:
                         self._remake(kind, obj, owned[uid])
                     if uid in to_update or uid in owners:
-                        self._write_status(kind, obj, list(_ending(owned, uid)))
+                        self._write_status(kind, obj, list(_ending_objects(owned, uid)))
 
     # ---- children
 
@@ -170,14 +170,13 @@ class WorkloadControllers(StoreFollower):
         count = len(owned)
         try:
             for child in comparison.missing:
-                of_kind = _kind(child)  # a PodGroup that an operator makes for Volcano is made once
-                if of_kind is not kinds.POD_GROUPS or not self._store.get(kinds.POD_GROUPS, *key_of(child)):
-                    self._service.create(of_kind, "", child)
+                child_kind = _kind(child)  # a PodGroup that an operator makes for Volcano is made once
+                if child_kind is not kinds.POD_GROUPS or not self._store.get(child_kind, *key_of(child)):
+                    self._service.create(child_kind, "", child)
                 count += 1
         except BeyondQuota as refusal:
-            self._record_refusal(
-                RefusedOffspring(obj, count, len(owned) + len(comparison.missing), refusal.message)
-            )
+            wanted = len(owned) + len(comparison.missing)
+            self._record_refusal(RefusedOffspring(obj, count, wanted, refusal.message))
         for child in comparison.surplus:
             self._remove(child)
         for child, template in comparison.retained:
@@ -191,7 +190,7 @@ class WorkloadControllers(StoreFollower):
         self.refused[obj["metadata"]["uid"]] = refusal
         self._refused_at[self._top(obj)["metadata"]["uid"]] = time.monotonic()
         message = f"Error creating: {refusal.reason}"
-        self._service.record(obj, "Warning", "FailedCreate", "Creating", message, _SPEAKER)
+        self._service.record(obj, "Warning", "FailedCreate", "Creating", message, _COMPONENT)
 
     def _remove(self, child: Json) -> None:
         """Remove a child. An old ReplicaSet stays, without pods."""
@@ -217,7 +216,7 @@ class WorkloadControllers(StoreFollower):
         self._service.set_status(kind, obj["metadata"], new_status)
 
 
-def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
+def _ending_objects(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
     """Yield the owned objects that end.
 
     An object that never ends by itself, such as a RayCluster, is replaced by the objects that it owns.
@@ -225,12 +224,13 @@ def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
     for obj in owned.get(uid, ()):
         row = kind_of(obj)
         if row is not None and row.manageable and not row.succeeded:
-            yield from _ending(owned, obj["metadata"]["uid"])
+            yield from _ending_objects(owned, obj["metadata"]["uid"])
         else:
             yield obj
 
 
 def _leaves(change: Change) -> bool:
+    """Return whether the object of a change has ended or is deleted."""
     is_deleted = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
     return is_deleted or has_ended(change.object)
 
@@ -251,8 +251,9 @@ def _revision(obj: Json) -> str:
 
 def collect(service: Service, deleted_uids: set[str]) -> None:
     """Delete objects whose owners are all gone. `deleted_uids`: the UIDs of the owners."""
-    for kind in kinds.KINDS:
-        for obj in service.store.all(kind) if kind.namespaced and deleted_uids else ():
+    namespaced_kinds = [kind for kind in kinds.KINDS if kind.namespaced] if deleted_uids else []
+    for kind in namespaced_kinds:
+        for obj in service.store.all(kind):
             owners = [owner.get("uid") for owner in obj["metadata"].get("ownerReferences") or ()]
             if owners and deleted_uids.issuperset(owners):
                 with suppress(StatusError):
@@ -311,7 +312,7 @@ def _counted(ready: int) -> Json:
 
 def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
     """Return the status of a Deployment: sums over its ReplicaSets. The newest is the updated one."""
-    newest_first = sorted(replica_sets, key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
+    newest_first = sorted(replica_sets, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
     # ReplicaSets of older revisions have no pods
     newest = max(newest_first, key=lambda replica_set: replica_set["spec"].get("replicas", 1), default={})
     ready = sum(_number(replica_set, "readyReplicas") for replica_set in replica_sets)

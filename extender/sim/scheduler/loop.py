@@ -268,7 +268,7 @@ class Scheduler:
                 return  # the pod is deleted, or bound after all
             with self._lock:
                 self._nodes.remove(item.uid)
-            self.queue.requeue(but=item)  # the capacity is free again
+            self.queue.requeue(excluded=item)  # the capacity is free again
             self.queue.add_failed(item)
             self._recorder.failed(pod, "SchedulerError", f"binding rejected: {fault}")
         else:

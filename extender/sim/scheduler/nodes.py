@@ -39,11 +39,11 @@ class Nodes:
         self._taints: dict[str, tuple[Taint, ...]] = {}
         self.capacity: dict[str, dict[str, int]] = {}  # allocatable amounts of each node
         self._pods_by_node: dict[str, dict[str, PodInfo]] = {}  # bound and assumed, by node and UID
-        self._node_of: dict[str, str] = {}
-        self._nominated: dict[str, tuple[str, PodInfo]] = {}
+        self._node_of: dict[str, str] = {}  # by UID
+        self._nominated: dict[str, tuple[str, PodInfo]] = {}  # nominated node and pod, by UID
         self._shapes = Shapes()
 
-    # ---- news
+    # ---- changes
 
     def set_node(self, obj: Json) -> None:
         node = typed(obj, Node)
@@ -94,7 +94,7 @@ class Nodes:
             terminating="deletionTimestamp" in obj["metadata"] and PREEMPTED in reasons,
         )
 
-    # ---- questions
+    # ---- queries
 
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
@@ -156,9 +156,9 @@ class Rejection(NamedTuple):
 _MISMATCH = "node(s) didn't match Pod's node affinity/selector or had untolerated taint(s)"
 UNSUITABLE = Rejection((_MISMATCH,), unresolvable=True)
 PORTS_TAKEN = Rejection(("node(s) didn't have free ports for the requested pod ports",))
-ALONE = Rejection(("node(s) didn't match pod affinity rules",), unresolvable=True)
-KEEPS_APART = Rejection(("node(s) didn't match pod anti-affinity rules",))
-REPELLED = Rejection(("node(s) didn't satisfy existing pods anti-affinity rules",))
+AFFINITY_UNMET = Rejection(("node(s) didn't match pod affinity rules",), unresolvable=True)
+ANTI_AFFINITY = Rejection(("node(s) didn't match pod anti-affinity rules",))
+EXISTING_ANTI_AFFINITY = Rejection(("node(s) didn't satisfy existing pods anti-affinity rules",))
 
 
 def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str], dict[str, Rejection]]:
@@ -184,15 +184,17 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
         return Rejection(tuple(reasons), unresolvable)
     for term in pod.shape.constraints.affinity:
         domain = nodes.domain(term, name)
-        first = term.matches(pod.namespace, pod.labels) and not any(nodes.selected(term))
-        if not domain or not (first or any(nodes.selected(term, domain))):
-            return ALONE
+        is_first = term.matches(pod.namespace, pod.labels) and not any(nodes.selected(term))
+        if not domain or not (is_first or any(nodes.selected(term, domain))):
+            return AFFINITY_UNMET
     terms = pod.shape.constraints.anti_affinity
     if any(any(nodes.selected(term, nodes.domain(term, name))) for term in terms):
-        return KEEPS_APART
-    theirs = ((node, term) for node, other in nodes.pods() for term in other.shape.constraints.anti_affinity)
-    repelling = ((node, term) for node, term in theirs if term.matches(pod.namespace, pod.labels))
-    return REPELLED if any(node in nodes.domain(term, name) for node, term in repelling) else None
+        return ANTI_AFFINITY
+    placed = ((node, other.shape.constraints.anti_affinity) for node, other in nodes.pods())
+    existing = ((node, term) for node, terms in placed for term in terms)
+    repelling = ((node, term) for node, term in existing if term.matches(pod.namespace, pod.labels))
+    is_repelled = any(node in nodes.domain(term, name) for node, term in repelling)
+    return EXISTING_ANTI_AFFINITY if is_repelled else None
 
 
 def fit_error(nodes: int, reasons: Counter[str]) -> str:
@@ -225,7 +227,8 @@ def ineligible(nodes: Nodes, pod: Json, pod_info: PodInfo, rejections: Mapping[s
     node = pod["status"].get("nominatedNodeName", "")
     if not node or (node in rejections and rejections[node].unresolvable):
         return ""
-    leaving = any(each.terminating and each.priority < pod_info.priority for each in nodes.pods_on(node))
+    lower = [other for other in nodes.pods_on(node) if other.priority < pod_info.priority]
+    leaving = any(other.terminating for other in lower)
     return "not eligible due to a terminating pod on the nominated node." if leaving else ""
 
 
@@ -267,9 +270,10 @@ def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
             nodes.put(other, name)
 
 
-def no_candidate(nodes: int, against: Mapping[str, Rejection]) -> PostFilterResult:
-    reasons = Counter(reason for fault in against.values() for reason in fault.reasons)
-    reasons["Preemption is not helpful for scheduling"] += nodes - len(against)
+def no_candidate(nodes: int, refusals: Mapping[str, Rejection]) -> PostFilterResult:
+    """Return the result where preemption helps on none of `nodes` nodes. `refusals`: why, by node."""
+    reasons = Counter(reason for refusal in refusals.values() for reason in refusal.reasons)
+    reasons["Preemption is not helpful for scheduling"] += nodes - len(refusals)
     return PostFilterResult.refused(fit_error(nodes, reasons), node="")
 
 

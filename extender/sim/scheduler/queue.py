@@ -94,11 +94,11 @@ class SchedulingQueue:
             if item := self._pods.pop(uid, None):
                 item.ticket = -1
 
-    def requeue(self, *, concerns_all: bool = True, but: QueuedPod | None = None) -> None:
+    def requeue(self, *, concerns_all: bool = True, excluded: QueuedPod | None = None) -> None:
         """Requeue pods after an event: all of them, or those that the extender refused."""
         with self._changed:
             for item in list(self._pods.values()):
-                if item is not but:
+                if item is not excluded:
                     self._requeue(item, concerns_all)
 
     def _requeue(self, item: QueuedPod, concerns_all: bool) -> None:

@@ -54,7 +54,7 @@ def frame(picture: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
     space, transitions = canvas.height - len(lines) - 2, picture.log.transitions
     if space > 0 and transitions:
         latest = transitions[-min(space, _LATEST) :]
-        lines += [Text(), *(Text(f"{_when(each)}{each.subject} {each.brief}") for each in latest)]
+        lines += [Text(), *(Text(f"{_when(change)}{change.subject} {change.brief}") for change in latest)]
     lines = lines[: canvas.height - 1]
     for line in lines:
         if line.cell_len > canvas.width:
@@ -111,8 +111,8 @@ def _gang_lines(picture: Picture, canvas: Canvas, max_lines: int) -> list[Text]:
 
 def _single_pod_lines(pods: Sequence[SinglePod], canvas: Canvas) -> list[Text]:
     """Return the waiting pods in full, the others in a line."""
-    same_pods = sentences.similar([pod for pod in pods if pod.state is Verdict.WAITING])
-    texts = [f"{listed([pod.key for pod in kind], 3)} {sentences.pods_sentence(kind)}" for kind in same_pods]
+    waiting = sentences.similar([pod for pod in pods if pod.state is Verdict.WAITING])
+    texts = [f"{listed([pod.key for pod in same], 3)} {sentences.pods_sentence(same)}" for same in waiting]
     lines = [Text(line, "yellow") for text in texts[:_MOST_SINGLE] for line in canvas.wrapped(text)]
     rest = and_more(len(texts) - _MOST_SINGLE, " kinds of pods of no gang wait")
     lines += (Text(text, "dim") for text in rest)
@@ -276,7 +276,7 @@ def closing_summary(
     if cluster.report.queues and not cluster.everything_ended:
         lines += [line.plain.rstrip() for line in tables.queue_lines(cluster, canvas)]
     # Commands for a next run, which are never folded.
-    nodes = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
+    nodes = [*_node_suggestions(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
     suggestions = nodes if rerun.repeatable else []
     suggestions.append((f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"))
     lines += ["", "Try next"]
@@ -308,7 +308,8 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
     return f"never started{text}. {sentences.waiting_for(gang)}{sentences.ahead(gang, cluster)}"
 
 
-def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:
+def _node_suggestions(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:
+    """Yield commands that run the same with other nodes, each with its purpose."""
     if rerun.own_nodes:
         return
     nodes = len(cluster.report.nodes)

@@ -20,7 +20,7 @@ from extender.domain.queues.local_queues import QueueRoutes
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
 from extender.terminal.text import counted, did_you_mean, names_in, near_miss, near_misses, pods_that_name
 
-Written = dict[str, Quantity]
+Written = dict[str, Quantity]  # amounts by resource, as Kubernetes writes them
 
 
 class ReportedQueue(msgspec.Struct, frozen=True):
@@ -237,8 +237,9 @@ def _pod_reason(pod: Pod, known_objects: KnownObjects) -> WaitReason:
         return WaitReason(NO_SCHEDULER, detail, _suggestion(scheduler, SERVED))
     if foreign := [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]:
         return WaitReason(FOREIGN_GATES, f"gates that Muster does not remove: {', '.join(foreign)}")
-    if scheduler in EXTENDED and (reason := _group_reason(pod, known_objects)):
-        return reason
+    group_reason = _group_reason(pod, known_objects) if scheduler in EXTENDED else None
+    if group_reason is not None:
+        return group_reason
     scheduled = condition(pod.status.conditions, "PodScheduled")
     if scheduled and scheduled.reason != FOREIGN_GATES:
         return WaitReason(scheduled.reason, scheduled.message)

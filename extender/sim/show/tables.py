@@ -110,8 +110,7 @@ def _dominant(queue: ReportedQueue) -> str:
 
 # ---- the table of gangs
 #
-# On a wide canvas the reason stands in the last column. On a narrow one that column has its code only, and
-# the reasons stand below the table.
+# A wide canvas has the reasons in the last column; a narrow one has their codes there, and the reasons below.
 
 
 class GangRow(NamedTuple):
@@ -119,7 +118,7 @@ class GangRow(NamedTuple):
     pods: str
     waited: str
     position: str
-    wait_text: str  # the whole reason of its wait
+    reason_text: str  # the whole reason of its wait
 
 
 def rows_of(
@@ -133,10 +132,10 @@ def rows_of(
         pods = f"{part}/{size}"
         if canvas.wide and size:
             pods = f"{canvas.bar_of(part / size, min(size, _LONGEST_BAR_OF_PODS))} {pods}"
-        wait_text = precise_duration(round(times.wait(second), 1)) if times else ""
+        waited = precise_duration(round(times.wait(second), 1)) if times else ""
         if gang.waits or (gang.left_out and gang.group.reason):
             reason = f"{waiting_for(gang)}{ahead(gang, cluster)}"
-        rows.append(GangRow(gang, pods, wait_text, cluster.position(gang), reason))
+        rows.append(GangRow(gang, pods, waited, cluster.position(gang), reason))
     return rows
 
 
@@ -144,12 +143,12 @@ def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     """Return complete lines for all gangs. Long names and reasons are folded."""
     table = _table(canvas, "fold")
     for row in rows:
-        last_cell = row.wait_text if canvas.wide else _code(row)
+        last_cell = row.reason_text if canvas.wide else _code(row)
         table.add_row(*map(Text, _cells(row, canvas)), Text(last_cell), style=_WORDS[row.gang.state][1])
     lines = _as_lines(table, canvas)
     if canvas.wide:
         return lines
-    texts = (f"{row.gang.title}: {row.wait_text}" for row in rows if row.wait_text)
+    texts = (f"{row.gang.title}: {row.reason_text}" for row in rows if row.reason_text)
     reasons = [Text(line, "yellow") for text in texts for line in canvas.wrapped(text, "  ")]
     return [*lines, Text(), *reasons] if reasons else lines
 
@@ -191,7 +190,7 @@ def _cells(row: GangRow, canvas: Canvas) -> list[str]:
 
 
 def _code(row: GangRow) -> str:
-    return row.gang.group.reason if row.wait_text else ""
+    return row.gang.group.reason if row.reason_text else ""
 
 
 def _table(canvas: Canvas, overflow: str) -> Table:

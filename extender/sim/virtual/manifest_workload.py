@@ -143,10 +143,9 @@ def made_nodes(
     """Return equal nodes. `devices`: a DeviceClass, and its number of devices on each node."""
     names = [f"node-{number}" for number in range(1, count + 1)]
     nodes = (Accepted(node(name, cpu, memory, gpu), None) for name in names)
-    made = devices_of(names, *devices) if devices else ()
-    return VirtualWorkload(
-        nodes=_all(nodes, Node), devices=tuple(msgspec.convert(obj, _DEVICES[kind]) for kind, obj in made)
-    )
+    device_objects = devices_of(names, *devices) if devices else ()
+    converted = tuple(msgspec.convert(obj, _DEVICES[kind]) for kind, obj in device_objects)
+    return VirtualWorkload(nodes=_all(nodes, Node), devices=converted)
 
 
 def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None) -> VirtualWorkload:
@@ -164,40 +163,40 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
     not_started = [*unasked(creation.objects, queues)]
     jobs = [*waiting_jobs(creation, service, queues)]
     creation.create(manifest for manifest in manifests.objects if manifest.kind is kinds.RESOURCE_QUOTAS)
-    made = _by_kind(creation)
+    stored = _by_kind(creation)
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
     groups: dict[GroupKey, GroupArrival] = {}
-    for podgroup_made in made[_name(kinds.POD_GROUPS)]:
-        arrival = GroupArrival(podgroup_made.at or 0.0, msgspec.convert(podgroup_made.object, PodGroup))
+    for podgroup in stored[_name(kinds.POD_GROUPS)]:
+        arrival = GroupArrival(podgroup.at or 0.0, msgspec.convert(podgroup.object, PodGroup))
         groups[arrival.key] = arrival
     members: defaultdict[GroupKey, list[PodArrival]] = defaultdict(list)
-    for pod in made[_name(kinds.PODS)]:
+    for pod in stored[_name(kinds.PODS)]:
         member = _member(pod, groups, seconds)
         members[key_of_group(member.pod)].append(member)
     job_arrivals = []
     for job, key, runtime in jobs:
         job_arrivals.append(JobArrival(job, groups.pop(key), tuple(members.pop(key, ())), runtime))
-    controllers = [name for name, row in WORKLOADS.items() if row.makes_groups]
+    owners = [kind for kind, row in WORKLOADS.items() if row.makes_groups]
     return VirtualWorkload(
-        nodes=_all(made[_name(kinds.NODES)], Node),
-        flavors=_all(made[_name(kinds.RESOURCE_FLAVORS)], ResourceFlavor),
-        topologies=_all(made[_name(kinds.TOPOLOGIES)], ClusterTopology),
+        nodes=_all(stored[_name(kinds.NODES)], Node),
+        flavors=_all(stored[_name(kinds.RESOURCE_FLAVORS)], ResourceFlavor),
+        topologies=_all(stored[_name(kinds.TOPOLOGIES)], ClusterTopology),
         devices=tuple(
-            device for kind, type_ in _DEVICES.items() for device in _all(made[_name(kind)], type_)
+            device for kind, type_ in _DEVICES.items() for device in _all(stored[_name(kind)], type_)
         ),
-        queues=_all(made[_name(kinds.QUEUES)], Queue),
-        priority_classes=_all(made[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
-        namespaces=_all(made[_name(kinds.NAMESPACES)], Namespace),
-        quotas=tuple(with_usage(quota.object, ()) for quota in made[_name(kinds.RESOURCE_QUOTAS)]),
-        local_queues=_all(made[_name(kinds.LOCAL_QUEUES)], LocalQueue),
+        queues=_all(stored[_name(kinds.QUEUES)], Queue),
+        priority_classes=_all(stored[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
+        namespaces=_all(stored[_name(kinds.NAMESPACES)], Namespace),
+        quotas=tuple(with_usage(quota.object, ()) for quota in stored[_name(kinds.RESOURCE_QUOTAS)]),
+        local_queues=_all(stored[_name(kinds.LOCAL_QUEUES)], LocalQueue),
         entering=tuple(entering.items()),
-        owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),
-        controllers=tuple((JobKind(*name), job) for name in controllers for job in _all(made[name], AnyJob)),
+        owners=_all((owner for kind in _OWNERS for owner in stored[kind]), Workload),
+        controllers=tuple((JobKind(*kind), job) for kind in owners for job in _all(stored[kind], AnyJob)),
         ancestors=tuple(
             (kind, msgspec.convert(owner.object["metadata"], Meta))
             for api_version, kind in WORKLOADS
-            for owner in made[api_version, kind]
+            for owner in stored[api_version, kind]
         ),
         groups=tuple(groups.values()),
         members=tuple(chain.from_iterable(members.values())),

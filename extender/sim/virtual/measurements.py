@@ -155,7 +155,8 @@ class Measurements(Observer):
             return
         self.pass_time(now)
         timeline = self._timeline_of(pod.group, now)
-        self._present_groups += timeline.ended == timeline.present
+        if timeline.ended == timeline.present:
+            self._present_groups += 1
         timeline.present, timeline.ended_at = timeline.present + 1, None
         if timeline.complete_at is None and timeline.present >= timeline.needed:
             timeline.complete_at = now
@@ -210,7 +211,7 @@ class Measurements(Observer):
     def decided(self, decisions: Decisions, now: float) -> None:
         self._extend(now)
         self.decisions = decisions
-        holders: set[GroupKey] = set()  # of reservations that hold from now on; the others have ended
+        holders: set[GroupKey] = set()  # groups that have a reservation now; other reservations have ended
         if any(queue.reservation for queue in decisions.queues.values()):
             holders = {key for key, group in decisions.groups.items() if group.reservation}
         for key in self._reserved.keys() - holders:
@@ -230,9 +231,9 @@ class Measurements(Observer):
                 self.timelines[key] = GroupTimeline(key, str(key), self._size_of(key), decision.queue)
 
     def _size_of(self, group: GroupKey) -> int:
-        """Return how many members a group needs to start; groups of one LeaderWorkerSet have its number."""
-        owners = GroupKey(group.partition(".")[0])
-        return self._needed.get(group) or self._needed.get(owners, 1)
+        """Return the number of members that a group needs to start: its own, or its LeaderWorkerSet's."""
+        group_of_set = GroupKey(group.partition(".")[0])
+        return self._needed.get(group) or self._needed.get(group_of_set, 1)
 
     def pass_time(self, now: float) -> None:
         """Record that the last decisions held until now, the time of an event."""

@@ -187,9 +187,8 @@ def _parts(measured: Measurements, *usages: Mapping[str, float]) -> dict[str, fl
 def _counts(timelines: Sequence[GroupTimeline]) -> dict[str, Any]:
     waits = sorted(timeline.wait for timeline in timelines if timeline.wait is not None)
     p95 = waits[math.ceil(0.95 * len(waits)) - 1] if waits else 0.0
-    return _numbers(timelines) | {
-        "waits": Waits(*map(_rounded, (mean(waits), median(waits), p95, waits[-1]))) if waits else None
-    }
+    figures = (mean(waits), median(waits), p95, waits[-1]) if waits else ()
+    return _numbers(timelines) | {"waits": Waits(*map(_rounded, figures)) if figures else None}
 
 
 def _numbers(timelines: Sequence[GroupTimeline]) -> dict[str, int]:
@@ -289,9 +288,8 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
     gangs = report.groups - one_by_one.groups
     counts = {"pod": report.pods, "gang": gangs, "other group": one_by_one.groups}
     counts |= {"queue": len(report.queues), "node": report.nodes, "decision": report.decisions}
-    yield ", ".join(
-        counted(n, noun) for noun, n in counts.items() if n or noun not in ("gang", "other group")
-    )
+    shown_counts = ((noun, n) for noun, n in counts.items() if n or noun not in ("gang", "other group"))
+    yield ", ".join(counted(n, noun) for noun, n in shown_counts)
     if report.outsiders:
         yield f"{counted(report.outsiders, 'pod')} of other schedulers left alone"
     yield ""

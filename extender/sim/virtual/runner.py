@@ -82,9 +82,8 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
             result = result.with_new(from_rows(rows, (), trace.WEIGHTS))
         if options.synthetic_jobs:
             result = result.with_new(VirtualWorkload(queues=tuple(trace.team_queues())))
-            result = result.with_new(
-                from_rows(trace.job_rows(options.synthetic_jobs, _capacity(result), options.seed), (), {})
-            )
+            rows = trace.job_rows(options.synthetic_jobs, _capacity(result), options.seed)
+            result = result.with_new(from_rows(rows, (), {}))
         if not (result.pods or result.groups or result.unasked):
             raise InvalidWorkload("\n".join([*result.notes, "no pods in there: nothing to simulate"]))
         return result
@@ -124,8 +123,9 @@ def _run(virtual_workload: VirtualWorkload, limits: Limits, title: str) -> Resul
         end = simulation.run(advance)
     measurements.closed(end)
     nodes = len(virtual_workload.allocatable)
-    made = report(measurements, nodes, simulation.cycles, end, virtual_workload.unasked, simulation.refused)
-    return Result(made, measurements, end, virtual_workload.notes)
+    unasked, refused = virtual_workload.unasked, simulation.refused
+    simulation_report = report(measurements, nodes, simulation.cycles, end, unasked, refused)
+    return Result(simulation_report, measurements, end, virtual_workload.notes)
 
 
 def _simulation(virtual_workload: VirtualWorkload, limits: Limits, measurements: Measurements) -> Simulation:

@@ -139,9 +139,8 @@ class Simulation(VirtualCluster):
             self._observer.pod_created(pod, 0.0)
         for group in dumped.groups:
             running = [pod for pod in group.placed if pod.holds_capacity]
-            waiting = [pod for pod, _ in group.assumed] + [
-                pod for pod in group.waiting if not pod.reserved_for
-            ]
+            waiting = [pod for pod, _ in group.assumed]
+            waiting += [pod for pod in group.waiting if not pod.reserved_for]
             self._remaining[group.key] = len(running) + len(waiting)
             for pod in (*running, *waiting):
                 self._observer.pod_created(pod, 0.0)
@@ -349,6 +348,7 @@ class Simulation(VirtualCluster):
         return f'pods "{pod.metadata.name}" is forbidden: {reason}' if reason else ""
 
     def _charge(self, pod: Pod, times: int) -> None:
+        """Add the usage of a pod to its quotas, or subtract it with `times` -1."""
         if quotas := self._quotas.get(pod.metadata.namespace):
             quotas[:] = [with_pod_usage(quota, pod, times) for quota in quotas]
 

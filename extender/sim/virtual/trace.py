@@ -26,7 +26,10 @@ _MOST_FAULTS = 20
 
 
 class Row(NamedTuple):
-    """Row of a trace. `min_member` adds to its group's. `seconds` None: endless. `declared`: the run time."""
+    """Row of a trace. `min_member` is a part of the group's; `declared` is the stated run time.
+
+    `seconds` is the run time, None without end.
+    """
 
     arrival: float
     group: str
@@ -104,14 +107,15 @@ def _rows(path: Path, file: Iterable[str], faults: list[str]) -> Iterator[Row]:
     faults += [f"{path}:{line}: {fault}" for fault in _header_faults(head)]
     queues: dict[tuple[str, str], str] = {}
     for cells in content if not faults else ():
-        wrong: list[str] = []
-        row = _row(head, cells, wrong)
+        row_faults: list[str] = []
+        row = _row(head, cells, row_faults)
         if row is not None:
             first_queue = queues.setdefault((row.namespace, row.group), row.queue)
             if first_queue != row.queue:
-                wrong.append(f"queue: invalid value {row.queue!r}: group {row.group} is in {first_queue!r}")
+                reason = f"group {row.group} is in {first_queue!r}"
+                row_faults.append(f"queue: invalid value {row.queue!r}: {reason}")
             yield row
-        faults += [f"{path}:{reader.line_num}: {fault}" for fault in wrong]
+        faults += [f"{path}:{reader.line_num}: {fault}" for fault in row_faults]
 
 
 def _header_faults(header: Sequence[str]) -> Iterator[str]:
@@ -189,12 +193,11 @@ def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str
     )
 
 
-# ---- made up: gangs for five queues, or jobs from 20 teams in a tree of queues
+# ---- synthetic traces: gangs for five queues, or jobs of 20 teams, five in each of four departments
 #
-# A little more work comes than the cluster can do, so there is contention from soon after the beginning to
-# the end. The teams are five in each of four departments. Sizes and run times of their jobs are heavy-tailed,
-# as those of real clusters are: most jobs are small and short, and a few hold most of the capacity. Two of
-# three owners declare a run time, some of them a wrong one.
+# The load is slightly above the capacity, so there is contention nearly all the time. Sizes and run times of
+# jobs are heavy-tailed, as in real clusters: most jobs are small and short, and a few hold most of the
+# capacity. Two of three owners declare a run time, some of them a wrong one.
 
 
 WEIGHTS = {"research": 5, "training": 4, "serving": 3, "reports": 2, "adhoc": 1}
