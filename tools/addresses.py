@@ -8,7 +8,7 @@ from typing import NamedTuple
 from extender import __version__
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
-# The form with the host as its group, and its description.
+# Forms of addresses: a pattern whose group is the host, and its description.
 REGISTRY = r"([a-z0-9.-]+)(?::\d+)?(?:/[a-z0-9._-]+)*", "HOST[:PORT][/PATH] in lower case"
 URL = r"https?://([\w.-]+)(?::\d+)?(?:/[\w.~%+-]+)*/?", "http[s]://HOST[:PORT][/PATH]"
 
@@ -57,12 +57,13 @@ def addresses(registry: str = "", url: str = "") -> Addresses:
 
 
 def host(flag: str, value: str, form: tuple[str, str]) -> str:
-    """Return the host of an address.
+    """Return the host of an address. `form`: the pattern of allowed values, and its description.
 
     Raises:
         Unusable: The address does not have its form.
     """
-    match = re.fullmatch(form[0], value, re.ASCII)
+    pattern, description = form
+    match = re.fullmatch(pattern, value, re.ASCII)
     if match is None:
-        raise Unusable(f"{flag}: invalid value {value!r}: must be {form[1]}")
+        raise Unusable(f"{flag}: invalid value {value!r}: must be {description}")
     return match[1]

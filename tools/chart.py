@@ -83,8 +83,8 @@ def _condition(source: str) -> str:
         raise ChangesMismatch(
             f"manifests/{folder}: WHEN in tools/chart_changes.py does not say when it is rendered"
         )
-    conditions = [each for each in (WHEN[folder], ALSO_WHEN.get(source)) if each]
-    return f"and ({conditions[0]}) ({conditions[1]})" if len(conditions) == 2 else "".join(conditions)
+    own, inherited = ALSO_WHEN.get(source, ""), WHEN[folder]
+    return f"and ({inherited}) ({own})" if own and inherited else own or inherited
 
 
 def _kept_on_uninstall(text: str) -> str:

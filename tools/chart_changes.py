@@ -29,7 +29,7 @@ WHEN = {
     "volcano-jobs-ssh": "and .Values.volcanoJobs.enabled .Values.volcanoJobs.ssh",
     "quota-marks": 'and .Values.quota.enabled (eq .Values.install "default-scheduler")',
 }
-# Files that are rendered under a condition more than their folder's.
+# Files with a condition in addition to that of their folder.
 ALSO_WHEN = {
     "gates/admission-policy.yaml": GATES_OF_THE_API_SERVER,
     "default-scheduler/admission-policy.yaml": GATES_OF_THE_API_SERVER,
@@ -38,7 +38,7 @@ ALSO_WHEN = {
     **{f"volcano-jobs/crd-{kinds}.yaml": ".Values.volcanoJobs.crds" for kinds in ("jobs", "cron-jobs")},
 }
 
-# Replaced wherever it occurs.
+# Changes of all files.
 EVERYWHERE: tuple[Change, ...] = (
     ("namespace: kube-muster", "namespace: {{ .Release.Namespace }}"),
     ("[kube-system, kube-muster]", "[kube-system, {{ .Release.Namespace }}]"),
@@ -145,7 +145,7 @@ INJECTED = (
     "  {{- end }}\n"
     "  name: kube-muster",
 )
-# With files, Muster keeps no certificate: the Role for its Secret and its binding, last in the file, go away.
+# With certificates in files, Muster needs no Secret: its Role and RoleBinding, last in the file, go away.
 OWN_SECRET = (
     "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
     "{{- if not .Values.certManager.enabled }}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
@@ -169,13 +169,13 @@ POD = (
     MOUNT,
     VOLUME,
 )
-# Prometheus may look for labels of its own.
+# A Prometheus may select objects by labels of its installation.
 LABELLED = (
     "    app.kubernetes.io/part-of: kube-muster\n",
     "    app.kubernetes.io/part-of: kube-muster\n"
     "    {{- with .Values.monitoring.labels }}\n    {{- toYaml . | nindent 4 }}\n    {{- end }}\n",
 )
-# Between the scheduler and Muster in the host's network.
+# Mutual TLS between the scheduler and Muster in the host's network.
 TLS_FOLDER = (
     "            - {name: MUSTER_TLS_FOLDER, value: /etc/kube-muster/tls}\n",
     "            {{- if .Values.tls.enabled }}\n"
@@ -194,7 +194,7 @@ TLS_VOLUME = (
     "        - name: tls\n          secret: {secretName: {{ .Values.tls.secretName }}, defaultMode: 0440}\n"
     "        {{- end }}\n",
 )
-# In the host's network the port is on loopback, unless it is to be scraped.
+# In the host's network, the metrics port listens on loopback, unless Prometheus scrapes it.
 REACHED = (
     'value: "127.0.0.1:8282"',
     'value: "{{ if .Values.monitoring.enabled }}0.0.0.0{{ else }}127.0.0.1{{ end }}:8282"',
@@ -241,7 +241,7 @@ VIEW_VOLUME = _with_view(
     column=8,
 )
 
-# A file on a volume, which one replica has.
+# The history is a file on a volume, which only one replica can mount.
 HISTORY = (
     (
         "  replicas: 2\n",
@@ -282,7 +282,7 @@ HISTORY_VOLUME = (
     "  {{- with .Values.history.storageClassName }}\n  storageClassName: {{ . }}\n  {{- end }}\n",
 )
 
-# Required texts of files, by path below manifests/.
+# Changes of files, by path below manifests/. Each replaced text must be in its file.
 CHANGES: dict[str, tuple[Change, ...]] = {
     "adoption/admission-policy.yaml": (
         ("schedulerName: 'muster'", "schedulerName: '{{ first .Values.schedulerNames }}'"),

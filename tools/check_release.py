@@ -27,7 +27,7 @@ from tools.registry import NoAnswer, Repository, read, sha256
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 FILES = {
-    *(each.name for each in release.MANIFESTS),
+    *(manifest.name for manifest in release.MANIFESTS),
     *release.JOBS,
     *(packages.CHART, packages.PLUGIN, packages.KREW, packages.WHEEL, release.CHECKSUMS),
 }
@@ -81,10 +81,10 @@ def published(files: Files, own_addresses: Addresses) -> Facts:
             yield Fact(address, "content", str(fault), sha256(files[name]))
 
 
-def _read(where: str, found: Facts) -> Facts:
+def _read(where: str, facts_there: Facts) -> Facts:
     """Yield these facts; content that cannot be read is a fact as well."""
     try:
-        yield from found
+        yield from facts_there
     except NoAnswer as fault:
         yield Fact(where, "answer", str(fault), "a manifest")
     except MALFORMED as fault:
@@ -109,13 +109,15 @@ def _image(files: Files, own_addresses: Addresses) -> Facts:
     for manifest in release.MANIFESTS:
         yield from _read(manifest.name, _rendered(files, manifest, f"{own_addresses.image}@{index.digest}"))
     yield from _read(packages.CHART, _chart(files, own_addresses, f"{__version__}@{index.digest}"))
-    entries = {_platform(each["platform"]): each["digest"] for each in index.document.get("manifests", [])}
-    yield Fact(where, "platforms", [each for each in PLATFORMS if each in entries], [*PLATFORMS])
-    for platform in (each for each in PLATFORMS if each in entries):
-        entry = f"{own_addresses.image}@{entries[platform]}"
-        image = repository.manifest(entries[platform])
-        yield Fact(entry, f"digest of the image for {platform}", image.digest, entries[platform])
-        yield Fact(entry, "platform", _platform(repository.config(image.document)), platform)
+    entries = index.document.get("manifests", [])
+    digests = {_platform(entry["platform"]): entry["digest"] for entry in entries}
+    platforms = [platform for platform in PLATFORMS if platform in digests]
+    yield Fact(where, "platforms", platforms, [*PLATFORMS])
+    for platform in platforms:
+        address = f"{own_addresses.image}@{digests[platform]}"
+        image = repository.manifest(digests[platform])
+        yield Fact(address, f"digest of the image for {platform}", image.digest, digests[platform])
+        yield Fact(address, "platform", _platform(repository.config(image.document)), platform)
 
 
 def _platform(described: Mapping[str, Any]) -> str:
@@ -129,7 +131,8 @@ def _rendered(files: Files, manifest: release.Manifest, image: str) -> Facts:
     images: set[str] = set()
     for document in yaml.safe_load_all(files[manifest.name]):
         pod = document.get("spec", {}).get("template", {}).get("spec", {})
-        images |= {each["image"] for key in ("initContainers", "containers") for each in pod.get(key, [])}
+        containers = [*pod.get("initContainers", []), *pod.get("containers", [])]
+        images |= {container["image"] for container in containers}
     yield Fact(manifest.name, "images", sorted(images), sorted(expected))
 
 
@@ -157,7 +160,7 @@ def _pushed_chart(files: Files, own_addresses: Addresses) -> Facts:
     repository = Repository(f"{own_addresses.charts}/muster")
     chart = repository.manifest(__version__)
     yield Fact(where, "digest as stated by the registry", chart.stated, chart.digest)
-    layers = [each["digest"] for each in chart.document["layers"] if each["mediaType"] == CHART_CONTENT]
+    layers = [layer["digest"] for layer in chart.document["layers"] if layer["mediaType"] == CHART_CONTENT]
     yield Fact(where, f"digest of {packages.CHART}", layers, [sha256(files[packages.CHART])])
     described = repository.config(chart.document)
     for field, expected in _chart_names().items():
@@ -193,9 +196,8 @@ def _wheel(files: Files) -> Facts:
 
 def _unpacked(archive: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        return {
-            each.name: stream.read() for each in opened if (stream := opened.extractfile(each)) is not None
-        }
+        streams = {member.name: opened.extractfile(member) for member in opened}
+        return {name: stream.read() for name, stream in streams.items() if stream is not None}
 
 
 def _shown(value: object) -> str:

@@ -38,10 +38,10 @@ def reached(report: Json, area: str) -> Reached:
     """Return the reached share of all files below a folder."""
     summaries = [file["summary"] for path, file in report["files"].items() if path.startswith(f"{area}/")]
 
-    def share(covered: str, of: str) -> float:
-        part: int = sum(summary[covered] for summary in summaries)
-        total: int = sum(summary[of] for summary in summaries)
-        return 100.0 * part / total
+    def share(covered_field: str, total_field: str) -> float:
+        covered: int = sum(summary[covered_field] for summary in summaries)
+        total: int = sum(summary[total_field] for summary in summaries)
+        return 100.0 * covered / total
 
     return Reached(share("covered_lines", "num_statements"), share("covered_branches", "num_branches"))
 

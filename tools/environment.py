@@ -55,13 +55,13 @@ def settings(pip_settings: str) -> dict[str, str]:
 def create(folder: Path, installer: str) -> int:
     """Create an environment; return the exit code.
 
-    pip or uv is written last, so an environment with one of them is complete. One for uv has no pip of
-    its own where the Python that runs has one: unpacking that takes seconds.
+    pip or uv is written last, so an environment with one of them is complete. An environment for uv has no
+    pip where the running Python has one, because unpacking pip takes seconds.
     """
     if any((folder / "bin" / name).exists() for name in ("pip", "uv")):
         return 0
-    bare = ["--without-pip"] if installer == "uv" and find_spec("pip") else []
-    return subprocess.run([sys.executable, "-m", "venv", *bare, str(folder)], check=False).returncode
+    flags = ["--without-pip"] if installer == "uv" and find_spec("pip") else []
+    return subprocess.run([sys.executable, "-m", "venv", *flags, str(folder)], check=False).returncode
 
 
 def _pip(folder: Path) -> list[str]:
@@ -72,7 +72,7 @@ def _pip(folder: Path) -> list[str]:
 
 
 def install(folder: Path, package: str, installer: str) -> int:
-    """Install; return the exit code of the last installer that tried."""
+    """Install a package; return the exit code of the last installer that tried."""
     if installer == "uv" and _get_uv(folder) and _by_uv(folder, package) == 0:
         return 0
     if installer == "uv":
@@ -83,15 +83,15 @@ def install(folder: Path, package: str, installer: str) -> int:
 def _get_uv(folder: Path) -> bool:
     if (folder / "bin" / "uv").exists():
         return True
-    fetch = ["install", "--quiet", "--no-compile", "--only-binary=:all:", *CONSTRAINED, "uv"]
-    return _run([*_pip(folder), *fetch]) == 0
+    arguments = ["install", "--quiet", "--no-compile", "--only-binary=:all:", *CONSTRAINED, "uv"]
+    return _run([*_pip(folder), *arguments]) == 0
 
 
 def _by_uv(folder: Path, package: str) -> int:
-    listed = subprocess.run([*_pip(folder), "config", "list"], capture_output=True, text=True, check=False)
+    config = subprocess.run([*_pip(folder), "config", "list"], capture_output=True, text=True, check=False)
     target = ["--python", str(folder / "bin" / "python"), *CONSTRAINED, "--editable", package]
     command = [str(folder / "bin" / "uv"), "pip", "install", *_quietly(), *target]
-    return _run(command, {**settings(listed.stdout), **os.environ})
+    return _run(command, {**settings(config.stdout), **os.environ})
 
 
 def _by_pip(folder: Path, package: str) -> int:
@@ -126,9 +126,9 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     chosen = _arguments()
     if sys.version_info[:2] < OLDEST:
-        have = ".".join(map(str, sys.version_info[:3]))
+        found_version = ".".join(map(str, sys.version_info[:3]))
         allowed = "3.11 or newer (make PYTHON=python3.13 ...)"
-        _show(f"error: {sys.executable} is Python {have}, allowed: {allowed}")
+        _show(f"error: {sys.executable} is Python {found_version}, allowed: {allowed}")
         return 2
     package = f".[{chosen.extra}]" if chosen.extra else "."
     _show(f"Installing {'what the tests need' if chosen.extra else 'Muster'} into {chosen.folder.name} ...")

@@ -50,12 +50,12 @@ def base() -> str:
 
 
 def is_fixed(image: str) -> bool:
-    """Return whether a name means one image only, by digest: a tag can be moved to another image."""
+    """Return whether a name has a digest, so that it always means the same image; a tag can be moved."""
     return re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", image) is not None
 
 
-def lack(engine: str, image: str) -> str:
-    """Return why this image is neither here nor in its registry; empty if it is. Not for buildah."""
+def why_missing(engine: str, image: str) -> str:
+    """Return why an image is neither on this machine nor in its registry; empty if it is. Not for buildah."""
     if not _fault([engine, "image", "inspect", image], LONGEST_ANSWER):
         return ""
     return _fault([engine, "pull", image], LONGEST_PULL)
@@ -91,7 +91,7 @@ def _why_unusable(name: str) -> str:
 
 
 def _fault(command: list[str], longest: float) -> str:
-    """Return the last line of its error output; empty if it succeeded."""
+    """Return the last line of a command's error output; empty if the command succeeded."""
     try:
         completed = subprocess.run(command, capture_output=True, text=True, timeout=longest, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -37,12 +37,13 @@ def messages(kinds: Iterable[str]) -> dict[str, Json]:
     struct that is embedded, nonzero for a field that JSON leaves out when it is 0 or false.
     """
     all_messages = _read()
-    todo = [name for kind in kinds for name in all_messages if name.rpartition(".")[2] == kind]
+    pending = [name for kind in kinds for name in all_messages if name.rpartition(".")[2] == kind]
     result: dict[str, Json] = {}
-    while todo:
-        if (name := todo.pop()) not in result:
+    while pending:
+        name = pending.pop()
+        if name not in result:
             result[name] = all_messages[name]
-            todo += [kind for _, kind, _ in all_messages[name].values() if kind not in _SCALARS]
+            pending += [kind for _, kind, _ in all_messages[name].values() if kind not in _SCALARS]
     return result
 
 
@@ -62,7 +63,7 @@ def _read() -> dict[str, Json]:
 
 
 def _forms(folder: Path) -> dict[tuple[str, str], str]:
-    """Return the forms that Go tells, by struct and number."""
+    """Return the forms that only the Go types have, by struct and number."""
     forms = dict[tuple[str, str], str]()
     text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("types.go"))
     for name, body in _STRUCT.findall(text):

@@ -46,14 +46,14 @@ def document() -> str:
 def _entry(setting: Setting) -> str:
     """Return the entry of a setting: its meaning, the allowed values if that lacks them, and the default."""
     allowed = re.sub(r"^a (whole number|number|duration) from |,? such as .*", "", setting.kind.allowed)
-    is_in_help = setting.kind in PLAIN or all(f"{each}:" in setting.help for each in allowed.split(" or "))
+    is_in_help = setting.kind in PLAIN or all(f"{value}:" in setting.help for value in allowed.split(" or "))
     text = setting.help if is_in_help else f"{setting.help} [{allowed}]"
     comment = textwrap.fill(text, 148, initial_indent="# ", subsequent_indent="# ")
     if setting.unset:
         return f"{comment}\n# {setting.key}: {setting.unset}\n"
     default = setting.written(setting.default)
-    value = default if isinstance(default, str) else f"[{', '.join(default)}]"
-    return f"{comment}\n{setting.key}: {value}\n"
+    written = default if isinstance(default, str) else f"[{', '.join(default)}]"
+    return f"{comment}\n{setting.key}: {written}\n"
 
 
 if __name__ == "__main__":

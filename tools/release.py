@@ -135,7 +135,7 @@ def contents(image: Image, kubectl: str, url: str = "") -> dict[str, bytes]:
     Raises:
         Unusable: A file cannot be made.
     """
-    rendered = {each.name: render(each, image, kubectl) for each in MANIFESTS}
+    rendered = {manifest.name: render(manifest, image, kubectl) for manifest in MANIFESTS}
     rendered |= {name: rights(folders) for name, folders in JOBS.items()}
     files = {name: text.encode() for name, text in rendered.items()}
     files[packages.CHART] = packages.chart(*image)

@@ -22,27 +22,27 @@ Json = dict[str, Any]
 _SENT = ("Binding", "Eviction", "DeleteOptions", "Unknown")  # Unknown is the envelope of all others
 
 
-def published(api: Client) -> str:
+def published_schemas(api: Client) -> str:
     """Return the schemas of the kinds that the embedded server serves, and of all that these refer to."""
     kinds_ = [*_own_kinds(), SCALE]
     all_schemas: Json = {}
     for root in sorted({kind.root.strip("/") for kind in _own_kinds()}):
         all_schemas |= api.request("GET", f"/openapi/v3/{root}")["components"]["schemas"]
     kind_names = {(kind.group, kind.name) for kind in kinds_}
-    todo = [
+    pending = [
         name for name, schema in all_schemas.items() if _names(schema) & kind_names and "List" not in name
     ]
     schemas: Json = {}
-    while todo:
-        name = todo.pop()
+    while pending:
+        name = pending.pop()
         if name not in schemas:
             schemas[name] = all_schemas[name]
-            todo += referred(all_schemas[name])
+            pending += referred(all_schemas[name])
     return _lines(schemas)
 
 
-def sent() -> str:
-    """Return the Protobuf messages of the kinds, and of other bodies of requests."""
+def sent_messages() -> str:
+    """Return the Protobuf messages that clients send: of the served kinds, and of other request bodies."""
     kinds = [kind.name for kind in (*_own_kinds(), SCALE)]
     return _lines(messages([*kinds, *_SENT]))
 
@@ -64,7 +64,7 @@ def _names(schema: Json) -> set[tuple[str, str]]:
 
 def main(arguments: list[str]) -> int:
     with ControlPlane() as cluster:
-        generated = {KUBERNETES: published(cluster.admin), MESSAGES: sent()}
+        generated = {KUBERNETES: published_schemas(cluster.admin), MESSAGES: sent_messages()}
     if "--check" in arguments:
         same = all(path.read_text(encoding="utf-8") == text for path, text in generated.items())
         print("the schemas are those of the API server" if same else "they differ: python -m tools.schemas")  # noqa: T201

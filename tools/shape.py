@@ -146,7 +146,7 @@ def only_siblings(pairs: set[Arrow], modules_: Mapping[str, Module]) -> list[str
 
 @dataclass(frozen=True)
 class Reach:
-    """Reach of one call: the files of the code that it touches, and its depth."""
+    """Reach of one call: the number of files of the code that it executes, and its depth."""
 
     files: int
     depth: int

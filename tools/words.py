@@ -27,6 +27,7 @@ _SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*])")
 _LITERARY = re.compile(
     r"\b(?:[Nn]obody|[Ee]verybody|[Ww]hoever|anew|alike|told|[Rr]oom|taken back|let go|moments?|of its own)\b"
 )
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef  # nodes with docstrings
 _DEFINED = re.compile(r"(?:async )?(?:def|class) (\w+)")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -107,9 +108,8 @@ def _docstrings(folders: Sequence[str]) -> Iterator[Place]:
     """Yield the docstrings of modules, classes and functions."""
     for path, nodes in _sources(folders):
         for node in nodes:
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-                text := ast.get_docstring(node)
-            ):
+            text = ast.get_docstring(node) if isinstance(node, _DOCUMENTED) else None
+            if text:
                 yield Place(f"{path}:{getattr(node, 'lineno', 1)}", text)
 
 
@@ -159,11 +159,15 @@ def _test_lines() -> Iterator[Place]:
 
 
 def _figures_of_tests() -> list[Figure]:
-    """Return the figures of the tests. Parts of names count as words; left are wire values and user names."""
+    """Return the figures of the tests, in which parts of names count as words.
+
+    The limits above 0 leave values of the wire and names that users see.
+    """
     lines = list(_test_lines())
-    literary = [each for each in lines if _LITERARY.search(each.text.replace("_", " "))]
-    openings = [each for each in lines if each.text[:3] == '"""' and opens_without_noun(each.text[3:])]
-    names = [each for each in lines if (match := _DEFINED.match(each.text)) and is_private(match[1])]
+    literary = [line for line in lines if _LITERARY.search(line.text.replace("_", " "))]
+    openings = [line for line in lines if line.text[:3] == '"""' and opens_without_noun(line.text[3:])]
+    definitions = ((line, _DEFINED.match(line.text)) for line in lines)
+    names = [line for line, match in definitions if match and is_private(match[1])]
     return [
         Figure("lines of tests with a literary word", 33, literary, 0),
         Figure("docstrings of tests that open without their noun", 1, openings, 0),

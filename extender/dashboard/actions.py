@@ -75,8 +75,10 @@ def actions(source: Source) -> Blueprint:
         target = _group_target(source, namespace, name, kind)
         _check_right("get", target, g.viewer)
         objects = [g.viewer.get(POD_GROUPS, target.namespace, target.name)]
-        if target.group is not None and (job := _job(target.group)):
-            objects.insert(0, job[1])
+        job = _job(target.group) if target.group is not None else None
+        if job is not None:
+            _, obj = job
+            objects.insert(0, obj)
         objects = [_without_managed_fields(obj) for obj in objects]
         if sum(len(msgspec.json.encode(obj)) for obj in objects) > _MOST_YAML:
             raise Conflict(f"{target.spoken_name} is too large for a page: use kubectl get -o yaml")

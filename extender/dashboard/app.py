@@ -91,7 +91,7 @@ def pages(
     blueprint.app_context_processor(lambda: {"has_history": history is not None})
     what_ifs = WhatIfPage(answers, trials)
     jobs, queues = JobPages(answers, what_ifs.buttons), QueuePages(answers, source.hour, source.usage)
-    nodes, past, as_json = NodePages(answers), HistoryPage(answers, history), JsonPages(answers)
+    nodes, past_pages, json_pages = NodePages(answers), HistoryPage(answers, history), JsonPages(answers)
     routes: Mapping[str, Callable[..., Answer]] = {
         "/": jobs.jobs,
         "/namespaces/<namespace>": jobs.jobs,
@@ -99,11 +99,11 @@ def pages(
         "/queues/<name>": queues.queue,
         "/local-queues": queues.local_queues,
         "/nodes": nodes.nodes,
-        "/history": past.history,
-        "/api/v1/history": past.history_json,
-        "/api/v1/overview": as_json.overview_json,
-        f"/api/v1/<any({_PARTS}):part>": as_json.items_json,
-        "/api/v1/groups/<namespace>/<name>": as_json.group_json,
+        "/history": past_pages.history,
+        "/api/v1/history": past_pages.history_json,
+        "/api/v1/overview": json_pages.overview_json,
+        f"/api/v1/<any({_PARTS}):part>": json_pages.items_json,
+        "/api/v1/groups/<namespace>/<name>": json_pages.group_json,
     }
     for path, view in routes.items():
         blueprint.add_url_rule(path, view.__name__, view)
@@ -170,7 +170,7 @@ def create_dashboard_app(
 
     @app.context_processor
     def shared() -> dict[str, object]:
-        return {"viewer": g.get("viewer"), "place": cluster}
+        return {"viewer": g.get("viewer"), "cluster_name": cluster}
 
     @app.after_request
     def add_headers(answer: Response) -> Response:
@@ -253,7 +253,8 @@ def limit_costs(
     def end(answer: Response) -> Response:
         viewer, began = g.get("viewer"), g.get("began")  # no time is measured for refused requests
         with lock:
-            if viewer and began is not None and (tokens := tokens_of.get(viewer.name)):
+            tokens = tokens_of.get(viewer.name) if viewer else None
+            if tokens is not None and began is not None:
                 tokens.take(clock(), min(spent() - began, tokens.available(clock())))
         return answer
 

@@ -36,13 +36,12 @@ class AmountBar(NamedTuple):
 
 def scales_of(queues: Sequence[QueueSummary]) -> Scales:
     """Return one scale for the bars of these queues: the sum of the amounts of the topmost queues."""
-    sizes = {
-        queue.name: {
-            (share.resource, share.flavor): max(share.allocated, share.deserved, share.guarantee)
-            for share in queue.shares
+    sizes: dict[str, dict[tuple[str, str], float]] = {}
+    for queue in queues:
+        shares = {(share.resource, share.flavor): share for share in queue.shares}
+        sizes[queue.name] = {
+            key: max(share.allocated, share.deserved, share.guarantee) for key, share in shares.items()
         }
-        for queue in queues
-    }
     summed, largest = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
     for queue in queues:
         for key, size in sizes[queue.name].items():
@@ -75,7 +74,7 @@ def share_bar(share: ShareSummary, scales: Scales) -> AmountBar:
     parts = _parts(scale, held=own_usage, borrowed=share.borrowed, lent=share.lent)
     limit = share.ceiling if share.ceiling is not None and share.ceiling <= scale else 0.0
     ticks = {"ceiling": limit, "deserved": share.deserved, "guarantee": share.guarantee}
-    lines = [BarPart(kind, _percent(at, scale)) for kind, at in ticks.items() if at > 0]
+    lines = [BarPart(kind, _percent(value, scale)) for kind, value in ticks.items() if value > 0]
     return AmountBar([deserved, *parts], lines, _percent(ceiling, scale))
 
 
@@ -110,8 +109,8 @@ def _parts(scale: float, **lengths: float) -> list[BarPart]:
     return parts
 
 
-def _percent(value: float, of: float) -> float:
-    return round(min(max(value / of, 0.0), 1.0) * 100, 2) if of > 0 else 0.0
+def _percent(value: float, whole: float) -> float:
+    return round(min(max(value / whole, 0.0), 1.0) * 100, 2) if whole > 0 else 0.0
 
 
 def main_resource(nodes: Sequence[Mapping[str, float]]) -> str:

@@ -52,9 +52,8 @@ from extender.domain.snapshot.wholeness import missing, ready_since
 _MOST_GROUPS = 16  # maximum of groups named on one node
 _MOST_EXPLAINED, _EXPLAINED_SECONDS = 256, 10.0  # groups with a cached reason; seconds for which it is cached
 _REST = 30  # pause after the computation of a reason, as a multiple of its time: it may take seconds
-_UNDECIDED = Overview(
-    "0", "", "muster", notes=("Muster has not decided anything yet: it reads the cluster.",)
-)
+_READING = ("Muster has not decided anything yet: it reads the cluster.",)
+_UNDECIDED = Overview("0", "", "muster", notes=_READING)
 _FOLLOWS = ("This replica of Muster does not lead: the one that does has estimates and the history.",)
 
 
@@ -105,10 +104,10 @@ class DecidedOverviews:
         local_queues: Sequence[LocalQueueSummary] = (),
     ) -> Overview:
         """Return the overview; empty while nothing is decided. `log`: the latest changes, newest first."""
-        memory = carried_facts_of(decisions)
-        if memory is None:
+        facts = carried_facts_of(decisions)
+        if facts is None:
             return self._last
-        snapshot = memory.snapshot
+        snapshot = facts.snapshot
         groups, changed = self._group_summaries(snapshot, decisions)
         reserved = {group.key: group.reservation for group in decisions.groups.values() if group.reservation}
         overview = Overview(
@@ -165,18 +164,19 @@ class DecidedOverviews:
     ) -> tuple[list[GroupSummary], Sequence[GroupKey]]:
         """Return the groups, and the keys of those that have changed since the last call."""
         cached, current, changed = self._groups, {}, list[GroupKey]()
-        infos, lines = snapshot.groups, {name: queue.waiting for name, queue in decisions.queues.items()}
+        infos, lengths = snapshot.groups, {name: queue.waiting for name, queue in decisions.queues.items()}
         for key in sorted(decisions.groups):
             decision, info, entry = decisions.groups[key], infos.get(key), cached.get(key)
             if info is None:
                 continue
-            line = lines.get(decision.queue, 0) if decision.position else 0
+            length = lengths.get(decision.queue, 0) if decision.position else 0
             estimate = self._estimate_of(key)
             is_same = entry is not None and entry[0] is info and entry[1] is decision
             if not is_same:
                 changed.append(key)
-            if entry is None or not is_same or entry[2] != line or entry[3] != estimate:
-                entry = (info, decision, line, estimate, _group_summary(snapshot, decision, line, estimate))
+            if entry is None or not is_same or entry[2:4] != (length, estimate):
+                summary = _group_summary(snapshot, decision, length, estimate)
+                entry = (info, decision, length, estimate, summary)
             current[key] = entry
         self._groups = current
         return [entry[-1] for entry in current.values()], [*changed, *cached.keys() - current.keys()]
@@ -185,14 +185,14 @@ class DecidedOverviews:
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
     ) -> GroupDetails | None:
         """Return details. `log`: decisions on this group, newest first. Blockers are computed now."""
-        memory, decision = carried_facts_of(decisions), decisions.groups.get(key)
-        info = memory.snapshot.groups.get(key) if memory else None
-        if memory is None or decision is None or info is None:
+        facts, decision = carried_facts_of(decisions), decisions.groups.get(key)
+        info = facts.snapshot.groups.get(key) if facts else None
+        if facts is None or decision is None or info is None:
             return None
-        snapshot, explanation = memory.snapshot, self._why(decisions, decision)
+        snapshot, explanation = facts.snapshot, self._why(decisions, decision)
         queue = decisions.queues.get(decision.queue)
-        line = queue.waiting if queue and decision.position else 0
-        summary = _group_summary(snapshot, decision, line, self._estimate_of(key), explanation)
+        length = queue.waiting if queue and decision.position else 0
+        summary = _group_summary(snapshot, decision, length, self._estimate_of(key), explanation)
         namespace, _, name = key.partition("/")
         command = f"kubectl muster why -n {namespace} podgroup/{name}"
         return GroupDetails(
@@ -260,11 +260,11 @@ class DecidedSource:
     def sample(self, now: float) -> float | None:
         """Record a sample for the last hour. Return the seconds to the next sample; None: the default."""
         decisions = self._decisions()
-        memory = carried_facts_of(decisions)
-        if not decisions.queues or memory is None:
+        facts = carried_facts_of(decisions)
+        if not decisions.queues or facts is None:
             return 1.0  # nothing is decided yet
         self.hour.record({name: round(decision.share, 3) for name, decision in decisions.queues.items()}, now)
-        self.usage.record(_usage(memory.snapshot), now)
+        self.usage.record(_usage(facts.snapshot), now)
         return None
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
@@ -323,7 +323,7 @@ def _queue_summary(info: QueueInfo | None, decision: QueueDecision, depth: int) 
 def _group_summary(
     snapshot: Snapshot,
     decision: GroupDecision,
-    line: int,
+    queue_length: int,
     estimate: Estimate | None,
     explanation: WhyGroup | None = None,
 ) -> GroupSummary:
@@ -332,7 +332,7 @@ def _group_summary(
     Args:
         snapshot: The state that was decided on.
         decision: The decision on the group.
-        line: The number of pending groups of its queue.
+        queue_length: The number of pending groups of its queue.
         estimate: The estimate of its start, if any.
         explanation: The explanation with the holders of the lacking capacity, if they are shown.
     """
@@ -342,7 +342,7 @@ def _group_summary(
     if reason is not None:
         status = waiting_of(decision, explanation, explanation.outlook if explanation else "", estimate)
         detail = message_of(replace(decision, position=0))
-        wait = WaitSummary.from_status(reason, sentence(reason), detail, status, line)
+        wait = WaitSummary.from_status(reason, sentence(reason), detail, status, queue_length)
         more = len(explanation.holders) + explanation.more_holders - len(wait.holders) if explanation else 0
         wait = replace(wait, since=ready_since(info), more_holders=more)
     return GroupSummary(
@@ -424,7 +424,7 @@ class _Nodes:
         self._presences: dict[GroupKey, _Presences] = {}
         self._groups_on: dict[str, dict[GroupKey, None]] = {}  # groups on a node or planned there, by node
         self._reserved: dict[str, GroupKey] = {}  # the group for which a node is reserved, by node
-        self._known: dict[str, NodeSummary] = {}
+        self._summaries: dict[str, NodeSummary] = {}
 
     def summaries(
         self,
@@ -434,7 +434,7 @@ class _Nodes:
         reservations: Mapping[GroupKey, Reservation],
     ) -> list[NodeSummary]:
         """Return the summaries. `changed_groups`: those that are new, changed or gone since the last call."""
-        changed = self._update_presences(snapshot, decisions, changed_groups) | self._changed(snapshot)
+        changed = self._update_presences(snapshot, decisions, changed_groups) | self._changed_nodes(snapshot)
         reserved = {node: key for key, reservation in reservations.items() for node in reservation.node_names}
         changed |= {node for node, _ in reserved.items() ^ self._reserved.items()}
         self._reserved = reserved
@@ -442,14 +442,14 @@ class _Nodes:
         for node in table.nodes:
             if node is None:
                 continue
-            if node.name in changed or node.name not in self._known:
-                self._known[node.name] = self._summary(snapshot, node)
+            if node.name in changed or node.name not in self._summaries:
+                self._summaries[node.name] = self._summary(snapshot, node)
             names.append(node.name)
-        for gone in self._known.keys() - set(names):
-            del self._known[gone]
-        return [self._known[name] for name in sorted(names)]
+        for gone in self._summaries.keys() - set(names):
+            del self._summaries[gone]
+        return [self._summaries[name] for name in sorted(names)]
 
-    def _changed(self, snapshot: Snapshot) -> set[str]:
+    def _changed_nodes(self, snapshot: Snapshot) -> set[str]:
         """Return the nodes whose amounts, labels or taints have changed."""
         table, rows, old_rows = snapshot.nodes, (snapshot.capacity, snapshot.allocatable), self._rows
         old_table, self._table, self._rows = self._table, table, rows

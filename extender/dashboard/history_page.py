@@ -67,7 +67,7 @@ def visible_report(report: Report, rights: Rights) -> VisibleReport:
     rows: Sequence[ReportRow] = report.rows
     total: ReportRow | None = report.total
     if report.by is By.NAMESPACE and rights.namespaces is not None:
-        rows, total = tuple(row for row in rows if rights.see_groups_of(row.name)), None
+        rows, total = tuple(row for row in rows if rights.may_see_groups_of(row.name)), None
     return VisibleReport(report.since, report.until, report.by, rows, total, report.note)
 
 
@@ -89,7 +89,7 @@ class HistoryPage:
                 "columns": [Column("name", by.capitalize(), ROWS[0].order), *ROWS[1:]],
                 "most": max((row.gpu_hours for row in report.rows), default=0.0),
                 "by": by,
-                "allowed": groupings_of(rights),
+                "groupings": groupings_of(rights),
                 "since": since,
                 "spans": SPANS,
             }

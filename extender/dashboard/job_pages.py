@@ -28,11 +28,11 @@ _FAR = 1 << 31  # a position behind all others
 
 
 def waited_since(group: GroupSummary) -> str:
-    return (group.wait and group.wait.since) or group.created
+    return group.wait.since if group.wait and group.wait.since else group.created
 
 
 def _position(group: GroupSummary) -> int:
-    return (group.wait and group.wait.position) or _FAR
+    return group.wait.position if group.wait and group.wait.position else _FAR
 
 
 def is_running(group: GroupSummary) -> bool:
@@ -76,7 +76,7 @@ GROUPS = (
     Column[GroupSummary](
         "start",
         "Expected start",
-        lambda group: (group.wait and group.wait.estimate and group.wait.estimate.p50) or "~",
+        lambda group: group.wait.estimate.p50 or "~" if group.wait and group.wait.estimate else "~",
         "wide",
     ),
     Column[GroupSummary]("placed", "On nodes", lambda group: (group.placed, group.needed), "number"),
@@ -100,7 +100,7 @@ class JobIndex:
         self._by_spoken = {group.spoken_name: group for group in owned}
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
 
-    def spoken(self, key: str) -> str:
+    def spoken_name(self, key: str) -> str:
         """Return a name such as `team/pytorchjob/train` for the group of a PyTorchJob."""
         return self._spoken.get(key, key)
 
@@ -182,15 +182,15 @@ class JobPages:
             "page": page(rows, GROUPS, request.args, _ROWS),
             "columns": GROUPS,
             "counts": counts,
-            "everything": len(groups),
+            "unfiltered_count": len(groups),
             "namespace": namespace,
             "namespaces": [] if namespace else index.namespaces,
             "queues": queues,
             "notes": visible.overview.notes,
-            "queue_seen": visible.rights.queues,
+            "may_see_queues": visible.rights.queues,
             "waited_since": waited_since,
             "is_running": is_running,
-            "numbers": detail_of,
+            "detail_of": detail_of,
         }
 
     def group(self, namespace: str, name: str, kind: str = "") -> Answer:
@@ -212,10 +212,10 @@ class JobPages:
                 "members": page(details.members, (), request.args, _ROWS),
                 "on_nodes": visible.rights.nodes and any(member.node for member in details.members),
                 "waited_since": waited_since(group),
-                "seen": visible.rights.see_group,
-                "spoken": index.spoken,
-                "numbers": detail_of(group.wait) if group.wait else "",
-                "queue_seen": visible.rights.queues,
+                "may_see": visible.rights.may_see_group,
+                "spoken_name": index.spoken_name,
+                "detail": detail_of(group.wait) if group.wait else "",
+                "may_see_queues": visible.rights.queues,
             }
 
         crumbs = [("Jobs", url_for("pages.jobs")), (namespace, url_for("pages.jobs", namespace=namespace))]

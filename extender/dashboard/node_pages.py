@@ -50,9 +50,8 @@ class NodePages:
             lambda node: " ".join((node.name, *node.flavors, *node.groups, *node.domains.values())),
         )
         topologies = visible.overview.topologies if nodes else ()
-        trees = self._answers.derived(
-            ("topologies", visible.state("nodes", "topologies")), lambda: _trees(topologies, nodes)
-        )
+        trees_key = ("topologies", visible.state("nodes", "topologies"))
+        trees = self._answers.derived(trees_key, lambda: _trees(topologies, nodes))
         key = ("pools", visible.state("nodes"), chosen)
         rows = page(listed_nodes, NODES, request.args, _ROWS)
         return {
@@ -62,10 +61,10 @@ class NodePages:
             "columns": NODES,
             "uses": [_main_uses(node) for node in rows.rows],
             "chosen": chosen,
-            "everything": len(nodes),
-            "allowed": visible.rights.nodes,
-            "seen": visible.rights.see_group,
-            "spoken": job_index(self._answers, visible).spoken,
+            "unfiltered_count": len(nodes),
+            "may_list": visible.rights.nodes,
+            "may_see": visible.rights.may_see_group,
+            "spoken_name": job_index(self._answers, visible).spoken_name,
             "reservations": visible.overview.reservations,
         }
 
@@ -115,9 +114,8 @@ def _pool_name(node: NodeSummary) -> str:
     """Return the name of a node's pool: its flavors or, without any, its devices."""
     if node.flavors:
         return ", ".join(node.flavors)
-    devices = [
-        f"{value:g} {name.rpartition('/')[2]}" for name, value in node.allocatable.items() if "/" in name
-    ]
+    amounts = ((name, value) for name, value in node.allocatable.items() if "/" in name)
+    devices = [f"{value:g} {name.rpartition('/')[2]}" for name, value in amounts]
     return ", ".join(devices) or "cpu only"
 
 
@@ -178,9 +176,8 @@ def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
     else:
         labels = {size: str(size) for size in counts}
     most = max(counts.values(), default=1)
-    return [
-        FreePiece(labels[size], counts[size], round(counts[size] / most * 100, 2)) for size in sorted(counts)
-    ]
+    parts = {size: round(count / most * 100, 2) for size, count in counts.items()}
+    return [FreePiece(labels[size], counts[size], parts[size]) for size in sorted(counts)]
 
 
 # ---- topologies

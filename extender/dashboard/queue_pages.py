@@ -65,10 +65,10 @@ class QueuePages:
         return {
             "page": rows,
             "columns": QUEUES,
-            "allowed": visible.rights.queues,
-            "everything": len(queues),
-            "local_queues": len(visible.overview.local_queues),
-            "cluster": [
+            "may_list": visible.rights.queues,
+            "unfiltered_count": len(queues),
+            "local_queue_count": len(visible.overview.local_queues),
+            "capacities": [
                 (summary, capacity_bar(summary), self._chart(self._usage, summary.resource, _in_use(summary)))
                 for summary in capacity
                 if "/" in summary.resource or summary.resource in ("cpu", "memory")
@@ -86,8 +86,8 @@ class QueuePages:
             return {
                 "page": page(listed_queues, LOCAL_QUEUES, request.args, _ROWS),
                 "columns": LOCAL_QUEUES,
-                "everything": len(local_queues),
-                "queue_seen": visible.rights.queues,
+                "unfiltered_count": len(local_queues),
+                "may_see_queues": visible.rights.queues,
             }
 
         crumbs = [("Queues", url_for("pages.queues"))]
@@ -116,8 +116,8 @@ class QueuePages:
                 "local_queues": local_queues[:_BELOW],
                 "more_local": len(local_queues[_BELOW:]),
                 "hour": self._chart(self._hour, name, queue.share),
-                "line": waiting[:_NEXT],
-                "waiting": len(waiting),
+                "next_groups": waiting[:_NEXT],
+                "waiting_count": len(waiting),
                 "waited_since": waited_since,
             }
 

@@ -54,8 +54,8 @@ class Tokens:
             _MOST, lambda owner: _KNOWN_SECONDS if owner else _UNKNOWN_SECONDS, clock
         )
         self._trusted: TTLCache[bytes, bool] = TTLCache(_MOST, _TRUSTED_SECONDS, clock)
-        self._shared_bucket = TokenBucket(_PACE, _BURST, clock())
-        self._address_buckets: TTLCache[str, TokenBucket] = TTLCache(_MOST, 60, clock)
+        self._shared_limit = TokenBucket(_PACE, _BURST, clock())
+        self._address_limits: TTLCache[str, TokenBucket] = TTLCache(_MOST, 60, clock)
         self._lock = Lock()
 
     def owner(self, token: str, address: str) -> Subject | None:
@@ -71,7 +71,7 @@ class Tokens:
 
         def review_token() -> Subject | None:
             with self._lock:
-                available = min(bucket.available(self._clock()) for bucket in self._buckets(address))
+                available = min(limit.available(self._clock()) for limit in self._limits(address))
                 if available < 1 and key not in self._trusted:
                     raise TooManyRequests("Too many tokens are tried: wait a moment", retry_after=2)
             owner = self._review(token)
@@ -80,17 +80,17 @@ class Tokens:
                     self._trusted[key] = True
                 else:
                     self._trusted.pop(key, None)
-                    for bucket in self._buckets(address):
-                        bucket.take(self._clock())
+                    for limit in self._limits(address):
+                        limit.take(self._clock())
             return owner
 
         return self._owners.get(key, review_token)
 
-    def _buckets(self, address: str) -> tuple[TokenBucket, TokenBucket]:
-        """Return the token buckets of all addresses, and of this one."""
-        tokens = self._address_buckets.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
-        self._address_buckets[address] = tokens
-        return self._shared_bucket, tokens
+    def _limits(self, address: str) -> tuple[TokenBucket, TokenBucket]:
+        """Return the rate limits of all addresses, and of this one."""
+        own = self._address_limits.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
+        self._address_limits[address] = own
+        return self._shared_limit, own
 
 
 class Sessions:

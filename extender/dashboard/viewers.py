@@ -30,17 +30,17 @@ V = TypeVar("V")
 
 
 class ExpiringCache(Generic[K, V]):
-    """Cache of at most `maximum` values, each for `lasts(value)` seconds from its request.
+    """Cache of at most `maximum` values, each for `lifetime(value)` seconds from its request.
 
     Threads that need the same value at the same time share one request; errors are not cached.
     """
 
     def __init__(
-        self, maximum: int, lasts: Callable[[V], float], clock: Callable[[], float] = time.monotonic
+        self, maximum: int, lifetime: Callable[[V], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
         self._cached: TLRUCache[K, tuple[V, float]] = TLRUCache(
-            maximum, lambda key, value, now: value[1] + lasts(value[0]), clock
+            maximum, lambda key, entry, now: entry[1] + lifetime(entry[0]), clock
         )
         self._requested: dict[K, Future[V]] = {}
         self._lock = Lock()

@@ -37,11 +37,11 @@ class Rights:
     namespaces: frozenset[str] | None
     local_queues: frozenset[str] | None = None
 
-    def see_groups_of(self, namespace: str) -> bool:
+    def may_see_groups_of(self, namespace: str) -> bool:
         return self.namespaces is None or namespace in self.namespaces
 
-    def see_group(self, key: str) -> bool:
-        return self.see_groups_of(key.partition("/")[0])
+    def may_see_group(self, key: str) -> bool:
+        return self.may_see_groups_of(key.partition("/")[0])
 
 
 @dataclass(frozen=True)
@@ -150,21 +150,21 @@ def visible_part(overview: Overview, rights: Rights) -> Overview:
             for local in overview.local_queues
             if rights.local_queues is None or local.namespace in rights.local_queues
         ),
-        groups=tuple(group for group in overview.groups if rights.see_groups_of(group.namespace)),
-        nodes=tuple(_node(node, rights) for node in overview.nodes) if rights.nodes else (),
+        groups=tuple(group for group in overview.groups if rights.may_see_groups_of(group.namespace)),
+        nodes=tuple(_visible_node(node, rights) for node in overview.nodes) if rights.nodes else (),
         reservations=tuple(
             reservation if rights.nodes else replace(reservation, nodes=())
             for reservation in overview.reservations
-            if rights.see_group(reservation.group)
+            if rights.may_see_group(reservation.group)
         ),
-        decisions=tuple(change for change in overview.decisions if rights.see_group(change.group)),
+        decisions=tuple(change for change in overview.decisions if rights.may_see_group(change.group)),
     )
 
 
-def _node(node: NodeSummary, rights: Rights) -> NodeSummary:
-    is_hidden = bool(node.reserved_for) and not rights.see_group(node.reserved_for)
+def _visible_node(node: NodeSummary, rights: Rights) -> NodeSummary:
+    is_hidden = bool(node.reserved_for) and not rights.may_see_group(node.reserved_for)
     return replace(
         node,
         reserved_for=HIDDEN_GROUP if is_hidden else node.reserved_for,
-        groups=tuple(key for key in node.groups if rights.see_group(key)),
+        groups=tuple(key for key in node.groups if rights.may_see_group(key)),
     )

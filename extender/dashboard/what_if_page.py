@@ -34,7 +34,7 @@ class WhatIfBase(NamedTuple):
 
 
 class WhatIfResult(NamedTuple):
-    found: WhatIf
+    what_if: WhatIf
     notes: Sequence[str]
 
 
@@ -47,7 +47,7 @@ class WhatIfTrials:
     def __init__(self, base: Callable[[], WhatIfBase | None]) -> None:
         self._base, self._lock = base, Lock()
 
-    def of(self, namespace: str, name: str, texts: Sequence[str]) -> WhatIfResult | None:
+    def result_of(self, namespace: str, name: str, texts: Sequence[str]) -> WhatIfResult | None:
         """Return the what-if; None if no such group exists. It also raises the errors of `base`.
 
         Raises:
@@ -91,7 +91,7 @@ class WhatIfPage:
         term, number = (request.form.get(field, "").strip() for field in ("term", "number"))
         result, fault = None, ""
         try:
-            result = self._trials.of(namespace, group.name, [f"{term}{number}"])
+            result = self._trials.result_of(namespace, group.name, [f"{term}{number}"])
             if result is None:
                 raise missing_group(namespace, name)
         except BadTerm as unknown:
@@ -103,10 +103,10 @@ class WhatIfPage:
             term=term,
             number=number,
             fault=fault,
-            supposed=result,
+            result=result,
             future=future,
-            meaning=sentence,
-            spoken=job_index(self._answers, visible).spoken,
+            reason_sentence=sentence,
+            spoken_name=job_index(self._answers, visible).spoken_name,
         )
         return make_response(page, 400 if fault else 200)
 

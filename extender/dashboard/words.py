@@ -52,9 +52,8 @@ def quantity(text: str, resource: str) -> str:
 
 def amounts(values: Mapping[str, float]) -> str:
     """Return `4 cpu, 16 GiB memory`."""
-    return ", ".join(
-        f"{amount(value, resource)} {short_resource(resource)}" for resource, value in values.items()
-    )
+    texts = (f"{amount(value, name)} {short_resource(name)}" for name, value in values.items())
+    return ", ".join(texts)
 
 
 def short_resource(resource: str) -> str:
@@ -88,7 +87,7 @@ def hours(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def lasting(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
     return NONE if seconds is None else precise_duration(seconds)
 
 
@@ -113,8 +112,8 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
         seconds = unix_seconds(timestamp)
         if not seconds:
             return NONE
-        duration = human_duration(max(0, int(sign * (clock() - seconds))))
-        return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, timestamp, duration)
+        text = human_duration(max(0, int(sign * (clock() - seconds))))
+        return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, timestamp, text)
 
     for filter in (
         address_parts,
@@ -128,7 +127,7 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
         may_be_name,
         shortened_text,
         hours,
-        lasting,
+        duration,
         short_time,
         since,
         until,

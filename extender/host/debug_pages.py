@@ -156,10 +156,10 @@ class Views(NamedTuple):
         """
         if terms:
             try:
-                what_if = self.trials.of(namespace, name, terms)
+                result = self.trials.result_of(namespace, name, terms)
             except BadTerm as fault:
                 raise BadRequest(f"what-if: {fault}") from fault
-            return what_if and what_if.found
+            return result.what_if if result else None
         key = GroupKey(f"{namespace}/{name}")
         explanation = explain_group(self.ledger.decisions, key)
         return explanation and replace(explanation, estimate=self.estimates.get(key))

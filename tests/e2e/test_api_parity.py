@@ -46,7 +46,7 @@ from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.embedded import EmbeddedControlPlane
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.refusals import named_in, refusals
-from tools.schemas import published, sent
+from tools.schemas import published_schemas, sent_messages
 
 pytestmark = pytest.mark.nightly
 
@@ -213,8 +213,8 @@ def columns(api: Client, path: str) -> list[tuple[str, int]]:
 
 
 def test_the_stored_schemas_are_those_of_the_real_server(real: Client) -> None:
-    assert published(real) == KUBERNETES.read_text(encoding="utf-8")
+    assert published_schemas(real) == KUBERNETES.read_text(encoding="utf-8")
 
 
 def test_the_stored_messages_are_those_of_the_release() -> None:
-    assert sent() == MESSAGES.read_text(encoding="utf-8")
+    assert sent_messages() == MESSAGES.read_text(encoding="utf-8")

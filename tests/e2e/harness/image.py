@@ -56,7 +56,7 @@ def built() -> Iterator[Image]:
     Skips the test if no engine answers or the base image is not available.
     """
     engine = _engine()
-    if fault := image.lack(engine, image.base()):
+    if fault := image.why_missing(engine, image.base()):
         pytest.skip(f"{engine} has no {image.base()}: {fault}")
     assert image.build(engine, TAG) == 0, "the build's words are above"
     try:
