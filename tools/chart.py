@@ -88,10 +88,10 @@ def _condition(source: str) -> str:
 
 
 def _kept_on_uninstall(text: str) -> str:
-    """Return a CRD that `helm uninstall` keeps, and with it all queues and groups."""
-    annotated = "metadata:\n  annotations:\n"
-    head = annotated if annotated in text else "metadata:\n"
-    return text.replace(head, f"{annotated}    helm.sh/resource-policy: keep\n", 1)
+    """Return the CRD with the annotation by which `helm uninstall` keeps it, and so its objects."""
+    with_annotations = "metadata:\n  annotations:\n"
+    head = with_annotations if with_annotations in text else "metadata:\n"
+    return text.replace(head, f"{with_annotations}    helm.sh/resource-policy: keep\n", 1)
 
 
 def _with_condition(source: str, condition: str, text: str) -> str:

@@ -89,7 +89,9 @@ def complete_job(context: click.Context, _: click.Parameter, incomplete: str) ->
     return _items([spoken if "/" in incomplete else bare for spoken, bare in names], incomplete)
 
 
-def complete_target(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+def complete_target(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list["CompletionItem"]:
     """Complete NAME of a pod or job, podgroup/NAME, queue/NAME, or a workload of Kubernetes."""
     from click.shell_completion import CompletionItem
 
@@ -107,7 +109,7 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
     return [
         *(CompletionItem(f"{kind_name}/") for kind_name in _KINDS if kind_name.startswith(incomplete)),
         *_names_in(context, PODS, incomplete),
-        *complete_job(context, _, incomplete),
+        *complete_job(context, parameter, incomplete),
     ]
 
 

@@ -138,10 +138,7 @@ class ObservedJob(NamedTuple):
     def _queue_state(self) -> str:
         scheduled = self.podgroup.scheduled if self.podgroup else None
         is_held = self._group_annotations.get(HOLD) == "true"
-        if is_held or self.reason in (
-            Reason.HELD,
-            Reason.START_TIMED_OUT,
-        ):
+        if is_held or self.reason in (Reason.HELD, Reason.START_TIMED_OUT):
             return HELD
         starts = scheduled is not None and scheduled.reason == Verdict.STARTING
         return Verdict.STARTING if starts else Verdict.WAITING
@@ -175,7 +172,7 @@ class ObservedJob(NamedTuple):
         return records.JobKind(*self.row.key), msgspec.convert(self.obj, records.AnyJob, strict=False)
 
     @property
-    def patch_of(self) -> Right:
+    def right_to_patch(self) -> Right:
         return right_to("patch", self.resource, self.meta.namespace, self.meta.name)
 
     def record(self, schedulers: Iterable[str] = SCHEDULERS) -> records.JobRecord | None:

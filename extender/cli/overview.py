@@ -237,7 +237,7 @@ class ObservedSource:
     def _renew(self) -> None:
         self._reader.changed.clear()
         now = self._clock()
-        overview = self._observed(self._silence(now))
+        overview = self._observed(self._overdue_renewal(now))
         if replace(overview, version=self._last.version, at=self._last.at) != self._last:
             self._last = replace(overview, version=f"{now:.3f}", at=timestamp_at(now))
         if self.hour.is_due(now):
@@ -286,7 +286,7 @@ class ObservedSource:
             notes=notes,
         )
 
-    def _silence(self, now: float) -> str:
+    def _overdue_renewal(self, now: float) -> str:
         """Return the last renewal of Muster's Lease if it is late; empty if it is not, or may not be read."""
         site = Installation(self._access._replace(namespace=""))
         with suppress(ApiError):

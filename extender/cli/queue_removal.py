@@ -88,9 +88,9 @@ def contents_of(queue: ObservedQueue) -> str:
         ("has ended", "have ended", counts["completed"] + counts["failed"] + counts["aborted"]),
         ("is unclear", "are unclear", counts["unknown"]),
     )
-    parts = ", ".join(f"{count} {one if count == 1 else many}" for one, many, count in remaining if count)
+    texts = (f"{n} {singular if n == 1 else plural}" for singular, plural, n in remaining if n)
     total = sum(counts.values())
-    groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
+    groups = f", {total} group{'s' if total > 1 else ''} left: {', '.join(texts)}" if total else ""
     return f"{queue.state}{groups}"
 
 

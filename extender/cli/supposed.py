@@ -385,7 +385,7 @@ def _start_of(
         method, payers = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
     decisions, endless = future.decisions, future.endless_groups
-    # If the simulation was cut, what would start the group is unknown, and is not searched.
+    # After a simulation that was cut, no remedy is searched: the group might start later anyway.
     answer = explain_group(decisions, key, work=0) if clock_advance.is_cut else explain_group(decisions, key)
     if answer is None:
         return replace(start, start=UNKNOWN)

@@ -268,7 +268,7 @@ def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
         buttons.append(_button("resume" if group.held else "hold", parts))
         if not _is_job(group):  # its priority is that of the job
             url = url_for("actions.change_group", action="priority", **parts)
-            buttons.append(Button("Change priority", url, "priority_class", "Priority class"))
+            buttons.append(Button("Change priority", url, field="priority_class", title="Priority class"))
     has_started = group.verdict in ("Starting", "Running")
     can_change = may_patch if group.stopped else has_started
     if can_change and _may_suspend(viewer, group):

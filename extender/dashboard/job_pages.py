@@ -76,7 +76,7 @@ GROUPS = (
     Column[GroupSummary](
         "start",
         "Expected start",
-        lambda group: group.wait.estimate.p50 or "~" if group.wait and group.wait.estimate else "~",
+        lambda group: (group.wait.estimate.p50 or "~") if group.wait and group.wait.estimate else "~",
         "wide",
     ),
     Column[GroupSummary]("placed", "On nodes", lambda group: (group.placed, group.needed), "number"),

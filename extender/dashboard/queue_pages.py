@@ -126,16 +126,16 @@ class QueuePages:
             crumbs.append((queue.parent, url_for("pages.queue", name=queue.parent)))
         state = (visible.state("queues", "local_queues", "groups"), self._minute())
         buttons = buttons_on_queue(queue, g.viewer)
-        screen = Screen(name, "queue.html", "queues", state, make, crumbs, queue.state, buttons)
+        screen = Screen(name, "queue.html", "queues", state, make, crumbs, badge=queue.state, buttons=buttons)
         return self._answers.page(visible, screen)
 
     def _minute(self) -> float:
         return self._answers.clock() // STEP
 
     def _chart(self, hour: LastHour, name: str, latest: float | None) -> Mapping[str, Any] | None:
-        """Return the line of the last hour; None until it has two samples.
+        """Return the chart of the last hour; None until it has two samples.
 
-        `since`: the first sample, if that is less than an hour ago. The line is drawn again each minute.
+        `since`: the time of the first sample, if that is less than an hour ago. A chart holds for a minute.
         """
         now = self._answers.clock()
         samples = hour.of(name, now)

@@ -76,7 +76,7 @@ class WhatIfPage:
         if self._trials is None or not group.wait or not self._sees_everything(visible):
             return ()
         url = url_for("pages.what_if", **group_address(group))
-        return (Button("What if?", url, "number", "Number", _menu(group)),)
+        return (Button("What if?", url, field="number", title="Number", menu=_menu(group)),)
 
     def what_if(self, namespace: str, name: str, kind: str = "") -> Answer:
         """Return the page.

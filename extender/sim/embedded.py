@@ -232,10 +232,8 @@ class Session:
         """
         if self.state is None or not self._cluster.settled():
             return False
-        undecided = any(
-            pod.state is Verdict.UNKNOWN or pod.wait_reason.reason in _UNSETTLED
-            for pod in self.state.single_pods
-        )
+        pods = self.state.single_pods
+        undecided = any(pod.state is Verdict.UNKNOWN or pod.wait_reason.reason in _UNSETTLED for pod in pods)
         jobs = self._cluster.store.all(VOLCANO_JOBS)
         undecided |= not all(value_at(job, ("status", "state", "phase")) for job in jobs)
         return not undecided or time.monotonic() - self._cluster.store.changed_at > _REASON_TIMEOUT

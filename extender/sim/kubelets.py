@@ -80,7 +80,7 @@ class Kubelets(StoreFollower):
             return
         with suppress(StatusError):
             meta, phase = pod["metadata"], pod["status"]["phase"]
-            if "deletionTimestamp" in meta:  # confirmed
+            if "deletionTimestamp" in meta:  # the deletion is confirmed
                 self._service.delete_this(PODS, meta, gracePeriodSeconds=0)
             elif phase == "Pending":
                 self._running[meta["uid"]] = self._clock()

@@ -26,17 +26,17 @@ from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING
 log = logger(__name__)
 
 _LONGEST_REQUEST = 10.0  # seconds
-_LONGEST_WORDS = 500  # characters of what the API server says
+_LONGEST_MESSAGE = 500  # characters of a message of the API server
 _NO_RIGHT = 'cannot create resource "pods/binding"'  # part of the API server's answer without the right
-_RIGHTS_WITHIN = 5.0  # seconds
+_RIGHTS_WITHIN = 5.0  # seconds in which an API server that was just started loads the rights
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _BOUND, _FAILED = map(metrics.bindings.labels, ("bound", "failed"))
-_AGAIN = 10.0  # seconds until a pod whose outcome is still unknown is read again
+_READ_AGAIN_AFTER = 10.0  # seconds until a pod whose outcome is still unknown is read again
 
 
 class Binder:
-    """Binder: `post(hold)` returns at once; one of the threads finishes the hold.
+    """Pool of threads that bind pods: `post(hold)` returns at once, and a thread finishes the hold.
 
     `release` frees the claim of a hold that led to no binding; `queue_of` returns the UID of the queue in
     which a group starts, which is recorded on its pods: their queue from then on.
@@ -109,7 +109,7 @@ class Binder:
                 error = POD_GONE
             except ApiError as fault:
                 if not (fault.transient or self._may_pass(fault, began)):
-                    hold.barred = in_words(fault)[:_LONGEST_WORDS]
+                    hold.barred = in_words(fault)[:_LONGEST_MESSAGE]
                     return f"{REFUSAL_PREFIX}{type(fault).__name__}"
                 error = None
             if error is not None:
@@ -171,7 +171,7 @@ class Unconfirmed:
         self._due = {token: due for token, due in self._due.items() if token in claims}
         for token, claim in claims.items():
             if self._due.get(token, now) <= now:
-                self._due[token] = now + _AGAIN
+                self._due[token] = now + _READ_AGAIN_AFTER
                 self._queue.put(claim)
                 self._has_work.set()
 

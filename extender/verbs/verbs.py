@@ -59,7 +59,7 @@ class SchedulerVerbs:
         self._lookups = Lookups(cluster)
 
     def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult:
-        """Answer with the nodes that the pod may get, or with the reason why none."""
+        """Answer with the nodes that the pod may get, or with the reason why it may get none."""
         self._ledger.record_scheduler_call()
         offered = _unless_null(args.node_names)
         if self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
@@ -118,7 +118,7 @@ class SchedulerVerbs:
         return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in clearable})
 
     async def _bind(self, args: protocol.BindingArgs, caller: Caller) -> str:
-        """Bind a pod once its group may start; return an error for the scheduler, or empty."""
+        """Bind a pod once its group may start; return an error for the scheduler, empty for success."""
         pod = self._ledger.pods.get(Uid(args.pod_uid))
         if pod is None:
             return await self._why_unknown(args)

@@ -41,13 +41,14 @@ def webhook_certificates(site: Installation) -> Iterator[Certificate]:
     """Yield the certificates of the webhooks; none for files outside Secrets, which cannot be read."""
     for workload in site.workloads:
         source = workload.setting("webhook_certificates")
+        mounted = workload.secret_at(workload.setting("webhook_folder"))
         if source == "self-signed":
             name, life = workload.setting("webhook_secret"), workload.setting("webhook_lifetime")
             soon = min(_SOON, as_seconds(life) * _OVERDUE)
             yield Certificate(name, is_own=True, secret=site.get(SECRETS, *name.split("/")), soon=soon)
-        elif source == "files" and (name := workload.secret_at(workload.setting("webhook_folder"))):
-            secret = site.get(SECRETS, site.namespace, name)
-            yield Certificate(f"{site.namespace}/{name}", is_own=False, secret=secret)
+        elif source == "files" and mounted:
+            secret = site.get(SECRETS, site.namespace, mounted)
+            yield Certificate(f"{site.namespace}/{mounted}", is_own=False, secret=secret)
 
 
 def file_of_secret(secret: Json | None, name: str) -> bytes:
@@ -133,7 +134,7 @@ def _expiry(site: Installation, certificate: Certificate, todo: str) -> Finding:
 
 # ---- mutual TLS: the certificates by which Muster and the cluster's own scheduler know each other
 #
-# Muster's are in the Secret at --tls-folder; the scheduler's are files on its node, out of sight here.
+# Muster's are in the Secret at --tls-folder. The scheduler's are files on its node, so they are not checked.
 
 
 def mutual_tls(site: Installation) -> Iterator[Finding]:

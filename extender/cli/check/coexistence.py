@@ -80,7 +80,8 @@ def _names(site: Installation, resource: Resource) -> set[str]:
 def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
     """Yield suspended jobs of Muster's scheduler with only a label of Kueue, each with its LocalQueue."""
     schedulers = site.first_workload.settings("scheduler_names")
-    for row in filter(lambda row: row.manageable, WORKLOADS.values()):
+    rows = [row for row in WORKLOADS.values() if row.manageable]
+    for row in rows:
         for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE):
             job = observed_job(row, obj, None)
             record = job.record(schedulers)

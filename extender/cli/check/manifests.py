@@ -206,8 +206,8 @@ def adoption(site: Installation) -> Iterator[Finding]:
 
 
 def webhooks(site: Installation) -> Iterator[Finding]:
-    kinds = (kube.MUTATING_WEBHOOKS, kube.VALIDATING_WEBHOOKS)
-    configurations = [obj for kind in kinds for obj in site.muster_objects(kind)]
+    webhook_kinds = (kube.MUTATING_WEBHOOKS, kube.VALIDATING_WEBHOOKS)
+    configurations = [obj for kind in webhook_kinds for obj in site.muster_objects(kind)]
     if not configurations:
         message = "none is registered: only the CRDs and policies check objects"
         yield error("webhooks", message, APPLY)

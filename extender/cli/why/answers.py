@@ -273,7 +273,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
     if record and not names_queue and not evidence.queue_of_namespace(record.namespace):
         offer = _offer(evidence, job, "NameItsQueue", queue=DEFAULT_QUEUE)
         return Statement("JobWithoutQueue"), [offer, *_unsuspending(evidence, job)]
-    if not evidence.muster_may(job.patch_of):
+    if not evidence.muster_may(job.right_to_patch):
         kind = f"{job.row.plural}.{job.row.group}"
         return Statement("JobNotPermitted", kind=kind), [check_offer(case)]
     flag = "--volcano-jobs or --manage-jobs" if job.row.commanded else "--manage-jobs"
@@ -291,4 +291,4 @@ def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
 def _offer(evidence: Evidence, job: ObservedJob, code: str, **fields: object) -> Offer:
     """Return a command that changes a job."""
     object_name = f"{job.row.plural}.{job.row.group} {job.meta.name}"
-    return Case(evidence).offer(code, job.patch_of, what=object_name, **fields)
+    return Case(evidence).offer(code, job.right_to_patch, what=object_name, **fields)

@@ -135,7 +135,8 @@ def _changed_object(case: Case) -> _ChangedObject | None:
     if (controller := group.controller) is None:
         right = case.right_to("patch", kube.POD_GROUPS)
         return _ChangedObject(f"podgroup.scheduling.volcano.sh {group.name}", "PodGroup", right)
-    if (row := job_row(controller.api_version, controller.kind)) is None or not _is_name(controller.name):
+    row = job_row(controller.api_version, controller.kind)
+    if row is None or not _is_name(controller.name):
         return None
     right = right_to("patch", resource_of(row), case.namespace, controller.name)
     return _ChangedObject(f"{row.plural}.{row.group} {controller.name}", controller.kind, right)

@@ -204,10 +204,9 @@ class Evidence:
     def served(self) -> dict[str, str]:
         """Return the API groups of the cluster, each with its preferred version."""
         document = self.find(kube.API_GROUPS, "", dict[str, Any]) or {}
-        return {
-            group["name"]: (group.get("preferredVersion") or {}).get("version", "")
-            for group in document.get("groups") or ()
-        }
+        groups = document.get("groups") or ()
+        preferred = ((group["name"], group.get("preferredVersion") or {}) for group in groups)
+        return {name: version.get("version", "") for name, version in preferred}
 
     def resource_of_kind(self, kind: OwnerKind) -> Resource | None:
         """Return the resource of a kind; None where the cluster does not serve its API group."""

@@ -39,13 +39,13 @@ class RefusedOffspring(NamedTuple):
     """Refusal of a workload's next pod by the API server, with the numbers of existing and wanted pods."""
 
     workload: Json
-    made: int
+    existing: int
     wanted: int
     reason: str
 
     def __str__(self) -> str:
         meta, kind = self.workload["metadata"], self.workload["kind"].lower()
-        created = f"its controller has created {self.made} of {counted(self.wanted, 'pod')}"
+        created = f"its controller has created {self.existing} of {counted(self.wanted, 'pod')}"
         return f"{meta['namespace']}/{kind}/{meta['name']}: {created}: {self.reason}"
 
 

@@ -28,13 +28,13 @@ class Filtered(NamedTuple):
 
 
 class Extender:
-    """Extender at `address` (HOST:PORT). `bind_mark`: the resource in managedResources of the bind entry.
+    """Extender at `address` (HOST:PORT). `bind_resource`: the resource in managedResources of the bind entry.
 
     Timeouts are the httpTimeout of the two entries in scheduler-config/sidecar.yaml.
     """
 
-    def __init__(self, address: str, bind_mark: str = "") -> None:
-        self._bind_mark = bind_mark
+    def __init__(self, address: str, bind_resource: str = "") -> None:
+        self._bind_resource = bind_resource
         self._address = address
         self._connection = http.client.HTTPConnection(address, timeout=3.0)
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class Extender:
         """Return whether the entry for bind is responsible for a pod: it requests the managed resource."""
         containers = pod["spec"]["containers"]
         requests = (container.get("resources", {}).get("requests", {}) for container in containers)
-        return not self._bind_mark or any(self._bind_mark in amounts for amounts in requests)
+        return not self._bind_resource or any(self._bind_resource in amounts for amounts in requests)
 
     def bind(self, pod: Json, node: str) -> None:
         """Bind a pod, with a connection of its own: the call is held until the gang is whole."""

@@ -130,9 +130,9 @@ class Nodes:
         capacity = self.capacity[name]
         return sum(used.get(resource, 0) / (capacity.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
 
-    def selected(self, term: Term, among: Iterable[str] | None = None) -> Iterator[PodInfo]:
+    def selected(self, term: Term, names: Iterable[str] | None = None) -> Iterator[PodInfo]:
         """Yield the pods that a term selects, on some nodes or on all."""
-        for name in self._nodes if among is None else among:
+        for name in self._nodes if names is None else names:
             yield from (pod for pod in self.pods_on(name) if term.matches(pod.namespace, pod.labels))
 
     def domain(self, term: Term, name: str) -> list[str]:
@@ -161,9 +161,9 @@ ANTI_AFFINITY = Rejection(("node(s) didn't match pod anti-affinity rules",))
 EXISTING_ANTI_AFFINITY = Rejection(("node(s) didn't satisfy existing pods anti-affinity rules",))
 
 
-def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str], dict[str, Rejection]]:
+def feasible(nodes: Nodes, pod: PodInfo, names: Iterable[str]) -> tuple[list[str], dict[str, Rejection]]:
     """Return the nodes that fit, and why each of the others does not. Nodes may be deleted meanwhile."""
-    rejections = {name: rejection_of(nodes, pod, name) for name in among if name in nodes}
+    rejections = {name: rejection_of(nodes, pod, name) for name in names if name in nodes}
     fit = [name for name, fault in rejections.items() if fault is None]
     return fit, {name: fault for name, fault in rejections.items() if fault is not None}
 
@@ -285,7 +285,7 @@ def best(candidates: Mapping[str, Victims]) -> PostFilterResult:
 
 
 def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
-    """Return the sort key: lowest priority, then fewest victims, then shortest run time."""
+    """Return the sort key: lowest highest priority, lowest sum, fewest victims, then shortest run time."""
     highest = max(pod.priority for pod in victims)
     earliest = min(pod.started for pod in victims if pod.priority == highest)
     latest_first = tuple(-ord(letter) for letter in earliest)

@@ -41,7 +41,7 @@ class SubQueue(Enum):
 @dataclass(eq=False)
 class QueuedPod:
     pod: Json
-    place: SubQueue = SubQueue.GATED
+    sub_queue: SubQueue = SubQueue.GATED
     refusals: int = 0
     errors: int = 0  # consecutive errors
     by_extender: bool = False  # whether the extender or the scheduler refused it last
@@ -84,7 +84,7 @@ class SchedulingQueue:
             item.pod = pod
             if pod["spec"].get("schedulingGates"):
                 return
-            if item.place is SubQueue.GATED:
+            if item.sub_queue is SubQueue.GATED:
                 self._move(item, SubQueue.ACTIVE)
             else:
                 self._requeue(item, concerns_all)
@@ -103,10 +103,10 @@ class SchedulingQueue:
 
     def _requeue(self, item: QueuedPod, concerns_all: bool) -> None:
         """Retry a pod after a change; unless that `concerns_all`, only if the extender refused the pod."""
-        if item.place is SubQueue.IN_FLIGHT:
+        if item.sub_queue is SubQueue.IN_FLIGHT:
             item.missed = item.missed or concerns_all
             item.missed_if_refused = True
-        elif item.place is SubQueue.UNSCHEDULABLE and (concerns_all or item.by_extender):
+        elif item.sub_queue is SubQueue.UNSCHEDULABLE and (concerns_all or item.by_extender):
             self._move(item, SubQueue.BACKOFF if self._clock() < item.ready_at else SubQueue.ACTIVE)
 
     # ---- calls of the scheduling loop
@@ -115,11 +115,11 @@ class SchedulingQueue:
         """Return the next pod to try, and wait for it; None at the end of the run."""
         with self._changed:
             while not self._closed:
-                for place in (SubQueue.BACKOFF, SubQueue.ERROR):
-                    while ready := self._first(place, self._clock()):
+                for sub_queue in (SubQueue.BACKOFF, SubQueue.ERROR):
+                    while ready := self._first(sub_queue, self._clock()):
                         self._move(ready, SubQueue.ACTIVE)
                 if item := self._first(SubQueue.ACTIVE) or self._first(SubQueue.BACKOFF):
-                    item.place, item.missed, item.missed_if_refused = SubQueue.IN_FLIGHT, False, False
+                    item.sub_queue, item.missed, item.missed_if_refused = SubQueue.IN_FLIGHT, False, False
                     return item
                 errors = self._heaps[SubQueue.ERROR]
                 self._changed.wait(max(0.0, errors[0][0] - self._clock()) if errors else None)
@@ -150,21 +150,21 @@ class SchedulingQueue:
         """Return whether an attempt is running, or is due without another event."""
         with self._changed:
             idle = (SubQueue.GATED, SubQueue.UNSCHEDULABLE)
-            return any(item.place not in idle for item in self._pods.values())
+            return any(item.sub_queue not in idle for item in self._pods.values())
 
     # ---- internal
 
-    def _move(self, item: QueuedPod, place: SubQueue) -> None:
+    def _move(self, item: QueuedPod, sub_queue: SubQueue) -> None:
         if self._pods.get(item.uid) is not item:
             return  # the pod is deleted or has a node
-        item.place, item.ticket = place, next(self._tickets)
-        if place in self._heaps:
-            first = -item.priority if place is SubQueue.ACTIVE else item.ready_at
-            heapq.heappush(self._heaps[place], (first, self._clock(), item.ticket, item))
+        item.sub_queue, item.ticket = sub_queue, next(self._tickets)
+        if sub_queue in self._heaps:
+            first = -item.priority if sub_queue is SubQueue.ACTIVE else item.ready_at
+            heapq.heappush(self._heaps[sub_queue], (first, self._clock(), item.ticket, item))
             self._changed.notify_all()
 
-    def _first(self, place: SubQueue, due: float = math.inf) -> QueuedPod | None:
-        heap = self._heaps[place]
+    def _first(self, sub_queue: SubQueue, due: float = math.inf) -> QueuedPod | None:
+        heap = self._heaps[sub_queue]
         while heap and heap[0][0] <= due:
             *_, ticket, item = heapq.heappop(heap)
             if item.ticket == ticket:

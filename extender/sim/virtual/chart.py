@@ -204,8 +204,8 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
     for queue, colour in scene.colours.items():
         of_queue = (timeline for timeline in scene.timelines if timeline.queue == queue)
         top = bottom + averages(chain.from_iterable(map(changes, of_queue)), panel.begin, panel.end, _COLUMNS)
-        lines = [[panel.y(min(amount, panel.most)) for amount in sums] for sums in (top, bottom)]
-        yield svg.steps(colour, panel.left, panel.width / _COLUMNS, lines[0], lines[1])
+        tops, bottoms = ([panel.y(min(amount, panel.most)) for amount in sums] for sums in (top, bottom))
+        yield svg.steps(colour, panel.left, panel.width / _COLUMNS, tops, bottoms)
         bottom = top
 
 

@@ -236,7 +236,8 @@ def _member(accepted: Accepted, groups: Mapping[GroupKey, GroupArrival], seconds
     """Return the arrival of a pod, by default that of its PodGroup. Other gates are never removed."""
     pod = msgspec.convert(accepted.object, Pod)
     group = groups.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
-    at = (group.at if group else 0.0) if accepted.at is None else accepted.at
+    default = group.at if group else 0.0
+    at = default if accepted.at is None else accepted.at
     gates = [gate for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
     pod = replace(pod, spec=replace(pod.spec, scheduling_gates=gates or None))
     ending = ending_of(accepted.object, seconds)

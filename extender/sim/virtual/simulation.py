@@ -394,7 +394,8 @@ class Simulation(VirtualCluster):
 
     def _end(self, uids: Sequence[Uid], phase: str) -> None:
         for uid in uids:
-            if uid not in self._running or (pod := self.ledger.pods.get(uid)) is None:
+            pod = self.ledger.pods.get(uid) if uid in self._running else None
+            if pod is None:
                 continue  # deleted already
             if (member := self._members.get(uid)) is not None:
                 self._charge(member.pod, -1)

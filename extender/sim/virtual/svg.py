@@ -22,9 +22,10 @@ def text(x: float, y: float, content: str, kind: str = "", anchor: str = "") -> 
 
 
 def box(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> str:
-    place = f'x="{number(x)}" y="{number(y)}" width="{max(width, 0.3):.2f}" height="{max(height, 0.1):.2f}"'
-    shown = f"<title>{escape(title)}</title>" if title else ""
-    return f'<rect class="{kind}" {place}>{shown}</rect>' if shown else f'<rect class="{kind}" {place}/>'
+    shape = f'x="{number(x)}" y="{number(y)}" width="{max(width, 0.3):.2f}" height="{max(height, 0.1):.2f}"'
+    if title:
+        return f'<rect class="{kind}" {shape}><title>{escape(title)}</title></rect>'
+    return f'<rect class="{kind}" {shape}/>'
 
 
 def boxes(kind: str, places: Iterable[tuple[float, float, float, float]]) -> str:

@@ -100,7 +100,7 @@ def read(path: Path) -> list[Row]:
 
 def _rows(path: Path, file: Iterable[str], faults: list[str]) -> Iterator[Row]:
     reader = csv.reader(file, skipinitialspace=True)
-    stripped = ([cell.strip() for cell in cells_of_row] for cells_of_row in reader)
+    stripped = (list(map(str.strip, cells_of_row)) for cells_of_row in reader)
     content = (cells for cells in stripped if any(cells) and not cells[0].startswith("#"))
     head = next(content, [])
     line = reader.line_num if head else 1

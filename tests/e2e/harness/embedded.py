@@ -77,7 +77,7 @@ class EmbeddedStage(Stage):
     def start_scheduler(self, config: str | Json = PLAIN, **options: Any) -> Any:
         read = load(config) if isinstance(config, str) else config
         profiles = frozenset(each["schedulerName"] for each in read.get("profiles", [STOCK]))
-        extender = Extender(options.get("muster", NO_GROUP), bind_mark=_bind_mark(read))
+        extender = Extender(options.get("muster", NO_GROUP), bind_resource=_bind_mark(read))
         extended, plain = (profiles, frozenset()) if read.get("extenders") else (frozenset(), profiles)
         scheduler = EmbeddedScheduler(self._service, extender, Random(0), extended, plain)
         self.started.callback(scheduler.stop)
