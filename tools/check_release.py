@@ -33,7 +33,7 @@ FILES = {
 }
 SCRIPT = "kubectl-muster"
 CHART_CONTENT = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
-# A file or answer with another form than that of its kind.
+# Errors of a file or an answer that does not have the form of its kind.
 MALFORMED = (
     *(AttributeError, KeyError, IndexError, TypeError, ValueError, EOFError, zlib.error, OSError),
     *(tarfile.TarError, zipfile.BadZipFile, yaml.YAMLError),

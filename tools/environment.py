@@ -9,7 +9,7 @@ package index. If the index has none for this machine, or if uv fails, pip insta
 Needs nothing but a Python, because nothing is installed yet when it runs.
 """
 
-from __future__ import annotations  # an older Python has to get as far as being told that it is too old
+from __future__ import annotations  # an older Python has to reach the message that it is too old
 
 import argparse
 import ast

@@ -16,7 +16,7 @@ from pathlib import Path
 from extender import __version__
 
 ROOT = Path(__file__).parents[1]
-# All three take the same arguments here.
+# These engines take the same arguments, except for images of several platforms.
 BUILDERS = ("docker", "podman", "buildah")
 LONGEST_ANSWER = 20.0
 LONGEST_PULL = 300.0

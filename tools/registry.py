@@ -35,7 +35,7 @@ class NoAnswer(Exception):
 
 
 class Manifest(NamedTuple):
-    """`digest`: that of the content. `stated`: the digest that the registry states."""
+    """Manifest of an image or chart. `digest`: of its content. `stated`: as the registry states it."""
 
     digest: str
     stated: str

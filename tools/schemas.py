@@ -57,7 +57,7 @@ def _lines(schemas: Json) -> str:
 
 
 def _names(schema: Json) -> set[tuple[str, str]]:
-    """Return the group and the kind of a schema; several for shared ones."""
+    """Return the group and kind of a schema; none for a schema that several kinds share."""
     names = schema.get("x-kubernetes-group-version-kind", ())
     return {(names[0]["group"], names[0]["kind"])} if len(names) == 1 else set()
 

@@ -32,7 +32,7 @@ Arrow = tuple[str, str]
 
 @dataclass
 class Module:
-    """`name` has dots; that of a package is its own, without `__init__`."""
+    """Module of the code. `name` has dots; the name of a package does not end in `__init__`."""
 
     name: str
     path: Path
@@ -60,7 +60,7 @@ class Module:
 
     @property
     def code_lines(self) -> int:
-        """Return the number of lines that belong to no docstring."""
+        """Return the number of lines outside docstrings."""
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         bodies = [node.body[0] for node in self.nodes if isinstance(node, documented) and node.body]
         texts = [first for first in bodies if isinstance(first, ast.Expr) and _is_text(first.value)]

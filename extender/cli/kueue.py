@@ -219,7 +219,7 @@ class _QuotaTree:
         return 1 + self._depth(parent, seen | {name}) if parent and parent not in seen else 0
 
     def _specs_below(self, cohort: str, seen: frozenset[str]) -> Iterator[Json]:
-        """Yield the specs of a cohort and of all below it."""
+        """Yield the specs of a cohort and of all ClusterQueues and Cohorts below it."""
         yield from (obj.get("spec") or {} for obj in self._queues.values() if _parent(obj) == cohort)
         yield self._cohorts[cohort].get("spec") or {}
         below = {name for name, obj in self._cohorts.items() if _parent(obj) == cohort} - seen
@@ -227,7 +227,7 @@ class _QuotaTree:
             yield from self._specs_below(name, seen | {cohort})
 
     def _limits_of_cohort(self, cohort: str) -> Json:
-        """Return the limits of flavors of a cohort, and the quotas of all below it."""
+        """Return the limits of flavors of a cohort, with the quotas of all queues and cohorts below it."""
         quotas: defaultdict[str, list[Json]] = defaultdict(list)
         own_spec = self._cohorts[cohort].get("spec")
         for spec in self._specs_below(cohort, frozenset()):

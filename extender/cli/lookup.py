@@ -15,7 +15,7 @@ from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
 
-_FEW = 8  # most objects of which all names are suggested; else only similar names
+_FEW = 8  # maximum of objects whose names are all suggested; of more, only similar names are
 
 
 class ListedObject(Wire, frozen=True):

@@ -247,7 +247,7 @@ class ObservedSource:
             usage = {row.resource: (row.used + row.claimed) / row.total for row in capacity if row.total}
             self.usage.record(usage, now)
 
-    # ---- all
+    # ---- the whole overview
 
     def _evidence(self, namespace: str = "") -> Evidence:
         return Evidence(self._access._replace(reader=self._reader, namespace=namespace), namespace)

@@ -54,7 +54,7 @@ class WatchedQueue:
         self._began = clock()
 
     def state(self, *states: str) -> ObservedQueue | None:
-        """Return the queue once its status says one of `states`."""
+        """Return the queue once its status says one of `states`; None before."""
         queue = fetch(self._access.reader, QUEUES, "", self._name, ObservedQueue)
         if queue.status.state in states:
             return queue

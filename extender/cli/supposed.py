@@ -139,7 +139,7 @@ def paragraphs(result: WhatIf) -> Iterator[str]:
 
 
 def _outlook(outlook: Outlook) -> Iterator[str]:
-    """Yield the expected start and the numbers of a group that would wait."""
+    """Yield the reason and the numbers of a group that would still wait."""
     if outlook.verdict is Verdict.WAITING:
         yield wrapped(sentence(outlook.reason), _INDENT)
         yield wrapped(outlook.message, _INDENT)
@@ -156,7 +156,7 @@ class PlannedStart(Wire, frozen=True):
 
     Attributes:
         after: Seconds until the start.
-        method: A Method.
+        method: The cause of the start, a key of METHODS.
         paid_by: Evicted groups and pods, by the names that users know.
     """
 

@@ -26,7 +26,7 @@ from extender.domain.snapshot.jobs import JobChange, is_unsuspended_by_muster, r
 from extender.kube.errors import NotFound as Missing
 from extender.kube.resources import COMMANDS, POD_GROUPS, QUEUES, Resource, resource_of
 
-# A group, by its own name and by the kind and name of its owner.
+# Paths of a group: by its own name, and by the kind and name of its owner.
 GROUP_PATHS = ("/groups/<namespace>/<name>", "/namespaces/<namespace>/<kind>/<name>")
 KINDS = "KINDS"  # setting of the application: kinds of jobs, also those of a configuration file
 _GROUP_ACTIONS = {
@@ -252,7 +252,7 @@ class Button(NamedTuple):
     field: str = ""
     title: str = ""
     menu: Sequence[tuple[str, str]] = ()  # terms to choose from, with their labels
-    is_link: bool = False  # it only shows something
+    is_link: bool = False  # whether it only opens a page
 
 
 def group_address(group: GroupSummary) -> Mapping[str, Any]:

@@ -81,7 +81,7 @@ class OpenPages:
     def __init__(self, source: Freshness, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
         self._lock = threading.Lock()
-        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_MOST_OPEN)  # rights, until a time
+        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_MOST_OPEN)  # rights, and when they expire
         self._last_request: LRUCache[bytes, float] = LRUCache(_MOST_OPEN)  # time of a page's last request
         self._states: LRUCache[str, tuple[str, str]] = LRUCache(_MOST_OPEN)  # state and version, by rights
         self._parts: LRUCache[str, bytes] = LRUCache(_MOST_PARTS)  # news, by state
@@ -267,7 +267,7 @@ def _hashed(key: Hashable) -> str:
 
 
 def address_with(page: str, /, **changes: str | int) -> str:
-    """Return a page with the parameters of the current address and changes, without empty ones.
+    """Return the address of a page, with the current parameters and changes, without empty parameters.
 
     `url_for` does not get the parameters: `endpoint` and `_scheme` would lead to other pages and sites.
     """
@@ -277,5 +277,5 @@ def address_with(page: str, /, **changes: str | int) -> str:
 
 
 def link(**changes: str | int) -> str:
-    """Return this page with other parameters."""
+    """Return the address of this page with changed parameters."""
     return address_with(url_for(request.endpoint or "", **(request.view_args or {})), **changes)

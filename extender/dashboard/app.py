@@ -199,7 +199,7 @@ def _address(root: str, page: str, **parts: Any) -> str:
 
 
 def csrf_token(viewer: Viewer) -> str:
-    """Return the field `csrf` of every form."""
+    """Return the value of the field `csrf`, which every form has."""
     return hmac.digest(viewer.secret.encode(), b"csrf", "sha256").hex()
 
 

@@ -100,7 +100,7 @@ def line(samples: Sequence[tuple[float, float]], start: float, end: float, top: 
 
 
 def _parts(scale: float, **lengths: float) -> list[BarPart]:
-    """Return the parts of a bar, each at the end of the one before. `lengths`: by kind."""
+    """Return the parts of a bar, each at the end of the one before. `lengths`: the length of each kind."""
     parts, start = [], 0.0
     for kind, length in lengths.items():
         if length > 0:

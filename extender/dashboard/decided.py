@@ -89,7 +89,7 @@ class DecidedOverviews:
     ) -> None:
         self._estimate_of, self._why_of, self._clock = estimate_of, why_of, clock
         self._explained: LRUCache[GroupKey, tuple[WhyGroup | None, float]] = LRUCache(_MOST_EXPLAINED)
-        self._rest_end = -inf  # no reason is computed before
+        self._rest_end = -inf  # time before which no reason is computed
         self._version = 0
         self._last = _UNDECIDED
         self._groups: dict[GroupKey, _CachedGroup] = {}
@@ -184,7 +184,7 @@ class DecidedOverviews:
     def details(
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
     ) -> GroupDetails | None:
-        """Return details. `log`: decisions on this group, newest first. Blockers are computed now."""
+        """Return the details of a group, with its current blockers. `log`: its decisions, newest first."""
         facts, decision = carried_facts_of(decisions), decisions.groups.get(key)
         info = facts.snapshot.groups.get(key) if facts else None
         if facts is None or decision is None or info is None:
@@ -433,7 +433,7 @@ class _Nodes:
         changed_groups: Sequence[GroupKey],
         reservations: Mapping[GroupKey, Reservation],
     ) -> list[NodeSummary]:
-        """Return the summaries. `changed_groups`: those that are new, changed or gone since the last call."""
+        """Return the summaries of nodes. `changed_groups`: groups that differ since the last call."""
         changed = self._update_presences(snapshot, decisions, changed_groups) | self._changed_nodes(snapshot)
         reserved = {node: key for key, reservation in reservations.items() for node in reservation.node_names}
         changed |= {node for node, _ in reserved.items() ^ self._reserved.items()}

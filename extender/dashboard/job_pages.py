@@ -40,7 +40,7 @@ def is_running(group: GroupSummary) -> bool:
 
 
 def _run_seconds(group: GroupSummary) -> float:
-    """Return the sort key of run times, without the current time."""
+    """Return the sort key of run times, which needs no current time."""
     return -unix_seconds(group.started) if is_running(group) else float("-inf")
 
 

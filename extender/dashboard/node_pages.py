@@ -24,10 +24,10 @@ from extender.dashboard.job_pages import job_index
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 
-_ROWS = 50  # of a page
+_ROWS = 50  # rows of a page
 _MOST_TILES = 600  # on one page
 _FULL = 4  # highest level of a tile; 0 is empty
-_DEVICES = 2  # of one node in the list, next to cpu and memory
+_DEVICES = 2  # devices shown of one node in the list, next to cpu and memory
 _PIECES = 9  # maximum of distinct sizes of free pieces
 
 
@@ -56,7 +56,7 @@ class NodePages:
         rows = page(listed_nodes, NODES, request.args, _ROWS)
         return {
             "pools": self._answers.derived(key, lambda: _pools(nodes, chosen)),
-            "trees": [_tree(tree, request.args) for tree in trees],
+            "trees": [_searched_tree(*tree, request.args) for tree in trees],
             "page": rows,
             "columns": NODES,
             "uses": [_main_uses(node) for node in rows.rows],
@@ -73,7 +73,7 @@ class NodePages:
 
 
 class Tile(NamedTuple):
-    """`level`: from 0, empty, to 4, full. `classes`: classes of the style sheet."""
+    """Tile of one or several nodes. `level`: from 0, empty, to 4, full. `classes`: of the style sheet."""
 
     level: int
     classes: str
@@ -209,8 +209,7 @@ def _trees(
     return list(by_paths.values())
 
 
-def _tree(tree: tuple[Sequence[str], list[DomainSummary]], query: Mapping[str, str]) -> Tree:
-    levels, domains = tree
+def _searched_tree(levels: Sequence[str], domains: list[DomainSummary], query: Mapping[str, str]) -> Tree:
     listed_domains = searched(domains, query, lambda domain: " ".join(domain.path)) or domains
     rows = []
     for domain in listed_domains[:_ROWS]:

@@ -32,13 +32,13 @@ COOKIE = "__Host-muster"  # browsers accept cookies with this prefix only from t
 _TOKEN = re.compile(rf"[!-~]{{1,{LARGEST_TOKEN}}}")
 _LOCAL_PATH = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")  # neither //host nor /\host
 
-_KNOWN_SECONDS, _UNKNOWN_SECONDS = 4.0, 10.0  # for which the owner of a token, or its absence, is cached
+_KNOWN_SECONDS, _UNKNOWN_SECONDS = 4.0, 10.0  # seconds for which an owner, or none, is cached
 _MOST = 4096  # maximum of cached tokens
 _TRUSTED_SECONDS = 3600.0  # seconds after a successful review in which a token passes the limit
 _PACE, _BURST = 10.0, 20.0  # unknown tokens, a second and at once; beyond, only trusted tokens are reviewed
 _PACE_OF_ONE, _BURST_OF_ONE = 2.0, 8.0  # the same for one address
 
-_SESSIONS, _SESSIONS_OF_ONE = 1024, 16  # of all users, and of one
+_SESSIONS, _SESSIONS_OF_ONE = 1024, 16  # maximum of sessions of all users, and of one
 _SESSION = 12 * 3600.0  # seconds
 
 

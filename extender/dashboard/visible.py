@@ -68,7 +68,7 @@ class VisibleOverviews:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._lock = threading.Lock()
-        self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # namespaces of a version
+        self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # a version, and its namespaces
         self._shared: LRUCache[Hashable, Overview] = LRUCache(_MOST_OVERVIEWS)
         self._explaining = threading.Lock()  # one at a time: the holders of a group may be expensive to find
         self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(

@@ -48,7 +48,7 @@ class WhatIfTrials:
         self._base, self._lock = base, Lock()
 
     def result_of(self, namespace: str, name: str, texts: Sequence[str]) -> WhatIfResult | None:
-        """Return the what-if; None if no such group exists. It also raises the errors of `base`.
+        """Return the effects of terms on a group, if it exists. Errors of `base` are raised unchanged.
 
         Raises:
             BadTerm: A term is invalid.

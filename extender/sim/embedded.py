@@ -106,7 +106,7 @@ class Embedded:
             self.service.create(kind, "", obj)
 
     def make_racks(self, sizes: Sequence[int], cpu: str, memory: str, gpu: int = 0) -> None:
-        """Make nodes in racks, and racks in blocks, with their Topology. `sizes`: from blocks to nodes."""
+        """Make nodes in racks, and a Topology. `sizes`: (blocks,) racks in each, and nodes in each rack."""
         levels = _LEVELS[1 - len(sizes) :]
         for place in product(*(range(1, size + 1) for size in sizes)):
             new_node = node(f"node-{'-'.join(map(str, place))}", cpu, memory, gpu)

@@ -115,7 +115,7 @@ def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
 
 
 def _seconds(value: Any) -> float | None:
-    """Return the seconds; None also for an invalid number."""
+    """Return a number of seconds; None if it is missing or invalid."""
     try:
         seconds = float(value)
     except (TypeError, ValueError):
@@ -168,7 +168,7 @@ def devices_of(nodes: Iterable[str], name: str, number: int) -> Iterator[tuple[R
 
 
 def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
-    """Return a ready node. With `gpu` 0 it has no GPU resource."""
+    """Return a ready node; without a GPU resource if `gpu` is 0."""
     capacity = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
     capacity |= {GPU: str(gpu)} if gpu else {}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}

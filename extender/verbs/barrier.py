@@ -118,7 +118,7 @@ class Hold:
         self.deadline = deadline  # monotonic, in seconds
         self.token = next(_TOKENS)  # identifies the claim that this call holds: it releases no other
         self.may_be_bound = False  # whether a binding was sent whose outcome is unknown
-        self.barred = ""  # why the API server refuses the binding for good, for users
+        self.barred = ""  # text for users: why the API server refuses the binding for good
         self.result: str | None = None  # an error, empty for success; None while there is none
         self._posting = False
         self._guard = threading.Lock()
@@ -214,7 +214,7 @@ class Barrier:
         for hold in self._waiting_calls(group):
             if hold.caller.has_hung_up():
                 self._give_up(hold, ABANDONED)
-        # No call is given up meanwhile, so the group is not complete by a claim that is about to end.
+        # Under the lock no call is given up, so no claim that completes the group is about to end.
         with self._lock:
             confirmation, posting = self._ledger.assumed.confirm(group), []
             for claim in confirmation.lost:

@@ -89,7 +89,7 @@ class Binder:
             hold.finish(error)
 
     def _bind(self, hold: Hold) -> str:
-        """Post until the result is known; return the error, empty for success."""
+        """Post a binding until its result is known; return the error, empty for success."""
         pod, pause, queue = hold.pod, _FIRST_PAUSE, self._queue_of(hold.pod.group)
         began = self._clock()
         annotations = entry_annotation(queue, pod.uid) if queue else {}
@@ -165,7 +165,7 @@ class Unconfirmed:
         threading.Thread(target=self._run, name="unconfirmed", daemon=True).start()
 
     def read_due(self, _: Decisions) -> None:
-        """Request reads of the pods of all due claims. Called in every cycle by its thread only."""
+        """Request reads of the pods of all due claims. Called only by the thread of cycles."""
         now = self._clock()
         claims = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
         self._due = {token: due for token, due in self._due.items() if token in claims}

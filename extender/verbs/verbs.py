@@ -99,7 +99,7 @@ class SchedulerVerbs:
         return protocol.BindingResult(error)
 
     async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult:
-        """Return the allowed preemption: member pods never preempt, others break no gang or start."""
+        """Return the allowed preemption: member pods preempt none, other pods break no gang and no start."""
         if self._ledger.pods.owns(args.pod) or self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
             return protocol.PreemptionResult({})
         candidates = args.node_name_to_meta_victims

@@ -187,7 +187,7 @@ def policies(site: Installation) -> Iterator[Finding]:
 
 
 def adoption(site: Installation) -> Iterator[Finding]:
-    """Check that pods of adopted namespaces become Muster's, if there are any."""
+    """Check that pods of adopted namespaces become Muster's, if there are such namespaces."""
     adopted = site.all_of(kube.NAMESPACES, Json, f"{MANAGED}=true")
     names = {*map(name_of, adopted)}
     others = listed(sorted(names.difference(NEVER_ADOPTED)))

@@ -186,7 +186,7 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
 def _command(
     code: str, of_job: str, of_group: str, verb: str, resource: Resource
 ) -> Callable[[Case], Iterator[Offer]]:
-    """Return the offers of a command of Muster about the job of a group, or about the group."""
+    """Return a function that yields the command `of_job` for groups of jobs, `of_group` for other groups."""
 
     def offers(case: Case) -> Iterator[Offer]:
         if case.group:

@@ -96,7 +96,7 @@ def selector_text(obj: Json) -> str:
     for expression in selector.get("matchExpressions") or ():
         key, values = expression["key"], ",".join(sorted(expression.get("values") or ()))
         shown = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
-        terms.append(shown.get(expression["operator"], str(key)))
+        terms.append(shown.get(expression["operator"], str(key)))  # Exists is the key alone
     return ",".join(sorted(terms))
 
 

@@ -35,7 +35,7 @@ from extender.sim.apiserver.requests import (
 
 
 def reviewed(kind: ResourceKind, review: Json) -> Json:
-    """Return the review with its answer."""
+    """Return a review of an identity or of rights, with its answer: all users may do everything."""
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
     if kind is IDENTITY:
         return {**head, "status": {"userInfo": {"username": "you", "groups": ["system:masters"]}}}
@@ -57,7 +57,7 @@ def list_page(store: Store, request: Request) -> Json:
     """
     kind, namespace, *_ = request.target
     query = request.query
-    version, after = 0, ("", "")  # the last object of the page before
+    version, after = 0, ("", "")  # `after`: the key of the last object of the page before
     if token := query.get("continue"):
         try:
             stated_version, last_key = json.loads(base64.urlsafe_b64decode(token))

@@ -18,7 +18,7 @@ _RUNTIME = (*_NODE_INFO, "containerRuntimeVersion")
 
 
 class TableColumn(NamedTuple):
-    """`wide`: shown with -o wide only."""
+    """Column of a Table. `wide`: shown with -o wide only."""
 
     name: str
     value: Callable[[Json], Any]
@@ -91,7 +91,7 @@ AGE = TableColumn("Age", lambda obj: age(obj["metadata"]["creationTimestamp"]))
 
 
 def _since(event: Json, *fields: str) -> str:
-    """Return how long ago an Event was, by the first of its times."""
+    """Return how long ago an Event was, by the first of these fields that it has."""
     timestamp = next((event[field] for field in fields if event.get(field)), None)
     return age(timestamp) if timestamp else "<unknown>"
 

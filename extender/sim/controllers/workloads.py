@@ -31,7 +31,7 @@ from extender.terminal.text import counted
 
 _PACE = 0.05  # seconds in which changes gather
 _COMPONENT = "workload-controllers"  # the source of events
-# without the PodGroups that Muster makes
+# Kinds of owned objects, without the PodGroups that Muster makes.
 _OWNED = (*kinds.OPERATOR_KINDS, kinds.JOBS, kinds.REPLICA_SETS, kinds.PODS)
 
 
@@ -80,7 +80,7 @@ class WorkloadControllers(StoreFollower):
         return [*by_owner.values()]
 
     def was_refused_lately(self, uid: str, namespace: str) -> bool:
-        """Return whether pods of a workload were refused after usage of its namespace decreased last."""
+        """Return whether pods of a workload were refused since the usage of its namespace last decreased."""
         return self._refused_at.get(uid, 0.0) > self._freed_at.get(namespace, 0.0)
 
     def _top(self, obj: Json) -> Json:

@@ -20,7 +20,7 @@ PREEMPTED = "PreemptionByScheduler"
 
 
 class PodInfo(NamedTuple):
-    """Pod on a node, for filters and preemption. `started`: a timestamp; `terminating`: preempted."""
+    """Pod on a node, for filters and preemption. `started`: a timestamp; `terminating`: it was preempted."""
 
     uid: str
     namespace: str
@@ -285,7 +285,7 @@ def best(candidates: Mapping[str, Victims]) -> PostFilterResult:
 
 
 def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
-    """Return the sort key: lowest highest priority, lowest sum, fewest victims, then shortest run time."""
+    """Return the sort key of victims: their highest priority, sum of priorities, number, and latest start."""
     highest = max(pod.priority for pod in victims)
     earliest = min(pod.started for pod in victims if pod.priority == highest)
     latest_first = tuple(-ord(letter) for letter in earliest)

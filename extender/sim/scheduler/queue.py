@@ -102,7 +102,7 @@ class SchedulingQueue:
                     self._requeue(item, concerns_all)
 
     def _requeue(self, item: QueuedPod, concerns_all: bool) -> None:
-        """Retry a pod after a change; unless that `concerns_all`, only if the extender refused the pod."""
+        """Retry a pod after a change that concerns all pods, or only those that the extender refused."""
         if item.sub_queue is SubQueue.IN_FLIGHT:
             item.missed = item.missed or concerns_all
             item.missed_if_refused = True

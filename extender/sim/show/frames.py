@@ -180,7 +180,7 @@ class LogView(View):
 
 
 class LiveView(View):
-    """View with one frame on a terminal, of which changed lines are rewritten."""
+    """View of one frame on a terminal; only changed lines of it are written again."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

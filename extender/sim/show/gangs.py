@@ -143,7 +143,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def admission_text(self) -> str:
-        """Return the number of pods of its start, as text."""
+        """Return a clause that says with how many pods the gang was admitted."""
         minimum, existing = self.group.spec.min_member, len(self.pods)
         if self.is_job and existing < minimum:
             return f"has capacity for {counted(minimum, 'pod')}; {existing} of them are created"
@@ -211,8 +211,8 @@ class KnownObjects(NamedTuple):
     """Existing objects that explain a pod."""
 
     decided: Mapping[str, Json]  # groups of Muster's debug port, by key
-    groups: Collection[str]  # keys of all
-    queues: Collection[str]
+    groups: Collection[str]  # keys of all groups
+    queues: Collection[str]  # names of all queues
 
 
 def single_pod(pod: Pod, known_objects: KnownObjects) -> SinglePod:

@@ -25,7 +25,7 @@ _NUMBERS = 36  # columns for the text after a bar
 
 _TITLES = ("Gang", "Queue", "State", "Pods", "Waited", "In line", "Waits for")
 _INDISPENSABLE = ("Gang", "State", "Pods", "Waits for")
-# Each state in a word of the table, and its style.
+# The word for each state in the table, and its style.
 _WORDS = {
     Verdict.RUNNING: ("runs", "green"),
     Verdict.STARTING: ("starts", "green"),
@@ -45,7 +45,7 @@ class Canvas(NamedTuple):
 
     @property
     def roomy(self) -> bool:
-        """Return whether numbers get an explanation."""
+        """Return whether there is space for explanations of numbers."""
         return self.width >= 60
 
     @property

@@ -51,7 +51,7 @@ class Bar(NamedTuple):
 class Scene(NamedTuple):
     timelines: Sequence[GroupTimeline]
     bars: Sequence[Bar]
-    resource: str  # meaning of the heights
+    resource: str  # resource whose amounts are the heights
     most: int  # capacity of the cluster
     begin: float
     end: float
@@ -210,7 +210,7 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
 
 
 def tooltip(timeline: GroupTimeline) -> str:
-    """Return a group in one line."""
+    """Return the name, queue, size and times of a group, in one line."""
     waited = "never started" if timeline.wait is None else f"waited {precise_duration(timeline.wait)}"
     parts = [f"{timeline.name} ({timeline.queue}, {counted(timeline.present, 'pod')})", waited]
     if timeline.started_at is not None and timeline.ended_at is not None:
@@ -222,7 +222,7 @@ def tooltip(timeline: GroupTimeline) -> str:
 
 
 def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[Bar]:
-    """Return the runs; open ones last until `end`."""
+    """Return a bar for each run of members; runs without an end last until `end`."""
     run_bars: list[Bar] = []
     for timeline in timelines:
         amounts: Counter[tuple[float, float]] = Counter()

@@ -59,7 +59,7 @@ class Fairness:
 
 
 class MemberRun(NamedTuple):
-    """Run of members of one shape. `end` None: they still run."""
+    """Run of members of one shape; without an end while they run."""
 
     start: float
     end: float | None
@@ -132,7 +132,7 @@ class Measurements(Observer):
             self._names[group.key] = group.display_name
         self._run_begins: dict[Uid, float] = {}
         self._without_queue: list[GroupTimeline] = []  # groups whose queue is not known yet
-        self._reserved: dict[GroupKey, float] = {}  # start of the open reservations
+        self._reserved: dict[GroupKey, float] = {}  # starts of reservations that hold
         self._present_groups = 0  # groups with pods that have not ended
         self._now = 0.0
         self._quiet_periods: list[tuple[float, float, Decisions]] = []  # end, duration, decisions

@@ -252,7 +252,7 @@ class Simulation(VirtualCluster):
         return bool(unsuspended)
 
     def _suspend_refused_jobs(self) -> bool:
-        """Suspend jobs whose pods are refused. Return whether any is, or is about to be."""
+        """Suspend jobs whose pods are refused. Return whether a refusal was recorded, or a job suspended."""
         has_changed = False
         for key, refused in self._refused_groups().items():
             step, _ = self._job_step(key)

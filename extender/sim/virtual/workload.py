@@ -27,7 +27,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.files.unasked import Unasked
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-_LAST = 2.5e11  # seconds; no later date can be written
+_LAST = 2.5e11  # seconds after BEGIN; later dates cannot be written
 
 
 class InvalidWorkload(ValueError):
@@ -84,7 +84,7 @@ class JobArrival(NamedTuple):
 
 
 class DumpedState(NamedTuple):
-    """Snapshot that continues; `run_seconds` is the run time of pods that declare none, None for no end."""
+    """Snapshot of a dump. `run_seconds`: the run time of pods that declare none; None: without end."""
 
     snapshot: Snapshot
     run_seconds: float | None
@@ -123,7 +123,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
 
     Attributes:
         quotas: ResourceQuotas without usage.
-        entering: Namespaces, each with the queue of its quota.
+        entering: Pairs of a namespace and the queue of its quota.
         owners, controllers: The controllers of pods, among them jobs.
         ancestors: Direct and indirect owners of pods, with their kinds.
         unasked: Objects that Muster is not asked to start.
