@@ -436,7 +436,7 @@ class _Workloads:
         self._runtimes = [self._runtime_of(obj) for obj, queue in self._all if queue]
 
     def _runtime_of(self, obj: Json) -> Json | None:
-        """Return the object with the templates of a TrainJob, if it is there."""
+        """Return the runtime that has the templates of a TrainJob, if it is among the objects."""
         row = kind_of(obj)
         name = runtime_named_by(row, obj) if row else None
         return self._find(name) if name else None

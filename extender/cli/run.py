@@ -219,7 +219,8 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
 
 def _flags_of_nodes(racks: tuple[int, ...] | None, devices: tuple[str, int] | None) -> list[str]:
     flags = [f"--racks {'x'.join(map(str, racks))}"] if racks else []
-    return [*flags, f"--node-devices {devices[0]}={devices[1]}"] if devices else flags
+    flags += [f"--node-devices {'='.join(map(str, devices))}"] if devices else []
+    return flags
 
 
 def _present(

@@ -132,8 +132,9 @@ def _uses(nodes: Sequence[NodeSummary]) -> list[tuple[CapacitySummary, AmountBar
 
 def _main_uses(node: NodeSummary) -> list[tuple[CapacitySummary, AmountBar]]:
     uses = _uses([node])
-    devices = [use for use in uses if "/" in use[0].resource]
-    return [*devices[:_DEVICES], *(use for use in uses if use[0].resource in ("cpu", "memory"))]
+    devices = [(capacity, bar) for capacity, bar in uses if "/" in capacity.resource]
+    others = [(capacity, bar) for capacity, bar in uses if capacity.resource in ("cpu", "memory")]
+    return [*devices[:_DEVICES], *others]
 
 
 def free(node: NodeSummary, resource: str) -> float:

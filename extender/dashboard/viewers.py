@@ -39,7 +39,7 @@ class ExpiringCache(Generic[K, V]):
         self, maximum: int, lifetime: Callable[[V], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
-        self._cached: TLRUCache[K, tuple[V, float]] = TLRUCache(
+        self._cached: TLRUCache[K, tuple[V, float]] = TLRUCache(  # values, and when they were requested
             maximum, lambda key, entry, now: entry[1] + lifetime(entry[0]), clock
         )
         self._requested: dict[K, Future[V]] = {}
@@ -94,8 +94,8 @@ class ExpiringCache(Generic[K, V]):
 
 
 LONGEST_NAME = 253  # maximum of characters of a name in the API
-_GRANTED, _REFUSED = 4.0, 60.0  # seconds
-_MOST = 32_768  # answers that are kept
+_GRANTED, _REFUSED = 4.0, 60.0  # seconds for which a granted, and a refused right is cached
+_MOST = 32_768  # maximum of cached answers
 _AT_ONCE = 4  # maximum of concurrent questions
 # Questions a second, and at once: the account that asks also binds pods.
 _PACE, _BURST = 500.0, 3000.0

@@ -1,6 +1,6 @@
-"""Page of a pending job for `--what-if`: the decisions under its terms.
+"""Page of what-ifs about a pending job: the decisions under changed terms.
 
-These are computed when the form is sent, and only then. Nothing is written.
+The decisions are computed only when the form is sent. Nothing is written.
 """
 
 from collections.abc import Callable, Sequence

@@ -116,7 +116,7 @@ class Hold:
         self.node = node
         self.caller = caller
         self.deadline = deadline  # monotonic, in seconds
-        self.token = next(_TOKENS)  # identifies the claim that this call holds: it releases no other
+        self.token = next(_TOKENS)  # of the claim of this call, so that the call releases no other claim
         self.may_be_bound = False  # whether a binding was sent whose outcome is unknown
         self.barred = ""  # text for users: why the API server refuses the binding for good
         self.result: str | None = None  # an error, empty for success; None while there is none

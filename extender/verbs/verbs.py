@@ -1,8 +1,8 @@
 """Verbs of the extender: filter and prioritize answer from memory, at once; bind and preempt may wait.
 
-Refusals are answers, not failures: one offered node has the reason's constant message and the others are left
-out, which the scheduler reads as "unresolvable", so that it preempts no pods for a waiting one. A request
-alone is no proof that a pod exists: until the watch has shown the pod, it waits.
+Refusals are answers, not failures. The answer has one offered node, with the constant message of the reason,
+and leaves out the others: the scheduler reads that as "unresolvable", and preempts no pods. A request alone
+does not prove that its pod exists: the pod waits until the watch has shown it.
 """
 
 import asyncio

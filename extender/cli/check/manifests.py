@@ -41,13 +41,13 @@ _MUSTER_FIELDS = {
 
 def kinds(site: Installation) -> Iterator[Finding]:
     muster_crds = set(map(name_of, site.muster_objects(kube.CRDS)))
-    for resource, field in _MUSTER_FIELDS.items():
+    for resource, (parent, field) in _MUSTER_FIELDS.items():
         name, served = f"{resource.plural}.{resource.group}", resource.version.rpartition("/")[2]
         crd = site.get(kube.CRDS, "", name)
         states = {state["type"]: state["status"] for state in nested(crd, "status", "conditions") or ()}
         versions = {version["name"]: version for version in nested(crd, "spec", "versions") or ()}
         version = versions.get(served)
-        schema = nested(version, "schema", "openAPIV3Schema", "properties", field[0], "properties", field[1])
+        schema = nested(version, "schema", "openAPIV3Schema", "properties", parent, "properties", field)
         newer = sorted(_shipped_fields()[name] - _fields(crd)) if crd and name in muster_crds else []
         if crd is None:
             yield error(name, "is not installed", _APPLY)
@@ -56,7 +56,7 @@ def kinds(site: Installation) -> Iterator[Finding]:
         elif not nested(version, "served"):
             yield error(name, f"does not serve {served}", _APPLY)
         elif schema is None:
-            message = f"lacks {'.'.join(field)}: it is another project's or an older one"
+            message = f"lacks {parent}.{field}: it is another project's or an older one"
             yield error(name, message, f"{_APPLY} (it accepts all stored objects).")
         elif newer:
             yield error(name, f"lacks {listed(newer, _NAMED)}: it is of an older release", _APPLY)

@@ -352,15 +352,15 @@ def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanat
     """Return the answer about a pod in a PodGroup of another API, on which Muster writes only events."""
     record, meta = other.record, pod.metadata
     queue = evidence.queue_of_pods(meta.namespace, explicit_queue(record.queue), record.local_queue)
-    reported = evidence.reason_in_events("PodGroup", record.name)
-    if not reported[0]:
-        reported = evidence.reason_in_events("Pod", meta.name)
+    reason, detail = evidence.reason_in_events("PodGroup", record.name)
+    if not reason:
+        reason, detail = evidence.reason_in_events("Pod", meta.name)
     members = [member for member in evidence.pods or () if group_name(member) == record.name]
     counts = member_counts(record.min_member, members) if evidence.pods is not None else None
     case = Case(evidence, queue, pod=meta.name, member_count=counts.there if counts else 0, other=other)
     of_parent = f" of CompositePodGroup {record.parent.rpartition('/')[2]}" if record.parent else ""
     state = Statement("InOtherGroup", group=f"{record.name}{of_parent}", project=other.project)
-    return replace(_pod_without_podgroup(pod, case, state, reported, "ReadItsEvents"), members=counts)
+    return replace(_pod_without_podgroup(pod, case, state, (reason, detail), "ReadItsEvents"), members=counts)
 
 
 def _single_pod(evidence: Evidence, pod: Pod) -> Explanation:
@@ -381,12 +381,12 @@ def _pod_without_podgroup(
     `reported`: the reason and the numbers in events; `advice`: the remedy while there are none.
     """
     evidence = case.evidence
-    reason_and_detail = reason_of(pod)
-    if not reason_and_detail[0]:
-        reason_and_detail = evidence.refusal_of(case.queue)
-    if not reason_and_detail[0] or (reason_and_detail[0] == reported[0] and not reason_and_detail[1]):
-        reason_and_detail = reported
-    reason, detail = reason_and_detail
+    reason, detail = reason_of(pod)
+    if not reason:
+        reason, detail = evidence.refusal_of(case.queue)
+    reported_reason, _ = reported
+    if not reason or (reason == reported_reason and not detail):
+        reason, detail = reported
     notes = [*misnamed(evidence, pod), *unread_queue(evidence, case.queue), *evidence.notes]
     queue = evidence.queue(case.queue)
     rest: dict[str, Any] = {"queue": queue_figures(queue) if queue else None, "notes": notes}

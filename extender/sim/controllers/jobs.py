@@ -66,7 +66,7 @@ def index_of(pod: Json) -> int:
 
 
 class JobPods:
-    """A Job with its existing pods, and the ends of others."""
+    """A Job with its existing pods, and the ends of its pods so far."""
 
     def __init__(self, job: Json, owned: list[Json], job_endings: JobEndings) -> None:
         self._job = job
@@ -84,11 +84,11 @@ class JobPods:
         self.failed = len(endings) - len(indexes)
         enough = self.succeeded > 0 if completions is None else self.succeeded >= int(completions)
         self.is_complete = enough and not self.active
-        self.ran_too_long = "activeDeadlineSeconds" in spec and _TOO_LONG[0] in reasons
+        self.ran_too_long = "activeDeadlineSeconds" in spec and _DEADLINE_EXCEEDED in reasons
         self.has_failed = self.ran_too_long or self.failed > int(spec.get("backoffLimit", 6))
 
     def compared(self) -> ComparedOffspring:
-        """Return the pods to make and to delete.
+        """Return the comparison of existing with wanted pods: the pods to make, and those to delete.
 
         Raises:
             MALFORMED: The object cannot be read.
@@ -120,12 +120,13 @@ class JobPods:
 
 _COMPLETE, _FAILED, _SUSPENDED = "Complete", "Failed", "Suspended"
 _REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
-_TOO_LONG = ("DeadlineExceeded", "Job was active longer than specified deadline")
+_DEADLINE_EXCEEDED = "DeadlineExceeded"
+_TOO_LONG = (_DEADLINE_EXCEEDED, "Job was active longer than specified deadline")
 _EXCEEDED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
 
 
 def finished(job: Json) -> bool:
-    return any(_holds(job, type_) for type_ in (_COMPLETE, _FAILED))
+    return any(_has_true_condition(job, type_) for type_ in (_COMPLETE, _FAILED))
 
 
 def job_status(job: Json, pods: JobPods) -> Json:
@@ -160,10 +161,10 @@ def job_status(job: Json, pods: JobPods) -> Json:
 
 
 def count_ready(pods: list[Json]) -> int:
-    return sum(_holds(pod, "Ready") for pod in pods)
+    return sum(_has_true_condition(pod, "Ready") for pod in pods)
 
 
-def _holds(obj: Json, type_: str) -> bool:
+def _has_true_condition(obj: Json, type_: str) -> bool:
     return bool(find_stored_condition(obj, type_).get("status") == "True")
 
 

@@ -208,7 +208,7 @@ class SinglePod(msgspec.Struct, frozen=True):
 
 
 class KnownObjects(NamedTuple):
-    """Existing objects that explain a pod."""
+    """Existing objects that may explain why a pod waits."""
 
     decided: Mapping[str, Json]  # groups of Muster's debug port, by key
     groups: Collection[str]  # keys of all groups

@@ -283,6 +283,7 @@ def _height(gap: Gap) -> int:
 
 
 def _joined(gaps: list[Gap]) -> list[Gap]:
+    """Return the gaps in order, with adjacent ones joined."""
     joined: list[Gap] = []
     for low, high in sorted(gaps):
         begin = joined.pop()[0] if joined and joined[-1][1] == low else low
