@@ -161,7 +161,7 @@ def _test_lines() -> Iterator[Place]:
 def _figures_of_tests() -> list[Figure]:
     """Return the figures of the tests, in which parts of names count as words.
 
-    The limits above 0 leave values of the wire and names that users see.
+    Goals above 0 allow for values of the API and names of users in the tests.
     """
     lines = list(_test_lines())
     literary = [line for line in lines if _LITERARY.search(line.text.replace("_", " "))]

@@ -92,9 +92,10 @@ def _amount(text: str) -> tuple[str, str | None]:
 
 def _count(text: str) -> tuple[str, int | None]:
     name, equals, number = text.strip().partition("=")
-    if name.removesuffix("-") not in ("groups", "pods") or bool(equals) == name.endswith("-"):
+    is_removal = name.endswith("-")
+    if name.removesuffix("-") not in ("groups", "pods") or is_removal == bool(equals):
         raise ValueError(text)
-    if not equals:
+    if is_removal:
         return name[:-1], None
     if not 0 <= int(number) <= _INT32:
         raise ValueError(text)

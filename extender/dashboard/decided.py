@@ -485,6 +485,7 @@ class _Nodes:
         return changed
 
     def _move(self, key: GroupKey, old_nodes: _Presences, new_nodes: _Presences, changed: set[str]) -> None:
+        """Move a group from its old nodes to its new ones, and add both to `changed`."""
         for node in old_nodes.keys() - new_nodes.keys():
             groups = self._groups_on.get(node)
             if groups is not None:

@@ -165,7 +165,7 @@ class Unconfirmed:
         threading.Thread(target=self._run, name="unconfirmed", daemon=True).start()
 
     def read_due(self, _: Decisions) -> None:
-        """Request reads of the pods of all due claims. Called only by the thread of cycles."""
+        """Request reads of the pods of all due claims. Only the thread of scheduling cycles calls this."""
         now = self._clock()
         claims = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
         self._due = {token: due for token, due in self._due.items() if token in claims}

@@ -21,7 +21,7 @@ _GATES = ((MUTATING_POLICIES, "kube-muster-gate"), (MUTATING_BINDINGS, "kube-mus
 
 
 def uses_proxy(site: Installation) -> bool:
-    """Return whether Muster shows a scheduler its pods, so that they need no gates."""
+    """Return whether a scheduler reads its pods through the scheduler proxy, so that they need no gates."""
     return any(workload.setting("view_listen") != _OFF for workload in site.workloads)
 
 

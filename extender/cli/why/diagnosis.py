@@ -317,7 +317,7 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
 
 
 def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, answer: Explanation) -> Explanation:
-    """Return the answer about a surplus or replacement pod. `answer`: that about its running group."""
+    """Return the answer about a surplus or replacement pod. `answer`: the one about its running group."""
     reason, detail = (answer.reason, answer.detail) if answer.reason else reason_of(pod)
     case = Case(evidence, evidence.queue_of(group), group, pod.metadata.name)
     since = pod.metadata.creation_timestamp

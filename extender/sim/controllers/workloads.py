@@ -127,7 +127,7 @@ class WorkloadControllers(StoreFollower):
         """Count the usage of quotas again. Return the UIDs of workloads that may make more pods now."""
         freeing = [change for change in changes if _frees_quota(change)]
         freed = {change.object["metadata"]["namespace"] for change in freeing}
-        for change in freeing:  # a withdrawn start frees its capacity
+        for change in freeing:  # pods that were never bound do not count: a withdrawn start frees them
             if change.kind is kinds.RESOURCE_QUOTAS or change.object["spec"].get("nodeName"):
                 self._freed_at[change.object["metadata"]["namespace"]] = time.monotonic()
         for namespace in freed:
@@ -311,16 +311,16 @@ def _counted(ready: int) -> Json:
 
 
 def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
-    """Return the status of a Deployment: sums over its ReplicaSets. The newest is the updated one."""
+    """Return the status of a Deployment: sums over its ReplicaSets, of which the current one is updated."""
     newest_first = sorted(replica_sets, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
-    # ReplicaSets of older revisions have no pods
-    newest = max(newest_first, key=lambda replica_set: replica_set["spec"].get("replicas", 1), default={})
+    # Only the ReplicaSet of the current revision has pods; without any pods, the newest one is current.
+    current = max(newest_first, key=lambda replica_set: replica_set["spec"].get("replicas", 1), default={})
     ready = sum(_number(replica_set, "readyReplicas") for replica_set in replica_sets)
     target = workload["spec"].get("replicas", 1)
     status: Json = {
         "observedGeneration": workload["metadata"]["generation"],
         "replicas": sum(_number(replica_set, "replicas") for replica_set in replica_sets),
-        "updatedReplicas": _number(newest, "replicas"),
+        "updatedReplicas": _number(current, "replicas"),
         **_counted(ready),
         "unavailableReplicas": max(target - ready, 0),
         "conditions": list((workload.get("status") or {}).get("conditions") or ()),

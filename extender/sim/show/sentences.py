@@ -98,7 +98,6 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
 
 # ---- transitions, found by comparing one state of the cluster with the next
 
-
 _WAITS_FOR_OTHERS = frozenset({*IN_ITS_QUEUE, *FOR_CAPACITY, Reason.RESERVED, Reason.WINDOW_FULL})
 _SETTLING = 2.0  # seconds; statuses of groups that were decided together arrive one after another
 

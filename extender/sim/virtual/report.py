@@ -350,16 +350,16 @@ def _sizes(report: SimulationReport, width: int) -> list[str]:
 
 def _shares(report: SimulationReport, width: int) -> list[str]:
     """Return a table of the queues' shares of the most used resource."""
-    name = max(report.utilisation, key=lambda resource: report.utilisation[resource], default="")
-    if not name:
+    resource = max(report.utilisation, key=lambda name: report.utilisation[name], default="")
+    if not resource:
         return []
     head = ("queue", "weight", "held", "deserved", "held/due")
     rows: list[Cells] = []
     for queue in report.queues:
-        usage, deserved = queue.allocated[name], queue.deserved[name]
+        usage, deserved = queue.allocated[resource], queue.deserved[resource]
         ratio = f"{usage / deserved:.2f}" if deserved else "-"
         rows.append((queue.name, queue.weight, f"{usage:.1%}", f"{deserved:.1%}", ratio))
-    return ["", f"shares of {name}, on average", *fitting(head, rows, width)]
+    return ["", f"shares of {resource}, on average", *fitting(head, rows, width)]
 
 
 def _never_started(report: SimulationReport) -> Iterator[str]:
