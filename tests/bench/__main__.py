@@ -14,12 +14,12 @@ from tests.e2e.build import BuildError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments_ = _parser().parse_args(arguments)
-    sizes = _sizes(arguments_)
-    report = Report(arguments_.output)
+    options = _parser().parse_args(arguments)
+    sizes = _sizes(options)
+    report = Report(options.output)
     report.header({**machine.described(), "sizes": str(sizes)})
     bench = Bench(sizes, Races(sizes))
-    failed = [name for name in arguments_.cases or CASES if not _run(name, bench, report)]
+    failed = [name for name in options.cases or CASES if not _run(name, bench, report)]
     report.close()
     return 1 if failed else 0
 
@@ -71,14 +71,14 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
     unknown_variants = [name for name in arguments.variants or () if name not in VARIANTS]
     if unknown_variants:
         _parser().error(f"--variants: {', '.join(unknown_variants)}: unknown, allowed: {', '.join(VARIANTS)}")
-    stated = {
+    options = {
         "nodes": arguments.nodes,
         "pods": arguments.pods,
         "gangs": arguments.gang,
         "rounds": arguments.rounds,
     }
-    stated |= {"variants": arguments.variants, "bound": arguments.bound, "own_cores": arguments.own_cores}
-    return base.but(**{key: value for key, value in stated.items() if value is not None})
+    options |= {"variants": arguments.variants, "bound": arguments.bound, "own_cores": arguments.own_cores}
+    return base.with_changes(**{key: value for key, value in options.items() if value is not None})
 
 
 def _list(text: str) -> tuple[str, ...]:

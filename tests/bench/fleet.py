@@ -120,16 +120,16 @@ class Fleet:
 
     def fill(self, count: int) -> str:
         """Create small pods of the stock scheduler, bound to all nodes in turn; return their namespace."""
-        space = self.namespace()
+        namespace = self.namespace()
         show(f"{count} bound pods")
         pods = (
             objects.pod(
-                f"work-{n}", namespace=space, scheduler=STOCK, cpu="0.1", nodeName=f"n{n % self.size}"
+                f"work-{n}", namespace=namespace, scheduler=STOCK, cpu="0.1", nodeName=f"n{n % self.size}"
             )
             for n in range(count)
         )
-        create(self.access, ((PODS, each) for each in pods))
-        return space
+        create(self.access, ((PODS, pod) for pod in pods))
+        return namespace
 
     @contextmanager
     def stock(self, sampled: bool = True) -> Iterator[Side]:
@@ -139,8 +139,8 @@ class Fleet:
 
 def gang(namespace: str, name: str, size: int, in_rack: bool = False, **pod: Any) -> Iterator[NewObject]:
     """Yield a group and its pods `name-0`, `name-1`, ... `in_rack`: all pods need the same rack."""
-    notes = {keys.REQUIRED_TOPOLOGY: RACK} if in_rack else {}
-    yield POD_GROUPS, objects.pod_group(name, namespace=namespace, min_member=size, annotations=notes)
+    annotations = {keys.REQUIRED_TOPOLOGY: RACK} if in_rack else {}
+    yield POD_GROUPS, objects.pod_group(name, namespace=namespace, min_member=size, annotations=annotations)
     yield from pods(namespace, name, size, group=name, **pod)
 
 

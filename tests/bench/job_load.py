@@ -30,8 +30,8 @@ class JobClass:
     run_seconds: float
     priority: int
 
-    def scaled(self, part: float) -> int:
-        return max(1, round(self.count * part))
+    def scaled(self, scale: float) -> int:
+        return max(1, round(self.count * scale))
 
 
 CLASSES = (
@@ -39,7 +39,7 @@ CLASSES = (
     JobClass("medium", 100, 0.5, 5, 0.5, 100),
     JobClass("large", 50, 1.2, 20, 1.0, 200),
 )
-BY_NAME = {each.name: each for each in CLASSES}
+BY_NAME = {job_class.name: job_class for job_class in CLASSES}
 
 
 def class_of(job: str) -> JobClass:
@@ -47,13 +47,13 @@ def class_of(job: str) -> JobClass:
     return BY_NAME[job.partition("-")[0]]
 
 
-def total(part: float) -> int:
-    return PARENTS * CHILDREN * sum(each.scaled(part) for each in CLASSES)
+def total(scale: float) -> int:
+    return PARENTS * CHILDREN * sum(job_class.scaled(scale) for job_class in CLASSES)
 
 
-def work(part: float) -> float:
+def work(scale: float) -> float:
     """Return the least seconds that all jobs take, if every cpu is always in use."""
-    return PARENTS * CHILDREN * sum(c.scaled(part) * c.cpu * c.run_seconds for c in CLASSES) / CAPACITY
+    return PARENTS * CHILDREN * sum(c.scaled(scale) * c.cpu * c.run_seconds for c in CLASSES) / CAPACITY
 
 
 def queues_and_classes() -> Iterator[NewObject]:
@@ -61,8 +61,8 @@ def queues_and_classes() -> Iterator[NewObject]:
 
     Queues below their deserved share reclaim capacity, and jobs preempt those of lower priority.
     """
-    for each in CLASSES:
-        yield PRIORITY_CLASSES, priority_class(each)
+    for job_class in CLASSES:
+        yield PRIORITY_CLASSES, priority_class(job_class)
     for parent in range(PARENTS):
         yield QUEUES, objects.queue(f"p{parent}", capability={"cpu": str(CHILDREN * DESERVED)})
     for parent, child in _queue_numbers():
@@ -79,39 +79,45 @@ def queues_and_classes() -> Iterator[NewObject]:
         )
 
 
-def priority_class(of: JobClass) -> dict[str, Any]:
-    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": of.name}}
-    return head | {"value": of.priority}
+def priority_class(job_class: JobClass) -> dict[str, Any]:
+    head = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": job_class.name},
+    }
+    return head | {"value": job_class.priority}
 
 
-def arrivals(namespace: str, part: float, report_sent: Callable[[str], None]) -> Iterator[NewObject]:
+def arrivals(namespace: str, scale: float, report_sent: Callable[[str], None]) -> Iterator[NewObject]:
     """Yield each job at its time of arrival, and call `report_sent` with its name."""
     started = time.monotonic()
-    for due, name, queue in heapq.merge(*map(sorted, _arrival_times(part))):
+    for due, name, queue in heapq.merge(*map(sorted, _arrival_times(scale))):
         time.sleep(max(0.0, started + due - time.monotonic()))
         new_object = JOBS, suspended_job(name, namespace, queue, class_of(name))
         report_sent(name)
         yield new_object
 
 
-def _arrival_times(part: float) -> Iterator[Iterable[tuple[float, str, str]]]:
+def _arrival_times(scale: float) -> Iterator[Iterable[tuple[float, str, str]]]:
     for parent, child in _queue_numbers():
-        for of in CLASSES:
-            names = (f"{of.name}-{parent}-{child}-{number}" for number in range(of.scaled(part)))
-            yield [((n + 1) * of.interval, name, f"p{parent}-{child}") for n, name in enumerate(names)]
+        for job_class in CLASSES:
+            names = (
+                f"{job_class.name}-{parent}-{child}-{number}" for number in range(job_class.scaled(scale))
+            )
+            yield [((n + 1) * job_class.interval, name, f"p{parent}-{child}") for n, name in enumerate(names)]
 
 
 def _queue_numbers() -> Iterator[tuple[int, int]]:
     return ((parent, child) for parent in range(PARENTS) for child in range(CHILDREN))
 
 
-def suspended_job(name: str, namespace: str, queue: str, of: JobClass) -> dict[str, Any]:
+def suspended_job(name: str, namespace: str, queue: str, job_class: JobClass) -> dict[str, Any]:
     return jobs.job(
         name,
         namespace=namespace,
         suspend=True,
         queue=queue,
         scheduler="muster",
-        cpu=str(of.cpu),
-        priorityClassName=of.name,
+        cpu=str(job_class.cpu),
+        priorityClassName=job_class.name,
     )

@@ -1,6 +1,6 @@
 """Simulated job controller without pods: an admitted job is finished after its run time.
 
-A job that is suspended before that starts from the beginning when it is admitted again.
+A job that is suspended before its end starts from the beginning when it is admitted again.
 """
 
 import heapq
@@ -77,10 +77,10 @@ class JobRunner(EventWatch[_JobEvent]):
         name, now = event.object.metadata.name, time.monotonic()
         if event.type in ("ADDED", "MODIFIED") and name in self.sent:
             with self._changed:
-                self._follow(name, event.object.spec.suspend, now)
+                self._record_state(name, event.object.spec.suspend, now)
         return event.object.metadata.resource_version
 
-    def _follow(self, name: str, suspended: bool, now: float) -> None:
+    def _record_state(self, name: str, suspended: bool, now: float) -> None:
         if suspended and name in self._running:
             self._end(name, now)
             self.interrupted += 1
@@ -96,14 +96,14 @@ class JobRunner(EventWatch[_JobEvent]):
     def _finish_all(self) -> None:
         connection = ApiConnection.to(self._access, content=MERGE)
         try:
-            while (name := self._take()) is not None:
+            while (name := self._next_finished()) is not None:
                 connection.expect_success("PATCH", JOBS.path(self._namespace, name, "status"), _completed())
         except (ApiError, OSError, http.client.HTTPException) as fault:
             self.failures.append(fault)
         finally:
             connection.close()
 
-    def _take(self) -> str | None:
+    def _next_finished(self) -> str | None:
         """Wait for the next job whose run time is over, and return it; None at the end."""
         with self._changed:
             while not self._ended.is_set():

@@ -29,7 +29,7 @@ _GONE = 410
 
 
 def create(access: Access, new_objects: Iterable[NewObject]) -> float:
-    """Create the objects by eight clients, about in this order. Return when the first was sent."""
+    """Create the objects by eight clients, about in this order. Return the time of the first request."""
     shared, failures = _Shared(new_objects), list[BaseException]()
     clients = [threading.Thread(target=_client, args=(access, shared, failures)) for _ in range(CLIENTS)]
     started = time.monotonic()
@@ -141,25 +141,25 @@ class BoundWatch(EventWatch[_Event]):
 
     def __init__(self, access: Access, namespace: str) -> None:
         super().__init__(access, f"{PODS.path(namespace)}?{BOUND}", _Event, _METADATA)
-        self.at: dict[str, float] = {}
+        self.bound_at: dict[str, float] = {}
 
     def wait(self, count: int, timeout: float) -> bool:
         """Return whether that many pods were bound in time."""
         try:
-            wait_for(lambda: len(self.at) >= count, timeout)
+            wait_for(lambda: len(self.bound_at) >= count, timeout)
         except TimeoutError:
             return False
         return True
 
     @property
     def last(self) -> float:
-        return max(self.at.values(), default=0.0)
+        return max(self.bound_at.values(), default=0.0)
 
     def record(self, event: _Event) -> str:
         if event.type == "ERROR":
             raise ApiError(event.object.code, "the watch was refused")
         if event.type == "ADDED":
-            self.at.setdefault(event.object.metadata.name, time.monotonic())
+            self.bound_at.setdefault(event.object.metadata.name, time.monotonic())
         return event.object.metadata.resource_version
 
 

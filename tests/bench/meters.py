@@ -18,11 +18,11 @@ _ENDLESS = ("WATCH", "CONNECT")
 def family(pid: int) -> list[int]:
     """Return a process and all its descendants."""
     children: dict[int, list[int]] = {}
-    for each, fields in _stats():
-        children.setdefault(int(fields[1]), []).append(each)
+    for descendant, fields in _stats():
+        children.setdefault(int(fields[1]), []).append(descendant)
     pids = [pid]
-    for each in pids:
-        pids += children.get(each, [])
+    for descendant in pids:
+        pids += children.get(descendant, [])
     return pids
 
 
@@ -38,23 +38,25 @@ def _stats() -> Iterator[tuple[int, list[str]]]:
 def cpu_seconds(pid: int) -> float:
     """Return the user and system time of a process and its living descendants."""
     members = set(family(pid))
-    return sum(int(fields[11]) + int(fields[12]) for each, fields in _stats() if each in members) / _TICKS
+    return (
+        sum(int(fields[11]) + int(fields[12]) for process, fields in _stats() if process in members) / _TICKS
+    )
 
 
 def cpu_microseconds(pid: int) -> float:
     """Return the CPU time of all living threads with the kernel's precision, for short measurements."""
-    threads = (path for each in family(pid) for path in Path(f"/proc/{each}/task").glob("*/schedstat"))
+    threads = (path for process in family(pid) for path in Path(f"/proc/{process}/task").glob("*/schedstat"))
     return sum(int(path.read_text().split()[0]) for path in threads) / 1000
 
 
 def megabytes(pid: int) -> float:
     """Return the current resident set of the largest process of the family."""
-    return max(_memory(each, "VmRSS:") for each in family(pid))
+    return max(_memory(process, "VmRSS:") for process in family(pid))
 
 
 def peak_megabytes(pid: int) -> float:
     """Return the largest resident set that any one process of the family ever had."""
-    return max(_memory(each, "VmHWM:") for each in family(pid))
+    return max(_memory(process, "VmHWM:") for process in family(pid))
 
 
 def _memory(pid: int, name: str) -> float:
@@ -102,7 +104,7 @@ def read(access: Access, processes: Mapping[str, int], scheduler: Mapping[str, f
     """Read all meters. `processes`: ids by name; `scheduler`: samples of its /metrics."""
     name = "scheduler_scheduling_algorithm_duration_seconds"
     return Reading(
-        {each: cpu_seconds(pid) for each, pid in processes.items()},
+        {process: cpu_seconds(pid) for process, pid in processes.items()},
         api_requests(access),
         scheduler.get(f"{name}_sum", 0.0),
         scheduler.get(f"{name}_count", 0.0),

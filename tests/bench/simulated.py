@@ -47,8 +47,8 @@ class SimulatedCluster(EmbeddedControlPlane):
             name = f"old-{number:05}"
             self._put(POD_GROUPS, self._running_group(name, number))
             for index in range(MEMBERS):
-                notes = {objects.GROUP_NAME: name}
-                meta = {"name": f"{name}-{index:02}", "namespace": SPACE, "annotations": notes}
+                annotations = {objects.GROUP_NAME: name}
+                meta = {"name": f"{name}-{index:02}", "namespace": SPACE, "annotations": annotations}
                 spec = {**member["spec"], "nodeName": f"n{(number * MEMBERS + index) % nodes:05}"}
                 self._put(PODS, {**member, "metadata": meta, "spec": spec, "status": {"phase": "Running"}})
 
@@ -108,7 +108,7 @@ def _uid(kind: ResourceKind, name: str) -> str:
 
 
 def members_of(gang: int) -> list[str]:
-    return [f"new-{gang:05}-{each:02}" for each in range(MEMBERS)]
+    return [f"new-{gang:05}-{index:02}" for index in range(MEMBERS)]
 
 
 class _Meta(msgspec.Struct):
@@ -169,24 +169,24 @@ class SimulatedScheduler:
 
     async def _schedule(self) -> None:
         calls = aiohttp.TCPConnector(limit=0, force_close=True)
-        patient = aiohttp.ClientTimeout(total=None)
+        no_timeout = aiohttp.ClientTimeout(total=None)
         async with (
-            aiohttp.ClientSession(timeout=patient) as watching,
-            aiohttp.ClientSession(timeout=patient, connector=calls) as calling,
-            watching.get(self._url, proxy=self._proxy) as events,
+            aiohttp.ClientSession(timeout=no_timeout) as watch_session,
+            aiohttp.ClientSession(timeout=no_timeout, connector=calls) as bind_session,
+            watch_session.get(self._url, proxy=self._proxy) as events,
         ):
             tasks = set[asyncio.Task[None]]()
             async for line in events.content:
-                if (pod := _to_bind(line)) is not None:
-                    task = asyncio.create_task(self._call(calling, pod))
+                if (pod := _pod_to_bind(line)) is not None:
+                    task = asyncio.create_task(self._call(bind_session, pod))
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
 
-    async def _call(self, calling: aiohttp.ClientSession, pod: _Pod) -> None:
+    async def _call(self, session: aiohttp.ClientSession, pod: _Pod) -> None:
         meta = pod.metadata
         args = {"PodName": meta.name, "PodNamespace": SPACE, "PodUID": meta.uid}
         body = msgspec.json.encode({**args, "Node": pod.status.nominatedNodeName})
-        async with calling.post(self._bind, data=body) as answer:
+        async with session.post(self._bind, data=body) as answer:
             error = (await answer.json(content_type=None))["Error"]
         if error:
             self.refused.append(error)
@@ -194,7 +194,7 @@ class SimulatedScheduler:
             self.bound.add(meta.name)
 
 
-def _to_bind(line: bytes) -> _Pod | None:
+def _pod_to_bind(line: bytes) -> _Pod | None:
     event = msgspec.json.decode(line, type=_Event)
     if event.type != "ADDED":
         return None

@@ -20,7 +20,7 @@ class Sizes:
     own_cores: bool = False  # each part has a slice of the CPU
     bound: int | None = None  # pods that run before; None: the default of the case
 
-    def but(self, **changes: Any) -> "Sizes":
+    def with_changes(self, **changes: Any) -> "Sizes":
         return replace(self, **changes)
 
     def __str__(self) -> str:
@@ -35,22 +35,22 @@ class Sizes:
         return max(self.nodes)
 
     @property
-    def burst(self) -> int:
+    def burst_pods(self) -> int:
         """Return the number of pods that all wait when the scheduler starts."""
         return min(3200, self.pods)
 
     @property
-    def held(self) -> int:
+    def aborted_members(self) -> int:
         """Return the number of members of the gang that is aborted."""
         return min(1000, self.pods // 10)
 
     @property
-    def waiting(self) -> int:
+    def waiting_groups(self) -> int:
         """Return the number of groups that wait in a decision."""
         return min(10_000, self.pods // 10)
 
     @property
-    def written(self) -> tuple[int, ...]:
+    def pending_jobs(self) -> tuple[int, ...]:
         """Return the numbers of pending Jobs, at most the pods of the largest case."""
         return tuple(number for number in (200, 1000, 10_000) if number <= self.pods)
 
@@ -65,12 +65,12 @@ class Sizes:
         return 5 if self.pods >= 10_000 else 2
 
     @property
-    def queued(self) -> float:
+    def kueue_scale(self) -> float:
         """Return the factor on the numbers of jobs of Kueue's benchmark."""
         return min(1.0, self.pods / 10_000)
 
     @property
-    def standing(self) -> int:
+    def bound_before(self) -> int:
         """Return the number of pods that are bound already when a process starts."""
         return 5 * self.pods if self.bound is None else self.bound
 

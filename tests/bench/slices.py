@@ -23,7 +23,7 @@ class Hierarchy(NamedTuple):
     """Hierarchy of cgroups in which CPU or memory is limited."""
 
     root: Path
-    home: Path  # where this process is
+    home: Path  # cgroup of this process
 
     def limit(self, folder: Path, cores: float) -> None:
         quota = round(cores * _PERIOD)
@@ -38,7 +38,7 @@ class Hierarchy(NamedTuple):
 def sliced(parts: Mapping[str, Iterable[int]]) -> Iterator[None]:
     """Limit each part, given by process ids, to its `CORES` while the context is entered."""
     hierarchy, folders = find(), dict[str, Path]()
-    remove_left(hierarchy.root)
+    remove_leftovers(hierarchy.root)
     try:
         for part, pids in parts.items():
             folders[part] = folder = hierarchy.root / f"{_NAME}-{os.getpid()}-{part.replace(' ', '-')}"
@@ -52,7 +52,7 @@ def sliced(parts: Mapping[str, Iterable[int]]) -> Iterator[None]:
             folder.rmdir()
 
 
-def remove_left(root: Path) -> None:
+def remove_leftovers(root: Path) -> None:
     """Remove the empty slices of processes that were killed."""
     for folder in root.glob(f"{_NAME}-*"):
         pid = folder.name.removeprefix(f"{_NAME}-").partition("-")[0]
@@ -69,7 +69,7 @@ class MemoryGroup:
         self._folder = self._hierarchy.root / name
         self._folder.mkdir(exist_ok=True)
 
-    def take(self, pids: Iterable[int]) -> None:
+    def add(self, pids: Iterable[int]) -> None:
         _move(pids, self._folder)
 
     def limit(self, count: int | None) -> None:

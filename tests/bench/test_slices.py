@@ -60,7 +60,7 @@ def test_only_slices_of_processes_that_are_gone_are_removed(tmp_path: Path) -> N
     )
     for folder in (ours, left, others):
         folder.mkdir()
-    slices.remove_left(tmp_path)
+    slices.remove_leftovers(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted((ours, others))
 
 

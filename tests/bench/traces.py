@@ -41,11 +41,11 @@ class Ending(NamedTuple):
     """Ending of jobs: its share of 100 jobs and of all GPU time, and whether their pods fail."""
 
     jobs: float
-    of_time: float
+    gpu_time: float
     fails: bool
 
 
-_ENDINGS = (Ending(69.3, 44.5, False), Ending(13.5, 37.7, True), Ending(17.2, 17.8, True))
+_ENDINGS = (Ending(69.3, 44.5, fails=False), Ending(13.5, 37.7, fails=True), Ending(17.2, 17.8, fails=True))
 
 
 class Trace(NamedTuple):
@@ -89,7 +89,7 @@ def training_trace(jobs: int, seed: int) -> Trace:
         pods, gpus_per_pod = max(gpus // _GPUS, 1), min(gpus, _GPUS)
         ending = rng.choices(_ENDINGS, [ending.jobs for ending in _ENDINGS])[0]
         spread = math.sqrt(2 * math.log(_MEAN / _MEDIAN))
-        seconds = rng.lognormvariate(math.log(_MEDIAN), spread) * ending.of_time / ending.jobs
+        seconds = rng.lognormvariate(math.log(_MEDIAN), spread) * ending.gpu_time / ending.jobs
         seconds = min(max(seconds, _STEP), _LONGEST) // _STEP * _STEP
         cpus = gpus_per_pod * rng.choice((4, 6, 8))
         memory = gpus_per_pod * rng.choice((24, 48, 60))

@@ -1,7 +1,7 @@
 """Simulated API server for reads: empty lists, and a watch of pods with a fixed rate of events.
 
-A real one would use the CPU time of the machine on which the relay is measured. The server has TLS and both
-watch formats. All events are about one pod of another scheduler, copied from a real API server.
+A real API server would use the CPU time of the machine on which the relay is measured. The server has TLS
+and both watch formats. All events are about one pod of another scheduler, copied from a real API server.
 
     python -m tests.bench.upstream PORT CERTIFICATE KEY POD.json POD.protobuf
 
@@ -80,10 +80,10 @@ class Upstream:
     async def _send(self, rate: int, seconds: int) -> None:
         """Send each event to all watches at its time, without waiting for slow ones, which have buffers."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started_at = loop.time()
         for number in range(rate * seconds):
-            if (early := began + number / rate - loop.time()) > 0:
-                await asyncio.sleep(early)
+            if (wait_seconds := started_at + number / rate - loop.time()) > 0:
+                await asyncio.sleep(wait_seconds)
             chunks = {codec: self._chunk(codec, number) for codec in set(self._watches.values())}
             for writer, codec in self._watches.items():
                 writer.write(chunks[codec])
@@ -99,11 +99,11 @@ async def _read(reader: asyncio.StreamReader) -> Request:
     headers = {key.lower(): value for key, _, value in (line.partition(": ") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     method, target, _ = first.split(" ")
-    place = urlsplit(target)
+    url = urlsplit(target)
     json_pods, protobuf_pods = CODECS
-    accepts_protobuf = "protobuf" in headers.get("accept", "") and place.path == PODS
+    accepts_protobuf = "protobuf" in headers.get("accept", "") and url.path == PODS
     codec = protobuf_pods if accepts_protobuf else json_pods
-    return Request(method, place.path, parse_qs(place.query), codec, body)
+    return Request(method, url.path, parse_qs(url.query), codec, body)
 
 
 async def main(port: str, certificate: str, key: str, *pods: str) -> None:

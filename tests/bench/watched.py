@@ -48,8 +48,8 @@ class Reading(msgspec.Struct):
     cycles: list[float]
 
 
-class Watched:
-    def __init__(self, groups: int, changes: int, api: int) -> None:
+class MusterWithDashboard:
+    def __init__(self, groups: int, changes: int, api_port: int) -> None:
         self._world = World(*(builders.node(f"n{number:04}", cpu="32") for number in range(NODES)))
         self._world.add(*(builders.queue(f"queue-{number}") for number in range(QUEUES)))
         for number in range(groups):
@@ -61,7 +61,7 @@ class Watched:
         source = DecidedSource(lambda: self._decisions, list)
         with TemporaryDirectory() as folder:
             connection = Connection.load(
-                str(write_kubeconfig(Path(folder), f"http://127.0.0.1:{api}")),
+                str(write_kubeconfig(Path(folder), f"http://127.0.0.1:{api_port}")),
             )
         token_login, open_pages = TokenLogin(AccessApi(connection), connection.endpoint), OpenPages(source)
         app = create_dashboard_app(source, token_login.identify, token_login.login, open_pages=open_pages)
@@ -107,12 +107,12 @@ class Watched:
 def main() -> None:
     set_up("text", "error")
     sys.setswitchinterval(_SWITCH)
-    watched = Watched(*(int(text) for text in sys.argv[1:]))
-    watched.start()
-    sys.stdout.write(f"http://{watched.address}\n")
+    muster = MusterWithDashboard(*(int(text) for text in sys.argv[1:]))
+    muster.start()
+    sys.stdout.write(f"http://{muster.address}\n")
     sys.stdout.flush()
     for _ in sys.stdin:
-        sys.stdout.write(msgspec.json.encode(watched.take_reading()).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(muster.take_reading()).decode() + "\n")
         sys.stdout.flush()
 
 

@@ -228,7 +228,7 @@ def queue(
     status_state: str = "",
     created: str = "",
     parent: str = "",
-    flagged: bool = False,
+    closed_by_parent: bool = False,
     last_command: str = "",
     uid: str = "",
     flavors: Sequence[QueueFlavor] = (),
@@ -239,7 +239,7 @@ def queue(
     **more: Any,
 ) -> Queue:
     """Return a queue. `more`: further fields of its spec."""
-    annotations = {keys.CLOSED_BY_PARENT: "true" if flagged else "", keys.LAST_COMMAND: last_command}
+    annotations = {keys.CLOSED_BY_PARENT: "true" if closed_by_parent else "", keys.LAST_COMMAND: last_command}
     return Queue(
         Meta(
             name=name,
@@ -285,9 +285,6 @@ def on_flavor(name: str) -> dict[str, str]:
     return {"flavor": name}
 
 
-# ---- affinity
-
-
 def budget(name: str, allowed: int, stale: bool = False, **labels: str) -> PodDisruptionBudget:
     """Return a budget that allows `allowed` evictions of the pods with these labels.
 
@@ -296,6 +293,9 @@ def budget(name: str, allowed: int, stale: bool = False, **labels: str) -> PodDi
     meta = BudgetMeta(name=name, namespace=NAMESPACE, generation=2)
     status = PodDisruptionBudgetStatus(allowed, observed_generation=1 if stale else 2)
     return PodDisruptionBudget(meta, PodDisruptionBudgetSpec(LabelSelector(labels)), status)
+
+
+# ---- affinity
 
 
 def _term(topology: str, labels: Mapping[str, str]) -> PodAffinityTerm:

@@ -19,7 +19,7 @@ SHARED = (QueueFlavor("spot", capability={"cpu": "20"}, resource_flavor="f"), fl
 def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
     """Return a world with two full nodes, three queues, two of them with a common parent, and waiting gangs.
 
-    `ages`: least seconds for which gangs have waited. `queues`: fields of the queues' specs.
+    `ages`: minimum seconds for which gangs have waited. `queues`: fields of the queues' specs.
     """
     world = World(node("n0", cpu="4"), node("n1", cpu="4"), queue("p"))
     for name in QUEUES:
@@ -28,9 +28,9 @@ def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
         world.add(gang(name, 1, queue=QUEUES[number], cpu="2", created=timestamp(0))).settle().start(name)
     world.add(foreign_pod("s", on="n1", cpu="1.7"))
     for number in range(WAITING):
-        born = timestamp(1000 - ages - number)
-        notes = {keys.SUBMITTER: USERS[number % 4]}
-        fields: dict[str, Any] = {"cpu": "1", "created": born, "notes": notes}
+        created = timestamp(1000 - ages - number)
+        annotations = {keys.SUBMITTER: USERS[number % 4]}
+        fields: dict[str, Any] = {"cpu": "1", "created": created, "notes": annotations}
         world.add(gang(f"w{number}", 1 + number % 2, queue=QUEUES[number % 3], **fields))
     for _ in range(20):  # a reservation a second, up to their limit
         world.settle().advance(1.0)

@@ -20,8 +20,8 @@ from extender.domain.snapshot.jobs import AnyJob, JobKind, as_json
 from tests.domain.builders import NAMESPACE, SCHEDULER, group, pod
 from tests.domain.world import World
 
-_AWAY = ("not-ready", "unreachable")
-TOLERATED = [Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute") for why in _AWAY]
+_TAINTS = ("not-ready", "unreachable")
+TOLERATED = [Toleration(f"node.kubernetes.io/{taint}", "Exists", "", "NoExecute") for taint in _TAINTS]
 BATCH = JobKind("batch/v1", "Job")
 GROUPS_CREATED_AT = "2027-01-01T00:00:00Z"  # later than any job, as after a restart of Muster
 REFUSAL = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
@@ -41,14 +41,14 @@ def job(
 ) -> AnyJob:
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
     template = {"metadata": {}, "spec": {"schedulerName": scheduler, "containers": [container]}}
-    notes = {**({keys.QUEUE: queue} if queue else {}), **(annotations or {})}
+    all_annotations = {**({keys.QUEUE: queue} if queue else {}), **(annotations or {})}
     return AnyJob(
         Meta(
             name=name,
             namespace=NAMESPACE,
             uid=uid or f"uid-{name}",
             creation_timestamp=created or None,
-            annotations=notes,
+            annotations=all_annotations,
         ),
         {"suspend": suspended, "parallelism": parallelism, "template": template} | spec,
     )
@@ -78,10 +78,10 @@ class JobWorld(World):
         self.steps: list[tuple[str, JobStep]] = []
 
     def submit(self, *jobs: AnyJob) -> Self:
-        for each in jobs:
-            self.jobs[each.metadata.name] = each
-            self.ledger.intake.set_ancestor(self.kind.kind, each.metadata)
-            self.ledger.intake.set_job(self.kind, each)
+        for job in jobs:
+            self.jobs[job.metadata.name] = job
+            self.ledger.intake.set_ancestor(self.kind.kind, job.metadata)
+            self.ledger.intake.set_job(self.kind, job)
         return self
 
     def change(self, name: str, **spec: Any) -> None:
@@ -106,13 +106,13 @@ class JobWorld(World):
         for _ in range(20):
             self.settle()
             steps = [self._step(name) for name in list(self.jobs)]
-            creations = [self._control(each) for each in self.jobs.values() if not self.stopped]
+            creations = [self._control(job) for job in self.jobs.values() if not self.stopped]
             if not any(steps) and not any(creations):
                 return self
         raise AssertionError(f"does not settle: {self.steps}")
 
     def pods_of(self, name: str) -> list[str]:
-        return [each for each in self.pods if each.startswith(f"{name}-")]
+        return [pod for pod in self.pods if pod.startswith(f"{name}-")]
 
     def suspended(self, name: str) -> bool:
         return is_suspended(self.row, as_json(self.kind, self.jobs[name]))
@@ -166,14 +166,14 @@ class JobWorld(World):
                 self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
         return True
 
-    def _put_group(self, name: str, spec: dict[str, Any], notes: dict[str, str]) -> None:
+    def _put_group(self, name: str, spec: dict[str, Any], annotations: dict[str, str]) -> None:
         before = self.podgroups[name].metadata.annotations if name in self.podgroups else None
         podgroup = group(
             self.podgroup_name(name),
             spec["minMember"],
             queue=spec.get("queue", "default"),
             created=GROUPS_CREATED_AT,
-            annotations={**(before or {}), **notes},
+            annotations={**(before or {}), **annotations},
             roles=spec.get("minTaskMember"),
             min_resources=spec.get("minResources"),
             admitted=self.ledger.groups.history(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))[2],

@@ -34,7 +34,7 @@ class SharedWorld(World):
         check(DecidedStep(snapshot, before, decisions))
         return decisions
 
-    def take_over(self, decisions: Decisions) -> None:
+    def publish_decisions(self, decisions: Decisions) -> None:
         before, snapshot = self.decisions, self.ledger.snapshot()
         for key, old in before.groups.items():
             if old.reclaim is not None and decisions.groups.get(key, old).reclaim != old.reclaim:
@@ -48,14 +48,14 @@ class SharedWorld(World):
             if decision.reclaim is not None and (now is None or now.reclaim is None):
                 self.ended_reclaims.append((key, decision.reclaim, now))
                 check_outcome(decision.reclaim, now)
-        super().take_over(decisions)
+        super().publish_decisions(decisions)
 
     def _forget_refused(self, key: GroupKey, reclaim: Reclaim, snapshot: Snapshot) -> None:
         """Forget a reclaim for which no pod was evicted, since an eviction was refused."""
         placed = {pod.uid for group in snapshot.groups.values() for pod in group.placed if not pod.deleting}
         if any(victim.uid in snapshot.spared for victim in reclaim.victims):
-            gave = {victim.group for victim in reclaim.victims if victim.uid not in placed}
-            for victim in {victim.group for victim in reclaim.victims} - gave:
+            evicted_groups = {victim.group for victim in reclaim.victims if victim.uid not in placed}
+            for victim in {victim.group for victim in reclaim.victims} - evicted_groups:
                 self.last_reclaims.pop((key, victim), None)
 
     def _record(self, key: GroupKey, reclaim: Reclaim) -> None:
@@ -117,21 +117,21 @@ class DecidedStep:
     def held(self, queue: str, leaving: bool = True) -> int:
         return cpu(pod for group in self.subtree(queue) for pod, _ in self.holders(group, leaving))
 
-    def promised(self, queue: str, but: GroupKey) -> int:
+    def promised(self, queue: str, excluded: GroupKey) -> int:
         """Return the requests of other groups for which capacity is being reclaimed."""
-        groups = [group for group in self.subtree(queue) if group.key != but]
-        plans = [(group, each.plan) for group in groups if (each := self.now.groups[group.key].reclaim)]
+        groups = [group for group in self.subtree(queue) if group.key != excluded]
+        plans = [(group, reclaim.plan) for group in groups if (reclaim := self.now.groups[group.key].reclaim)]
         return cpu(pod for group, plan in plans for pod in group.waiting if pod.uid in plan)
 
     def deserved(self, queue: str) -> float:
         return self.now.queues[queue].deserved.get(CPU, 0.0)
 
     def new_reclaims(self) -> dict[GroupKey, Reclaim]:
-        former = {key: each.reclaim for key, each in self.before.groups.items()}
+        former = {key: decision.reclaim for key, decision in self.before.groups.items()}
         return {
-            key: each.reclaim
-            for key, each in self.now.groups.items()
-            if each.reclaim is not None and each.reclaim != former.get(key)
+            key: decision.reclaim
+            for key, decision in self.now.groups.items()
+            if decision.reclaim is not None and decision.reclaim != former.get(key)
         }
 
 
@@ -139,60 +139,60 @@ def cpu(pods: Iterable[PodRecord]) -> int:
     return total(pod.shape.requests for pod in pods).get(CPU, 0)
 
 
-def check(picture: DecidedStep) -> None:
-    check_nodes(picture)
-    check_ceilings(picture)
-    check_division(picture)
-    for group in picture.snapshot.groups.values():
-        check_gang(group, picture.now.groups[group.key])
-    check_remainders(picture)
-    check_victims(picture)
-    check_moves(picture)
+def check(step: DecidedStep) -> None:
+    check_nodes(step)
+    check_ceilings(step)
+    check_division(step)
+    for group in step.snapshot.groups.values():
+        check_gang(group, step.now.groups[group.key])
+    check_remainders(step)
+    check_victims(step)
+    check_moves(step)
 
 
-def check_nodes(picture: DecidedStep) -> None:
+def check_nodes(step: DecidedStep) -> None:
     """Check that nodes on which pods start are not above their capacity."""
-    snapshot, used = picture.snapshot, Counter[str]()
+    snapshot, used = step.snapshot, Counter[str]()
     starting: set[str] = set()
     for group in snapshot.groups.values():
-        used.update({node: 0 for _, node in picture.holders(group)})
-        for pod, node in picture.holders(group):
+        used.update({node: 0 for _, node in step.holders(group)})
+        for pod, node in step.holders(group):
             used[node] += cpu([pod])
-        starting |= {picture.now.groups[group.key].plan[pod.uid] for pod in picture.new_members(group)}
+        starting |= {step.now.groups[group.key].plan[pod.uid] for pod in step.new_members(group)}
     for node in starting:
         row, column = snapshot.nodes.row[node], snapshot.dimensions.index(CPU)
         assert used[node] <= snapshot.allocatable[row, column], f"{node} is over its capacity"
 
 
-def check_ceilings(picture: DecidedStep) -> None:
+def check_ceilings(step: DecidedStep) -> None:
     """Check that starts keep all queues on their paths within their capability."""
     queues = {
         queue
-        for group in picture.snapshot.groups.values()
-        if picture.joining(group)
-        for queue in picture.path(group.queue)
+        for group in step.snapshot.groups.values()
+        if step.joining(group)
+        for queue in step.path(group.queue)
     }
     for queue in queues:
-        capability = picture.snapshot.queues[queue].record.capability or {}
-        assert picture.held(queue) <= capability.get(CPU, 10**9), f"queue {queue} is over its capability"
+        capability = step.snapshot.queues[queue].record.capability or {}
+        assert step.held(queue) <= capability.get(CPU, 10**9), f"queue {queue} is over its capability"
 
 
-def check_division(picture: DecidedStep) -> None:
+def check_division(step: DecidedStep) -> None:
     """Check that siblings divide their parent's share: no more, and no less than they may use and request."""
     children: dict[str, list[str]] = {}
-    for name, queue in picture.now.queues.items():
+    for name, queue in step.now.queues.items():
         children.setdefault(queue.parent, []).append(name)
     for parent, names in children.items():
         if not parent:
             continue
-        deserved_sum, deserved_of_parent = sum(map(picture.deserved, names)), picture.deserved(parent)
+        deserved_sum, deserved_of_parent = sum(map(step.deserved, names)), step.deserved(parent)
         assert deserved_sum <= max(
-            deserved_of_parent, sum(_reserved(picture, children, name) for name in names)
+            deserved_of_parent, sum(_reserved(step, children, name) for name in names)
         ) + len(names), parent
-        if any(group.queue == parent for group in picture.snapshot.groups.values()):
+        if any(group.queue == parent for group in step.snapshot.groups.values()):
             continue  # the share of its own groups is not reported
-        if all(_is_plain(picture, queue) for queue in picture.now.queues):
-            requested = sum(_requested_of(picture, children, name) for name in names)
+        if all(_is_plain(step, queue) for queue in step.now.queues):
+            requested = sum(_requested_of(step, children, name) for name in names)
             assert deserved_sum >= min(deserved_of_parent, requested) - 2 * len(names), (
                 parent,
                 deserved_sum,
@@ -201,27 +201,27 @@ def check_division(picture: DecidedStep) -> None:
             )
 
 
-def _reserved(picture: DecidedStep, children: Mapping[str, list[str]], queue: str) -> int:
-    record = picture.snapshot.queues[queue].record
+def _reserved(step: DecidedStep, children: Mapping[str, list[str]], queue: str) -> int:
+    record = step.snapshot.queues[queue].record
     reserved = record.guarantee.get(CPU, 0)
     if record.lending_limit is not None:
         reserved = max(reserved, (record.deserved or {}).get(CPU, 0))
-    return max(reserved, sum(_reserved(picture, children, each) for each in children.get(queue, ())))
+    return max(reserved, sum(_reserved(step, children, child) for child in children.get(queue, ())))
 
 
-def _is_plain(picture: DecidedStep, queue: str) -> bool:
+def _is_plain(step: DecidedStep, queue: str) -> bool:
     """Return whether only capability, weight and deserved decide a queue's share."""
-    record = picture.snapshot.queues[queue].record
+    record = step.snapshot.queues[queue].record
     return not record.guarantee and record.borrowing_limit is None and record.lending_limit is None
 
 
-def _requested_of(picture: DecidedStep, children: Mapping[str, list[str]], queue: str) -> float:
-    below = children.get(queue, ())
-    own_request = picture.now.queues[queue].requested.get(CPU, 0) - sum(
-        picture.now.queues[each].requested.get(CPU, 0) for each in below
+def _requested_of(step: DecidedStep, children: Mapping[str, list[str]], queue: str) -> float:
+    child_queues = children.get(queue, ())
+    own_request = step.now.queues[queue].requested.get(CPU, 0) - sum(
+        step.now.queues[child].requested.get(CPU, 0) for child in child_queues
     )
-    capability = (picture.snapshot.queues[queue].record.capability or {}).get(CPU, 10**9)
-    return min(own_request + sum(_requested_of(picture, children, each) for each in below), capability)
+    capability = (step.snapshot.queues[queue].record.capability or {}).get(CPU, 10**9)
+    return min(own_request + sum(_requested_of(step, children, child) for child in child_queues), capability)
 
 
 def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
@@ -235,49 +235,48 @@ def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
         assert decision.reason is not None
 
 
-def check_remainders(picture: DecidedStep) -> None:
+def check_remainders(step: DecidedStep) -> None:
     """Check that evictions leave a group complete or without members."""
-    reclaims = [each.reclaim for each in picture.now.groups.values() if each.reclaim]
+    reclaims = [decision.reclaim for decision in step.now.groups.values() if decision.reclaim]
     victims = [victim for reclaim in reclaims for victim in reclaim.victims]
     victim_uids = {victim.uid for victim in victims if victim.cause is not EvictionCause.CONSOLIDATE}
-    for group in picture.snapshot.groups.values():
+    for group in step.snapshot.groups.values():
         remaining = [pod for pod in group.placed if pod.uid not in victim_uids]
         if len(remaining) < len(group.placed) and remaining and group.is_whole:
             roles = Counter(pod.role for pod in remaining)
             assert whole(group.needs, roles, len(remaining)), group.key
 
 
-def check_victims(picture: DecidedStep) -> None:
+def check_victims(step: DecidedStep) -> None:
     """Check that a queue is above its deserved share before each of its victims for other queues.
 
     The same is checked for its ancestors that lose capacity.
     """
-    for key, reclaim in picture.new_reclaims().items():
-        claimant = picture.snapshot.groups[key]
-        gains = picture.path(claimant.queue)
-        pods = {pod.uid: pod for group in picture.snapshot.groups.values() for pod in group.placed}
+    for key, reclaim in step.new_reclaims().items():
+        claimant = step.snapshot.groups[key]
+        gains = step.path(claimant.queue)
+        pods = {pod.uid: pod for group in step.snapshot.groups.values() for pod in group.placed}
         for victim in reclaim.victims:
             if victim.cause is not EvictionCause.RECLAIM:
                 continue
-            for queue in picture.path(victim.queue):
+            for queue in step.path(victim.queue):
                 if queue in gains:
                     break
-                surrendered = [
-                    pods[each.uid] for each in reclaim.victims if queue in picture.path(each.queue)
-                ]
-                remaining = (
-                    picture.held(queue, leaving=False) + picture.promised(queue, key) - cpu(surrendered)
+                surrendered = [pods[each.uid] for each in reclaim.victims if queue in step.path(each.queue)]
+                remaining = step.held(queue, leaving=False) + step.promised(queue, key) - cpu(surrendered)
+                deserved, last_evicted = (
+                    step.deserved(queue),
+                    max(map(cpu, units(step.snapshot, surrendered))),
                 )
-                due, last = picture.deserved(queue), max(map(cpu, units(picture.snapshot, surrendered)))
-                assert remaining + last > due - SLACK, (
-                    f"{key} takes from {queue} within its share: {remaining} < {due}"
+                assert remaining + last_evicted > deserved - SLACK, (
+                    f"{key} takes from {queue} within its share: {remaining} < {deserved}"
                 )
 
 
-def check_moves(picture: DecidedStep) -> None:
+def check_moves(step: DecidedStep) -> None:
     """Check that moved pods fit on their new nodes, and that no pod moves twice."""
-    snapshot = picture.snapshot
-    for key, reclaim in picture.new_reclaims().items():
+    snapshot = step.snapshot
+    for key, reclaim in step.new_reclaims().items():
         if not reclaim.homes:
             continue
         victims = {victim.uid: victim for victim in reclaim.victims}
@@ -285,7 +284,7 @@ def check_moves(picture: DecidedStep) -> None:
         assert victims.keys() == reclaim.homes.keys()
         used = Counter[str]()
         for group in snapshot.groups.values():
-            for pod, node in picture.holders(group, leaving=False):
+            for pod, node in step.holders(group, leaving=False):
                 used[reclaim.homes.get(pod.uid, node)] += cpu([pod])
         for pod in snapshot.groups[key].waiting:
             used[reclaim.plan.get(pod.uid, "")] += cpu([pod])
@@ -302,11 +301,11 @@ def units(snapshot: Snapshot, victims: Iterable[PodRecord]) -> list[list[PodReco
     by_group: dict[GroupKey, list[PodRecord]] = {}
     for pod in victims:
         by_group.setdefault(pod.group, []).append(pod)
-    units_: list[list[PodRecord]] = []
+    units_of_groups: list[list[PodRecord]] = []
     for key, pods in by_group.items():
         is_whole = len(pods) == sum(pod.holds_capacity for pod in snapshot.groups[key].placed)
-        units_ += [pods] if is_whole else [[pod] for pod in pods]
-    return units_
+        units_of_groups += [pods] if is_whole else [[pod] for pod in pods]
+    return units_of_groups
 
 
 def check_outcome(reclaim: Reclaim, decision: GroupDecision | None) -> None:

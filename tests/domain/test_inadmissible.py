@@ -413,7 +413,7 @@ def test_a_group_that_changes_during_a_decision_requeues_groups_that_were_evalua
     decisions = world.add(group("g", 1, queue="q", annotations={keys.HOLD: "true"})).decide()
     world.add(group("g", 1, queue="q"))
     world.ledger.snapshot()  # as for a debug page
-    world.take_over(decisions)
+    world.publish_decisions(decisions)
     assert world.decide().groups[key("g")].verdict is Verdict.STARTING
 
 

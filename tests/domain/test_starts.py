@@ -30,7 +30,7 @@ def test_a_gang_starts_whole_and_its_end_causes_no_decision() -> None:
     world.scheduler_takes("g-2")
     assert [world.stage(f"g-{n}") for n in range(3)] == [ClaimStage.BOUND] * 3
     decisions = world.decide()
-    world.take_over(decisions)
+    world.publish_decisions(decisions)
     assert world.verdict("g") is RUNS
     now = world.ledger.snapshot()
     assert (now.version, now.dirty) == (decisions.version, frozenset())

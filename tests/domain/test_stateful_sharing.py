@@ -264,7 +264,7 @@ class Sharing(DecidedTwice):
     def decisions_are_published(self) -> None:
         """Check that decisions are published after any events."""
         assert self.old is not None
-        self.world.take_over(self.old)
+        self.world.publish_decisions(self.old)
         self.old = None
 
     @invariant()

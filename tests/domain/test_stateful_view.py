@@ -30,7 +30,7 @@ class ViewedEvents(Events):
 
     @rule()
     def planned_pods_are_released(self) -> None:
-        self.world._release()
+        self.world._release_due_groups()
 
     @rule(name=some_pod, text=st.sampled_from(TEXTS))
     def scheduler_reports(self, name: str, text: str) -> None:

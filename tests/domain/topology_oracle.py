@@ -26,12 +26,12 @@ def is_placeable(members: Sequence[Member], free: Mapping[Node, int], levels: Ma
 def fewest_domains(members: Sequence[Member], free: Mapping[Node, int], level: Level) -> int | None:
     """Return the fewest domains of a level on which all members fit; None if they do not fit."""
     names = sorted({*level.values()})
-    for maximum in range(1, len(names) + 1):
+    for count in range(1, len(names) + 1):
         for picked in product((False, True), repeat=len(names)):
-            picked_names = {name for name, is_in in zip(names, picked, strict=True) if is_in}
+            picked_names = {name for name, is_picked in zip(names, picked, strict=True) if is_picked}
             nodes = [node for node in free if level.get(node) in picked_names]
-            if len(picked_names) == maximum and _fits(members, free, [nodes] * len(members)):
-                return maximum
+            if len(picked_names) == count and _fits(members, free, [nodes] * len(members)):
+                return count
     return None
 
 
@@ -51,21 +51,23 @@ def _nodes_for(
 def _fits(members: Sequence[Member], free: Mapping[Node, int], nodes: Sequence[Sequence[Node]]) -> bool:
     """Return whether all members fit at the same time, each on one of its nodes."""
     remaining = dict(free)
-    order = sorted(range(len(members)), key=lambda at: (-members[at].cpu, len(nodes[at]), nodes[at]))
+    order = sorted(
+        range(len(members)), key=lambda index: (-members[index].cpu, len(nodes[index]), nodes[index])
+    )
     visited: set[tuple[int, tuple[int, ...]]] = set()
 
-    def place(at: int) -> bool:
-        if at == len(order):
+    def place(position: int) -> bool:
+        if position == len(order):
             return True
-        state = at, tuple(remaining.values())
+        state = position, tuple(remaining.values())
         if state in visited:
             return False
         visited.add(state)
-        member = order[at]
+        member = order[position]
         for node in nodes[member]:
             if remaining[node] >= members[member].cpu:
                 remaining[node] -= members[member].cpu
-                if place(at + 1):
+                if place(position + 1):
                     return True
                 remaining[node] += members[member].cpu
         return False

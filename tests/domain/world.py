@@ -98,7 +98,7 @@ class World:
         self.changes = 0
         self._calls = count(1)  # tokens of bind calls
         self.cycles = 2
-        self.scheduler_asks = True  # whether it calls filter for foreign pods all the time
+        self.scheduler_asks = True  # whether the scheduler calls filter for foreign pods all the time
         self.ledger = Ledger(
             Ownership(frozenset({SCHEDULER}), auto_groups),
             limits or LIMITS,
@@ -121,8 +121,8 @@ class World:
 
     def add(self, *objects: Any) -> Self:
         """Add or replace objects; a list counts as its elements."""
-        for each in objects:
-            self._set(each)
+        for obj in objects:
+            self._set(obj)
         return self
 
     def _set(self, obj: Any) -> None:
@@ -155,21 +155,21 @@ class World:
     def bind(self, name: str, node: str) -> None:
         before = self.pods[name]
         meta, queue = before.metadata, self.ledger.groups.queue_uid(key(self.group_of(name)))
-        notes = entry_annotation(queue, meta.uid) if queue else {}
-        meta = replace(meta, annotations={**(meta.annotations or {}), **notes})
+        annotations = entry_annotation(queue, meta.uid) if queue else {}
+        meta = replace(meta, annotations={**(meta.annotations or {}), **annotations})
         self.add(replace(before, metadata=meta, spec=replace(before.spec, node_name=node)))
 
     def run(self, *names: str) -> Self:
         for name in names:
-            self._phase(name, "Running")
+            self._set_phase(name, "Running")
         return self
 
     def finish(self, *names: str, phase: str = "Succeeded") -> Self:
         for name in names:
-            self._phase(name, phase)
+            self._set_phase(name, phase)
         return self
 
-    def _phase(self, name: str, phase: str) -> None:
+    def _set_phase(self, name: str, phase: str) -> None:
         before = self.pods[name]
         self.add(replace(before, status=replace(before.status, phase=phase)))
 
@@ -213,7 +213,7 @@ class World:
     def decide(self) -> Decisions:
         return decide(self.ledger.snapshot(), self.ledger.decisions)
 
-    def take_over(self, decisions: Decisions) -> None:
+    def publish_decisions(self, decisions: Decisions) -> None:
         self.ledger.publish(decisions)
 
     def settle(self) -> Self:
@@ -227,8 +227,8 @@ class World:
         for _ in range(_MOST_CYCLES):
             before, version = self.decisions, self.ledger.version
             decisions = self.decide()
-            self.take_over(decisions)
-            self._release()
+            self.publish_decisions(decisions)
+            self._release_due_groups()
             self._give_up_calls()
             if self.ledger.version == version:
                 return self
@@ -237,7 +237,7 @@ class World:
                 break
         raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
 
-    def _release(self) -> None:
+    def _release_due_groups(self) -> None:
         for group in self.ledger.shown.due_groups():
             self.ledger.shown.release(group)
 
@@ -304,14 +304,14 @@ class World:
         appearances = self.ledger.shown._releases.shown
         return {
             name: appearances[uid]
-            for name, each in self.pods.items()
-            if (uid := Uid(each.metadata.uid)) in appearances
+            for name, pod in self.pods.items()
+            if (uid := Uid(pod.metadata.uid)) in appearances
         }
 
     def shown_changes(self) -> list[tuple[str, Appearance | None]]:
         """Return the changes of appearances since the last call; None for withdrawn pods."""
-        names = {each.metadata.uid: name for name, each in self.pods.items()}
-        return [(names[uid], looks) for uid, looks in self.ledger.shown.take_changes()]
+        names = {pod.metadata.uid: name for name, pod in self.pods.items()}
+        return [(names[uid], appearance) for uid, appearance in self.ledger.shown.take_changes()]
 
     def shows(self) -> dict[str, Appearance | None]:
         """Return the last change of each pod."""
@@ -417,8 +417,8 @@ def gang(
     return [podgroup, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
 
 
-def nodes(*names: str, **each: Any) -> list[Node]:
-    return [builders.node(name, **each) for name in names]
+def nodes(*names: str, **fields: Any) -> list[Node]:
+    return [builders.node(name, **fields) for name in names]
 
 
 def names(group: str, count: int) -> Iterable[str]:

@@ -24,14 +24,14 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 STRICT = "?fieldValidation=Strict"
 
 
-class Sent(NamedTuple):
-    """Request. `body`: JSON, or bytes."""
+class ApiRequest(NamedTuple):
+    """Request, with a title. `body`: JSON, or bytes."""
 
     name: str
     method: str
     path: str
     body: Any = None
-    form: str = JSON
+    content_type: str = JSON
 
 
 CONTAINER = {"name": "main", "image": "none"}
@@ -76,9 +76,9 @@ def named(kind: str, name: str, **fields: Any) -> Json:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
 
 
-def _pods() -> Iterator[Sent]:
-    def bad(title: str, body: Any, query: str = "") -> Sent:
-        return Sent(f"pod {title}", "POST", PODS + query, body)
+def _pods() -> Iterator[ApiRequest]:
+    def bad(title: str, body: Any, query: str = "") -> ApiRequest:
+        return ApiRequest(f"pod {title}", "POST", PODS + query, body)
 
     yield bad("with an underscore", pod("x_y"))
     yield bad("in capitals", pod("Train"))
@@ -95,8 +95,8 @@ def _pods() -> Iterator[Sent]:
     yield bad("with a bad finalizer", pod(meta={"finalizers": ["a b"]}))
     yield bad("with an owner without uid", pod(meta={"ownerReferences": [{"kind": "Job", "name": "j"}]}))
     yield bad("for another namespace", pod(meta={"namespace": "other"}))
-    yield Sent("pod in no namespace", "POST", "/api/v1/namespaces/nowhere/pods", pod())
-    yield Sent("group in no namespace", "POST", GROUPS.replace(NAMESPACE, "nowhere"), group())
+    yield ApiRequest("pod in no namespace", "POST", "/api/v1/namespaces/nowhere/pods", pod())
+    yield ApiRequest("group in no namespace", "POST", GROUPS.replace(NAMESPACE, "nowhere"), group())
     yield bad("without containers", pod(containers=[]))
     yield bad("with null containers", pod(containers=None))
     yield bad("with two containers of one name", pod(containers=[CONTAINER, CONTAINER]))
@@ -155,9 +155,9 @@ def _pods() -> Iterator[Sent]:
     yield bad("with an unnamed variable", pod(containers=[{**CONTAINER, "env": [{"value": "1"}]}]))
 
 
-def _other_kinds() -> Iterator[Sent]:
-    def bad(title: str, path: str, body: Json, query: str = "") -> Sent:
-        return Sent(title, "POST", path + query, body)
+def _other_kinds() -> Iterator[ApiRequest]:
+    def bad(title: str, path: str, body: Json, query: str = "") -> ApiRequest:
+        return ApiRequest(title, "POST", path + query, body)
 
     yield bad("node in capitals", NODES, named("Node", "N1"))
     capacity = {"capacity": {"cpu": "-1"}, "allocatable": {"cpu": "-1"}}
@@ -219,11 +219,11 @@ def _other_kinds() -> Iterator[Sent]:
     yield bad("group with a number for its queue", GROUPS, group(queue=7))
 
 
-def _changes() -> Iterator[Sent]:
+def _changes() -> Iterator[ApiRequest]:
     """Yield changes of existing objects: the pod, the queue and the group named `there`."""
 
-    def patch(title: str, path: str, body: Any, content_type: str = MERGE) -> Sent:
-        return Sent(title, "PATCH", path, body, content_type)
+    def patch(title: str, path: str, body: Any, content_type: str = MERGE) -> ApiRequest:
+        return ApiRequest(title, "PATCH", path, body, content_type)
 
     existing_pod, existing_queue = f"{PODS}/there", f"{QUEUES}/there"
     yield patch("another scheduler", existing_pod, {"spec": {"schedulerName": "x"}})
@@ -249,46 +249,46 @@ def _changes() -> Iterator[Sent]:
     yield patch("a negative count", f"{existing_queue}/status", {"status": {"pending": -1}})
     yield patch("a status of a kind that has none", f"{GROUPS}/there/status", {"status": {}})
     yield patch("a class that changes its value", f"{CLASSES}/there", {"value": 8})
-    yield Sent(
+    yield ApiRequest(
         "an old version put",
         "PUT",
         existing_queue,
         {**queue("there"), "metadata": {"name": "there", "resourceVersion": "1"}},
     )
-    yield Sent("another name put", "PUT", existing_queue, queue("other"))
-    yield Sent("no version put", "PUT", existing_queue, queue("there"))
-    yield Sent("absent object put", "PUT", f"{QUEUES}/none", queue("none"))
-    yield Sent(
+    yield ApiRequest("another name put", "PUT", existing_queue, queue("other"))
+    yield ApiRequest("no version put", "PUT", existing_queue, queue("there"))
+    yield ApiRequest("absent object put", "PUT", f"{QUEUES}/none", queue("none"))
+    yield ApiRequest(
         "a binding without a node",
         "POST",
         f"{existing_pod}/binding",
         named("Binding", "there", target={"kind": "Node"}),
     )
-    yield Sent(
+    yield ApiRequest(
         "a binding of an absent pod",
         "POST",
         f"{PODS}/none/binding",
         named("Binding", "none", target={"kind": "Node", "name": "n"}),
     )
-    yield Sent("the deletion of an absent pod", "DELETE", f"{PODS}/none")
-    yield Sent("the deletion of another", "DELETE", existing_pod, {"preconditions": {"uid": "x"}})
-    yield Sent("a namespace that is not there", "GET", f"{NAMESPACES}/nowhere")
-    yield Sent("a kind that is not there", "GET", "/api/v1/things")
-    yield Sent("a bad label selector", "GET", f"{PODS}?labelSelector=a%20b")
-    yield Sent("a bad field selector", "GET", f"{PODS}?fieldSelector=spec.x%3D1")
-    yield Sent("a protobuf body that is none", "POST", NAMESPACES, b"namespace", PROTOBUF)
-    yield Sent("a body of an unknown form", "POST", NAMESPACES, b"namespace", "text/plain")
+    yield ApiRequest("the deletion of an absent pod", "DELETE", f"{PODS}/none")
+    yield ApiRequest("the deletion of another", "DELETE", existing_pod, {"preconditions": {"uid": "x"}})
+    yield ApiRequest("a namespace that is not there", "GET", f"{NAMESPACES}/nowhere")
+    yield ApiRequest("a kind that is not there", "GET", "/api/v1/things")
+    yield ApiRequest("a bad label selector", "GET", f"{PODS}?labelSelector=a%20b")
+    yield ApiRequest("a bad field selector", "GET", f"{PODS}?fieldSelector=spec.x%3D1")
+    yield ApiRequest("a protobuf body that is none", "POST", NAMESPACES, b"namespace", PROTOBUF)
+    yield ApiRequest("a body of an unknown form", "POST", NAMESPACES, b"namespace", "text/plain")
 
 
-def _changes_of_jobs() -> Iterator[Sent]:
+def _changes_of_jobs() -> Iterator[ApiRequest]:
     """Yield changes of the Jobs `going` and `held`, which is suspended and has never started.
 
     Writes to `held` are dry runs, so that both Jobs keep their state.
     """
 
-    def patch(title: str, name: str, *operations: Json) -> Sent:
+    def patch(title: str, name: str, *operations: Json) -> ApiRequest:
         path = f"{JOBS}/{name}" + ("?dryRun=All" if name == "held" else "")
-        return Sent(f"Job {name}: {title}", "PATCH", path, list(operations), JSON_PATCH)
+        return ApiRequest(f"Job {name}: {title}", "PATCH", path, list(operations), JSON_PATCH)
 
     def put(path: str, value: Any) -> Json:
         return {"op": "add", "path": path, "value": value}
@@ -319,9 +319,9 @@ def _changes_of_jobs() -> Iterator[Sent]:
         yield patch("resumed with a label", name, resume, put(f"{template_metadata}/labels/a", "2"))
 
 
-def _server_side_applies() -> Iterator[Sent]:
-    def apply(title: str, path: str, body: Any, query: str = "?fieldManager=me") -> Sent:
-        return Sent(f"applied: {title}", "PATCH", path + query, body, APPLY)
+def _server_side_applies() -> Iterator[ApiRequest]:
+    def apply(title: str, path: str, body: Any, query: str = "?fieldManager=me") -> ApiRequest:
+        return ApiRequest(f"applied: {title}", "PATCH", path + query, body, APPLY)
 
     existing_queue = f"{QUEUES}/there"
     yield apply("without a manager", existing_queue, queue("there"), "")
@@ -365,8 +365,8 @@ def _server_side_applies() -> Iterator[Sent]:
     )
 
 
-# Parts of messages that name Go types or positions in a text, or fields that we do not store.
-OTHER_MESSAGES = frozenset(
+# Requests whose messages differ: they name Go types, positions in a text, or fields that we do not store.
+WITH_OTHER_MESSAGES = frozenset(
     (
         *("pod that is no JSON", "pod that is a list", "pod of another version"),
         *("pod with a bad generateName", "pod with a bad finalizer", "another scheduler", "another node"),
@@ -375,31 +375,31 @@ OTHER_MESSAGES = frozenset(
         *("a status of a kind that has none", "a bad label selector", "a bad field selector"),
         *("a protobuf body that is none", "applied: no YAML", "queue with half a weight"),
         *("queue of a true capability", "queue with two things wrong"),
-        *(each.name for each in _changes_of_jobs()),
+        *(request.name for request in _changes_of_jobs()),
     )
 )
 REFUSED = (*_pods(), *_other_kinds(), *_changes(), *_changes_of_jobs(), *_server_side_applies())
-BEFORE = (
-    Sent("the namespace", "POST", NAMESPACES, named("Namespace", NAMESPACE)),
-    Sent("the pod", "POST", PODS, pod("there")),
-    Sent("the queue", "POST", f"{QUEUES}?fieldManager=other", queue("there", weight=2, priority=1)),
-    Sent("the group", "POST", GROUPS, group("there", minMember=1)),
-    Sent("the Job", "POST", JOBS, job("going", parallelism=2, completions=4)),
-    Sent("the Job that is suspended", "POST", JOBS, job("held", suspend=True)),
-    Sent("the class", "POST", CLASSES, priority("there", value=7)),
+PREPARATION = (
+    ApiRequest("the namespace", "POST", NAMESPACES, named("Namespace", NAMESPACE)),
+    ApiRequest("the pod", "POST", PODS, pod("there")),
+    ApiRequest("the queue", "POST", f"{QUEUES}?fieldManager=other", queue("there", weight=2, priority=1)),
+    ApiRequest("the group", "POST", GROUPS, group("there", minMember=1)),
+    ApiRequest("the Job", "POST", JOBS, job("going", parallelism=2, completions=4)),
+    ApiRequest("the Job that is suspended", "POST", JOBS, job("held", suspend=True)),
+    ApiRequest("the class", "POST", CLASSES, priority("there", value=7)),
 )
 
 
-def _writes_of_managers() -> Iterator[Sent]:
+def _writes_of_managers() -> Iterator[ApiRequest]:
     """Yield writes of several field managers to one queue."""
     path = f"{QUEUES}/course"
 
-    def apply(manager: str, body: Json, options: str = "", subresource: str = "") -> Sent:
+    def apply(manager: str, body: Json, options: str = "", subresource: str = "") -> ApiRequest:
         url = f"{path}{subresource}?fieldManager={manager}{options}"
-        return Sent(f"applied by {manager}{options}{subresource}", "PATCH", url, body, APPLY)
+        return ApiRequest(f"applied by {manager}{options}{subresource}", "PATCH", url, body, APPLY)
 
-    def patch(body: Any, content_type: str = MERGE, subresource: str = "") -> Sent:
-        return Sent(
+    def patch(body: Any, content_type: str = MERGE, subresource: str = "") -> ApiRequest:
+        return ApiRequest(
             f"patched{subresource}", "PATCH", f"{path}{subresource}?fieldManager=editor", body, content_type
         )
 
@@ -431,4 +431,4 @@ def _writes_of_managers() -> Iterator[Sent]:
     yield patch([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}], JSON_PATCH)
 
 
-COURSE = tuple(_writes_of_managers())
+WRITES_OF_MANAGERS = tuple(_writes_of_managers())

@@ -1,8 +1,8 @@
 """Builds the control plane that the e2e tests and benchmarks run, from Go modules alone.
 
 `controlplane/<minor>/go.mod` pins one Kubernetes release and its etcd; a further release is a
-further folder. The binaries are kept outside the tree, under a name that says what they were made from, so a
-second run starts at once. Next to them lies a certificate for 127.0.0.1 that every server of the tests shows.
+further folder. The binaries are kept outside the tree, under a name with a hash of their sources, so a
+second run starts at once. Next to them lies a certificate for 127.0.0.1, which all servers of the tests use.
 """
 
 import argparse
@@ -196,8 +196,8 @@ def _build(go: str, module: Path, target: Path) -> None:
 
 def _compile(go: str, module: Path, into: Path) -> None:
     """Compile one program after the other, to show progress. Shared packages are compiled once."""
-    for place, program in enumerate(PROGRAMS, start=1):
-        show(f"  {place}/{len(PROGRAMS)} {program}")
+    for number, program in enumerate(PROGRAMS, start=1):
+        show(f"  {number}/{len(PROGRAMS)} {program}")
         _run([go, "build", *_flags(module), "-o", f"{into}/", program], module)
 
 
@@ -207,10 +207,10 @@ def _certificate_program(go: str) -> str:
 
 
 def _run(command: list[str], where: Path) -> None:
-    polite = ["nice", "-n", "10"] if shutil.which("nice") else []
-    completed = subprocess.run([*polite, *command], cwd=where, stdout=sys.stderr, check=False)
+    low_priority = ["nice", "-n", "10"] if shutil.which("nice") else []
+    completed = subprocess.run([*low_priority, *command], cwd=where, stdout=sys.stderr, check=False)
     if completed.returncode:
-        raise BuildError(f"{' '.join(command[:2])} ended with {completed.returncode}, its words are above")
+        raise BuildError(f"{' '.join(command[:2])} ended with {completed.returncode}, its output is above")
 
 
 def show(line: str) -> None:
@@ -234,9 +234,9 @@ def main() -> int:
     try:
         print(folder(arguments.kubernetes))  # noqa: T201
         if arguments.tools:
-            for place, packages in TOOLS.items():
+            for folder_name, packages in TOOLS.items():
                 for package in packages:
-                    tool(Path(__file__).parent / place, package)
+                    tool(Path(__file__).parent / folder_name, package)
     except BuildError as error:
         show(f"error: {error}")
         return 2

@@ -1,7 +1,7 @@
 """Fixtures of the e2e tests: one control plane for each worker, an empty cluster for each test.
 
 `stage` gives a test its namespace, kubelets and observer; `muster` and `scheduler` start the sidecar pair on
-it. The observer checks every test that passed, on request or not.
+it. The observer checks every test that passed, also those that do not use it.
 """
 
 import itertools
@@ -210,16 +210,16 @@ def no_scheduler_rights(cluster: ControlPlane) -> Iterator[None]:
 @pytest.fixture
 def tenant(stage: Stage) -> Iterator[Client]:
     """Yield a client of a user who may do everything in the namespace of the test, and nothing elsewhere."""
-    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    all_rights = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": {"name": "all", "namespace": stage.namespace},
-        "rules": [everything],
+        "rules": [all_rights],
     }
-    bound = objects.binding("all", "mallory", namespace=stage.namespace, of="Role")
-    for each in (role, bound):
-        manifests.apply_one(stage.api, each)
+    binding = objects.binding("all", "mallory", namespace=stage.namespace, role_kind="Role")
+    for obj in (role, binding):
+        manifests.apply_one(stage.api, obj)
     with _acting_as(stage, "mallory") as client:
         yield client
 
@@ -227,7 +227,7 @@ def tenant(stage: Stage) -> Iterator[Client]:
 @pytest.fixture
 def editor(stage: Stage) -> Iterator[Client]:
     """Yield a client of a user with the role edit in the namespace of the test, and nothing elsewhere."""
-    stage.give_edit("eve")
+    stage.grant_edit("eve")
     with _acting_as(stage, "eve") as client:
         yield client
 

@@ -385,7 +385,7 @@ def test_each_user_runs_no_more_at_once_than_the_limit_of_the_queue_for_users(
         user.create(POD_GROUPS, objects.pod_group(name, namespace=stage.namespace, min_member=1, queue="q"))
     pods = {name: stage.pods(name, 1, group=name, gated=True) for name in ("first", "second", "other")}
     stage.wait_phase(pods["other"])
-    running = stage.first_to_say(("first", "second"), "Running")
+    running = stage.first_with_reason(("first", "second"), "Running")
     waiting = "second" if running == "first" else "first"
     stage.wait_reason(waiting, "QueueCeiling")
     assert "alice" in str(stage.pod_group(waiting)["status"]["conditions"])

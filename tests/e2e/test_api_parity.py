@@ -23,18 +23,18 @@ from extender.apimachinery.kinds import (
 )
 from extender.sim.apiserver.protobuf import MESSAGES
 from tests.e2e.api_requests import (
-    BEFORE,
     CLASSES,
     CONTAINER,
-    COURSE,
     JSON,
     MERGE,
     NAMESPACE,
     NAMESPACES,
-    OTHER_MESSAGES,
+    PREPARATION,
     REFUSED,
+    WITH_OTHER_MESSAGES,
+    WRITES_OF_MANAGERS,
+    ApiRequest,
     Json,
-    Sent,
     named,
     pod,
     pod_requesting,
@@ -90,13 +90,13 @@ def ours(tmp_path: Path) -> Iterator[Client]:
         yield embedded.admin
 
 
-def answers(api: Client, requests: Sequence[Sent]) -> dict[str, Answer]:
+def answers(api: Client, requests: Sequence[ApiRequest]) -> dict[str, Answer]:
     return {sent.name: answer(*exchanged(api, sent)) for sent in requests}
 
 
-def exchanged(api: Client, sent: Sent) -> tuple[int, Json]:
+def exchanged(api: Client, sent: ApiRequest) -> tuple[int, Json]:
     body = sent.body if sent.body is None or isinstance(sent.body, bytes) else json.dumps(sent.body).encode()
-    status, data = api.exchange(sent.method, sent.path, body, sent.form)
+    status, data = api.exchange(sent.method, sent.path, body, sent.content_type)
     return status, json.loads(data)
 
 
@@ -116,10 +116,10 @@ def _plain(message: str) -> str:
 
 
 def test_both_servers_refuse_the_same_requests(real: Client, ours: Client) -> None:
-    made = [answers(api, BEFORE) for api in (real, ours)]
+    made = [answers(api, PREPARATION) for api in (real, ours)]
     assert made[0] == made[1] == dict.fromkeys(made[0], Answer(201, "", ""))
     theirs, found = (answers(api, REFUSED) for api in (real, ours))
-    for name in OTHER_MESSAGES:
+    for name in WITH_OTHER_MESSAGES:
         found[name] = found[name]._replace(message=theirs[name].message)
     assert found == theirs
 
@@ -133,7 +133,7 @@ def test_both_servers_refuse_the_table_of_refusals_for_the_same_fields(real: Cli
 
 def refused(api: Client) -> Iterator[tuple[str, tuple[int, frozenset[str]]]]:
     """Yield by the name of each refusal its status and the named fields."""
-    api.exchange("POST", "/api/v1/namespaces", json.dumps(BEFORE[0].body).encode(), JSON)
+    api.exchange("POST", "/api/v1/namespaces", json.dumps(PREPARATION[0].body).encode(), JSON)
     for each in refusals():
         path = f"{each.path(NAMESPACE)}?dryRun=All"
         status, data = api.exchange("POST", path, json.dumps(each.body).encode(), JSON)
@@ -152,12 +152,12 @@ def under_a_quota(api: Client) -> tuple[list[Answer], Json]:
     """Return the answers to new pods, and the usage at the end."""
     hard = {"requests.cpu": "1500m", "limits.memory": "2Gi", "pods": "4"}
     used = {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}}
-    made = Sent("the quota", "POST", QUOTAS, named("ResourceQuota", "q", spec={"hard": hard}))
-    counted = Sent("its status", "PATCH", f"{QUOTAS}/q/status", used, MERGE)
-    for each in (Sent("the namespace", "POST", NAMESPACES, named("Namespace", LIMITED)), made, counted):
+    made = ApiRequest("the quota", "POST", QUOTAS, named("ResourceQuota", "q", spec={"hard": hard}))
+    counted = ApiRequest("its status", "PATCH", f"{QUOTAS}/q/status", used, MERGE)
+    for each in (ApiRequest("the namespace", "POST", NAMESPACES, named("Namespace", LIMITED)), made, counted):
         assert exchanged(api, each)[0] < 300
     large = pod_requesting({"cpu": "9"}, {"cpu": "9", "memory": "1Gi"}, name="large")
-    tried = Sent("a trial", "POST", f"{LIMITED_PODS}?dryRun=All", large)
+    tried = ApiRequest("a trial", "POST", f"{LIMITED_PODS}?dryRun=All", large)
     wait_for(lambda: "exceeded quota" in exchanged(api, tried)[1].get("message", ""), what="the quota holds")
     pods = (
         pod_requesting({"cpu": "1"}, {"memory": "1024Mi"}, name="a"),
@@ -167,12 +167,12 @@ def under_a_quota(api: Client) -> tuple[list[Answer], Json]:
         pod_requesting({"cpu": "0.5"}, {"memory": "512Mi"}, name="b"),
         pod_requesting({"cpu": "1m"}, {"memory": "1Mi"}, name="one-more"),
     )
-    found = [answer(*exchanged(api, Sent("a pod", "POST", LIMITED_PODS, each))) for each in pods]
-    return found, exchanged(api, Sent("the quota", "GET", f"{QUOTAS}/q"))[1]["status"]["used"]
+    found = [answer(*exchanged(api, ApiRequest("a pod", "POST", LIMITED_PODS, each))) for each in pods]
+    return found, exchanged(api, ApiRequest("the quota", "GET", f"{QUOTAS}/q"))[1]["status"]["used"]
 
 
 def test_both_servers_have_the_same_managed_fields(real: Client, ours: Client) -> None:
-    for number, each in enumerate(COURSE, start=1):
+    for number, each in enumerate(WRITES_OF_MANAGERS, start=1):
         theirs, found = (reserved(*exchanged(api, each)) for api in (real, ours))
         assert found == theirs, f"{number}: {each.name}"
 

@@ -14,7 +14,7 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
-NO_GROUP = "00000000-0000-0000-0000-000000000000"
+ABSENT_UID = "00000000-0000-0000-0000-000000000000"
 
 
 def test_filter_does_not_believe_a_pod_that_no_watch_has_shown(stage: Stage, muster: Muster) -> None:
@@ -22,7 +22,7 @@ def test_filter_does_not_believe_a_pod_that_no_watch_has_shown(stage: Stage, mus
     stage.nodes(2, cpu="4")
     for scheduler, expected in (("default-scheduler", ["n0", "n1"]), ("muster", [])):
         pod = objects.pod("unheard-of", namespace=stage.namespace, scheduler=scheduler, group="nothing")
-        pod["metadata"]["uid"] = NO_GROUP
+        pod["metadata"]["uid"] = ABSENT_UID
         answer = _ask(muster, "filter", {"Pod": pod, "Nodes": None, "NodeNames": ["n0", "n1"]})
         assert (answer["NodeNames"], answer["Error"]) == (expected, "")
 
@@ -37,8 +37,8 @@ def test_bind_refuses_invalid_calls_with_a_sentence(
     uid = stage.pod(waiting)["metadata"]["uid"]
     wait_for(lambda: _knows(muster, stage, waiting), what="the pod is known")
     assert "unknown" in _bind(muster, stage, waiting, uid, "no-such-node")
-    assert "replaced" in _bind(muster, stage, waiting, NO_GROUP, "n0")
-    assert "gone" in _bind(muster, stage, "no-such-pod", NO_GROUP, "n0")
+    assert "replaced" in _bind(muster, stage, waiting, ABSENT_UID, "n0")
+    assert "gone" in _bind(muster, stage, "no-such-pod", ABSENT_UID, "n0")
     assert "already bound" in _bind(muster, stage, bound, stage.pod(bound)["metadata"]["uid"], "n0")
     assert "NeverFits" in _bind(muster, stage, waiting, uid, "n0")
     assert stage.bound([waiting]) == {}
@@ -72,7 +72,7 @@ def test_thousands_of_invented_pods_hold_no_capacity(
     stage.nodes(2, cpu="4")
     for number in range(3000):
         pod = objects.pod(f"invented-{number}", namespace=stage.namespace, cpu="4")
-        pod["metadata"]["uid"] = f"{number:08}{NO_GROUP[8:]}"
+        pod["metadata"]["uid"] = f"{number:08}{ABSENT_UID[8:]}"
         _ask(muster, "filter", {"Pod": pod, "Nodes": None, "NodeNames": ["n0", "n1"]})
     stage.wait_phase(stage.gang("a", 8, gated=True), "Running")
     assert len(muster.debug("/debug/podgroups")) == 1

@@ -38,7 +38,7 @@ def admin(stage: Stage) -> Shell:
 @pytest.fixture
 def submitter(stage: Stage) -> Shell:
     """Return the shell of a user with the role edit in the namespace of the test, and nothing else."""
-    stage.give_edit(SUBMITTER.name)
+    stage.grant_edit(SUBMITTER.name)
     shell = Shell(stage.cluster, SUBMITTER, stage.namespace)
     wait_for(lambda: shell("pg", "list").returncode == 0, what="the role is in force")
     return shell

@@ -107,7 +107,7 @@ class DashboardSite:
         meta = {"name": "tenant", "namespace": stage.namespace}
         manifests.apply_one(stage.api, {**account, "metadata": meta})
         self.tenant = service_account(stage.namespace, "tenant").name
-        stage.give_edit(self.tenant)
+        stage.grant_edit(self.tenant)
         self.issued = issued(stage.api, stage.namespace, "tenant")
         self.token = self.issued.token
         self.muster: Muster = stage.start_muster(*flags, user=muster_user)
@@ -223,7 +223,7 @@ def test_a_tenant_who_may_only_look_at_podgroups_gets_no_action_and_no_yaml_of_t
     meta = {"name": "looks", "namespace": stage.namespace}
     rules = [{**looks, "verbs": ["get", "list", "watch"]}]
     manifests.apply_one(stage.api, {**role, "metadata": meta, "rules": rules})
-    binding = objects.binding("looks", site.tenant, namespace=stage.namespace, of="Role")
+    binding = objects.binding("looks", site.tenant, namespace=stage.namespace, role_kind="Role")
     manifests.apply_one(stage.api, binding)
     stage.jobs.create("secret-job", queue="q", suspend=True, cpu="1k", annotations={"note": "do-not-show"})
     own, tenant = f"/namespaces/{stage.namespace}/job/secret-job", site.logged_in()

@@ -42,7 +42,7 @@ def test_two_gangs_that_fit_only_alone_start_one_after_the_other(
 ) -> None:
     stage.nodes(2, cpu="4")
     gangs = {name: stage.gang(name, 3, cpu="2", gated=True) for name in ("a", "b")}
-    second = stage.first_to_say(gangs, "NoRoom")
+    second = stage.first_with_reason(gangs, "NoRoom")
     first = ({*gangs} - {second}).pop()
     stage.wait_phase(gangs[first])
     assert stage.bound(gangs[second]) == {}

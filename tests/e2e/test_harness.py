@@ -169,10 +169,10 @@ def test_the_scheduler_dump_has_its_cache(stage: Stage) -> None:
     pods = stage.api.items(PODS, stage.namespace)
     dump = scheduler.dump()
     assert {*dump.cached.values()} == {"n0", "n1"}
-    assert (len(dump.cached), dump.complaints(pods)) == (3, [])
+    assert (len(dump.cached), dump.differences(pods)) == (3, [])
     wire.refuse()
     stage.delete_pods(bound[:1])
-    wait_for(lambda: scheduler.dump().complaints(stage.api.items(PODS, stage.namespace)), what="it differs")
+    wait_for(lambda: scheduler.dump().differences(stage.api.items(PODS, stage.namespace)), what="it differs")
 
 
 def test_created_objects_come_back_in_order(stage: Stage) -> None:

@@ -37,7 +37,7 @@ def contained(stage: Stage, built: Image, muster_user: User, tmp_path: Path) -> 
     name = stage.cluster.folder.name
     program = built.command(name, _access(stage.cluster, muster_user, tmp_path / "access"))
     muster = Muster(stage.cluster, image.FOLDER / "kubeconfig", program=program)
-    stage.started.callback(built.forget, name)
+    stage.started.callback(built.remove, name)
     stage.started.push(muster)
     muster.start()
     return muster

@@ -110,7 +110,7 @@ def test_a_tenants_gangs_start_on_gpus_and_are_shown_to_the_tenant_alone(stage: 
     space, user = stage.namespace, service_account(stage.namespace, "tenant").name
     account = {"apiVersion": "v1", "kind": "ServiceAccount"}
     manifests.apply_one(stage.api, {**account, "metadata": {"name": "tenant", "namespace": space}})
-    stage.give_edit(user)
+    stage.grant_edit(user)
     capacity: Json = {"cpu": "96", "memory": "1Ti", "taints": [TAINT]}
     stage.nodes(2, prefix="g", **capacity, **{GPU: "8"})
     stage.nodes(1, prefix="m", **capacity, **{GPU: "0", MIG: "7"})

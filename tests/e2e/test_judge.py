@@ -78,15 +78,15 @@ def test_the_need_of_a_gang_is_unknown_if_muster_restarts_after_its_record_was_d
     history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)]
     review = Review(DEADLINE, restarts=[restart])
     assert bool(review.replay(history, 30)) is is_reviewed
-    assert bool(review.in_pieces()) is is_reviewed
+    assert bool(review.incomplete_gangs()) is is_reviewed
 
 
 def test_the_review_names_gangs_that_stand_in_pieces() -> None:
     review = Review(DEADLINE)
     review.replay([GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)], 7)
-    assert review.in_pieces() == ["gang x/g stands with 1 of 2, and its PodGroup is gone"]
+    assert review.incomplete_gangs() == ["gang x/g stands with 1 of 2, and its PodGroup is gone"]
     review.replay([member(4, 7, "b")], 8)
-    assert review.in_pieces() == []
+    assert review.incomplete_gangs() == []
 
 
 def test_a_member_that_has_done_its_work_stands() -> None:

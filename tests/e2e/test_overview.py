@@ -100,7 +100,7 @@ def test_a_submitter_is_shown_their_namespace(stage: Stage) -> None:
     stage.nodes(1, cpu="4")
     stage.queue("q", preemption=MILD)
     stage.wait_phase(stage.gang("runs", 1, cpu="3", queue="q", gated=True))
-    stage.give_edit(SUBMITTER.name)
+    stage.grant_edit(SUBMITTER.name)
     with seen_by(SUBMITTER, stage) as source:
         found = source.overview()
         assert [group.key for group in found.groups] == [f"{stage.namespace}/runs"]

@@ -21,7 +21,7 @@ import pytest
 from tests.e2e.harness.access import User
 from tests.e2e.harness.embedded import EmbeddedStage, embedded_stage
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.recorder import Answered, Recorder
+from tests.e2e.harness.recorder import RecordedCall, Recorder
 from tests.e2e.harness.resources import EVENTS, PODS
 from tests.e2e.harness.scheduler import MARKED, for_all_pods
 from tests.e2e.harness.stage import Stage
@@ -188,7 +188,7 @@ def _seen(play: Play) -> Course:
     )
 
 
-def _kind(call: Answered) -> str:
+def _kind(call: RecordedCall) -> str:
     """Return the kind of a call: all refusals are one kind, for any reason."""
     text = str(call)
     return text.partition(REFUSED)[0] + REFUSED if REFUSED in call.answer else text

@@ -63,7 +63,7 @@ def test_two_gangs_above_the_shares_of_their_queues_do_not_leave_the_cluster_idl
     for name in ("a", "b"):
         stage.queue(name)
         gangs[name] = stage.gang(name, 3, cpu="2", queue=name, gated=True)
-    first = stage.first_to_say(gangs, "Running")
+    first = stage.first_with_reason(gangs, "Running")
     second = ({*gangs} - {first}).pop()
     stage.wait_reason(second, "NoRoom")
     assert stage.bound(gangs[second]) == {}

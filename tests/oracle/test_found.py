@@ -116,7 +116,7 @@ LARGE = waiting("r1", 1, "5", queue="r")  # of another queue, which deserves it 
 )
 def test_the_smallest_change_starts_the_group(objects: list[Any], change: str) -> None:
     world = World(node("n", cpu="8"), queue("q", weight=3), queue("r"), *objects)
-    world.take_over(world.decide())
+    world.publish_decisions(world.decide())
     why = explain_group(world.decisions, key("q2"))
     assert why is not None
     assert why.change is not None

@@ -25,26 +25,24 @@ from tests.storm.table import table_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments_ = _parser().parse_args(arguments)
-    if arguments_.campaign and not arguments_.mix:
-        return _series(Series.read(arguments_.campaign), arguments_)
-    mix = (
-        Series.read(arguments_.campaign).mix(arguments_.mix) if arguments_.mix else Mix(view=arguments_.view)
-    )
-    if arguments_.plan:
-        for step in plan(arguments_.seed, arguments_.seconds, mix):
+    options = _parser().parse_args(arguments)
+    if options.campaign and not options.mix:
+        return _series(Series.read(options.campaign), options)
+    mix = Series.read(options.campaign).mix(options.mix) if options.mix else Mix(view=options.view)
+    if options.plan:
+        for step in plan(options.seed, options.seconds, mix):
             _show(f"{step.at:8.1f} s  {step.kind:24} {step.gang_spec or f'for {step.lasting:.1f} s'}")
         return 0
     if mix.ipv6:
         os.environ[loopback.SETTING] = "::1"
-    progress = Progress(arguments_.seconds)
-    with storm_cluster(arguments_.kubernetes, mix) as new_cluster:
-        outcome = Campaign(new_cluster, arguments_.seed, arguments_.seconds, mix, progress).run()
+    progress = Progress(options.seconds)
+    with storm_cluster(options.kubernetes, mix) as new_cluster:
+        outcome = Campaign(new_cluster, options.seed, options.seconds, mix, progress).run()
     progress.close()
     shutil.rmtree(outcome.folder / "etcd", ignore_errors=True)
     _show(report_of(outcome))
-    if arguments_.record:
-        arguments_.record.write_text(json.dumps(outcome.record()))
+    if options.record:
+        options.record.write_text(json.dumps(outcome.record()))
     return 1 if outcome.violations else 0
 
 

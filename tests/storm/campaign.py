@@ -11,12 +11,12 @@ from tests.storm.agenda import Agenda
 from tests.storm.faults import FAULTS, FaultContext, NoVictim, Standstill
 from tests.storm.gang_owners import API_ERRORS, Gang, GangOwners
 from tests.storm.journal import Journal
-from tests.storm.judges import undone
+from tests.storm.judges import evicted_gangs
 from tests.storm.liveness import LivenessProber
 from tests.storm.plan import OUTAGES, Mix, Step, plan, rough
 from tests.storm.progress import Progress
 from tests.storm.recovery import Breakage, Recovery
-from tests.storm.settling import LONGEST, picture, settle
+from tests.storm.settling import LONGEST, cluster_state, settle
 from tests.storm.storm_cluster import DEADLINE, SIGHT, StormCluster
 from tests.storm.verdict import Outcome
 from tests.storm.view import is_complete_member
@@ -24,8 +24,8 @@ from tests.storm.view import is_complete_member
 PAUSE, OWNER_PERIOD = 0.05, 0.5  # seconds
 # kube-scheduler exits if it lists a pod that replaced one of the same name on another node. The pods of a
 # Volcano Job do that, if the watch is cut twice within a second. This is no fault of Muster.
-GIVES_UP = {
-    "Pod updated on a different node than previously added to": "schedulers that gave up: a name came again",
+SCHEDULER_EXITS = {
+    "Pod updated on a different node than previously added to": "schedulers that exited: a name was reused",
     "Leaderelection lost": "schedulers that lost their Lease",
 }
 FAULTS_OF_OWN_PROCESS = {
@@ -52,7 +52,7 @@ class Campaign:
         self._mix = mix
         self._recovery = Recovery()
         self._storm_cluster = storm_cluster
-        storm_cluster.when_changed = self._changed
+        storm_cluster.on_leader_change = self._record_leader_change
         self._owners = GangOwners(
             storm_cluster.api,
             storm_cluster.namespace,
@@ -61,20 +61,20 @@ class Campaign:
             storm_cluster.undisturbed_time,
         )
         self._journal = Journal(storm_cluster.cluster.folder / "journal.log")
-        self._agenda = Agenda(UNREACHABLE, partial(self._journal.record, "mended"))
+        self._agenda = Agenda(UNREACHABLE, partial(self._journal.record, "repaired"))
         self._progress = progress
-        self._watcher = LivenessProber(storm_cluster, self._recovery)
+        self._prober = LivenessProber(storm_cluster, self._recovery)
         self._standstills: list[tuple[Standstill, Step]] = []
         self._began = self._last_acted = 0.0
 
     def run(self) -> Outcome:
-        self._watcher.start()
+        self._prober.start()
         self._storm(plan(self.outcome.seed, self.outcome.seconds, self._mix))
         self._repair_all()
         self._settle("after the storm")
         self._drain()
         self._settle("after the last pods")
-        self._watcher.stop()
+        self._prober.stop()
         self._check_all()
         self._owners.close()
         self._journal.close()
@@ -110,19 +110,22 @@ class Campaign:
         self._journal.record(
             "arrives" if is_accepted else "turned away", f"{gang_spec.name} {asdict(gang_spec)}"
         )
-        if is_accepted and gang_spec.lingers:
-            standstill = Standstill(gang_spec.name, gang_spec.lingers, step.lasting)
+        if is_accepted and gang_spec.hangs_at:
+            standstill = Standstill(gang_spec.name, gang_spec.hangs_at, step.lasting)
             self._storm_cluster.proxy.inject(standstill.fault)
             self._standstills.append((standstill, step))
 
     def _break_incomplete_gangs(self) -> None:
         """Add a fault for each gang that a hanging request keeps incomplete."""
-        for standstill, step in [each for each in self._standstills if each[0].fault.hit.is_set()]:
+        hanging = [
+            (standstill, step) for standstill, step in self._standstills if standstill.fault.hit.is_set()
+        ]
+        for standstill, step in hanging:
             self._standstills.remove((standstill, step))
             assert step.gang_spec is not None
-            self.outcome.faults[f"hold-{step.gang_spec.lingers}"] += 1
+            self.outcome.faults[f"hold-{step.gang_spec.hangs_at}"] += 1
             self._journal.record(
-                f"hold-{step.gang_spec.lingers}", f"{step.gang_spec.name} for {step.lasting:.1f} s"
+                f"hold-{step.gang_spec.hangs_at}", f"{step.gang_spec.name} for {step.lasting:.1f} s"
             )
             if step.gang_spec.fate and (
                 step.gang_spec.fate not in OUTAGES or rough(time.monotonic() - self._began)
@@ -138,10 +141,10 @@ class Campaign:
             inflicted = FAULTS[step.kind](
                 FaultContext(self._storm_cluster, self._owners, Random(step.rng), step.lasting, target)
             )
-        except (NoVictim, *UNREACHABLE) as why:
+        except (NoVictim, *UNREACHABLE) as error:
             self._storm_cluster.mark_up(self._storm_cluster.down - down)
             self.outcome.missed[step.kind] += 1
-            self._journal.record(f"missed {step.kind}", f"{type(why).__name__} {why}")
+            self._journal.record(f"missed {step.kind}", f"{type(error).__name__} {error}")
             return
         self.outcome.faults[step.kind] += 1
         self._journal.record(step.kind, inflicted.description)
@@ -162,16 +165,18 @@ class Campaign:
         for part, process in self._storm_cluster.processes().items():
             if part not in self._storm_cluster.down and not process.alive():
                 if reported_reasons := [
-                    reported for words, reported in GIVES_UP.items() if words in process.tail()
+                    reported for words, reported in SCHEDULER_EXITS.items() if words in process.tail()
                 ]:
                     self.outcome.counts[reported_reasons[0]] += 1
                 else:
-                    self._violate(time.monotonic(), part, f"{part} ended by itself, see {process.log}")
+                    self._record_violation(
+                        time.monotonic(), part, f"{part} ended by itself, see {process.log}"
+                    )
                 process.start()
         counts = self._owners.counts + self._storm_cluster.view.counts
         self._progress.show(self.outcome.summary(counts, len(self._owners.gangs)))
 
-    def _changed(self) -> None:
+    def _record_leader_change(self) -> None:
         """Record the new leader, and the gangs that the previous leader left incomplete."""
         incomplete = [
             gang.spec.name for gang in list(self._owners.gangs.values()) if self._is_incomplete(gang)
@@ -185,18 +190,14 @@ class Campaign:
 
     def _is_incomplete(self, gang: Gang) -> bool:
         """Return whether a gang that was never complete has bound members."""
-        return (
-            gang.started is None
-            and 0
-            < sum(map(is_complete_member, self._storm_cluster.view.members(gang.spec.name)))
-            < gang.spec.min_member
-        )
+        members = sum(map(is_complete_member, self._storm_cluster.view.members(gang.spec.name)))
+        return gang.started is None and 0 < members < gang.spec.min_member
 
     # ---- the end
 
     def _repair_all(self) -> None:
         """Repair all faults, and stop faults and the ends of pods."""
-        self._journal.record("the storm ends", "everything is mended")
+        self._journal.record("the storm ends", "everything is repaired")
         for standstill, _ in self._standstills:
             standstill.fault.times = 0
         self._standstills.clear()
@@ -208,17 +209,17 @@ class Campaign:
         while self._agenda or not self._storm_cluster.ready():
             self._run_until(time.monotonic() + PAUSE)
             if time.monotonic() > end:
-                raise TimeoutError(f"not mended: {self._agenda}, down: {self._storm_cluster.down}")
+                raise TimeoutError(f"not repaired: {self._agenda}, down: {self._storm_cluster.down}")
 
     def _settle(self, instant: str) -> None:
         began = time.monotonic()
-        complaints = settle(self._storm_cluster, self._act_as_owners)
+        violations = settle(self._storm_cluster, self._act_as_owners)
         self._journal.record(
-            "settled", f"{instant}, {time.monotonic() - began:.0f} s, {len(complaints)} complaints"
+            "settled", f"{instant}, {time.monotonic() - began:.0f} s, {len(violations)} complaints"
         )
-        for each in complaints:
-            self._violate(time.monotonic(), _subject(each), f"{instant}: {each}")
-        if complaints:
+        for violation in violations:
+            self._record_violation(time.monotonic(), _subject(violation), f"{instant}: {violation}")
+        if violations:
             self._dump(instant.replace(" ", "-"))
 
     def _drain(self) -> None:
@@ -226,7 +227,7 @@ class Campaign:
         end = time.monotonic() + DRAIN
         self._owners.finishing = True
         for gang in self._owners.gangs.values():
-            gang.came = time.monotonic()  # no owner loses patience now
+            gang.arrived_at = time.monotonic()  # no owner gives up now
         while self._owners.gangs and time.monotonic() < end:
             self._run_until(time.monotonic() + PAUSE)
         self._owners.finishing = False
@@ -234,30 +235,30 @@ class Campaign:
     def _dump(self, name: str) -> None:
         """Write all current data next to the logs."""
         pages = {page: self._storm_cluster.muster.debug(f"/debug/{page}") for page in PAGES}
-        everything = {"api": asdict(picture(self._storm_cluster)), "debug": pages}
+        everything = {"api": asdict(cluster_state(self._storm_cluster)), "debug": pages}
         (self.outcome.folder / f"{name}.json").write_text(json.dumps(everything, indent=1))
 
     def _check_all(self) -> None:
-        for at, message in self._watcher.liveness.found:
-            self._violate(at, "muster", message)
+        for at, message in self._prober.liveness.found:
+            self._record_violation(at, "muster", message)
         # Queues of a tree reclaim capacity.
         evictions = [] if self._mix.tree else self._storm_cluster.view.evictions
-        first = [*undone(evictions, self._owners.settled)]
-        first += [(each.at, each.key, each.what) for each in self._storm_cluster.stage.observer.found()]
+        first = [*evicted_gangs(evictions, self._owners.settled)]
+        first += [(each.at, each.key, each.message) for each in self._storm_cluster.stage.observer.found()]
         second_judge = self._storm_cluster.recorder.reviewed(
             DEADLINE, SIGHT, self._storm_cluster.undisturbed_time
         )
         second = [
-            (each.at, each.about, f"the second judge: {each.what}") for each in second_judge.accusations
+            (each.at, each.about, f"the second judge: {each.message}") for each in second_judge.accusations
         ]
         for at, subject, message in [*first, *second]:
-            self._violate(at, subject, message)
+            self._record_violation(at, subject, message)
         self.outcome.judges_agree = bool(first) == bool(second)
         self.outcome.evictions += second_judge.evictions
         self.outcome.counts += self._owners.counts + self._storm_cluster.view.counts
         self.outcome.recoveries = self._recovery.times(self._storm_cluster.view.bindings)
 
-    def _violate(self, at: float, key: str, message: str) -> None:
+    def _record_violation(self, at: float, key: str, message: str) -> None:
         self.outcome.violate(self._journal, at, key, message)
 
 
@@ -271,6 +272,6 @@ def _repair(breakage: Breakage, repair: Callable[[], object], is_own_process: bo
     return result
 
 
-def _subject(complaint: str) -> str:
+def _subject(violation: str) -> str:
     """Return the object of a complaint, its second word: `group g7 of queue …`, `claim HELD of …`."""
-    return complaint.split()[1]
+    return violation.split()[1]

@@ -13,8 +13,8 @@ from tests.storm.facts import Fact, group_fact, node_fact, pod_fact, queue_fact
 from tests.storm.second_judge import SecondJudge
 
 Json = dict[str, Any]
-Reading = Callable[[Json, bool, int, float], Fact]
-READINGS: dict[Any, Reading] = {
+FactReader = Callable[[Json, bool, int, float], Fact]
+FACT_READERS: dict[Any, FactReader] = {
     QUEUES: queue_fact,
     NODES: node_fact,
     POD_GROUPS: group_fact,
@@ -29,7 +29,9 @@ class EventRecorder(Following):
         self._facts: list[Fact] = []
         self._last: dict[str, object] = {}
         self._lock = threading.Lock()
-        self._followers = [Follower(client, kind, self._listener(read)) for kind, read in READINGS.items()]
+        self._followers = [
+            Follower(client, kind, self._listener(read)) for kind, read in FACT_READERS.items()
+        ]
 
     def reviewed(self, deadline: float, sight: float, clock: Callable[[float], float]) -> SecondJudge:
         """Return the second judge, after it has reviewed all events until now."""
@@ -42,12 +44,12 @@ class EventRecorder(Following):
         judge.review(facts, time.monotonic())
         return judge
 
-    def _listener(self, read: Reading) -> Callable[[str, Json, int], None]:
-        def listen(kind: str, item: Json, version: int) -> None:
+    def _listener(self, read: FactReader) -> Callable[[str, Json, int], None]:
+        def record(kind: str, item: Json, version: int) -> None:
             fact = read(item, kind == "DELETED", version, time.monotonic())
             self._keep(item["metadata"]["uid"], fact)
 
-        return listen
+        return record
 
     def _keep(self, uid: str, fact: Fact) -> None:
         """Keep a fact, unless it only repeats the one before, as after a heartbeat."""

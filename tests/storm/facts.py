@@ -9,9 +9,9 @@ Json = dict[str, Any]
 Load = dict[str, int]  # in billionths, the precision of quantities
 BILLION = 10**9
 SCHEDULERS = ("muster", "volcano")
-NAMES_GROUP, NAMES_QUEUE = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name"
-NAMES_TASK = "volcano.sh/task-spec"
-NAMES_LEVEL = "kube-muster.io/required-topology"
+GROUP_ANNOTATION, QUEUE_ANNOTATION = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name"
+TASK_ANNOTATION = "volcano.sh/task-spec"
+LEVEL_ANNOTATION = "kube-muster.io/required-topology"
 ENDED = ("Succeeded", "Failed")
 UNITS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
@@ -35,7 +35,7 @@ class PodFact(Fact):
     task: str
     node: str
     phase: str
-    asks: Load
+    requests: Load
     evicted: bool  # it has the condition of an eviction, which a deletion by a user does not set
     level: str = ""  # node label with the same value for all pods of its task
     is_terminating: bool = False
@@ -106,7 +106,7 @@ def sum_of(first: Load, second: Load) -> Load:
 def pod_fact(item: Json, is_deleted: bool, version: int, at: float) -> PodFact:
     """Return the fact of a pod. Pods of storms have neither init containers nor an overhead."""
     meta, spec, status = item["metadata"], item["spec"], item.get("status", {})
-    notes = meta.get("annotations") or {}
+    annotations = meta.get("annotations") or {}
     requests: Load = {"pods": BILLION}
     for container in spec["containers"]:
         requests = sum_of(requests, load(container.get("resources", {}).get("requests")))
@@ -117,17 +117,19 @@ def pod_fact(item: Json, is_deleted: bool, version: int, at: float) -> PodFact:
         is_deleted,
         uid=meta["uid"],
         scheduler=spec.get("schedulerName", ""),
-        group=f"{meta['namespace']}/{notes[NAMES_GROUP]}" if notes.get(NAMES_GROUP) else "",
-        queue=notes.get(NAMES_QUEUE, ""),
-        task=notes.get(NAMES_TASK, ""),
+        group=f"{meta['namespace']}/{annotations[GROUP_ANNOTATION]}"
+        if annotations.get(GROUP_ANNOTATION)
+        else "",
+        queue=annotations.get(QUEUE_ANNOTATION, ""),
+        task=annotations.get(TASK_ANNOTATION, ""),
         node=spec.get("nodeName", ""),
         phase=status.get("phase", ""),
-        asks=requests,
+        requests=requests,
         evicted=any(
             each["type"] == "DisruptionTarget" and each["status"] == "True"
             for each in status.get("conditions") or ()
         ),
-        level=notes.get(NAMES_LEVEL, ""),
+        level=annotations.get(LEVEL_ANNOTATION, ""),
         is_terminating="deletionTimestamp" in meta,
     )
 
@@ -150,8 +152,8 @@ def group_fact(item: Json, is_deleted: bool, version: int, at: float) -> GroupFa
 def queue_fact(item: Json, is_deleted: bool, version: int, at: float) -> QueueFact:
     spec = item.get("spec", {})
     maximum = load(spec["capability"]) if spec.get("capability") else None
-    within = spec.get("preemption", {}).get("withinQueue")
-    is_reclaimable = spec.get("reclaimable", True) or within != "Never"
+    within_queue = spec.get("preemption", {}).get("withinQueue")
+    is_reclaimable = spec.get("reclaimable", True) or within_queue != "Never"
     return QueueFact(
         version, at, item["metadata"]["name"], is_deleted, spec.get("parent", ""), maximum, is_reclaimable
     )

@@ -16,7 +16,7 @@ from tests.e2e.harness.client import Client
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 from tests.e2e.harness.watch import ApiError
-from tests.storm.gang_specs import GangSpec, Wanted
+from tests.storm.gang_specs import GangSpec, NewObject
 from tests.storm.view import View, is_complete_member, is_terminating, unbound
 
 Json = dict[str, Any]
@@ -33,19 +33,19 @@ class Gang:
 
     def __init__(self, gang_spec: GangSpec, namespace: str, now: float) -> None:
         self.spec = gang_spec
-        self.to_create: list[Wanted] = gang_spec.bodies(namespace)
-        self.came = now
+        self.to_create: list[NewObject] = gang_spec.bodies(namespace)
+        self.arrived_at = now
         self.created_pods = gang_spec.size
         self.started: float | None = None
         self.whole_since: float | None = None  # in undisturbed seconds
         self.leaving = False
         self.needs_group = False  # its PodGroup was deleted, and has to be created again
 
-    def due(self, now: float) -> bool:
+    def has_run_its_time(self, now: float) -> bool:
         return self.started is not None and now - self.started > self.spec.runtime
 
     def out_of_patience(self, now: float) -> bool:
-        return self.started is None and now - self.came > self.spec.patience
+        return self.started is None and now - self.arrived_at > self.spec.patience
 
 
 class GangOwners:
@@ -77,7 +77,7 @@ class GangOwners:
             self.counts["turned away"] += 1
             return False
         self.gangs[gang_spec.name] = Gang(gang_spec, self._namespace, time.monotonic())
-        self.counts["came"] += 1
+        self.counts["arrived"] += 1
         return True
 
     def act(self) -> None:
@@ -93,18 +93,18 @@ class GangOwners:
         pods = self._view.members(gang.spec.name)
         self._record_progress(gang, pods, now)
         if gang.leaving:
-            return self._clearing(gang, pods)
+            return self._deletions(gang, pods)
         if self.finishing and gang.out_of_patience(now):
             self.counts["gave up"] += 1
             return self._leave(gang)
         if gang.to_create:
             return [partial(self._create, gang)]
-        if self.finishing and gang.due(now):
-            return self._finishing(gang, pods)
+        if self.finishing and gang.has_run_its_time(now):
+            return self._ends(gang, pods)
         if gang.needs_group:
             gang.needs_group = False
             gang.to_create.append((POD_GROUPS, gang.spec.group(self._namespace)))
-        return self._replacing(gang, pods)
+        return self._replacements(gang, pods)
 
     def _record_progress(self, gang: Gang, pods: list[Json], now: float) -> None:
         if sum(_runs(pod) for pod in pods) < gang.spec.min_member:
@@ -125,9 +125,9 @@ class GangOwners:
             _ignoring_status(CONFLICT, partial(self._client.create, resource, body))
             gang.to_create.pop(0)
 
-    def _replacing(self, gang: Gang, pods: list[Json]) -> list[Call]:
+    def _replacements(self, gang: Gang, pods: list[Json]) -> list[Call]:
         """Return calls that replace failed pods; none for a job, whose controller replaces them."""
-        if not gang.spec.replaced or gang.spec.is_job or gang.due(time.monotonic()):
+        if not gang.spec.replaces_members or gang.spec.is_job or gang.has_run_its_time(time.monotonic()):
             return []
         failed = [pod for pod in pods if pod["status"].get("phase") == "Failed"]
         alive = [pod for pod in pods if pod not in failed and not is_terminating(pod)]
@@ -136,7 +136,7 @@ class GangOwners:
             gang.created_pods += 1
         return [self._delete(PODS, pod["metadata"]["name"]) for pod in failed]
 
-    def _finishing(self, gang: Gang, pods: list[Json]) -> Iterable[Call]:
+    def _ends(self, gang: Gang, pods: list[Json]) -> Iterable[Call]:
         running = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
         if not running:
             self.counts["finished"] += 1
@@ -149,7 +149,7 @@ class GangOwners:
         gang.to_create.clear()
         return []
 
-    def _clearing(self, gang: Gang, pods: list[Json]) -> list[Call]:
+    def _deletions(self, gang: Gang, pods: list[Json]) -> list[Call]:
         """Return calls that delete a gang: its Job before its pods, and its PodGroup last."""
         name = gang.spec.name
         for resource in {"job": [JOBS], "volcano": [VOLCANO_JOBS]}.get(gang.spec.kind, []):

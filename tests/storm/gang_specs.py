@@ -10,19 +10,19 @@ from tests.e2e.harness import objects
 from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 
 Json = dict[str, Any]
-Wanted = tuple[Resource, Json]
+NewObject = tuple[Resource, Json]
 GANG, QUEUE, REFUSED = "storm/gang", "storm/queue", "storm/refused"
 # No group reclaims here: an eviction from a gang that has run fully is a violation.
-_MILD: Json = {"reclaimable": False, "preemption": {"withinQueue": "Never", "unmanaged": "Never"}}
+_NO_RECLAIM: Json = {"reclaimable": False, "preemption": {"withinQueue": "Never", "unmanaged": "Never"}}
 QUEUES: dict[str, Json] = {
-    "default": _MILD,
-    "small": {"weight": 1, **_MILD},
-    "large": {"weight": 3, **_MILD},
-    "capped": {"weight": 2, "capability": {"cpu": "40"}, **_MILD},
-    "important": {"weight": 1, "priority": 5, **_MILD},
+    "default": _NO_RECLAIM,
+    "small": {"weight": 1, **_NO_RECLAIM},
+    "large": {"weight": 3, **_NO_RECLAIM},
+    "capped": {"weight": 2, "capability": {"cpu": "40"}, **_NO_RECLAIM},
+    "important": {"weight": 1, "priority": 5, **_NO_RECLAIM},
 }
 # Many queues: each has few groups, and few places in the limit of in-flight pods.
-MANY_QUEUES: dict[str, Json] = {**QUEUES, **{f"team-{number}": _MILD for number in range(195)}}
+MANY_QUEUES: dict[str, Json] = {**QUEUES, **{f"team-{number}": _NO_RECLAIM for number in range(195)}}
 # These reclaim: another group must use the capacity. The first group that waits long reserves capacity.
 TREE: dict[str, Json] = {
     "default": {"weight": 1},
@@ -57,8 +57,9 @@ class GangSpec:
     """Gang, job or single pods, and their course without faults."""
 
     name: str
-    kind: str  # "gang" with a PodGroup, "job" with a PodGroup and a Job, "volcano" for a Job of Volcano's,
-    # "pods" that name no group
+    # "gang" with a PodGroup, "job" with a PodGroup and a Job, "volcano" for a Job of Volcano's, "pods" for
+    # pods that name no group.
+    kind: str
     size: int
     min_member: int
     queue: str
@@ -73,16 +74,16 @@ class GangSpec:
     gated: bool = True
     priority: str = ""
     fails: bool = False  # its members end as Failed
-    replaced: bool = True  # its owner replaces lost members
+    replaces_members: bool = True  # its owner replaces lost members
     refused: int = 0  # number of members that kubelets refuse
-    lingers: str = ""  # the requests that hang: "gate", "binding", or "half" of the bindings
-    fate: str = ""  # the kind of fault that hits it while they hang
+    hangs_at: str = ""  # the requests that hang for a while: "gate", "binding", or "half" of the bindings
+    fate: str = ""  # the kind of fault that hits the gang while its requests hang
 
     def pod(self, number: int, namespace: str) -> Json:
         """Return a member; numbers from `size` on are replacements."""
         return objects.pod(f"{self.name}-{number}", namespace=namespace, **self._pod(number))
 
-    def bodies(self, namespace: str) -> list[Wanted]:
+    def bodies(self, namespace: str) -> list[NewObject]:
         """Return the objects that the owner creates, in this order."""
         group = [] if self.kind in ("pods", "volcano") else [(POD_GROUPS, self.group(namespace))]
         if self.kind == "job":
@@ -207,7 +208,7 @@ def draw(rng: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> GangS
         gated=rng.random() < 0.8,
         priority=rng.choice(tuple(PRIORITIES)) if rng.random() < 0.2 else "",
         fails=rng.random() < 0.15,
-        replaced=rng.random() < 0.8,
+        replaces_members=rng.random() < 0.8,
         refused=rng.randint(1, min(size, 3)) if rng.random() < 0.1 else 0,
         **_standstill(rng, kind),
     )
@@ -217,11 +218,11 @@ def _standstill(rng: Random, kind: str) -> dict[str, str]:
     if kind != "gang" or rng.random() > 0.4:
         return {}
     fate = rng.choices(list(FATES), list(FATES.values()))[0]
-    return {"lingers": rng.choice(("gate", "binding")), "fate": fate}
+    return {"hangs_at": rng.choice(("gate", "binding")), "fate": fate}
 
 
 def _size(rng: Random) -> int:
-    minimum, maximum, _ = rng.choices(SIZES, [often for _, _, often in SIZES])[0]
+    minimum, maximum, _ = rng.choices(SIZES, [probability for _, _, probability in SIZES])[0]
     return rng.randint(minimum, maximum)
 
 

@@ -1,6 +1,6 @@
 """Checks of the API server's objects, once all faults are repaired and nothing changes any more.
 
-Each check takes a picture of the cluster and yields a line for each violation. The checks do not know how
+Each check takes a state of the cluster and yields a line for each violation. The checks do not know how
 Muster decides: whether a group fits follows from `placing` and the ceilings of its queues.
 """
 
@@ -23,7 +23,7 @@ COUNTED = ("cpu", "memory", "pods")
 
 
 @dataclass(frozen=True)
-class Picture:
+class ClusterState:
     """State of the cluster; `claimed` is Muster's page /debug/nodes, `decided` is /debug/podgroups."""
 
     nodes: list[Json] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Picture:
     claimed: list[Json] = field(default_factory=list)
     decided: list[Json] = field(default_factory=list)
 
-    def ours(self) -> list[Json]:
+    def our_pods(self) -> list[Json]:
         return [pod for pod in self.pods if pod["spec"]["schedulerName"] in OURS]
 
     def queue(self, name: str) -> Json:
@@ -43,15 +43,15 @@ class Picture:
 
     def group(self, key: str) -> Json | None:
         """Return the PodGroup of this `namespace/name`."""
-        keyed = (
+        named = (
             (f"{group['metadata']['namespace']}/{group['metadata']['name']}", group) for group in self.groups
         )
-        return next((group for name, group in keyed if name == key), None)
+        return next((group for name, group in named if name == key), None)
 
     def reserved(self) -> set[str]:
         """Return the nodes that are reserved for a group, by the statuses of queues."""
-        reserved = [queue.get("status", {}).get("reservation") or {} for queue in self.queues]
-        return {node for each in reserved for node in each.get("nodes") or ()}
+        reservations = [queue.get("status", {}).get("reservation") or {} for queue in self.queues]
+        return {node for reservation in reservations for node in reservation.get("nodes") or ()}
 
     def path(self, name: str) -> list[str]:
         """Return a queue and those above it."""
@@ -65,7 +65,7 @@ class Picture:
     def members(self) -> dict[str, list[Json]]:
         """Return the pods by the name of their group."""
         by_group = defaultdict[str, list[Json]](list)
-        for pod in self.ours():
+        for pod in self.our_pods():
             if name := pod["metadata"].get("annotations", {}).get(GROUP_NAME):
                 by_group[name].append(pod)
         return by_group
@@ -80,29 +80,29 @@ class Waiter:
     pods: list[Json]
 
 
-def complaints(picture: Picture) -> list[str]:
-    return [*idle_capacity(picture), *ownerless(picture), *wrong_sums(picture), *stale(picture)]
+def violations(state: ClusterState) -> list[str]:
+    return [*idle_capacity(state), *invalid_claims(state), *wrong_idle_amounts(state), *stale_statuses(state)]
 
 
 # ---- pending pods that fit
 
 
-def idle_capacity(picture: Picture) -> Iterator[str]:
+def idle_capacity(state: ClusterState) -> Iterator[str]:
     """Yield waiters that fit. Each is tried alone: if any fits, at least one should not wait."""
-    space = [
-        capacity
-        for capacity in capacities(picture.nodes, picture.pods)
-        if capacity.node not in picture.reserved()
+    free = [
+        capacity for capacity in capacities(state.nodes, state.pods) if capacity.node not in state.reserved()
     ]
-    all_waiters = list(waiters(picture))
-    claimed = {waiter.queue for waiter in all_waiters if _has_claim(waiter, picture, space)}
+    all_waiters = list(waiters(state))
+    claimed = {waiter.queue for waiter in all_waiters if _has_claim(waiter, state, free)}
     for waiter in all_waiters:
-        if not _below_ceiling(waiter, picture):
+        if not _below_ceiling(waiter, state):
             continue
-        if claimed - {waiter.queue} and not _within_share(waiter, picture):
+        if claimed - {waiter.queue} and not _within_share(waiter, state):
             continue  # it would borrow, and borrowers wait for groups that are within their share
-        for inside in _domains(waiter, picture, space):
-            placements = [place(waiter.pods, capacities) for capacities in _spaces(waiter, picture, inside)]
+        for domain in _domains(waiter, state, free):
+            placements = [
+                place(waiter.pods, capacities) for capacities in _free_by_flavor(waiter, state, domain)
+            ]
             placed = placements[0]
             if placed is not None and None not in placements:
                 places = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
@@ -110,44 +110,46 @@ def idle_capacity(picture: Picture) -> Iterator[str]:
                 break
 
 
-def _domains(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> list[list[FreeCapacity]]:
+def _domains(waiter: Waiter, state: ClusterState, free: list[FreeCapacity]) -> list[list[FreeCapacity]]:
     """Return the nodes by domain that a waiter may use: only the domain of running members, if any run."""
-    notes = waiter.pods[0]["metadata"].get("annotations", {})
-    if not (level := notes.get(REQUIRED_TOPOLOGY)):
-        return [space]
-    labels = {each["metadata"]["name"]: each["metadata"].get("labels", {}) for each in picture.nodes}
-    members = picture.members().get(notes.get(GROUP_NAME, ""), [])
-    stay = [pod for pod in members if holds(pod) and not is_terminating(pod)]
-    domains = {labels.get(pod["spec"]["nodeName"], {}).get(level) for pod in stay}
+    annotations = waiter.pods[0]["metadata"].get("annotations", {})
+    if not (level := annotations.get(REQUIRED_TOPOLOGY)):
+        return [free]
+    labels = {node["metadata"]["name"]: node["metadata"].get("labels", {}) for node in state.nodes}
+    members = state.members().get(annotations.get(GROUP_NAME, ""), [])
+    remaining = [pod for pod in members if holds(pod) and not is_terminating(pod)]
+    domains = {labels.get(pod["spec"]["nodeName"], {}).get(level) for pod in remaining}
     if domains:
-        return [[capacity for capacity in space if capacity.labels.get(level) in domains - {None}]]
-    names = {capacity.labels[level] for capacity in space if level in capacity.labels}
-    return [[each for each in space if each.labels.get(level) == name] for name in sorted(names)]
+        return [[capacity for capacity in free if capacity.labels.get(level) in domains - {None}]]
+    names = {capacity.labels[level] for capacity in free if level in capacity.labels}
+    return [[node for node in free if node.labels.get(level) == name] for name in sorted(names)]
 
 
-def _spaces(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> list[list[FreeCapacity]]:
+def _free_by_flavor(
+    waiter: Waiter, state: ClusterState, free: list[FreeCapacity]
+) -> list[list[FreeCapacity]]:
     """Return the nodes of each flavor of a waiter's queue.
 
     The flavor of its running members is not looked up: only a waiter that fits on every flavor is reported.
     """
-    flavors = picture.queue(waiter.queue)["spec"].get("flavors") or [{"nodeLabels": {}}]
+    flavors = state.queue(waiter.queue)["spec"].get("flavors") or [{"nodeLabels": {}}]
     labels = [flavor["nodeLabels"].items() for flavor in flavors]
     return [
-        [capacity for capacity in space if flavor_labels <= capacity.labels.items()]
+        [capacity for capacity in free if flavor_labels <= capacity.labels.items()]
         for flavor_labels in labels
     ]
 
 
-def waiters(picture: Picture) -> Iterator[Waiter]:
-    members = picture.members()
-    for group in picture.groups:
+def waiters(state: ClusterState) -> Iterator[Waiter]:
+    members = state.members()
+    for group in state.groups:
         name, spec = group["metadata"]["name"], group["spec"]
         pods = members.get(name, [])
         needed_pods = _needed(spec, pods) if pods else []
         if needed_pods:
             yield Waiter(f"group {name}", spec.get("queue", "default"), needed_pods)
     grouped = {pod["metadata"]["uid"] for pods in members.values() for pod in pods}
-    for pod in picture.ours():
+    for pod in state.our_pods():
         if unbound(pod) and pod["metadata"]["uid"] not in grouped:
             queue = pod["metadata"].get("labels", {}).get(QUEUE, "default")
             yield Waiter(f"pod {pod['metadata']['name']}", queue, [pod])
@@ -162,13 +164,13 @@ def _needed(spec: Json, pods: list[Json]) -> list[Json]:
     standing = [pod for pod in pods if is_complete_member(pod)]
     if _whole(spec, standing):
         return waiting[:1]
-    chosen = list[Json]()
+    needed = list[Json]()
     for task, minimum in spec.get("minTaskMember", {}).items():
         missing = minimum - sum(_task(pod) == task for pod in standing)
-        chosen += [pod for pod in waiting if _task(pod) == task][: max(missing, 0)]
-    others = [pod for pod in waiting if pod not in chosen]
-    chosen += others[: max(spec.get("minMember", 1) - len(standing) - len(chosen), 0)]
-    return chosen if _whole(spec, [*standing, *chosen]) else []
+        needed += [pod for pod in waiting if _task(pod) == task][: max(missing, 0)]
+    others = [pod for pod in waiting if pod not in needed]
+    needed += others[: max(spec.get("minMember", 1) - len(standing) - len(needed), 0)]
+    return needed if _whole(spec, [*standing, *needed]) else []
 
 
 def _whole(spec: Json, pods: list[Json]) -> bool:
@@ -183,41 +185,41 @@ def _task(pod: Json) -> str:
     return str(pod["metadata"].get("annotations", {}).get(TASK, ""))
 
 
-def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
+def _below_ceiling(waiter: Waiter, state: ClusterState) -> bool:
     """Return whether a waiter's queue is open, and would stay within all capabilities on its path."""
-    queue = picture.queue(waiter.queue)
+    queue = state.queue(waiter.queue)
     if queue.get("status", {}).get("state", "Open") != "Open":
         return False
-    for above in picture.path(waiter.queue):
-        held = _held_with(waiter, picture, above)
-        ceiling = amounts(picture.queue(above)["spec"].get("capability"))
+    for ancestor in state.path(waiter.queue):
+        held = _held_with(waiter, state, ancestor)
+        ceiling = amounts(state.queue(ancestor)["spec"].get("capability"))
         if any(held[name] > maximum for name, maximum in ceiling.items()):
             return False
     return True
 
 
-def _within_share(waiter: Waiter, picture: Picture) -> bool:
+def _within_share(waiter: Waiter, state: ClusterState) -> bool:
     """Return whether a waiter's queue would stay within its deserved amount, if that is known."""
-    deserved = amounts(picture.queue(waiter.queue).get("status", {}).get("deserved"))
-    held = _held_with(waiter, picture, waiter.queue)
+    deserved = amounts(state.queue(waiter.queue).get("status", {}).get("deserved"))
+    held = _held_with(waiter, state, waiter.queue)
     return not deserved or all(held[name] <= deserved[name] for name in deserved)
 
 
-def _has_claim(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> bool:
+def _has_claim(waiter: Waiter, state: ClusterState, free: list[FreeCapacity]) -> bool:
     """Return whether a waiter is within its share, does not fit now, and would fit on empty nodes."""
-    if not (_below_ceiling(waiter, picture) and _within_share(waiter, picture)):
+    if not (_below_ceiling(waiter, state) and _within_share(waiter, state)):
         return False
-    now, when_alone = (_spaces(waiter, picture, each) for each in (space, capacities(picture.nodes, [])))
-    fits_now = any(place(waiter.pods, each) is not None for each in now)
-    return not fits_now and any(place(waiter.pods, each) is not None for each in when_alone)
+    now, when_alone = (_free_by_flavor(waiter, state, nodes) for nodes in (free, capacities(state.nodes, [])))
+    fits_now = any(place(waiter.pods, nodes) is not None for nodes in now)
+    return not fits_now and any(place(waiter.pods, nodes) is not None for nodes in when_alone)
 
 
-def _held_with(waiter: Waiter, picture: Picture, queue: str) -> Amounts:
+def _held_with(waiter: Waiter, state: ClusterState, queue: str) -> Amounts:
     """Return the amount that a queue would hold if the waiter started."""
     held = Amounts()
-    for pod in picture.ours():
+    for pod in state.our_pods():
         queue_name = pod["metadata"].get("labels", {}).get(QUEUE)
-        if holds(pod) and queue_name is not None and queue in picture.path(queue_name):
+        if holds(pod) and queue_name is not None and queue in state.path(queue_name):
             held += requests(pod)
     for pod in waiter.pods:
         held += requests(pod)
@@ -227,10 +229,10 @@ def _held_with(waiter: Waiter, picture: Picture, queue: str) -> Amounts:
 # ---- claims
 
 
-def ownerless(picture: Picture) -> Iterator[str]:
+def invalid_claims(state: ClusterState) -> Iterator[str]:
     """Yield claims on nodes that belong to no existing pod, or to a pod in another state."""
-    pods = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod for pod in picture.pods}
-    for node in picture.claimed:
+    pods = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod for pod in state.pods}
+    for node in state.claimed:
         for claim in node["claims"]:
             if fault := _wrong_claim(claim, pods.get(claim["pod"])):
                 yield f"claim {claim['stage']} of {claim['pod']} on {claim['node']}: {fault}"
@@ -246,34 +248,34 @@ def _wrong_claim(claim: Json, pod: Json | None) -> str:
     return "" if holds(pod) else "it has ended"
 
 
-def wrong_sums(picture: Picture) -> Iterator[str]:
+def wrong_idle_amounts(state: ClusterState) -> Iterator[str]:
     """Yield nodes whose idle capacity on Muster's page differs from that of the API server's objects.
 
     The page has cpu in millicores, and 0 for overcommitted nodes.
     """
-    truth = {node["metadata"]["name"]: amounts(node["status"]["allocatable"]) for node in picture.nodes}
-    for pod in picture.pods:
-        if holds(pod) and pod["spec"]["nodeName"] in truth:
-            truth[pod["spec"]["nodeName"]].subtract(requests(pod))
-    claimed = {each["name"]: each["idle"] for each in picture.claimed}
-    if picture.claimed:
-        for name, remaining in truth.items():
+    expected_idle = {node["metadata"]["name"]: amounts(node["status"]["allocatable"]) for node in state.nodes}
+    for pod in state.pods:
+        if holds(pod) and pod["spec"]["nodeName"] in expected_idle:
+            expected_idle[pod["spec"]["nodeName"]].subtract(requests(pod))
+    claimed = {node["name"]: node["idle"] for node in state.claimed}
+    if state.claimed:
+        for name, remaining in expected_idle.items():
             if (idle := claimed.get(name)) is None:
                 yield f"node {name}: Muster does not know it"
                 continue
             for resource in COUNTED:
-                right = max(remaining[resource] // (1 if resource == "cpu" else MILLI), 0)
-                if max(idle.get(resource, 0), 0) != right:
-                    yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {right}"
+                expected = max(remaining[resource] // (1 if resource == "cpu" else MILLI), 0)
+                if max(idle.get(resource, 0), 0) != expected:
+                    yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {expected}"
 
 
 # ---- statuses
 
 
-def stale(picture: Picture) -> Iterator[str]:
+def stale_statuses(state: ClusterState) -> Iterator[str]:
     """Yield waiting groups whose status has another reason than their last decision."""
-    for decision in picture.decided:
-        group = picture.group(decision["podGroup"])
+    for decision in state.decided:
+        group = state.group(decision["podGroup"])
         if group is not None and decision["verdict"] == "Waiting":
             reported, decided = _reason(group), decision["reason"]
             if reported != decided:
@@ -291,7 +293,9 @@ def _reason(group: Json) -> str:
 # ---- fully running gangs
 
 
-def undone(evictions: Iterable[Eviction], settled: Mapping[str, float]) -> Iterator[tuple[float, str, str]]:
+def evicted_gangs(
+    evictions: Iterable[Eviction], settled: Mapping[str, float]
+) -> Iterator[tuple[float, str, str]]:
     """Yield time, name and message of gangs that lost a member by eviction after they had settled.
 
     `settled`: by gang, the time from which on it must not lose members.

@@ -44,7 +44,7 @@ def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[FreeCapacity
 
 
 def place(members: Iterable[Json], into: Iterable[FreeCapacity]) -> dict[str, str] | None:
-    """Return a node for each member, or None: the largest first, each on the first node that has capacity."""
+    """Place the largest member first, each on the first node with capacity; return the nodes, or None."""
     remaining = [FreeCapacity(each.node, each.labels, Amounts(each.left)) for each in into]
     placed = dict[str, str]()
     for pod in sorted(members, key=size, reverse=True):

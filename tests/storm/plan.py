@@ -130,7 +130,7 @@ def plan(seed: int, seconds: float, mix: Mix) -> list[Step]:
     if mix.view:
         arrivals = [replace(step, gang_spec=_with_inverted_gates(step.gang_spec)) for step in arrivals]
     if mix.fates:
-        arrivals = [replace(step, gang_spec=_halved(step, mix.fates)) for step in arrivals]
+        arrivals = [replace(step, gang_spec=_with_half_bound(step, mix.fates)) for step in arrivals]
     faults = _faults(Random(f"{seed} faults"), seconds, mix)
     return sorted([*arrivals, *faults], key=lambda step: step.at)
 
@@ -144,15 +144,15 @@ def _with_inverted_gates(gang_spec: GangSpec | None) -> GangSpec | None:
         return None
     if not gang_spec.gated:
         return replace(gang_spec, gated=True)
-    return replace(gang_spec, gated=False, lingers="binding" if gang_spec.lingers else "")
+    return replace(gang_spec, gated=False, hangs_at="binding" if gang_spec.hangs_at else "")
 
 
-def _halved(step: Step, fates: Mapping[str, float]) -> GangSpec | None:
-    """Return the gang; two of three gangs are incomplete for a while, and are then hit by a fault."""
+def _with_half_bound(step: Step, fates: Mapping[str, float]) -> GangSpec | None:
+    """Return the gang of a step. Two of three gangs hang at half of their bindings, and then meet a fault."""
     rng, gang_spec = Random(step.rng), step.gang_spec
     if gang_spec is None or gang_spec.kind != "gang" or gang_spec.min_member < 2 or rng.random() > 0.67:
         return gang_spec
-    return replace(gang_spec, lingers="half", fate=rng.choices(list(fates), list(fates.values()))[0])
+    return replace(gang_spec, hangs_at="half", fate=rng.choices(list(fates), list(fates.values()))[0])
 
 
 def _arrivals(rng: Random, seconds: float, mix: Mix) -> list[Step]:

@@ -50,20 +50,22 @@ class Recovery:
 
     def _until(self, recoveries: Sequence[float]) -> dict[str, list[float]]:
         by_kind = defaultdict[str, list[float]](list)
-        for each in self._breakages:
-            place = bisect_left(recoveries, each.ended)
-            if place < len(recoveries) and not self._overtaken(each, recoveries[place]):
-                by_kind[each.kind].append(round(recoveries[place] - each.ended, 2))
+        for breakage in self._breakages:
+            index = bisect_left(recoveries, breakage.ended)
+            if index < len(recoveries) and not self._overtaken(breakage, recoveries[index]):
+                by_kind[breakage.kind].append(round(recoveries[index] - breakage.ended, 2))
         return dict(by_kind)
 
-    def _overtaken(self, one: Breakage, until: float) -> bool:
+    def _overtaken(self, breakage: Breakage, until: float) -> bool:
         """Return whether another outage falls between the end of a fault and the recovery from it."""
-        others = (each for each in self._breakages if each.outage and each is not one)
-        return any(each.began < until and one.ended < self._answered_after(each.ended) for each in others)
+        outages = (each for each in self._breakages if each.outage and each is not breakage)
+        return any(
+            outage.began < until and breakage.ended < self._answered_after(outage.ended) for outage in outages
+        )
 
     def _answered_after(self, instant: float) -> float:
-        place = bisect_left(self._answers, instant)
-        return self._answers[place] if place < len(self._answers) else LASTS
+        index = bisect_left(self._answers, instant)
+        return self._answers[index] if index < len(self._answers) else LASTS
 
 
 def percentile(times: Sequence[float], share: float) -> float:

@@ -45,7 +45,7 @@ class SecondJudge:
         for fact in sorted(facts, key=lambda each: (each.version, each.at)):
             match fact:
                 case PodFact():
-                    self._take_pod(fact)
+                    self._record_pod(fact)
                 case NodeFact():
                     self._set_limit(self._nodes, fact, {} if fact.gone else fact.allocatable)
                     self._labels.setdefault(fact.name, NodeLabels(fact.labels))
@@ -55,7 +55,7 @@ class SecondJudge:
                     self._queues[fact.name] = fact
                     self._set_limit(self._ceilings, fact, None if fact.gone else fact.capability)
                 case GroupFact():
-                    self._take_group(fact)
+                    self._record_group(fact)
         for name, gang in list(self._gangs.items()):
             self._check_gang(name, gang, until)
         self._settle_evictions(float("inf"))
@@ -66,14 +66,14 @@ class SecondJudge:
         else:
             limits[fact.name] = Limit(amount, of_node=isinstance(fact, NodeFact))
 
-    def _take_group(self, fact: GroupFact) -> None:
+    def _record_group(self, fact: GroupFact) -> None:
         gang = self._gangs[fact.name]
         gang.record = None if fact.gone else fact
         self._queue_of[fact.name] = fact.queue
         self._check_gang(fact.name, gang, fact.at)
         self._forget(fact.name)
 
-    def _take_pod(self, fact: PodFact) -> None:
+    def _record_pod(self, fact: PodFact) -> None:
         before = self._pods.get(fact.uid)
         if before and before.node and fact.node != before.node:
             facts = f"{fact.name} on {before.node}, {fact.node}"
@@ -110,13 +110,13 @@ class SecondJudge:
     def _check_newcomer(self, fact: PodFact) -> None:
         now = self._clock(fact.at)
         self._settle_evictions(now, fact)
-        there = [self._pods[uid] for uid in self._pods_on[fact.node]]
+        pods_on_node = [self._pods[uid] for uid in self._pods_on[fact.node]]
         node = self._nodes.get(fact.node, Limit({}, of_node=True))
-        self._compare(fact, now, fact.node, there, node)
+        self._compare(fact, now, fact.node, pods_on_node, node)
         for queue in self._queue_path(self._queue(fact)):
             if (ceiling := self._ceilings.get(queue)) is not None:
-                within = [pod for pod in self._pods.values() if self._is_of(pod, queue)]
-                self._compare(fact, now, queue, within, ceiling)
+                pods_in_queue = [pod for pod in self._pods.values() if self._belongs_to(pod, queue)]
+                self._compare(fact, now, queue, pods_in_queue, ceiling)
         gang = self._gangs.get(fact.group)
         if gang is not None and gang.attempt is not None and now - gang.attempt > self._deadline:
             facts = f"{fact.name} after {now - gang.attempt:.0f} s"
@@ -134,9 +134,9 @@ class SecondJudge:
                 and (pod.task, pod.level) == (fact.task, fact.level)
             ):
                 other_domains |= self._domains(pod, now)
-        own = self._domains(fact, now)
-        if other_domains and own.isdisjoint(other_domains):
-            own_names = ", ".join(sorted(own)) or "none"
+        own_domains = self._domains(fact, now)
+        if other_domains and own_domains.isdisjoint(other_domains):
+            own_names = ", ".join(sorted(own_domains)) or "none"
             facts = f"{fact.name} in {own_names}, others in {', '.join(sorted(other_domains))}"
             self._accuse(fact.at, fact.group, AccusationCode.TWO_DOMAINS, facts)
 
@@ -154,10 +154,10 @@ class SecondJudge:
         held: Load = {}
         for pod in pods:
             if pod.holds_capacity and (pod.ours or self._arrived_at[pod.uid] < since):
-                held = sum_of(held, pod.asks)
-        for name, asked in fact.asks.items():
-            maximum = limit.most(name, since)
-            if asked and maximum is not None and held[name] > maximum:
+                held = sum_of(held, pod.requests)
+        for name, requested in fact.requests.items():
+            maximum = limit.largest(name, since)
+            if requested and maximum is not None and held[name] > maximum:
                 code = AccusationCode.NODE_OVER if limit.of_node else AccusationCode.QUEUE_OVER
                 facts = f"{about} with {fact.name}: {name} {held[name] / BILLION:g} of {maximum / BILLION:g}"
                 self._accuse(fact.at, about, code, facts)
@@ -173,7 +173,7 @@ class SecondJudge:
             yield queue
             queue = self._queues[queue].parent if queue in self._queues else ""
 
-    def _is_of(self, pod: PodFact, queue: str) -> bool:
+    def _belongs_to(self, pod: PodFact, queue: str) -> bool:
         return pod.ours and queue in self._queue_path(self._queue(pod))
 
     # ---- gangs
@@ -188,15 +188,15 @@ class SecondJudge:
             gang.runs_since = None
         elif gang.runs_since is None:
             gang.runs_since = now
-        began, gang.attempt = gang.attempt, None
+        attempt_since, gang.attempt = gang.attempt, None
         if gang.record is None or gang.was_whole:
             return
-        if began is not None and now - began > self._deadline and not gang.accused:
+        if attempt_since is not None and now - attempt_since > self._deadline and not gang.accused:
             gang.accused = True
-            self._accuse(at, name, AccusationCode.PARTIAL_GANG, f"{name} for {now - began:.0f} s")
+            self._accuse(at, name, AccusationCode.PARTIAL_GANG, f"{name} for {now - attempt_since:.0f} s")
         gang.was_whole = gang.is_whole(pod for pod in gang.pods.values() if pod.counts_as_member)
         if not gang.was_whole and any(pod.holds_capacity for pod in gang.pods.values()):
-            gang.attempt = now if began is None else began
+            gang.attempt = now if attempt_since is None else attempt_since
 
     def _forget(self, name: str) -> None:
         if name in self._gangs and self._gangs[name].record is None and not self._gangs[name].pods:
@@ -220,7 +220,7 @@ class SecondJudge:
             self.evictions[Purpose.SHORT_LIVED] += 1
         else:
             self.evictions[Purpose.NONE] += 1
-            self._accuse(fact.at, fact.group or fact.name, AccusationCode.UNASKED_EVICTION, fact.name)
+            self._accuse(fact.at, fact.group or fact.name, AccusationCode.NEEDLESS_EVICTION, fact.name)
 
     def _settle_evictions(self, now: float, newcomer: PodFact | None = None) -> None:
         """Settle evictions whose capacity a pod of another group takes, or none in time."""

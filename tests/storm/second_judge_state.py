@@ -17,7 +17,7 @@ class AccusationCode(StrEnum):
     QUEUE_OVER = "a queue was over its capability"
     BOUND_TWICE = "a pod was bound twice"
     TWO_DOMAINS = "members that share a domain were bound in two"
-    UNASKED_EVICTION = "a pod was evicted, and nothing asked"
+    NEEDLESS_EVICTION = "a pod was evicted without a reason"
 
 
 class Purpose(StrEnum):
@@ -38,7 +38,7 @@ class Accusation:
     facts: str
 
     @property
-    def what(self) -> str:
+    def message(self) -> str:
         return f"{self.code}: {self.facts}"
 
 
@@ -46,18 +46,18 @@ class Accusation:
 class Limit:
     """Current amount of a node or queue, and its earlier amounts with the times until which they applied."""
 
-    now: Load | None
+    current: Load | None
     of_node: bool  # a node has 0 of an unnamed resource; a queue does not limit it
-    before: list[tuple[float, Load | None]] = field(default_factory=list)
+    former: list[tuple[float, Load | None]] = field(default_factory=list)
 
     def change(self, amount: Load | None, at: float) -> None:
-        if amount != self.now:
-            self.before.append((at, self.now))
-            self.now = amount
+        if amount != self.current:
+            self.former.append((at, self.current))
+            self.current = amount
 
-    def most(self, name: str, since: float) -> int | None:
+    def largest(self, name: str, since: float) -> int | None:
         """Return the largest amount of a resource since a time; None if it had no limit at some time."""
-        amounts = [self.now, *(amount for until, amount in self.before if until >= since)]
+        amounts = [self.current, *(amount for until, amount in self.former if until >= since)]
         if any(amount is None or (name not in amount and not self.of_node) for amount in amounts):
             return None
         return max(amount.get(name, 0) for amount in amounts if amount is not None)
@@ -67,18 +67,18 @@ class Limit:
 class NodeLabels:
     """Current or last labels of a node, and earlier ones with the times until which they applied."""
 
-    now: Mapping[str, str]
-    before: list[tuple[float, Mapping[str, str]]] = field(default_factory=list)
+    current: Mapping[str, str]
+    former: list[tuple[float, Mapping[str, str]]] = field(default_factory=list)
 
     def change(self, labels: Mapping[str, str], at: float) -> None:
-        if labels != self.now:
-            self.before.append((at, self.now))
-            self.now = labels
+        if labels != self.current:
+            self.former.append((at, self.current))
+            self.current = labels
 
     def values(self, name: str, since: float) -> set[str]:
         """Return the values that a label had since a time."""
-        labels_ = [self.now, *(labels for until, labels in self.before if until >= since)]
-        return {labels[name] for labels in labels_ if name in labels}
+        recent_labels = [self.current, *(labels for until, labels in self.former if until >= since)]
+        return {labels[name] for labels in recent_labels if name in labels}
 
 
 @dataclass
@@ -93,12 +93,12 @@ class Gang:
     accused: bool = False
 
     def is_whole(self, members: Iterable[PodFact]) -> bool:
-        standing = list(members)
-        tasks = Counter(pod.task for pod in standing)
+        present = list(members)
+        tasks = Counter(pod.task for pod in present)
         record = self.record
         return (
             record is not None
-            and len(standing) >= record.min_member
+            and len(present) >= record.min_member
             and all(tasks[task] >= minimum for task, minimum in record.tasks.items())
         )
 

@@ -31,7 +31,7 @@ class Storm:
     seed: int
     seconds: float
 
-    def is_of(self, record: Json) -> bool:
+    def matches(self, record: Json) -> bool:
         return (record["mix"], record["seed"], record["seconds"]) == (self.mix, self.seed, self.seconds)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Series:
     def remaining(self, records: Iterable[Json]) -> list[Storm]:
         """Return the storms without a complete record."""
         completed = [record for record in records if "failed" not in record]
-        return [storm for storm in self.storms if not any(map(storm.is_of, completed))]
+        return [storm for storm in self.storms if not any(map(storm.matches, completed))]
 
 
 def records_of(results: Path) -> list[Json]:
@@ -90,7 +90,7 @@ def run(storm: Storm, file: Path, further_arguments: Sequence[str]) -> Json:
         return {**vars(storm), **Day(storm.seed, storm.seconds).run()}
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.json"
-        arguments_ = [
+        options = [
             "--campaign",
             file,
             "--mix",
@@ -104,7 +104,7 @@ def run(storm: Storm, file: Path, further_arguments: Sequence[str]) -> Json:
             sys.executable,
             "-m",
             "tests.storm",
-            *map(str, arguments_),
+            *map(str, options),
             "--record",
             str(record),
             *further_arguments,
@@ -112,7 +112,7 @@ def run(storm: Storm, file: Path, further_arguments: Sequence[str]) -> Json:
         failed = ""
         try:
             completed = subprocess.run(command, timeout=storm.seconds + LONGEST_END)
-            failed = f"it ended with {completed.returncode}, and said nothing"
+            failed = f"it ended with {completed.returncode}, without a record"
         except subprocess.TimeoutExpired:
             failed = f"it did not end within {storm.seconds + LONGEST_END:g} s"
         if record.exists():

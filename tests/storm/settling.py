@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, QUEUES
-from tests.storm.judges import Picture, complaints
+from tests.storm.judges import ClusterState, violations
 from tests.storm.storm_cluster import StormCluster
 
 Json = dict[str, Any]
 LONGEST = 150.0  # seconds; kube-scheduler retries unschedulable pods after a minute
-QUIET = 5.0  # seconds without a complaint and without a change on any pod
+QUIET = 5.0  # seconds without a violation and without a change on any pod
 PAUSE = 1.0
 IN_A_ROW = 4
 
 
-def picture(storm_cluster: StormCluster) -> Picture:
-    """Return a picture. Muster's pages are read last, so that Muster has seen the objects before."""
+def cluster_state(storm_cluster: StormCluster) -> ClusterState:
+    """Return the state. Muster's pages are read last, so that Muster has seen the objects before."""
     api, namespace = storm_cluster.api, storm_cluster.namespace
-    return Picture(
+    return ClusterState(
         list(api.items(NODES)),
         list(api.items(PODS, namespace)),
         list(api.items(POD_GROUPS, namespace)),
@@ -34,18 +34,18 @@ def settle(
 ) -> list[str]:
     """Return the violations that remain once nothing changes any more, or after `longest` seconds.
 
-    A picture is not atomic, so a violation counts only if several consecutive pictures have it.
+    A state is not read atomically, so a violation counts only if several consecutive states have it.
     """
     end, since, before = time.monotonic() + longest, time.monotonic(), ""
     recent = deque[list[str]](maxlen=IN_A_ROW)
     while True:
         act_as_owners()
-        current = picture(storm_cluster)
-        cache_faults = storm_cluster.scheduler.dump().complaints(current.pods)
-        recent.append([*complaints(current), *cache_faults, *storm_cluster.stage.observer.in_pieces()])
-        now, state = time.monotonic(), _state(current)
-        if state != before or recent[-1]:
-            before, since = state, now
+        current = cluster_state(storm_cluster)
+        cache_faults = storm_cluster.scheduler.dump().differences(current.pods)
+        recent.append([*violations(current), *cache_faults, *storm_cluster.stage.observer.incomplete_gangs()])
+        now, pod_states = time.monotonic(), _pod_states(current)
+        if pod_states != before or recent[-1]:
+            before, since = pod_states, now
         if now - since > QUIET:
             return []
         if now > end:
@@ -58,10 +58,10 @@ def _lasting(recent: Iterable[list[str]]) -> list[str]:
     return [each for each in first if all(each in other for other in others)]
 
 
-def _state(current: Picture) -> str:
+def _pod_states(current: ClusterState) -> str:
     """Return a text that differs if any pod has changed its node or phase."""
-    return repr(sorted(map(_state_of_pod, current.pods), key=str))
+    return repr(sorted(map(_pod_state, current.pods), key=str))
 
 
-def _state_of_pod(pod: Json) -> tuple[str, str | None, str | None]:
+def _pod_state(pod: Json) -> tuple[str, str | None, str | None]:
     return pod["metadata"]["uid"], pod["spec"].get("nodeName"), pod["status"].get("phase")

@@ -44,13 +44,13 @@ class Sidecar:
         muster = stage.start_muster(*FLAGS, user=user, server=server, view=view, program=program, **options)
         verbs = stage.started.enter_context(TcpProxy(int(muster.address.rpartition(":")[2])))
         wire = stage.start_wire(f":{muster.view_port}" if view else None)
-        reached: dict[str, Any] = (
+        connection: dict[str, Any] = (
             {"kubeconfig": muster.view_kubeconfig_through(wire.port)} if view else {"server": wire.server}
         )
         if name:
-            reached |= {"leader_elect": True, "lease": LEASE, "host": name, "wait": not standby}
+            connection |= {"leader_elect": True, "lease": LEASE, "host": name, "wait": not standby}
         address = loopback.at(verbs.port)
-        scheduler = stage.start_sidecar(muster, muster=address, user=user, **reached)
+        scheduler = stage.start_sidecar(muster, muster=address, user=user, **connection)
         return cls(name, muster, verbs, wire, scheduler)
 
     def part(self, name: str) -> str:

@@ -63,7 +63,7 @@ class StormCluster:
         self.queues = mix.queues
         self.restarts = restarts  # when Muster was ready again, by time.monotonic
         self.leader_changes = 0
-        self.when_changed: Callable[[], object] = lambda: None
+        self.on_leader_change: Callable[[], object] = lambda: None
         self.down: set[str] = set()  # broken parts; each has at most one fault
         user = next(iter(manifests.service_accounts()), ADMIN)
         self.proxy = stage.start_fault_proxy(remember=1000)
@@ -83,7 +83,7 @@ class StormCluster:
             )
             for name in names
         ]
-        self.leading, self.is_led = self.sidecars[0], True  # at the last look
+        self.leading, self.is_led = self.sidecars[0], True  # at the last lookup
 
     @property
     def muster(self) -> Muster:
@@ -94,13 +94,13 @@ class StormCluster:
         return self.leading.scheduler
 
     def update_leader(self) -> None:
-        """Look up the current leader. One thread does this for all: a frozen Muster answers late."""
-        leads = next((each for each in self.sidecars if each.leads()), None)
-        self.is_led = leads is not None
-        if leads is not None and leads is not self.leading:
-            self.leading = leads
+        """Look up the current leader. One thread does the lookup for all: a frozen Muster answers late."""
+        leader = next((sidecar for sidecar in self.sidecars if sidecar.leads()), None)
+        self.is_led = leader is not None
+        if leader is not None and leader is not self.leading:
+            self.leading = leader
             self.leader_changes += 1
-            self.when_changed()
+            self.on_leader_change()
             self.restarts.append(time.monotonic())  # a new leader knows as little as a restarted one
 
     def part(self, name: str) -> str:
@@ -110,16 +110,16 @@ class StormCluster:
     def processes(self) -> dict[str, Process]:
         """Return all processes that faults may kill, by their names in `down`."""
         return {
-            **{each.part("muster"): each.muster.process for each in self.sidecars},
-            **{each.part("scheduler"): each.scheduler.process for each in self.sidecars},
+            **{sidecar.part("muster"): sidecar.muster.process for sidecar in self.sidecars},
+            **{sidecar.part("scheduler"): sidecar.scheduler.process for sidecar in self.sidecars},
             "apiserver": self.cluster.apiserver,
         }
 
     def is_ready(self, part: str) -> bool:
         """Return whether a part is ready. A scheduler counts as ready if the leading one is."""
         ready: dict[str, Callable[[], bool]] = {
-            **{each.part("muster"): each.muster.ready for each in self.sidecars},
-            **{each.part("scheduler"): self._leading_scheduler_is_ready for each in self.sidecars},
+            **{sidecar.part("muster"): sidecar.muster.ready for sidecar in self.sidecars},
+            **{sidecar.part("scheduler"): self._leading_scheduler_is_ready for sidecar in self.sidecars},
             "apiserver": self.cluster._ready,
         }
         return ready[part]()
@@ -171,13 +171,13 @@ def storm_cluster(kubernetes: str, mix: Mix) -> Iterator[StormCluster]:
     ) as cluster:
         manifests.apply(cluster.admin, *manifests.INSTALLED, *volcano_jobs.FILES)
         cluster.admin.create(NAMESPACES, namespace(NAMESPACE))
-        watching = Client(cluster.access(ADMIN))
+        watch_client = Client(cluster.access(ADMIN))
         with (
             Observer(
-                watching, DEADLINE, sight=SIGHT, undisturbed_time=undisturbed_time, restarts=restarts
+                watch_client, DEADLINE, sight=SIGHT, undisturbed_time=undisturbed_time, restarts=restarts
             ) as observer,
-            View(watching) as view,
-            EventRecorder(watching) as recorder,
+            View(watch_client) as view,
+            EventRecorder(watch_client) as recorder,
             Kubelet(Client(cluster.access(ADMIN))) as kubelet,
         ):
             kubelet.refuse(lambda pod: REFUSED in pod["metadata"].get("annotations", {}))

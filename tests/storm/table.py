@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from tests.storm.recovery import ANSWERS, BINDS, percentile
@@ -20,15 +21,13 @@ def table_of(records: Sequence[Json]) -> str:
     reviewed = [each for each in records if "failed" not in each and each["mix"] != VIRTUAL]
     virtual_runs = [each for each in records if "failed" not in each and each["mix"] == VIRTUAL]
     faults, missed = _sum(reviewed, "faults"), _sum(reviewed, "missed")
-    times = {kind_: _times(reviewed, kind_) for kind_ in (ANSWERS, BINDS)}
+    times = {measure: _times(reviewed, measure) for measure in (ANSWERS, BINDS)}
     lines = [COLUMNS.format(*HEAD)]
     for kind in sorted(faults.keys() | missed.keys()):
-        recovered = [cell for kind_ in times for cell in _cells(times[kind_].get(kind, []))]
+        recovered = [cell for measure in times for cell in _cells(times[measure].get(kind, []))]
         lines.append(COLUMNS.format(kind, faults[kind], missed[kind], *recovered))
     all_cells = [
-        cell
-        for kind_ in times
-        for cell in _cells([each for seconds in times[kind_].values() for each in seconds])
+        cell for measure in times for cell in _cells([*chain.from_iterable(times[measure].values())])
     ]
     lines.append(COLUMNS.format("all", faults.total(), missed.total(), *all_cells))
     lines += _reported("gangs and pods", _sum(reviewed, "counts"))

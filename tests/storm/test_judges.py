@@ -5,7 +5,7 @@ from typing import Any
 from tests.e2e.harness import objects
 from tests.rows import each_of
 from tests.storm.gang_specs import QUEUE
-from tests.storm.judges import Picture, complaints, undone
+from tests.storm.judges import ClusterState, evicted_gangs, violations
 from tests.storm.view import Eviction
 
 Json = dict[str, Any]
@@ -36,7 +36,7 @@ def queue(state: str = "Open", **spec: Any) -> Json:
 
 
 def reviewed(*pods: Json, group: Json, nodes: list[Json] | None = None, queue: Json = queue()) -> list[str]:  # noqa: B008
-    return complaints(Picture([node()] if nodes is None else nodes, list(pods), [group], [queue]))
+    return violations(ClusterState([node()] if nodes is None else nodes, list(pods), [group], [queue]))
 
 
 # ---- what fits and does not run
@@ -120,8 +120,8 @@ def test_the_ceiling_of_a_parent_excuses_too() -> None:
     waits = [pod("a", cpu="2"), pod("b", "n0", queue="other", cpu="2", group="")]
     queues = [queue(parent="top"), {**queue(capability={"cpu": "3"}), "metadata": {"name": "top"}}]
     queues.append({**queue(parent="top"), "metadata": {"name": "other"}})
-    assert complaints(Picture([node()], waits, [group(1)], queues)) == []
-    assert complaints(Picture([node()], waits[:1], [group(1)], queues)) != []
+    assert violations(ClusterState([node()], waits, [group(1)], queues)) == []
+    assert violations(ClusterState([node()], waits[:1], [group(1)], queues)) != []
 
 
 def test_reserved_nodes_have_no_free_capacity() -> None:
@@ -141,7 +141,7 @@ def test_a_borrowing_gang_may_wait_while_capacity_is_reserved_for_another() -> N
         rich["status"] = {"state": "Open", "deserved": {"cpu": deserved}}
         poor["status"] = {"state": "Open", "deserved": {"cpu": of_poor}}
         pods = [running, pod("a"), *(others or wanting)]
-        return complaints(Picture([node()], pods, [group(1), large], [rich, poor]))
+        return violations(ClusterState([node()], pods, [group(1), large], [rich, poor]))
 
     complaint = idle("a on n0")
     assert reviewed("1") == []
@@ -156,10 +156,10 @@ def test_a_borrowing_gang_may_wait_while_capacity_is_reserved_for_another() -> N
 
 
 def test_a_pod_without_a_group_is_checked_alone() -> None:
-    complaint = complaints(Picture([node()], [pod("lone", group="")], [], [queue()]))
+    complaint = violations(ClusterState([node()], [pod("lone", group="")], [], [queue()]))
     assert complaint == idle("lone on n0", "pod lone")
     stranger = pod("lone", group="", scheduler="elsewhere")
-    assert complaints(Picture([node()], [stranger], [], [queue()])) == []
+    assert violations(ClusterState([node()], [stranger], [], [queue()])) == []
 
 
 def test_where_a_queue_has_flavors_a_gang_fits_if_each_of_them_holds_it() -> None:
@@ -189,20 +189,22 @@ def claimed(stage: str, at: str = "n0", of: str = "a", idle: int = 3000) -> list
     ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n0", phase="Failed")], "it has ended"),
 )
 def test_an_assumed_pod_needs_a_group(stage: str, of: str, pods: list[Json], complaint: str) -> None:
-    found = complaints(Picture([node()], pods, [group(1)], [queue()], claimed(stage, of=of)))
+    found = violations(ClusterState([node()], pods, [group(1)], [queue()], claimed(stage, of=of)))
     assert found == [f"claim {stage} of x/{of} on n0: {complaint}"]
 
 
 def test_an_assumed_pod_may_be_bound() -> None:
-    assert complaints(Picture([node()], [pod("a", on="n0")], [group(1)], [queue()], claimed("BOUND"))) == []
+    assert (
+        violations(ClusterState([node()], [pod("a", on="n0")], [group(1)], [queue()], claimed("BOUND"))) == []
+    )
 
 
 def test_wrong_sums_are_reported() -> None:
     books = claimed("BOUND", idle=2500)
-    found = complaints(Picture([node()], [pod("a", on="n0")], [group(1)], [queue()], books))
+    found = violations(ClusterState([node()], [pod("a", on="n0")], [group(1)], [queue()], books))
     assert found == ["node n0: Muster says cpu 2500 idle, it is 3000"]
-    found = complaints(
-        Picture([node(), node("n1")], [pod("a", on="n0")], [group(1)], [queue()], claimed("BOUND"))
+    found = violations(
+        ClusterState([node(), node("n1")], [pod("a", on="n0")], [group(1)], [queue()], claimed("BOUND"))
     )
     assert found == ["node n1: Muster does not know it"]
 
@@ -215,7 +217,7 @@ def test_a_group_that_waits_says_why() -> None:
         conditions = [{"type": "Scheduled", "status": "False", "reason": reason}] if reason else []
         flagged = {**group(2), "status": {"conditions": conditions}}
         page = [{"podGroup": "x/g", "verdict": "Waiting", "reason": decided}]
-        return complaints(Picture(groups=[flagged], decided=page))
+        return violations(ClusterState(groups=[flagged], decided=page))
 
     assert reported("NoRoom", "NoRoom") == []
     for written in ("NoRoom", ""):
@@ -223,7 +225,8 @@ def test_a_group_that_waits_says_why() -> None:
             f"group g says {written or 'nothing'}, Muster decided Fragmented"
         ]
     assert (
-        complaints(Picture(decided=[{"podGroup": "x/gone", "verdict": "Waiting", "reason": "NoRoom"}])) == []
+        violations(ClusterState(decided=[{"podGroup": "x/gone", "verdict": "Waiting", "reason": "NoRoom"}]))
+        == []
     )
 
 
@@ -237,5 +240,7 @@ def test_a_fully_running_gang_is_not_undone() -> None:
         Eviction(13, "g", "g-2"),
         Eviction(14, "h", "h-0"),
     ]
-    assert list(undone(evictions, {"g": 10})) == [(12, "g", "gang g had run fully, and g-1 was evicted")]
-    assert list(undone(evictions, {"g": 20})) == []
+    assert list(evicted_gangs(evictions, {"g": 10})) == [
+        (12, "g", "gang g had run fully, and g-1 was evicted")
+    ]
+    assert list(evicted_gangs(evictions, {"g": 20})) == []

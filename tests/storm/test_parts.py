@@ -44,14 +44,14 @@ def test_with_the_view_few_pods_have_gates_and_it_is_cut_every_few_seconds() -> 
     steps = plan(7, 600, Mix(view=True))
     gang_specs = [step.gang_spec for step in steps if step.gang_spec]
     assert 0 < sum(gang_spec.gated for gang_spec in gang_specs) < len(gang_specs) / 2
-    assert {gang_spec.lingers for gang_spec in gang_specs if not gang_spec.gated} == {"", "binding"}
+    assert {gang_spec.hangs_at for gang_spec in gang_specs if not gang_spec.gated} == {"", "binding"}
     assert sum(step.kind == "cut-view" for step in steps) > 600 / 6
 
 
 def test_a_mix_with_fates_has_most_gangs_struck_when_half_of_them_is_bound() -> None:
     steps = plan(7, 600, Mix(replicas=True, fates={"lose-leader": 1}))
     gangs = [step.gang_spec for step in steps if step.gang_spec and step.gang_spec.kind == "gang"]
-    halved = [gang_spec for gang_spec in gangs if gang_spec.lingers == "half"]
+    halved = [gang_spec for gang_spec in gangs if gang_spec.hangs_at == "half"]
     assert {(gang_spec.fate, gang_spec.min_member > 1) for gang_spec in halved} == {("lose-leader", True)}
     assert len(halved) > len(gangs) / 3
     bound = Standstill("g1", "half", 1.0).fault

@@ -60,7 +60,7 @@ class History:
             task="",
             node=node,
             phase="Running" if node else "Pending",
-            asks={"cpu": cpu * BILLION, "pods": BILLION},
+            requests={"cpu": cpu * BILLION, "pods": BILLION},
             evicted=False,
         )
         self.facts.append(replace(fact, **said))
@@ -165,7 +165,7 @@ def test_ended_pods_hold_no_capacity(reported: History, freed: Any) -> None:
 
 
 def test_a_node_without_a_resource_has_none_of_it(reported: History) -> None:
-    reported.pod(1, "a", "n", group="", asks={"example.com/gpu": BILLION})
+    reported.pod(1, "a", "n", group="", requests={"example.com/gpu": BILLION})
     assert reported.accusations() == [(AccusationCode.NODE_OVER, "n with x/a: example.com/gpu 1 of 0")]
 
 
@@ -311,12 +311,12 @@ def evicted(reported: History, *, is_reclaimable: bool, stands: float, waits: bo
 
 def test_a_fully_running_gang_of_a_queue_that_lends_nothing_loses_no_pod(reported: History) -> None:
     evicted(reported, is_reclaimable=False, stands=RAN_LONG + 1)
-    assert reported.accusations() == [(AccusationCode.UNASKED_EVICTION, "x/a")]
+    assert reported.accusations() == [(AccusationCode.NEEDLESS_EVICTION, "x/a")]
 
 
 def test_no_pod_is_evicted_while_no_group_waits(reported: History) -> None:
     evicted(reported, is_reclaimable=True, stands=RAN_LONG + 1, waits=False)
-    assert reported.accusations() == [(AccusationCode.UNASKED_EVICTION, "x/a")]
+    assert reported.accusations() == [(AccusationCode.NEEDLESS_EVICTION, "x/a")]
 
 
 def test_each_eviction_needs_a_group_that_uses_the_capacity(reported: History) -> None:
@@ -384,7 +384,7 @@ def test_all_needed_fields_of_a_pod_are_read() -> None:
     }
     fact = pod_fact(body, False, 3, 1.0)
     assert (fact.name, fact.group, fact.task, fact.node) == ("x/a", "x/g", "lead", "n")
-    assert (fact.asks, fact.evicted) == ({"cpu": BILLION, "pods": BILLION}, True)
+    assert (fact.requests, fact.evicted) == ({"cpu": BILLION, "pods": BILLION}, True)
     assert (fact.ours, fact.has_run, fact.is_pending) == (True, True, False)
     assert (fact.level, fact.is_terminating) == ("rack", True)
 

@@ -75,7 +75,7 @@ def test_finished_campaigns_are_not_run_again_and_failed_ones_are(tmp_path: Path
 def test_half_an_hour_of_virtual_time_violates_nothing(tmp_path: Path) -> None:
     storm = Storm(VIRTUAL, 5, 1800)
     record = run(storm, tmp_path, ())
-    assert storm.is_of(record)
+    assert storm.matches(record)
     assert record["violations"] == []
     assert min(record["counts"][each] for each in ("bound", "finished", "instants")) > 0
     assert "0.5 h of virtual time" in table_of([RECORD, record])

@@ -17,7 +17,7 @@ class UndisturbedTime:
         self._grace = grace
         self._open: dict[str, float] = {}
         self._outages: list[tuple[float, float]] = []  # without overlaps, in order
-        self._lost: list[float] = [0.0]  # by number n: the seconds of the first n outages
+        self._lost_seconds: list[float] = [0.0]  # by number n: the seconds of the first n outages
         self._lock = threading.Lock()
 
     def begin(self, name: str, at: float | None = None) -> None:
@@ -32,17 +32,17 @@ class UndisturbedTime:
 
     def __call__(self, at: float) -> float:
         with self._lock:
-            open_, outages, lost_sums = dict(self._open), self._outages, self._lost
+            open_, outages, lost_sums = dict(self._open), self._outages, self._lost_seconds
         if open_:
             outages = _merged([*outages, *((began, max(at, began)) for began in open_.values())])
             lost_sums = _sums(outages)
-        passed = bisect_right(outages, (at, at))
-        late = max(0.0, outages[passed - 1][1] - at) if passed else 0.0
-        return at - lost_sums[passed] + late
+        ended_count = bisect_right(outages, (at, at))
+        remaining_seconds = max(0.0, outages[ended_count - 1][1] - at) if ended_count else 0.0
+        return at - lost_sums[ended_count] + remaining_seconds
 
     def _add(self, began: float, ended: float) -> None:
         self._outages = _merged([*self._outages, (began, ended)])
-        self._lost = _sums(self._outages)
+        self._lost_seconds = _sums(self._outages)
 
 
 def _sums(outages: list[tuple[float, float]]) -> list[float]:

@@ -1,4 +1,4 @@
-"""View of pods and nodes, from watches of the campaign's own, with counts of events."""
+"""View of pods and nodes, from separate watches of the campaign, with counts of events."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from tests.e2e.harness.resources import NODES, PODS
 from tests.storm.gang_specs import GANG
 
 Json = dict[str, Any]
-OVER = ("Succeeded", "Failed")
+ENDED = ("Succeeded", "Failed")
 
 
 class Eviction(NamedTuple):
@@ -26,7 +26,7 @@ class View(Following):
     """Pods and nodes as watches show them, so a little late: `with View(client) as view: ...`."""
 
     def __init__(self, client: Client) -> None:
-        self._pods = Follower(client, PODS, self._saw_pod)
+        self._pods = Follower(client, PODS, self._record_pod)
         self._nodes = Follower(client, NODES, lambda *_: None)
         self._followers = (self._pods, self._nodes)
         self._by_gang: dict[str, dict[str, Json]] = defaultdict(dict)
@@ -47,7 +47,7 @@ class View(Following):
         with self._lock:
             return list(self._by_gang[gang].values()) if gang in self._by_gang else []
 
-    def _saw_pod(self, kind: str, pod: Json, _version: int) -> None:
+    def _record_pod(self, kind: str, pod: Json, _version: int) -> None:
         uid, gang = pod["metadata"]["uid"], pod["metadata"].get("labels", {}).get(GANG)
         with self._lock:
             if gang is None:
@@ -73,7 +73,7 @@ class View(Following):
 
 
 def evicted(pod: Json) -> bool:
-    """Return whether the eviction API evicted the pod: it leaves this condition, a deletion does not."""
+    """Return whether the eviction API evicted the pod: this API sets the condition, a deletion does not."""
     conditions = pod.get("status", {}).get("conditions") or []
     return any(
         condition["type"] == "DisruptionTarget" and condition["status"] == "True" for condition in conditions
@@ -93,10 +93,10 @@ def is_terminating(pod: Json) -> bool:
 
 
 def holds(pod: Json) -> bool:
-    """Return whether the pod uses capacity of its node: until it is over or gone."""
-    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in OVER
+    """Return whether the pod uses capacity of its node: until it has ended or is gone."""
+    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ENDED
 
 
 def is_complete_member(pod: Json) -> bool:
-    """Return whether it counts as a member of a complete gang."""
+    """Return whether a pod counts as a member of a complete gang."""
     return (holds(pod) and not is_terminating(pod)) or pod["status"].get("phase") == "Succeeded"

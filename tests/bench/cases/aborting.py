@@ -30,16 +30,16 @@ def abort(bench: Bench) -> Iterator[Row]:
         for view in (False, True):
             namespace = fleet.namespace()
             with (
-                _gating(fleet, namespace, view),
+                _gating(fleet, namespace, view=view),
                 fleet.ours(view=view) as side,
                 BoundWatch(fleet.access, namespace) as bound,
             ):
-                row = _aborted(fleet, side, namespace, bound, bench.sizes.held)
+                row = _aborted(fleet, side, namespace, bound, bench.sizes.aborted_members)
                 yield {"scheduler": "view" if view else "gated", **row}
             fleet.clear(namespace)
 
 
-def _gating(fleet: Fleet, namespace: str, view: bool) -> AbstractContextManager[None]:
+def _gating(fleet: Fleet, namespace: str, *, view: bool) -> AbstractContextManager[None]:
     if view:
         return nullcontext()
     return in_force(fleet.cluster.admin, namespace, "gates/admission-policy.yaml")
@@ -48,21 +48,21 @@ def _gating(fleet: Fleet, namespace: str, view: bool) -> AbstractContextManager[
 def _aborted(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, size: int) -> Row:
     assert side.muster is not None
     _single(fleet, namespace, bound, "warm-up")
-    idle = _single(fleet, namespace, bound, "idle")
+    idle_seconds = _single(fleet, namespace, bound, "idle")
     _hold_all_but_one(fleet, side.muster, namespace, size)
     show(f"{size - 1} binds are held, their last member goes")
     deleted = time.monotonic()
     fleet.cluster.admin.delete(PODS, NEVER_COMES, namespace, grace=0)
     wait_for(lambda: _aborts(side.muster), _ABORTED, "the abort")
-    given_up = time.monotonic() - deleted
-    busy = _single(fleet, namespace, bound, "next")
+    abort_seconds = time.monotonic() - deleted
+    busy_seconds = _single(fleet, namespace, bound, "next")
     return {
         "gang": size,
         "held": size - 1,
-        "delete to abort s": given_up,
-        "abort to next pod bound s": busy,
-        "idle s": idle,
-        "ratio": busy / idle,
+        "delete to abort s": abort_seconds,
+        "abort to next pod bound s": busy_seconds,
+        "idle s": idle_seconds,
+        "ratio": busy_seconds / idle_seconds,
         "members bound": count_bound(fleet.access, namespace) - 3,
     }
 
@@ -82,5 +82,5 @@ def _aborts(muster: Muster | None) -> bool:
 def _single(fleet: Fleet, namespace: str, bound: BoundWatch, name: str) -> float:
     """Return the seconds from the creation of one pod until it is bound."""
     started = create(fleet.access, pods(namespace, name, 1, cpu="0.1"))
-    wait_for(lambda: f"{name}-0" in bound.at, 60, f"pod {name}-0 bound")
-    return bound.at[f"{name}-0"] - started
+    wait_for(lambda: f"{name}-0" in bound.bound_at, 60, f"pod {name}-0 bound")
+    return bound.bound_at[f"{name}-0"] - started

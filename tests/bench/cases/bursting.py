@@ -28,10 +28,10 @@ _CPU = "10m"
 
 
 def burst(bench: Bench) -> Iterator[Row]:
-    total = bench.sizes.burst
+    total = bench.sizes.burst_pods
     with Fleet(int(_SPARE * total / _PODS_OF_NODE) + 2, cpu="64", pods=_PODS_OF_NODE) as fleet:
-        stock = _paced(
-            fleet, fleet.stock(), lambda space: pods(space, "plain", total, scheduler=STOCK, cpu=_CPU)
+        stock = _measured_pace(
+            fleet, fleet.stock(), lambda namespace: pods(namespace, "plain", total, scheduler=STOCK, cpu=_CPU)
         )
         yield {"scheduler": "stock", "gang": "", "queues": "", **stock}
         names: list[str] = []
@@ -42,7 +42,7 @@ def burst(bench: Bench) -> Iterator[Row]:
             names += further_queues
             for mix, sizes in _MIXES.items():
                 show(f"burst: {total} pods in gangs of {mix} and {queues} queues")
-                row = _paced(fleet, fleet.ours(view=True), partial(_gangs, sizes, total, names))
+                row = _measured_pace(fleet, fleet.ours(view=True), partial(_gangs, sizes, total, names))
                 ratios = {
                     "ratio": _ratio(row, stock),
                     "of one queue": _ratio(row, one_queue.setdefault(mix, row)),
@@ -62,12 +62,12 @@ def _gangs(sizes: tuple[int, ...], total: int, queues: list[str], namespace: str
             return
         members, name = min(size, total), f"gang-{number}"
         total -= members
-        record = objects.pod_group(name, namespace=namespace, min_member=members, queue=next(queue))
-        yield POD_GROUPS, record
+        pod_group = objects.pod_group(name, namespace=namespace, min_member=members, queue=next(queue))
+        yield POD_GROUPS, pod_group
         yield from pods(namespace, name, members, group=name, scheduler=OURS, cpu=_CPU)
 
 
-def _paced(
+def _measured_pace(
     fleet: Fleet, side: AbstractContextManager[Side], new_objects: Callable[[str], Iterable[NewObject]]
 ) -> Row:
     """Create the objects in a new namespace, start the schedulers, and measure the pace of bindings."""
@@ -78,7 +78,12 @@ def _paced(
     with BoundWatch(fleet.access, namespace) as bound, side as processes:
         bound.wait(total, 60 + total / 20)
         cost = {f"{name} cpu s": cpu_seconds(process.pid) for name, process in processes.processes.items()}
-        at = sorted(bound.at.values())
+        bound_times = sorted(bound.bound_at.values())
     fleet.clear(namespace)
-    seconds = at[-1] - at[0] if len(at) > 1 else 0.0
-    return {"bound": len(at), "seconds": seconds, "pods/s": len(at) / max(seconds, 0.1), **cost}
+    seconds = bound_times[-1] - bound_times[0] if len(bound_times) > 1 else 0.0
+    return {
+        "bound": len(bound_times),
+        "seconds": seconds,
+        "pods/s": len(bound_times) / max(seconds, 0.1),
+        **cost,
+    }

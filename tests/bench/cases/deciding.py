@@ -29,7 +29,7 @@ _STRATEGIES = ("traverse", "fair", "fifo", "priority", "rotation", "mixed")
 
 
 def decide_case(bench: Bench) -> Iterator[Row]:
-    nodes, groups = bench.sizes.most_nodes, bench.sizes.waiting
+    nodes, groups = bench.sizes.most_nodes, bench.sizes.waiting_groups
     for full in (True, False):
         for shapes in sorted({1, min(20, groups), min(1000, groups), groups}):
             show(f"decide: {groups} groups of {shapes} shapes on {nodes} nodes")
@@ -54,15 +54,15 @@ def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
 
 
 def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Row:
-    first_snapshot, first, before = decided_once(world, None)
+    first_snapshot, first, _ = decided_once(world, None)
     before = world.settle().decisions
     again = min(decided_once(world, before)[1] for _ in range(_REPEATS))
-    events, decisions = [], before
+    event_times, decisions = [], before
     for number in range(_EVENTS):
         world.add(builders.foreign_pod(f"event-{number}", on=f"n{number}", cpu="0.1"))
         *times, decisions = decided_once(world, decisions)
-        events.append(times)
-    snapshots, decided = zip(*events, strict=True)
+        event_times.append(times)
+    snapshots, decided = zip(*event_times, strict=True)
     waiting = sum(group.verdict is Verdict.WAITING for group in before.groups.values())
     return {
         "cluster": "full" if full else "empty",
@@ -87,7 +87,7 @@ def _in_queues(groups: int, queues: int, strategy: str, flavored: bool) -> Row:
         world.finish(*(f"runs-{number}-{member}" for member in range(4)))
         start_times.append(_cpu_of_decision(world))
         world.settle()
-        planned = [uid for each in world.decisions.groups.values() for uid in each.plan]
+        planned = [uid for decision in world.decisions.groups.values() for uid in decision.plan]
         world.scheduler_takes(*(name for name in world.pods if f"uid-{name}" in planned))
         takeover_times.append(_cpu_of_decision(world))
         world.settle().add(gang(f"new-{number}", 2, queue=f"q{number % queues}", cpu="2.1"))
@@ -114,18 +114,18 @@ def _crowd(groups: int, queues: int, strategy: str, flavored: bool) -> World:
     for number in range(queues):
         world.add(builders.queue(f"q{number}", strategy=strategy, flavors=flavors))
     for number in range(4 * _CROWDED_NODES):
-        name, born = f"runs-{number}", timestamp(0)
-        world.add(builders.group(name, 4, queue=f"q{number % queues}", created=born))
+        name, created = f"runs-{number}", timestamp(0)
+        world.add(builders.group(name, 4, queue=f"q{number % queues}", created=created))
         world.add(
             [
-                builders.pod(f"{name}-{member}", name, cpu="2", on=f"n{number // 4}", created=born)
+                builders.pod(f"{name}-{member}", name, cpu="2", on=f"n{number // 4}", created=created)
                 for member in range(4)
             ]
         )
     for number in range(groups):
         cpu = f"{2000 + 100 * (number // queues % _SHAPES)}m"
-        born = timestamp(500 + number / 100)
-        world.add(gang(f"g{number}", 2, queue=f"q{number % queues}", cpu=cpu, created=born))
+        created = timestamp(500 + number / 100)
+        world.add(gang(f"g{number}", 2, queue=f"q{number % queues}", cpu=cpu, created=created))
     return world.settle()
 
 
@@ -136,7 +136,7 @@ def _cpu_of_decision(world: World) -> float:
     started = time.process_time()
     decisions = decide(snapshot, world.decisions)
     spent = time.process_time() - started
-    world.take_over(decisions)
+    world.publish_decisions(decisions)
     return 1000 * spent
 
 

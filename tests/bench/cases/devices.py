@@ -61,10 +61,10 @@ def devices_case(bench: Bench) -> Iterator[Row]:
     for name, expression in SELECTORS.items():
         spec = DeviceClassSpec([DeviceSelector(CelSelector(expression))])
         inventory.set_class(DeviceClass(Meta(name=name), spec))
-    before, begun = megabytes(os.getpid()), time.perf_counter()
+    before, started_at = megabytes(os.getpid()), time.perf_counter()
     for number in range(nodes):
         inventory.set_slice(_slice(number, generation=1))
-    read = time.perf_counter() - begun
+    slices_seconds = time.perf_counter() - started_at
     changes = [
         _update_milliseconds(inventory, _slice(number, generation=2)) for number in range(min(nodes, 100))
     ]
@@ -72,7 +72,7 @@ def devices_case(bench: Bench) -> Iterator[Row]:
     plugin, claims = _decision(world, "plugin"), _decision(world, "claims")
     yield {
         "nodes": nodes,
-        "slices s": read,
+        "slices s": slices_seconds,
         "slice ms": median(changes),
         "MB": megabytes(os.getpid()) - before,
         "claims ms": claims,
@@ -86,9 +86,9 @@ def _starts(nodes: int) -> Row:
     """Return the seconds until the first decision with devices, and their ratio to those without."""
     encoded_nodes = [msgspec.json.encode(builders.node(f"n{n}", "64")) for n in range(nodes)]
     encoded_pods = [
-        msgspec.json.encode(builders.pod(f"p{n}-{at}", on=f"n{n}", phase="Running"))
+        msgspec.json.encode(builders.pod(f"p{n}-{index}", on=f"n{n}", phase="Running"))
         for n in range(nodes)
-        for at in range(OF_A_NODE)
+        for index in range(OF_A_NODE)
     ]
     encoded_slices = [msgspec.json.encode(_slice(n, generation=1)) for n in range(nodes)]
     times_by_devices: dict[bool, list[float]] = {False: [], True: []}
@@ -118,18 +118,18 @@ def _start(nodes: Iterable[bytes], pods: Iterable[bytes], slices: Iterable[bytes
 
 def _slice(number: int, generation: int) -> ResourceSlice:
     pool = ResourcePool(f"n{number}", generation, 1)
-    devices = [_device(number, at) for at in range(OF_A_NODE)]
+    devices = [_device(number, index) for index in range(OF_A_NODE)]
     return ResourceSlice(Meta(name=f"s{number}"), ResourceSliceSpec(DRIVER, f"n{number}", pool, devices))
 
 
-def _device(node: int, at: int) -> Device:
+def _device(node: int, index: int) -> Device:
     attributes = {
-        "uuid": DeviceAttribute(string=f"GPU-{node}-{at}"),
+        "uuid": DeviceAttribute(string=f"GPU-{node}-{index}"),
         "productName": DeviceAttribute(string="h100"),
-        "index": DeviceAttribute(integer=at),
+        "index": DeviceAttribute(integer=index),
         "driverVersion": DeviceAttribute(version="550.1.0"),
     }
-    return Device(f"gpu-{at}", attributes, {"memory": DeviceCapacity("80Gi")})
+    return Device(f"gpu-{index}", attributes, {"memory": DeviceCapacity("80Gi")})
 
 
 def _update_milliseconds(inventory: DeviceInventory, changed: ResourceSlice) -> float:
@@ -140,14 +140,14 @@ def _update_milliseconds(inventory: DeviceInventory, changed: ResourceSlice) -> 
 
 def _decision(world: World, kind: str) -> float:
     """Return the milliseconds of a decision on a few gangs, which are deleted afterwards."""
-    two = ClaimSpec(DeviceClaim([DeviceRequest("gpu", ExactRequest("gpu", count=2))]))
-    world.ledger.intake.set_claim(ClaimKey(builders.NAMESPACE, "two"), two)
+    two_devices = ClaimSpec(DeviceClaim([DeviceRequest("gpu", ExactRequest("gpu", count=2))]))
+    world.ledger.intake.set_claim(ClaimKey(builders.NAMESPACE, "two"), two_devices)
     for gang in range(GANGS):
         world.add(builders.group(f"{kind}{gang}", MEMBERS))
         world.add(*(_pod(f"{kind}{gang}-{n}", f"{kind}{gang}", kind) for n in range(MEMBERS)))
-    spent = median(decided_once(world, None)[1] for _ in range(REPEATS))
+    milliseconds = median(decided_once(world, None)[1] for _ in range(REPEATS))
     world.delete(*(f"{kind}{gang}-{n}" for gang in range(GANGS) for n in range(MEMBERS)))
-    return spent
+    return milliseconds
 
 
 def _pod(name: str, group: str, kind: str) -> Pod:

@@ -113,7 +113,7 @@ class Review(Observer):
             self._unknown += 1
 
     def row(self) -> Row:
-        positions = Counter(interval_of(*each) for each in self._compared_starts)
+        positions = Counter(interval_of(reported, at) for reported, at in self._compared_starts)
         compared_count = len(self._compared_starts)
         return {
             "waits": compared_count + self._unknown,

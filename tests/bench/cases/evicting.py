@@ -66,7 +66,7 @@ class Cost(Measurements):
         self.scarce = GPU if GPU in self.capacity else "cpu"
         self.lost = {"cpu": 0.0, GPU: 0.0}
         self.below_due = self.held = 0.0
-        self.full_from, self.full_until = _WARM_UP * trace.last_arrival, trace.last_arrival
+        self.window_start, self.window_end = _WARM_UP * trace.last_arrival, trace.last_arrival
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         for name in self.lost:
@@ -77,12 +77,13 @@ class Cost(Measurements):
         self._extend(now)  # earlier periods without an event count, too
         for until, seconds, decisions in self._quiet_periods:
             parents = {queue.parent for queue in decisions.queues.values()}
-            full = min(until, self.full_until) - max(until - seconds, self.full_from)
-            for queue in (queue for name, queue in decisions.queues.items() if name not in parents):
+            measured_seconds = min(until, self.window_end) - max(until - seconds, self.window_start)
+            leaves = [queue for name, queue in decisions.queues.items() if name not in parents]
+            for queue in leaves:
                 held = queue.allocated.get(self.scarce, 0)
                 due = min(queue.deserved.get(self.scarce, 0.0), queue.requested.get(self.scarce, 0))
                 self.below_due += max(due - held, 0.0) * seconds
-                self.held += held * max(full, 0.0)
+                self.held += held * max(measured_seconds, 0.0)
         super().pass_time(now)
 
 
@@ -123,7 +124,7 @@ def _row(run: _Run) -> dict[str, float]:
 
 
 def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
-    thousand = 1000.0 if measurements.scarce == "cpu" else 1.0
+    unit = 1000.0 if measurements.scarce == "cpu" else 1.0
     timelines = [timeline for timeline in measurements.timelines.values() if timeline.name in trace.units]
     waits_by_size: dict[str, list[float]] = {"small": [], "medium": [], "large": []}
     for timeline in timelines:
@@ -141,7 +142,9 @@ def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
         for timeline in timelines
     ]
     waits = [wait for waits_of_size in waits_by_size.values() for wait in waits_of_size]
-    capacity = measurements.capacity[measurements.scarce] * (measurements.full_until - measurements.full_from)
+    capacity = measurements.capacity[measurements.scarce] * (
+        measurements.window_end - measurements.window_start
+    )
     evictions = [len(timeline.reclaimed) for timeline in measurements.timelines.values()]
     row = {
         "utilisation": measurements.held / capacity,
@@ -151,7 +154,7 @@ def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
         row |= {f"{size} mean": fmean(times or [0.0]), f"{size} p95": _p95(times)}
     row |= {"delay s": fmean(delays), "lost cpu h": measurements.lost["cpu"] / 1000.0 / _HOUR}
     row |= {"lost GPU h": measurements.lost[GPU] / _HOUR, "evictions": sum(evictions), "most": max(evictions)}
-    seconds_below_due, jain = measurements.below_due / thousand / _HOUR, measurements.fairness.means()
+    seconds_below_due, jain = measurements.below_due / unit / _HOUR, measurements.fairness.means()
     return row | {"below due h": seconds_below_due, "Jain": jain[max(jain)] if jain else 1.0}
 
 
@@ -165,9 +168,9 @@ def _mean(rows: Sequence[dict[str, float]]) -> Row:
     means["most"] = max(row["most"] for row in rows)
     cells: dict[str, float | str] = {}
     for name, mean in means.items():
-        size, _, which = name.rpartition(" ")
-        if which == "mean":
+        size, _, statistic = name.rpartition(" ")
+        if statistic == "mean":
             cells[f"wait {size}"] = f"{mean:.0f}/{means[f'{size} p95']:.0f}"
-        elif which != "p95":
+        elif statistic != "p95":
             cells[name] = mean
     return cells

@@ -41,13 +41,13 @@ def growth(bench: Bench) -> Iterator[Row]:
     first: dict[str, float] = {}
     for step in STEPS if bench.sizes.pods >= 10_000 else STEPS[:2]:
         with TemporaryDirectory(prefix="muster-growth-") as folder:
-            measurements = _measured(step, Path(folder))
+            measurements = _measurements(step, Path(folder))
         first = first or measurements
         ratio = measurements["ms a pod"] / first["ms a pod"]
         yield {**step._asdict(), **measurements, "ratio": ratio}
 
 
-def _measured(step: Step, folder: Path) -> dict[str, float]:
+def _measurements(step: Step, folder: Path) -> dict[str, float]:
     show(f"{step.nodes} nodes, {step.bound} pods, {step.queues} queues")
     with SimulatedCluster(folder, *step) as cluster:
         muster = cluster.muster()
@@ -55,13 +55,13 @@ def _measured(step: Step, folder: Path) -> dict[str, float]:
             started = time.monotonic()
             muster.start(wait=False)
             wait_for(muster.ready, _PATIENCE, "ready")
-            ready = time.monotonic() - started
+            ready_seconds = time.monotonic() - started
             wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm")
-            start = cpu_microseconds(muster.process.pid) / 1e6
+            start_cpu = cpu_microseconds(muster.process.pid) / 1e6
             with SimulatedScheduler(muster, cluster.service.store.version) as scheduler:
-                _play(cluster, scheduler, range(_WARM_UP))
+                _run_gangs(cluster, scheduler, range(_WARM_UP))
                 cycles, before = _cycles(muster), cpu_microseconds(muster.process.pid)
-                _play(cluster, scheduler, range(_WARM_UP, _WARM_UP + _GANGS))
+                _run_gangs(cluster, scheduler, range(_WARM_UP, _WARM_UP + _GANGS))
                 spent = cpu_microseconds(muster.process.pid) - before  # without the cost of reading metrics
             wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm again")
             return {
@@ -70,21 +70,21 @@ def _measured(step: Step, folder: Path) -> dict[str, float]:
                 "idle ms a second": 1000 * _idle(muster, _IDLE),
                 "MB": megabytes(muster.process.pid),
                 "peak MB": peak_megabytes(muster.process.pid),
-                "ready s": ready,
-                "start cpu s": start,
+                "ready s": ready_seconds,
+                "start cpu s": start_cpu,
             }
         finally:
             muster.kill()
 
 
-def _play(cluster: SimulatedCluster, scheduler: SimulatedScheduler, numbers: range) -> None:
+def _run_gangs(cluster: SimulatedCluster, scheduler: SimulatedScheduler, numbers: range) -> None:
     """Create gangs and wait until all are bound, while equally many earlier gangs are deleted."""
     due = time.monotonic()
     for number in numbers:
         cluster.add_gang(number)
-        if (ended := number - _STAY) >= 0:
-            _wait_bound(scheduler, ended)
-            cluster.drop_gang(ended)
+        if number >= _STAY:
+            _wait_bound(scheduler, number - _STAY)
+            cluster.drop_gang(number - _STAY)
         due += _PACE
         time.sleep(max(due - time.monotonic(), 0.0))
     for number in numbers[-_STAY:]:

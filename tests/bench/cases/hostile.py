@@ -20,7 +20,7 @@ from tests.bench.sizes import Bench
 from tests.domain import builders
 from tests.domain.world import World
 
-_APART, _TERMS = 100, 300  # pods with anti-affinity, and terms of each
+_ANTI_AFFINE, _TERMS = 100, 300  # pods with anti-affinity, and terms of each
 _SELECTORS = (2500, 7000)  # pods
 _OTHERS = 120_000  # pods of other schedulers
 _LARGE, _VALUES = 100, 25_000  # as many values as fit into 1.2 MB
@@ -29,14 +29,14 @@ _REPEATS = 5
 
 
 def hostile(bench: Bench) -> Iterator[Row]:
-    part, nodes = min(1.0, bench.sizes.pods / 10_000), bench.sizes.most_nodes
-    yield anti_affinity(round(_APART * part), nodes, everywhere=False)
-    yield anti_affinity(round(_APART * part), nodes, everywhere=True)
+    scale, nodes = min(1.0, bench.sizes.pods / 10_000), bench.sizes.most_nodes
+    yield anti_affinity(round(_ANTI_AFFINE * scale), nodes, everywhere=False)
+    yield anti_affinity(round(_ANTI_AFFINE * scale), nodes, everywhere=True)
     for pods in _SELECTORS:
-        yield node_selectors(round(pods * part), nodes)
-    yield pods_of_others(round(_OTHERS * part), nodes)
-    yield large_affinities(round(_LARGE * part))
-    yield long_names(round(_NAMES * part))
+        yield node_selectors(round(pods * scale), nodes)
+    yield pods_of_others(round(_OTHERS * scale), nodes)
+    yield large_affinities(round(_LARGE * scale))
+    yield long_names(round(_NAMES * scale))
 
 
 def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS) -> Row:
@@ -48,22 +48,26 @@ def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS) 
     show(f"hostile: {pods} pods, {title}")
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     world.add(*(builders.foreign_pod(f"s{n}", on=f"n{n}", labels={"app": "x"}) for n in range(nodes)))
-    watched = _Watched(title, pods, lambda: world.add(*(_apart(n, terms, everywhere) for n in range(pods))))
-    return watched.row(
+    measurements = _Measurements(
+        title, pods, lambda: world.add(*(_anti_affine_pod(n, terms, everywhere) for n in range(pods)))
+    )
+    return measurements.row(
         world, lambda n: builders.foreign_pod(f"event{n}", on=f"n{n}", cpu="0.1", labels={"app": "x"})
     )
 
 
-def _apart(number: int, terms: int, everywhere: bool) -> Pod:
+def _anti_affine_pod(number: int, terms: int, everywhere: bool) -> Pod:
     selectors = [
         LabelSelector(None, [Requirement("app", "NotIn", [f"{number}-{n}"])])
         if everywhere
         else LabelSelector({"app": f"{number}-{n}"})
         for n in range(terms)
     ]
-    spaces = LabelSelector() if everywhere else None
-    terms_ = [PodAffinityTerm(builders.HOSTNAME, each, namespace_selector=spaces) for each in selectors]
-    affinity = Affinity(pod_anti_affinity=PodAffinity(terms_))
+    namespaces = LabelSelector() if everywhere else None
+    affinity_terms = [
+        PodAffinityTerm(builders.HOSTNAME, selector, namespace_selector=namespaces) for selector in selectors
+    ]
+    affinity = Affinity(pod_anti_affinity=PodAffinity(affinity_terms))
     return builders.pod(f"p{number}", labels={"app": "y"}, affinity=affinity)
 
 
@@ -72,8 +76,8 @@ def node_selectors(pods: int, nodes: int) -> Row:
     show(f"hostile: {pods} pods, {title}")
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     selecting = (builders.pod(f"p{n}", selector={"own": f"{n}"}) for n in range(pods))
-    watched = _Watched(title, pods, lambda: world.add(*selecting))
-    return watched.row(world, lambda n: builders.node(f"n{n}", cpu="32", labels={"changed": f"{n}"}))
+    measurements = _Measurements(title, pods, lambda: world.add(*selecting))
+    return measurements.row(world, lambda n: builders.node(f"n{n}", cpu="32", labels={"changed": f"{n}"}))
 
 
 def pods_of_others(pods: int, nodes: int) -> Row:
@@ -81,8 +85,8 @@ def pods_of_others(pods: int, nodes: int) -> Row:
     show(f"hostile: {pods} pods, {title}")
     world = World(*(builders.node(f"n{n}", cpu="64") for n in range(nodes)))
     others = (builders.foreign_pod(f"s{n}", on=f"n{n % nodes}", cpu="0.1") for n in range(pods))
-    watched = _Watched(title, pods, lambda: world.add(*others))
-    return watched.row(world, lambda n: builders.foreign_pod(f"more{n}", on="n0", cpu="0.1"))
+    measurements = _Measurements(title, pods, lambda: world.add(*others))
+    return measurements.row(world, lambda n: builders.foreign_pod(f"more{n}", on="n0", cpu="0.1"))
 
 
 def large_affinities(pods: int) -> Row:
@@ -134,26 +138,26 @@ def _traced() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-class _Watched:
+class _Measurements:
     """Measurements for a row: the events of hostile pods, the first decision, and later decisions."""
 
     def __init__(self, title: str, pods: int, add_pods: Callable[[], Any]) -> None:
         self._row: dict[str, Any] = {"what": title, "pods": pods, "events ms": _milliseconds(add_pods)}
 
     def row(self, world: World, event: Callable[[int], Any]) -> Row:
-        self._row |= _decided(world)
+        self._row |= _decision_times(world)
         world.settle()
         after = []
         for number in range(_REPEATS):
             world.add(event(number))
-            after.append(_decided(world))
+            after.append(_decision_times(world))
             world.settle()
         for key in after[0]:
             self._row[f"after an event {key}"] = min(row[key] for row in after)
         return self._row
 
 
-def _decided(world: World) -> dict[str, float]:
+def _decision_times(world: World) -> dict[str, float]:
     gc.collect()
     before, snapshots = world.ledger.decisions, []
     snapshot_time = _milliseconds(lambda: snapshots.append(world.ledger.snapshot()))

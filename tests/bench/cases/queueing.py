@@ -36,23 +36,23 @@ _QUIET = 200_000.0  # microseconds of Muster's CPU time a second, below which it
 
 
 def queueing(bench: Bench) -> Iterator[Row]:
-    part = bench.sizes.queued
-    count = job_load.total(part)
+    scale = bench.sizes.kueue_scale
+    count = job_load.total(scale)
     with _fleet(CAPACITY) as fleet, fleet.muster() as muster:
-        space = fleet.namespace()
-        show(f"{count} Jobs; their run times alone take {job_load.work(part):.0f} s")
-        before = _read(fleet, muster)
-        with JobRunner(fleet.access, space) as runner:
-            started = create(fleet.access, arrivals(space, part, runner.record_sent))
+        namespace = fleet.namespace()
+        show(f"{count} Jobs; their run times alone take {job_load.work(scale):.0f} s")
+        before = _reading(fleet, muster)
+        with JobRunner(fleet.access, namespace) as runner:
+            started = create(fleet.access, arrivals(namespace, scale, runner.record_sent))
             show(f"all have arrived; {len(runner.finished)} have finished")
-            _await(runner, count)
-            cost = _read(fleet, muster) - before
-            yield _whole(runner, started, cost, peak_megabytes(muster.process.pid))
-            yield from _classes(runner)
+            _wait_finished(runner, count)
+            cost = _reading(fleet, muster) - before
+            yield _total_row(runner, started, cost, peak_megabytes(muster.process.pid))
+            yield from _class_rows(runner)
 
 
 def waiting(bench: Bench) -> Iterator[Row]:
-    for count in bench.sizes.written:
+    for count in bench.sizes.pending_jobs:
         yield _waiting(count)
 
 
@@ -68,19 +68,19 @@ def _fleet(cpu: int) -> Iterator[Fleet]:
 # ---- the benchmark
 
 
-def _await(runner: JobRunner, count: int) -> None:
+def _wait_finished(runner: JobRunner, count: int) -> None:
     wait_for(lambda: runner.failures or len(runner.finished) >= count, _PATIENCE, f"{count} Jobs finished")
     if runner.failures:
         raise runner.failures[0]
 
 
-def _read(fleet: Fleet, muster: Muster) -> Reading:
+def _reading(fleet: Fleet, muster: Muster) -> Reading:
     cluster = fleet.cluster
     processes = {"muster": muster.process, "api server": cluster.apiserver, "etcd": cluster.etcd}
-    return read(fleet.access, {name: each.pid for name, each in processes.items()}, {})
+    return read(fleet.access, {name: process.pid for name, process in processes.items()}, {})
 
 
-def _whole(runner: JobRunner, started: float, cost: Reading, peak: float) -> Row:
+def _total_row(runner: JobRunner, started: float, cost: Reading, peak: float) -> Row:
     wall, jobs = max(runner.finished.values()) - started, len(runner.finished)
     return {
         "jobs": jobs,
@@ -99,11 +99,18 @@ def _requests(counts: Mapping[str, int], jobs: int) -> Row:
     return {name: number / jobs for name, number in sorted(counts.items()) if number > jobs / 2}
 
 
-def _classes(runner: JobRunner) -> Iterator[Row]:
-    for each in CLASSES:
-        waits = [at - runner.sent[name] for name, at in runner.admitted.items() if class_of(name) is each]
-        cuts = quantiles(waits, n=100)
-        yield {"class": each.name, "mean s": mean(waits), "p50 s": cuts[49], "p99 s": cuts[98]}
+def _class_rows(runner: JobRunner) -> Iterator[Row]:
+    for job_class in CLASSES:
+        waits = [
+            at - runner.sent[name] for name, at in runner.admitted.items() if class_of(name) is job_class
+        ]
+        percentiles = quantiles(waits, n=100)
+        yield {
+            "class": job_class.name,
+            "mean s": mean(waits),
+            "p50 s": percentiles[49],
+            "p99 s": percentiles[98],
+        }
 
 
 # ---- jobs that only wait
@@ -112,16 +119,20 @@ def _classes(runner: JobRunner) -> Iterator[Row]:
 def _waiting(count: int) -> Row:
     large = CLASSES[-1]
     with _fleet(large.cpu) as fleet, fleet.muster() as muster:
-        space, pid = fleet.namespace(), muster.process.pid
-        create(fleet.access, [(JOBS, suspended_job("large-0", space, "p0-0", large))])
-        wait_for(lambda: not _job(fleet, space, "large-0")["spec"]["suspend"], what="the node taken")
+        namespace, pid = fleet.namespace(), muster.process.pid
+        create(fleet.access, [(JOBS, suspended_job("large-0", namespace, "p0-0", large))])
+        wait_for(lambda: not _job(fleet, namespace, "large-0")["spec"]["suspend"], what="the node is in use")
         before = megabytes(pid)
         show(f"{count} Jobs wait")
-        create(fleet.access, _waiters(space, count))
-        wait_for(lambda: _known(fleet, space) > count, _PATIENCE, "a PodGroup for each")
-        wait_for(lambda: _spent(pid, lambda _: None) < _QUIET * _CALM, _PATIENCE, "all reported as waiting")
-        calm_time = _spent(pid, lambda _: None)
-        change_time = _spent(pid, lambda number: _change(fleet, space, number))
+        create(fleet.access, _waiters(namespace, count))
+        wait_for(lambda: _count_groups(fleet, namespace) > count, _PATIENCE, "a PodGroup for each")
+        wait_for(
+            lambda: _cpu_time_of_changes(pid, lambda _: None) < _QUIET * _CALM,
+            _PATIENCE,
+            "all reported as waiting",
+        )
+        calm_time = _cpu_time_of_changes(pid, lambda _: None)
+        change_time = _cpu_time_of_changes(pid, lambda number: _change(fleet, namespace, number))
         return {
             "waiting": count,
             "KB per job": (megabytes(pid) - before) * 1024 / count,
@@ -130,30 +141,31 @@ def _waiting(count: int) -> Row:
         }
 
 
-def _waiters(space: str, count: int) -> Iterator[NewObject]:
+def _waiters(namespace: str, count: int) -> Iterator[NewObject]:
     small = CLASSES[0]
     for number in range(count):
         queue = f"p{number % job_load.PARENTS}-{number // job_load.PARENTS % job_load.CHILDREN}"
-        yield JOBS, suspended_job(f"small-{number}", space, queue, small)
+        yield JOBS, suspended_job(f"small-{number}", namespace, queue, small)
 
 
-def _known(fleet: Fleet, space: str) -> int:
+def _count_groups(fleet: Fleet, namespace: str) -> int:
+    """Return the number of PodGroups, from a list with a limit."""
     page = json.loads(
-        ApiConnection.to(fleet.access).expect_success("GET", f"{POD_GROUPS.path(space)}?limit=1")
+        ApiConnection.to(fleet.access).expect_success("GET", f"{POD_GROUPS.path(namespace)}?limit=1")
     )
     return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
 
-def _job(fleet: Fleet, space: str, name: str) -> Json:
-    return fleet.cluster.admin.get(JOBS, name, space)
+def _job(fleet: Fleet, namespace: str, name: str) -> Json:
+    return fleet.cluster.admin.get(JOBS, name, namespace)
 
 
-def _change(fleet: Fleet, space: str, number: int) -> None:
+def _change(fleet: Fleet, namespace: str, number: int) -> None:
     """Raise the parallelism of a job."""
-    fleet.cluster.admin.patch(JOBS, f"small-{number}", {"spec": {"parallelism": 2}}, space)
+    fleet.cluster.admin.patch(JOBS, f"small-{number}", {"spec": {"parallelism": 2}}, namespace)
 
 
-def _spent(pid: int, change: Callable[[int], None]) -> float:
+def _cpu_time_of_changes(pid: int, change: Callable[[int], None]) -> float:
     """Return the microseconds of a process's CPU time while changes are made at regular intervals."""
     before = cpu_microseconds(pid)
     for number in range(_CHANGES):

@@ -3,7 +3,7 @@
 Three cases report on them:
 
 - stock: plain pods of the default scheduler: no groups, no gates, no admission policy
-- all nodes: the same, but every node is scored for each pod, as it has to be next to Muster
+- all nodes: the same, but every node is scored for result pod, as it has to be next to Muster
 - gated: gangs whose pods get our gate at creation, by the MutatingAdmissionPolicy of the manifests
 - ungated: gangs without a gate, which filter refuses until their group may start
 - view: gangs without a gate; the scheduler reads its pods through Muster, which shows those that may start
@@ -12,7 +12,7 @@ Three cases report on them:
 For each size of cluster and gang, all variants run one after the other. Stock runs first and last, and ratios
 are to the mean of both: the API server's store grows with every run, and the speed of a shared machine
 varies. The difference between both shows the uncertainty of a ratio. Gangs of 1 are pods without a PodGroup.
-With `--bound`, the nodes have running pods before. With `--own-cores`, each part has a slice of the CPU.
+With `--bound`, the nodes have running pods before. With `--own-cores`, result part has a slice of the CPU.
 """
 
 import os
@@ -36,7 +36,7 @@ from tests.e2e.harness.policy import in_force
 ALONE = ("stock", "all nodes")
 WARM_UP = 500
 _NEGLIGIBLE = 0.005
-_SETTLES = 15  # seconds without a request, after which the API server is idle
+_SETTLE_SECONDS = 15  # most seconds to wait until the API server gets no more requests
 _CPU = "0.1"
 
 
@@ -97,12 +97,12 @@ class Result:
         """Return the milliseconds of a process for each pod."""
         return 1000 * self.cost.cpu.get(process, 0.0) / self.race.pods
 
-    def ratio(self, of: Callable[["Result"], float]) -> Row:
+    def ratio(self, value_of: Callable[["Result"], float]) -> Row:
         """Return the ratio to the mean of the stock results; empty if not all pods were bound."""
-        stock = [of(each) for each in self.stock]
-        if not stock or not all(stock) or not all(each.complete for each in (self, *self.stock)):
+        stock = [value_of(result) for result in self.stock]
+        if not stock or not all(stock) or not all(result.complete for result in (self, *self.stock)):
             return {}
-        return {"ratio": of(self) / mean(stock)}
+        return {"ratio": value_of(self) / mean(stock)}
 
 
 class Races:
@@ -110,16 +110,16 @@ class Races:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._done: list[Result] = []
-        self._run = self._all()
+        self._results: list[Result] = []
+        self._run = self._run_all()
 
     def __iter__(self) -> Iterator[Result]:
-        yield from self._done
+        yield from self._results
         for result in self._run:
-            self._done.append(result)
+            self._results.append(result)
             yield result
 
-    def _all(self) -> Iterator[Result]:
+    def _run_all(self) -> Iterator[Result]:
         for nodes in self._sizes.nodes:
             with Fleet(nodes) as fleet:
                 if self._sizes.bound:
@@ -127,9 +127,9 @@ class Races:
                 run(fleet, Race(nodes, min(WARM_UP, self._sizes.pods), 1, "stock"), self._sizes.patience)
                 for number in range(self._sizes.rounds):
                     for size in self._sizes.gangs:
-                        yield from self._block(fleet, size, number)
+                        yield from self._run_variants(fleet, size, number)
 
-    def _block(self, fleet: Fleet, size: int, number: int) -> Iterator[Result]:
+    def _run_variants(self, fleet: Fleet, size: int, number: int) -> Iterator[Result]:
         variants = ("stock", *self._sizes.variants, "stock")
         count, own_cores = self._sizes.pods, self._sizes.own_cores
         races = (Race(fleet.size, count, size, variant, number, own_cores) for variant in variants)
@@ -153,7 +153,7 @@ def run(fleet: Fleet, race: Race, patience: float) -> Result:
         started = create(fleet.access, race.new_objects(namespace))
         bound.wait(race.pods, patience)
         cost = _reading(fleet, processes) - before
-        cost = replace(cost, requests=_settled(fleet) - before.requests)
+        cost = replace(cost, requests=_requests_when_idle(fleet) - before.requests)
         listed = count_bound(fleet.access, namespace)
         peak = peak_megabytes(processes.muster.process.pid) if processes.muster else 0.0
     fleet.clear(namespace)
@@ -166,10 +166,10 @@ def _parts(fleet: Fleet, side: Side) -> dict[str, list[int]]:
     return {"control plane": control_plane, **parts, "clients": [os.getpid()]}
 
 
-def _settled(fleet: Fleet) -> Counter[str]:
+def _requests_when_idle(fleet: Fleet) -> Counter[str]:
     """Return the counts of requests, once no more come: the scheduler posts Events after bindings."""
     counts = api_requests(fleet.access)
-    for _ in range(_SETTLES):
+    for _ in range(_SETTLE_SECONDS):
         time.sleep(1)
         before, counts = counts, api_requests(fleet.access)
         if counts == before:
@@ -201,7 +201,7 @@ def makespan(bench: Bench) -> Iterator[Row]:
             "seconds": result.seconds,
             "pods/s": result.race.pods / result.seconds if result.seconds > 0 else 0.0,
             "bound": result.bound,
-            **result.ratio(lambda each: each.seconds),
+            **result.ratio(lambda result: result.seconds),
             **{f"{name} ms": result.cpu(name) for name in ("etcd", "apiserver", "scheduler", "muster")},
             "muster MB": result.peak,
             "requests": _requests(result),
@@ -212,7 +212,7 @@ def makespan(bench: Bench) -> Iterator[Row]:
 def _medians(bench: Bench) -> Iterator[Row]:
     ratios_by_race: dict[tuple[int, int, str], list[float]] = {}
     for result in bench.races:
-        if ratio := result.ratio(lambda each: each.seconds):
+        if ratio := result.ratio(lambda result: result.seconds):
             race = result.race
             ratios_by_race.setdefault((race.nodes, race.gang, race.variant), []).append(float(ratio["ratio"]))
     if bench.sizes.rounds > 1:
@@ -228,9 +228,9 @@ def _medians(bench: Bench) -> Iterator[Row]:
 
 def _requests(result: Result) -> str:
     """Return the requests for each pod: the total, and by kind."""
-    each = {kind: n / result.race.pods for kind, n in result.cost.requests.most_common()}
-    kinds = [f"{kind} {n:.2f}" for kind, n in each.items() if n >= _NEGLIGIBLE]
-    return f"{sum(each.values()):.2f} ({', '.join(kinds)})"
+    per_pod = {kind: n / result.race.pods for kind, n in result.cost.requests.most_common()}
+    kinds = [f"{kind} {n:.2f}" for kind, n in per_pod.items() if n >= _NEGLIGIBLE]
+    return f"{sum(per_pod.values()):.2f} ({', '.join(kinds)})"
 
 
 def algorithm(bench: Bench) -> Iterator[Row]:
@@ -241,7 +241,7 @@ def algorithm(bench: Bench) -> Iterator[Row]:
             "mean ms": result.algorithm,
             "attempts/pod": result.cost.attempts / result.race.pods,
             "ms/pod": 1000 * result.cost.algorithm_seconds / result.race.pods,
-            **result.ratio(lambda each: each.algorithm),
+            **result.ratio(lambda result: result.algorithm),
         }
 
 

@@ -3,7 +3,7 @@
 The API server is a simulated one that only sends events (tests/bench/upstream.py), so that the processors are
 free for the measured work. One process has two watches of all pods, one at the API server and one through the
 proxy; the events come in the same order on both, and the figure is the delay of each through the proxy. The
-cost of Muster's own watch of pods is measured before, without the second one.
+cost of Muster's own watch of pods is measured before, without a watch through the proxy.
 """
 
 import http.client
@@ -47,21 +47,21 @@ def view_case(bench: Bench) -> Iterator[Row]:
 
 def _row(muster: Muster, access: Access, encoding: str) -> Row:
     show(f"{RATE} events a second for {SECONDS} s, twice: {encoding}")
-    own_time = _spent(muster, access)
+    own_time = _cpu_seconds_during_events(muster, access)
     accept = _ACCEPTED[encoding]
     assert muster.view_kubeconfig is not None
     view = ViewClient(muster.view_kubeconfig)
     direct = Arrivals(ApiConnection.to(access).connection, _WATCH, accept, access.token)
-    through = Arrivals(http.client.HTTPConnection(view.proxy), f"{view.server}{_WATCH}", accept, "")
-    with direct, through:
-        whole_time = _spent(muster, access)
-        wait_for(lambda: len(through.at) >= RATE * SECONDS, what="all events through the proxy")
-    added = sorted(late - early for early, late in zip(direct.at, through.at, strict=True))
+    proxied = Arrivals(http.client.HTTPConnection(view.proxy), f"{view.server}{_WATCH}", accept, "")
+    with direct, proxied:
+        whole_time = _cpu_seconds_during_events(muster, access)
+        wait_for(lambda: len(proxied.times) >= RATE * SECONDS, what="all events through the proxy")
+    added = sorted(late - early for early, late in zip(direct.times, proxied.times, strict=True))
     events = RATE * SECONDS
     return {
         "encoding": encoding,
-        "events": len(through.at),
-        "events/s": (events - 1) / (direct.at[-1] - direct.at[0]),
+        "events": len(proxied.times),
+        "events/s": (events - 1) / (direct.times[-1] - direct.times[0]),
         "muster us/event": 1e6 * whole_time / events,
         "of that the proxy's us": 1e6 * (whole_time - own_time) / events,
         "added p50 ms": 1e3 * added[events // 2],
@@ -70,8 +70,8 @@ def _row(muster: Muster, access: Access, encoding: str) -> Row:
     }
 
 
-def _spent(muster: Muster, access: Access) -> float:
-    """Return the CPU seconds of Muster while the events come."""
+def _cpu_seconds_during_events(muster: Muster, access: Access) -> float:
+    """Return the CPU seconds of Muster while the API server sends all events."""
     connection = ApiConnection.to(access)
     before = cpu_seconds(muster.process.pid)
     connection.expect_success("POST", f"/go?rate={RATE}&seconds={SECONDS}")
@@ -84,7 +84,7 @@ class Arrivals:
     """Times at which the events of one watch arrived completely."""
 
     def __init__(self, connection: http.client.HTTPConnection, url: str, accept: str, token: str) -> None:
-        self.at: list[float] = []
+        self.times: list[float] = []
         self._framed = "protobuf" in accept
         self._connection = connection
         connection.request("GET", url, headers={"Accept": accept, "Authorization": f"Bearer {token}"})
@@ -105,7 +105,7 @@ class Arrivals:
     def _run(self) -> None:
         with suppress(OSError, ValueError, http.client.HTTPException):
             while self._next():
-                self.at.append(time.perf_counter())
+                self.times.append(time.perf_counter())
 
     def _next(self) -> bytes:
         if self._framed:
@@ -115,8 +115,8 @@ class Arrivals:
 
 def _samples(fleet: Fleet) -> Sequence[Path]:
     """Return a running pod of another scheduler in each encoding, as a real API server has it."""
-    space = fleet.namespace()
-    create(fleet.access, pods(space, "foreign", 1, scheduler=STOCK, nodeName="n0"))
+    namespace = fleet.namespace()
+    create(fleet.access, pods(namespace, "foreign", 1, scheduler=STOCK, nodeName="n0"))
     paths = [fleet.cluster.folder / name for name in _SAMPLES]
     for path, codec, accept in zip(paths, CODECS, _ACCEPTED.values(), strict=True):
         _, listed = fleet.cluster.admin.exchange("GET", PODS, None, "application/json", accept)
@@ -128,7 +128,7 @@ def _samples(fleet: Fleet) -> Sequence[Path]:
 def _sending(fleet: Fleet, samples: Sequence[Path]) -> Iterator[Access]:
     cluster = fleet.cluster
     (port,) = free_ports(1)
-    arguments = [str(each) for each in (port, cluster.certificate, cluster.key, *samples)]
+    arguments = [str(argument) for argument in (port, cluster.certificate, cluster.key, *samples)]
     command = [sys.executable, "-m", "tests.bench.upstream", *arguments]
     process = Process("upstream", command, cluster.folder / "upstream.log")
     process.start()

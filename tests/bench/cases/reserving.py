@@ -47,10 +47,10 @@ class Waits(Observer):
     def __init__(self, trace: ReservationTrace) -> None:
         self._scarce = trace.scarce
         self._queues = {GroupKey(f"default/{row.group}"): row.queue for row in trace.rows}
-        self._need = {GroupKey(f"default/{row.group}"): row.min_member for row in trace.rows}
+        self._min_members = {GroupKey(f"default/{row.group}"): row.min_member for row in trace.rows}
         self._created_at: dict[GroupKey, float] = {}
         self._bound: Counter[GroupKey] = Counter()
-        self._since: dict[Uid, float] = {}
+        self._bound_at: dict[Uid, float] = {}
         self._just_evicted: set[GroupKey] = set()  # groups that were evicted since the last step
         # The queues that got capacity of a group.
         self._evicted_for: defaultdict[GroupKey, set[str]] = defaultdict(set)
@@ -62,9 +62,9 @@ class Waits(Observer):
         self._created_at.setdefault(pod.group, now)
 
     def pod_bound(self, pod: PodRecord, now: float) -> None:
-        self._since[pod.uid] = now
+        self._bound_at[pod.uid] = now
         self._bound[pod.group] += 1
-        if self._bound[pod.group] >= self._need[pod.group]:
+        if self._bound[pod.group] >= self._min_members[pod.group]:
             self.waits.setdefault(pod.group, now - self._created_at[pod.group])
 
     def pod_ended(self, pod: PodRecord, now: float) -> None:
@@ -76,23 +76,25 @@ class Waits(Observer):
         self.lost += self._work(pod, now)
 
     def decided(self, decisions: Decisions, now: float) -> None:
-        going, self._just_evicted = self._just_evicted, set()
-        if going:
+        evicted, self._just_evicted = self._just_evicted, set()
+        if evicted:
             for name, queue in decisions.queues.items():
-                takes_from = {
-                    losing.queue for losing, last in queue.reclaimed.items() if last.at == stamp(now)
+                reclaimed_queues = {
+                    victim_queue.queue
+                    for victim_queue, last in queue.reclaimed.items()
+                    if last.at == stamp(now)
                 }
-                for group in going:
-                    if self._queues[group] in takes_from:
+                for group in evicted:
+                    if self._queues[group] in reclaimed_queues:
                         self.again += name in self._evicted_for[group]
                         self._evicted_for[group].add(name)
 
     def _work(self, pod: PodRecord, now: float) -> float:
-        since = self._since.pop(pod.uid, now)
+        since = self._bound_at.pop(pod.uid, now)
         return pod.shape.requests.get(self._scarce, 0) * (now - since)
 
     def measures(self) -> dict[str, float]:
-        large = [wait for key, wait in self.waits.items() if self._need[key] >= _LARGE]
+        large = [wait for key, wait in self.waits.items() if self._min_members[key] >= _LARGE]
         return {
             "mean": fmean(self.waits.values()),
             "large": fmean(large or [0.0]),

@@ -89,9 +89,9 @@ async def _page_time(address: str, path: str) -> Row:
 
 
 @contextmanager
-def _watched(groups: int, changes: int, api: int) -> Iterator[tuple[str, Callable[[], Reading]]]:
+def _watched(groups: int, changes: int, api_port: int) -> Iterator[tuple[str, Callable[[], Reading]]]:
     """Yield the address of a Muster, and a function that returns the readings since its last call."""
-    command = [sys.executable, "-m", "tests.bench.watched", str(groups), str(changes), str(api)]
+    command = [sys.executable, "-m", "tests.bench.watched", str(groups), str(changes), str(api_port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         commands, readings = process.stdin, process.stdout
         assert commands is not None
@@ -135,14 +135,14 @@ async def _load_of_pages(groups: int, changes: int) -> Row:
         **{
             f"{kind} {name} ms": value
             for kind, times in (("filter alone", idle.answers), ("filter", after.answers))
-            for name, value in zip(("p50", "p99", "longest"), _spread_of(times), strict=True)
+            for name, value in zip(("p50", "p99", "longest"), _percentiles(times), strict=True)
         },
         "round alone ms": median(idle.cycles or [0.0]),
         "round ms": median(after.cycles or [0.0]),
     }
 
 
-def _spread_of(times: list[float]) -> tuple[float, float, float]:
+def _percentiles(times: list[float]) -> tuple[float, float, float]:
     return median(times), quantiles(times, n=100)[98], max(times)
 
 

@@ -32,23 +32,26 @@ def start(bench: Bench) -> Iterator[Row]:
     sizes = bench.sizes
     with Fleet(sizes.most_nodes) as fleet:
         namespace = fleet.namespace()
-        show(f"{sizes.standing} bound pods in groups of {MEMBERS}")
-        create(fleet.access, _bound_gangs(namespace, sizes.standing, fleet.size))
-        _report(fleet, namespace)
-        facts: Row = {"nodes": fleet.size, "bound": count_bound(fleet.access, namespace)}
+        show(f"{sizes.bound_before} bound pods in groups of {MEMBERS}")
+        create(fleet.access, _bound_gangs(namespace, sizes.bound_before, fleet.size))
+        _write_statuses(fleet, namespace)
+        common_fields: Row = {"nodes": fleet.size, "bound": count_bound(fleet.access, namespace)}
         for number in range(1, sizes.rounds + 1):
-            yield from ({**facts, "round": number, **row} for row in _measure_all(fleet))
+            yield from ({**common_fields, "round": number, **row} for row in _measure_all(fleet))
 
 
-def _report(fleet: Fleet, namespace: str) -> None:
+def _write_statuses(fleet: Fleet, namespace: str) -> None:
     """Start Muster once, so that the statuses of the running groups are written as after a restart."""
 
     def reported() -> bool:
         listing = ApiConnection.to(fleet.access).expect_success("GET", POD_GROUPS.path(namespace))
         groups = json.loads(listing)["items"]
-        return all(SCHEDULED in {each["type"] for each in group["status"]["conditions"]} for group in groups)
+        return all(
+            SCHEDULED in {condition["type"] for condition in group["status"]["conditions"]}
+            for group in groups
+        )
 
-    show("an earlier Muster reports them")
+    show("an earlier Muster writes their statuses")
     with fleet.muster():
         wait_for(reported, _PATIENCE)
 
@@ -79,15 +82,15 @@ def _bound_gangs(namespace: str, count: int, nodes: int) -> Iterator[NewObject]:
 
 def _measure_stock(fleet: Fleet) -> tuple[float, Row]:
     scheduler = fleet.scheduler()
-    space = fleet.namespace()
-    return _measure(fleet, space, pods(space, "new", 1, scheduler=STOCK), {"scheduler": scheduler})
+    namespace = fleet.namespace()
+    return _measure(fleet, namespace, pods(namespace, "new", 1, scheduler=STOCK), {"scheduler": scheduler})
 
 
 def _measure_both(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
     muster = fleet.muster(view=view)
-    space = fleet.namespace()
-    new_objects = gang(space, "new", 3, scheduler=OURS, gated=not view)
-    return _measure(fleet, space, new_objects, {"muster": muster, "scheduler": fleet.scheduler(muster)})
+    namespace = fleet.namespace()
+    new_objects = gang(namespace, "new", 3, scheduler=OURS, gated=not view)
+    return _measure(fleet, namespace, new_objects, {"muster": muster, "scheduler": fleet.scheduler(muster)})
 
 
 def _measure_muster(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
@@ -96,12 +99,12 @@ def _measure_muster(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
     With the proxy, the scheduler has read all objects through an earlier Muster.
     """
     muster = fleet.muster(view=view)
-    space = fleet.namespace()
+    namespace = fleet.namespace()
     with muster if view else nullcontext(), fleet.scheduler(muster):
-        new_objects = gang(space, "new", 3, scheduler=OURS, gated=not view)
+        new_objects = gang(namespace, "new", 3, scheduler=OURS, gated=not view)
         if view:
             muster.kill()
-        return _measure(fleet, space, new_objects, {"muster": muster})
+        return _measure(fleet, namespace, new_objects, {"muster": muster})
 
 
 def _measure(
@@ -114,12 +117,12 @@ def _measure(
     waiting = list(new_objects)
     create(fleet.access, waiting)
     pod_count = sum(resource is PODS for resource, _ in waiting)
-    with BoundWatch(fleet.access, namespace) as bound, ExitStack() as ending:
+    with BoundWatch(fleet.access, namespace) as bound, ExitStack() as stack:
         started_at = time.monotonic()
-        for each in started.values():
-            ending.push(each)
-            each.start(wait=False)
+        for program in started.values():
+            stack.push(program)
+            program.start(wait=False)
         if not bound.wait(pod_count, _PATIENCE):
-            raise TimeoutError(f"{len(bound.at)} of {pod_count} bound within {_PATIENCE:g} s")
-        peaks = {f"{name} MB": peak_megabytes(each.process.pid) for name, each in started.items()}
+            raise TimeoutError(f"{len(bound.bound_at)} of {pod_count} bound within {_PATIENCE:g} s")
+        peaks = {f"{name} MB": peak_megabytes(program.process.pid) for name, program in started.items()}
         return bound.last - started_at, peaks

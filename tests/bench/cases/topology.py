@@ -37,8 +37,8 @@ def topology_case(bench: Bench) -> Iterator[Row]:
         for request, annotations in _REQUESTS.items():
             times[request].append(_decisions(nodes, annotations))
     base = np.array(times["none"])
-    for request, of_request in times.items():
-        (first, later), ratios = np.median(of_request, axis=0), np.median(of_request / base, axis=0)
+    for request, request_times in times.items():
+        (first, later), ratios = np.median(request_times, axis=0), np.median(request_times / base, axis=0)
         yield {
             "topology": request,
             "nodes": nodes,
@@ -62,7 +62,7 @@ def _decisions(nodes: int, annotations: dict[str, str]) -> tuple[float, float]:
         world.add(gang(f"g{number}", _MEMBERS, cpu="1", annotations=annotations))
     _, first, decisions = decided_once(world, None)
     assert {group.verdict for group in decisions.groups.values()} == {Verdict.STARTING}
-    world.take_over(decisions)
+    world.publish_decisions(decisions)
     world.add(builders.foreign_pod("event", on="n0", cpu="0.1"))
     _, later, _ = decided_once(world, decisions)
     return first, later

@@ -60,7 +60,7 @@ class NodeTime(Observer):
     def __init__(self, queues: Mapping[GroupKey, str]) -> None:
         self._queues = queues
         self._created_at: dict[GroupKey, float] = {}
-        self._since: dict[Uid, float] = {}
+        self._bound_at: dict[Uid, float] = {}
         self.waits: defaultdict[str, list[float]] = defaultdict(list)
         self.ran: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
 
@@ -68,11 +68,11 @@ class NodeTime(Observer):
         self._created_at[pod.group] = now
 
     def pod_bound(self, pod: PodRecord, now: float) -> None:
-        self._since[pod.uid] = now
+        self._bound_at[pod.uid] = now
         self.waits[self._queues[pod.group]].append(now - self._created_at[pod.group])
 
     def pod_ended(self, pod: PodRecord, now: float) -> None:
-        self.ran[self._queues[pod.group]].append((self._since.pop(pod.uid), now))
+        self.ran[self._queues[pod.group]].append((self._bound_at.pop(pod.uid), now))
 
     def within(self, queue: str, begin: float, end: float) -> float:
         """Return the node seconds of a queue between two times."""
@@ -115,7 +115,7 @@ def of_arrivals(cluster: WeightedCluster, seed: int) -> Row:
     queues = rng.choices(range(len(cluster.weights)), cluster.weights, k=number)
     arrivals = sorted(rng.uniform(0.0, _ARRIVING) for _ in queues)
     queue_and_arrival = zip(queues, arrivals, strict=True)
-    jobs = [_job(rng, queue, each)._replace(arrival=at) for each, (queue, at) in enumerate(queue_and_arrival)]
+    jobs = [_job(rng, queue, n)._replace(arrival=at) for n, (queue, at) in enumerate(queue_and_arrival)]
     measurements = _run(cluster, jobs)
     waits = [fmean(measurements.waits[name]) for name in _names(cluster)]
     return {"wait": f"{min(waits):.0f}/{max(waits):.0f}"}

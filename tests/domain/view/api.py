@@ -33,13 +33,13 @@ class Frame(Struct, frozen=True):
     pod: Pod | None = None  # with its version in the API, which may differ from the client's
     nominated: str = ""
     ends_initial: bool = False
-    ours: bool = False  # whether Muster invented the event
+    by_muster: bool = False  # whether Muster, not the API server, made the event
 
 
 class Api:
     def __init__(self) -> None:
         self.version = 1
-        self.oldest = 0  # the oldest version of a watch; earlier ones get 410
+        self.oldest = 0  # oldest version from which a watch may start; earlier ones get 410
         self.alive: dict[str, Pod] = {}
         self.events: list[PodEvent] = []
         self._uids = 0
@@ -62,9 +62,9 @@ class Api:
     def by_uid(self, uid: str) -> Pod | None:
         return next((pod for pod in self.alive.values() if pod.uid == uid), None)
 
-    def at(self, version: int) -> dict[str, Pod]:
+    def pods_at(self, version: int) -> dict[str, Pod]:
         pods: dict[str, Pod] = {}
-        for event in self.between(0, version):
+        for event in self.events_between(0, version):
             pod = json.decode(event.pod, type=Pod)
             if event.type == "DELETED":
                 del pods[pod.name]
@@ -72,7 +72,7 @@ class Api:
                 pods[pod.name] = pod
         return pods
 
-    def between(self, after: int, until: int) -> list[PodEvent]:
+    def events_between(self, after: int, until: int) -> list[PodEvent]:
         return [event for event in self.events if after < event.version <= until]
 
     def _next(self) -> int:
@@ -97,16 +97,16 @@ def bookmark(version: int, ends_initial: bool) -> PodEvent:
     return PodEvent("BOOKMARK", version, None, ends_initial, pod=b"", frame=frame)
 
 
-def written(write: PassOn | Show | TakeAway) -> Frame:
+def frame_of(write: PassOn | Show | TakeAway) -> Frame:
     match write:
         case PassOn(frame):
             return json.decode(frame, type=Frame)
         case Show(type_, pod, version, appearance):
-            return shown(type_, json.decode(pod, type=Pod), version, appearance)
+            return appearance_frame(type_, json.decode(pod, type=Pod), version, appearance)
         case TakeAway(facts, version):
             deleted = Pod(facts.uid, facts.name, facts.scheduler, facts.version)
-            return Frame("DELETED", version, deleted, ours=True)
+            return Frame("DELETED", version, deleted, by_muster=True)
 
 
-def shown(type_: str, pod: Pod, version: int, appearance: Appearance) -> Frame:
-    return Frame(type_, version, pod, appearance.node, ours=version != pod.version)
+def appearance_frame(type_: str, pod: Pod, version: int, appearance: Appearance) -> Frame:
+    return Frame(type_, version, pod, appearance.node, by_muster=version != pod.version)

@@ -11,7 +11,7 @@ class Ledger(Appearances):
     def __init__(self, api: Api) -> None:
         self._api = api
         self.version = 0
-        self.unbound: set[Uid] = set()  # of ours
+        self.unbound: set[Uid] = set()  # UIDs of unbound pods of Muster's scheduler
         self.released: dict[Uid, Appearance] = {}
         self.held: set[Uid] = set()  # pods with a held bind call, and bound pods
         self.left: list[str] = []  # nodes of deleted pods
@@ -19,18 +19,18 @@ class Ledger(Appearances):
         self.read(api.version)
 
     def read(self, until: int) -> None:
-        for event in self._api.between(self.version, until):
+        for event in self._api.events_between(self.version, until):
             assert event.facts is not None
             uid = event.facts.uid
             if event.type == "DELETED" or event.facts.node:
-                self._end(uid)
+                self._forget(uid)
                 self.held -= {uid}
                 self.held |= {uid} if event.type != "DELETED" else set()
             elif event.facts.scheduler == "muster":
                 self.unbound.add(uid)
         self.version = max(self.version, until)
 
-    def _end(self, uid: Uid) -> None:
+    def _forget(self, uid: Uid) -> None:
         self.unbound.discard(uid)
         self.released.pop(uid, None)
         self._changes = [change for change in self._changes if change[0] != uid]

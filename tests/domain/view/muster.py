@@ -13,7 +13,7 @@ from extender.domain.model.versioned_pod_watch import (
     WaitingPods,
     Writes,
 )
-from tests.domain.view.api import OURS, Api, Frame, bookmark, pod_event, shown, written
+from tests.domain.view.api import OURS, Api, Frame, appearance_frame, bookmark, frame_of, pod_event
 from tests.domain.view.ledger import Ledger
 
 
@@ -23,12 +23,12 @@ class Connection:
     def __init__(self, stream: PodWatch, initial: list[PodEvent], version: int) -> None:
         self.stream = stream
         self.initial = deque(initial)
-        self.version = version  # upstream has been read up to here, after the initial events
+        self.version = version  # of the last event read after the initial events
         self.outbox: deque[Frame] = deque()
         self._fresh: list[Frame] = []
 
     def put(self, writes: Writes) -> None:
-        frames = [written(write) for write in writes]
+        frames = [frame_of(write) for write in writes]
         self.outbox.extend(frames)
         self._fresh.extend(frames)
 
@@ -43,17 +43,17 @@ class Muster:
         self._api = api
         self.ledger = Ledger(api)
         self.waiting = WaitingPods(frozenset({OURS}))
-        self.connections: list[Connection] = []  # also broken ones, until that is noticed
+        self.connections: list[Connection] = []  # also broken ones, until Muster notices
 
-    def watch(self, version: int, met_at: int) -> Connection:
+    def watch(self, version: int, list_version: int) -> Connection:
         """Start a watch that continues from a version.
 
-        `met_at`: the version of a list, which is read if this process does not know the client's pods.
+        `list_version`: the version of the list that is read if this process does not know the client's pods.
         """
         if not self.waiting.knows_version(version):
-            pods = [pod for pod in self._api.at(met_at).values() if pod.ours]
+            pods = [pod for pod in self._api.pods_at(list_version).values() if pod.ours]
             self.waiting.store_all(
-                {pod.facts.uid: WaitingPod(pod.facts, json.encode(pod)) for pod in pods}, met_at
+                {pod.facts.uid: WaitingPod(pod.facts, json.encode(pod)) for pod in pods}, list_version
             )
         connection = Connection(PodWatch(self.waiting, self.ledger, version, reads_all=False), [], version)
         connection.put(connection.stream.begin())
@@ -62,8 +62,8 @@ class Muster:
 
     def watch_list(self, version_of_client: int, first: int, last: int) -> Connection:
         """Start a watch that sends all pods as of the first version, and then events up to the last."""
-        events = [pod_event("ADDED", pod) for pod in self._api.at(first).values()]
-        events += [*self._api.between(first, last), bookmark(last, ends_initial=True)]
+        events = [pod_event("ADDED", pod) for pod in self._api.pods_at(first).values()]
+        events += [*self._api.events_between(first, last), bookmark(last, ends_initial=True)]
         connection = Connection(
             PodWatch(self.waiting, self.ledger, version_of_client, reads_all=True), events, last
         )
@@ -74,10 +74,10 @@ class Muster:
     def list(self, version_of_client: int, version: int) -> list[Frame]:
         pod_list = PodList(self.waiting, self.ledger, version_of_client)
         frames = []
-        for pod in self._api.at(version).values():
+        for pod in self._api.pods_at(version).values():
             appearance = pod_list.appearance(ListedPod(pod.facts, json.encode(pod)))
             if appearance is not None:
-                frames.append(shown("ADDED", pod, pod.version, appearance))
+                frames.append(appearance_frame("ADDED", pod, pod.version, appearance))
         pod_list.end(version)
         return frames
 
@@ -86,7 +86,7 @@ class Muster:
         if connection.initial:
             event = connection.initial.popleft()
         else:
-            new = self._api.between(connection.version, self._api.version)
+            new = self._api.events_between(connection.version, self._api.version)
             if not new:
                 return False
             event = new[0]
@@ -95,7 +95,7 @@ class Muster:
         return True
 
     def send_bookmark(self, connection: Connection) -> None:
-        if not connection.initial and not self._api.between(connection.version, self._api.version):
+        if not connection.initial and not self._api.events_between(connection.version, self._api.version):
             connection.version = self._api.version
             connection.put(connection.stream.process(bookmark(self._api.version, ends_initial=False)))
 

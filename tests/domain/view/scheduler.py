@@ -12,15 +12,15 @@ from tests.domain.view.api import OURS, Frame, Pod
 
 class Scheduler:
     def __init__(self, lists: bool) -> None:
-        self.lists = lists  # whether it uses LIST and a watch, as in 1.34, or a WatchList
+        self.lists = lists  # whether it uses LIST and a watch, as in 1.34; otherwise a WatchList
         self.version: int | None = None  # of the last event
         self.must_list = True
         self.queue: dict[str, str] = {}  # nominated nodes, by UID of unbound pods
         self.cache: dict[str, str] = {}  # nodes, by UID of bound pods
-        # UIDs of unbound pods with a bind call, or whose end has not been seen.
+        # UIDs of pods with a bind call, until it fails or an event shows their binding or deletion.
         self.assumed: set[str] = set()
         self.store: dict[str, Frame] = {}  # by name, as informers do
-        self._initial: dict[str, Frame] = {}  # of a WatchList that has not ended
+        self._initial: dict[str, Frame] = {}  # initial events of a WatchList that has not ended
 
     # ---- the reflector
 

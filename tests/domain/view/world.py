@@ -21,7 +21,7 @@ class World:
         self.muster = Muster(self.api)
         self.scheduler = Scheduler(lists=self.random.random() < 0.5)
         self.connection: Connection | None = None
-        # Bind calls that have not ended; the scheduler may have forgotten the pod.
+        # UIDs of pods with a bind call that has not ended; the scheduler may have forgotten the pod.
         self.calls: set[str] = set()
         self.log: list[str] = []
         self._step_names = tuple(dict(STEPS))
@@ -30,9 +30,9 @@ class World:
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
-            (happens,) = self.random.choices(self._step_names, self._weights)
-            self.log.append(happens)
-            getattr(self, happens)()
+            (step,) = self.random.choices(self._step_names, self._weights)
+            self.log.append(step)
+            getattr(self, step)()
             self.check_writes()
         self.everything_becomes_quiet()
 
@@ -79,7 +79,7 @@ class World:
         """Withdraw released pods that are not posted."""
         ledger = self.muster.ledger
         for uid in self.some_of(
-            [uid for uid in ledger.released if uid not in ledger.held or self.waits(uid)]
+            [uid for uid in ledger.released if uid not in ledger.held or self.is_unbound(uid)]
         ):
             ledger.take_back(uid)
 
@@ -139,7 +139,9 @@ class World:
         frames = self.muster.list(known_version, version)
         for uid in self.scheduler.assumed:
             listed = any(frame.pod and frame.pod.uid == uid for frame in frames)
-            assert listed or self.waits(uid) or not self.api.by_uid(uid), "bound, and left out of the list"
+            assert listed or self.is_unbound(uid) or not self.api.by_uid(uid), (
+                "bound, and left out of the list"
+            )
         if not is_lost:
             self.scheduler.replace(frames, version)
 
@@ -198,13 +200,13 @@ class World:
         for connection in self.muster.connections:
             for frame in connection.fresh():
                 if (
-                    frame.ours
+                    frame.by_muster
                     and frame.type == "DELETED"
                     and frame.pod
                     and frame.pod.uid in self.scheduler.assumed
                 ):
                     pod = self.api.by_uid(frame.pod.uid)
-                    assert pod is None or not pod.node, f"taken away when it was bound: {frame}"
+                    assert pod is None or not pod.node, f"withdrawn although bound: {frame}"
 
     def everything_becomes_quiet(self) -> None:
         for uid in sorted(self.calls):
@@ -218,7 +220,7 @@ class World:
                 self.compare()
                 return
             self.read(1000)
-        raise AssertionError("it never becomes quiet")
+        raise AssertionError("the world never becomes quiet")
 
     def compare(self) -> None:
         alive, released = self.api.alive.values(), self.muster.ledger.released
@@ -232,12 +234,13 @@ class World:
 
     # ---- helpers
 
-    def waits(self, uid: str) -> bool:
+    def is_unbound(self, uid: str) -> bool:
         """Return whether a pod is unbound in the API."""
         pod = self.api.by_uid(uid)
         return pod is not None and not pod.node
 
     def one_of(self, items: list[T]) -> list[T]:
+        """Return a list with a random item, or an empty list if there is none."""
         return [self.random.choice(items)] if items else []
 
     def some_of(self, items: list[T]) -> list[T]:

@@ -54,10 +54,10 @@ def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> I
     `until_gone`: a Secret of the namespace; ten seconds after its deletion, the token is invalid.
     """
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-    bound = (
+    spec = (
         {"boundObjectRef": {"apiVersion": "v1", "kind": "Secret", "name": until_gone}} if until_gone else {}
     )
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": bound}
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     return IssuedUser(f"{namespace}-{name}", issued=client.request("POST", path, review)["status"]["token"])
 
 
@@ -78,9 +78,9 @@ def signed(client: Client, key: Path, account: User, seconds: int) -> IssuedUser
         "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}},
     }
     parts = ".".join(_base64(json.dumps(each).encode()) for each in ({"alg": "RS256", "typ": "JWT"}, claims))
-    private = load_pem_private_key(key.read_bytes(), None)
-    assert isinstance(private, rsa.RSAPrivateKey)
-    signature = private.sign(parts.encode(), padding.PKCS1v15(), hashes.SHA256())
+    private_key = load_pem_private_key(key.read_bytes(), None)
+    assert isinstance(private_key, rsa.RSAPrivateKey)
+    signature = private_key.sign(parts.encode(), padding.PKCS1v15(), hashes.SHA256())
     return IssuedUser(f"{namespace}-{name}", issued=f"{parts}.{_base64(signature)}")
 
 
@@ -91,7 +91,7 @@ def _base64(data: bytes) -> str:
 ADMIN = User("admin", ("system:masters",))
 SCHEDULER = User("system:kube-scheduler")
 CONTROLLER_MANAGER = User("system:kube-controller-manager", ("system:masters",))
-NO_GROUP = User("nobody")
+NO_RIGHTS = User("nobody")
 SUBMITTER = User("submitter")
 
 
@@ -111,7 +111,7 @@ def write_certificate(folder: Path) -> Path:
 CALLERS_CA = "callers-ca.crt"  # CA of the API server's client certificate for webhooks
 
 
-def write_caller(folder: Path) -> None:
+def write_webhook_client(folder: Path) -> None:
     """Write the API server's client certificate for webhooks, and the configuration that names it."""
     _, client = make_mutual([], 24 * 3600.0, time.time())
     files = {"caller.crt": client.certificate, "caller.key": client.key, CALLERS_CA: client.authority}

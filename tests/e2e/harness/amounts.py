@@ -15,7 +15,7 @@ SUFFIXES = {
     **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", start=1)},
 }
 MILLI = 1000
-OUR_MARKS = "kube-muster.io/"
+MARKER_PREFIX = "kube-muster.io/"
 
 
 def quantity(text: str | int | float) -> int:
@@ -26,10 +26,10 @@ def quantity(text: str | int | float) -> int:
     return int((Decimal(number) * scale * MILLI).to_integral_value(rounding="ROUND_CEILING"))
 
 
-def amounts(written: Mapping[str, Any] | None) -> Amounts:
+def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
     """Return amounts without the marker resources of the default-scheduler variant, which no node has."""
-    given = (written or {}).items()
-    return Counter({name: quantity(value) for name, value in given if not name.startswith(OUR_MARKS)})
+    items = (quantities or {}).items()
+    return Counter({name: quantity(value) for name, value in items if not name.startswith(MARKER_PREFIX)})
 
 
 def requests(pod: Json) -> Amounts:
@@ -38,27 +38,27 @@ def requests(pod: Json) -> Amounts:
     An init container runs together with the sidecars that were started before it.
     """
     spec = pod["spec"]
-    running = _sum(map(_asked, spec.get("containers", [])))
+    running = _sum(map(_container_requests, spec.get("containers", [])))
     sidecars, peak = Amounts(), Amounts()
     for container in spec.get("initContainers", []):
         if container.get("restartPolicy") == "Always":
-            sidecars += _asked(container)
+            sidecars += _container_requests(container)
             peak |= sidecars
         else:
-            peak |= sidecars + _asked(container)
+            peak |= sidecars + _container_requests(container)
     total = (running + sidecars) | peak
     total.update(_pod_level(spec, total))
     return total + amounts(spec.get("overhead")) + Amounts({"pods": MILLI})
 
 
-def _asked(container: Json) -> Amounts:
+def _container_requests(container: Json) -> Amounts:
     return amounts(container.get("resources", {}).get("requests"))
 
 
 def _pod_level(spec: Json, total: Amounts) -> dict[str, int]:
     """Return the difference between pod-level requests and the requests of the containers."""
-    stated = amounts(spec.get("resources", {}).get("requests"))
-    return {name: value - total[name] for name, value in stated.items()}
+    pod_requests = amounts(spec.get("resources", {}).get("requests"))
+    return {name: value - total[name] for name, value in pod_requests.items()}
 
 
 def _sum(parts: Iterable[Amounts]) -> Amounts:

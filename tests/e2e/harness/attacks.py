@@ -48,11 +48,11 @@ class Tenant(NamedTuple):
 
 def amounts_at_limits(tenant: Tenant) -> int:
     requests = [{"cpu": "10m", "memory": "9E"}, {"cpu": str(LARGEST), "memory": "9E"}]
-    parts = [
+    containers = [
         {"name": f"c{n}", "image": objects.PAUSE, "resources": {"requests": r}}
         for n, r in enumerate(requests)
     ]
-    accepted = tenant.pods("huge", 40 * TIMES, containers=parts)
+    accepted = tenant.pods("huge", 40 * TIMES, containers=containers)
     accepted += tenant.groups("most", 20 * TIMES, min_member=2**31 - 1, minResources={"cpu": str(LARGEST)})
     return accepted + tenant.pods("of-most", 20 * TIMES, group="most-0", cpu=f"{LARGEST}m")
 
@@ -87,7 +87,7 @@ def owners_in_a_loop(tenant: Tenant) -> int:
     for number in range(20 * TIMES):
         pair = [tenant.client.create(REPLICA_SETS, _replica_set(f"loop{number}-{end}")) for end in "ab"]
         for first, second in (pair, pair[::-1]):
-            body = {"metadata": {"ownerReferences": _owned(second)}}
+            body = {"metadata": {"ownerReferences": _owner_references(second)}}
             tenant.client.patch(REPLICA_SETS, first["metadata"]["name"], body, MALLORY)
         accepted += 2 + tenant.create(PODS, [_with_owner(f"loop{number}", pair[0])])
     return accepted
@@ -122,7 +122,7 @@ def daemon_sets(tenant: Tenant) -> int:
     accepted = 0
     for number in range(100 * TIMES):
         pod = objects.pod(f"daemon{number}", namespace=MALLORY, affinity={"nodeAffinity": required})
-        pod["metadata"]["ownerReferences"] = _owned(
+        pod["metadata"]["ownerReferences"] = _owner_references(
             {**tenant.victim, "apiVersion": "apps/v1", "kind": "DaemonSet"}
         )
         accepted += tenant.create(PODS, [pod])
@@ -136,16 +136,16 @@ def _replica_set(name: str) -> Json:
     return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": spec}
 
 
-def _owned(by: Json) -> list[Json]:
-    meta = by["metadata"]
-    reference = {"apiVersion": by["apiVersion"], "kind": by["kind"], "name": meta["name"], "uid": meta["uid"]}
-    return [{**reference, "controller": True}]
+def _owner_references(owner: Json) -> list[Json]:
+    meta = owner["metadata"]
+    kind = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+    return [{**kind, "name": meta["name"], "uid": meta["uid"], "controller": True}]
 
 
 def _with_owner(name: str, owner: Json) -> Json:
     """Return a pod with an owner; it is too large for all nodes."""
     pod = objects.pod(name, namespace=MALLORY, cpu="1000")
-    return {**pod, "metadata": {**pod["metadata"], "ownerReferences": _owned(owner)}}
+    return {**pod, "metadata": {**pod["metadata"], "ownerReferences": _owner_references(owner)}}
 
 
 ATTACKS = (

@@ -77,13 +77,13 @@ def counted(writes: Iterable[Write]) -> Counter[str]:
 
 
 def _read(entry: Json) -> Write:
-    at = entry.get("objectRef", {})
-    path = "/".join(filter(None, (at.get("resource"), at.get("subresource"))))
+    reference = entry.get("objectRef", {})
+    path = "/".join(filter(None, (reference.get("resource"), reference.get("subresource"))))
     return Write(
         entry["user"]["username"].rpartition(":")[2],
         entry["verb"],
         path,
-        at.get("name", ""),
+        reference.get("name", ""),
         entry.get("responseStatus", {}).get("code", 0),
         entry.get("requestObject") or {},
     )

@@ -18,7 +18,7 @@ ITS_SECRETS = "controller.cert-manager.io/fao=true"
 
 
 def crds(*kinds: str) -> list[Json]:
-    """Return the CRDs of the pinned release, all of its group without `kinds`.
+    """Return the CRDs of these kinds in the pinned release; without `kinds`, all CRDs.
 
     Their conversion is removed, since its webhook does not run.
     """

@@ -71,7 +71,7 @@ class Client:
         self, method: str, path: str, body: bytes | None, content: str, accept: str = "application/json"
     ) -> tuple[int, bytes]:
         """Send a request and return the unchanged answer, even if it reports an error."""
-        headers = {**self._with(content), "Accept": accept}
+        headers = {**self._headers_with(content), "Accept": accept}
         answer = self._pool.request(method, path, body=body, headers=headers)
         return answer.status, answer.data
 
@@ -83,7 +83,7 @@ class Client:
         return self._json("POST", f"{resource.path(_namespace(body))}?dryRun=All", body)
 
     def create_many(self, resource: Resource, bodies: Iterable[Json]) -> list[Json]:
-        """Create in parallel, over as many kept-alive connections.
+        """Create objects in parallel, over kept-alive connections.
 
         Return the answers in the order of the bodies.
         """
@@ -104,7 +104,7 @@ class Client:
 
     def listing(self, resource: Resource, namespace: str = "", **query: str) -> Json:
         """Return the list object, which has a resourceVersion; `items` returns only the items."""
-        return self._json("GET", _asking(resource.path(namespace), query))
+        return self._json("GET", _with_query(resource.path(namespace), query))
 
     def items(self, resource: Resource, namespace: str = "", **query: str) -> Sequence[Json]:
         items_: Sequence[Json] = self.listing(resource, namespace, **query)["items"]
@@ -144,7 +144,9 @@ class Client:
             "timeoutSeconds": str(seconds),
         }
         return Watch(
-            self._connections(1), _asking(resource.path(namespace), query), self._with("application/json")
+            self._connections(1),
+            _with_query(resource.path(namespace), query),
+            self._headers_with("application/json"),
         )
 
     def stream(self, path: str, accept: str) -> Watch:
@@ -155,7 +157,7 @@ class Client:
         answer: Json = self.request(method, path, body, content)
         return answer
 
-    def _with(self, content: str) -> dict[str, str]:
+    def _headers_with(self, content: str) -> dict[str, str]:
         return {**self._headers, "Content-Type": content}
 
     def _connections(self, count: int) -> urllib3.HTTPConnectionPool:
@@ -190,5 +192,5 @@ def _namespace(body: Json) -> str:
     return str(body["metadata"].get("namespace", ""))
 
 
-def _asking(path: str, query: dict[str, str]) -> str:
+def _with_query(path: str, query: dict[str, str]) -> str:
     return f"{path}?{urlencode(query)}" if query else path

@@ -12,21 +12,21 @@ from tests.e2e.harness import flags, loopback
 from tests.e2e.harness.access import (
     ADMIN,
     CONTROLLER_MANAGER,
-    NO_GROUP,
+    NO_RIGHTS,
     SCHEDULER,
     SUBMITTER,
     User,
-    write_caller,
     write_certificate,
     write_kubeconfig,
     write_tokens,
+    write_webhook_client,
 )
 from tests.e2e.harness.client import Access, Client
 from tests.e2e.harness.process import Process, free_ports
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
-USERS = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, NO_GROUP, SUBMITTER)
+USERS = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, NO_RIGHTS, SUBMITTER)
 CONTROLLERS = (
     "deployment-controller",
     "job-controller",
@@ -56,7 +56,7 @@ class ControlPlane:
         self.binaries = build.folder(kubernetes)
         self.folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
         self.keep_logs = keep_logs
-        self._shown = write_certificate(self.folder) if loopback.is_v6() else self.binaries
+        self._certificate_folder = write_certificate(self.folder) if loopback.is_v6() else self.binaries
         self._users = [*USERS, *users]
         client_port, peer_port, self._port = free_ports(3)
         self.etcd_address = f"http://{loopback.at(client_port)}"
@@ -80,7 +80,7 @@ class ControlPlane:
 
     def start(self) -> None:
         write_tokens(self.folder / "tokens.csv", self._users)
-        write_caller(self.folder)
+        write_webhook_client(self.folder)
         self.etcd.start()
         self.apiserver.start()
         self.wait_ready()
@@ -101,11 +101,11 @@ class ControlPlane:
     @property
     def certificate(self) -> Path:
         """Return the self-signed certificate of all servers of the tests."""
-        return self._shown / "cert.pem"
+        return self._certificate_folder / "cert.pem"
 
     @property
     def key(self) -> Path:
-        return self._shown / "key.pem"
+        return self._certificate_folder / "key.pem"
 
     @property
     def signing_key(self) -> Path:

@@ -21,9 +21,9 @@ class Devices:
         self.name, self.extended = stage.namespace, extended
         self._classes = [self.name]
         self.driver = f"{stage.namespace}.example.com"
-        chosen = {"cel": {"expression": f"device.driver == '{self.driver}'"}}
+        selector = {"cel": {"expression": f"device.driver == '{self.driver}'"}}
         backing = {"extendedResourceName": extended} if extended else {}
-        self._create(DEVICE_CLASSES, "DeviceClass", self.name, {"selectors": [chosen], **backing})
+        self._create(DEVICE_CLASSES, "DeviceClass", self.name, {"selectors": [selector], **backing})
 
     def on(self, node: str, count: int, *fields: Json) -> None:
         """Publish devices on a node, as a driver does.
@@ -89,7 +89,7 @@ class Devices:
             name: Name of the template.
             count: The number of devices.
             device_class: The class, if not the main one.
-            first: The least index of devices that the request selects; 0: it has no selector.
+            first: The lowest index of devices that the request selects; 0: it has no selector.
             more: Further fields, such as constraints, or other requests.
         """
         exactly: Json = {"deviceClassName": device_class or self.name, "count": count}

@@ -28,7 +28,7 @@ from tests.e2e.harness.stage import Stage
 
 Json = dict[str, Any]
 NAMESPACE = "test"
-NO_GROUP = "127.0.0.1:9"
+UNREACHABLE = "127.0.0.1:9"
 STOCK = {"schedulerName": "default-scheduler"}
 
 
@@ -75,10 +75,10 @@ class EmbeddedStage(Stage):
         self._service = control_plane.service
 
     def start_scheduler(self, config: str | Json = PLAIN, **options: Any) -> Any:
-        read = load(config) if isinstance(config, str) else config
-        profiles = frozenset(each["schedulerName"] for each in read.get("profiles", [STOCK]))
-        extender = Extender(options.get("muster", NO_GROUP), bind_resource=_bind_mark(read))
-        extended, plain = (profiles, frozenset()) if read.get("extenders") else (frozenset(), profiles)
+        config_ = load(config) if isinstance(config, str) else config
+        profiles = frozenset(each["schedulerName"] for each in config_.get("profiles", [STOCK]))
+        extender = Extender(options.get("muster", UNREACHABLE), bind_resource=_bind_mark(config_))
+        extended, plain = (profiles, frozenset()) if config_.get("extenders") else (frozenset(), profiles)
         scheduler = EmbeddedScheduler(self._service, extender, Random(0), extended, plain)
         self.started.callback(scheduler.stop)
         scheduler.start()

@@ -26,7 +26,7 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length",
 
 @dataclass(frozen=True)
 class Call:
-    """Request through the proxy. Status 0: it got no answer; a second record with 0: its answer was cut."""
+    """Request through the proxy. Status 0: no answer; a second record with 0: the answer was cut."""
 
     method: str
     path: str
@@ -85,7 +85,7 @@ class FaultProxy:
             self._faults = [each for each in (*self._faults, *faults) if each.times > 0]
 
     def left(self) -> list[Fault]:
-        """Return the faults that may still meet requests."""
+        """Return the faults that further requests may meet."""
         with self._lock:
             return [fault for fault in self._faults if fault.times > 0]
 
@@ -93,7 +93,7 @@ class FaultProxy:
         """End the streams whose requests match this fault, and return their number."""
         return self._server.cut(watches)
 
-    def take(self, method: str, path: str, body: bytes = b"", agent: str = "") -> Fault | None:
+    def use_fault(self, method: str, path: str, body: bytes = b"", agent: str = "") -> Fault | None:
         with self._lock:
             fault = next((fault for fault in self._faults if fault.matches(method, path, body, agent)), None)
             if fault is not None:
@@ -155,10 +155,10 @@ class _Server(ThreadingHTTPServer):
                 request.shutdown(2)
 
     def cut(self, watches: Fault) -> int:
-        met = [stream for stream in list(self.streams) if stream.meets(watches)]
-        for stream in met:
+        matching = [stream for stream in list(self.streams) if stream.matches(watches)]
+        for stream in matching:
             stream.hang_up()
-        return len(met)
+        return len(matching)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.server.proxy.take(self.command, self.path, body, self._agent)
+        fault = self.server.proxy.use_fault(self.command, self.path, body, self._agent)
         try:
             status = self._pass_on(body) if fault is None else self._apply(fault, body)
         except (OSError, http.client.HTTPException):
@@ -200,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _agent(self) -> str:
         return self.headers.get("User-Agent") or ""
 
-    def meets(self, fault: Fault) -> bool:
+    def matches(self, fault: Fault) -> bool:
         return fault.matches(self.command, self.path, self._body, self._agent)
 
     def hang_up(self) -> None:
@@ -250,11 +250,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
         return status
 
-    def _stream(self, answer: http.client.HTTPResponse, passed: Callable[[Pieces], Pieces] = iter) -> int:
+    def _stream(self, answer: http.client.HTTPResponse, change: Callable[[Pieces], Pieces] = iter) -> int:
         self._head(answer.status, answer.getheaders(), ("Transfer-Encoding", "chunked"))
         self.server.streams.add(self)
         try:
-            for data in passed(iter(lambda: answer.read1(CHUNK), b"")):
+            for data in change(iter(lambda: answer.read1(CHUNK), b"")):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         finally:
             self.server.streams.discard(self)

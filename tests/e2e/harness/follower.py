@@ -21,7 +21,7 @@ class Follower(threading.Thread):
     """Follower that gives each event to a listener, with the resourceVersion of the event.
 
     When the API server no longer has the versions since the last event (410), the objects are listed again,
-    the differences are handed over, and `gaps` counts the events that may have been missed.
+    the differences are handed over, and `gaps` gets a record, since events may have been missed.
     """
 
     def __init__(self, client: Client, resource: Resource, listener: Listener) -> None:
@@ -32,7 +32,7 @@ class Follower(threading.Thread):
         self._resource = resource
         self._listener = listener
         self._version = ""
-        self._reached = 0  # the version of the last event, even if it has expired
+        self._reached = 0  # version of the last event, even if the API server has forgotten it
         self._watch: Watch | None = None
         self._asked = threading.Event()
         self._ended = threading.Event()
@@ -54,7 +54,7 @@ class Follower(threading.Thread):
             try:
                 self._step()
             except TROUBLE as error:
-                self._take(error)
+                self._handle_error(error)
                 self._ended.wait(0.1)
 
     def has_reached(self, version: int) -> bool:
@@ -92,7 +92,7 @@ class Follower(threading.Thread):
     def _list(self) -> None:
         """List the objects and report the absent ones as deleted.
 
-        Their deletion gets the earliest possible time, so that no scheduler is accused without reason.
+        Their deletion gets the earliest possible version, so that no scheduler is accused without reason.
         """
         listing = self._client.listing(self._resource)
         version = listing["metadata"]["resourceVersion"]
@@ -100,11 +100,11 @@ class Follower(threading.Thread):
         for uid in self.known.keys() - present.keys():
             self._hand_over("DELETED", self.known[uid], self._reached)
         for uid, item in present.items():
-            if self._is_news(uid, item):
+            if self._has_changed(uid, item):
                 self._hand_over("MODIFIED" if uid in self.known else "ADDED", item, _version(item))
         self._version, self._reached = version, int(version)
 
-    def _is_news(self, uid: str, item: Json) -> bool:
+    def _has_changed(self, uid: str, item: Json) -> bool:
         return uid not in self.known or _version(self.known[uid]) != _version(item)
 
     def _follow(self) -> None:
@@ -127,7 +127,7 @@ class Follower(threading.Thread):
         else:
             self.known[item["metadata"]["uid"]] = item
 
-    def _take(self, error: Exception) -> None:
+    def _handle_error(self, error: Exception) -> None:
         """Handle an error. Requests are repeated; only an expired version may mean lost events."""
         status = getattr(error, "status", 0)
         if status == GONE:

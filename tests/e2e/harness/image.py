@@ -44,7 +44,7 @@ class Image:
         assert completed.returncode == 0, completed.stderr
         return completed.stdout
 
-    def forget(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove a container, which continues if the engine's command is killed."""
         _quietly([self._engine, "rm", "--force", name])
 
@@ -58,7 +58,7 @@ def built() -> Iterator[Image]:
     engine = _engine()
     if fault := image.why_missing(engine, image.base()):
         pytest.skip(f"{engine} has no {image.base()}: {fault}")
-    assert image.build(engine, TAG) == 0, "the build's words are above"
+    assert image.build(engine, TAG) == 0, "the output of the build is above"
     try:
         yield Image(engine)
     finally:

@@ -61,4 +61,4 @@ def _output(command: list[str]) -> str:
 
 
 def _objects(text: str) -> Objects:
-    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]

@@ -87,10 +87,10 @@ class StagedJobs:
 
     def pods(self, name: str, phase: str = "") -> list[str]:
         """Return the names of a Job's pods, or only of those in one phase."""
-        pods_ = self._client.items(PODS, self._namespace, labelSelector=f"{OF_JOB}={name}")
+        items = self._client.items(PODS, self._namespace, labelSelector=f"{OF_JOB}={name}")
         return sorted(
             each["metadata"]["name"]
-            for each in pods_
+            for each in items
             if phase in ("", each["status"]["phase"]) and "deletionTimestamp" not in each["metadata"]
         )
 

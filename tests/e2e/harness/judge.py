@@ -3,8 +3,9 @@
 Events of different kinds arrive in any order, so the whole history is first sorted by resourceVersion, which
 orders the objects of all kinds.
 
-A violation does not count if a scheduler could not know better: for `sight` seconds it may not have seen that
-a node shrank or that another scheduler bound a pod. `undisturbed_time` excludes the seconds of outages.
+A violation does not count if a scheduler could not know better: for `sight` seconds, a scheduler may not have
+seen that a node shrank or that another scheduler bound a pod. `undisturbed_time` excludes the seconds of
+outages.
 """
 
 from collections import defaultdict
@@ -56,7 +57,7 @@ class Violation:
 
     at: float
     key: str  # of the node, or of the gang
-    what: str
+    message: str
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Gang:
     gone_at: float | None = None  # when its PodGroup was deleted
 
     def review(self, now: float, deadline: float) -> str | None:
-        """Return the violation after a change of members, if any. A gang that was complete has none."""
+        """Return the violation after a change of members, as a message; None after the gang ran fully."""
         if self.min_member is None or self.ran_fully:
             return None
         standing = len(self.members)
@@ -100,7 +101,7 @@ class Capacity:
         self.former.append((now, self.allocatable))
         self.allocatable = allocatable
 
-    def most(self, since: float) -> Amounts:
+    def largest(self, since: float) -> Amounts:
         """Return the largest amount of each resource since a time."""
         maximum = Amounts(self.allocatable)
         for until, allocatable in self.former:
@@ -138,12 +139,12 @@ class Review:
 
     def replay(self, history: Iterable[Seen], until: float) -> list[str]:
         for event in sorted(history, key=lambda fact: (fact.version, fact.at)):
-            self._take(event)
+            self._record(event)
         for gang in self._gangs.values():
             self._judge_gang(gang, until)
-        return list(dict.fromkeys(each.what for each in self.found))
+        return list(dict.fromkeys(violation.message for violation in self.found))
 
-    def in_pieces(self) -> list[str]:
+    def incomplete_gangs(self) -> list[str]:
         """Return the incomplete gangs at the end of the history, even before their deadline."""
         return [
             f"gang {gang.name} stands with {len(gang.members)} of {gang.min_member}"
@@ -152,16 +153,16 @@ class Review:
             if gang.partial_since is not None
         ]
 
-    def _take(self, event: Seen) -> None:
+    def _record(self, event: Seen) -> None:
         match event:
             case PodSeen():
-                self._take_pod(event)
+                self._record_pod(event)
             case NodeSeen():
-                self._take_node(event)
+                self._record_node(event)
             case GangSeen():
-                self._take_gang(event)
+                self._record_gang(event)
 
-    def _take_node(self, event: NodeSeen) -> None:
+    def _record_node(self, event: NodeSeen) -> None:
         """Record a node. It is not checked: no scheduler is at fault if a node shrinks below its pods."""
         if event.allocatable is None:
             self._nodes.pop(event.key, None)
@@ -170,7 +171,7 @@ class Review:
         else:
             capacity.change(event.allocatable, self._undisturbed_time(event.at))
 
-    def _take_gang(self, event: GangSeen) -> None:
+    def _record_gang(self, event: GangSeen) -> None:
         """Record a gang. Its minMember is kept after the deletion of its PodGroup, while members exist."""
         gang = self._gang(event.key)
         if event.min_member is None:
@@ -181,7 +182,7 @@ class Review:
             gang.min_member = event.min_member
             self._judge_gang(gang, event.at)
 
-    def _take_pod(self, event: PodSeen) -> None:
+    def _record_pod(self, event: PodSeen) -> None:
         before = self._pods.get(event.uid)
         self._pods[event.uid] = event
         if event.holds:
@@ -193,9 +194,9 @@ class Review:
         else:
             self._on_node[event.node].discard(event.uid)
         if event.gang is not None:
-            self._move(self._gang(event.gang), event)
+            self._update_members(self._gang(event.gang), event)
 
-    def _move(self, gang: Gang, event: PodSeen) -> None:
+    def _update_members(self, gang: Gang, event: PodSeen) -> None:
         if event.holds or event.succeeded:
             gang.members.add(event.uid)
         else:
@@ -208,14 +209,14 @@ class Review:
             self._gangs[gang.name] = Gang(gang.name)
 
     def _judge_node(self, event: PodSeen) -> None:
-        """Check a node in the resources of a newly bound pod, since others are no fault of its scheduler."""
+        """Check a node in the resources of a newly bound pod, whose scheduler is not at fault for others."""
         capacity = self._nodes.get(event.node)
         since = self._undisturbed_time(event.at) - self._sight
         if capacity is None or self._unseen(event, since):
             return
-        held, maximum = self._held(event.node, since), capacity.most(since)
+        requested, maximum = self._requested(event.node, since), capacity.largest(since)
         names = [name for name, value in event.requests.items() if value]
-        excess = {name: held[name] for name in names if held[name] > maximum[name]}
+        excess = {name: requested[name] for name in names if requested[name] > maximum[name]}
         if excess:
             listed = ", ".join(
                 f"{name} {value / MILLI:g} of {maximum[name] / MILLI:g}" for name, value in excess.items()
@@ -223,12 +224,13 @@ class Review:
             message = f"node {event.node} over its allocatable when {event.key} came: {listed}"
             self.found.append(Violation(event.at, event.node, message))
 
-    def _held(self, node: str, since: float) -> Amounts:
-        held = Amounts()
+    def _requested(self, node: str, since: float) -> Amounts:
+        requested = Amounts()
         for uid in self._on_node[node]:
-            if not self._unseen(pod := self._pods[uid], since):
-                held += pod.requests
-        return held
+            pod = self._pods[uid]
+            if not self._unseen(pod, since):
+                requested += pod.requests
+        return requested
 
     def _unseen(self, pod: PodSeen, since: float) -> bool:
         return pod.foreign and self._arrived_at[pod.uid] > since

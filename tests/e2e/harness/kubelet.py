@@ -19,7 +19,7 @@ from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
-Chooser = Callable[[Json], bool]
+PodPredicate = Callable[[Json], bool]
 WORKERS = 4
 CONFLICTS = (404, 409)
 
@@ -29,11 +29,11 @@ class Kubelet:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._pods = Follower(client, PODS, self._take)
+        self._pods = Follower(client, PODS, self._enqueue)
         self._work: queue.Queue[str | None] = queue.Queue()
         self._turned_on = threading.Event()
         self._turned_on.set()
-        self._refused: list[Chooser] = []
+        self._refused_pods: list[PodPredicate] = []
         self._pulling: set[str] = set()
         self._threads = [
             threading.Thread(target=self._run, name=f"kubelet-{n}", daemon=True) for n in range(WORKERS)
@@ -60,15 +60,16 @@ class Kubelet:
     def on(self) -> None:
         self._turned_on.set()
 
-    def refuse(self, chosen: str | Chooser) -> None:
+    def refuse(self, chosen: str | PodPredicate) -> None:
         """Reject these pods at admission when they are bound: by name, or by a function of the pod."""
-        self._refused.append(
-            (lambda pod: bool(pod["metadata"]["name"] == chosen)) if isinstance(chosen, str) else chosen
-        )
+        if isinstance(chosen, str):
+            self._refused_pods.append(lambda pod: bool(pod["metadata"]["name"] == chosen))
+        else:
+            self._refused_pods.append(chosen)
 
     def refuse_none(self) -> None:
         """Reject no pods any more."""
-        self._refused.clear()
+        self._refused_pods.clear()
 
     def pull(self, *names: str) -> None:
         """Keep these pods Pending once they are bound, as if their images could not be pulled."""
@@ -82,7 +83,7 @@ class Kubelet:
         for name in names:
             self._patch(namespace, name, {"phase": phase, "containerStatuses": [terminated]})
 
-    def _take(self, kind: str, pod: Json, _version: int) -> None:
+    def _enqueue(self, kind: str, pod: Json, _version: int) -> None:
         if kind != "DELETED" and pod["spec"].get("nodeName"):
             self._work.put(pod["metadata"]["uid"])
 
@@ -113,7 +114,7 @@ class Kubelet:
                 self.finish(metadata["namespace"], [metadata["name"]], "Failed")
             self._client.delete(PODS, metadata["name"], metadata["namespace"], grace=0)
         elif phase == "Pending" and metadata["name"] not in self._pulling:
-            refused = any(chosen(pod) for chosen in list(self._refused))
+            refused = any(matches(pod) for matches in list(self._refused_pods))
             self._patch(metadata["namespace"], metadata["name"], _refusal(pod) if refused else _running())
 
     def _try_again_later(self, pod: Json) -> None:

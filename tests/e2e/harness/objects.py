@@ -133,13 +133,13 @@ def namespace(name: str, annotations: dict[str, str] | None = None) -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
-def binding(role: str, user: str, *, namespace: str = "", of: str = "ClusterRole") -> Json:
+def binding(role: str, user: str, *, namespace: str = "", role_kind: str = "ClusterRole") -> Json:
     """Return a ClusterRoleBinding or, with a namespace, a RoleBinding, named after the user."""
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",
         "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
         "metadata": {"name": user} | ({"namespace": namespace} if namespace else {}),
-        "roleRef": {"apiGroup": group, "kind": of, "name": role},
+        "roleRef": {"apiGroup": group, "kind": role_kind, "name": role},
         "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
     }

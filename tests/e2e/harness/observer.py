@@ -22,7 +22,7 @@ from tests.e2e.harness.watch import ApiError
 Json = dict[str, Any]
 Reading = Callable[[str, Json, int, float], Seen]
 GANG_DEADLINE = 30.0
-OVER = ("Succeeded", "Failed")
+ENDED = ("Succeeded", "Failed")
 OUR_SCHEDULERS = ("muster", "volcano", "default-scheduler")
 
 
@@ -62,10 +62,10 @@ class Observer(Following):
         self._settle()
         return self._evaluated().found
 
-    def in_pieces(self) -> list[str]:
+    def incomplete_gangs(self) -> list[str]:
         """Return the gangs that are incomplete now."""
         self._settle()
-        return self._evaluated().in_pieces()
+        return self._evaluated().incomplete_gangs()
 
     def _settle(self) -> None:
         for follower in self._followers:
@@ -75,12 +75,12 @@ class Observer(Following):
     def _catch_up(self, namespace: str) -> None:
         """Wait for all events by creating an object of each kind, whose events come last."""
         try:
-            last = [self._client.create(kind, body) for kind, body in _of_each_kind(namespace)]
+            last = [self._client.create(kind, body) for kind, body in _last_objects(namespace)]
         except ApiError:  # an admission policy of a test refuses the object
             return self._settle()
         versions = [int(each["metadata"]["resourceVersion"]) for each in last]
-        reached = list(zip(self._followers, versions, strict=True))
-        wait_for(lambda: all(follower.has_reached(version) for follower, version in reached))
+        last_versions = list(zip(self._followers, versions, strict=True))
+        wait_for(lambda: all(follower.has_reached(version) for follower, version in last_versions))
 
     def _evaluated(self) -> Review:
         with self._lock:
@@ -92,7 +92,7 @@ class Observer(Following):
         return review
 
     def gaps(self) -> list[str]:
-        """Return the number of gaps, in which the API server had forgotten events."""
+        """Return the gaps in the watches, for which the API server had forgotten events."""
         return [gap for follower in self._followers for gap in follower.gaps]
 
     def assert_clean(self, *, gaps_allowed: bool = False, namespace: str = "") -> None:
@@ -126,10 +126,10 @@ class Observer(Following):
 
 
 def _once(violations: Sequence[Violation]) -> list[str]:
-    return list(dict.fromkeys(each.what for each in violations))
+    return list(dict.fromkeys(violation.message for violation in violations))
 
 
-def _of_each_kind(namespace: str) -> list[tuple[Resource, Json]]:
+def _last_objects(namespace: str) -> list[tuple[Resource, Json]]:
     """Return an object of each kind, in the order of the followers."""
     return [
         (NODES, objects.node("seen-last")),
@@ -150,7 +150,7 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
         uid=metadata["uid"],
         node=node,
         gang=f"{metadata['namespace']}/{group}" if group else None,
-        holds=bool(node) and not deleted and phase not in OVER,
+        holds=bool(node) and not deleted and phase not in ENDED,
         requests=_counted_by_node(item, requests(item)),
         succeeded=not deleted and phase == "Succeeded",
         foreign=spec["schedulerName"] not in OUR_SCHEDULERS,

@@ -51,9 +51,9 @@ class Operator:
 
     def create(self, kind: str, *names: str) -> list[str]:
         """Create all objects of a kind, or only those with these names; return the names."""
-        chosen = [self._filled(kind, name) for name in names or self.names(kind)]
-        for each in chosen:
-            self._record(self._stage.api.create(self._resource(each), each))
+        bodies = [self._filled(kind, name) for name in names or self.names(kind)]
+        for body in bodies:
+            self._record(self._stage.api.create(self._resource(body), body))
         return list(names or self.names(kind))
 
     def apply(self, kind: str, manager: str) -> None:
@@ -87,7 +87,7 @@ class Operator:
             )
 
     def _filled(self, kind: str, name: str) -> Json:
-        (template,) = [e for e in self._objects if (e["kind"], e["metadata"]["name"]) == (kind, name)]
+        (template,) = [obj for obj in self._objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name)]
         metadata = {**template["metadata"], "namespace": self._stage.namespace}
         owners = [{**owner, "uid": self._uid(owner)} for owner in metadata.get("ownerReferences", ())]
         return {**template, "metadata": {**metadata, "ownerReferences": owners}}
@@ -112,8 +112,8 @@ def install_kind(client: Client, owner: Json) -> None:
 
 
 def _stand_in(group: str, version: str, kind: str, plural: str) -> Json:
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served_version = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -122,6 +122,6 @@ def _stand_in(group: str, version: str, kind: str, plural: str) -> Json:
             "group": group,
             "scope": "Namespaced",
             "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-            "versions": [served],
+            "versions": [served_version],
         },
     }

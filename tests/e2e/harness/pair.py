@@ -30,7 +30,7 @@ class Pair:
             user=self._user,
             leader_elect="follow",
             scheduler_names=names,
-            view=self._reads() == "sidecar.yaml",
+            view=self._config_name() == "sidecar.yaml",
         )
         self._scheduler = self._stage.start_sidecar(
             self.muster, config=config, user=self._user, leader_elect=True
@@ -51,12 +51,12 @@ class Pair:
         wait_for(lambda: message in self.muster.readyz(), what=f"/readyz reports: {message}")
 
     def _config(self) -> Json:
-        maps, name = self._stage.api.items(CONFIG_MAPS, "kube-muster"), self._reads()
+        maps, name = self._stage.api.items(CONFIG_MAPS, "kube-muster"), self._config_name()
         (text,) = [each["data"][name] for each in maps if name in each["data"]]
-        read: Json = yaml.safe_load(text)
-        return read
+        config: Json = yaml.safe_load(text)
+        return config
 
-    def _reads(self) -> str:
+    def _config_name(self) -> str:
         """Return the name of the configuration file of the scheduler's container."""
         spec = self._stage.api.get(DEPLOYMENTS, "muster", "kube-muster")["spec"]["template"]["spec"]
         (flag,) = [word for word in spec["containers"][0]["command"] if word.startswith("--config=")]

@@ -1,6 +1,6 @@
 """Faults of watches of pods: Muster's own watch, and the scheduler's through the scheduler proxy.
 
-The fault proxy tells them apart by the User-Agent.
+The fault proxy distinguishes the two by the User-Agent.
 """
 
 import re
@@ -38,18 +38,18 @@ def is_refused_as_too_old(agent: str, before: Callable[[], object]) -> Fault:
 def stands_still(agent: str, passing: threading.Event) -> Fault:
     """Return a fault that passes no events until `passing` is set."""
 
-    def passed(pieces: Pieces) -> Pieces:
+    def delayed(pieces: Pieces) -> Pieces:
         for piece in pieces:
             passing.wait()
             yield piece
 
-    return pod_watch(agent, pieces=passed, times=OFTEN)
+    return pod_watch(agent, pieces=delayed, times=OFTEN)
 
 
 def is_late(agent: str, seconds: float) -> Fault:
     """Return a fault that delays all events by some seconds."""
 
-    def passed(pieces: Pieces) -> Pieces:
+    def delayed(pieces: Pieces) -> Pieces:
         on_the_way: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
         def read() -> None:
@@ -59,9 +59,11 @@ def is_late(agent: str, seconds: float) -> Fault:
             on_the_way.put((0.0, b""))
 
         threading.Thread(target=read, name="late-watch", daemon=True).start()
-        while (arriving := on_the_way.get())[1]:
-            due, piece = arriving
+        while True:
+            due, piece = on_the_way.get()
+            if not piece:
+                return
             time.sleep(max(due - time.monotonic(), 0.0))
             yield piece
 
-    return pod_watch(agent, pieces=passed, times=OFTEN)
+    return pod_watch(agent, pieces=delayed, times=OFTEN)

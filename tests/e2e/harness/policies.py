@@ -18,7 +18,7 @@ REFUSED = 422
 def in_force(client: Client, namespace: str) -> Iterator[None]:
     """Apply all policies and wait until each is in force: the API server loads new ones once a second."""
     tiers = {"highestTierAllowed": 1, "highestTierName": "rack"}
-    refused = (
+    invalid = (
         (QUEUES, objects.queue("q", parent="q")),
         (POD_GROUPS, objects.pod_group("g", namespace=namespace, min_member=1, networkTopology=tiers)),
         (PODS, objects.pod("p", namespace=namespace, group="g", nodeName="n")),
@@ -26,13 +26,13 @@ def in_force(client: Client, namespace: str) -> Iterator[None]:
     try:
         with manifests.applied(client, "validation-policy.yaml"):
             wait_for(
-                lambda: all(_is_refused(client, *refused_one) for refused_one in refused),
+                lambda: all(_is_refused(client, resource, body) for resource, body in invalid),
                 what="the policies in force",
             )
             yield
     finally:
         wait_for(
-            lambda: not any(_is_refused(client, *refused_one) for refused_one in refused),
+            lambda: not any(_is_refused(client, resource, body) for resource, body in invalid),
             what="the policies out of force",
         )
 

@@ -13,5 +13,5 @@ def rows(printed: str) -> list[Row]:
 
 def _row(line: str) -> Row:
     """Return a row; state and parent may be empty."""
-    cells = [line[at : at + _CELL].strip() for at in range(_NAME, len(line), _CELL)]
+    cells = [line[start : start + _CELL].strip() for start in range(_NAME, len(line), _CELL)]
     return dict(zip(HEAD, [line[:_NAME].strip(), *cells], strict=False))

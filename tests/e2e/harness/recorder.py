@@ -16,7 +16,7 @@ _UNANSWERED = "(no answer yet)"
 
 
 @dataclass
-class Answered:
+class RecordedCall:
     """Recorded call: the verb, the pod, the named nodes, and the kind of the answer."""
 
     verb: str
@@ -33,7 +33,7 @@ class Recorder:
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self._calls: list[Answered] = []
+        self._calls: list[RecordedCall] = []
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -52,18 +52,18 @@ class Recorder:
         self._thread.join()
         self._server.server_close()
 
-    def record(self, verb: str, args: Json) -> Answered:
-        call = Answered(verb, _pod(args), frozenset(_nodes(verb, args)))
+    def record(self, verb: str, args: Json) -> RecordedCall:
+        call = RecordedCall(verb, _pod(args), frozenset(_nodes(verb, args)))
         with self._lock:
             self._calls.append(call)
         return call
 
-    def calls(self) -> list[Answered]:
+    def calls(self) -> list[RecordedCall]:
         with self._lock:
             return list(self._calls)
 
 
-def _done(call: Answered) -> bool:
+def _done(call: RecordedCall) -> bool:
     return call.answer != _UNANSWERED
 
 
@@ -81,12 +81,12 @@ def _nodes(verb: str, args: Json) -> Iterable[str]:
     return args["NodeNames"] or ()
 
 
-def kind_of(verb: str, answer: Any) -> str:
+def answer_kind(verb: str, answer: Any) -> str:
     """Return the kind of an answer: the part on which the scheduler's next step depends."""
     match verb:
         case "filter":
             refused = (answer.get("FailedNodes") or {}) | (answer.get("FailedAndUnresolvableNodes") or {})
-            return _answered_by_filter(answer, sorted(set(refused.values())))
+            return _filter_answer_kind(answer, sorted(set(refused.values())))
         case "bind":
             return answer["Error"] or "bound"
         case "preempt":
@@ -94,7 +94,7 @@ def kind_of(verb: str, answer: Any) -> str:
     return "scored"
 
 
-def _answered_by_filter(answer: Json, refusals: list[str]) -> str:
+def _filter_answer_kind(answer: Json, refusals: list[str]) -> str:
     if answer.get("Error"):
         return f"error {answer['Error']}"
     return f"passed {sorted(answer['NodeNames'])}" if answer.get("NodeNames") else f"refused {refusals}"
@@ -122,7 +122,9 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
             self._muster.request("POST", self.path, body, {"Content-Type": "application/json"})
             answer = self._muster.getresponse()
             content = answer.read()
-            call.answer = kind_of(verb, json.loads(content)) if answer.status == 200 else str(answer.status)
+            call.answer = (
+                answer_kind(verb, json.loads(content)) if answer.status == 200 else str(answer.status)
+            )
             self._pass_back(answer.status, content)
 
         def _pass_back(self, status: int, content: bytes) -> None:

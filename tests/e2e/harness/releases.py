@@ -20,8 +20,13 @@ class Release(NamedTuple):
         """Return a CRD. The files are large, so only those that name the kind are parsed."""
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         folder = build.sources(self.module, MODULE) / self.crds
-        texts = [text for path in folder.glob("*.yaml") if f"kind: {kind}" in (text := path.read_text())]
-        documents = [each for text in texts for each in yaml.load_all(text, Loader=loader)]
+        texts = [path.read_text() for path in folder.glob("*.yaml")]
+        documents = [
+            document
+            for text in texts
+            if f"kind: {kind}" in text
+            for document in yaml.load_all(text, Loader=loader)
+        ]
         (crd,) = (
             each
             for each in documents

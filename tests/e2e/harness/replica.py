@@ -1,4 +1,4 @@
-"""Replica of several: Muster and a scheduler with one host name and one proxy to the API server."""
+"""One of several replicas: Muster and a scheduler with one host name and one proxy to the API server."""
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import Call

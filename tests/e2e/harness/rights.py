@@ -39,8 +39,8 @@ class Right(NamedTuple):
     @property
     def _qualified(self) -> str:
         """Return the resource, with its group if it is ambiguous: three groups have podgroups."""
-        others = self.resource == "podgroups" and self.group != "scheduling.volcano.sh"
-        return f"{self.resource}.{self.group}" if others else self.resource
+        is_ambiguous = self.resource == "podgroups" and self.group != "scheduling.volcano.sh"
+        return f"{self.resource}.{self.group}" if is_ambiguous else self.resource
 
     def covers(self, need: Need) -> bool:
         return self[:3] == need[:3] and self.name in ("", need.name)
@@ -67,10 +67,13 @@ def is_served(client: Client, right: Right) -> bool:
         return True
     groups = client.request("GET", "/apis")["groups"]
     versions = [
-        each["groupVersion"] for group in groups if group["name"] == right.group for each in group["versions"]
+        version["groupVersion"]
+        for group in groups
+        if group["name"] == right.group
+        for version in group["versions"]
     ]
-    served = [each for v in versions for each in client.request("GET", f"/apis/{v}")["resources"]]
-    return right.resource in {each["name"] for each in served}
+    lists = [client.request("GET", f"/apis/{version}") for version in versions]
+    return right.resource in {resource["name"] for served in lists for resource in served["resources"]}
 
 
 def used(calls: Iterable[Call], rights: Iterable[Right]) -> set[Right]:
@@ -106,10 +109,10 @@ def needed(call: Call) -> Iterator[Need]:
     reading = "get" if name else collection_verb
     yield Need(VERBS.get(call.method, reading), f"{resource}/{sub}" if sub else resource, group, name)
     if resource == "subjectaccessreviews":
-        yield _asked_about(json.loads(call.body)["spec"]["resourceAttributes"])
+        yield _reviewed_right(json.loads(call.body)["spec"]["resourceAttributes"])
 
 
-def _asked_about(attributes: Json) -> Need:
+def _reviewed_right(attributes: Json) -> Need:
     return Need(*(attributes.get(key, "") for key in ("verb", "resource", "group", "name")))
 
 
@@ -118,7 +121,8 @@ def without_right(client: Client, right: Right) -> Iterator[None]:
     """Remove a right from the roles, and restore it when the context ends."""
     all_roles = roles(OWN, WEBHOOKS)
     for role in all_roles:
-        _write(client, {**role, "rules": [part for rule in role["rules"] for part in _without(rule, right)]})
+        rules = [part for rule in role["rules"] for part in _without(rule, right)]
+        _write(client, {**role, "rules": rules})
     try:
         yield
     finally:

@@ -22,8 +22,8 @@ from tests.e2e.harness.waiting import wait_for
 Json = dict[str, Any]
 CONFIGS = Path(__file__).parents[3] / "scheduler-config"
 BIND_MARK = "kube-muster.io/bind"
+# Resources of pods that the extender of `for_all_pods` binds.
 MARKED: Json = {"limits": {BIND_MARK: "1"}}
-"""For pods that are to be bound by the extender of `for_all_pods`."""
 # Shorter than the default, so that a standby takes over soon; a busy machine still renews in time.
 QUICK_LEASE: Json = {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"}
 PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
@@ -67,8 +67,8 @@ class KubeScheduler:
     ) -> None:
         """Prepare a scheduler.
 
-        `lease`: durations that replace those of the configuration. `kubeconfig`: of the scheduler proxy; it
-        is not used to authenticate callers of the scheduler's port.
+        `lease`: durations that replace those of the configuration. `kubeconfig`: that of the scheduler
+        proxy; the scheduler does not use it to authenticate callers of its port.
         """
         (self.port,) = free_ports(1)
         self._url, self._authority = f"https://{loopback.at(self.port)}", cluster.certificate
@@ -77,9 +77,9 @@ class KubeScheduler:
         self._kubeconfig = kubeconfig or direct
         configuration = copy.deepcopy(load(config) if isinstance(config, str) else config)
         path = cluster.folder / f"scheduler-{self.port}.yaml"
-        run = adapted(configuration, self._kubeconfig, muster, leader_elect, tls)
-        run["leaderElection"].update(lease or {})
-        path.write_text(json.dumps(run, indent=1))
+        adapted_config = adapted(configuration, self._kubeconfig, muster, leader_elect, tls)
+        adapted_config["leaderElection"].update(lease or {})
+        path.write_text(json.dumps(adapted_config, indent=1))
         command = flags.scheduler(path, direct, self.port, cluster.certificate, cluster.key)
         command += arguments
         self.process = cluster.process(f"kube-scheduler-{self.port}", command, "kube-scheduler", host)
@@ -127,12 +127,12 @@ class KubeScheduler:
     def wait_agrees(self) -> None:
         """Wait until the scheduler's cache agrees with the API server."""
         try:
-            wait_for(lambda: not self._complaints())
+            wait_for(lambda: not self._differences())
         except TimeoutError:
-            raise AssertionError(f"the scheduler differs from the API: {self._complaints()}") from None
+            raise AssertionError(f"the scheduler differs from the API: {self._differences()}") from None
 
-    def _complaints(self) -> list[str]:
-        return self.dump().complaints(self._admin.items(PODS))
+    def _differences(self) -> list[str]:
+        return self.dump().differences(self._admin.items(PODS))
 
     def _logged(self, since: int) -> str:
         with self.process.log.open("rb") as log:
@@ -161,7 +161,7 @@ def adapted(
     config.setdefault("leaderElection", {})["leaderElect"] = leader_elect
     for extender in config.get("extenders", []):
         if muster is not None:
-            extender["urlPrefix"] = _moved(extender["urlPrefix"], muster, "https" if tls else "http")
+            extender["urlPrefix"] = _with_address(extender["urlPrefix"], muster, "https" if tls else "http")
         files = extender.pop("tlsConfig", {})
         extender["enableHTTPS"] = tls is not None
         if tls:
@@ -169,5 +169,5 @@ def adapted(
     return config
 
 
-def _moved(url: str, address: str, scheme: str) -> str:
+def _with_address(url: str, address: str, scheme: str) -> str:
     return urlunsplit(urlsplit(url)._replace(netloc=address, scheme=scheme))

@@ -14,7 +14,7 @@ _MISMATCH = '"Cache mismatch"'
 _POD = re.compile(r"name: (\S+), namespace: \S+, uid: (\S+), phase: \S*, nominated node: (\S*)")
 _NODE_LINE = re.compile(r"Node name: (\S+)$")
 _PODS_END = re.compile(r'^ >$|^pods=""$', re.MULTILINE)  # end of the queue, the last part of the dump
-OVER = ("Succeeded", "Failed")
+ENDED = ("Succeeded", "Failed")
 
 
 class Dump(NamedTuple):
@@ -36,9 +36,9 @@ class Dump(NamedTuple):
         queued = {uid: name for name, uid, _ in _POD.findall(pods)}
         return cls(cached, queued, nominated, [line for line in log.splitlines() if _MISMATCH in line])
 
-    def complaints(self, pods: Iterable[Json]) -> list[str]:
+    def differences(self, pods: Iterable[Json]) -> list[str]:
         """Return the differences from the pods in the API. A busy scheduler differs by its assumed pods."""
-        alive = [pod for pod in pods if pod["status"].get("phase") not in OVER]
+        alive = [pod for pod in pods if pod["status"].get("phase") not in ENDED]
         nodes = {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in alive}
         bound = {uid: node for uid, node in nodes.items() if node}
         names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in alive}

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -97,10 +98,10 @@ class Stage:
         process = self.cluster.start_controller_manager(further_flags=flags)
         self.started.callback(process.kill)
 
-    def give_edit(self, user: str) -> None:
+    def grant_edit(self, user: str) -> None:
         """Give a user the role edit in the test's namespace, with the rights that the manifests add to it."""
         aggregating = self.cluster.start_controller_manager(("clusterrole-aggregation-controller",))
-        wait_for(self._is_edit_whole, what="edit has what is to be added to it")
+        wait_for(self._is_edit_whole, what="the role edit has the rules of all aggregated roles")
         aggregating.stop()
         manifests.apply_one(self.api, objects.binding("edit", user, namespace=self.namespace))
 
@@ -108,7 +109,7 @@ class Stage:
         added = self.api.items(CLUSTER_ROLES, labelSelector=f"{AGGREGATED}=true")
         edit_rules = self.api.get(CLUSTER_ROLES, "edit").get("rules") or []
         rules = [role.get("rules") or [] for role in added]
-        return all(rules) and all(rule in edit_rules for role_rules in rules for rule in role_rules)
+        return all(rules) and all(rule in edit_rules for rule in chain.from_iterable(rules))
 
     def start_operator(self, operator: SigsOperator) -> SigsController:
         """Start a real controller of kubernetes-sigs and kube-controller-manager.
@@ -179,7 +180,7 @@ class Stage:
         return self.jobs.create(name, **options)
 
     def group(self, name: str, min_member: int, **spec: Any) -> Json:
-        """Create a PodGroup without pods. `options`: as for `objects.pod_group`."""
+        """Create a PodGroup without pods. `spec`: as for `objects.pod_group`."""
         body = objects.pod_group(name, namespace=self.namespace, min_member=min_member, **spec)
         return self.api.create(POD_GROUPS, body)
 
@@ -236,7 +237,8 @@ class Stage:
         """Wait until the PodGroup has one of these reasons, and return it."""
 
         def one_of_them() -> str | None:
-            return reason if (reason := self.reason(group)) in reasons else None
+            reason = self.reason(group)
+            return reason if reason in reasons else None
 
         try:
             return str(wait_for(one_of_them, timeout))
@@ -244,14 +246,14 @@ class Stage:
             description = f"{group} has {self.reason(group)!r}, never one of {reasons}"
             raise TimeoutError(f"{description}: {self.pod_group(group).get('status')}") from None
 
-    def first_to_say(self, groups: Iterable[str], reason: str) -> str:
+    def first_with_reason(self, groups: Iterable[str], reason: str) -> str:
         """Wait until one of these PodGroups has a reason, and return its name."""
         names = list(groups)
 
-        def found() -> list[str]:
+        def with_reason() -> list[str]:
             return [name for name in names if self.reason(name) == reason]
 
-        return wait_for(found, what=f"one of {names} says {reason}")[0]
+        return wait_for(with_reason, what=f"one of {names} says {reason}")[0]
 
     def phases(self, names: Iterable[str]) -> set[str]:
         """Return the phases of pods; Gone for deleted ones."""
@@ -265,14 +267,15 @@ class Stage:
         return [name for name, pods in gangs.items() if self.phases(pods) == {"Running"}]
 
     def bound(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the nodes of those of the pods that are bound."""
+        """Return the nodes of the bound pods among these, by name."""
         requested = set(names)
         pods = [pod for pod in self.api.items(PODS, self.namespace) if pod["metadata"]["name"] in requested]
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
 
     def wait_bound(self, names: Sequence[str], timeout: float = GENEROUS) -> dict[str, str]:
         def all_bound() -> dict[str, str] | None:
-            return nodes_by_pod if len(nodes_by_pod := self.bound(names)) == len(names) else None
+            nodes_by_pod = self.bound(names)
+            return nodes_by_pod if len(nodes_by_pod) == len(names) else None
 
         nodes = wait_for(all_bound, timeout, f"{len(names)} pods {names[0]}.. bound")
         assert nodes is not None

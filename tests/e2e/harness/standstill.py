@@ -41,12 +41,12 @@ class LastCall:
     ) -> None:
         self._released = threading.Event()
         in_body = f'"PodName":"{name}-{size - 1}"'.encode()
-        called = Fault("POST", r"/bind$", in_body, before=self._released.wait, while_awaited=True)
-        verbs.inject(called)
+        call_fault = Fault("POST", r"/bind$", in_body, before=self._released.wait, while_awaited=True)
+        verbs.inject(call_fault)
         self.pods = stage.gang(name, size, **gang)
         *self.held, self.last = self.pods
         self.nodes = muster.wait_held(self.held)
-        wait_for(called.hit.is_set, what=f"the call for {self.last} sent")
+        wait_for(call_fault.hit.is_set, what=f"the call for {self.last} sent")
 
     def release(self) -> None:
         self._released.set()
@@ -63,10 +63,12 @@ class HangingBinding:
         self, stage: Stage, proxy: FaultProxy, fault: Callable[[threading.Event], Fault] = hold_request
     ) -> None:
         self._released = threading.Event()
-        hangs = fault(self._released)
-        proxy.inject(hangs)
+        injected = fault(self._released)
+        proxy.inject(injected)
         self.pods = stage.gang("a", 3, cpu="2", gated=True)
-        wait_for(lambda: hangs.hit.is_set() and len(stage.bound(self.pods)) == 2, what="two of three bound")
+        wait_for(
+            lambda: injected.hit.is_set() and len(stage.bound(self.pods)) == 2, what="two of three bound"
+        )
         (self.hanging,) = {*self.pods} - stage.bound(self.pods).keys()
 
     def release(self) -> None:

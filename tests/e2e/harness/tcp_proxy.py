@@ -48,8 +48,8 @@ class TcpProxy:
         """Cut all connections, also of watches, and return their number. New connections are served."""
         with self._lock:
             cut, self._open = self._open, set()
-        for each in cut:
-            each.hang_up()
+        for pair in cut:
+            pair.hang_up()
         return len(cut)
 
     def cut_after(self, count: int) -> int:
@@ -102,16 +102,16 @@ class _Pair:
     """Connection: a caller's and the target's socket, closed when both directions have ended."""
 
     def __init__(
-        self, caller: socket.socket, target: socket.socket, ended: Callable[["_Pair"], None]
+        self, caller: socket.socket, target: socket.socket, on_end: Callable[["_Pair"], None]
     ) -> None:
         self._caller, self._target = caller, target
-        self._ended = ended
+        self._on_end = on_end
         self._left: int | None = None  # bytes to the caller before the cut; None: no cut
         self._running = 2
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        for pump in (self._ask, self._answer):
+        for pump in (self._pump_requests, self._pump_answers):
             threading.Thread(target=pump, name="tcp-proxy-pump", daemon=True).start()
 
     def cut_after(self, count: int) -> None:
@@ -124,13 +124,13 @@ class _Pair:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def _ask(self) -> None:
+    def _pump_requests(self) -> None:
         with suppress(OSError):
             while data := self._caller.recv(CHUNK):
                 self._target.sendall(data)
         self._finish(self._target)
 
-    def _answer(self) -> None:
+    def _pump_answers(self) -> None:
         with suppress(OSError):
             while self._left != 0:
                 data = self._target.recv(CHUNK)
@@ -151,6 +151,6 @@ class _Pair:
             self._running -= 1
             last = self._running == 0
         if last:
-            self._ended(self)
+            self._on_end(self)
             for each in (self._caller, self._target):
                 each.close()

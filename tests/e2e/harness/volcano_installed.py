@@ -1,7 +1,7 @@
 """Volcano, installed from the file of its release, with its real programs as processes.
 
-Its Deployments are real objects, which tests may scale or patch. While a pod of theirs runs, the program of
-its image runs with the arguments of the pod.
+Its Deployments are real objects, which tests may scale or patch. While a pod of a Deployment runs, the
+program of its image runs with the arguments of the pod.
 """
 
 import re
@@ -36,7 +36,7 @@ MOUNTED = re.compile(r"/volcano\.scheduler/")
 LISTENING = {
     "--enable-healthz=true",
     "--enable-metrics=true",
-}  # flags by which it would listen on all addresses of the machine
+}  # flags that make a program listen on all addresses of the machine
 
 
 def programs() -> dict[str, Path]:
@@ -54,10 +54,10 @@ class Volcano:
 
     def __init__(self, cluster: ControlPlane) -> None:
         self._cluster = cluster
-        self._made = programs()
+        self._binaries = programs()
         self._programs: dict[str, Process] = {}
         self._config = cluster.folder / "volcano.scheduler"
-        self._pods = Follower(cluster.admin, PODS, self._take)
+        self._pods = Follower(cluster.admin, PODS, self._handle_pod)
 
     def __enter__(self) -> "Volcano":
         client = self._cluster.admin
@@ -99,7 +99,7 @@ class Volcano:
         for name, text in config["data"].items():
             (self._config / name).write_text(text)
 
-    def _take(self, kind: str, pod: Json, _version: int) -> None:
+    def _handle_pod(self, kind: str, pod: Json, _version: int) -> None:
         if pod["metadata"]["namespace"] != SYSTEM:
             return
         uid = pod["metadata"]["uid"]
@@ -114,7 +114,7 @@ class Volcano:
         image = container["image"].rpartition("/")[2].partition(":")[0]
         user = service_account(SYSTEM, pod["spec"]["serviceAccountName"])
         arguments = [MOUNTED.sub(f"{self._config}/", each) for each in container["args"]]
-        command = [str(self._made[image]), f"--kubeconfig={self._cluster.kubeconfig(user)}", *arguments]
+        command = [str(self._binaries[image]), f"--kubeconfig={self._cluster.kubeconfig(user)}", *arguments]
         process = Process(
             f"{image}@{pod['metadata']['name']}",
             [each for each in command if each not in LISTENING],

@@ -42,7 +42,7 @@ def volcano_at_work(client: Client) -> Iterator[None]:
 def task(name: str = "work", replicas: int = 2, **pod_fields: Any) -> Json:
     """Return a task: `task("ps", 1, policies=[...], dependsOn={...})`.
 
-    `pod`: as for `objects.pod`, such as `cpu` or `restartPolicy`.
+    `pod_fields`: as for `objects.pod`, such as `cpu` or `restartPolicy`.
     """
     fields = ("minAvailable", "policies", "dependsOn", "maxRetry", "partitionPolicy")
     task_fields = {field: pod_fields.pop(field) for field in fields if field in pod_fields}
@@ -141,18 +141,22 @@ class VolcanoJobs:
         """Create the objects of a job that Volcano's controller has started, with all pods on one node."""
         job, count = self.get(name), 0
         owners = [{**_reference(job), "controller": True, "blockOwnerDeletion": True}]
-        for part in job["spec"]["tasks"]:
-            for index in range(part["replicas"]):
-                notes = {"volcano.sh/task-spec": part["name"], "volcano.sh/task-index": str(index)}
-                names = {"volcano.sh/job-name": name, "volcano.sh/job-version": str(version), **notes}
+        for task in job["spec"]["tasks"]:
+            for index in range(task["replicas"]):
+                task_labels = {"volcano.sh/task-spec": task["name"], "volcano.sh/task-index": str(index)}
+                pod_labels = {
+                    "volcano.sh/job-name": name,
+                    "volcano.sh/job-version": str(version),
+                    **task_labels,
+                }
                 meta = {
-                    "name": f"{name}-{part['name']}-{index}",
+                    "name": f"{name}-{task['name']}-{index}",
                     "namespace": self.namespace,
                     "ownerReferences": owners,
-                    "labels": {**names, "volcano.sh/job-namespace": self.namespace},
-                    "annotations": {**names, objects.GROUP_NAME: self.group(name)},
+                    "labels": {**pod_labels, "volcano.sh/job-namespace": self.namespace},
+                    "annotations": {**pod_labels, objects.GROUP_NAME: self.group(name)},
                 }
-                spec = {**part["template"]["spec"], "nodeName": node}
+                spec = {**task["template"]["spec"], "nodeName": node}
                 head = {"apiVersion": "v1", "kind": "Pod"}
                 self.client.create(PODS, {**head, "metadata": meta, "spec": spec})
                 count += 1
@@ -163,10 +167,10 @@ class VolcanoJobs:
 
     def pods(self, name: str, phase: str = "") -> dict[str, str]:
         """Return the UIDs by name of a job's pods, or of those in one phase, without terminating pods."""
-        pods_ = self.client.items(PODS, self.namespace, labelSelector=f"volcano.sh/job-name={name}")
+        items = self.client.items(PODS, self.namespace, labelSelector=f"volcano.sh/job-name={name}")
         return {
             each["metadata"]["name"]: each["metadata"]["uid"]
-            for each in pods_
+            for each in items
             if phase in ("", each["status"]["phase"]) and "deletionTimestamp" not in each["metadata"]
         }
 

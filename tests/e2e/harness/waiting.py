@@ -1,4 +1,4 @@
-"""Tests wait for conditions, never for time to pass."""
+"""Waiting for conditions: tests never wait for time to pass."""
 
 import time
 from collections.abc import Callable

@@ -47,7 +47,9 @@ def configured(client: Client, port: Port, *files: str, bundle: bytes = b"") -> 
 
     Without a bundle, Muster has to write its own CA into them.
     """
-    documents = [_on_loopback(document, port, bundle) for document in manifests.documents(*FILES, *files)]
+    documents = [
+        _moved_to_loopback(document, port, bundle) for document in manifests.documents(*FILES, *files)
+    ]
     try:
         for each in documents:
             manifests.apply_one(client, each)
@@ -111,11 +113,11 @@ def load(client: Client) -> Iterator[list[str]]:
             thread.join()
 
 
-def _on_loopback(configuration: Json, port: Port, bundle: bytes) -> Json:
-    def moved(webhook: Json) -> Json:
+def _moved_to_loopback(configuration: Json, port: Port, bundle: bytes) -> Json:
+    def on_loopback(webhook: Json) -> Json:
         config: Json = {"url": port.url(webhook["clientConfig"]["service"]["path"])}
         if bundle:
             config["caBundle"] = base64.b64encode(bundle).decode()
         return {**webhook, "clientConfig": config}
 
-    return {**configuration, "webhooks": [moved(each) for each in configuration["webhooks"]]}
+    return {**configuration, "webhooks": [on_loopback(each) for each in configuration["webhooks"]]}

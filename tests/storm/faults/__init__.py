@@ -1,4 +1,4 @@
-"""Everything that is broken on purpose: the table of all kinds."""
+"""Table of all kinds of faults."""
 
 from tests.storm.faults import (
     on_cluster,

@@ -13,11 +13,11 @@ from tests.storm.storm_cluster import StormCluster
 from tests.storm.view import unbound
 
 Json = dict[str, Any]
-Each = TypeVar("Each")
+Victim = TypeVar("Victim")
 
 
 class NoVictim(Exception):
-    """There is nothing that this fault could break now."""
+    """Error: there is nothing that this fault could break now."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class FaultContext:
     lasting: float  # seconds until the repair
     target: Gang | None = None  # the gang to break; None: any
 
-    def one(self, victims: list[Each]) -> Each:
+    def choose(self, victims: list[Victim]) -> Victim:
+        """Return a random victim. Raises NoVictim if there is none."""
         if not victims:
             raise NoVictim
         return self.rng.choice(victims)
@@ -41,7 +42,7 @@ class FaultContext:
             return self.target
         gangs = [gang for gang in self.owners.gangs.values() if not gang.leaving and gang.spec.kind != "pods"]
         starting = [gang for gang in gangs if gang.spec.name in self.starting()]
-        return self.one(starting if starting and self.rng.random() < 0.67 else gangs)
+        return self.choose(starting if starting and self.rng.random() < 0.67 else gangs)
 
     def starting(self) -> set[str]:
         """Return the gangs with members at the barrier."""
@@ -58,17 +59,17 @@ class FaultContext:
         """Return a pod of a gang: a running one on request, else in two of three cases an unbound one."""
         pods = self.storm_cluster.view.members(self.gang().spec.name)
         if running:
-            return self.one([pod for pod in pods if pod["status"].get("phase") == "Running"])
+            return self.choose([pod for pod in pods if pod["status"].get("phase") == "Running"])
         waiting = [pod for pod in pods if unbound(pod)]
-        return self.one(waiting if waiting and self.rng.random() < 0.67 else pods)
+        return self.choose(waiting if waiting and self.rng.random() < 0.67 else pods)
 
     def node(self, having: str = "cpu") -> Json:
         """Return a node with this resource that has no other fault."""
-        known = self.storm_cluster.view.nodes()
-        nodes = [each for each in known if having in each["status"]["allocatable"]]
+        all_nodes = self.storm_cluster.view.nodes()
+        nodes = [node for node in all_nodes if having in node["status"]["allocatable"]]
         free = [node for node in nodes if node["metadata"]["name"] not in self.storm_cluster.down]
-        return self.one(
-            [each for each in free if each["metadata"]["name"] in self._nodes_of_target()] or free
+        return self.choose(
+            [node for node in free if node["metadata"]["name"] in self._nodes_of_target()] or free
         )
 
     def _nodes_of_target(self) -> set[str]:

@@ -56,14 +56,15 @@ def _tenant_misbehaves(context: FaultContext) -> InflictedFault:
     api = context.storm_cluster.api
     manifests.ensure_namespace(api, MALLORY)
     attack = context.rng.choice(ATTACKS)
-    victim = context.one(list(api.items(POD_GROUPS, context.storm_cluster.namespace)))
+    victim = context.choose(list(api.items(POD_GROUPS, context.storm_cluster.namespace)))
     count = attack(Tenant(api, {"kind": "PodGroup", "apiVersion": "scheduling.volcano.sh/v1beta1", **victim}))
     return InflictedFault(
-        f"a tenant writes {attack.__name__}: {count} objects", partial(_tenant_gone, context.storm_cluster)
+        f"a tenant writes {attack.__name__}: {count} objects",
+        partial(_delete_tenant_objects, context.storm_cluster),
     )
 
 
-def _tenant_gone(storm_cluster: StormCluster) -> bool:
+def _delete_tenant_objects(storm_cluster: StormCluster) -> bool:
     remaining = 0
     for resource in (REPLICA_SETS, PODS, POD_GROUPS):
         storm_cluster.api.delete_all(resource, MALLORY)

@@ -11,7 +11,7 @@ from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, NoVi
 from tests.storm.sidecar import TERM, Sidecar
 from tests.storm.storm_cluster import StormCluster
 
-SOMEBODY = "somebody-else"
+OTHER_HOLDER = "somebody-else"
 
 
 def _lose_leader(context: FaultContext) -> InflictedFault:
@@ -20,11 +20,11 @@ def _lose_leader(context: FaultContext) -> InflictedFault:
     for part in parts:
         context.storm_cluster.processes()[part].kill()
     return InflictedFault(
-        f"the machine of {leader.name} fails", partial(_machine_back, context.storm_cluster, leader)
+        f"the machine of {leader.name} fails", partial(_restart_pair, context.storm_cluster, leader)
     )
 
 
-def _machine_back(storm_cluster: StormCluster, sidecar: Sidecar) -> bool:
+def _restart_pair(storm_cluster: StormCluster, sidecar: Sidecar) -> bool:
     if not storm_cluster.is_led:
         return False
     parts = _parts(sidecar)
@@ -48,10 +48,10 @@ def _freeze_leader(context: FaultContext) -> InflictedFault:
         timer.start()
     thawed = time.monotonic() + TERM + context.lasting
     title = f"the machine of {leader.name} frozen for {TERM + context.lasting:.1f} s"
-    return InflictedFault(title, partial(_thawed, context.storm_cluster, leader, thawed))
+    return InflictedFault(title, partial(_is_thawed, context.storm_cluster, leader, thawed))
 
 
-def _thawed(storm_cluster: StormCluster, sidecar: Sidecar, at: float) -> bool:
+def _is_thawed(storm_cluster: StormCluster, sidecar: Sidecar, at: float) -> bool:
     """Return whether the thawed pair is ready, and one of the pairs leads."""
     if time.monotonic() < at or not (storm_cluster.is_led and sidecar.muster.ready()):
         return False
@@ -68,17 +68,17 @@ def _lose_lease(context: FaultContext) -> InflictedFault:
     storm_cluster.undisturbed_time.begin("lease")
     lease = load("sidecar.yaml")["leaderElection"]
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    spec = {"holderIdentity": SOMEBODY, "renewTime": now, "leaseDurationSeconds": TERM}
+    spec = {"holderIdentity": OTHER_HOLDER, "renewTime": now, "leaseDurationSeconds": TERM}
     storm_cluster.api.patch(LEASES, lease["resourceName"], {"spec": spec}, lease["resourceNamespace"])
     return InflictedFault(
-        f"{storm_cluster.leading.name} loses its Lease", partial(_lease_back, storm_cluster)
+        f"{storm_cluster.leading.name} loses its Lease", partial(_is_lease_restored, storm_cluster)
     )
 
 
-def _lease_back(storm_cluster: StormCluster) -> bool:
+def _is_lease_restored(storm_cluster: StormCluster) -> bool:
     lease = load("sidecar.yaml")["leaderElection"]
     stored = storm_cluster.api.get(LEASES, lease["resourceName"], lease["resourceNamespace"])
-    if stored["spec"]["holderIdentity"] == SOMEBODY or not storm_cluster.is_led:
+    if stored["spec"]["holderIdentity"] == OTHER_HOLDER or not storm_cluster.is_led:
         return False
     storm_cluster.mark_up(["lease"])
     return True

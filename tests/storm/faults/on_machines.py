@@ -28,11 +28,11 @@ def _clock_steps(context: FaultContext) -> InflictedFault:
     step = context.rng.choice(STEPS)
     clock.step(step)
     return InflictedFault(
-        f"the clock of Muster steps by {step:g} s", partial(_clock_back, context.storm_cluster)
+        f"the clock of Muster steps by {step:g} s", partial(_restore_clock, context.storm_cluster)
     )
 
 
-def _clock_back(storm_cluster: StormCluster) -> None:
+def _restore_clock(storm_cluster: StormCluster) -> None:
     storm_cluster.clock.step(0)
     storm_cluster.mark_up(["clock"])
 
@@ -43,18 +43,18 @@ def _memory_short(context: FaultContext) -> InflictedFault:
     mark_down(context, part)
     storm_cluster.undisturbed_time.begin(part)
     parent = storm_cluster.muster.process.pid
-    worker = context.one(_children(parent))
+    worker = context.choose(_children(parent))
     pages = int(Path(f"/proc/{worker}/statm").read_text().split()[0])
     _, hard = resource.prlimit(worker, resource.RLIMIT_AS)
     resource.prlimit(worker, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
     storm_cluster.muster_wire.cut()  # Muster lists the cluster again, which needs memory
     until = time.monotonic() + context.lasting + STUCK
     return InflictedFault(
-        "memory of Muster is short", partial(_memory_back, storm_cluster, part, (parent, worker), until)
+        "memory of Muster is short", partial(_restore_memory, storm_cluster, part, (parent, worker), until)
     )
 
 
-def _memory_back(storm_cluster: StormCluster, part: str, pids: tuple[int, int], until: float) -> bool:
+def _restore_memory(storm_cluster: StormCluster, part: str, pids: tuple[int, int], until: float) -> bool:
     parent, worker = pids
     _restart_if_stuck(storm_cluster, part, parent, until)
     with suppress(ProcessLookupError):  # it has ended
@@ -68,21 +68,21 @@ def _out_of_memory(context: FaultContext) -> InflictedFault:
     mark_down(context, part)
     try:
         group = MemoryGroup(f"muster-storm-{os.getpid()}")
-    except NoSlices as why:
-        raise NoVictim(str(why)) from None
+    except NoSlices as error:
+        raise NoVictim(str(error)) from None
     storm_cluster.undisturbed_time.begin(part)
     parent = storm_cluster.muster.process.pid
     group.limit(context.rng.choice(LITTLE))
-    group.take([parent, *_children(parent)])
+    group.add([parent, *_children(parent)])
     storm_cluster.muster_wire.cut()
     until = time.monotonic() + context.lasting + STUCK
     return InflictedFault(
         "the kernel kills Muster for its memory",
-        partial(_limit_lifted, storm_cluster, part, parent, group, until),
+        partial(_lift_limit, storm_cluster, part, parent, group, until),
     )
 
 
-def _limit_lifted(
+def _lift_limit(
     storm_cluster: StormCluster, part: str, parent: int, group: MemoryGroup, until: float
 ) -> bool:
     """Lift the memory limit once a process was killed, or after a while without a kill."""
@@ -105,7 +105,7 @@ def _restart_if_stuck(storm_cluster: StormCluster, part: str, parent: int, until
 
 
 def _children(parent: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 def _fill_disk(context: FaultContext) -> InflictedFault:

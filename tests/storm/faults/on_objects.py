@@ -30,11 +30,11 @@ UNREACHABLE = [
 ]
 
 
-def _delete_group(context: FaultContext, remade: bool) -> InflictedFault:
+def _delete_group(context: FaultContext, recreated: bool) -> InflictedFault:
     gang = context.gang()
     context.storm_cluster.api.delete(POD_GROUPS, gang.spec.name, context.storm_cluster.namespace)
     title = f"PodGroup {gang.spec.name} deleted"
-    if not remade:
+    if not recreated:
         return InflictedFault(title)
     return InflictedFault(f"{title}, to be made again", partial(setattr, gang, "needs_group", True))
 
@@ -76,12 +76,12 @@ def _delete_node(context: FaultContext) -> InflictedFault:
     name = context.node()["metadata"]["name"]
     mark_down(context, name)
     context.storm_cluster.api.delete(NODES, name)
-    return InflictedFault(f"node {name} deleted", partial(_node_back, context.storm_cluster, name))
+    return InflictedFault(f"node {name} deleted", partial(_recreate_node, context.storm_cluster, name))
 
 
-def _node_back(storm_cluster: StormCluster, name: str) -> bool:
-    """Recreate a node once nothing is left on it."""
-    if not _emptied(storm_cluster, name):
+def _recreate_node(storm_cluster: StormCluster, name: str) -> bool:
+    """Recreate a node once it has no pods."""
+    if not _delete_pods_of_node(storm_cluster, name):
         return False
     if storm_cluster.api.find(NODES, name) is None:
         storm_cluster.api.create(NODES, new_node(int(name[1:])))
@@ -89,11 +89,11 @@ def _node_back(storm_cluster: StormCluster, name: str) -> bool:
     return True
 
 
-def _emptied(storm_cluster: StormCluster, name: str) -> bool:
-    """Delete what is left on a node; return whether nothing was."""
+def _delete_pods_of_node(storm_cluster: StormCluster, name: str) -> bool:
+    """Delete the remaining pods of a node; return whether there were none."""
     remaining = [pod for pod in storm_cluster.view.pods() if pod["spec"].get("nodeName") == name]
-    for each in remaining:
-        _tolerantly(storm_cluster.api.delete, PODS, each["metadata"]["name"], storm_cluster.namespace, 0)
+    for pod in remaining:
+        _ignoring_missing(storm_cluster.api.delete, PODS, pod["metadata"]["name"], storm_cluster.namespace, 0)
     return not remaining
 
 
@@ -102,11 +102,11 @@ def _fail_node(context: FaultContext) -> InflictedFault:
     name = context.node()["metadata"]["name"]
     mark_down(context, name)
     context.storm_cluster.api.patch(NODES, name, {"spec": {"taints": UNREACHABLE}})
-    return InflictedFault(f"node {name} fails", partial(_node_returns, context.storm_cluster, name))
+    return InflictedFault(f"node {name} fails", partial(_return_node, context.storm_cluster, name))
 
 
-def _node_returns(storm_cluster: StormCluster, name: str) -> bool:
-    if not _emptied(storm_cluster, name):
+def _return_node(storm_cluster: StormCluster, name: str) -> bool:
+    if not _delete_pods_of_node(storm_cluster, name):
         return False
     _restore_node(storm_cluster, name, {"spec": {"taints": None}}, subresource="")
     return True
@@ -116,17 +116,19 @@ def _relabel_node(context: FaultContext) -> InflictedFault:
     """Move a node to another rack, where it stays."""
     node = context.node()
     name, before = node["metadata"]["name"], node["metadata"]["labels"].get(RACK)
-    rack = context.one([each for each in RACKS if each != before])
+    rack = context.choose([each for each in RACKS if each != before])
     context.storm_cluster.api.patch(NODES, name, {"metadata": {"labels": {RACK: rack}}})
     return InflictedFault(f"node {name} moves from rack {before} to {rack}")
 
 
-def _change_node(title: str, change: Json, back: Json, sub: str, context: FaultContext) -> InflictedFault:
+def _change_node(
+    title: str, change: Json, restoration: Json, sub: str, context: FaultContext
+) -> InflictedFault:
     name = context.node()["metadata"]["name"]
     mark_down(context, name)
     context.storm_cluster.api.patch(NODES, name, change, sub=sub)
     return InflictedFault(
-        f"node {name} {title}", partial(_restore_node, context.storm_cluster, name, back, sub)
+        f"node {name} {title}", partial(_restore_node, context.storm_cluster, name, restoration, sub)
     )
 
 
@@ -143,9 +145,10 @@ def _lose_gpus(context: FaultContext) -> InflictedFault:
     name = context.node(having="example.com/gpu")["metadata"]["name"]
     mark_down(context, name)
     context.storm_cluster.api.patch(NODES, name, _allocatable("example.com/gpu", "0"), sub="status")
-    back = _allocatable("example.com/gpu", "4")
+    restoration = _allocatable("example.com/gpu", "4")
     return InflictedFault(
-        f"node {name} lost its GPUs", partial(_restore_node, context.storm_cluster, name, back, "status")
+        f"node {name} lost its GPUs",
+        partial(_restore_node, context.storm_cluster, name, restoration, "status"),
     )
 
 
@@ -153,7 +156,7 @@ def _lose_gpus(context: FaultContext) -> InflictedFault:
 
 
 def _change_queue(title: str, change: Json, context: FaultContext) -> InflictedFault:
-    name = context.one(
+    name = context.choose(
         [
             each
             for each in context.storm_cluster.queues
@@ -179,33 +182,33 @@ def _foreign_pods(context: FaultContext) -> InflictedFault:
     node = context.node()
     name, number = node["metadata"]["name"], context.rng.randint(1, 3)
     names = [f"foreign-{context.rng.getrandbits(32):x}" for _ in range(number)]
-    placed = [each for each in names if _bind_foreign(context, each, node)]
+    placed = [pod_name for pod_name in names if _bind_foreign(context, pod_name, node)]
     if not placed:
         raise NoVictim
     return InflictedFault(
-        f"{', '.join(placed)} bound to {name}", partial(_take_away, context.storm_cluster, names)
+        f"{', '.join(placed)} bound to {name}", partial(_delete_foreign_pods, context.storm_cluster, names)
     )
 
 
 def _bind_foreign(context: FaultContext, name: str, node: Json) -> bool:
     storm_cluster, node_name = context.storm_cluster, node["metadata"]["name"]
-    pod_ = objects.pod(name, namespace=storm_cluster.namespace, scheduler=ELSEWHERE, cpu="1")
+    new_pod = objects.pod(name, namespace=storm_cluster.namespace, scheduler=ELSEWHERE, cpu="1")
     held = [
         pod for pod in storm_cluster.view.pods() if pod["spec"].get("nodeName") == node_name and holds(pod)
     ]
     free = amounts(node["status"]["allocatable"])
-    for each in (*held, pod_, pod_):
-        free.subtract(requests(each))
+    for pod in (*held, new_pod, new_pod):
+        free.subtract(requests(pod))
     if min(free.values()) < 0:
         return False
-    storm_cluster.api.create(PODS, pod_)
+    storm_cluster.api.create(PODS, new_pod)
     storm_cluster.api.bind(storm_cluster.namespace, name, node_name)
     return True
 
 
-def _take_away(storm_cluster: StormCluster, names: list[str]) -> None:
+def _delete_foreign_pods(storm_cluster: StormCluster, names: list[str]) -> None:
     for name in names:
-        _tolerantly(storm_cluster.api.delete, PODS, name, storm_cluster.namespace)
+        _ignoring_missing(storm_cluster.api.delete, PODS, name, storm_cluster.namespace)
 
 
 def _kubelets_off(context: FaultContext) -> InflictedFault:
@@ -221,7 +224,7 @@ def _kubelets_on(storm_cluster: StormCluster) -> None:
     storm_cluster.mark_up(["kubelets"])
 
 
-def _tolerantly(call: Callable[..., object], *arguments: object) -> None:
+def _ignoring_missing(call: Callable[..., object], *arguments: object) -> None:
     try:
         call(*arguments)
     except ApiError as error:
@@ -230,8 +233,8 @@ def _tolerantly(call: Callable[..., object], *arguments: object) -> None:
 
 
 FAULTS: dict[str, Inflict] = {
-    "delete-group": partial(_delete_group, remade=False),
-    "delete-group-and-remake": partial(_delete_group, remade=True),
+    "delete-group": partial(_delete_group, recreated=False),
+    "delete-group-and-remake": partial(_delete_group, recreated=True),
     "delete-pod": _delete_pod,
     "delete-gang": _delete_gang,
     "fail-member": _fail_member,

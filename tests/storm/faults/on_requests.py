@@ -1,4 +1,4 @@
-"""Requests of Muster's are refused, delayed, lost, doubled or left hanging."""
+"""Faults of Muster's requests: they are refused, delayed, lost, doubled or left hanging."""
 
 import threading
 import time
@@ -18,18 +18,18 @@ SLOW = 1.5  # seconds
 class Standstill:
     """Fault that hangs the request for the gate or the binding of a gang's first pod for a while.
 
-    With `at` "half", it hangs the bindings of every second pod. Until the requests continue, the gang is at
-    the barrier or incomplete. `fault.hit` is set when the first request hangs.
+    With `hangs_at` "half", it hangs the bindings of every second pod. Until the requests continue, the gang
+    is at the barrier or incomplete. `fault.hit` is set when the first request hangs.
     """
 
-    def __init__(self, gang: str, at: str, lasting: float) -> None:
+    def __init__(self, gang: str, hangs_at: str, lasting: float) -> None:
         self._lasting = lasting
         self._until: float | None = None
         method, path = {
             "gate": ("PATCH", rf"/pods/{gang}-0$"),
             "binding": ("POST", rf"/pods/{gang}-0/binding$"),
             "half": ("POST", rf"/pods/{gang}-\d*[02468]/binding$"),
-        }[at]
+        }[hangs_at]
         self.fault = Fault(method, path, before=self._wait, times=MANY, while_awaited=True)
 
     def _wait(self) -> None:
@@ -43,10 +43,10 @@ class Standstill:
 def _inject(context: FaultContext, title: str, *faults: Fault) -> InflictedFault:
     """Inject faults until they have met their number of requests, or are repaired."""
     context.storm_cluster.proxy.inject(*faults)
-    return InflictedFault(title, partial(_withdraw, faults))
+    return InflictedFault(title, partial(_end_faults, faults))
 
 
-def _withdraw(faults: tuple[Fault, ...]) -> None:
+def _end_faults(faults: tuple[Fault, ...]) -> None:
     for fault in faults:
         fault.times = 0
 
@@ -145,7 +145,7 @@ def _all_requests_fail(status: int | None, context: FaultContext) -> InflictedFa
     context.storm_cluster.proxy.inject(*faults)
     context.storm_cluster.muster_wire.cut()  # so that lists and watches are requested again, and refused
     title = f"everything {f'meets {status}' if status else 'hangs'} for {context.lasting:.1f} s"
-    return InflictedFault(title, partial(_api_back, context.storm_cluster, faults, released))
+    return InflictedFault(title, partial(_restore_api, context.storm_cluster, faults, released))
 
 
 def _api_down(context: FaultContext) -> InflictedFault:
@@ -153,8 +153,8 @@ def _api_down(context: FaultContext) -> InflictedFault:
     return _all_requests_fail(context.rng.choice((429, 500)), context)
 
 
-def _api_back(storm_cluster: StormCluster, faults: list[Fault], released: threading.Event) -> None:
-    _withdraw(tuple(faults))
+def _restore_api(storm_cluster: StormCluster, faults: list[Fault], released: threading.Event) -> None:
+    _end_faults(tuple(faults))
     released.set()
     storm_cluster.mark_up(["api-down-for-muster"])
 

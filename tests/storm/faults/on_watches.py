@@ -17,14 +17,14 @@ _BEGINNING = 20  # bytes of an event, with its type
 AGENT = "kube-muster/"  # watches of others through the proxy have other formats
 
 
-class Lines:
+class LineSplitter:
     """Splitter of a JSON watch into events."""
 
     def __init__(self) -> None:
-        self._begun = b""
+        self._partial_line = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        *lines, self._begun = (self._begun + data).split(b"\n")
+        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
         return [line + b"\n" for line in lines]
 
 
@@ -43,13 +43,13 @@ class Echo:
     def __call__(self, pieces: Pieces) -> Iterator[bytes]:
         if self.repeats_last and self._reported:
             yield b"".join(self._reported)
-        cutter: Lines | Frames | None = None
+        splitter: LineSplitter | Frames | None = None
         for piece in pieces:
-            cutter = cutter or (Lines() if piece.startswith(b"{") else Frames())
-            if reported := b"".join(map(self._sent, cutter.feed(piece))):
+            splitter = splitter or (LineSplitter() if piece.startswith(b"{") else Frames())
+            if reported := b"".join(map(self._repeated, splitter.feed(piece))):
                 yield reported
 
-    def _sent(self, event: bytes) -> bytes:
+    def _repeated(self, event: bytes) -> bytes:
         if b"ERROR" not in event[:_BEGINNING]:
             self._reported.append(event)
         return event * 2 if self.doubles and self._rng.random() < 0.5 else event
@@ -57,8 +57,8 @@ class Echo:
 
 def _events_doubled(context: FaultContext) -> InflictedFault:
     echoes, faults = _inject_echoes(context)
-    for each in echoes:
-        each.doubles = True
+    for echo in echoes:
+        echo.doubles = True
     context.storm_cluster.muster_wire.cut()
     title = f"events of Muster's watches come twice for {context.lasting:.1f} s"
     return InflictedFault(title, partial(_stop_echoes, context.storm_cluster, echoes, faults))
@@ -111,7 +111,8 @@ def _stop_echoes(storm_cluster: StormCluster, echoes: list[Echo], faults: list[F
 def _watches_expired(context: FaultContext) -> InflictedFault:
     """Expire the versions from which watches continue: all objects are listed again."""
     times = context.rng.randint(1, MOST_EXPIRED)
-    context.storm_cluster.proxy.inject(expired := Fault("GET", r"", query="watch=", status=410, times=times))
+    expired = Fault("GET", r"", query="watch=", status=410, times=times)
+    context.storm_cluster.proxy.inject(expired)
     context.storm_cluster.muster_wire.cut()
     return InflictedFault(f"{times} watches of Muster meet 410", partial(setattr, expired, "times", 0))
 
