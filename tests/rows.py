@@ -23,14 +23,14 @@ def each_of(*rows: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
     def decorate(check: Callable[..., None]) -> Callable[..., None]:
         parameters = signature(check).parameters.values()
-        fixtures = [each for each in parameters if each.kind is Parameter.KEYWORD_ONLY]
+        fixtures = [parameter for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
         takes_one = len(parameters) - len(fixtures) == 1
 
-        def test(**given: Any) -> None:
+        def test(**fixture_values: Any) -> None:
             faults = []
             for number, row in enumerate(rows, 1):
                 try:
-                    check(*((row,) if takes_one else row), **given)
+                    check(*((row,) if takes_one else row), **fixture_values)
                 except (Exception, pytest.fail.Exception) as fault:
                     fault.add_note(f"in row {number}: {row!r}")
                     faults.append(fault)

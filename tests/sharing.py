@@ -15,7 +15,7 @@ def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]
 
 
 def within(
-    requested: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
+    requested: Resources, allocated: Resources, limit: Portions, ignored: frozenset[str] = frozenset()
 ) -> bool:
     """Return whether `requested` in addition to `allocated` stays within `limit`."""
-    return not exceeded_dimensions(requested, allocated, limit, but)
+    return not exceeded_dimensions(requested, allocated, limit, ignored)

@@ -46,16 +46,16 @@ def opened(chromium: Browser) -> Iterator[Open]:
     policy.
     """
     contexts: list[BrowserContext] = []
-    complaints: list[str] = []
+    errors: list[str] = []
 
     def record(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and not message.text.startswith(_REFUSED):
-            complaints.append(message.text)
+            errors.append(message.text)
 
     def record_missing(request: Request) -> None:
         answer = request.response()
         if "/static/" in request.url and answer and answer.status >= 400:
-            complaints.append(f"{request.url}: {answer.status}")
+            errors.append(f"{request.url}: {answer.status}")
 
     def open_page(address: str, width: int = 1280, height: int = 800, **options: Any) -> Page:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
@@ -63,15 +63,15 @@ def opened(chromium: Browser) -> Iterator[Open]:
         page = context.new_page()
         page.on("console", record)
         page.on("requestfinished", record_missing)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("dialog", lambda dialog: errors.append(f"a dialog: {dialog.message}"))
         page.goto(address)
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert complaints == []
+    assert errors == []
 
 
 @contextmanager

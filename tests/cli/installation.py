@@ -37,7 +37,7 @@ class Installation(Answering):
         self.pages: dict[str, tuple[int, str]] = {"/version": (200, _version("1.36"))}
         self.denied: set[tuple[str, str]] = set()  # rights that Muster's account lacks: verb, resource
         self.forbidden: set[str] = set()  # plural names that the user may not read
-        self.ahead = timedelta()  # of the API server's clock, compared with this machine's
+        self.ahead = timedelta()  # difference of the API server's clock from this machine's
 
     @property
     def now(self) -> datetime:
@@ -70,8 +70,8 @@ class Installation(Answering):
         _merge(workload, yaml.load(patch["patch"], yaml.CSafeLoader))
 
     def _apply(self, path: Path) -> None:
-        for each in documents(path):
-            self.put(each)
+        for obj in documents(path):
+            self.put(obj)
 
     def _configure_scheduler(self) -> None:
         """Add the ConfigMap of the overlay."""
@@ -121,7 +121,7 @@ class Installation(Answering):
             attributes = body["spec"]["resourceAttributes"]
             allowed = (attributes["verb"], attributes["resource"]) not in self.denied
             return 201, json.dumps({**body, "status": {"allowed": allowed}})
-        if any(re.search(rf"/{each}(/|$)", url.path) for each in self.forbidden):
+        if any(re.search(rf"/{plural}(/|$)", url.path) for plural in self.forbidden):
             return 403, json.dumps({"kind": "Status", "code": 403, "message": "you may not"})
         return self._read(url.path, parse_qs(url.query).get("labelSelector", [""])[0])
 
@@ -129,14 +129,14 @@ class Installation(Answering):
         collection, _, name = path.rpartition("/")
         if name in PLURALS or path in self.objects:
             return 200, json.dumps({"metadata": {}, "items": self._selected(path, selector)})
-        objects = [each for each in self.objects.get(collection, ()) if each["metadata"]["name"] == name]
+        objects = [obj for obj in self.objects.get(collection, ()) if obj["metadata"]["name"] == name]
         missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": f"no {name}"}
         return (200, json.dumps(objects[0])) if objects else (404, json.dumps(missing))
 
     def _selected(self, path: str, selector: str) -> list[Json]:
         """Return the selected objects without their kind, as in lists of a real API server."""
         return [
-            {name: part for name, part in each.items() if name not in ("kind", "apiVersion")}
+            {name: value for name, value in each.items() if name not in ("kind", "apiVersion")}
             for each in self.objects.get(path, ())
             if _has(each["metadata"].get("labels") or {}, selector)
         ]
@@ -162,13 +162,13 @@ def _has(labels: Json, selector: str) -> bool:
 
 def _merge(target: Json, patch: Json) -> None:
     """Merge a patch as kustomize does: items with a known key are merged or deleted, others replaced."""
-    for name, part in patch.items():
-        if isinstance(part, dict):
-            _merge(target[name], part)
-        elif isinstance(part, list) and isinstance(part[0], dict):
-            _merge_lists(target[name], part)
+    for name, value in patch.items():
+        if isinstance(value, dict):
+            _merge(target[name], value)
+        elif isinstance(value, list) and isinstance(value[0], dict):
+            _merge_lists(target[name], value)
         else:
-            target[name] = part
+            target[name] = value
 
 
 def _merge_lists(targets: list[Json], patches: list[Json]) -> None:

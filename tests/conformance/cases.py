@@ -11,7 +11,7 @@ from tests.conformance.left_out import CaseData, filled
 DATA = Path(__file__).parent / "data"
 _SCHEMA = 1
 # Fields that describe a case of queueing.json; all other fields are its input.
-_ABOUT = {"id", "family", "title", "source", "checked_by_model", "expect"}
+_DESCRIPTIVE_FIELDS = {"id", "family", "title", "source", "checked_by_model", "expect"}
 
 
 class BadCases(ValueError):
@@ -78,17 +78,17 @@ def _read(file: Path) -> Iterator[Case]:
 
 def _case(file: Path, number: int, data: CaseData) -> Case:
     try:
-        case = msgspec.convert({**_of_kind(data), "file": file.name}, Case)
+        case = msgspec.convert({**_in_volcano_form(data), "file": file.name}, Case)
     except msgspec.ValidationError as fault:
         raise BadCases(f"{file}: case {number}: {fault}") from fault
     return msgspec.structs.replace(case, input=filled(case.kind, case.input))
 
 
-def _of_kind(raw: CaseData) -> CaseData:
+def _in_volcano_form(raw: CaseData) -> CaseData:
     """Return the case in the form of volcano.json."""
     if "family" not in raw:
         return raw
-    data = {name: value for name, value in raw.items() if name not in _ABOUT}
+    data = {name: value for name, value in raw.items() if name not in _DESCRIPTIVE_FIELDS}
     source = raw.get("source")
     origin = source.get("kind", "") if isinstance(source, dict) else ""
     return {**raw, "kind": raw["family"], "input": data, "origin": origin}

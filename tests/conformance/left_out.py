@@ -61,7 +61,7 @@ _FAMILIES: Mapping[str, CaseData] = {
     "weighted_division_kai": {"total": {}, "queues": []},
 }
 # Defaults of objects, by the name of their list.
-_OF_EACH: Mapping[str, CaseData] = {
+_ITEM_DEFAULTS: Mapping[str, CaseData] = {
     "podGroups": {"namespace": "default", "queue": "default", "minMember": 0},
     "pods": {"namespace": "default", "podgroup": ""},
     "nodes": {
@@ -86,7 +86,7 @@ _OF_EACH: Mapping[str, CaseData] = {
 }
 _LONG_AGO = -1_000_000  # creation time of objects without one
 _NOWHERE = "nowhere"  # the queue of objects without an existing one
-_OF_EACH_IN_FAMILIES: Mapping[str, CaseData] = {
+_FAMILY_ITEM_DEFAULTS: Mapping[str, CaseData] = {
     "pending": {"priority": 0, "created": _LONG_AGO},
     "admitted": {"priority": 0, "created": _LONG_AGO, "reserved_at": 0, "usage": []},
     "workloads": {"priority": 0, "created": _LONG_AGO},
@@ -97,23 +97,23 @@ _OF_EACH_IN_FAMILIES: Mapping[str, CaseData] = {
 
 def filled(kind: str, data: CaseData) -> CaseData:
     """Return a case with the defaults of its missing optional fields."""
-    filled_data: CaseData = {**_KINDS.get(kind, {}), **_FAMILIES.get(kind, {}), **_without_notes(data)}
-    for name, of_each in (_OF_EACH_IN_FAMILIES if kind in _FAMILIES else _OF_EACH).items():
+    filled_data: CaseData = {**_KINDS.get(kind, {}), **_FAMILIES.get(kind, {}), **_without_nulls(data)}
+    for name, defaults in (_FAMILY_ITEM_DEFAULTS if kind in _FAMILIES else _ITEM_DEFAULTS).items():
         if isinstance(filled_data.get(name), list):
             filled_data[name] = [
-                of_each | each if isinstance(each, dict) else each for each in filled_data[name]
+                defaults | item if isinstance(item, dict) else item for item in filled_data[name]
             ]
     if "cohorts" in filled_data:
         for name in ("pending", "admitted", "usage"):
-            filled_data[name] = [{"queue": _NOWHERE, **each} for each in filled_data.get(name, ())]
+            filled_data[name] = [{"queue": _NOWHERE, **item} for item in filled_data.get(name, ())]
     return filled_data
 
 
-def _without_notes(data: Any) -> Any:
+def _without_nulls(data: Any) -> Any:
     """Return a case without null values, which the schema does not allow."""
     match data:
         case dict():
-            return {key: _without_notes(value) for key, value in data.items() if value is not None}
+            return {key: _without_nulls(value) for key, value in data.items() if value is not None}
         case list():
-            return [_without_notes(each) for each in data]
+            return [_without_nulls(item) for item in data]
     return data

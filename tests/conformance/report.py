@@ -25,11 +25,11 @@ def _failures(reviewed: Evaluation) -> Iterator[str]:
 
 def _by_file(reviewed: Evaluation) -> Iterator[str]:
     for file in dict.fromkeys(case.file for case, _ in reviewed):
-        within = [(case.kind, result.outcome) for case, result in reviewed if case.file == file]
+        outcomes_of_file = [(case.kind, result.outcome) for case, result in reviewed if case.file == file]
         yield f"{file:26}" + "".join(f"{outcome:>9}" for outcome in Outcome)
-        for kind in dict.fromkeys(kind for kind, _ in within):
-            yield _row(f"  {kind}", (outcome for each, outcome in within if each == kind))
-        yield _row("  together", (outcome for _, outcome in within))
+        for kind in dict.fromkeys(kind for kind, _ in outcomes_of_file):
+            yield _row(f"  {kind}", (outcome for case_kind, outcome in outcomes_of_file if case_kind == kind))
+        yield _row("  together", (outcome for _, outcome in outcomes_of_file))
 
 
 def _row(title: str, outcomes: Iterable[Outcome]) -> str:

@@ -9,8 +9,8 @@ import msgspec
 from tests.conformance.cases import Case
 
 Check = Callable[[Case], Iterator[str]]
-"""Runs a case with Muster's code, and yields a line for each difference from the expected result.
-Raises NoCounterpart."""
+"""Function that runs a case with Muster's code, and yields a line for each difference from the expected
+result. Raises NoCounterpart."""
 
 
 class Outcome(StrEnum):
@@ -20,7 +20,7 @@ class Outcome(StrEnum):
 
 
 class NoCounterpart(Exception):
-    """Muster has no code with the meaning that a case tests."""
+    """Error: Muster has no code with the meaning that a case tests."""
 
 
 class Skip(NamedTuple):
@@ -31,7 +31,7 @@ class Skip(NamedTuple):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """`findings`: the differences, or the reason to skip the case."""
+    """Result of a case. `findings`: the differences, or the reason to skip the case."""
 
     outcome: Outcome
     findings: tuple[str, ...] = ()

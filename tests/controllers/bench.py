@@ -39,7 +39,7 @@ class AtOnce(Writers):
 
 
 class Bench(World):
-    """World with a writer thread. `is_leader`: set by the test.
+    """World with a writer thread. `leading`: whether this process leads.
 
     There is one writer thread, so `flush` returns after all submitted writes have been tried.
     """

@@ -286,10 +286,10 @@ def details_of(group: GroupSummary, now: float) -> GroupDetails:
 def lived(source: Town, now: float) -> Town:
     """Return the town with an hour of history, in which the shares of queues vary."""
     for minute in range(60):
-        swing = (0.75 + 0.25 * math.sin(minute / (5 + at)) for at in itertools.count())
+        factors = (0.75 + 0.25 * math.sin(minute / (5 + number)) for number in itertools.count())
         shares = {
-            queue.name: (queue.share or 0.0) * part
-            for queue, part in zip(source.seen.queues, swing, strict=False)
+            queue.name: (queue.share or 0.0) * factor
+            for queue, factor in zip(source.seen.queues, factors, strict=False)
         }
         source.hour.record(shares, now - 3600 + 60 * minute)
         usage = 0.6 + 0.2 * math.sin(minute / 9)
@@ -353,7 +353,7 @@ def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
     base.put(
         groups=sorted((group(at) for at in range(groups)), key=lambda group_: group_.key),
         nodes=_nodes(nodes),
-            topologies=[_LEVELS],
+        topologies=[_LEVELS],
         queues=[
             QueueSummary("root", state="Open"),
             *(
@@ -380,23 +380,30 @@ def long_names(now: float) -> Town:
     base = town(now)
     slice_, long_name = "nvidia.com/mig-3g.40gb", "llama-3-70b-instruct-finetune-2026-11-29-run"
 
-    def group(at: int, each: GroupSummary) -> GroupSummary:
-        name = f"pytorchjob/{long_name}-{at:02}"
+    def group(number: int, sample: GroupSummary) -> GroupSummary:
+        name = f"pytorchjob/{long_name}-{number:02}"
         user = "system:serviceaccount:research-platform:pipeline-runner"
         return replace(
-            each, name=f"podgroup-{at}", called=name, is_job=True, user=user, asks={slice_: 12.0, GPU: 4.0}
+            sample,
+            name=f"podgroup-{number}",
+            called=name,
+            is_job=True,
+            user=user,
+            asks={slice_: 12.0, GPU: 4.0},
         )
 
     nodes = [
         replace(
-            each,
-            name=f"gke-prod-eu-west4-{each.name}-7f3c2b1a-x9kz.c.project.internal",
-            allocatable={**each.allocatable, slice_: 4.0, "ephemeral-storage": 4096 * GIB, "rdma/hca": 8.0},
-            used={**each.used, slice_: 3.0},
+            node,
+            name=f"gke-prod-eu-west4-{node.name}-7f3c2b1a-x9kz.c.project.internal",
+            allocatable={**node.allocatable, slice_: 4.0, "ephemeral-storage": 4096 * GIB, "rdma/hca": 8.0},
+            used={**node.used, slice_: 3.0},
         )
-        for each in base.seen.nodes[:12]
+        for node in base.seen.nodes[:12]
     ]
-    base.put(groups=[group(*each) for each in enumerate(base.seen.groups[:10])], nodes=nodes)
+    base.put(
+        groups=[group(number, sample) for number, sample in enumerate(base.seen.groups[:10])], nodes=nodes
+    )
     return base
 
 
@@ -405,7 +412,7 @@ def spoilt(overview: Overview, evil: str = EVIL) -> Overview:
     return msgspec.convert(_spoil(msgspec.to_builtins(overview), evil), Overview)
 
 
-_OURS = {
+_TEXTS_OF_MUSTER = {
     "version",
     "at",
     "verdict",
@@ -426,7 +433,7 @@ def _spoil(value: Any, evil: str) -> Any:
         return value + evil if value else value
     if isinstance(value, Mapping):
         return {
-            key + evil * (key == GPU): item if key in _OURS else _spoil(item, evil)
+            (key + evil if key == GPU else key): item if key in _TEXTS_OF_MUSTER else _spoil(item, evil)
             for key, item in value.items()
         }
     return [_spoil(item, evil) for item in value] if isinstance(value, list | tuple) else value
@@ -438,7 +445,7 @@ def main() -> None:
     GROUPS: number of groups, on 5,000 nodes in 1,000 queues; 0: the town. CHANGES: number a second.
     """
     set_up("text", "error")
-    groups, changes = (int(text) for text in (*sys.argv[1:], *("0", "0")[len(sys.argv) - 1 :]))
+    groups, changes = [*map(int, sys.argv[1:]), 0, 0][:2]
     now = time.time()
     source = crowd(now, 1000, groups, 5000) if groups else town(now)
     viewer = SomeViewer()

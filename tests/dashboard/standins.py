@@ -16,7 +16,7 @@ class SomeViewer:
     secret: str = "known to her browser"
     refused: set[tuple[str, ...]] = field(default_factory=set)  # (verb, plural, namespace)
     patched: list[tuple[str, str, str, Mapping[str, Any]]] = field(default_factory=list)
-    fault: Exception | None = None  # of patches
+    fault: Exception | None = None  # raised by patches
     # Plural, namespace, name.
     objects: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
 

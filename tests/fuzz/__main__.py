@@ -1,4 +1,4 @@
-"""Fuzzing of Muster on an embedded cluster: `python -m tests.fuzz`. Exit status 1: it misbehaved."""
+"""Fuzzing of Muster on an embedded cluster: `python -m tests.fuzz`. Exit status 1: Muster misbehaved."""
 
 import argparse
 import sys
@@ -23,14 +23,14 @@ _PATIENCE = 120.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments_ = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     with ExitStack() as stack:
         cluster, further_ports, kubeconfig = _cluster(stack)
         muster = cluster.muster
         addresses = {"verbs": muster.address, "health": muster.health, "debug": muster.debug}
         ports = {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
         target = Target({**ports, **further_ports}, muster.pid, secret_of(kubeconfig))
-        violations = reviewed(target, arguments_.requests, arguments_.seconds, arguments_.seed, _show)
+        violations = reviewed(target, options.requests, options.seconds, options.seed, _show)
         violations += _starts_a_gang(cluster)
     for violation in violations[:50]:
         _show(f"VIOLATED: {violation}")

@@ -36,7 +36,7 @@ class Findings:
         with self.lock:
             self.counts.update(names)
 
-    def violated(self, message: str) -> None:
+    def record_violation(self, message: str) -> None:
         with self.lock:
             self.violations.append(message)
 
@@ -66,7 +66,7 @@ class Campaign:
                     while caller.recv(65536):
                         pass
                 except TimeoutError:
-                    self.findings.violated("a caller that fell silent was not hung up on")
+                    self.findings.record_violation("a caller that fell silent was not hung up on")
                 except OSError:
                     pass
         self.findings.silent.clear()
@@ -76,22 +76,22 @@ class Campaign:
             return False
         rng = Random(f"{self._seed}/{number}")
         port = rng.choice(list(self._target.ports))
-        kind: Callable[[Random, str], list[int]] = self._raw
+        send: Callable[[Random, str], list[int]] = self._raw
         if port in ("verbs", "webhooks") and rng.random() < 0.7:
-            kind = self._structured
+            send = self._structured
         if port == "view" and rng.random() < 0.8:
-            kind = self._relayed
+            send = self._relayed
         try:
-            codes = kind(rng, port)
+            codes = send(rng, port)
         except (TimeoutError, Unreadable) as fault:
-            self.findings.violated(f"request {number} at {port}: {type(fault).__name__} {fault}")
+            self.findings.record_violation(f"request {number} at {port}: {type(fault).__name__} {fault}")
             codes = []
         except OSError:
             codes = []  # Muster has closed the connection
-        self.findings.count(f"{port} {kind.__name__.strip('_')}", *(f"status {each}" for each in codes))
+        self.findings.count(f"{port} {send.__name__.strip('_')}", *(f"status {code}" for code in codes))
         for status in codes:
             if status >= 500:
-                self.findings.violated(f"request {number} at {port}: status {status}")
+                self.findings.record_violation(f"request {number} at {port}: status {status}")
         return True
 
     def _structured(self, rng: Random, port: str) -> list[int]:
@@ -131,13 +131,13 @@ class Campaign:
                 raise
             codes = []
         # Answers of the API server are not checked: it answers 500 to some invalid versions.
-        return [each for each in codes if each < 500 or _AUDITED not in response.lower()]
+        return [code for code in codes if code < 500 or _AUDITED not in response.lower()]
 
     def _raw(self, rng: Random, port: str) -> list[int]:
         secure = port == "webhooks" and rng.random() < 0.8
         caller = self._target.connect(port, secure=secure)
         if rng.random() < _SILENT:
-            caller.sendall(raw.half(rng))
+            caller.sendall(raw.beginning_of_request(rng))
             with self.findings.lock:
                 self.findings.silent.append(caller)
             return []

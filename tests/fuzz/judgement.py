@@ -16,9 +16,9 @@ _SLACK_MEGABYTES = 64
 
 
 def reviewed(
-    target: Target, requests: int, seconds: float, seed: int, say: Callable[[str], None]
+    target: Target, requests: int, seconds: float, seed: int, report: Callable[[str], None]
 ) -> list[str]:
-    """Return the violations. `say` is called with the counts."""
+    """Return the violations. `report` is called with the counts."""
     campaign = Campaign(target, seed)
     began = time.monotonic()
     threads = target.threads()
@@ -29,17 +29,17 @@ def reviewed(
     duration = time.monotonic() - began
     campaign.check_silent_callers()
     violations = campaign.findings.violations
-    violations += _afterwards(target, threads, megabytes)
+    violations += _violations_after(target, threads, megabytes)
     for name, count in sorted(campaign.findings.counts.items()):
-        say(f"{name:24} {count}")
-    say(
+        report(f"{name:24} {count}")
+    report(
         f"threads {threads} before, {target.threads()} after; {megabytes:.0f} MB, {target.megabytes():.0f} MB"
     )
-    say(f"{request_count} requests in {duration:.0f} s, seed {seed}, {len(violations)} violations")
+    report(f"{request_count} requests in {duration:.0f} s, seed {seed}, {len(violations)} violations")
     return violations
 
 
-def _afterwards(target: Target, threads: int, megabytes: float) -> list[str]:
+def _violations_after(target: Target, threads: int, megabytes: float) -> list[str]:
     violations = []
     if (nodes := nodes_of_filter(target)) != ["node-1", "node-2"]:
         violations.append(f"filter answers {nodes}")

@@ -78,9 +78,9 @@ def spoilt(rng: Random, body: Json) -> bytes:
     """Return JSON of the body with up to five changed values, sometimes with changed bytes."""
     body = copy.deepcopy(body)
     for _ in range(rng.randrange(6)):
-        _change(rng, body)
+        _change_somewhere(rng, body)
     data = json.dumps(body, ensure_ascii=rng.random() < 0.8).encode(errors="surrogatepass")
-    return _cut(rng, data) if rng.random() < 0.15 else data
+    return _with_changed_bytes(rng, data) if rng.random() < 0.15 else data
 
 
 def _pod(rng: Random) -> Json:
@@ -111,14 +111,14 @@ def _reviewed(rng: Random, kind: str) -> Json:
     return pod
 
 
-def _change(rng: Random, at: Json) -> None:
-    """Change a value at a random place below `at`."""
-    while isinstance(at, dict | list) and at:
-        key = rng.choice(list(at)) if isinstance(at, dict) else rng.randrange(len(at))
-        if isinstance(at[key], dict | list) and at[key] and rng.random() < 0.8:
-            at = at[key]
+def _change_somewhere(rng: Random, value: Json) -> None:
+    """Change a value at a random place in `value`."""
+    while isinstance(value, dict | list) and value:
+        key = rng.choice(list(value)) if isinstance(value, dict) else rng.randrange(len(value))
+        if isinstance(value[key], dict | list) and value[key] and rng.random() < 0.8:
+            value = value[key]
         else:
-            return _change_one(rng, at, key)
+            return _change_one(rng, value, key)
 
 
 def _change_one(rng: Random, container: Json, key: Any) -> None:
@@ -128,21 +128,21 @@ def _change_one(rng: Random, container: Json, key: Any) -> None:
     elif choice == 1 and isinstance(container, dict):
         container[rng.choice((key.swapcase(), key + " ", "x" * 300, ""))] = container.pop(key)
     elif choice == 2:
-        container[key] = _deep(rng.choice((3, 50, 400)), rng.random() < 0.5)
+        container[key] = _deep(rng.choice((3, 50, 400)), as_lists=rng.random() < 0.5)
     elif choice == 3 and len(json.dumps(container[key])) < _LARGE:
         container[key] = [container[key]] * rng.randrange(1000)
     else:
         container[key] = copy.deepcopy(rng.choice(JUNK))
 
 
-def _deep(levels: int, lists: bool) -> Json:
-    at: Json = "bottom"
+def _deep(levels: int, *, as_lists: bool) -> Json:
+    value: Json = "bottom"
     for _ in range(levels):
-        at = [at] if lists else {"a": at}
-    return at
+        value = [value] if as_lists else {"a": value}
+    return value
 
 
-def _cut(rng: Random, data: bytes) -> bytes:
+def _with_changed_bytes(rng: Random, data: bytes) -> bytes:
     offset = rng.randrange(len(data) + 1)
     choice = rng.randrange(4)
     if choice == 0:

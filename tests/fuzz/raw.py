@@ -93,7 +93,7 @@ def nonsense(rng: Random) -> bytes:
     return rng.choice(_KINDS)(rng)
 
 
-def half(rng: Random) -> bytes:
+def beginning_of_request(rng: Random) -> bytes:
     """Return the beginning of a request, of which a server waits for the rest."""
     request = b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{        }"
     return request[: rng.randrange(1, len(request))]

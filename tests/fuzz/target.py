@@ -51,5 +51,5 @@ class Target:
         pids = [self.pid]
         for pid in pids:
             children = Path(f"/proc/{pid}/task").glob("*/children")
-            pids += [int(child) for each in children for child in each.read_text().split()]
+            pids += [int(child) for file in children for child in file.read_text().split()]
         return pids

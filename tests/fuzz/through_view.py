@@ -1,12 +1,12 @@
 """Requests of a scheduler to the scheduler proxy, with random errors.
 
-Each is the last of its connection. All follow from the seed, except the secret of the proxy.
+Each request is the last of its connection. All follow from the seed, except the secret of the proxy.
 """
 
 from random import Random
 
 _METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"CONNECT", b"get", b"PURGE")
-_OFTEN = (24, 3, 5, 3, 5, 2, 1, 1, 1, 1)
+_METHOD_WEIGHTS = (24, 3, 5, 3, 5, 2, 1, 1, 1, 1)
 _PODS = b"/api/v1/namespaces/default/pods"
 _PATHS = (
     b"",
@@ -122,7 +122,7 @@ _LENGTHS = (b"%d", b"%d", b"%d", b"%d", b"0%d", b"+%d", b"-%d", b"%d0000", b"\xb
 
 def request(rng: Random, secret: str) -> bytes:
     """Return all bytes that one connection sends."""
-    method = rng.choices(_METHODS, _OFTEN)[0]
+    method = rng.choices(_METHODS, _METHOD_WEIGHTS)[0]
     target = b"/" + _secret_segment(rng, secret.encode()) + rng.choice(_PATHS) + _query(rng)
     if rng.random() < 0.1:
         target = rng.choice((b"http://kube-apiserver.muster", b"https://", b"*", b"//")) + target
@@ -150,9 +150,9 @@ def event(rng: Random, secret: str) -> bytes:
     target = (
         b"http://kube-apiserver.muster/" + _secret_segment(rng, secret.encode()) + rng.choice(_EVENT_PATHS)
     )
-    first = rng.choice((b"POST", b"POST", b"POST", b"PUT", b"PATCH")) + b" " + target + _query(rng)
+    request_line = rng.choice((b"POST", b"POST", b"POST", b"PUT", b"PATCH")) + b" " + target + _query(rng)
     end = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    return b"\r\n".join((first + b" HTTP/1.1", *fields)) + b"\r\n\r\n" + body + end
+    return b"\r\n".join((request_line + b" HTTP/1.1", *fields)) + b"\r\n\r\n" + body + end
 
 
 def _secret_segment(rng: Random, secret: bytes) -> bytes:
@@ -167,16 +167,16 @@ def _secret_segment(rng: Random, secret: bytes) -> bytes:
         b"..",
         b"\xff" * 43,
     )
-    chosen = rng.choice(wrong_secrets)
-    return secret if rng.random() < 0.85 else chosen
+    wrong_secret = rng.choice(wrong_secrets)
+    return secret if rng.random() < 0.85 else wrong_secret
 
 
 def _query(rng: Random) -> bytes:
-    chosen = [rng.choice(_SELECTORS) for _ in range(rng.choice((0, 0, 1, 2, 3)))]
+    parameters = [rng.choice(_SELECTORS) for _ in range(rng.choice((0, 0, 1, 2, 3)))]
     if rng.random() < 0.03:
-        chosen += [rng.choice(_WATCHES), _ENDS]
-    rng.shuffle(chosen)
-    return b"?" + b"&".join(chosen) if chosen else b""
+        parameters += [rng.choice(_WATCHES), _ENDS]
+    rng.shuffle(parameters)
+    return b"?" + b"&".join(parameters) if parameters else b""
 
 
 def _end(rng: Random) -> bytes:

@@ -16,7 +16,7 @@ PATIENCE = 10.0
 
 
 class ApiServer:
-    """`with ApiServer() as api:`. `objects` are what a list of a plural shows, `send` continues its watch.
+    """`with ApiServer() as api:`. `objects`: the items of lists, by plural. `send` adds an event to a watch.
 
     `served`: the plurals in discovery, by group and version, of API groups that a cluster may lack.
     """
@@ -24,8 +24,8 @@ class ApiServer:
     def __init__(self) -> None:
         self.objects: defaultdict[str, list[Any]] = defaultdict(list)
         self.served: dict[str, list[str]] = {"bus.volcano.sh/v1alpha1": ["commands"]}
-        self.asked: list[str] = []  # plurals in the order of their lists
-        self.open = threading.Event()  # set: lists are answered
+        self.listed: list[str] = []  # plurals in the order of their lists
+        self.open = threading.Event()  # while set, lists are answered
         self.open.set()
         self._closing = False
         self._watches: defaultdict[str, SimpleQueue[bytes | None]] = defaultdict(SimpleQueue)
@@ -42,7 +42,7 @@ class ApiServer:
         self.open.set()
         self._closing = True
         for plural, watch in list(self._watches.items()):
-            for _each in range(max(1, self.asked.count(plural))):  # several kinds may have one plural
+            for _watch in range(max(1, self.listed.count(plural))):  # several kinds may have one plural
                 watch.put(None)
         self._http.shutdown()
         self._thread.join()
@@ -54,16 +54,16 @@ class ApiServer:
 
     def record(self, plural: str) -> None:
         with self._changed:
-            self.asked.append(plural)
+            self.listed.append(plural)
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition on `asked`."""
+        """Wait for a condition on `listed`."""
         with self._changed:
-            assert self._changed.wait_for(condition, PATIENCE), self.asked
+            assert self._changed.wait_for(condition, PATIENCE), self.listed
 
     def page(self, plural: str) -> bytes:
-        items = [_versioned(each, "1") for each in self.objects[plural]]
+        items = [_versioned(obj, "1") for obj in self.objects[plural]]
         return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
 
     def watch(self, plural: str) -> "SimpleQueue[bytes | None]":
@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _discover(self, group: str) -> None:
         served = self.server.api.served.get(group)
-        body = json.dumps({"resources": [{"name": each} for each in served or ()]}).encode()
+        body = json.dumps({"resources": [{"name": plural} for plural in served or ()]}).encode()
         self.send_response(404 if served is None else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -70,11 +70,11 @@ def test_groups_are_read_after_queues_and_pods_when_everything_else_was(station:
     fill(station)
     station.api.open.clear()
     station.feed.start()
-    station.api.wait_for(lambda: set(station.api.asked) == {*FIRST, "commands"})
+    station.api.wait_for(lambda: set(station.api.listed) == {*FIRST, "commands"})
     assert not station.feed.synced()
     station.api.open.set()
-    station.api.wait_for(lambda: station.api.asked[-1] == "pods")
-    assert "podgroups" in station.api.asked
+    station.api.wait_for(lambda: station.api.listed[-1] == "pods")
+    assert "podgroups" in station.api.listed
     station.wait_for(lambda: knows(station, "g-0"))
 
 
@@ -116,7 +116,7 @@ def test_a_deleted_queue_is_dropped(station: Station) -> None:
 def test_a_cluster_without_the_kind_command_is_ready(station: Station) -> None:
     station.api.served = {}
     wait_for(fed(station).feed.synced)
-    assert "commands" not in station.api.asked
+    assert "commands" not in station.api.listed
     assert {check() for check in station.feed.checks().values()} == {None}
 
 
@@ -172,7 +172,7 @@ def test_credentials_refused_for_a_minute_make_the_process_unready(
 def test_an_api_server_that_hangs_delays_the_end_once_and_not_for_each_watch(station: Station) -> None:
     station.api.open.clear()
     station.feed.start()
-    station.api.wait_for(lambda: set(station.api.asked) == {*FIRST, "commands"})
+    station.api.wait_for(lambda: set(station.api.listed) == {*FIRST, "commands"})
     started = time.monotonic()
     station.feed.stop()
     assert time.monotonic() - started < len(FIRST) / 2
@@ -189,7 +189,7 @@ def test_owners_of_pods_are_read_before_the_pods(station: Station) -> None:
     known = station.ledger.registry.owner_of(group_of_owner("team", "uid-web"))
     assert known is not None
     assert known.gang.volcano == 3
-    assert station.api.asked.index("replicasets") < station.api.asked.index("pods")
+    assert station.api.listed.index("replicasets") < station.api.listed.index("pods")
 
 
 def test_authors_are_added_and_dropped_with_the_owners_of_owners(
@@ -218,8 +218,8 @@ def test_authors_are_added_and_dropped_with_the_owners_of_owners(
 def test_groups_of_other_kinds_are_added_and_dropped(station: Station) -> None:
     station.api.served["scheduling.x-k8s.io/v1alpha1"] = ["podgroups"]
     fed(station)
-    assert "replicasets" not in station.api.asked
-    assert station.api.asked.count("podgroups") == 2
+    assert "replicasets" not in station.api.listed
+    assert station.api.listed.count("podgroups") == 2
 
 
 def test_a_forbidden_kind_delays_readiness_for_a_limited_time(api: ApiServer, station: Station) -> None:

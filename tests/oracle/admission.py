@@ -38,41 +38,41 @@ class Shares:
         self.reserved = Counter[tuple[str, str]]()  # by node of the tree and resource
         for group in state.groups:
             if group.nodes:
-                self.take(group.queue, group.holds)
+                self.add_usage(group.queue, group.holds)
 
-    def take(self, queue: str, requests: Amounts) -> None:
+    def add_usage(self, queue: str, requests: Amounts) -> None:
         self.held.setdefault(self.queues.own(queue), Counter()).update(requests)
 
     def offered(self, requests: Amounts) -> Amounts:
         """Return the requests for resources that the cluster has."""
         return {resource: n for resource, n in requests.items() if n and resource in self.total}
 
-    def held_at(self, name: str, resource: str) -> int:
+    def usage_at(self, name: str, resource: str) -> int:
         children = self.queues.children(name)
         if children:
-            return sum(self.held_at(child, resource) for child in children)
+            return sum(self.usage_at(child, resource) for child in children)
         return self.held.get(name, Counter())[resource]
 
     def filled_at(self, name: str, resource: str) -> Fraction:
         """Return the usage of a queue, in which queues below count with at least their reserved amount."""
         children = self.queues.children(name)
         if not children:
-            return Fraction(self.held_at(name, resource))
+            return Fraction(self.usage_at(name, resource))
         return sum(
             (max(self.filled_at(c, resource), self.queues.reserved(c, resource)) for c in children), ZERO
         )
 
-    def of(self, name: str) -> Fraction:
+    def share_of(self, name: str) -> Fraction:
         """Return a queue's share: the largest ratio of usage to deserved amount over all resources."""
-        due = {resource: parts[name].deserved for resource, parts in self.parts.items()}
-        ratios = [self.held_at(name, resource) / n for resource, n in due.items() if n >= SLACK]
-        holds_any = any(self.held_at(name, resource) for resource in self.total)
+        deserved = {resource: parts[name].deserved for resource, parts in self.parts.items()}
+        ratios = [self.usage_at(name, resource) / n for resource, n in deserved.items() if n >= SLACK]
+        holds_any = any(self.usage_at(name, resource) for resource in self.total)
         return max(ratios, default=Fraction(holds_any))
 
     def is_above_share(self, queue: str, requests: Amounts) -> bool:
         own_queue = self.queues.own(queue)
         return any(
-            self.held_at(own_queue, resource) + n > self.parts[resource][own_queue].deserved + SLACK
+            self.usage_at(own_queue, resource) + n > self.parts[resource][own_queue].deserved + SLACK
             for resource, n in self.offered(requests).items()
             if resource != PODS
         )
@@ -83,7 +83,7 @@ class Shares:
         A ceiling that is not below the capacity does not count, since free capacity is checked anyway.
         """
         if name == ROOT:
-            is_any_reserved = self.filled_at(ROOT, resource) > self.held_at(ROOT, resource)
+            is_any_reserved = self.filled_at(ROOT, resource) > self.usage_at(ROOT, resource)
             return Fraction(self.total[resource]) if is_any_reserved else self.queues.limit(ROOT, resource)
         ceiling = self.parts[resource][name].ceiling
         return ceiling if ceiling < self.total[resource] else self.queues.limit(name, resource)
@@ -102,7 +102,7 @@ class Shares:
             limit = self.limit(name, resource) + SLACK
             if increase and self.filled_at(name, resource) + self.reserved[name, resource] + increase > limit:
                 return True
-            if name != ROOT and self.held_at(name, resource) + requests[resource] > limit:
+            if name != ROOT and self.usage_at(name, resource) + requests[resource] > limit:
                 return True  # other queues use its reserved amount
         return False
 
@@ -159,7 +159,7 @@ class Turn:
         """Return whether the group could not start even if no other group ran."""
         group = self.group
         is_too_large = not self.fits_empty_cluster or group.needed > self.state.window
-        return is_too_large or self.shares.always_exceeds_ceiling(group.queue, group.asks)
+        return is_too_large or self.shares.always_exceeds_ceiling(group.queue, group.requests)
 
     @property
     def running(self) -> int:
@@ -173,11 +173,11 @@ class Turn:
 
     @cached_property
     def is_above_ceiling(self) -> bool:
-        return self.shares.is_above_ceiling(self.group.queue, self.group.asks)
+        return self.shares.is_above_ceiling(self.group.queue, self.group.requests)
 
     @cached_property
     def is_above_share(self) -> bool:
-        return self.shares.is_above_share(self.group.queue, self.group.asks)
+        return self.shares.is_above_share(self.group.queue, self.group.requests)
 
     @property
     def is_within_limits(self) -> bool:
@@ -231,7 +231,7 @@ class Replay:
         self.shares = Shares(state)
         self.started: dict[str, int] = {}  # starting members, by queue
         self.lacking_places: set[str] = set()  # queues with a group that lacks only in-flight places
-        self.heads: dict[str, str] = {}
+        self.heads: dict[str, str] = {}  # groups that block their queue, by queue
         self.claimants: list[Group] = []
         self.at_ceiling: list[Group] = []
 
@@ -240,15 +240,15 @@ class Replay:
             group for group in self.state.groups if not group.nodes and not obstacle(self.state, group)
         ]
         above_share = list[Group]()
-        yield from self._pass(waiting, above_share)
+        yield from self._turns_of(waiting, above_share)
         for group in self.at_ceiling:
-            self.shares.reserve(group.queue, group.asks)
-        yield from self._pass(above_share, None)
+            self.shares.reserve(group.queue, group.requests)
+        yield from self._turns_of(above_share, None)
 
     def decision(self, group: Group) -> GroupDecision:
         return self.decisions.groups[key(group.name)]
 
-    def _pass(self, groups: list[Group], deferred: list[Group] | None) -> Iterator[Turn]:
+    def _turns_of(self, groups: list[Group], deferred: list[Group] | None) -> Iterator[Turn]:
         groups_by_queue: dict[str, list[Group]] = {}
         for group in sorted(groups, key=lambda group_: group_.order):
             groups_by_queue.setdefault(group.queue, []).append(group)
@@ -275,9 +275,9 @@ class Replay:
 
     def _turn(self, group: Group, lends: bool) -> Turn:
         is_reserved_for_others = False
-        if self.shares.is_above_ceiling(group.queue, group.asks) and self.shares.reserved:
+        if self.shares.is_above_ceiling(group.queue, group.requests) and self.shares.reserved:
             reserved, self.shares.reserved = self.shares.reserved, Counter()
-            is_reserved_for_others = not self.shares.is_above_ceiling(group.queue, group.asks)
+            is_reserved_for_others = not self.shares.is_above_ceiling(group.queue, group.requests)
             self.shares.reserved = reserved
         return Turn(
             group,
@@ -285,12 +285,12 @@ class Replay:
             self.state,
             self.shares,
             free_capacity(self.state.nodes, self.state.placed_pods),
-            lends,
-            sum(self.started.values()),
-            self._places_of_gang(group.queue),
-            self.heads.get(group.queue, ""),
-            tuple(self.claimants),
-            is_reserved_for_others,
+            lends=lends,
+            starting=sum(self.started.values()),
+            places=self._places_of_gang(group.queue),
+            behind=self.heads.get(group.queue, ""),
+            claimants=tuple(self.claimants),
+            is_reserved_for_others=is_reserved_for_others,
         )
 
     def _record(self, turn: Turn) -> None:
@@ -298,7 +298,7 @@ class Replay:
         if decision.verdict is Verdict.STARTING:
             nodes = tuple(decision.plan[f"uid-{group.name}-{n}"] for n in range(group.needed))  # type: ignore[index]
             self.state = self.state.with_group(group._replace(nodes=nodes))
-            self.shares.take(queue, group.asks)
+            self.shares.add_usage(queue, group.requests)
             self.started[queue] = self.started.get(queue, 0) + group.needed
             return
         if self._blocks_queue(turn):
@@ -307,40 +307,48 @@ class Replay:
             return
         if turn.is_above_ceiling or not turn.has_capacity:
             if not (turn.lends or turn.is_above_share):
-                (self.at_ceiling if turn.is_above_ceiling else self.claimants).append(group)
+                lacking_headroom_or_capacity = self.at_ceiling if turn.is_above_ceiling else self.claimants
+                lacking_headroom_or_capacity.append(group)
         elif group.needed > turn.places:
             self.lacking_places.add(queue)
 
     # ---- order of turns
 
-    def next_queue(self, lines: Mapping[str, list[Any]]) -> str | None:
+    def next_queue(self, items_by_queue: Mapping[str, list[Any]]) -> str | None:
         """Return the next queue, chosen from root down.
 
         The order of siblings: higher priority, smaller share (all shares up to 1 are equal), smaller share,
         older first group, name.
         """
-        waiting = {name for queue, line in lines.items() if line for name in self.shares.queues.path(queue)}
-        return None if not waiting else self._next_below(ROOT, waiting, lines)[0].removesuffix("/")
+        waiting = {
+            name
+            for queue, items in items_by_queue.items()
+            if items
+            for name in self.shares.queues.path(queue)
+        }
+        return None if not waiting else self._next_below(ROOT, waiting, items_by_queue)[0].removesuffix("/")
 
     def _next_below(
-        self, name: str, waiting: Collection[str], lines: Mapping[str, list[Any]]
+        self, name: str, waiting: Collection[str], items_by_queue: Mapping[str, list[Any]]
     ) -> tuple[str, float]:
         """Return the next queue at or below a node, and the age of its first group."""
         candidates = list[tuple[tuple[Any, ...], tuple[str, float]]]()
         for child in self.shares.queues.children(name):
             if child in waiting:
-                following = self._next_below(child, waiting, lines)
+                following = self._next_below(child, waiting, items_by_queue)
                 candidates.append((self._rank(child, following[1]), following))
         if candidates:
             return min(candidates)[1]
-        line = [getattr(each, "group", each) for each in lines[name.removesuffix("/")]]
+        queue_groups = [getattr(item, "group", item) for item in items_by_queue[name.removesuffix("/")]]
         queue = self.state.queue(name.removesuffix("/"))
         # In a strict queue, groups that back off stay in line and block others.
         is_strict = queue is not None and queue.strategy == "fifo"
-        return name, next((group for group in line if is_strict or not group.retry_in), line[0]).age
+        return name, next(
+            (group for group in queue_groups if is_strict or not group.retry_in), queue_groups[0]
+        ).age
 
     def _rank(self, name: str, age: float) -> tuple[int, Fraction, Fraction, float, str]:
-        queue, share = self.state.queue(name), self.shares.of(name)
+        queue, share = self.state.queue(name), self.shares.share_of(name)
         priority = -queue.priority if queue else 0
         return priority, max(share, Fraction(1)), share, -age, name.removesuffix("/")
 
@@ -356,10 +364,10 @@ class Replay:
         size, used = self.state.window, sum(self.started.values())
         if queue in self.lacking_places:
             return 0
-        beyond = sum(max(n - self._part(name), 0) for name, n in self.started.items())
+        over_parts = sum(max(n - self._part(name), 0) for name, n in self.started.items())
         parts = sum(map(self._part, self.shares.queues.demands))
         own_rest = max(self._part(queue) - self.started.get(queue, 0), 0)
-        return max(min(own_rest + max(size - parts - beyond, 0), size - used), 0)
+        return max(min(own_rest + max(size - parts - over_parts, 0), size - used), 0)
 
     def _part(self, queue: str) -> int:
         """Return a queue's part of one half of the places, which are divided by weight from root down."""

@@ -15,12 +15,12 @@ from tests.oracle.states import Group, State
 class Change(NamedTuple):
     """State after a change, and the states after slightly smaller changes."""
 
-    then: State
-    less: tuple[State, ...]
+    after: State
+    smaller: tuple[State, ...]
 
 
 _NUMBERED: tuple[tuple[str, Callable[[State, Group, int, str], State]], ...] = (
-    (r"with (\d+) more nodes? like (\S+)", lambda state, _, n, like: with_nodes(state, n, like)),
+    (r"with (\d+) more nodes? like (\S+)", lambda state, _, n, node_name: with_nodes(state, n, node_name)),
     (
         r"with (\d+) more places? in the window()",
         lambda state, _, n, __: state._replace(window=state.window + n),
@@ -29,7 +29,7 @@ _NUMBERED: tuple[tuple[str, Callable[[State, Group, int, str], State]], ...] = (
     (r"with (\d+) more members?()", lambda state, group, n, _: with_members(state, group, n)),
     (
         r"with a limit of (\d+) groups instead of \d+ in queue (\S+)",
-        lambda world, _, n, q: limited(world, q, n),
+        lambda state, _, n, queue: with_group_limit(state, queue, n),
     ),
 )
 
@@ -38,7 +38,7 @@ def changed_state(state: State, group: Group, change: StartChange, reclaim: Recl
     """Return the states after a change; None for a change without an amount."""
     queue = state.queue(group.queue)
     if change.ends:
-        ends = [name_of(each) for each in change.ends]
+        ends = [name_of(end) for end in change.ends]
         spared = (state.without(member for member in ends if member != spared_name) for spared_name in ends)
         return Change(state.without(ends), tuple(spared))
     if change.capability:
@@ -83,35 +83,37 @@ _UNITS = {"": 1, "m": 1, "Gi": 2**30}
 def _requests(state: State, group: Group, text: str) -> Change:
     """Return the change to members with smaller requests, and the state with one unit more."""
 
-    def asking(surplus: int) -> State:
+    def with_requests(surplus: int) -> State:
         pods = list(group.pods)
         for name, new, unit, old, old_unit in _AMOUNT.findall(text):
-            now, before = _read(name, new, unit), _read(name, old, old_unit)
+            now, before = _amount(name, new, unit), _amount(name, old, old_unit)
             for n, pod in enumerate(pods):
-                if dict(group.pods[n].asks).get(name) == before:
-                    requests = {**dict(pod.asks), name: now + surplus}
+                if dict(group.pods[n].requests).get(name) == before:
+                    requests = {**dict(pod.requests), name: now + surplus}
                     pods[n] = pod._replace(
-                        asks=tuple(sorted((resource, n) for resource, n in requests.items() if n))
+                        requests=tuple(sorted((resource, n) for resource, n in requests.items() if n))
                     )
         return state.with_group(group._replace(pods=tuple(pods)))
 
-    return Change(asking(0), (asking(1),))
+    return Change(with_requests(0), (with_requests(1),))
 
 
-def _read(name: str, number: str, unit: str) -> int:
+def _amount(name: str, number: str, unit: str) -> int:
     return int(float(number) * (1000 if name == CPU and not unit else _UNITS[unit]))
 
 
-def with_nodes(state: State, number: int, like: str) -> State:
-    node = next(node for node in state.nodes if node.name == like)
-    return state._replace(nodes=(*state.nodes, *(node._replace(name=f"{like}-{n}") for n in range(number))))
+def with_nodes(state: State, number: int, node_name: str) -> State:
+    node = next(node for node in state.nodes if node.name == node_name)
+    return state._replace(
+        nodes=(*state.nodes, *(node._replace(name=f"{node_name}-{n}") for n in range(number)))
+    )
 
 
 def with_members(state: State, group: Group, number: int) -> State:
     return state.with_group(group._replace(pods=(*group.pods, *group.pods[:1] * number)))
 
 
-def limited(state: State, queue: str, groups: int) -> State:
-    record = state.queue(queue)
-    assert record is not None
-    return state.with_queue(record._replace(groups=groups))
+def with_group_limit(state: State, queue: str, groups: int) -> State:
+    changed_queue = state.queue(queue)
+    assert changed_queue is not None
+    return state.with_queue(changed_queue._replace(groups=groups))

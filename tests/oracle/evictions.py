@@ -50,7 +50,7 @@ def violated_rules(replay: Replay, decisions: Decisions) -> Iterator[str]:
     without_victims = state.without(victim for plan in plans for victim in plan.victims)
     capacity = free_capacity(
         state.nodes,
-        [*without_victims.placed_pods, *(place for plan in plans for place in plan.plan)],
+        [*without_victims.placed_pods, *(placement for plan in plans for placement in plan.plan)],
     )
     if plans and any(n < 0 for amounts in capacity.values() for n in amounts.values()):
         yield "the whole group fits with its victims gone"
@@ -64,7 +64,7 @@ def violated_rules(replay: Replay, decisions: Decisions) -> Iterator[str]:
                 yield f"{victim} may be evicted for {plan.group.name}"
     has_other_claimants = set(replay.claimants) - {plans[0].group} if plans else set()
     if len(plans) == 1 and not has_other_claimants:  # no capacity is reserved for other groups
-        yield from _needless(state, shares, plans[0])
+        yield from _needless_victims(state, shares, plans[0])
 
 
 def may_be_evicted(
@@ -79,13 +79,16 @@ def may_be_evicted(
     for name in shares.queues.path(group.queue):
         if name in claimant_path:
             return True
-        due = {resource: parts[name].deserved for resource, parts in shares.parts.items()}
-        if not any(shares.held_at(name, resource) > due[resource] for resource in shares.offered(group.asks)):
+        deserved = {resource: parts[name].deserved for resource, parts in shares.parts.items()}
+        if not any(
+            shares.usage_at(name, resource) > deserved[resource]
+            for resource in shares.offered(group.requests)
+        ):
             return False
     return True
 
 
-def _needless(state: State, shares: Shares, plan: EvictionPlan) -> Iterator[str]:
+def _needless_victims(state: State, shares: Shares, plan: EvictionPlan) -> Iterator[str]:
     """Yield each victim without which the reclaim would suffice."""
     from_others = any(cause is EvictionCause.RECLAIM for cause in plan.causes.values())
     for spared in plan.victims:
@@ -93,12 +96,12 @@ def _needless(state: State, shares: Shares, plan: EvictionPlan) -> Iterator[str]
             state.group(name) for name in plan.victims if name != spared and not name.startswith("other-")
         ]
         for group in victims:
-            shares.take(group.queue, {name: -n for name, n in group.asks.items()})
-        queue, requests = plan.group.queue, plan.group.asks
+            shares.add_usage(group.queue, {name: -n for name, n in group.requests.items()})
+        queue, requests = plan.group.queue, plan.group.requests
         is_open = not shares.is_above_ceiling(queue, requests)
         is_open = is_open and not (from_others and shares.is_above_share(queue, requests))
         for group in victims:
-            shares.take(group.queue, group.asks)
+            shares.add_usage(group.queue, group.requests)
         rest = state.without(name for name in plan.victims if name != spared)
         if is_open and fit(
             plan.group.pods[: plan.group.needed], free_capacity(state.nodes, rest.placed_pods)

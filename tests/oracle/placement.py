@@ -18,7 +18,7 @@ class Node(NamedTuple):
 class Pod(NamedTuple):
     """Properties of a pod for its placement. Equal pods are interchangeable."""
 
-    asks: tuple[tuple[str, int], ...]
+    requests: tuple[tuple[str, int], ...]
     kind: str = ""  # the label that its node must have; empty: any
     tolerates: bool = False
 
@@ -36,7 +36,7 @@ def free_capacity(
     capacity = {node: dict(node.offers) for node in nodes}
     by_name = {node.name: node for node in capacity}
     for pod, name in placed_pods:
-        for resource, amount in pod.asks:
+        for resource, amount in pod.requests:
             capacity[by_name[name]][resource] = capacity[by_name[name]].get(resource, 0) - amount
     return capacity
 
@@ -44,7 +44,7 @@ def free_capacity(
 def total(pods: Iterable[Pod]) -> Counter[str]:
     sums = Counter[str]()
     for pod in pods:
-        sums.update(dict(pod.asks))
+        sums.update(dict(pod.requests))
     return sums
 
 
@@ -54,8 +54,8 @@ def fit(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
     Larger pods are placed first. States that have failed are remembered. Only one of several equal
     nodes is tried.
     """
-    ordered = sorted(pods, key=lambda pod: (sorted(n for _, n in pod.asks), pod), reverse=True)
-    names = sorted({name for pod in pods for name, _ in pod.asks})
+    ordered = sorted(pods, key=lambda pod: (sorted(n for _, n in pod.requests), pod), reverse=True)
+    names = sorted({name for pod in pods for name, _ in pod.requests})
     failed: set[Hashable] = set()
 
     def search(number: int, rows: list[tuple[Node, tuple[int, ...]]]) -> bool:
@@ -65,15 +65,15 @@ def fit(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
         if state in failed:
             return False
         pod, tried = ordered[number], set[Hashable]()
-        requested = tuple(dict(pod.asks).get(name, 0) for name in names)
-        for at, (node, amounts) in enumerate(rows):
+        requested = tuple(dict(pod.requests).get(name, 0) for name in names)
+        for index, (node, amounts) in enumerate(rows):
             kind = (*node[2:], amounts)
             has_capacity = all(n <= free for n, free in zip(requested, amounts, strict=True) if n)
             if kind in tried or not has_capacity or not pod.suits(node):
                 continue
             tried.add(kind)
-            less = tuple(free - n for n, free in zip(requested, amounts, strict=True))
-            if search(number + 1, [*rows[:at], (node, less), *rows[at + 1 :]]):
+            remaining = tuple(free - n for n, free in zip(requested, amounts, strict=True))
+            if search(number + 1, [*rows[:index], (node, remaining), *rows[index + 1 :]]):
                 return True
         failed.add(state)
         return False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from extender.domain.model.reasons import Reason
 from tests.oracle.admission import Turn
 
-Claim = Callable[[Turn], bool]
+Condition = Callable[[Turn], bool]
 
 
 def never_fits(turn: Turn) -> bool:
@@ -57,7 +57,7 @@ def too_large_for_window(turn: Turn) -> bool:
     return turn.group.needed > turn.state.window
 
 
-CLAIMS: Mapping[Reason, Claim] = {
+CONDITIONS: Mapping[Reason, Condition] = {
     Reason.NEVER_FITS: never_fits,
     Reason.QUEUE_CEILING: queue_ceiling,
     Reason.QUEUE_SHARE: queue_share,

@@ -63,7 +63,7 @@ class Group(NamedTuple):
         return -self.priority, -self.age, self.name
 
     @property
-    def asks(self) -> Amounts:
+    def requests(self) -> Amounts:
         """Return the requests of the needed members, which are the first ones."""
         return total(self.pods[: self.needed])
 
@@ -88,7 +88,9 @@ class State(NamedTuple):
     @property
     def placed_pods(self) -> list[tuple[Pod, str]]:
         """Return all pods on nodes."""
-        running = [place for group in self.groups for place in zip(group.pods, group.nodes, strict=False)]
+        running = [
+            placement for group in self.groups for placement in zip(group.pods, group.nodes, strict=False)
+        ]
         return [*running, *self.others]
 
     @property
@@ -96,18 +98,18 @@ class State(NamedTuple):
         return total(Pod(node.offers) for node in self.nodes)
 
     def with_queue(self, queue: Queue) -> "State":
-        return self._replace(queues=tuple(queue if each.name == queue.name else each for each in self.queues))
+        return self._replace(queues=tuple(queue if old.name == queue.name else old for old in self.queues))
 
     def with_group(self, group: Group) -> "State":
-        return self._replace(groups=tuple(group if each.name == group.name else each for each in self.groups))
+        return self._replace(groups=tuple(group if old.name == group.name else old for old in self.groups))
 
     def without(self, names: Iterable[str]) -> "State":
         """Return the state after these groups and foreign pods have ended."""
         ended = set(names)
-        others = (place for n, place in enumerate(self.others) if f"other-{n}" not in ended)
+        others = (placement for n, placement in enumerate(self.others) if f"other-{n}" not in ended)
         return self._replace(
             groups=tuple(group for group in self.groups if group.name not in ended),
-            others=tuple(place for place in others),
+            others=tuple(placement for placement in others),
         )
 
     def demands(self) -> list[QueueDemand]:
@@ -119,11 +121,11 @@ class State(NamedTuple):
 
     def _demand(self, queue: Queue) -> QueueDemand:
         groups = [group for group in self.groups if group.queue == queue.name and group.exists]
-        asking = list[Pod]()
+        demanding_pods = list[Pod]()
         for group in groups:
             is_refused = queue.accepts_no_group or queue.is_stopped or group.is_held
-            asking += group.pods[: len(group.nodes)] if is_refused else group.pods
-        sums = total(asking)
+            demanding_pods += group.pods[: len(group.nodes)] if is_refused else group.pods
+        sums = total(demanding_pods)
         return QueueDemand(
             queue.name,
             queue.weight,
@@ -152,7 +154,7 @@ class State(NamedTuple):
                 start = Start(failures=1, retry_at=NOW + group.retry_in, failure="it took too long")
                 world.ledger.registry.groups[key(group.name)].start = start
         for n, (pod, on) in enumerate(self.others):
-            world.add(builders.foreign_pod(f"other-{n}", on=on, **_asks(pod)))
+            world.add(builders.foreign_pod(f"other-{n}", on=on, **_pod_options(pod)))
         return world
 
 
@@ -176,8 +178,8 @@ def _node(node: Node) -> Any:
     )
 
 
-def _asks(pod: Pod) -> dict[str, Any]:
-    requests = _quantities(pod.asks)
+def _pod_options(pod: Pod) -> dict[str, Any]:
+    requests = _quantities(pod.requests)
     requests.pop(PODS)
     return {
         "cpu": requests.pop(CPU, "0"),
@@ -213,11 +215,11 @@ def _queue(queue: Queue) -> Any:
 
 def _group(group: Group) -> list[Any]:
     created = timestamp(NOW - group.age)
-    notes = {keys.HOLD: "true"} if group.is_held else {}
-    notes |= {keys.START_TIMEOUTS: str(group.timeouts)} if group.timeouts else {}
+    annotations = {keys.HOLD: "true"} if group.is_held else {}
+    annotations |= {keys.START_TIMEOUTS: str(group.timeouts)} if group.timeouts else {}
     is_whole = bool(group.nodes)
-    record = builders.group(
-        group.name, group.needed, group.queue, created=created, stood_whole=is_whole, annotations=notes
+    podgroup = builders.group(
+        group.name, group.needed, group.queue, created=created, stood_whole=is_whole, annotations=annotations
     )
     pods = [
         builders.pod(
@@ -227,8 +229,8 @@ def _group(group: Group) -> list[Any]:
             created=created,
             priority=group.priority,
             queue="" if group.exists else group.queue,
-            **_asks(pod),
+            **_pod_options(pod),
         )
         for n, pod in enumerate(group.pods)
     ]
-    return [record, *pods] if group.exists else pods
+    return [podgroup, *pods] if group.exists else pods

@@ -20,6 +20,7 @@ def _amounts(amounts: Amounts) -> AmountTuple:
 
 
 def _rarely(draw: st.DrawFn, times: int) -> bool:
+    """Draw a boolean that is true once in `times` times."""
     return draw(st.integers(1, times)) == times
 
 
@@ -31,7 +32,7 @@ def pods(draw: st.DrawFn) -> Pod:
         GPU: draw(st.sampled_from(_GPUS)),
         PODS: 1,
     }
-    return Pod(_amounts(requests), draw(st.sampled_from(_KINDS)), _rarely(draw, 4))
+    return Pod(_amounts(requests), draw(st.sampled_from(_KINDS)), tolerates=_rarely(draw, 4))
 
 
 @st.composite
@@ -42,15 +43,16 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
         PODS: draw(st.sampled_from((3, 110, 110))),
         GPU: draw(st.sampled_from((0, 0, 1, 2, 4))),
     }
-    return Node(name, _amounts(offers), draw(st.sampled_from(("", "a", "a", "b"))), _rarely(draw, 5))
+    kind = draw(st.sampled_from(("", "a", "a", "b")))
+    return Node(name, _amounts(offers), kind, is_tainted=_rarely(draw, 5))
 
 
 @st.composite
-def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) -> Queue:
-    """Draw a queue. `part`: an equal share of the cluster, which bounds its guarantee."""
+def queues(draw: st.DrawFn, name: str, parents: Sequence[str], equal_share: Amounts) -> Queue:
+    """Draw a queue. `equal_share`: an equal share of the cluster, which bounds its guarantee."""
 
     def draw_amounts(maximum: Amounts, times: int, minimum: int = 0) -> AmountTuple:
-        names = [resource for resource in _UNITS if resource in part and _rarely(draw, times)]
+        names = [resource for resource in _UNITS if resource in equal_share and _rarely(draw, times)]
         counts = {
             resource: draw(st.integers(minimum, max(maximum[resource] // _UNITS[resource], minimum)))
             for resource in names
@@ -59,8 +61,8 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) ->
 
     if draw(st.booleans()):
         return draw(plain_queues(name, parents))
-    capability = draw_amounts({resource: 3 * n for resource, n in part.items()}, 4, minimum=2)
-    deserved = draw_amounts(part, 4)
+    capability = draw_amounts({resource: 3 * n for resource, n in equal_share.items()}, 4, minimum=2)
+    deserved = draw_amounts(equal_share, 4)
     nominal = dict(deserved)
     return Queue(
         name,
@@ -69,7 +71,10 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) ->
         draw(st.sampled_from((0, 0, 0, 1))),
         draw(st.sampled_from(("", "", "fifo"))),
         capability,
-        tuple((resource, min(n, dict(capability).get(resource, n))) for resource, n in draw_amounts(part, 6)),
+        tuple(
+            (resource, min(n, dict(capability).get(resource, n)))
+            for resource, n in draw_amounts(equal_share, 6)
+        ),
         deserved,
         draw_amounts({CPU: 1000, GPU: 1}, 6),
         tuple(
@@ -192,7 +197,7 @@ def states() -> st.SearchStrategy[State]:
 
 
 def _places(groups_: Iterable[Group]) -> list[tuple[Pod, str]]:
-    return [place for group in groups_ for place in zip(group.pods, group.nodes, strict=False)]
+    return [placement for group in groups_ for placement in zip(group.pods, group.nodes, strict=False)]
 
 
 def _placed(

@@ -127,7 +127,7 @@ def test_all_pods_that_have_to_end_are_needed() -> None:
     """Keep the last one, too, once another one is spared: that changes the order of the queues."""
     small = Pod((("cpu", 500), ("pods", 1)))
     large = Pod((("cpu", 1500), ("memory", GIB), ("pods", 1)), tolerates=True)
-    gpu, other = Pod((*small.asks, (GPU, 1))), Pod((("cpu", 500), ("memory", GIB), ("pods", 1)))
+    gpu, other = Pod((*small.requests, (GPU, 1))), Pod((("cpu", 500), ("memory", GIB), ("pods", 1)))
     offers = ("memory", 2 * GIB), ("pods", 3)
     there = (
         Node("n0", (("cpu", 4000), *offers, (GPU, 2))),

@@ -20,7 +20,7 @@ from tests.oracle import changes, evictions
 from tests.oracle.admission import Replay, Shares, Turn, obstacle
 from tests.oracle.growth import Growth
 from tests.oracle.placement import Node, Pod, fit, free_capacity, most_that_fit
-from tests.oracle.reasons import CLAIMS
+from tests.oracle.reasons import CONDITIONS
 from tests.oracle.states import Group, State
 from tests.oracle.strategies import growing, nodes, pods, states
 from tests.property_examples import TIMES, examples
@@ -89,8 +89,8 @@ def _of_turn(turn: Turn, known: Known) -> Iterator[str]:
     if starts:
         return
     of_equals = known.setdefault((group.queue, tuple(sorted(group.pods[: group.needed]))), set())
-    if decision.reason is not None and CLAIMS[decision.reason](turn):
-        of_equals.update(each for each in (decision.reason, *STARVING) if CLAIMS[each](turn))
+    if decision.reason is not None and CONDITIONS[decision.reason](turn):
+        of_equals.update(each for each in (decision.reason, *STARVING) if CONDITIONS[each](turn))
     elif decision.reason not in of_equals:
         yield f"{group.name} waits for {said}"
 
@@ -101,7 +101,7 @@ def _of_plan(turn: Turn) -> Iterator[str]:
     capacity = free_capacity(turn.state.nodes, [*turn.state.placed_pods, *plan])
     if len(plan) != group.needed:
         yield f"{group.name} starts whole"
-    if any(capacity[by_name[node]][name] < 0 for pod, node in plan for name, _ in pod.asks):
+    if any(capacity[by_name[node]][name] < 0 for pod, node in plan for name, _ in pod.requests):
         yield f"{group.name} fits on its nodes"
     if not all(pod.suits(by_name[node]) for pod, node in plan):
         yield f"the nodes of {group.name} suit its members"
@@ -132,11 +132,11 @@ def test_the_smallest_change_starts_a_group_and_less_does_not(state: State) -> N
         change = None if why is None else why.change
         if change is None or (made := changes.changed_state(state, group, change, decision.reclaim)) is None:
             continue
-        then = decide(made.then.world().ledger.snapshot()).groups[key(group.name)]
+        then = decide(made.after.world().ledger.snapshot()).groups[key(group.name)]
         outcome = "" if then.verdict is Verdict.STARTING else str(then.reason)
         assert outcome == change.then, f"{group.name}: {change.sentence}"
         if not change.then:
-            for less in made.less:
+            for less in made.smaller:
                 then = decide(less.world().ledger.snapshot()).groups[key(group.name)]
                 assert then.verdict is Verdict.WAITING, f"{group.name}, with less: {change.sentence}"
 

@@ -40,13 +40,14 @@ def steps(page: Path) -> Iterator[Command | File]:
     """Yield the commands and files of a page, in its order."""
     name = str(page.relative_to(ROOT))
     for language, text in fences(page):
-        if language == "yaml" and (path := re.match(r"# ([\w./-]+\.ya?ml)\n", text)):
+        path = re.match(r"# ([\w./-]+\.ya?ml)\n", text)
+        if language == "yaml" and path:
             yield File(path[1], text)
         elif language == "sh":
-            yield from (Command(name, each) for each in _whole(text))
+            yield from (Command(name, command) for command in _complete_commands(text))
         elif language == "console":
-            for each in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-                typed, _, printed = each.partition("\n")
+            for transcript in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                typed, _, printed = transcript.partition("\n")
                 yield Command(name, typed, printed)
 
 
@@ -56,7 +57,7 @@ def fences(page: Path) -> Iterator[tuple[str, str]]:
         yield language, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
 
 
-def _whole(text: str) -> Iterator[str]:
+def _complete_commands(text: str) -> Iterator[str]:
     """Yield the commands of a text without comments. A command may have several lines."""
     lines: list[str] = []
     for line in text.splitlines():

@@ -11,6 +11,8 @@ from tests.pages.fences import Command
 
 
 class Way(StrEnum):
+    """Way in which tests run a command."""
+
     ALONE = "in an empty folder that has the examples"
     SIMULATED = "its files in the nodes of its flags, by `muster simulate`, with the same result"
     SAMPLE = "against the embedded API server, with the queues and groups of tests/pages/sample.py"

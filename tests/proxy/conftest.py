@@ -49,7 +49,7 @@ class Front:
         self._stack.callback(self.view.stop)
 
     def dial(self, sends: bytes = b"", until: bytes = b"") -> RawConnection:
-        """Return a client that has sent something and has read until something, open for the whole test."""
+        """Return a client that has sent `sends` and has read up to `until`, open for the whole test."""
         client = self._stack.enter_context(closing(dial(self.port)))
         client.send(sends)
         client.read_until(until)

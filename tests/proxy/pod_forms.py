@@ -42,8 +42,8 @@ class JsonForm(NamedTuple):
         return json.dumps(body).encode()
 
     def read_list(self, body: bytes) -> Json:
-        found: Json = json.loads(body)
-        return found
+        pod_list: Json = json.loads(body)
+        return pod_list
 
 
 class ProtobufForm(NamedTuple):
@@ -58,14 +58,14 @@ class ProtobufForm(NamedTuple):
     def read(self, frame: bytes) -> tuple[str, Json]:
         assert int.from_bytes(frame[:4]) == len(frame) - 4
         event = messages.decoded(frame[4:], messages.EVENT)
-        kind, raw = _known(event["object"]["raw"])
+        kind, raw = _from_unknown(event["object"]["raw"])
         return event["type"], {**kind, **messages.decoded(raw, messages.POD)}
 
     def listed(self, metadata: Json, pods: list[Json], kind: str = "PodList") -> bytes:
         return _unknown(kind, messages.encoded({"metadata": metadata, "items": pods}, messages.LIST))
 
     def read_list(self, body: bytes) -> Json:
-        kind, raw = _known(body)
+        kind, raw = _from_unknown(body)
         return {**kind, "items": [], **messages.decoded(raw, messages.LIST)}
 
 
@@ -74,7 +74,7 @@ def _unknown(kind: str, raw: bytes) -> bytes:
     return b"k8s\0" + messages.encoded(envelope, messages.UNKNOWN)
 
 
-def _known(obj: bytes) -> tuple[Json, bytes]:
+def _from_unknown(obj: bytes) -> tuple[Json, bytes]:
     assert obj.startswith(b"k8s\0")
     unknown = messages.decoded(obj[4:], messages.UNKNOWN)
     return unknown["typeMeta"], unknown["raw"]

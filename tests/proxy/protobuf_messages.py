@@ -67,8 +67,8 @@ def decoded(data: bytes, table: Table) -> Json:
             result[name] = value.decode() if form is str else value
         elif form is dict or form is QUANTITIES:
             entry = {"key": "", "value": "", **decoded(value, TEXTS if form is dict else QUANTITIES)}
-            held = entry["value"] if form is dict else entry["value"]["string"]
-            result.setdefault(name, {})[entry["key"]] = held
+            text_or_amount = entry["value"] if form is dict else entry["value"]["string"]
+            result.setdefault(name, {})[entry["key"]] = text_or_amount
         elif isinstance(form, list):
             result.setdefault(name, []).append(decoded(value, form[0]))
         else:
@@ -102,13 +102,13 @@ def _bytes(value: Any, form: Any) -> bytes:
 
 def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the texts and messages in a message, in their order; numbers are skipped."""
-    at = 0
-    while at < len(data):
-        key, at = _number(data, at)
-        value, at = _number(data, at)
+    offset = 0
+    while offset < len(data):
+        key, offset = _number(data, offset)
+        value, offset = _number(data, offset)
         if key & 7 == 2:
-            yield key >> 3, data[at : at + value]
-            at += value
+            yield key >> 3, data[offset : offset + value]
+            offset += value
 
 
 def field(number: int, payload: bytes) -> bytes:
@@ -125,10 +125,10 @@ def varint(value: int) -> bytes:
     return bytes(encoded_bytes)
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
+def _number(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        value |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if data[at - 1] < 0x80:
-            return value, at
+        value |= (data[offset] & 0x7F) << shift
+        offset, shift = offset + 1, shift + 7
+        if data[offset - 1] < 0x80:
+            return value, offset

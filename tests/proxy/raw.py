@@ -23,10 +23,10 @@ class RawConnection:
     def read_until(self, end: bytes) -> bytes:
         """Read until `end`, inclusive. Raises EOFError if the other side closes before."""
         position = 0
-        while (at := self._read.find(end, position)) < 0:
+        while (index := self._read.find(end, position)) < 0:
             position = max(len(self._read) - len(end), 0)
             self._receive()
-        return self._take(at + len(end))
+        return self._take(index + len(end))
 
     def read(self, size: int) -> bytes:
         while len(self._read) < size:
@@ -66,7 +66,7 @@ class RawServer:
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def accept(self, until: bytes = b"") -> RawConnection:
-        """Return the next connection, of which the first bytes are read until something."""
+        """Return the next connection, after its bytes up to `until` have been read."""
         connection = RawConnection(self._listener.accept()[0])
         self._accepted.append(connection)
         connection.read_until(until)

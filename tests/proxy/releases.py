@@ -16,7 +16,7 @@ class DrivenAppearances(Appearances):
         self._released: dict[Uid, Appearance] = {}
         self._changes: list[Change] = []
         self._on_change: Callable[[], None] = lambda: None
-        self.ours: dict[str, Uid] = {}  # by "namespace/name", for status patches
+        self.ours: dict[str, Uid] = {}  # UIDs of Muster's pods by "namespace/name", for status patches
         self.refusals: list[tuple[str, str]] = []
         self.fresh_starts = 0
 

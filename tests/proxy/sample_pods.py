@@ -45,11 +45,11 @@ def pod(name: str = "train-1", version: str = "1001", node: str = "", **labels: 
 
 
 def bookmark(version: str, annotations: dict[str, str] | None = None) -> Json:
-    notes = {} if annotations is None else {"annotations": annotations}
+    annotation_field = {} if annotations is None else {"annotations": annotations}
     return {
         "kind": "Pod",
         "apiVersion": "v1",
-        "metadata": {"resourceVersion": version, "creationTimestamp": None, **notes},
+        "metadata": {"resourceVersion": version, "creationTimestamp": None, **annotation_field},
         "spec": {"containers": None},
         "status": {},
     }

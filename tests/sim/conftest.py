@@ -74,14 +74,14 @@ class SharedCluster(NamedTuple):
     """Running embedded cluster, with its initial objects."""
 
     cluster: Embedded
-    first: frozenset[tuple[ResourceKind, Key]]
+    initial: frozenset[tuple[ResourceKind, Key]]
 
     def clear(self) -> None:
         """Remove the objects of a test, and wait until Muster knows none of them."""
         wait_for(self._is_clear, what="an empty cluster")
 
     def _is_clear(self) -> bool:
-        for kind, key in objects_of(self.cluster.store) - self.first:
+        for kind, key in objects_of(self.cluster.store) - self.initial:
             with suppress(KeyError):  # a controller has deleted it
                 self.cluster.store.remove(kind, key)
         idle = not (self.cluster.controllers.is_behind or self.cluster.kubelets.busy)

@@ -87,5 +87,5 @@ def _piped(picture: Picture, canvas: Canvas) -> Iterator[str]:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for each in DRAWINGS:
-        each.path.write_text(drawn(each), encoding="utf-8")
+    for drawing in DRAWINGS:
+        drawing.path.write_text(drawn(drawing), encoding="utf-8")

@@ -61,14 +61,14 @@ def examples(kinds: Iterable[str] = KINDS, quotas: bool = False) -> Iterator[Exa
                 continue
             namespace = f"{path.stem}-{number}"
             local = {**local_queue, "metadata": {"name": "team", "namespace": namespace}}
-            objects = [local, _varied(base, variant, namespace)]
+            objects = [local, _with_variant(base, variant, namespace)]
             if hard := variant.get("quota"):
                 meta = {"name": "compute", "namespace": namespace}
                 objects.insert(0, {**quota, "metadata": meta, "spec": {"hard": hard}})
             yield Example(f"{path.stem} {variant['what']}", namespace, objects, variant["outcome"])
 
 
-def _varied(base: Json, variant: Json, namespace: str) -> Json:
+def _with_variant(base: Json, variant: Json, namespace: str) -> Json:
     obj = deepcopy(base)
     row = kind_of(obj)
     assert row is not None
@@ -77,9 +77,9 @@ def _varied(base: Json, variant: Json, namespace: str) -> Json:
     for field in ("labels", "annotations"):
         meta[field] = {**(meta.get(field) or {}), **variant.get(field, {})}
     if variant.get("suspended"):
-        _at(obj, row.suspend[:-1])[row.suspend[-1]] = True
+        _field_at(obj, row.suspend[:-1])[row.suspend[-1]] = True
     for path in annotation_paths(row, obj):
-        spec = _at(obj, (*path[:-2], "spec"))
+        spec = _field_at(obj, (*path[:-2], "spec"))
         spec.pop("schedulerName", None)
         if "scheduler" in variant:
             spec["schedulerName"] = variant["scheduler"]
@@ -88,7 +88,7 @@ def _varied(base: Json, variant: Json, namespace: str) -> Json:
     return obj
 
 
-def _at(obj: Any, path: Any) -> Any:
+def _field_at(obj: Any, path: Any) -> Any:
     for name in path:
         obj = obj[int(name)] if isinstance(obj, list) else obj.setdefault(name, {})
     return obj

@@ -9,7 +9,7 @@ BUILT = sorted(Path.home().glob(".cache/kube-muster/control-plane/*/kubectl"))
 class Kubectl:
     def __init__(self, kubeconfig: Path) -> None:
         cache = kubeconfig.with_name("cache")
-        self._start = [str(BUILT[-1]), "--kubeconfig", str(kubeconfig), "--cache-dir", str(cache)]
+        self._command = [str(BUILT[-1]), "--kubeconfig", str(kubeconfig), "--cache-dir", str(cache)]
 
     def __call__(self, *arguments: str) -> str:
         completed = self._run(*arguments)
@@ -24,5 +24,5 @@ class Kubectl:
 
     def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [*self._start, *arguments], capture_output=True, text=True, timeout=60, check=False
+            [*self._command, *arguments], capture_output=True, text=True, timeout=60, check=False
         )

@@ -14,13 +14,13 @@ Json = dict[str, Any]
 class Refusal(NamedTuple):
     """Refusal of an object.
 
-    `given`: the object without the refused change. `fields`: those that the refusal names, none for an
+    `original`: the object without the refused change. `fields`: those that the refusal names, none for an
     unreadable body.
     """
 
     name: str
     kind: ResourceKind
-    given: Json
+    original: Json
     body: Json
     fields: frozenset[str]
 
@@ -31,15 +31,15 @@ class Refusal(NamedTuple):
 
 def refusals() -> list[Refusal]:
     table = yaml.load(Path(__file__).with_name("refusals.yaml").read_text(), yaml.CSafeLoader)
-    refusals_ = []
+    all_refusals = []
     for base, title, changes, fields in table["refused"]:
         obj = table["objects"][base]
         body = deepcopy(obj)
         for path, value in changes.items():
             _put(body, path.split("."), value)
         kind = BY_NAME[body["apiVersion"], body["kind"]]
-        refusals_.append(Refusal(f"{base}: {title}", kind, obj, body, frozenset(fields)))
-    return refusals_
+        all_refusals.append(Refusal(f"{base}: {title}", kind, obj, body, frozenset(fields)))
+    return all_refusals
 
 
 def named_in(status: Json) -> frozenset[str]:

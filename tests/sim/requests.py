@@ -35,8 +35,8 @@ def create(connection: Connection, path: str, body: Json) -> Json:
     return created
 
 
-def patch(connection: Connection, path: str, body: Any, form: str = MERGE) -> Json:
-    changed: Json = ask(connection, "PATCH", path, body, content_type=form)
+def patch(connection: Connection, path: str, body: Any, content_type: str = MERGE) -> Json:
+    changed: Json = ask(connection, "PATCH", path, body, content_type=content_type)
     return changed
 
 

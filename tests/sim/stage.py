@@ -60,14 +60,14 @@ def gang(
 
 
 def pod(service: Service, name: str, group: str, phase: str = "Pending", on: str = "", **spec: Any) -> None:
-    placed: Json = {"nodeName": on} if on else {}
-    body = objects.pod(name, namespace="default", group=group, cpu="2", **placed)
+    node_fields: Json = {"nodeName": on} if on else {}
+    body = objects.pod(name, namespace="default", group=group, cpu="2", **node_fields)
     service.create(PODS, "", {**body, "spec": {**body["spec"], **spec}})
     if on:
-        turn(service, name, phase)
+        set_phase(service, name, phase)
 
 
-def turn(service: Service, name: str, phase: str) -> None:
+def set_phase(service: Service, name: str, phase: str) -> None:
     """Change the phase of a pod."""
 
     def changed(obj: Json) -> Json:

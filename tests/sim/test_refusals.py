@@ -31,4 +31,4 @@ def test_an_object_that_a_real_server_refuses_is_refused_with_its_fields(
 
 def test_every_object_of_the_table_is_taken_without_its_change(service: Service) -> None:
     for base in {refusal.name.partition(":")[0]: refusal for refusal in refusals()}.values():
-        assert service.create(base.kind, "", base.given)["metadata"]["name"] == "bad"
+        assert service.create(base.kind, "", base.original)["metadata"]["name"] == "bad"

@@ -24,7 +24,7 @@ from extender.sim.show.sentences import TransitionLog
 from extender.sim.show.tables import Canvas
 from tests.e2e.harness import objects
 from tests.rows import each_of
-from tests.sim.stage import LINE, RUNS, SHARES, WAITS, gang, pod, seen, small, turn
+from tests.sim.stage import LINE, RUNS, SHARES, WAITS, gang, pod, seen, set_phase, small
 
 RERUN = Rerun("muster", ["some.yaml"], own_nodes=False)
 
@@ -230,7 +230,7 @@ def test_only_changes_are_shown_and_the_end_sums_up(service: Service, state: Clu
     assert seen_at == {1.0: ["default/train"], 2.0: [], 3.0: ["default/sweep"], 4.0: []}
     service.delete(POD_GROUPS, "default", "sweep", {})
     for number in range(2):
-        turn(service, f"train-{number}", "Succeeded")
+        set_phase(service, f"train-{number}", "Succeeded")
     later = seen(service)
     assert [transition.text for transition in transitions.observe(later, 5.0)] == [
         "was deleted",

@@ -19,7 +19,7 @@ from tests.domain.builders import queue
 SCHEDULERS = frozenset({"muster"})
 
 
-class Watchman(Measurements):
+class CheckingObserver(Measurements):
     """Observer that checks at every step that no node is above its capacity and no gang is partial."""
 
     def __init__(self, workload: VirtualWorkload) -> None:
@@ -63,7 +63,7 @@ def row(
 
 def run(workload: VirtualWorkload, limits: Limits | None = None) -> Result:
     """Run the simulation with checks and measurements."""
-    measurements = Watchman(workload)
+    measurements = CheckingObserver(workload)
     simulation = Simulation(workload, limits or Limits(), SCHEDULERS, measurements)
     measurements.cluster = simulation
     end = simulation.run()
@@ -75,7 +75,7 @@ def run(workload: VirtualWorkload, limits: Limits | None = None) -> Result:
     )
 
 
-def at_once(rows: Sequence[Row], weights: Mapping[str, int] = {}) -> VirtualWorkload:
+def with_reclaiming_queues(rows: Sequence[Row], weights: Mapping[str, int] = {}) -> VirtualWorkload:
     """Return the workload of rows, with queues that reclaim capacity at once."""
     queues = tuple(
         queue(name, weights.get(name, 1)) for name in sorted({row.queue for row in rows} | {*weights})
@@ -84,7 +84,7 @@ def at_once(rows: Sequence[Row], weights: Mapping[str, int] = {}) -> VirtualWork
 
 
 def run_rows(*rows: Row, nodes: int = 2, cpu: str = "4") -> Result:
-    return run(cluster(nodes, cpu) + at_once(rows))
+    return run(cluster(nodes, cpu) + with_reclaiming_queues(rows))
 
 
 def run_trace(folder: Path, text: str) -> SimulationReport:

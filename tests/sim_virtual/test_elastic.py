@@ -13,7 +13,7 @@ from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace import Row
 from tests.property_examples import examples
-from tests.sim_virtual.bench import at_once, row
+from tests.sim_virtual.bench import row, with_reclaiming_queues
 
 QUEUES = ("a", "b", "c")
 CALM = 1000.0  # seconds
@@ -65,7 +65,7 @@ jobs = st.builds(
 def watched(rows: Iterable[Row], weights: Iterable[int] = (1, 1, 1), memory: float = 3600.0) -> Changes:
     """Run on 3 nodes of 4 cpu. `memory`: seconds in which no pod is evicted again for the same group."""
     changes = Changes()
-    workload = at_once([*rows], dict(zip(QUEUES, weights, strict=True)))
+    workload = with_reclaiming_queues([*rows], dict(zip(QUEUES, weights, strict=True)))
     Simulation(
         made_nodes(3, "4", "64Gi", 0) + workload,
         Limits(reclaim_memory=memory),

@@ -23,7 +23,7 @@ from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
 from tests.e2e.harness import objects
-from tests.sim_virtual.bench import Watchman
+from tests.sim_virtual.bench import CheckingObserver
 from tests.storm.gang_specs import TREE, draw
 from tests.storm.recovery import Times
 from tests.storm.verdict import Json
@@ -35,8 +35,8 @@ CAP = "20"
 PRIORITIES = {"storm-low": 10, "storm-high": 1000, "": 0}
 
 
-class Inspector(Watchman):
-    """Watchman that also checks the capability of a queue and its ancestors when a pod starts."""
+class Inspector(CheckingObserver):
+    """Observer that also checks the capability of a queue and its ancestors when a pod starts."""
 
     def __init__(self, workload: VirtualWorkload) -> None:
         super().__init__(workload)

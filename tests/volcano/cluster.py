@@ -18,7 +18,7 @@ from extender.volcano.pods import JobPod, pod_of
 from extender.volcano.policies import JobRequest, request_for_lost_pod
 from extender.volcano.states import ACTIVE, ENDED, TABLE, TARGETED, Action, JobPhase, phase_of
 
-LEADS = {
+TRANSITIONS = {
     (JobPhase.PENDING, JobPhase.RUNNING),
     (JobPhase.RUNNING, JobPhase.PENDING),  # too few pods run, or its capacity was reclaimed
     (JobPhase.RUNNING, JobPhase.COMPLETED),
@@ -29,7 +29,7 @@ LEADS = {
     (JobPhase.TERMINATING, JobPhase.TERMINATED),
     (JobPhase.ABORTING, JobPhase.ABORTED),
 }
-ALLOWED = LEADS | {(phase, row.to) for (phase, _), row in TABLE.items() if row.to is not None}
+ALLOWED = TRANSITIONS | {(phase, row.to) for (phase, _), row in TABLE.items() if row.to is not None}
 
 
 def _fields_written_first(status: JobStatus) -> tuple[object, ...]:
@@ -93,7 +93,7 @@ class Cluster:
         return planned
 
     def _forget(self) -> None:
-        """Drop what Muster has in memory only, as after a crash."""
+        """Drop the state that Muster has only in memory, as after a crash."""
         self.lost.clear()
         self.deleted.clear()
 
@@ -110,13 +110,13 @@ class Cluster:
         if existing is None or existing.uid != pod.uid:
             return
         status, replicas = self.job.status, {task.name: task.replicas for task in self.job.spec.tasks}
-        phase, is_part = phase_of(status.state.phase), {status.state.reason, request and request.action}
+        phase, causes = phase_of(status.state.phase), {status.state.reason, request and request.action}
         assert (
             (phase not in ACTIVE and not pod.is_finished)
             or not self.admitted
             or pod.index >= replicas[pod.task]
             or pod.version < status.version
-            or (is_part & {*TARGETED} and (phase is JobPhase.RESTARTING or pod.retry < status.retry_count))
+            or (causes & {*TARGETED} and (phase is JobPhase.RESTARTING or pod.retry < status.retry_count))
             or (phase is JobPhase.RESTARTING and status.retry_count >= self.job.spec.max_retry)
         ), (pod, status)
         self.deleted.add(pod.uid)
@@ -180,8 +180,8 @@ class Cluster:
 
     def scale(self, number: int, replicas: int) -> None:
         tasks = list(self.job.spec.tasks)
-        at = number % len(tasks)
-        tasks[at] = replace(tasks[at], replicas=replicas)
+        index = number % len(tasks)
+        tasks[index] = replace(tasks[index], replicas=replicas)
         self._put(replace(self.job, spec=replace(self.job.spec, tasks=tasks)))
 
     def ask(self, action: Action) -> None:
@@ -210,4 +210,4 @@ class Cluster:
             idle = not (planned.creates or planned.deletes or self.lost or self.command)
             if idle and before == (self.job, self.pods):
                 return looks
-        raise AssertionError(f"it never rests: {self.job.status}")
+        raise AssertionError(f"the cluster does not settle: {self.job.status}")

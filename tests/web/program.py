@@ -48,7 +48,7 @@ class Holding(SchedulerVerbs):
         self._changed = Condition()
         self._held: dict[str, Signal] = {}
         self._callers: dict[str, Caller] = {}
-        self._left: set[str] = set()
+        self._hung_up: set[str] = set()
         self._resumed = Event()
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
@@ -67,14 +67,14 @@ class Holding(SchedulerVerbs):
         with self._changed:
             self._held[args.pod_name] = end
             self._callers[args.pod_name] = caller
-            self._left.discard(args.pod_name)
+            self._hung_up.discard(args.pod_name)
             self._changed.notify_all()
         try:
             await end.wait(LONG)
         except asyncio.CancelledError:
             with self._changed:
                 del self._held[args.pod_name]
-                self._left.add(args.pod_name)
+                self._hung_up.add(args.pod_name)
                 self._changed.notify_all()
             raise
         return BindingResult(STOPPED)
@@ -83,7 +83,7 @@ class Holding(SchedulerVerbs):
         for end in self._held.values():
             end.set()
 
-    def look(self, namespace: str, name: str) -> object:
+    def debug_page(self, namespace: str, name: str) -> object:
         if namespace == "go":
             self._resumed.set()
             return name
@@ -92,8 +92,8 @@ class Holding(SchedulerVerbs):
                 return self._changed.wait_for(lambda: len(self._held) == int(name))
             caller = self._callers[name]
             if namespace == "left":
-                self._changed.wait_for(lambda: name in self._left)
-        return {"gone": caller.has_hung_up(), "left": name in self._left}
+                self._changed.wait_for(lambda: name in self._hung_up)
+        return {"gone": caller.has_hung_up(), "left": name in self._hung_up}
 
 
 class Echo(Reviewer):
@@ -126,7 +126,7 @@ def main() -> None:
             Thread(target=Event().wait).start()  # no daemon thread, so it would keep the process alive
             raise RuntimeError("cannot start")
         limits = LIMITS._replace(timeouts=timeouts)
-        SideServer("debug", debug, pages(create_debug_app({"pod": holding.look})), limits)
+        SideServer("debug", debug, pages(create_debug_app({"pod": holding.debug_page})), limits)
         SideServer("health", health, HealthApp({"verbs": pulse.fault}, {}), limits)
         WebhookServer(webhooks, Echo(), identity(), REVIEW_LIMITS._replace(timeouts=timeouts))
 

@@ -31,8 +31,8 @@ class Server:
         stack.callback(self._kill)
         assert self.process.stdout is not None
         self._output = self.process.stdout
-        numbers = map(int, self._output.readline().split())
-        self.port, self.debug_port, self.health_port, self.webhook_port = numbers
+        ports = map(int, self._output.readline().split())
+        self.port, self.debug_port, self.health_port, self.webhook_port = ports
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError):

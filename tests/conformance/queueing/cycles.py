@@ -22,15 +22,16 @@ _FAMILIES = ("admit_cycle", "admit_cycle_fair", _FIRST)
 
 def check_cycle(case: Case) -> Iterator[str]:
     """Check a cycle with the head of each queue. Heads that are not admitted only have to wait."""
-    built = _world(case)
+    world = _world(case)
     if _evicts(case):
-        yield from unequal("evicted", expected(case), built.evicted())
-    yield from unequal("admitted", _admitted(case), built.starting())
+        yield from unequal("evicted", expected(case), world.evicted())
+    yield from unequal("admitted", _admitted(case), world.starting())
     for workload, assignment in case.expect["assignments"].items():
-        used = built.flavors(workload)
+        used = world.flavors(workload)
         for part, flavors in _flavors(assignment).items():
             yield from unequal(f"flavors of {part} of {workload}", flavors, used.get(part, set()))
-    grown = _new_world(case) if (elastic := _elastic(case)) else built
+    elastic = _elastic(case)
+    grown = _new_world(case) if elastic else world
     for workload in elastic:
         yield from unequal(f"members of {workload}", _members(case, workload), grown.members(workload))
 
@@ -58,23 +59,23 @@ def _first_flavors(case: Case, head: CaseData) -> CaseData:
     totals = Counter[tuple[str, str]]()
     for pair, limit in chain.from_iterable(map(limits, data)):
         totals[pair] += limit["nominal"]
-    queue = next(each for each in case.input["queues"] if each["name"] == head["queue"])
-    chosen: dict[str, dict[str, CaseData]] = {}
+    queue = next(candidate for candidate in case.input["queues"] if candidate["name"] == head["queue"])
+    flavors_by_part: dict[str, dict[str, CaseData]] = {}
     for part in head["podsets"]:
         for (flavor, resource), _ in limits(queue):
             requested = part["request"].get(resource, 0) * part.get("min_count", part["count"])
             if 0 < requested <= totals[flavor, resource]:
-                chosen.setdefault(part["name"], {}).setdefault(resource, {"flavor": flavor})
-        chosen.setdefault(part["name"], {})
-    return chosen
+                flavors_by_part.setdefault(part["name"], {}).setdefault(resource, {"flavor": flavor})
+        flavors_by_part.setdefault(part["name"], {})
+    return flavors_by_part
 
 
 def _heads(case: Case) -> list[CaseData]:
     """Return the first workload of each queue: by priority, then by age."""
     first: dict[str, CaseData] = {}
     pending = case.input["pending"]
-    for each in sorted(pending, key=lambda each: (-each["priority"], each["created"], each["id"])):
-        first.setdefault(each["queue"], each)
+    for workload in sorted(pending, key=lambda head: (-head["priority"], head["created"], head["id"])):
+        first.setdefault(workload["queue"], workload)
     return list(first.values())
 
 
@@ -91,8 +92,10 @@ def _flavors(assignment: CaseData) -> dict[str, set[str]]:
 
 def _elastic(case: Case) -> list[str]:
     """Return the admitted workloads with optional members."""
-    admitted = [each for each in case.input["pending"] if each["id"] in case.expect["admitted"]]
-    return [each["id"] for each in admitted if any("min_count" in part for part in each["podsets"])]
+    admitted = [workload for workload in case.input["pending"] if workload["id"] in case.expect["admitted"]]
+    return [
+        workload["id"] for workload in admitted if any("min_count" in part for part in workload["podsets"])
+    ]
 
 
 def _members(case: Case, workload: str) -> dict[str, int]:
@@ -108,17 +111,27 @@ def _evicts(case: Case) -> bool:
 
 def _borrows_first(case: Case) -> bool:
     """Return whether an earlier flavor is borrowed although the queue has quota of a later one."""
-    built, assignments = _world(case), case.expect["assignments"]
-    used = {workload: {*chain(*built.flavors(workload).values())} for workload in assignments}
-    chosen = {workload: {*chain(*_flavors(each).values())} for workload, each in assignments.items()}
-    later = [(workload, name) for workload, names in used.items() for name in names - chosen[workload]]
-    earlier = [(workload, name) for workload, names in chosen.items() for name in names - used[workload]]
-    within = [built.is_within_quota(*each) for each in later]
-    return bool(later) and all(within) and not any(built.is_within_quota(*each) for each in earlier)
+    world, assignments = _world(case), case.expect["assignments"]
+    used = {workload: {*chain(*world.flavors(workload).values())} for workload in assignments}
+    expected_flavors = {
+        workload: {*chain(*_flavors(assignment).values())} for workload, assignment in assignments.items()
+    }
+    later = [
+        (workload, name) for workload, names in used.items() for name in names - expected_flavors[workload]
+    ]
+    earlier = [
+        (workload, name) for workload, names in expected_flavors.items() for name in names - used[workload]
+    ]
+    later_within_quota = [world.is_within_quota(workload, name) for workload, name in later]
+    return (
+        bool(later)
+        and all(later_within_quota)
+        and not any(world.is_within_quota(workload, name) for workload, name in earlier)
+    )
 
 
 def _divides_resources(case: Case) -> bool:
-    parts = [_flavors(each) for each in case.expect["assignments"].values()]
+    parts = [_flavors(assignment) for assignment in case.expect["assignments"].values()]
     return any(len(flavors) > 1 for part in parts for flavors in part.values())
 
 
@@ -193,22 +206,22 @@ def _evicts_from_within_a_share(case: Case) -> bool:
     others = victims_of(case, EvictionCause.RECLAIM)
     if not others:
         return False
-    built = _world(case)
-    return any(built.lose_deserved_capacity(others, each["id"]) for each in _left_waiting(case))
+    world = _world(case)
+    return any(world.lose_deserved_capacity(others, head["id"]) for head in _waiting_heads(case))
 
 
 def _evicts_beyond_a_share(case: Case) -> bool:
     """Return whether a head brings its queue above its deserved share, although others are evicted."""
-    waiting = _left_waiting(case)
+    waiting = _waiting_heads(case)
     if not waiting or not victims_of(case, EvictionCause.RECLAIM):
         return False
-    built, same_queue_victims = _world(case), victims_of(case, EvictionCause.PREEMPT)
-    queue_of = {each["id"]: each["queue"] for each in case.input["admitted"]}
+    world, same_queue_victims = _world(case), victims_of(case, EvictionCause.PREEMPT)
+    queue_of = {workload["id"]: workload["queue"] for workload in case.input["admitted"]}
     return all(
-        built.is_above_share(
-            each["id"], [name for name in same_queue_victims if queue_of.get(name) == each["queue"]]
+        world.is_above_share(
+            head["id"], [name for name in same_queue_victims if queue_of.get(name) == head["queue"]]
         )
-        for each in waiting
+        for head in waiting
     )
 
 
@@ -216,22 +229,22 @@ def _empties_its_own_queue_first(case: Case) -> bool:
     """Return whether a head above its queue's deserved share finds enough victims in that queue."""
     if not victims_of(case, EvictionCause.RECLAIM):
         return False
-    built = _world(case)
-    is_own = {*built.evicted().values()} == {EvictionCause.PREEMPT}
-    return is_own and all(built.is_above_share(each["id"]) for each in _left_waiting(case))
+    world = _world(case)
+    is_own = {*world.evicted().values()} == {EvictionCause.PREEMPT}
+    return is_own and all(world.is_above_share(head["id"]) for head in _waiting_heads(case))
 
 
 def _shares_unrequested_quota(case: Case) -> bool:
     """Return whether a queue without victims deserves more than its quota."""
     if not victims_of(case, EvictionCause.RECLAIM):
         return False
-    built = _world(case)
-    return built.deserve_more_than_nominal(expected(case).keys() - built.evicted().keys())
+    world = _world(case)
+    return world.deserve_more_than_nominal(expected(case).keys() - world.evicted().keys())
 
 
-def _left_waiting(case: Case) -> list[CaseData]:
+def _waiting_heads(case: Case) -> list[CaseData]:
     """Return heads that wait in the case until victims have ended."""
-    return [each for each in _heads_of_queues(case) if each["id"] not in _admitted(case)]
+    return [head for head in _heads_of_queues(case) if head["id"] not in _admitted(case)]
 
 
 CHECKS: dict[str, Check] = dict.fromkeys(_FAMILIES, check_cycle)

@@ -65,11 +65,11 @@ def _limit(flavor: CaseData) -> CaseData:
     return {"nominal": flavor["min"], **maximum}
 
 
-def _amounts(each: Iterable[CaseData]) -> dict[tuple[str, str], int]:
-    return {(one["flavor"], one["resource"]): one["amount"] for one in each}
+def _amounts(entries: Iterable[CaseData]) -> dict[tuple[str, str], int]:
+    return {(entry["flavor"], entry["resource"]): entry["amount"] for entry in entries}
 
 
 def _without(
-    amounts: Mapping[tuple[str, str], int], less: Mapping[tuple[str, str], int]
+    amounts: Mapping[tuple[str, str], int], subtracted: Mapping[tuple[str, str], int]
 ) -> dict[tuple[str, str], int]:
-    return {key: n - less.get(key, 0) for key, n in amounts.items()}
+    return {key: n - subtracted.get(key, 0) for key, n in amounts.items()}

@@ -22,12 +22,12 @@ def check_assignment(case: Case) -> Iterator[str]:
     not start after evictions, unless the case forbids them.
     """
     (pending,) = case.input["pending"]
-    built = KueueWorld(case.input, [pending])
+    world = KueueWorld(case.input, [pending])
     fits = case.expect["mode"] == "Fit"
-    yield from unequal("starts", fits, built.starts(pending["id"]))
-    decision = built.decision(pending["id"])
+    yield from unequal("starts", fits, world.starts(pending["id"]))
+    decision = world.decision(pending["id"])
     if fits:
-        yield from differing_flavors(pending, case.expect["podsets"], built.flavors(pending["id"]))
+        yield from differing_flavors(pending, case.expect["podsets"], world.flavors(pending["id"]))
     elif case.expect["mode"] == "Preempt" or not _no_pod_may_be_evicted(case):
         could = decision.reason is not Reason.NEVER_FITS
         yield from unequal("could start", case.expect["mode"] == "Preempt", could)
@@ -45,9 +45,9 @@ def check_first_assignment(case: Case) -> Iterator[str]:
     """Check an assignment of Kueue v0.1. The borrowed amounts follow from the flavors."""
     pending = {"id": "w", "queue": "q", "priority": 0, "created": 0, "podsets": case.input["podsets"]}
     data = queue_in_current_format(case.input)
-    built = KueueWorld(data, [pending])
-    yield from unequal("fits", case.expect["fits"], built.starts("w"))
-    used = built.flavors("w")
+    world = KueueWorld(data, [pending])
+    yield from unequal("fits", case.expect["fits"], world.starts("w"))
+    used = world.flavors("w")
     for part, flavors in case.expect["flavors"].items():
         yield from unequal(f"flavors of {part}", set(flavors.values()), used.get(part, set()))
 
@@ -67,7 +67,8 @@ def _no_pod_may_be_evicted(case: Case) -> bool:
 
 def _divides_resources(case: Case) -> bool:
     """Return whether a part of the workload gets several flavors."""
-    if isinstance(parts := case.expect.get("podsets"), list):
+    parts = case.expect.get("podsets")
+    if isinstance(parts, list):
         return any(len({each["flavor"] for each in part["flavors"].values()}) > 1 for part in parts)
     return any(len(set(flavors.values())) > 1 for flavors in case.expect["flavors"].values())
 
@@ -88,16 +89,16 @@ def _evicts_before_the_next_flavor(case: Case) -> bool:
 def _borrows_first(case: Case) -> bool:
     """Return whether an earlier flavor is borrowed although the queue has quota of a later one."""
     (pending,) = case.input["pending"]
-    built = KueueWorld(case.input, [pending])
-    used = {name for flavors in built.flavors(pending["id"]).values() for name in flavors}
+    world = KueueWorld(case.input, [pending])
+    used = {name for flavors in world.flavors(pending["id"]).values() for name in flavors}
     parts = case.expect["podsets"] if case.expect["mode"] == "Fit" else []
     expected_flavors = {each["flavor"] for part in parts for each in part["flavors"].values()}
     later, earlier = used - expected_flavors, expected_flavors - used
-    is_within = [built.is_within_quota(pending["id"], name) for name in later]
+    is_within = [world.is_within_quota(pending["id"], name) for name in later]
     return (
         bool(is_within)
         and all(is_within)
-        and not any(built.is_within_quota(pending["id"], name) for name in earlier)
+        and not any(world.is_within_quota(pending["id"], name) for name in earlier)
     )
 
 

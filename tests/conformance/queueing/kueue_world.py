@@ -51,22 +51,22 @@ class KueueWorld:
 
     def __init__(self, data: CaseData, pending: Sequence[CaseData]) -> None:
         self._data, self._pending = data, pending
-        self._policies = {each["name"]: each.get("preemption", {}) for each in data["queues"]}
-        self._counts_pods = any(name == PODS for each in _owners(data) for (_, name), _ in limits(each))
-        spaces = {each["id"]: each.get("namespace", builders.NAMESPACE) for each in pending}
-        self._keys = {name: GroupKey(f"{space}/{name}") for name, space in spaces.items()}
+        self._policies = {queue["name"]: queue.get("preemption", {}) for queue in data["queues"]}
+        self._counts_pods = any(name == PODS for owner in _owners(data) for (_, name), _ in limits(owner))
+        namespaces = {workload["id"]: workload.get("namespace", builders.NAMESPACE) for workload in pending}
+        self._keys = {name: GroupKey(f"{namespace}/{name}") for name, namespace in namespaces.items()}
         labelled = data.get("namespaces", {}).items()
         self.world = World(*(Namespace(Meta(name=name, labels=labels)) for name, labels in labelled))
         self.world.add(*self._nodes(), *self._queues())
-        for each in data["admitted"]:
-            self._admit(each)
+        for workload in data["admitted"]:
+            self._admit(workload)
         for number, use in enumerate(data.get("usage", ())):
             used = {use["resource"]: {"flavor": use["flavor"], "amount": use["amount"]}}
             parts = [{"name": "p", "usage": used}]
             fields = {"priority": 0, "created": _LONG_AGO, "reserved_at": _LONG_AGO, "queue": use["queue"]}
             self._admit({"id": f"use-{number}", "usage": parts, **fields})
-        for each in pending:
-            self.world.add(*(_in_namespace(obj, each) for obj in self._group(each)))
+        for workload in pending:
+            self.world.add(*(_in_namespace(obj, workload) for obj in self._group(workload)))
         self.world.settle()
 
     # ---- what is decided
@@ -78,7 +78,7 @@ class KueueWorld:
         return workload in self._keys and self.decision(workload).verdict is Verdict.STARTING
 
     def starting(self) -> list[str]:
-        return sorted(each["id"] for each in self._pending if self.starts(each["id"]))
+        return sorted(workload["id"] for workload in self._pending if self.starts(workload["id"]))
 
     def evicted(self) -> dict[str, EvictionCause]:
         """Return the causes of evictions by workload."""
@@ -120,8 +120,8 @@ class KueueWorld:
         `without`: workloads of the queue that are gone by then.
         """
         budget, queue = self._budget, self._queue_of(newcomer)
-        for each in without:
-            budget.shares.add(queue, self._held_amounts(budget, each), -1)
+        for workload in without:
+            budget.shares.add(queue, self._held_amounts(budget, workload), -1)
         return all(
             budget.shares.is_above_share(queue, amounts)
             for amounts in self._requested_amounts(budget, newcomer)
@@ -143,17 +143,19 @@ class KueueWorld:
         may_be_last: defaultdict[tuple[str, int], bool] = defaultdict(bool)
         for victim, amounts in amounts_by_victim.items():
             counted = [name for name in amounts if resource_of(name) != name]
-            for level, (held, due, _) in enumerate(shares.levels(self._queue_of(victim), own_queue)):
+            for level, (held, deserved, _) in enumerate(shares.levels(self._queue_of(victim), own_queue)):
                 before = {name: held.get(name, 0) + amounts[name] for name in counted}
-                above = any(n > due.get(name, 0.0) + EPSILON for name, n in before.items())
+                above = any(n > deserved.get(name, 0.0) + EPSILON for name, n in before.items())
                 may_be_last[self._queue_of(victim), level] |= above
         return not all(may_be_last.values())
 
     def is_within_quota(self, workload: str, flavor: str) -> bool:
         """Return whether the queue borrows nothing of a flavor for this workload."""
         budget, group = self._budget, self.world.ledger.snapshot().groups[self._key(workload)]
-        of_queue = next(each for each in budget.flavors.flavors_of(group.queue) if each.name == flavor)
-        requested = budget.flavors.counted_part(of_queue, missing(group).requests)
+        queue_flavor = next(
+            candidate for candidate in budget.flavors.flavors_of(group.queue) if candidate.name == flavor
+        )
+        requested = budget.flavors.counted_part(queue_flavor, missing(group).requests)
         return budget.shares.steps_to_lender(group.queue, requested) == 0
 
     def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
@@ -190,7 +192,7 @@ class KueueWorld:
     def _requested_amounts(self, budget: Budget, workload: str) -> list[Resources]:
         """Return the requests of a workload by flavor of its queue."""
         group = self.world.ledger.snapshot().groups[self._key(workload)]
-        return [way.requests for way in budget.flavors.assignments(group, missing(group))]
+        return [assignment.requests for assignment in budget.flavors.assignments(group, missing(group))]
 
     # ---- nodes and queues
 
@@ -198,8 +200,8 @@ class KueueWorld:
         """Yield the nodes of each flavor, and the flavor unless it is missing. Only flavors have taints."""
         flavors = {flavor["name"]: flavor for flavor in self._data.get("flavors", ())}
         capacity: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for each in _owners(self._data):
-            for (flavor, resource), limit in limits(each):
+        for owner in _owners(self._data):
+            for (flavor, resource), limit in limits(owner):
                 capacity[flavor][resource] += limit["nominal"]
         missing = {*self._data.get("missing_flavors", ())} | ({*capacity} - {*flavors} if flavors else set())
         for name in capacity:
@@ -223,38 +225,40 @@ class KueueWorld:
         """
         compared = self._data.get("compared_labels", set(flavor.get("node_labels", ())))
         labels: dict[str, str] = {}
-        for part in itertools.chain.from_iterable(each["podsets"] for each in self._pending):
-            wishes = list(part.get("node_selector", {}).items())
-            terms = [term_ for term in part.get("required_affinity", ()) for term_ in term]
-            wishes += [(term_["key"], term_["values"][0]) for term_ in terms if term_["op"] == "In"]
-            labels |= {key: value for key, value in wishes if key not in compared}
+        for part in itertools.chain.from_iterable(workload["podsets"] for workload in self._pending):
+            requested = list(part.get("node_selector", {}).items())
+            requirements = itertools.chain.from_iterable(part.get("required_affinity", ()))
+            requested += [(each["key"], each["values"][0]) for each in requirements if each["op"] == "In"]
+            labels |= {key: value for key, value in requested if key not in compared}
         return labels
 
     def _queues(self) -> Iterator[Queue]:
         data, sums = self._data, _sums(self._data)
-        cohorts = {each["name"]: each for each in data["cohorts"]}
-        above = (*(each.get("cohort") for each in data["queues"]), *map(_parent, cohorts.values()))
-        for name in sorted({*cohorts, *filter(None, above)}):
+        cohorts = {cohort["name"]: cohort for cohort in data["cohorts"]}
+        parents = (*(queue.get("cohort") for queue in data["queues"]), *map(_parent, cohorts.values()))
+        for name in sorted({*cohorts, *filter(None, parents)}):
             cohort = cohorts.get(name, {})
             yield self._queue(_cohort(name), cohort.get("parent"), cohort, sums[_cohort(name)])
-        for each in data["queues"]:
-            nominal = {pair: limit["nominal"] for pair, limit in limits(each)}
-            yield self._queue(each["name"], each.get("cohort"), each, nominal)
+        for queue in data["queues"]:
+            nominal = {pair: limit["nominal"] for pair, limit in limits(queue)}
+            yield self._queue(queue["name"], queue.get("cohort"), queue, nominal)
 
     def _queue(self, name: str, parent: str | None, data: CaseData, nominal: Mapping[Pair, int]) -> Queue:
         policies = self._policies.get(name, {})
         is_fair = self._data.get("config", {}).get("fair_sharing")  # then Kueue ignores this policy
-        within = policies.get("within_queue", "Never")
-        borrows = ({} if is_fair else policies.get("borrow_in_cohort")) or {}
-        limits_ = dict(limits(data))
+        within_queue = policies.get("within_queue", "Never")
+        borrow_policy = ({} if is_fair else policies.get("borrow_in_cohort")) or {}
+        queue_limits = dict(limits(data))
         flavors = [
             QueueFlavor(
                 flavor,
                 resource_flavor=flavor,
                 capability=None if parent else _of_flavor(flavor, nominal),
                 deserved=_of_flavor(flavor, nominal),
-                borrowing_limit=_of_flavor(flavor, _limit(limits_, "borrowing_limit")) if parent else None,
-                lending_limit=_of_flavor(flavor, _limit(limits_, "lending_limit")) if parent else None,
+                borrowing_limit=_of_flavor(flavor, _limit(queue_limits, "borrowing_limit"))
+                if parent
+                else None,
+                lending_limit=_of_flavor(flavor, _limit(queue_limits, "lending_limit")) if parent else None,
             )
             for flavor in dict.fromkeys((*_flavors(data), *(flavor for flavor, _ in nominal)))
         ]
@@ -268,9 +272,9 @@ class KueueWorld:
             reclaimable=self._is_reclaimable(name),
             namespace_selector=selector(data.get("namespace_selector")),
             preemption=builders.preemption(
-                within_queue="Never" if within == "Never" else "LowerPriority",
+                within_queue="Never" if within_queue == "Never" else "LowerPriority",
                 borrow_within_cohort=BorrowWithinCohort(
-                    borrows.get("policy", ""), borrows.get("max_priority")
+                    borrow_policy.get("policy", ""), borrow_policy.get("max_priority")
                 ),
             ),
         )
@@ -280,7 +284,7 @@ class KueueWorld:
     def _admit(self, data: CaseData) -> None:
         """Add a running group with a pod for each part and flavor."""
         name, class_name = data["id"], f"p{data['priority']}"
-        notes = {keys.PREEMPTABLE: "false"} if self._is_protected(data) else None
+        annotations = {keys.PREEMPTABLE: "false"} if self._is_protected(data) else None
         used: dict[tuple[str, str], dict[str, int]] = {}
         for part in data["usage"]:
             for resource, use in part["usage"].items():
@@ -294,7 +298,7 @@ class KueueWorld:
                 priority_class=class_name,
                 created=instant(data["created"]),
                 stood_whole=True,
-                annotations=notes,
+                annotations=annotations,
             ),
         )
         for (part, flavor), amounts in used.items():
@@ -308,7 +312,7 @@ class KueueWorld:
 
     def _is_protected(self, data: CaseData) -> bool:
         """Return whether no policy of a queue with a newcomer allows its eviction."""
-        queues = {each["queue"] for each in self._pending}
+        queues = {workload["queue"] for workload in self._pending}
         return data["queue"] not in queues and not self._may_be_reclaimed(data)
 
     def _is_reclaimable(self, queue: str) -> bool:
@@ -316,11 +320,11 @@ class KueueWorld:
 
         One group that they may not evict protects no other.
         """
-        admitted = [each for each in self._data["admitted"] if each["queue"] == queue]
+        admitted = [workload for workload in self._data["admitted"] if workload["queue"] == queue]
         return not admitted or any(map(self._may_be_reclaimed, admitted))
 
     def _may_be_reclaimed(self, victim: CaseData) -> bool:
-        others = [each for each in self._pending if each["queue"] != victim["queue"]]
+        others = [workload for workload in self._pending if workload["queue"] != victim["queue"]]
         return any(self._may_reclaim(other, victim) for other in others)
 
     def _may_reclaim(self, newcomer: CaseData, victim: CaseData) -> bool:
@@ -342,8 +346,12 @@ class KueueWorld:
             data["id"], sum(roles.values()), queue, roles, class_name, instant(data["created"])
         )
         for part in data["podsets"]:
-            chosen = {each["flavor"] for each in data.get("assignment", {}).get(part["name"], {}).values()}
-            selector_ = part.get("node_selector", {}) | dict(zip([_FLAVOR], chosen, strict=False))
+            assigned_flavors = {
+                use["flavor"] for use in data.get("assignment", {}).get(part["name"], {}).values()
+            }
+            node_selector = part.get("node_selector", {}) | (
+                {_FLAVOR: next(iter(assigned_flavors))} if assigned_flavors else {}
+            )
             terms = [_term(term) for term in part.get("required_affinity", ())]
             for number in range(part["count"]):
                 name = f"{data['id']}-{part['name']}-{number}"
@@ -353,8 +361,8 @@ class KueueWorld:
                     {**part["request"], **({PODS: 1} if self._counts_pods else {})},
                     role=part["name"],
                     uid=f"uid-{name}",
-                    selector=selector_,
-                    tolerations=[Toleration(**each) for each in part.get("tolerations", ())],
+                    selector=node_selector,
+                    tolerations=[Toleration(**toleration) for toleration in part.get("tolerations", ())],
                     affinity=Affinity(NodeAffinity(NodeSelector(terms))) if terms else None,
                 )
 
@@ -372,16 +380,16 @@ def _owners(data: CaseData) -> tuple[CaseData, ...]:
 
 def _sums(data: CaseData) -> dict[str, dict[Pair, int]]:
     """Return the amounts of each cohort: its own, and those of all below it."""
-    parents = {_cohort(each["name"]): _parent(each) for each in data["cohorts"]}
-    cohorts = [(_cohort(each["name"]), each) for each in data["cohorts"]]
+    parents = {_cohort(owner["name"]): _parent(owner) for owner in data["cohorts"]}
+    cohorts = [(_cohort(owner["name"]), owner) for owner in data["cohorts"]]
     sums: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
-    cohorts += [(_cohort(each.get("cohort") or ""), each) for each in data["queues"]]
-    for own_cohort, each in cohorts:
+    cohorts += [(_cohort(owner.get("cohort") or ""), owner) for owner in data["queues"]]
+    for first_cohort, owner in cohorts:
         visited: set[str] = set()
-        cohort: str | None = own_cohort
+        cohort: str | None = first_cohort
         while cohort is not None and cohort not in visited:
             visited.add(cohort)
-            for pair, limit in limits(each):
+            for pair, limit in limits(owner):
                 sums[cohort][pair] = sums[cohort].get(pair, 0) + limit["nominal"]
             parent = parents.get(cohort)
             cohort = _cohort(parent) if parent else None

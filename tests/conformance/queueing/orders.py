@@ -11,7 +11,7 @@ from extender.domain.scheduling.order import Strategies, in_lines
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family
-from tests.conformance.queueing.waiting import QUEUE, line, waiting
+from tests.conformance.queueing.waiting import QUEUE, waiting, waiting_ids
 from tests.conformance.verdicts import Check, Skip
 from tests.conformance.volcano.objects import queue
 from tests.domain.world import World
@@ -20,7 +20,7 @@ CaseData = Mapping[str, Any]
 
 
 def check_queue_order(case: Case) -> Iterator[str]:
-    yield from unequal("order", case.expect["order"], line(World(*waiting(case.input["pending"]))))
+    yield from unequal("order", case.expect["order"], waiting_ids(World(*waiting(case.input["pending"]))))
 
 
 def check_compare(case: Case) -> Iterator[str]:
@@ -29,7 +29,7 @@ def check_compare(case: Case) -> Iterator[str]:
     Two records of one unit are one group, at distance 0.
     """
     first, second = _podgroup(case.input["a"]), _podgroup(case.input["b"])
-    order = line(World(*waiting([first, second])))
+    order = waiting_ids(World(*waiting([first, second])))
     distance = order.index(first["id"]) - order.index(second["id"])
     yield from unequal("sign", case.expect["sign"], (distance > 0) - (distance < 0))
 
@@ -43,8 +43,8 @@ def check_submitters(case: Case) -> Iterator[str]:
     is_fair = case.input["config"].get("mode", "None") != "None"
     world = World(queue({"name": QUEUE, "dequeueStrategy": "fair" if is_fair else "traverse"}))
     world.add(*waiting(pending))
-    used = {each["name"]: sum(each["usage"].values()) for each in case.input["submitters"]}
-    relative_usage = {UsageKey(QUEUE, user=name): n / max(*used.values(), 1) for name, n in used.items()}
+    usage = {each["name"]: sum(each["usage"].values()) for each in case.input["submitters"]}
+    relative_usage = {UsageKey(QUEUE, user=name): n / max(*usage.values(), 1) for name, n in usage.items()}
     snapshot = replace(world.ledger.snapshot(), past=PastUsage(parts=relative_usage))
     rank = Strategies(Cycle(snapshot, snapshot.groups, {}, None)).rank
     ordered = in_lines(snapshot.groups.values(), lambda info: info, rank).get(QUEUE, ())
@@ -63,13 +63,15 @@ def _podgroup(data: CaseData) -> CaseData:
 def _puts_evicted_behind(case: Case) -> bool:
     """Return whether the time of eviction, instead of a workload's age, makes another order."""
     pending = case.input["pending"]
-    by_eviction = sorted(pending, key=lambda each: _place(each, each.get("evicted_pods_timeout_at")))
-    counts = case.input["config"].get("requeue_timestamp", "Eviction") == "Eviction"
-    return counts and by_eviction != sorted(pending, key=lambda each: _place(each, None))
+    by_eviction = sorted(
+        pending, key=lambda workload: _sort_key(workload, workload.get("evicted_pods_timeout_at"))
+    )
+    is_by_eviction = case.input["config"].get("requeue_timestamp", "Eviction") == "Eviction"
+    return is_by_eviction and by_eviction != sorted(pending, key=lambda workload: _sort_key(workload, None))
 
 
-def _place(each: CaseData, since: float | None) -> tuple[int, float, str]:
-    return (-each["priority"], each["created"] if since is None else since, each["id"])
+def _sort_key(workload: CaseData, since: float | None) -> tuple[int, float, str]:
+    return (-workload["priority"], workload["created"] if since is None else since, workload["id"])
 
 
 CHECKS: dict[str, Check] = {

@@ -50,8 +50,8 @@ class _Script:
         self._policy = policy
         self._threshold = threshold
         self._jobs: dict[str, dict[str, Any]] = {}
-        self._turns: dict[str, int] = {}  # by job: how many it had
-        self._full: set[str] = set()  # quotas
+        self._turns: dict[str, int] = {}  # number of turns, by job
+        self._full: set[str] = set()  # quotas without free capacity
         self._granted: set[str] = set()  # jobs that do not run yet
 
     def do(self, step: Step) -> None:
@@ -91,23 +91,23 @@ class _Script:
             case "next" | "peek_again" | "top":
                 return self._next()
             case "order":
-                return [_id(info) for info in self._line()]
+                return [_id(info) for info in self._waiting_groups()]
             case "length":
-                return len(self._line())
+                return len(self._waiting_groups())
             case "classes":
                 return self._classes()
             case "class_sizes":
                 return {name: len(jobs) for name, jobs in self._classes().items()}
         raise AssertionError(question)
 
-    # ---- put to the code that serves
+    # ---- decisions of Muster
 
     def _next(self) -> str | None:
         decided = decide(self._snapshot()).groups.values()
         starting = [each.key.partition("/")[2] for each in decided if each.verdict is Verdict.STARTING]
         return starting[0] if starting else None
 
-    def _line(self) -> list[GroupInfo]:
+    def _waiting_groups(self) -> list[GroupInfo]:
         snapshot = self._snapshot()
         waiting = [info for info in snapshot.groups.values() if not _id(info).startswith(_BUSY)]
         return list(in_lines(waiting, lambda info: info, Strategies(Cycle(snapshot)).rank).get(QUEUE, ()))
@@ -115,7 +115,7 @@ class _Script:
     def _classes(self) -> dict[str, list[str]]:
         strategies = Strategies(Cycle(self._snapshot()))
         classes: dict[str, list[str]] = {"high": [], "low": []}
-        for info in self._line():
+        for info in self._waiting_groups():
             classes["high" if strategies.traverse_of(info).is_high(info) else "low"].append(_id(info))
         return classes
 
@@ -140,11 +140,11 @@ class _Script:
             priority = job["priority"]
             class_name = f"p{priority}"
             world.add(PriorityClass(Meta(name=class_name), priority))
-            since = instant(job["first_attempt"])
+            created = instant(job["first_attempt"])
             on = "n" if name in self._granted else ""
             world.add(
                 _group_of(
-                    name, job["quota"], priority_class=class_name, priority=priority, created=since, on=on
+                    name, job["quota"], priority_class=class_name, priority=priority, created=created, on=on
                 )
             )
         return world

@@ -35,7 +35,7 @@ def expected(case: Case) -> dict[str, EvictionCause]:
 
 def victims_of(case: Case, cause: EvictionCause) -> list[str]:
     """Return the workloads that the case evicts for this cause."""
-    return [name for name, each in expected(case).items() if each is cause]
+    return [name for name, expected_cause in expected(case).items() if expected_cause is cause]
 
 
 def _cause(reason: str) -> EvictionCause:
@@ -44,7 +44,7 @@ def _cause(reason: str) -> EvictionCause:
     return EvictionCause.PREEMPT if reason == "InClusterQueue" else EvictionCause.RECLAIM
 
 
-# ---- what is done otherwise
+# ---- differences of Muster
 
 
 def _takes_from_equals(case: Case) -> bool:
@@ -52,8 +52,8 @@ def _takes_from_equals(case: Case) -> bool:
     (newcomer,) = case.input["pending"]
     victims = expected(case)
     return any(
-        victims.get(each["id"]) is EvictionCause.PREEMPT and each["priority"] >= newcomer["priority"]
-        for each in case.input["admitted"]
+        victims.get(workload["id"]) is EvictionCause.PREEMPT and workload["priority"] >= newcomer["priority"]
+        for workload in case.input["admitted"]
     )
 
 
@@ -79,7 +79,7 @@ def _spares_its_own(case: Case) -> bool:
     victims, world = expected(case), _world(case)
     (newcomer,), evicted = case.input["pending"], world.evicted()
     same_queue_victims = {*victims_of(case, EvictionCause.PREEMPT)}
-    others = {each for each, cause in evicted.items() if cause is EvictionCause.RECLAIM}
+    others = {name for name, cause in evicted.items() if cause is EvictionCause.RECLAIM}
     return bool(same_queue_victims - evicted.keys() and others - victims.keys()) and not world.is_above_share(
         newcomer["id"]
     )
@@ -102,10 +102,10 @@ def _loses_more_work(case: Case) -> bool:
 
 def _held_amounts(case: Case, names: Collection[str]) -> Counter[str]:
     held = Counter[str]()
-    for each in case.input["admitted"]:
-        if each["id"] in names:
-            for pods in each["usage"]:
-                held.update({name: of["amount"] for name, of in pods["usage"].items()})
+    for workload in case.input["admitted"]:
+        if workload["id"] in names:
+            for pods in workload["usage"]:
+                held.update({name: use["amount"] for name, use in pods["usage"].items()})
     return held
 
 

@@ -48,15 +48,15 @@ def _reason_differences(expected: str, queue_name: str, world: World) -> Iterato
         case "cycle":
             yield from unequal("reason", Reason.INVALID_SPEC, reason)
         case _:
-            above = (Reason.QUEUE_CEILING, Reason.NEVER_FITS)
-            yield from unequal("waits for the ceiling", True, reason in above)
+            ceiling_reasons = (Reason.QUEUE_CEILING, Reason.NEVER_FITS)
+            yield from unequal("waits for the ceiling", True, reason in ceiling_reasons)
             yield from unequal("of the queue itself", name == queue_name, "above it" not in detail)
             yield from unequal("of the queue named", True, f"queue {name}" in detail)
 
 
 def _quota(data: CaseData, oversell: float) -> Any:
     """Return a queue with quota; Kube Queue reclaims nothing."""
-    maximum = {each: f"{n}m" if each == "cpu" else str(n) for each, n in data["max"].items()}
+    maximum = {resource: f"{n}m" if resource == "cpu" else str(n) for resource, n in data["max"].items()}
     fields: dict[str, Any] = {"parent": data.get("parent") or "", "oversell": str(oversell)}
     return queue(data["name"], capability=maximum, reclaimable=False, **fields)
 
@@ -76,12 +76,16 @@ def _add_running(world: World, name: str, queue: str, millicores: int) -> None:
 
 def check_available(case: Case) -> Iterator[str]:
     """Check the available amount of a flavor, which is the minimum over the ceilings of all levels."""
-    for each in case.expect["available"]:
-        available = _available(case.input, each, case.input["usage"])
-        yield from unequal(f"available to {each['queue']}, {each['flavor']}", each["amount"], available)
-    for each in case.expect["potential"]:
-        available = _available(case.input, each, ())
-        yield from unequal(f"potential of {each['queue']}, {each['flavor']}", each["amount"], available)
+    for expected in case.expect["available"]:
+        available = _available(case.input, expected, case.input["usage"])
+        yield from unequal(
+            f"available to {expected['queue']}, {expected['flavor']}", expected["amount"], available
+        )
+    for expected in case.expect["potential"]:
+        available = _available(case.input, expected, ())
+        yield from unequal(
+            f"potential of {expected['queue']}, {expected['flavor']}", expected["amount"], available
+        )
 
 
 def _available(data: CaseData, query: CaseData, usage: Any) -> int:
@@ -97,7 +101,7 @@ def _available(data: CaseData, query: CaseData, usage: Any) -> int:
 
 
 def check_division(case: Case) -> Iterator[str]:
-    shares = divide(_scaled(case.input["total"]), [_claimant(each) for each in case.input["queues"]])
+    shares = divide(_scaled(case.input["total"]), [_queue_demand(each) for each in case.input["queues"]])
     for each in case.expect["shares"]:
         for resource, amount in each["fair_share"].items():
             share = shares.get(each["queue"])
@@ -106,16 +110,16 @@ def check_division(case: Case) -> Iterator[str]:
                 yield f"{resource} of {each['queue']}: expected {amount}, got {part}"
 
 
-def _claimant(data: CaseData) -> QueueDemand:
+def _queue_demand(data: CaseData) -> QueueDemand:
     resources = data["resources"]
     weight = max(int(resource["over_quota_weight"]) for resource in resources.values())
-    limits = {name: each["limit"] for name, each in resources.items() if each["limit"] >= 0}
+    limits = {name: amounts["limit"] for name, amounts in resources.items() if amounts["limit"] >= 0}
     return QueueDemand(
         data["name"],
         weight,
-        _scaled({name: each["request"] for name, each in resources.items()}),
+        _scaled({name: amounts["request"] for name, amounts in resources.items()}),
         _scaled(limits) or None,
-        deserved=_scaled({name: each["deserved"] for name, each in resources.items()}),
+        deserved=_scaled({name: amounts["deserved"] for name, amounts in resources.items()}),
     )
 
 
@@ -127,7 +131,7 @@ def _left_over(case: Case) -> dict[str, float]:
     """Return the rest of each resource for the weights, where not all have their requests."""
     rest = {}
     for name, total in case.input["total"].items():
-        claims = [each["resources"][name] for each in case.input["queues"] if name in each["resources"]]
+        claims = [queue["resources"][name] for queue in case.input["queues"] if name in queue["resources"]]
         if sum(claim["request"] for claim in claims) > total:
             rest[name] = total - sum(min(claim["deserved"], claim["request"]) for claim in claims)
     return rest
@@ -138,15 +142,15 @@ def _gives_more_than_there_is(case: Case) -> bool:
 
 
 def _divides_by_priority(case: Case) -> bool:
-    levels = {each.get("priority", 0) for each in case.input["queues"]}
+    levels = {queue.get("priority", 0) for queue in case.input["queues"]}
     return len(levels) > 1 and any(rest > 0 for rest in _left_over(case).values())
 
 
 def _divides_units(case: Case) -> bool:
     """Return whether the parts by weight are no whole numbers."""
     for name, rest in _left_over(case).items():
-        weights = [each["resources"][name]["over_quota_weight"] for each in case.input["queues"]]
-        limited = any(each["resources"][name]["limit"] >= 0 for each in case.input["queues"])
+        weights = [queue["resources"][name]["over_quota_weight"] for queue in case.input["queues"]]
+        limited = any(queue["resources"][name]["limit"] >= 0 for queue in case.input["queues"])
         if rest > 0 and not limited and any(rest * weight % sum(weights) for weight in weights):
             return True
     return False

@@ -58,7 +58,7 @@ def check_script(case: Case) -> Iterator[str]:
 class _Script:
     """Script of a case.
 
-    Active workloads start where there is capacity for all. Those requeued as inadmissible ask for a
+    Active workloads start where there is capacity for all. Inadmissible workloads ask for a
     resource that no node has, until a flush: then a node comes that has the amounts requested so far.
     """
 
@@ -70,7 +70,7 @@ class _Script:
         }
         self._workloads |= {each["id"]: each for each in data["workloads"]}
         self._pending: dict[str, CaseData] = {}  # as pushed or updated last
-        self._parked: dict[str, int] = {}  # number of flushes before each was parked
+        self._inadmissible: dict[str, int] = {}  # by inadmissible workload, the number of flushes before
         self._popped_at: dict[str, int] = {}
         self._flushes = 0
         self.moved = 0
@@ -92,19 +92,19 @@ class _Script:
                 self._submit({**self._workloads[name], **step})
             case "update":
                 if step.get("spec_changed"):
-                    self._parked.pop(name, None)
+                    self._inadmissible.pop(name, None)
                 self._submit(self._workloads[name])
             case "return_inadmissible":
-                self._parked.setdefault(name, self._popped_at.pop(name, self._flushes))
+                self._inadmissible.setdefault(name, self._popped_at.pop(name, self._flushes))
                 self._submit(self._workloads[name])
             case "delete":
-                self._parked.pop(name, None)
+                self._inadmissible.pop(name, None)
                 self._drop(name)
             case "flush_inadmissible":
                 waiting = {*self._pending} - {*self.active()}
                 self._flushes += 1
-                extended = {_scarce(number): "1000" for number in range(self._flushes)}
-                self._world.add(builders.node("more", cpu="1000", more=extended))
+                scarce_resources = {_scarce(number): "1000" for number in range(self._flushes)}
+                self._world.add(builders.node("more", cpu="1000", more=scarce_resources))
                 self.moved = len(waiting & {*self.active()})
             case _:
                 raise NoCounterpart(f"operation {step['op']}")
@@ -112,9 +112,10 @@ class _Script:
     def pop(self) -> str | None:
         """Return the first workload that starts; it is taken out."""
         snapshot = self._snapshot()
-        lines = in_lines(snapshot.groups.values(), lambda info: info).get(QUEUE, ())
+        waiting = in_lines(snapshot.groups.values(), lambda info: info).get(QUEUE, ())
+        names = [info.key.partition("/")[2] for info in waiting]
         active = {*self.active()}
-        first = next((name for info in lines if (name := info.key.partition("/")[2]) in active), None)
+        first = next((name for name in names if name in active), None)
         if first is not None:
             self._popped_at[first] = self._flushes
             self._drop(first)
@@ -133,7 +134,7 @@ class _Script:
         name = data["id"]
         self._pending[name] = data
         fields = {"name": name, "namespace": data.get("namespace", "default")}
-        scarce = {_scarce(self._parked[name]): "1"} if name in self._parked else {}
+        scarce = {_scarce(self._inadmissible[name]): "1"} if name in self._inadmissible else {}
         self._world.add(
             priority_class({"name": f"p{data['priority']}", "value": data["priority"]}),
             group(

@@ -11,12 +11,12 @@ from extender.domain.snapshot.snapshot import Limits
 from tests.conformance.amounts import ratio_difference, unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family
-from tests.conformance.queueing.waiting import QUEUE, key_of, line, members, waiting
+from tests.conformance.queueing.waiting import QUEUE, key_of, members, waiting, waiting_ids
 from tests.conformance.verdicts import Check, Skip
 from tests.conformance.volcano.objects import queue
 from tests.domain.world import World
 
-_OUTSIDE = (Reason.BACKING_OFF, Reason.HELD)
+_NOT_QUEUED = (Reason.BACKING_OFF, Reason.HELD)
 
 
 def check_backoff(case: Case) -> Iterator[str]:
@@ -35,7 +35,7 @@ def check_gate(case: Case) -> Iterator[str]:
         snapshot.groups[key], start=Start(failures=data.get("requeue_count", 0), retry_at=retry_at)
     )
     decision = decide(replace(snapshot, groups={key: group_info})).groups[key]
-    yield from unequal("may enter", case.expect["may_enter_queue"], decision.reason not in _OUTSIDE)
+    yield from unequal("may enter", case.expect["may_enter_queue"], decision.reason not in _NOT_QUEUED)
 
 
 def check_heads(case: Case) -> Iterator[str]:
@@ -50,11 +50,11 @@ def check_heads(case: Case) -> Iterator[str]:
 
 def _starting(world: World, name: str) -> list[str]:
     decisions = world.decisions.groups
-    return [each for each in line(world, name) if decisions[key_of(each)].verdict is Verdict.STARTING]
+    return [each for each in waiting_ids(world, name) if decisions[key_of(each)].verdict is Verdict.STARTING]
 
 
 def _is_held(case: Case) -> bool:
-    """Return whether something other than the backoff keeps it out."""
+    """Return whether something other than the backoff keeps the workload out of the queue."""
     return case.input["workload"].get("requeued_condition") is False
 
 

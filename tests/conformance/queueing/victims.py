@@ -25,13 +25,13 @@ _MOST_CYCLES = 20
 def check_order(case: Case) -> Iterator[str]:
     """Check the order of candidates: a newcomer needs the capacity of one, then of two, and so on.
 
-    Those that are leaving come first: their capacity is counted before anybody is evicted.
+    Candidates that are leaving come first: their capacity is counted before any pod is evicted.
     """
     yield from unequal("order", case.expect["order"], _order(case.input))
 
 
 def _order(data: CaseData) -> list[str]:
-    order = [each["id"] for each in data["candidates"] if each.get("evicted")]
+    order = [candidate["id"] for candidate in data["candidates"] if candidate.get("evicted")]
     for number in range(len(order) + 1, len(data["candidates"]) + 1):
         evicted = _for_newcomer(data, number).evicted()
         order += sorted(evicted.keys() - {*order})
@@ -51,7 +51,9 @@ def _for_newcomer(data: CaseData, number: int) -> KueueWorld:
     queues = [_in_cohort(name, capacity if name == newcomer_queue else 0) for name in names]
     permanent = {"id": _STAYS, "queue": _STAYS, "priority": top, "reserved_at": 0}
     held = [(permanent, len(candidates)), *((candidate, 1) for candidate in candidates)]
-    admitted = [{**each, "created": each["reserved_at"], "usage": [_usage(n)]} for each, n in held]
+    admitted = [
+        {**workload, "created": workload["reserved_at"], "usage": [_usage(n)]} for workload, n in held
+    ]
     pending = [
         _pending_workload("newcomer", newcomer_queue, top, number),
         _pending_workload("never-fits", newcomer_queue, top - 10**6, capacity),
@@ -78,25 +80,31 @@ def _usage(amount: int) -> CaseData:
 
 def _looks_at_submitters(case: Case) -> bool:
     """Return whether the usage of submitters changes the order inside a queue by priority and run time."""
-    data = {each["id"]: each for each in case.input["candidates"]}
+    data = {candidate["id"]: candidate for candidate in case.input["candidates"]}
     order = [data[name] for name in case.expect["order"] if name in data]
-    same_queue = [each for each in order if each["queue"] == case.input["preemptor_queue"]]
-    places = [(not each.get("evicted"), each["priority"], -each["reserved_at"]) for each in same_queue]
-    return places != sorted(places) and len({each.get("submitter_usage") for each in same_queue}) > 1
+    same_queue = [candidate for candidate in order if candidate["queue"] == case.input["preemptor_queue"]]
+    sort_keys = [
+        (not candidate.get("evicted"), candidate["priority"], -candidate["reserved_at"])
+        for candidate in same_queue
+    ]
+    return (
+        sort_keys != sorted(sort_keys)
+        and len({candidate.get("submitter_usage") for candidate in same_queue}) > 1
+    )
 
 
-# ---- what a blocked head keeps
+# ---- reservations of a blocked head
 
 
 def check_blocked(case: Case) -> Iterator[str]:
     """Check that a head that fits starts, and takes its requests."""
     if _waits_for_evictions(case):
         raise NoCounterpart("quota that is kept for a group that waits for evictions")
-    asked, expected = _amounts_by_name(case.input["wanted"]), _amounts_by_name(case.expect["reserved"])
-    more = {name: str(amount) for name, amount in asked.items()}
+    requested, expected = _amounts_by_name(case.input["wanted"]), _amounts_by_name(case.expect["reserved"])
+    more = {name: str(amount) for name, amount in requested.items()}
     world = World(node("n", more=more), queue("q"), gang("head", 1, queue="q", cpu="0", more=more))
     held = world.start("head").queue("q").allocated
-    yield from unequal("taken", expected, {name: held.get(name, 0) for name in asked})
+    yield from unequal("taken", expected, {name: held.get(name, 0) for name in requested})
 
 
 def _amounts_by_name(amounts: list[CaseData]) -> dict[str, int]:
@@ -127,14 +135,16 @@ def check_guaranteed(case: Case) -> Iterator[str]:
 
 def _running(data: CaseData) -> World:
     """Return a world with the running groups and the additional requests."""
-    capacity = max((each.get("max", 0) for each in data["queues"]), default=0)
-    new_node = node("n", pods="10000", more={_UNITS: str(capacity)})
-    world = World(new_node, *(_guaranteed(each) for each in data["queues"] if each["name"] != "root"))
-    inner = {each.get("parent") for each in data["queues"]} | {"root"}
-    for each in data["queues"]:
-        if each["name"] not in inner:
-            world.add(_groups(each, "before", each.get("before", 0), on="n"))
-            world.add(_groups(each, "more", each.get("demand", 0)))
+    capacity = max((queue_data.get("max", 0) for queue_data in data["queues"]), default=0)
+    only_node = node("n", pods="10000", more={_UNITS: str(capacity)})
+    world = World(
+        only_node, *(_guaranteed(queue_data) for queue_data in data["queues"] if queue_data["name"] != "root")
+    )
+    inner = {queue_data.get("parent") for queue_data in data["queues"]} | {"root"}
+    for queue_data in data["queues"]:
+        if queue_data["name"] not in inner:
+            world.add(_groups(queue_data, "before", queue_data.get("before", 0), on="n"))
+            world.add(_groups(queue_data, "more", queue_data.get("demand", 0)))
     return world
 
 
@@ -160,9 +170,9 @@ def _groups(data: CaseData, name: str, amount: int, on: str = "") -> list[Any]:
 def _deserves_more(case: Case) -> bool:
     """Return whether a queue with requests deserves more than it has at the end of the case."""
     queues = _running(case.input).settle().decisions.queues
-    asking = {each["name"] for each in case.input["queues"] if each.get("demand")}
+    names = {queue["name"] for queue in case.input["queues"] if queue.get("demand")}
     after = case.expect["after"]
-    return any(queues[name].deserved.get(_UNITS, 0.0) > after[name] for name in asking & after.keys())
+    return any(queues[name].deserved.get(_UNITS, 0.0) > after[name] for name in names & after.keys())
 
 
 CHECKS: dict[str, Check] = {

@@ -36,9 +36,9 @@ def waiting(
         class_name = f"p{priority}"
         yield priority_class({"name": class_name, "value": priority})
         metadata = {"namespace": _NAMESPACE, "name": workload["id"], "queue": workload.get("queue", queue)}
-        notes = {keys.HOLD: "true"} if is_held else {}
-        notes |= {keys.SUBMITTER: workload["submitter"]} if "submitter" in workload else {}
-        metadata |= {"annotations": notes} if notes else {}
+        annotations = {keys.HOLD: "true"} if is_held else {}
+        annotations |= {keys.SUBMITTER: workload["submitter"]} if "submitter" in workload else {}
+        metadata |= {"annotations": annotations} if annotations else {}
         yield group({**metadata, "priorityClassName": class_name}, created=instant(workload["created"]))
 
 
@@ -56,7 +56,7 @@ def key_of(name: str) -> GroupKey:
     return GroupKey(f"{_NAMESPACE}/{name}")
 
 
-def line(world: World, queue: str = QUEUE) -> list[str]:
+def waiting_ids(world: World, queue: str = QUEUE) -> list[str]:
     """Return the ids of a queue's waiting workloads, in its order."""
     lines = in_lines(world.ledger.snapshot().groups.values(), lambda info: info)
     return [info.key.partition("/")[2] for info in lines.get(queue, ())]

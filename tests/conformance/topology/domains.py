@@ -1,7 +1,7 @@
 """Kind `topology.domains`: the pod sets of one workload, and the domains that they get.
 
-Compared is what Muster promises: whether all pods are placed, and how many domains of the requested levels
-they get. Hosts of one domain are equal.
+The check compares what Muster promises: whether all pods are placed, and how many domains of the requested
+levels they get. Hosts of one domain are equal.
 """
 
 from collections import Counter
@@ -27,14 +27,16 @@ _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}  # 
 
 def check_domains(case: Case) -> Iterator[str]:
     data = case.input
-    if any(len(pod_set_["slices"]) > 1 for pod_set_ in data["podSets"]):
+    if any(len(pod_set["slices"]) > 1 for pod_set in data["podSets"]):
         raise NoCounterpart("slices of several levels")
     world = World(_topology(data["levels"]), _group(data["podSets"]))
     world.add(list(map(_node, _each_node(data["nodes"]))))
-    world.add([_foreign(each, number) for number, each in enumerate(data["pods"])])
-    world.add([each for pod_set in data["podSets"] for each in _pods(pod_set, data["nodeLabels"])]).settle()
-    nodes = {name: each.spec.node_name for name, each in world.pods.items()} | world.plan("g")
-    is_placed = all(case.expect["podSets"].get(pod_set_["name"]) is not None for pod_set_ in data["podSets"])
+    world.add([_foreign(pod, number) for number, pod in enumerate(data["pods"])])
+    for pod_set in data["podSets"]:
+        world.add(*_pods(pod_set, data["nodeLabels"]))
+    world.settle()
+    nodes = {name: pod.spec.node_name for name, pod in world.pods.items()} | world.plan("g")
+    is_placed = all(case.expect["podSets"].get(pod_set["name"]) is not None for pod_set in data["podSets"])
     for pod_set in data["podSets"]:
         name, expected = pod_set["name"], case.expect["podSets"].get(pod_set["name"])
         nodes_of_set = [nodes[f"{name}-{number}"] for number in range(pod_set["count"])]
@@ -42,10 +44,10 @@ def check_domains(case: Case) -> Iterator[str]:
         if expected is not None and all(nodes_of_set):
             labels = (world.nodes[node].metadata.labels or {} for node in nodes_of_set)
             paths = [[node_labels[level] for level in data["levels"]] for node_labels in labels]
-            yield from _compared(case, pod_set, expected, paths)
+            yield from _domain_differences(case, pod_set, expected, paths)
 
 
-def _compared(
+def _domain_differences(
     case: Case, pod_set: CaseData, expected: Iterable[CaseData], paths: Iterable[list[str]]
 ) -> Iterator[str]:
     """Yield the levels, down to the lowest requested one, on which pods have more domains than expected.
@@ -61,8 +63,8 @@ def _compared(
     lowest = max((levels.index(level) for level in requested_levels if level), default=-1)
     for depth, level in enumerate(levels[: lowest + 1], start=1):
         expected_counts, actual = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
-        for each in expected:
-            expected_counts[tuple(each["path"][:depth])] += each["pods"]
+        for domain in expected:
+            expected_counts[tuple(domain["path"][:depth])] += domain["pods"]
         actual.update(tuple(path[:depth]) for path in paths)
         if len(actual) > len(expected_counts):
             counts_text = f"expected {len(expected_counts)}, got {len(actual)}"
@@ -78,9 +80,9 @@ def _split_slices(pod_set: CaseData, levels: list[str], paths: list[list[str]]) 
     """Yield the slices that are in more than one domain."""
     for level, size in ((slice_["level"], slice_["size"]) for slice_ in pod_set["slices"] if slice_["level"]):
         depth = levels.index(level) + 1
-        for at in range(0, len(paths), size or len(paths)):
-            if len({tuple(path[:depth]) for path in paths[at : at + size]}) > 1:
-                yield f"slice {at // size} of {pod_set['name']} is in several domains of {level}"
+        for start in range(0, len(paths), size or len(paths)):
+            if len({tuple(path[:depth]) for path in paths[start : start + size]}) > 1:
+                yield f"slice {start // size} of {pod_set['name']} is in several domains of {level}"
 
 
 def _topology(levels: Iterable[str]) -> ClusterTopology:
@@ -88,7 +90,7 @@ def _topology(levels: Iterable[str]) -> ClusterTopology:
 
 
 def _group(sets: list[CaseData]) -> PodGroup:
-    """Return the PodGroup; what the sets of a pod set group request is for all of them together."""
+    """Return the PodGroup. The topology of a pod set group applies to all its sets together."""
     shared = next((pod_set for pod_set in sets if pod_set["group"]), None)
     return group(
         "g", sum(pod_set["count"] for pod_set in sets), annotations=shared and _topology_annotations(shared)
@@ -125,9 +127,10 @@ def _foreign(data: CaseData, number: int) -> Pod:
 
 
 def _each_node(data: Iterable[CaseData]) -> Iterator[CaseData]:
-    for each in data:
-        for number in range(each["copies"]):
-            yield {**each, "name": each["name"] + f"-{number}" * (each["copies"] > 1)}
+    for node in data:
+        for number in range(node["copies"]):
+            suffix = f"-{number}" if node["copies"] > 1 else ""
+            yield {**node, "name": f"{node['name']}{suffix}"}
 
 
 def _node(data: CaseData) -> Node:

@@ -1,6 +1,6 @@
 """Kind `topology.hyperNodes`: PodGroups with networkTopology and subGroupPolicy in a cluster with HyperNodes.
 
-Compared is how many pods are bound, and, where the table names nodes, in which HyperNodes of the lowest tier.
+The check compares the number of bound pods and, where the table names nodes, their lowest HyperNodes.
 """
 
 from collections import Counter
@@ -42,8 +42,8 @@ def _spread(case: Case, binds: Binds) -> Iterator[str]:
 
 def _lowest(case: Case, node: str) -> str:
     """Return the HyperNode of the lowest tier that has a node; the node itself if none has it."""
-    tiers = sorted(case.input["hyperNodes"], key=lambda each: int(each["tier"]))
-    return next((str(each["name"]) for each in tiers if node in each["nodes"]), node)
+    tiers = sorted(case.input["hyperNodes"], key=lambda hyper_node: int(hyper_node["tier"]))
+    return next((str(hyper_node["name"]) for hyper_node in tiers if node in hyper_node["nodes"]), node)
 
 
 def _hyper_node(data: CaseData) -> HyperNode:

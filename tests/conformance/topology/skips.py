@@ -12,7 +12,7 @@ CHECKS: dict[str, Check] = {_DOMAINS: check_domains, _HYPER_NODES: check_hyper_n
 
 
 def _any_set(needs_it: Callable[[Case, CaseData], bool]) -> Callable[[Case], bool]:
-    """Return a check of cases with a pod set that needs something."""
+    """Return a check of cases with a pod set that meets a condition."""
     return lambda case: (
         case.kind == _DOMAINS and any(needs_it(case, pod_set) for pod_set in case.input["podSets"])
     )
@@ -24,8 +24,8 @@ def _balances_hosts(case: Case, pod_set: CaseData) -> bool:
 
 def _has_larger_slices(case: Case, pod_set: CaseData) -> bool:
     levels, required = case.input["levels"], pod_set["required"]
-    inside = [each["level"] for each in pod_set["slices"] if each["level"] in levels]
-    return bool(required) and any(levels.index(level) < levels.index(required) for level in inside)
+    slice_levels = [slice_["level"] for slice_ in pod_set["slices"] if slice_["level"] in levels]
+    return bool(required) and any(levels.index(level) < levels.index(required) for level in slice_levels)
 
 
 def _has_slices_without_size(case: Case, pod_set: CaseData) -> bool:
@@ -50,9 +50,8 @@ def _names_an_unknown_tier(case: Case) -> bool:
     if not _is_hard(case):
         return False
     tier_names = {each["tierName"] for each in case.input["hyperNodes"]}
-    return any(
-        name not in tier_names for request in _requests(case) if (name := request.get("highestTierName"))
-    )
+    requested = {request.get("highestTierName") for request in _requests(case)} - {None, ""}
+    return not requested <= tier_names
 
 
 def _is_hard(case: Case) -> bool:

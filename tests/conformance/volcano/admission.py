@@ -1,4 +1,4 @@
-"""Kinds `admission.*`: a case as the AdmissionReview that an API server would send, put to the reviewer."""
+"""Kinds `admission.*`: a case is reviewed as the AdmissionReview that an API server would send."""
 
 import base64
 import json
@@ -34,27 +34,27 @@ def check_queue(case: Case) -> Iterator[str]:
     if data.get("options", {}).get("withSchema") and _operation(case) == "CREATE":
         stored = _patched(stored, _patch(_review("/queues/mutate", case, stored)))
     answer = _review("/queues/validate", case, stored, queue_object(data.get("oldObject")))
-    yield from _verdict(case, answer)
+    yield from _verdict_differences(case, answer)
     for field, value in (case.expect.get("stored") or {}).items():
         yield from unequal(f"stored {field}", value, stored.get("spec", {}).get(field))
 
 
 def check_queue_defaults(case: Case) -> Iterator[str]:
-    yield from _defaults(case, _review("/queues/mutate", case, queue_object(case.input["object"])))
+    yield from _default_differences(case, _review("/queues/mutate", case, queue_object(case.input["object"])))
 
 
 def check_group(case: Case) -> Iterator[str]:
-    yield from _verdict(case, _review("/podgroups/validate", case, _group(case.input["object"])))
+    yield from _verdict_differences(case, _review("/podgroups/validate", case, _group(case.input["object"])))
 
 
 def check_group_defaults(case: Case) -> Iterator[str]:
-    yield from _defaults(case, _review("/podgroups/mutate", case, _group(case.input["object"])))
+    yield from _default_differences(case, _review("/podgroups/mutate", case, _group(case.input["object"])))
 
 
 def check_job(case: Case) -> Iterator[str]:
     before = _job(case.input.get("object") or case.input.get("oldObject") or {})
     changed = _changed(before, case.input.get("change") or {})
-    yield from _verdict(case, _review("/jobs/validate", case, changed, before))
+    yield from _verdict_differences(case, _review("/jobs/validate", case, changed, before))
 
 
 def _job(data: Mapping[str, Any]) -> Json:
@@ -81,7 +81,7 @@ def check_pod(case: Case) -> Iterator[str]:
     data = case.input["object"]
     meta = {key: data[key] for key in ("name", "namespace", "annotations", "labels") if key in data}
     obj = {"metadata": meta, "spec": {"schedulerName": data.get("schedulerName", "volcano")}}
-    yield from _verdict(case, _review("/pods/validate", case, obj))
+    yield from _verdict_differences(case, _review("/pods/validate", case, obj))
 
 
 # ---- the objects of a case
@@ -91,8 +91,8 @@ def queue_object(data: Mapping[str, Any] | None) -> Json:
     if data is None:
         return {}
     meta = {key: data[key] for key in ("name", "annotations") if key in data}
-    same = ("weight", "capability", "deserved", "reclaimable", "parent")
-    spec = {key: data[key] for key in same if key in data}
+    copied_fields = ("weight", "capability", "deserved", "reclaimable", "parent")
+    spec = {key: data[key] for key in copied_fields if key in data}
     if "guarantee" in data:
         spec["guarantee"] = {"resource": data["guarantee"]}
     return {"metadata": meta, "spec": spec, "status": {"state": data.get("state", "")}}
@@ -103,7 +103,7 @@ def _group(data: Mapping[str, Any]) -> Json:
     return {"metadata": meta, "spec": data.get("spec", {})}
 
 
-# ---- asking
+# ---- reviews
 
 
 def _review(path: str, case: Case, obj: Json, before: Json | None = None) -> Json:
@@ -129,8 +129,8 @@ def _operation(case: Case) -> str:
 
 def _reviewer(case: Case) -> Reviewer:
     ledger = Ledger(Ownership(_SCHEDULERS))
-    for each in case.input.get("existingQueues") or ():
-        _add_queue(ledger, each)
+    for data in case.input.get("existingQueues") or ():
+        _add_queue(ledger, data)
     for name, value in case.input.get("namespaceAnnotations", {}).items():
         _annotate(ledger, _group(case.input["object"])["metadata"]["namespace"], name, value)
     ledger.snapshot()
@@ -154,10 +154,10 @@ def _annotate(ledger: Ledger, namespace: str, name: str, value: str) -> None:
     ledger.intake.set_namespace(Namespace(Meta(name=namespace, annotations={name: value})))
 
 
-# ---- judging
+# ---- comparison of answers
 
 
-def _verdict(case: Case, answer: Json) -> Iterator[str]:
+def _verdict_differences(case: Case, answer: Json) -> Iterator[str]:
     yield from unequal("allowed", case.expect["allowed"], answer["allowed"])
     if "reason" in case.expect:
         expected = case.expect["reason"] or []
@@ -172,17 +172,17 @@ def _reasons(answer: Json) -> set[str]:
     return {re.sub(r"(?<!^)(?=[A-Z])", "-", cause["reason"]).lower() for cause in causes}
 
 
-def _defaults(case: Case, answer: Json) -> Iterator[str]:
+def _default_differences(case: Case, answer: Json) -> Iterator[str]:
     if "reason" in case.expect:
-        yield from _verdict(case, answer)
+        yield from _verdict_differences(case, answer)
     else:
-        own_paths = ("/spec/state",)  # Volcano's queues have none in their spec
-        of_volcano = [
-            each
-            for each in _patch(answer)
-            if keys.SUBMITTER not in str(each["value"]) and each["path"] not in own_paths
+        ignored_paths = ("/spec/state",)  # Volcano's queues have none in their spec
+        operations = [
+            operation
+            for operation in _patch(answer)
+            if keys.SUBMITTER not in str(operation["value"]) and operation["path"] not in ignored_paths
         ]
-        yield from unequal("patch", case.expect["patch"], of_volcano)
+        yield from unequal("patch", case.expect["patch"], operations)
 
 
 def _patch(answer: Json) -> list[Json]:
@@ -197,8 +197,8 @@ def _patched(obj: Json, patch: list[Json]) -> Json:
         *steps, last = (
             part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
         )
-        at = patched
+        parent = patched
         for step in steps:
-            at = at[step]
-        at[last] = operation["value"]
+            parent = parent[step]
+        parent[last] = operation["value"]
     return patched

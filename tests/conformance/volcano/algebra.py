@@ -53,10 +53,10 @@ def _minimum(case: Case, missing: str) -> Iterator[str]:
     left, right = whole_amounts(case.input["left"]), _finite(case.input["right"])
     if missing == "zero":
         unlimited = {name: left.get(name, 0) for name in _unlimited(case.input["right"])}
-        claimant = QueueDemand("q", 1, right | unlimited)
+        demand = QueueDemand("q", 1, right | unlimited)
     else:
-        claimant = QueueDemand("q", 1, left, right)
-    deserved = divide(left, [claimant])["q"].deserved
+        demand = QueueDemand("q", 1, left, right)
+    deserved = divide(left, [demand])["q"].deserved
     yield from differing("result", amounts(case.expect["result"]), deserved)
 
 

@@ -25,20 +25,20 @@ _MILLI = 1000
 
 
 class _Groups(Api):
-    """Keeps the PodGroups that are written."""
+    """API that keeps the written PodGroups."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: dict[str, dict[str, Any]] = {}
+        self.groups: dict[str, dict[str, Any]] = {}
 
     def create_group(self, namespace: str, group: dict[str, Any], timeout: float = 10) -> None:
-        self.made[group["metadata"]["name"]] = group
+        self.groups[group["metadata"]["name"]] = group
 
     def patch_group(
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
     ) -> PodGroup:
-        self.made[name]["spec"] |= patch["spec"]
-        return msgspec.convert(self.made[name], PodGroup)
+        self.groups[name]["spec"] |= patch["spec"]
+        return msgspec.convert(self.groups[name], PodGroup)
 
     def annotate_with_group(
         self, namespace: str, name: str, uid: str, group: str, timeout: float = 10
@@ -63,7 +63,7 @@ def check_build(case: Case) -> Iterator[str]:
         ledger.pods.set(pod)
         grouper.see_pod(pod)
     grouper.on_decisions(ledger.decisions)
-    yield from _differences(case.expect, api.made)
+    yield from _differences(case.expect, api.groups)
 
 
 def _add_existing_group(data: CaseData, pod: Pod, api: _Groups, ledger: Ledger) -> None:
@@ -71,7 +71,7 @@ def _add_existing_group(data: CaseData, pod: Pod, api: _Groups, ledger: Ledger) 
     meta = {"name": auto_name(pod), "namespace": pod.metadata.namespace, "uid": "1"}
     references = [msgspec.to_builtins(reference) for reference in pod.metadata.owner_references or ()]
     group = {"metadata": {**meta, "ownerReferences": references}, "spec": dict(data["existingGroup"])}
-    api.made[meta["name"]] = group
+    api.groups[meta["name"]] = group
     ledger.intake.set_group(msgspec.convert(group, PodGroup))
 
 
@@ -124,18 +124,18 @@ def _group_differences(expect: CaseData, group: dict[str, Any]) -> Iterator[str]
         yield from unequal(name, expect[name], actual[name])
     for name in ("annotations", "labels"):
         present = meta.get(name) or {}
-        yield from _lacking(name, expect.get(name) or {}, present)
+        yield from _differences_of_map(name, expect.get(name) or {}, present)
     for absent in expect.get("absentAnnotations") or ():
         yield from unequal(f"annotations[{absent}]", None, (meta.get("annotations") or {}).get(absent))
-    yield from _amounts(expect, spec.get("minResources") or {})
+    yield from _amount_differences(expect, spec.get("minResources") or {})
 
 
-def _lacking(title: str, expected: CaseData, present: CaseData) -> Iterator[str]:
+def _differences_of_map(title: str, expected: CaseData, present: CaseData) -> Iterator[str]:
     for key, text in expected.items():
         yield from unequal(f"{title}[{key}]", text, present.get(key))
 
 
-def _amounts(expect: CaseData, present: CaseData) -> Iterator[str]:
+def _amount_differences(expect: CaseData, present: CaseData) -> Iterator[str]:
     exact = expect.get("minResources")
     if exact is not None:
         yield from unequal("minResources", sorted(exact), sorted(present))

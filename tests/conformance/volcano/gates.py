@@ -70,9 +70,9 @@ def check_overcommit(case: Case) -> Iterator[str]:
     """
     requests = case.input["minResources"]
     reserved = [_running(n, vector) for n, vector in enumerate(case.input["alreadyReserved"])]
-    asking = pod({"namespace": "ns", "name": "p", "podgroup": "g", "requests": requests})
+    pending_pod = pod({"namespace": "ns", "name": "p", "podgroup": "g", "requests": requests})
     gang = group({"namespace": "ns", "name": "g", "minMember": 1, "queue": "default"})
-    world = World(_joined_node(case.input["nodes"]), reserved, gang, asking).settle()
+    world = World(_joined_node(case.input["nodes"]), reserved, gang, pending_pod).settle()
     permit = world.decisions.groups[_GROUP].verdict is Verdict.STARTING
     yield from unequal("permit", case.expect["permit"], permit)
 
@@ -88,5 +88,5 @@ def _quantity(name: str, amount: int) -> str:
 
 def _running(number: int, vector: dict[str, Any]) -> Pod:
     name = f"reserved-{number}"
-    place = {"phase": "Running", "node": _ALL}
-    return pod({"namespace": "ns", "name": name, "podgroup": name, "requests": vector, **place})
+    placement = {"phase": "Running", "node": _ALL}
+    return pod({"namespace": "ns", "name": name, "podgroup": name, "requests": vector, **placement})

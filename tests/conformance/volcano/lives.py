@@ -82,7 +82,8 @@ def _group(case: Case) -> PodGroup:
 
 
 def _member(number: int, task: CaseData) -> Pod:
-    status, placed = task["status"], not _waits(task) and task.get("node")
+    status = task["status"]
+    placed = bool(task.get("node")) and not _waits(task)
     phase = "Running" if status == "Releasing" and placed else _PHASES.get(status, "Pending")
     member = pod(
         {

@@ -33,8 +33,16 @@ def node(data: CaseData) -> Node:
 
 
 def queue(data: CaseData) -> Queue:
-    same = ("weight", "capability", "deserved", "reclaimable", "parent", "priority", "dequeueStrategy")
-    spec = {name: data[name] for name in same if data.get(name) is not None}
+    copied_fields = (
+        "weight",
+        "capability",
+        "deserved",
+        "reclaimable",
+        "parent",
+        "priority",
+        "dequeueStrategy",
+    )
+    spec = {name: data[name] for name in copied_fields if data.get(name) is not None}
     spec["preemption"] = {"withinQueue": "LowerPriority", "after": "0s", "atMost": "0s"}
     if data.get("guarantee"):
         spec["guarantee"] = {"resource": data["guarantee"]}
@@ -43,8 +51,8 @@ def queue(data: CaseData) -> Queue:
 
 def group(data: CaseData, created: str | None = None) -> PodGroup:
     gang = ("queue", "minMember", "minTaskMember", "minResources", "priorityClassName")
-    same = (*gang, "networkTopology", "subGroupPolicy")
-    spec = {name: data[name] for name in same if data.get(name) is not None}
+    copied_fields = (*gang, "networkTopology", "subGroupPolicy")
+    spec = {name: data[name] for name in copied_fields if data.get(name) is not None}
     podgroup = _converted(PodGroup, data, spec=spec, status={"phase": data.get("phase", "Pending")})
     return replace(podgroup, metadata=replace(podgroup.metadata, creation_timestamp=created))
 
@@ -75,8 +83,8 @@ def key(data: CaseData) -> str:
     return f"{data['namespace']}/{data['name']}"
 
 
-def _converted(kind: type[T], data: CaseData, **rest: Any) -> T:
-    same = ("name", "namespace", "labels", "annotations")
-    metadata = {name: data[name] for name in same if data.get(name) is not None}
+def _converted(kind: type[T], data: CaseData, **fields: Any) -> T:
+    copied_fields = ("name", "namespace", "labels", "annotations")
+    metadata = {name: data[name] for name in copied_fields if data.get(name) is not None}
     metadata["uid"] = f"{data.get('namespace', '')}/{data['name']}"
-    return msgspec.convert({"metadata": metadata, **rest}, kind)
+    return msgspec.convert({"metadata": metadata, **fields}, kind)

@@ -13,7 +13,7 @@ def compares_with_infinity(case: Case) -> bool:
     )
 
 
-def takes_unnamed_for_nothing(case: Case) -> bool:
+def counts_absent_as_zero(case: Case) -> bool:
     """Return whether an absent cpu or memory of the right side is to count as 0.
 
     That holds although an absent value counts as infinite: there is such a rule for other resources only.
@@ -52,7 +52,7 @@ def _factor(case: Case) -> float:
     return data if data >= 1 else _DEFAULT_FACTOR
 
 
-def shows_what_is_not_written(case: Case) -> bool:
+def shows_absent_fields_as_empty(case: Case) -> bool:
     """Return whether a row is to show nothing, or 0, for an absent weight, parent or state of a queue."""
     if (case.kind, case.input.get("command")) != ("cli", "list"):
         return False

@@ -52,7 +52,7 @@ def is_unknown_with_all_it_needs(case: Case) -> bool:
     return is_complete or (not _count(case, *_WAITING) and _placed(case) >= minimum)
 
 
-def is_let_in_without_place(case: Case) -> bool:
+def stays_inqueue_without_place(case: Case) -> bool:
     """Return whether a group is to stay Inqueue although it lacks members, or capacity for them."""
     if not _is_phase(case) or case.input["currentPhase"] != "Inqueue" or _count(case, "Running"):
         return False

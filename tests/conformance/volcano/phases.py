@@ -1,4 +1,4 @@
-"""The phases that Muster's reporter writes to PodGroups, at a minimal API server."""
+"""Phases that Muster's controller writes to PodGroups at a minimal API server."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,14 +20,14 @@ from tests.domain.world import World
 class _Phases(Api):
     def __init__(self, groups: Iterable[PodGroup]) -> None:
         super().__init__()
-        self.of = {
+        self.by_group = {
             f"{group.metadata.namespace}/{group.metadata.name}": group.status.phase for group in groups
         }
 
     def patch_group(
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
     ) -> PodGroup:
-        self.of[f"{namespace}/{name}"] = patch["status"]["phase"]
+        self.by_group[f"{namespace}/{name}"] = patch["status"]["phase"]
         return PodGroup(Meta(name=name, namespace=namespace))
 
 
@@ -42,4 +42,4 @@ def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
     for group in groups:
         copies.put(GroupKey(f"{group.metadata.namespace}/{group.metadata.name}"), group)
     reporter.on_decisions(world.decisions)
-    return api.of
+    return api.by_group

@@ -15,46 +15,46 @@ _NOT_COMPARED = frozenset({PODS})
 
 
 def requests(data: Iterable[CaseData]) -> dict[str, int]:
-    return total(pod_requests(pod(each).spec) for each in data)
+    return total(pod_requests(pod(pod_data).spec) for pod_data in data)
 
 
 def running(case: Case) -> list[CaseData]:
-    return [each for each in case.input.get("pods", ()) if each.get("node")]
+    return [pod_data for pod_data in case.input.get("pods", ()) if pod_data.get("node")]
 
 
 def pending(case: Case, group: CaseData) -> list[CaseData]:
     """Return the pods of a group that are on no node yet."""
     name = (group["namespace"], group["name"])
     return [
-        each
-        for each in case.input.get("pods", ())
-        if (each["namespace"], each["podgroup"]) == name and each.get("phase") == "Pending"
+        pod_data
+        for pod_data in case.input.get("pods", ())
+        if (pod_data["namespace"], pod_data["podgroup"]) == name and pod_data.get("phase") == "Pending"
     ]
 
 
-def queue_of(case: Case, each: CaseData) -> str:
+def queue_of(case: Case, pod_data: CaseData) -> str:
     groups = {key(group): group["queue"] for group in case.input["podGroups"]}
-    return str(groups.get(f"{each['namespace']}/{each['podgroup']}", ""))
+    return str(groups.get(f"{pod_data['namespace']}/{pod_data['podgroup']}", ""))
 
 
 def idle(case: Case) -> Resources:
     """Return the free amounts of all nodes together."""
-    sums = total(offered(each["allocatable"]) for each in case.input.get("nodes", ()))
+    sums = total(offered(node["allocatable"]) for node in case.input.get("nodes", ()))
     add(sums, requests(running(case)), -1)
     return sums
 
 
-class After:
-    """Muster's view of a session once everything that the case expects is bound."""
+class StateAfterBindings:
+    """Muster's state of a session once all bindings that the case expects are done."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
         self._binds = case.expect.get("binds") or case.expect.get("exampleBinds") or {}
-        self.pods = [{**each, "node": self._node(each)} for each in case.input.get("pods", ())]
+        self.pods = [{**pod_data, "node": self._node(pod_data)} for pod_data in case.input.get("pods", ())]
         self._world = World(*objects({**case.input, "pods": self.pods})).settle()
 
-    def _node(self, each: CaseData) -> str | None:
-        node = each.get("node") or self._binds.get(key(each))
+    def _node(self, pod_data: CaseData) -> str | None:
+        node = pod_data.get("node") or self._binds.get(key(pod_data))
         return str(node) if node else None
 
     def planned(self) -> list[PodRecord]:
@@ -62,7 +62,7 @@ class After:
         return [claim.pod for claim in self._world.ledger.claims_to_release()]
 
     def planned_sums(self) -> dict[str, dict[str, int]]:
-        """Return the same as sums by queue."""
+        """Return the requests of the planned pods, summed by queue."""
         sums: dict[str, dict[str, int]] = {}
         for member in self.planned():
             queue = self._world.decisions.groups[member.group].queue
@@ -71,14 +71,18 @@ class After:
 
     def waiting(self, queue: str) -> list[dict[str, int]]:
         """Return the requests of each pod of a queue that still waits."""
-        pods = [each for each in self.pods if not each["node"] and queue_of(self._case, each) == queue]
-        return [requests([each]) for each in pods]
+        pods = [
+            pod_data
+            for pod_data in self.pods
+            if not pod_data["node"] and queue_of(self._case, pod_data) == queue
+        ]
+        return [requests([pod_data]) for pod_data in pods]
 
     def has_share_for(self, queue: str, requests_: Resources) -> bool:
         """Return whether the share gate lets a queue have `requests_` in addition to its holdings."""
-        now = self._world.queue(queue)
-        return within(requests_, now.allocated, now.deserved, _NOT_COMPARED)
+        queue_decision = self._world.queue(queue)
+        return within(requests_, queue_decision.allocated, queue_decision.deserved, _NOT_COMPARED)
 
     def is_above_share(self, queue: str) -> bool:
-        now = self._world.queue(queue)
-        return not within(now.allocated, {}, now.deserved, _NOT_COMPARED)
+        queue_decision = self._world.queue(queue)
+        return not within(queue_decision.allocated, {}, queue_decision.deserved, _NOT_COMPARED)

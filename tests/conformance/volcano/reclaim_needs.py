@@ -22,7 +22,7 @@ def spares_whole_gangs(case: Case) -> bool:
     evictions = World(*objects(case.input)).settle().decisions.evictions.values()
     evicted = Counter(eviction.victim.group.partition("/")[2] for eviction in evictions)
     return bool(evicted) and evicted == Counter(
-        each["podgroup"] for each in case.input["pods"] if each.get("node")
+        pod_data["podgroup"] for pod_data in case.input["pods"] if pod_data.get("node")
     )
 
 
@@ -32,29 +32,37 @@ def goes_above_its_share(case: Case) -> bool:
         return False
     world = World(*objects(case.input)).settle()
     return any(
-        not within(requests([each]), world.queue(queue).allocated, world.queue(queue).deserved, _NOT_COMPARED)
-        for queue, each in _claimants(case)
+        not within(
+            requests([pod_data]), world.queue(queue).allocated, world.queue(queue).deserved, _NOT_COMPARED
+        )
+        for queue, pod_data in _claimants(case)
     )
 
 
 def _claimants(case: Case) -> Iterator[tuple[str, CaseData]]:
     """Yield the waiting pods of queues without victims, with their queues."""
     victims = set(case.expect.get("evicted") or ())
-    losers = {queue_of(case, each) for each in case.input["pods"] if key(each) in victims}
-    for each in case.input["pods"]:
-        queue = queue_of(case, each)
-        if not each.get("node") and queue not in losers:
-            yield queue, each
+    queues_with_victims = {
+        queue_of(case, pod_data) for pod_data in case.input["pods"] if key(pod_data) in victims
+    }
+    for pod_data in case.input["pods"]:
+        queue = queue_of(case, pod_data)
+        if not pod_data.get("node") and queue not in queues_with_victims:
+            yield queue, pod_data
 
 
 def has_a_member_that_never_preempts(case: Case) -> bool:
     """Return whether a group reclaims although some members say that they never preempt."""
-    never = {each["podgroup"] for each in case.input["pods"] if each.get("preemptionPolicy") == "Never"}
+    never = {
+        pod_data["podgroup"] for pod_data in case.input["pods"] if pod_data.get("preemptionPolicy") == "Never"
+    }
     return bool(never) and bool(case.expect.get("evicted"))
 
 
 def keeps_parents_empty(case: Case) -> bool:
     """Return whether pods of a queue with children wait just for that."""
-    parents = {each.get("parent") for each in case.input["queues"]}
-    waits = [each for each in case.input["pods"] if not each.get("node")]
-    return not case.expect.get("binds") and any(queue_of(case, wait) in parents for wait in waits)
+    parents = {pod_data.get("parent") for pod_data in case.input["queues"]}
+    waiting_pods = [pod_data for pod_data in case.input["pods"] if not pod_data.get("node")]
+    return not case.expect.get("binds") and any(
+        queue_of(case, pod_data) in parents for pod_data in waiting_pods
+    )

@@ -1,4 +1,4 @@
-"""A minimal stock scheduler: it asks for every pod with a nominated node, and binds it."""
+"""Minimal stock scheduler: it filters and binds each pod with a nominated node."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ Binds = dict[Uid, str]
 
 
 def schedule(world: World, pods: Iterable[Pod]) -> Binds:
-    """Bind what Muster plans until it plans no more; returns who was bound where."""
+    """Bind the planned pods until Muster plans no more; return the node of each bound pod."""
     by_uid = {Uid(pod.metadata.uid): pod for pod in pods}
     bound: Binds = {}
     while binds := _one_cycle(world.settle(), by_uid):

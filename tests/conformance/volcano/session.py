@@ -28,36 +28,37 @@ def check_session(case: Case) -> Iterator[str]:
     _require_performed(case.input["actions"])
     data = list(objects(case.input))
     world = World(*data).settle()
-    yield from _decided(case, world, data)
+    yield from _decision_differences(case, world, data)
     pods = [each for each in data if isinstance(each, Pod)]
     binds = schedule(world, pods) if SCHEDULED in case.input["actions"] else {}
-    yield from _bound(case, binds)
-    yield from _reclaimed(case, world)
+    yield from _binding_differences(case, binds)
+    yield from _reclaim_differences(case, world)
 
 
-def _reclaimed(case: Case, world: World) -> Iterator[str]:
+def _reclaim_differences(case: Case, world: World) -> Iterator[str]:
     """Yield differences in the evicted pods and in the capacity reserved on nodes for groups."""
     victims = [eviction.victim for eviction in world.decisions.evictions.values()]
-    reclaims = {str(key): each.reclaim for key, each in world.decisions.groups.items() if each.reclaim}
+    decisions = world.decisions.groups.items()
+    reclaims = {str(key): decision.reclaim for key, decision in decisions if decision.reclaim}
     actual: dict[str, Any] = {
         "evictedPerGroup": dict(Counter(victim.group for victim in victims)),
-        "pipelined": {group: sorted(each.plan.values()) for group, each in reclaims.items()},
-        "pipelinedPerGroup": {group: len(each.plan) for group, each in reclaims.items()},
+        "pipelined": {group: sorted(reclaim.plan.values()) for group, reclaim in reclaims.items()},
+        "pipelinedPerGroup": {group: len(reclaim.plan) for group, reclaim in reclaims.items()},
     }
-    yield from _evicted(case, sorted(f"{victim.namespace}/{victim.name}" for victim in victims))
+    yield from _eviction_differences(case, sorted(f"{victim.namespace}/{victim.name}" for victim in victims))
     for field, value in actual.items():
         if field in case.expect:
             yield from unequal(field, case.expect[field], value)
 
 
-def _evicted(case: Case, evicted: list[str]) -> Iterator[str]:
+def _eviction_differences(case: Case, evicted: list[str]) -> Iterator[str]:
     expected, similar = sorted(case.expect.get("evicted", evicted)), _similar(case)
     if sorted(map(similar, expected)) != sorted(map(similar, evicted)):
         yield from unequal("evicted", expected, evicted)
 
 
 def _similar(case: Case) -> Callable[[str], str]:
-    """Return a key of equal victims: they are taken at random there, here by UID."""
+    """Return a key of equal victims: Volcano takes them at random, Muster by UID."""
     queues = {each["name"]: each["queue"] for each in case.input["podGroups"]}
     similar = {
         f"{pod['namespace']}/{pod['name']}": json.dumps(
@@ -87,7 +88,7 @@ def _require_performed(actions: Iterable[str]) -> None:
         raise NoCounterpart(f"action {', '.join(missing)}")
 
 
-def _decided(case: Case, world: World, data: list[Any]) -> Iterator[str]:
+def _decision_differences(case: Case, world: World, data: list[Any]) -> Iterator[str]:
     for name, vector in (case.expect.get("deserved") or {}).items():
         deserved = world.queue(name).deserved if name in world.decisions.queues else {}
         yield from differing(f"deserved of {name}", amounts(vector), deserved)
@@ -97,7 +98,7 @@ def _decided(case: Case, world: World, data: list[Any]) -> Iterator[str]:
             yield from unequal(f"phase of {group}", phase, actual.get(group))
 
 
-def _bound(case: Case, binds: Binds) -> Iterator[str]:
+def _binding_differences(case: Case, binds: Binds) -> Iterator[str]:
     if "binds" in case.expect:
         yield from unequal("binds", case.expect["binds"], dict(binds))
     else:

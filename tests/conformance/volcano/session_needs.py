@@ -11,13 +11,13 @@ from typing import Any
 from extender.domain.model.resources import PODS, offered
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import key
-from tests.conformance.volcano.picture import After, idle, pending, queue_of, requests, running
+from tests.conformance.volcano.picture import StateAfterBindings, idle, pending, queue_of, requests, running
 from tests.conformance.volcano.session import SCHEDULED
 from tests.sharing import within
 
 CaseData = Mapping[str, Any]
 _NOT_COMPARED = frozenset({PODS})
-_CAME_IN = ("Inqueue", "Running")
+_ADMITTED_PHASES = ("Inqueue", "Running")
 
 
 def _plugins(case: Case) -> Iterator[CaseData]:
@@ -41,7 +41,7 @@ def leaves_capacity_idle(case: Case) -> bool:
     """Return whether Muster would lend capacity that stays idle in the case, to queues above their share."""
     if SCHEDULED not in case.input["actions"]:
         return False
-    after = After(case)
+    after = StateAfterBindings(case)
     surplus = after.planned_sums()
     return bool(surplus) and not any(
         after.has_share_for(queue, requests_) for queue, requests_ in surplus.items()
@@ -52,7 +52,7 @@ def leaves_empty_requests_to_backfill(case: Case) -> bool:
     """Return whether all further pods that Muster would start request nothing but a place on a node."""
     if SCHEDULED not in case.input["actions"] or "backfill" in case.input["actions"]:
         return False
-    planned = After(case).planned()
+    planned = StateAfterBindings(case).planned()
     return bool(planned) and all(pod.shape.requests.keys() <= _NOT_COMPARED for pod in planned)
 
 
@@ -64,7 +64,7 @@ def leaves_pending_groups_to_enqueue(case: Case) -> bool:
     if not case.input.get("enqueueActionConfigured") or "enqueue" in case.input["actions"]:
         return False
     waiting = {key(group) for group in case.input["podGroups"] if group.get("phase") in ("Pending", None)}
-    planned = After(case).planned()
+    planned = StateAfterBindings(case).planned()
     return bool(planned) and all(pod.group in waiting for pod in planned)
 
 
@@ -75,11 +75,13 @@ def outranks_shares(case: Case) -> bool:
     """
     if SCHEDULED not in case.input["actions"] or _enables(case, "Allocatable"):
         return False
-    after = After(case)
+    after = StateAfterBindings(case)
     priorities = {queue["name"]: queue.get("priority", 0) for queue in case.input["queues"]}
-    above = [priority for queue, priority in priorities.items() if after.is_above_share(queue)]
+    priorities_above_share = [
+        priority for queue, priority in priorities.items() if after.is_above_share(queue)
+    ]
     return any(
-        priority < max(above, default=priority) and after.has_share_for(queue, requests_)
+        priority < max(priorities_above_share, default=priority) and after.has_share_for(queue, requests_)
         for queue, priority in priorities.items()
         for requests_ in after.waiting(queue)
     )
@@ -91,7 +93,7 @@ def outranks_shares(case: Case) -> bool:
 def expects_closed_queue_to_stop(case: Case) -> bool:
     """Return whether pods of groups that came while the queue was open are to stay unbound."""
     return SCHEDULED in case.input["actions"] and any(
-        group.get("phase") in _CAME_IN and pending(case, group) for group in _in_closed_queues(case)
+        group.get("phase") in _ADMITTED_PHASES and pending(case, group) for group in _in_closed_queues(case)
     )
 
 
@@ -101,7 +103,7 @@ def counts_late_comers(case: Case) -> bool:
         (pending(case, group) and group["queue"] in case.expect.get("deserved", {}))
         or _expected_phase(case, group) == "Inqueue"
         for group in _in_closed_queues(case)
-        if group.get("phase") not in _CAME_IN
+        if group.get("phase") not in _ADMITTED_PHASES
     )
 
 
@@ -117,20 +119,22 @@ def _expected_phase(case: Case, group: CaseData) -> str:
     return str(case.expect.get("podGroupPhases", {}).get(key(group), ""))
 
 
-def _coming_in(case: Case) -> list[CaseData]:
+def _expected_inqueue(case: Case) -> list[CaseData]:
     return [group for group in case.input["podGroups"] if _expected_phase(case, group) == "Inqueue"]
 
 
 def admits_without_place(case: Case) -> bool:
     """Return whether a group is to become Inqueue without enough members, capacity or ceiling."""
-    return any(not _has_place(case, group) for group in _coming_in(case))
+    return any(not _has_place(case, group) for group in _expected_inqueue(case))
 
 
 def _has_place(case: Case, group: CaseData) -> bool:
     members = pending(case, group)[: max(group["minMember"], 1)]
     queue: CaseData = next((queue for queue in case.input["queues"] if queue["name"] == group["queue"]), {})
     ceiling, requested = offered(queue.get("capability")), requests(members)
-    held = requests(each for each in running(case) if queue_of(case, each) == group["queue"])
+    held = requests(
+        running_pod for running_pod in running(case) if queue_of(case, running_pod) == group["queue"]
+    )
     return (
         len(members) >= max(group["minMember"], 1)
         and within(requested, {}, idle(case))
@@ -138,9 +142,9 @@ def _has_place(case: Case, group: CaseData) -> bool:
     )
 
 
-def lets_in_no_gang(case: Case) -> bool:
+def admits_group_without_minimum(case: Case) -> bool:
     """Return whether a group of minMember 0 is to become Inqueue.
 
     It is no gang: its pods start one by one.
     """
-    return any(group["minMember"] == 0 for group in _coming_in(case))
+    return any(group["minMember"] == 0 for group in _expected_inqueue(case))

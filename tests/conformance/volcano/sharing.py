@@ -15,14 +15,14 @@ from tests.sharing import divide
 
 def check_deserved(case: Case) -> Iterator[str]:
     data = case.input["queues"]
-    shares = divide(offered(case.input["total"]), [_claimant(each) for each in data])
+    shares = divide(offered(case.input["total"]), [_queue_demand(queue_data) for queue_data in data])
     yield from unequal("queues that take part", sorted(case.expect["deserved"]), sorted(shares))
-    for each in data:
-        if each["name"] in shares:
-            yield from _differences(each, shares[each["name"]], case.expect)
+    for queue_data in data:
+        if queue_data["name"] in shares:
+            yield from _differences(queue_data, shares[queue_data["name"]], case.expect)
 
 
-def _claimant(data: Mapping[str, Any]) -> QueueDemand:
+def _queue_demand(data: Mapping[str, Any]) -> QueueDemand:
     record = queue_record(queue(data))
     return QueueDemand(
         record.name,

@@ -74,7 +74,7 @@ SKIPS: tuple[Skip, ...] = (
     ),
     Skip(
         "minMember 0 is no gang: never Inqueue, pods start one by one",
-        _session(session_needs.lets_in_no_gang),
+        _session(session_needs.admits_group_without_minimum),
     ),
     Skip(
         "a gang that cannot spare enough members goes whole, also for a queue below its share",
@@ -95,7 +95,7 @@ SKIPS: tuple[Skip, ...] = (
     ),
     Skip(
         "a ceiling that names no cpu or memory does not limit it (Volcano's own rule for capability)",
-        other_needs.takes_unnamed_for_nothing,
+        other_needs.counts_absent_as_zero,
     ),
     Skip(
         "without spec.deserved a queue has a share by weight, and a share of nothing held is 0",
@@ -104,7 +104,7 @@ SKIPS: tuple[Skip, ...] = (
     Skip("a closed queue with groups left is Closing", lifecycle.keeps_closed_with_groups),
     Skip(
         "a queue without a state counts as Open, and without a weight has that of the schema, 1",
-        other_needs.shows_what_is_not_written,
+        other_needs.shows_absent_fields_as_empty,
     ),
     Skip("only a Closed queue can be deleted", admission_needs.deletes_open_queue),
     Skip(
@@ -128,7 +128,7 @@ SKIPS: tuple[Skip, ...] = (
     ),
     Skip(
         "Inqueue is a group whose members are there and have a place",
-        phase_needs.is_let_in_without_place,
+        phase_needs.stays_inqueue_without_place,
     ),
     Skip(
         "capabilities of queues may be oversold, nodes never",
