@@ -7,14 +7,14 @@ from threading import Thread
 from typing import Any, NamedTuple, Self
 
 
-class Asked(NamedTuple):
+class HttpRequest(NamedTuple):
     method: str
     target: str
     headers: Message
     body: bytes
 
 
-class Answered(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     body: bytes
     headers: Mapping[str, str] = {}
@@ -36,7 +36,7 @@ class Answering(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
-    def answer(self, asked: Asked) -> Answered:
+    def answer(self, request: HttpRequest) -> HttpAnswer:
         raise NotImplementedError
 
 
@@ -51,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        answered = self.server.answer(Asked(self.command, self.path, self.headers, body))
+        answered = self.server.answer(HttpRequest(self.command, self.path, self.headers, body))
         self.send_response_only(answered.status)
         head = {
             "Date": self.date_time_string(),

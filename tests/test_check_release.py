@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from extender import __version__
-from tests.answering import Answered, Answering, Asked
+from tests.answering import Answering, HttpAnswer, HttpRequest
 from tests.rows import each_of
 from tests.test_release import unpacked
 from tools import check_release, packages, release
@@ -44,21 +44,21 @@ class Server(Answering):
         self.token = ""
         self.named = Addresses(f"{self.address}/team", f"{self.url}/v1")
 
-    def answer(self, asked: Asked) -> Answered:
-        path, authorization = asked.target, asked.headers.get("Authorization", "")
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        path, authorization = request.target, request.headers.get("Authorization", "")
         if path == "/token?service=here&scope=pull":
-            return Answered(200, json.dumps({"token": self.token}).encode())
+            return HttpAnswer(200, json.dumps({"token": self.token}).encode())
         if self.token and path.startswith("/v2/") and authorization != f"Bearer {self.token}":
             challenge = f'Bearer realm="{self.url}/token",service="here",scope="pull"'
-            return Answered(401, b"", {"WWW-Authenticate": challenge})
+            return HttpAnswer(401, b"", {"WWW-Authenticate": challenge})
         if self.token and path.startswith("/v2/") and "/blobs/" in path:
-            return Answered(307, b"", {"Location": f"{self.url}/elsewhere{path}"})
+            return HttpAnswer(307, b"", {"Location": f"{self.url}/elsewhere{path}"})
         if path.startswith("/elsewhere") and authorization:
-            return Answered(400, b"")
+            return HttpAnswer(400, b"")
         content = self.contents.get(path.removeprefix("/elsewhere"))
         if content is None:
-            return Answered(404, b"")
-        return Answered(200, content, {"Docker-Content-Digest": self.stated.get(path, sha256(content))})
+            return HttpAnswer(404, b"")
+        return HttpAnswer(200, content, {"Docker-Content-Digest": self.stated.get(path, sha256(content))})
 
 
 @pytest.fixture

@@ -40,5 +40,5 @@ def put(obj: Any, path: tuple[str, ...], value: Any) -> Any:
         return value
     first, *rest = path
     if isinstance(obj, list):
-        return [put(each, tuple(rest), value) if str(n) == first else each for n, each in enumerate(obj)]
+        return [put(item, tuple(rest), value) if str(n) == first else item for n, item in enumerate(obj)]
     return {**(obj or {}), first: put((obj or {}).get(first), tuple(rest), value)}

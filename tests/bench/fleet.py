@@ -114,7 +114,7 @@ class Fleet:
         return KubeScheduler(self.cluster, user=self._user, **sidecar_options(muster))
 
     @contextmanager
-    def ours(self, *arguments: str, view: bool = False) -> Iterator[Side]:
+    def with_muster(self, *arguments: str, view: bool = False) -> Iterator[Side]:
         with self.muster(*arguments, view=view) as muster, self.scheduler(muster) as scheduler:
             yield Side(scheduler, muster)
 

@@ -66,7 +66,7 @@ class Guarded(Store):
     def put(self, kind: ResourceKind, obj: Json) -> Json:
         self._refuse(kind)
         if self.drops_state and kind is QUEUES:
-            obj = {**obj, "spec": {key: each for key, each in obj["spec"].items() if key != "state"}}
+            obj = {**obj, "spec": {key: value for key, value in obj["spec"].items() if key != "state"}}
         stored = super().put(kind, obj)
         self._update_queue_statuses(kind)
         return stored
@@ -96,11 +96,11 @@ class Guarded(Store):
 
 def _status_of(queue: Json, groups: list[Json]) -> Json:
     """Return the status of a queue as the queue controller writes it."""
-    of_queue = [group for group in groups if group["spec"].get("queue") == queue["metadata"]["name"]]
-    phases = [each["status"].get("phase", "Pending").lower() for each in of_queue]
+    groups_of_queue = [group for group in groups if group["spec"].get("queue") == queue["metadata"]["name"]]
+    phases = [group["status"].get("phase", "Pending").lower() for group in groups_of_queue]
     state = "Open"
     if queue["spec"].get("state") == "Closed":
-        state = "Closing" if of_queue else "Closed"
+        state = "Closing" if groups_of_queue else "Closed"
     counts = {phase: phases.count(phase) for phase in ("pending", "inqueue", "running")}
     return {**queue.get("status", {}), "state": state, **counts}
 
@@ -158,8 +158,8 @@ class Cluster:
     def answers(self, target: str) -> list[Explanation]:
         """Return the records that `muster why` prints."""
         kind, _, name = target.rpartition("/")
-        with open_access(Flags(str(self.kubeconfig), None, None)) as place:
-            return answers(place, Target(own_kind(kind) or kind, name))
+        with open_access(Flags(str(self.kubeconfig), None, None)) as access:
+            return answers(access, Target(own_kind(kind) or kind, name))
 
     def answer(self, target: str) -> Explanation:
         (explanation,) = self.answers(target)
@@ -184,9 +184,9 @@ class Cluster:
         """Return the name that a failing command does not find, and the names that it suggests."""
         error = self.refuses(*arguments)
         name = re.search(r"'(\S+)'.* not found", error)
-        offered = re.search(r"(?:are:|mean) (.+?)\??$", error)
+        suggestions = re.search(r"(?:are:|mean) (.+?)\??$", error)
         assert name
-        return name[1], re.split(", | or ", offered[1]) if offered else []
+        return name[1], re.split(", | or ", suggestions[1]) if suggestions else []
 
     # ---- objects
 
@@ -254,7 +254,7 @@ class Cluster:
     ) -> None:
         annotations = {GROUP_ANNOTATION: group} if group else {}
         meta = {"name": name, "namespace": "team", "annotations": annotations, **(metadata or {})}
-        spec_: Json = {
+        pod_spec: Json = {
             "schedulerName": scheduler,
             "containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}],
             **({"nodeName": node} if node else {}),
@@ -262,7 +262,7 @@ class Cluster:
             **(spec or {}),
         }
         phase = "Running" if node else "Pending"
-        self._put(PODS, meta, {"spec": spec_, "status": {"phase": phase, **(status or {})}})
+        self._put(PODS, meta, {"spec": pod_spec, "status": {"phase": phase, **(status or {})}})
 
     def gang(self, name: str, size: int, node: str = "", **group: Any) -> None:
         """Add a group with its pods, which are on a node or have gates."""
@@ -284,9 +284,9 @@ class Cluster:
     def namespace(self, name: str, queue: str = "") -> None:
         self._put(NAMESPACES, {"name": name, "annotations": {QUEUE: queue} if queue else {}}, {})
 
-    def _put(self, kind: ResourceKind, metadata: Json, rest: Json) -> None:
+    def _put(self, kind: ResourceKind, metadata: Json, fields: Json) -> None:
         meta = {"uid": f"uid-{metadata['name']}", "creationTimestamp": ago(days=20), **metadata}
-        self.store.put(kind, {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, **rest})
+        self.store.put(kind, {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, **fields})
 
 
 def unschedulable(message: str) -> Json:

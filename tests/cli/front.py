@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.answering import Answered, Answering, Asked
+from tests.answering import Answering, HttpAnswer, HttpRequest
 from tests.cli.cluster import Cluster, ago, kubeconfig
 
 Json = dict[str, Any]
@@ -28,9 +28,9 @@ _OWN_GROUPS = (
 class Front(Answering):
     """Proxy. `denied`, `denied_to_muster`: verbs and resources without a right, of the user and of Muster."""
 
-    def __init__(self, behind: str) -> None:
+    def __init__(self, upstream: str) -> None:
         super().__init__()
-        self._behind = behind
+        self._upstream = upstream
         self.denied: set[tuple[str, str]] = set()
         self.denied_to_muster: set[tuple[str, str]] = set()
         self.unreadable: set[str] = set()  # plural names
@@ -44,7 +44,7 @@ class Front(Answering):
         owner: Json | None = None,
         labels: Json | None = None,
         annotations: Json | None = None,
-        **parts: Any,
+        **fields: Any,
     ) -> Json:
         """Create a workload in namespace team, and return the owner reference for its dependents."""
         owners = {"ownerReferences": [owner]} if owner else {}
@@ -57,7 +57,7 @@ class Front(Answering):
             "annotations": annotations or {},
         }
         path = f"/apis/{api_version}/namespaces/team/{kind.lower()}s"
-        self._collections.setdefault(path, []).append({"metadata": meta | owners, **parts})
+        self._collections.setdefault(path, []).append({"metadata": meta | owners, **fields})
         return {"apiVersion": api_version, "kind": kind, "name": name, "uid": meta["uid"], "controller": True}
 
     def install_muster(self) -> None:
@@ -67,17 +67,17 @@ class Front(Answering):
         deployment = {"metadata": meta, "spec": {"template": template}}
         self._collections["/apis/apps/v1/deployments"] = [deployment]
 
-    def answer(self, asked: Asked) -> Answered:
-        path = asked.target.partition("?")[0]
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        path = request.target.partition("?")[0]
         if path.endswith("subjectaccessreviews"):
-            return Answered(201, self._review(json.loads(asked.body)))
+            return HttpAnswer(201, self._review(json.loads(request.body)))
         if path.split("/")[-1] in self.unreadable:
             return _refusal(403, "Forbidden")
         if path == "/apis":
-            return Answered(200, self._groups())
+            return HttpAnswer(200, self._groups())
         if path.split("/")[2] in _OWN_GROUPS:
             return self._read(path)
-        return self._pass_on(asked)
+        return self._pass_on(request)
 
     def _review(self, review: Json) -> bytes:
         attributes = review["spec"]["resourceAttributes"]
@@ -92,28 +92,28 @@ class Front(Answering):
         ]
         return json.dumps({"kind": "APIGroupList", "groups": groups}).encode()
 
-    def _read(self, path: str) -> Answered:
+    def _read(self, path: str) -> HttpAnswer:
         if path in self._collections:
-            return Answered(200, json.dumps({"metadata": {}, "items": self._collections[path]}).encode())
+            return HttpAnswer(200, json.dumps({"metadata": {}, "items": self._collections[path]}).encode())
         collection, _, name = path.rpartition("/")
-        objects = [each for each in self._collections.get(collection, ()) if each["metadata"]["name"] == name]
-        return Answered(200, json.dumps(objects[0]).encode()) if objects else _refusal(404, "NotFound")
+        objects = [obj for obj in self._collections.get(collection, ()) if obj["metadata"]["name"] == name]
+        return HttpAnswer(200, json.dumps(objects[0]).encode()) if objects else _refusal(404, "NotFound")
 
-    def _pass_on(self, asked: Asked) -> Answered:
-        method, target, given, body = asked
-        headers = {"Content-Type": given["Content-Type"]} if body else {}
-        request = urllib.request.Request(self._behind + target, body or None, headers, method=method)
+    def _pass_on(self, request: HttpRequest) -> HttpAnswer:
+        method, target, request_headers, body = request
+        headers = {"Content-Type": request_headers["Content-Type"]} if body else {}
+        forwarded = urllib.request.Request(self._upstream + target, body or None, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return Answered(answer.status, answer.read())
+            with urllib.request.urlopen(forwarded, timeout=30) as answer:
+                return HttpAnswer(answer.status, answer.read())
         except urllib.error.HTTPError as refusal:
             with refusal:
-                return Answered(refusal.code, refusal.read())
+                return HttpAnswer(refusal.code, refusal.read())
 
 
-def _refusal(code: int, reason: str) -> Answered:
+def _refusal(code: int, reason: str) -> HttpAnswer:
     status = {"kind": "Status", "code": code, "reason": reason, "message": reason}
-    return Answered(code, json.dumps(status).encode())
+    return HttpAnswer(code, json.dumps(status).encode())
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 import yaml
 
 from extender.kube import resources
-from tests.answering import Answered, Answering, Asked
+from tests.answering import Answering, HttpAnswer, HttpRequest
 
 PLURALS = {var.plural for var in vars(resources).values() if isinstance(var, resources.Resource)}
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -110,9 +110,9 @@ class Installation(Answering):
 
     # ---- answers
 
-    def answer(self, asked: Asked) -> Answered:
-        status, text = self._answer(urlsplit(asked.target), json.loads(asked.body or "{}"))
-        return Answered(status, text.encode(), {"Date": format_datetime(self.now, usegmt=True)})
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        status, text = self._answer(urlsplit(request.target), json.loads(request.body or "{}"))
+        return HttpAnswer(status, text.encode(), {"Date": format_datetime(self.now, usegmt=True)})
 
     def _answer(self, url: SplitResult, body: Json) -> tuple[int, str]:
         if url.path in self.pages:
@@ -136,9 +136,9 @@ class Installation(Answering):
     def _selected(self, path: str, selector: str) -> list[Json]:
         """Return the selected objects without their kind, as in lists of a real API server."""
         return [
-            {name: value for name, value in each.items() if name not in ("kind", "apiVersion")}
-            for each in self.objects.get(path, ())
-            if _has(each["metadata"].get("labels") or {}, selector)
+            {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+            for obj in self.objects.get(path, ())
+            if _has(obj["metadata"].get("labels") or {}, selector)
         ]
 
 
@@ -151,7 +151,9 @@ def documents(path: Path) -> list[Json]:
 @cache
 def _as_json(path: Path) -> str:
     """Return the objects of a file as JSON, which is faster to parse for each test than YAML."""
-    return json.dumps([each for each in yaml.load_all(path.read_text(), yaml.CSafeLoader) if each])
+    return json.dumps(
+        [document for document in yaml.load_all(path.read_text(), yaml.CSafeLoader) if document]
+    )
 
 
 def _has(labels: Json, selector: str) -> bool:
@@ -174,7 +176,7 @@ def _merge(target: Json, patch: Json) -> None:
 def _merge_lists(targets: list[Json], patches: list[Json]) -> None:
     for patch in patches:
         key = "mountPath" if "mountPath" in patch else "name"
-        (target,) = [each for each in targets if each.get(key) == patch[key]]
+        (target,) = [item for item in targets if item.get(key) == patch[key]]
         if patch.get("$patch") == "delete":
             targets.remove(target)
         else:

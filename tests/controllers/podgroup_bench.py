@@ -42,8 +42,8 @@ class PodGroupBench(Bench):
 
     def add(self, *objects: Any) -> "PodGroupBench":
         super().add(*objects)
-        for each in objects:
-            for obj in each if isinstance(each, list) else [each]:
+        for obj_or_list in objects:
+            for obj in obj_or_list if isinstance(obj_or_list, list) else [obj_or_list]:
                 if isinstance(obj, PodGroup):
                     self.copies[obj.metadata.name] = versioned(obj, 1)
         return self
@@ -69,12 +69,13 @@ class PodGroupBench(Bench):
         if patch["metadata"]["resourceVersion"] != copy.metadata.resource_version:
             raise Conflict(409, "Conflict")
         version = int(copy.metadata.resource_version) + 1
-        recorded = (copy.metadata.annotations or {}) | patch["metadata"].get("annotations", {})
+        annotations = (copy.metadata.annotations or {}) | patch["metadata"].get("annotations", {})
         self.copies[name] = versioned(
             replace(
                 copy,
                 metadata=replace(
-                    copy.metadata, annotations={k: v for k, v in recorded.items() if v is not None}
+                    copy.metadata,
+                    annotations={key: text for key, text in annotations.items() if text is not None},
                 ),
                 status=msgspec.convert(
                     merged(msgspec.to_builtins(copy.status), patch["status"]), PodGroupStatus

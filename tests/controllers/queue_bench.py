@@ -22,14 +22,14 @@ class QueueApi(Api):
         super().__init__()
         self.queues: dict[str, Json] = {}
         self.commands: dict[str, Command] = {}
-        self.versions = 100
+        self.last_version = 100
 
     def put(self, queue: Queue) -> None:
         self._store(msgspec.to_builtins(queue))
 
     def _store(self, queue: Json) -> None:
-        self.versions += 1
-        queue["metadata"]["resourceVersion"] = str(self.versions)
+        self.last_version += 1
+        queue["metadata"]["resourceVersion"] = str(self.last_version)
         self.queues[queue["metadata"]["name"]] = queue
 
     def _change(self, name: str, patch: Json) -> None:

@@ -191,7 +191,7 @@ def group(
 
 
 def _replica_set(name: str) -> OwnerReference:
-    return OwnerReference("apps/v1", "ReplicaSet", name, f"uid-{name}", True)
+    return OwnerReference("apps/v1", "ReplicaSet", name, f"uid-{name}", controller=True)
 
 
 def owner(

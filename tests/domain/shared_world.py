@@ -120,7 +120,8 @@ class DecidedStep:
     def promised(self, queue: str, excluded: GroupKey) -> int:
         """Return the requests of other groups for which capacity is being reclaimed."""
         groups = [group for group in self.subtree(queue) if group.key != excluded]
-        plans = [(group, reclaim.plan) for group in groups if (reclaim := self.now.groups[group.key].reclaim)]
+        reclaims = [(group, self.now.groups[group.key].reclaim) for group in groups]
+        plans = [(group, reclaim.plan) for group, reclaim in reclaims if reclaim]
         return cpu(pod for group, plan in plans for pod in group.waiting if pod.uid in plan)
 
     def deserved(self, queue: str) -> float:
@@ -262,7 +263,9 @@ def check_victims(step: DecidedStep) -> None:
             for queue in step.path(victim.queue):
                 if queue in gains:
                     break
-                surrendered = [pods[each.uid] for each in reclaim.victims if queue in step.path(each.queue)]
+                surrendered = [
+                    pods[evicted.uid] for evicted in reclaim.victims if queue in step.path(evicted.queue)
+                ]
                 remaining = step.held(queue, leaving=False) + step.promised(queue, key) - cpu(surrendered)
                 deserved, last_evicted = (
                     step.deserved(queue),

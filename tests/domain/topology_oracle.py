@@ -17,10 +17,10 @@ class Member(NamedTuple):
 
 def is_placeable(members: Sequence[Member], free: Mapping[Node, int], levels: Mapping[str, Level]) -> bool:
     """Return whether all members fit. `levels`: for each set, the level of which it needs one domain."""
-    return any(
-        _fits(members, free, [_nodes_for(member, chosen, levels, free) for member in members])
-        for chosen in choices(members, levels)
-    )
+    for domains in choices(members, levels):
+        if _fits(members, free, [_nodes_for(member, domains, levels, free) for member in members]):
+            return True
+    return False
 
 
 def fewest_domains(members: Sequence[Member], free: Mapping[Node, int], level: Level) -> int | None:

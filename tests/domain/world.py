@@ -196,9 +196,10 @@ class World:
         """Advance the clock, and decide again at the times that the decisions request."""
         until = self.now + seconds
         self.settle()
-        while (requeue_at := self.decisions.requeue_at) is not None and requeue_at <= until:
+        requeue_at = self.decisions.requeue_at
+        while requeue_at is not None and requeue_at <= until:
             self._move_on(max(requeue_at, self.now + 0.001))
-            self.settle()
+            requeue_at = self.settle().decisions.requeue_at
         self._move_on(until)
 
     def _move_on(self, until: float) -> None:
@@ -302,11 +303,8 @@ class World:
     def shown(self) -> dict[str, Appearance]:
         """Return the appearances of released pods to the scheduler, by name."""
         appearances = self.ledger.shown._releases.shown
-        return {
-            name: appearances[uid]
-            for name, pod in self.pods.items()
-            if (uid := Uid(pod.metadata.uid)) in appearances
-        }
+        uids = {name: Uid(pod.metadata.uid) for name, pod in self.pods.items()}
+        return {name: appearances[uid] for name, uid in uids.items() if uid in appearances}
 
     def shown_changes(self) -> list[tuple[str, Appearance | None]]:
         """Return the changes of appearances since the last call; None for withdrawn pods."""

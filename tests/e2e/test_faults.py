@@ -109,7 +109,7 @@ def test_a_burst_of_bindings_with_every_kind_of_failure(
     muster.wait_held([])
     released.set()
     wait_for(lambda: proxy.bindings().keys() == nodes.keys(), what="the last answer given")
-    assert proxy.left() == []
+    assert proxy.pending_faults() == []
     assert {name: {*asked} for name, asked in proxy.bindings().items()} == {
         name: {node} for name, node in nodes.items()
     }

@@ -81,7 +81,7 @@ def test_faults_happen_once_each_and_in_order(stage: Stage, proxy: FaultProxy, f
     assert stage.bound([first, second, third]) == {third: "n0"}
     far.bind(stage.namespace, first, "n0")
     assert [call.status for call in proxy.calls] == [409, 500, 0, 201]
-    assert proxy.left() == []
+    assert proxy.pending_faults() == []
 
 
 def test_a_failed_cleanup_names_the_last_refusal(stage: Stage, proxy: FaultProxy, far: Client) -> None:

@@ -73,7 +73,7 @@ def test_a_job_that_changes_during_its_admission_frees_its_capacity(
     """The job has another version by then: the write is refused, and its capacity is free."""
     proxy.inject(before_request(lambda: change(jobs), *UNSUSPEND))
     make(jobs, "train", 4)
-    wait_for(lambda: not proxy.left(), what="the write sent")
+    wait_for(lambda: not proxy.pending_faults(), what="the write sent")
     make(jobs, "next", 4)
     jobs.jobs.wait_pods("next", 4, "Running")
     assert jobs.jobs.pods("train") == []
@@ -116,7 +116,7 @@ def test_muster_killed_between_the_claim_and_the_write(
     first = start(stage, proxy, muster_user)
     proxy.inject(before_request(first.kill, *UNSUSPEND))
     make(stage, "train", 4)
-    wait_for(lambda: not proxy.left(), what="the write sent")
+    wait_for(lambda: not proxy.pending_faults(), what="the write sent")
     second = start(stage, proxy, muster_user)
     stage.start_sidecar(second, user=muster_user)
     stage.jobs.wait_pods("train", 4, "Running")

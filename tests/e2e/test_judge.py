@@ -101,7 +101,7 @@ def test_a_deadline_counts_calm_seconds_only() -> None:
     assert frozen.replay(history, 26) == []
     frozen = Review(DEADLINE, undisturbed_time=lambda at: min(at, 8) + max(at - 20, 0))
     assert frozen.replay(history, 28) == late(11.0)
-    assert frozen.found[0].at == 28
+    assert frozen.violations[0].at == 28
 
 
 def test_a_violation_is_of_resources_that_the_new_pod_requests() -> None:

@@ -253,7 +253,7 @@ def _killed_between_two_bindings(
     dead = threading.Event()
     proxy.inject(pass_on(), lose_request(dead, times=2))
     gang = stage.gang("a", 3, cpu="2", gated=True)
-    wait_for(lambda: len(stage.bound(gang)) == 1 and not proxy.left(), what="one of three bound")
+    wait_for(lambda: len(stage.bound(gang)) == 1 and not proxy.pending_faults(), what="one of three bound")
     muster.kill()
     return gang, dead
 

@@ -250,7 +250,7 @@ class Replay:
 
     def _turns_of(self, groups: list[Group], deferred: list[Group] | None) -> Iterator[Turn]:
         groups_by_queue: dict[str, list[Group]] = {}
-        for group in sorted(groups, key=lambda group_: group_.order):
+        for group in sorted(groups, key=lambda member: member.order):
             groups_by_queue.setdefault(group.queue, []).append(group)
         while (queue := self.next_queue(groups_by_queue)) is not None:
             queue_groups = groups_by_queue[queue]

@@ -39,7 +39,7 @@ def changed_state(state: State, group: Group, change: StartChange, reclaim: Recl
     queue = state.queue(group.queue)
     if change.ends:
         ends = [name_of(end) for end in change.ends]
-        spared = (state.without(member for member in ends if member != spared_name) for spared_name in ends)
+        spared = (state.without({*ends} - {name}) for name in ends)
         return Change(state.without(ends), tuple(spared))
     if change.capability:
         return _capability(state, change)

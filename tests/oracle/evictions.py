@@ -57,7 +57,7 @@ def violated_rules(replay: Replay, decisions: Decisions) -> Iterator[str]:
     for plan in plans:
         pods = {victim.uid for victim in plan.reclaim.victims}
         for victim in plan.victims:
-            group = next((group_ for group_ in state.groups if group_.name == victim), None)
+            group = next((other for other in state.groups if other.name == victim), None)
             if group is not None and any(f"uid-{victim}-{n}" not in pods for n in range(len(group.pods))):
                 yield f"a gang goes whole: {victim}"
             if not may_be_evicted(state, shares, plan, group, plan.causes[victim]):

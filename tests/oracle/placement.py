@@ -84,7 +84,7 @@ def fit(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
 
 def some_fit(pods: Sequence[Pod], number: int, capacity: FreeCapacity) -> bool:
     """Return whether any `number` of the pods fit at the same time."""
-    return any(fit(chosen, capacity) for chosen in sorted(set(combinations(sorted(pods), number))))
+    return any(fit(subset, capacity) for subset in sorted(set(combinations(sorted(pods), number))))
 
 
 def most_that_fit(pods: Sequence[Pod], capacity: FreeCapacity) -> int:

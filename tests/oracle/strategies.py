@@ -139,7 +139,7 @@ def mixed(draw: st.DrawFn) -> State:
             others.append((pod, node.name))
     empty = free_capacity(cluster_nodes, ())
     shapes = [pod for pod in draw(st.lists(pods(), min_size=4, max_size=4)) if fit([pod], empty)]
-    groups_ = list[Group]()
+    drawn_groups = list[Group]()
     for n in range(draw(st.integers(2, 9))):
         group = draw(groups(f"g{n}", [*names[1:] * 12, GONE], shapes or [draw(pods())]))
         if not fit(group.pods, empty) and draw(st.integers(0, 4)):
@@ -148,9 +148,9 @@ def mixed(draw: st.DrawFn) -> State:
         group = group._replace(timeouts=draw(st.sampled_from((0,) * 12 + (2, 3))))
         group = group._replace(retry_in=draw(st.sampled_from((0.0,) * 12 + (3.0,))))
         if n < 5 and draw(st.booleans()) and group.queue != GONE and group.exists:
-            group = _placed(draw, group, cluster_nodes, [*others, *_places(groups_)])
-        groups_.append(group)
-    return state._replace(groups=tuple(groups_), others=tuple(others))
+            group = _placed(draw, group, cluster_nodes, [*others, *_places(drawn_groups)])
+        drawn_groups.append(group)
+    return state._replace(groups=tuple(drawn_groups), others=tuple(others))
 
 
 @st.composite
@@ -166,13 +166,13 @@ def crowded(draw: st.DrawFn) -> State:
         reserved.append(draw(plain_queues(f"q{n}", names if _rarely(draw, 4) else [""])))
         names.append(f"q{n}")
     shapes = [Pod(_amounts({CPU: size, PODS: 1})) for size in (1000, 1500, 2000, 3000)]
-    groups_ = list[Group]()
+    drawn_groups = list[Group]()
     for n in range(draw(st.integers(3, 8))):
         group = draw(groups(f"g{n}", names[1:], shapes))
         if n < 3 and draw(st.booleans()):
-            group = _placed(draw, group, cluster_nodes, _places(groups_))
-        groups_.append(group)
-    return State(cluster_nodes, tuple(reserved), tuple(groups_))
+            group = _placed(draw, group, cluster_nodes, _places(drawn_groups))
+        drawn_groups.append(group)
+    return State(cluster_nodes, tuple(reserved), tuple(drawn_groups))
 
 
 @st.composite
@@ -196,8 +196,8 @@ def states() -> st.SearchStrategy[State]:
     return mixed() | crowded()
 
 
-def _places(groups_: Iterable[Group]) -> list[tuple[Pod, str]]:
-    return [placement for group in groups_ for placement in zip(group.pods, group.nodes, strict=False)]
+def _places(drawn_groups: Iterable[Group]) -> list[tuple[Pod, str]]:
+    return [placement for group in drawn_groups for placement in zip(group.pods, group.nodes, strict=False)]
 
 
 def _placed(

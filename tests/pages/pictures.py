@@ -148,13 +148,13 @@ def dashboard() -> str:
     width = 24 * CELL_WIDE + 2 * MARGIN
     pieces = []
     for panel in panels:
-        x, y, w, h = (panel["gridPos"][name] for name in "xywh")
+        x, y, columns, rows = (panel["gridPos"][name] for name in "xywh")
         left, top = MARGIN + x * CELL_WIDE + 3, MARGIN + y * CELL_HIGH + 3
-        box = f'x="{left}" y="{top}" width="{w * CELL_WIDE - 6}" height="{h * CELL_HIGH - 6}" rx="4"'
+        box = f'x="{left}" y="{top}" width="{columns * CELL_WIDE - 6}" height="{rows * CELL_HIGH - 6}" rx="4"'
         legends = [target["legendFormat"] or "total" for target in panel["targets"]]
-        lines = [panel["title"], *(re.sub(r"{{(\w+)}}", r"<\1>", each) for each in legends)]
+        lines = [panel["title"], *(re.sub(r"{{(\w+)}}", r"<\1>", legend) for legend in legends)]
         pieces.append(f'<rect class="paper" {box}/>')
-        for number, line in enumerate(lines[: 1 if h < 8 else 4]):
+        for number, line in enumerate(lines[: 1 if rows < 8 else 4]):
             kind = "" if number else ' class="bold"'
             row = top + LINE * (number + 1)
             pieces.append(f'<text x="{left + 8}" y="{row}"{kind}>{escape(line)}</text>')

@@ -86,7 +86,7 @@ REGISTER = (
 
 
 def entry_of(command: Command) -> Entry | None:
-    return next((each for each in REGISTER if each.is_for(command)), None)
+    return next((entry for entry in REGISTER if entry.is_for(command)), None)
 
 
 def way_of(command: Command) -> Way | None:

@@ -36,9 +36,9 @@ def _add_waiting_job(cluster: Cluster) -> None:
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2", "memory": "4Gi"}}}
     template = {"spec": {"schedulerName": "muster", "containers": [container]}}
     meta = {"name": "train", "namespace": "team", "uid": UID, "creationTimestamp": ago(days=2)}
-    notes = {"annotations": {QUEUE: "research"}}
+    annotations = {"annotations": {QUEUE: "research"}}
     spec = {"suspend": True, "parallelism": 8, "template": template}
-    cluster._put(JOBS, meta | notes, {"spec": spec, "status": {}})
+    cluster._put(JOBS, meta | annotations, {"spec": spec, "status": {}})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": UID, "controller": True}
     cluster.group(
         f"podgroup-{UID}",

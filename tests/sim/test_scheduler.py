@@ -12,7 +12,7 @@ from extender.apimachinery.kinds import NODES, PODS
 from extender.apimachinery.service import Service
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
-from tests.answering import Answered, Answering, Asked
+from tests.answering import Answering, HttpAnswer, HttpRequest
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import Json, pod
@@ -31,11 +31,11 @@ class PlayedExtender(Answering):
         self.calls: list[tuple[str, str, Any]] = []  # verb, pod, nodes or node
         self.answers: dict[str, Answer] = {"filter": self._pass, "bind": self.bind}
 
-    def answer(self, asked: Asked) -> Answered:
-        verb, args = asked.target.rpartition("/")[2], json.loads(asked.body)
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        verb, args = request.target.rpartition("/")[2], json.loads(request.body)
         name = args["PodName"] if verb == "bind" else args["Pod"]["metadata"]["name"]
         self.calls.append((verb, name, _nodes(verb, args)))
-        return Answered(200, json.dumps(self.answers[verb](args)).encode())
+        return HttpAnswer(200, json.dumps(self.answers[verb](args)).encode())
 
     def count(self, verb: str) -> int:
         return sum(call[0] == verb for call in self.calls)

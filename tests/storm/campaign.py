@@ -239,17 +239,21 @@ class Campaign:
         (self.outcome.folder / f"{name}.json").write_text(json.dumps(everything, indent=1))
 
     def _check_all(self) -> None:
-        for at, message in self._prober.liveness.found:
+        for at, message in self._prober.liveness.failures:
             self._record_violation(at, "muster", message)
         # Queues of a tree reclaim capacity.
         evictions = [] if self._mix.tree else self._storm_cluster.view.evictions
         first = [*evicted_gangs(evictions, self._owners.settled)]
-        first += [(each.at, each.key, each.message) for each in self._storm_cluster.stage.observer.found()]
+        first += [
+            (violation.at, violation.key, violation.message)
+            for violation in self._storm_cluster.stage.observer.found()
+        ]
         second_judge = self._storm_cluster.recorder.reviewed(
             DEADLINE, SIGHT, self._storm_cluster.undisturbed_time
         )
         second = [
-            (each.at, each.about, f"the second judge: {each.message}") for each in second_judge.accusations
+            (accusation.at, accusation.about, f"the second judge: {accusation.message}")
+            for accusation in second_judge.accusations
         ]
         for at, subject, message in [*first, *second]:
             self._record_violation(at, subject, message)

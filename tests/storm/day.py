@@ -44,7 +44,7 @@ class Inspector(CheckingObserver):
         self.counts: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
         self._new_groups: set[str] = set()
-        self._queue_of = {each.key: each.group.spec.queue for each in workload.groups}
+        self._queue_of = {group.key: group.group.spec.queue for group in workload.groups}
 
     def pod_bound(self, pod: PodRecord, now: float) -> None:
         super().pod_bound(pod, now)

@@ -37,7 +37,9 @@ class EventRecorder(Following):
         """Return the second judge, after it has reviewed all events until now."""
         for follower in self._followers:
             follower.ask()
-        wait_for(lambda: False not in [each.settled() for each in self._followers], what="recorder settled")
+        wait_for(
+            lambda: False not in [follower.settled() for follower in self._followers], what="recorder settled"
+        )
         judge = SecondJudge(deadline, sight, clock)
         with self._lock:
             facts = list(self._facts)

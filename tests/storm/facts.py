@@ -126,8 +126,8 @@ def pod_fact(item: Json, is_deleted: bool, version: int, at: float) -> PodFact:
         phase=status.get("phase", ""),
         requests=requests,
         evicted=any(
-            each["type"] == "DisruptionTarget" and each["status"] == "True"
-            for each in status.get("conditions") or ()
+            condition["type"] == "DisruptionTarget" and condition["status"] == "True"
+            for condition in status.get("conditions") or ()
         ),
         level=annotations.get(LEVEL_ANNOTATION, ""),
         is_terminating="deletionTimestamp" in meta,

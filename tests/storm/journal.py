@@ -32,7 +32,7 @@ class Journal:
         """Return the last lines up to a time that name an object, or concern all objects."""
         name = key.rpartition("/")[2]
         lines = [line for line in self._lines if line.at <= at and _about(line, name)]
-        return [self.written(each) for each in lines[-count:]]
+        return [self.written(line) for line in lines[-count:]]
 
     def close(self) -> None:
         self._file.close()

@@ -16,7 +16,7 @@ class LivenessCheck:
     """Check of the answers of the probe, in the order of their times."""
 
     patience: float = PATIENCE
-    found: list[tuple[float, str]] = field(default_factory=list)
+    failures: list[tuple[float, str]] = field(default_factory=list)
     failing_since: float | None = None
 
     def record(self, at: float, alive: bool, excused: bool) -> None:
@@ -26,7 +26,7 @@ class LivenessCheck:
         elif self.failing_since is None:
             self.failing_since = at
         elif at - self.failing_since > self.patience:
-            self.found.append((at, f"/livez has failed for {at - self.failing_since:.0f} s"))
+            self.failures.append((at, f"/livez has failed for {at - self.failing_since:.0f} s"))
             self.failing_since = None
 
 

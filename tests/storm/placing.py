@@ -16,12 +16,12 @@ class FreeCapacity:
 
     node: str
     labels: dict[str, str]
-    left: Amounts
+    free: Amounts
 
     def takes(self, pod: Json) -> bool:
         node_selector = pod["spec"].get("nodeSelector", {}).items()
         return node_selector <= self.labels.items() and all(
-            requested <= self.left[name] for name, requested in requests(pod).items() if requested
+            requested <= self.free[name] for name, requested in requests(pod).items() if requested
         )
 
 
@@ -39,19 +39,19 @@ def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[FreeCapacity
     for pod in pods:
         capacity = by_node.get(pod["spec"]["nodeName"]) if holds(pod) else None
         if capacity is not None:
-            capacity.left.subtract(requests(pod))
+            capacity.free.subtract(requests(pod))
     return list(by_node.values())
 
 
 def place(members: Iterable[Json], into: Iterable[FreeCapacity]) -> dict[str, str] | None:
     """Place the largest member first, each on the first node with capacity; return the nodes, or None."""
-    remaining = [FreeCapacity(each.node, each.labels, Amounts(each.left)) for each in into]
+    remaining = [FreeCapacity(capacity.node, capacity.labels, Amounts(capacity.free)) for capacity in into]
     placed = dict[str, str]()
     for pod in sorted(members, key=size, reverse=True):
-        capacity = next((each for each in remaining if each.takes(pod)), None)
+        capacity = next((candidate for candidate in remaining if candidate.takes(pod)), None)
         if capacity is None:
             return None
-        capacity.left.subtract(requests(pod))
+        capacity.free.subtract(requests(pod))
         placed[pod["metadata"]["name"]] = capacity.node
     return placed
 

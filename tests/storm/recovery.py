@@ -58,7 +58,7 @@ class Recovery:
 
     def _overtaken(self, breakage: Breakage, until: float) -> bool:
         """Return whether another outage falls between the end of a fault and the recovery from it."""
-        outages = (each for each in self._breakages if each.outage and each is not breakage)
+        outages = (other for other in self._breakages if other.outage and other is not breakage)
         return any(
             outage.began < until and breakage.ended < self._answered_after(outage.ended) for outage in outages
         )

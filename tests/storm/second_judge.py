@@ -42,7 +42,7 @@ class SecondJudge:
         self._unsettled: list[UnsettledEviction] = []
 
     def review(self, facts: Iterable[Fact], until: float) -> None:
-        for fact in sorted(facts, key=lambda each: (each.version, each.at)):
+        for fact in sorted(facts, key=lambda unsorted: (unsorted.version, unsorted.at)):
             match fact:
                 case PodFact():
                     self._record_pod(fact)

@@ -53,9 +53,9 @@ class Series:
             document = tomllib.loads(file.read_text())
             mixes = {name: Mix(name=name, **spec) for name, spec in document["mixes"].items()}
             storms = [
-                Storm(each["mix"], seed, each["seconds"])
-                for each in document["storms"]
-                for seed in each["seeds"]
+                Storm(group["mix"], seed, group["seconds"])
+                for group in document["storms"]
+                for seed in group["seeds"]
             ]
         except (OSError, tomllib.TOMLDecodeError, TypeError, KeyError) as fault:
             raise BadSeries(f"{file}: {type(fault).__name__} {fault}") from None
@@ -80,7 +80,7 @@ class Series:
 def records_of(results: Path) -> list[Json]:
     """Return the latest record of each storm."""
     lines = results.read_text().splitlines() if results.exists() else []
-    latest = {(each["mix"], each["seed"], each["seconds"]): each for each in map(json.loads, lines)}
+    latest = {(record["mix"], record["seed"], record["seconds"]): record for record in map(json.loads, lines)}
     return list(latest.values())
 
 

@@ -55,7 +55,7 @@ def settle(
 
 def _lasting(recent: Iterable[list[str]]) -> list[str]:
     first, *others = recent
-    return [each for each in first if all(each in other for other in others)]
+    return [violation for violation in first if all(violation in other for other in others)]
 
 
 def _pod_states(current: ClusterState) -> str:

@@ -18,8 +18,8 @@ def table_of(records: Sequence[Json]) -> str:
 
     `answers` and `binds`: median seconds from the end of a fault until Muster answers and binds again.
     """
-    reviewed = [each for each in records if "failed" not in each and each["mix"] != VIRTUAL]
-    virtual_runs = [each for each in records if "failed" not in each and each["mix"] == VIRTUAL]
+    reviewed = [record for record in records if "failed" not in record and record["mix"] != VIRTUAL]
+    virtual_runs = [record for record in records if "failed" not in record and record["mix"] == VIRTUAL]
     faults, missed = _sum(reviewed, "faults"), _sum(reviewed, "missed")
     times = {measure: _times(reviewed, measure) for measure in (ANSWERS, BINDS)}
     lines = [COLUMNS.format(*HEAD)]

@@ -120,7 +120,7 @@ def test_the_pulse_reports_a_probe_that_fails_for_long() -> None:
     liveness = LivenessCheck(patience=20)
     for at in range(31):
         liveness.record(at, alive=at < 5, excused=False)
-    assert liveness.found == [(26, "/livez has failed for 21 s")]
+    assert liveness.failures == [(26, "/livez has failed for 21 s")]
 
 
 def test_the_pulse_excuses_killed_processes_and_short_failures() -> None:
@@ -129,7 +129,7 @@ def test_the_pulse_excuses_killed_processes_and_short_failures() -> None:
         liveness.record(at, alive=at % 15 == 0, excused=False)
     for at in range(100, 200):
         liveness.record(at, alive=False, excused=True)
-    assert liveness.found == []
+    assert liveness.failures == []
 
 
 def test_the_clock_of_one_process_steps(tmp_path: Path) -> None:

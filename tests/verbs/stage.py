@@ -34,10 +34,10 @@ class Patient(Caller):
 
     def __init__(self) -> None:
         super().__init__()
-        self.left = False
+        self.hung_up = False
 
     def has_hung_up(self) -> bool:
-        return self.left
+        return self.hung_up
 
 
 class Stage(World):

@@ -169,7 +169,7 @@ def test_no_member_is_posted_when_a_caller_is_gone() -> None:
     with gang_of_three().calls() as stage:
         caller = Patient()
         gone, patient = stage.held_call("g-0", caller=caller), stage.held_call("g-1")
-        caller.left = True
+        caller.hung_up = True
         last = stage.held_call("g-2")
         assert started(gone) == [ABANDONED]
         assert stage.posted == []
@@ -185,7 +185,7 @@ def test_a_gone_caller_does_not_delay_members_that_no_longer_need_it() -> None:
         stage.run(first, second).settle()
         (third,) = stage.plan("g")
         stage.filtered(third)
-        caller.left = True
+        caller.hung_up = True
         assert started(stage.call(third, caller=caller)) == [ABANDONED]
         assert stage.posted_pods == sorted([first, second])
 
@@ -196,7 +196,7 @@ def test_a_hung_up_caller_is_noticed_without_any_other_event() -> None:
         call = stage.held_call("g-0", caller=caller)
         stage.barrier.on_decisions(stage.decisions)
         assert not call.done()
-        caller.left = True
+        caller.hung_up = True
         stage.advance(1)
         stage.barrier.on_decisions(stage.decisions)
         assert started(call) == [ABANDONED]
@@ -207,7 +207,7 @@ def test_a_gang_that_lost_a_caller_starts_once_the_caller_is_back() -> None:
     with gang_of_three().calls() as stage:
         caller = Patient()
         gone, other = stage.held_call("g-0", caller=caller), stage.held_call("g-1")
-        caller.left = True
+        caller.hung_up = True
         last = stage.held_call("g-2")
         assert started(gone) == [ABANDONED]
         stage.settle()
@@ -340,13 +340,13 @@ def test_a_group_that_makes_it_raise_delays_no_other(monkeypatch: pytest.MonkeyP
 def test_a_connection_that_raises_hides_no_other_hang_up() -> None:
     class Broken(Patient):
         def has_hung_up(self) -> bool:
-            return [self.left][1]
+            return [self.hung_up][1]
 
     with gang_of_three().calls() as stage:
         left = Patient()
         stage.held_call("g-0", caller=Broken())
         gone = stage.held_call("g-1", caller=left)
-        left.left = True
+        left.hung_up = True
         with capture_logs():
             stage.barrier.sweep()
         assert started(gone) == [ABANDONED]

@@ -177,7 +177,7 @@ def test_the_capacity_of_a_binding_that_is_known_to_have_failed_is_freed(bench: 
 
 
 def test_nothing_is_retried_for_a_caller_that_left_meanwhile(bench: BinderBench) -> None:
-    bench.while_pausing = lambda: setattr(bench.caller, "left", True)
+    bench.while_pausing = lambda: setattr(bench.caller, "hung_up", True)
     assert bench.bind(status(500)) == ABANDONED
     assert bench.asked == ["POST binding"]
 
@@ -186,7 +186,7 @@ def test_nothing_is_retried_for_a_caller_that_left_meanwhile(bench: BinderBench)
 def test_nothing_is_posted_for_a_caller_that_is_gone_or_after_the_deadline(
     bench: BinderBench, left: bool, now: float, verdict: str
 ) -> None:
-    bench.caller.left, bench.now = left, now
+    bench.caller.hung_up, bench.now = left, now
     assert bench.bind() == verdict
     assert bench.asked == []
 

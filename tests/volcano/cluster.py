@@ -67,7 +67,7 @@ class Cluster:
         self._seen = max(len(self._shown) - 1 - lag, self._seen)
         self._job_seen = max(len(self._jobs) - 1 - job_lag, self._job_seen)
         pods, job = self._shown[self._seen], self._jobs[self._job_seen]
-        request = self.command or next((each for each in self.lost if each.at <= self.now), None)
+        request = self.command or next((request for request in self.lost if request.at <= self.now), None)
         view = JobView(job, pods, self.admitted, self.now, request, self.foreign, {}, self.group_phase)
         planned = plan(view)
         if planned.status != job.status and job is self.job and writes > 0:

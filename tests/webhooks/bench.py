@@ -54,8 +54,8 @@ class Bench:
         self.newest_namespaces: dict[str, Namespace] = {}
         self.looked_up: list[str] = []
         self.queues_looked_up: list[str] = []
-        self.away = False
-        self.slow = False
+        self.away = False  # whether the API server does not answer
+        self.slow = False  # whether a look-up takes its whole timeout
         self.now = 0.0
         sources = Sources(self._look_up, self._look_up_local_queue, self._look_up_namespace)
         latest = partial(Latest, self.ledger, sources, lambda: self.now)

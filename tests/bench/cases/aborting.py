@@ -31,7 +31,7 @@ def abort(bench: Bench) -> Iterator[Row]:
             namespace = fleet.namespace()
             with (
                 _gating(fleet, namespace, view=view),
-                fleet.ours(view=view) as side,
+                fleet.with_muster(view=view) as side,
                 BoundWatch(fleet.access, namespace) as bound,
             ):
                 row = _aborted(fleet, side, namespace, bound, bench.sizes.aborted_members)

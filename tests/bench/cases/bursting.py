@@ -42,7 +42,9 @@ def burst(bench: Bench) -> Iterator[Row]:
             names += further_queues
             for mix, sizes in _MIXES.items():
                 show(f"burst: {total} pods in gangs of {mix} and {queues} queues")
-                row = _measured_pace(fleet, fleet.ours(view=True), partial(_gangs, sizes, total, names))
+                row = _measured_pace(
+                    fleet, fleet.with_muster(view=True), partial(_gangs, sizes, total, names)
+                )
                 ratios = {
                     "ratio": _ratio(row, stock),
                     "of one queue": _ratio(row, one_queue.setdefault(mix, row)),
@@ -72,9 +74,9 @@ def _measured_pace(
 ) -> Row:
     """Create the objects in a new namespace, start the schedulers, and measure the pace of bindings."""
     namespace = fleet.namespace()
-    objects_ = list(new_objects(namespace))
-    create(fleet.access, objects_)
-    total = sum(resource is PODS for resource, _ in objects_)
+    created = list(new_objects(namespace))
+    create(fleet.access, created)
+    total = sum(resource is PODS for resource, _ in created)
     with BoundWatch(fleet.access, namespace) as bound, side as processes:
         bound.wait(total, 60 + total / 20)
         cost = {f"{name} cpu s": cpu_seconds(process.pid) for name, process in processes.processes.items()}

@@ -135,9 +135,9 @@ def _cpu_of_decision(world: World) -> float:
     snapshot = world.ledger.snapshot()
     started = time.process_time()
     decisions = decide(snapshot, world.decisions)
-    spent = time.process_time() - started
+    seconds = time.process_time() - started
     world.publish_decisions(decisions)
-    return 1000 * spent
+    return 1000 * seconds
 
 
 def decided_once(world: World, before: Decisions | None) -> tuple[float, float, Decisions]:

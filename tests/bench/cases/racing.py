@@ -142,7 +142,7 @@ def run(fleet: Fleet, race: Race, patience: float) -> Result:
     show(f"{race.pods} pods: {race.name}")
     namespace = fleet.namespace()
     view = race.variant in ("view", "racks")
-    side = fleet.stock(sampled=race.variant == "stock") if race.alone else fleet.ours(view=view)
+    side = fleet.stock(sampled=race.variant == "stock") if race.alone else fleet.with_muster(view=view)
     with (
         _gating(fleet, namespace, race),
         side as processes,

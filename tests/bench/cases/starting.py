@@ -46,10 +46,8 @@ def _write_statuses(fleet: Fleet, namespace: str) -> None:
     def reported() -> bool:
         listing = ApiConnection.to(fleet.access).expect_success("GET", POD_GROUPS.path(namespace))
         groups = json.loads(listing)["items"]
-        return all(
-            SCHEDULED in {condition["type"] for condition in group["status"]["conditions"]}
-            for group in groups
-        )
+        types = [[condition["type"] for condition in group["status"]["conditions"]] for group in groups]
+        return all(SCHEDULED in types_of_group for types_of_group in types)
 
     show("an earlier Muster writes their statuses")
     with fleet.muster():

@@ -137,12 +137,13 @@ def _divides_resources(case: Case) -> bool:
 
 def _shrinks_in_proportion(case: Case) -> bool:
     """Return whether the numbers of optional members, which start one by one, differ from the case."""
-    return any(
-        sum("min_count" in part for part in head["podsets"]) > 1
-        and _new_world(case).members(head["id"]) != _members(case, head["id"])
-        for head in _heads(case)
-        if head["id"] in _elastic(case)
-    )
+    for head in _heads(case):
+        elastic_parts = [part for part in head["podsets"] if "min_count" in part]
+        if head["id"] not in _elastic(case) or len(elastic_parts) < 2:
+            continue
+        if _new_world(case).members(head["id"]) != _members(case, head["id"]):
+            return True
+    return False
 
 
 def _extra_heads(case: Case) -> list[str]:
@@ -217,12 +218,11 @@ def _evicts_beyond_a_share(case: Case) -> bool:
         return False
     world, same_queue_victims = _world(case), victims_of(case, EvictionCause.PREEMPT)
     queue_of = {workload["id"]: workload["queue"] for workload in case.input["admitted"]}
-    return all(
-        world.is_above_share(
-            head["id"], [name for name in same_queue_victims if queue_of.get(name) == head["queue"]]
-        )
-        for head in waiting
-    )
+    for head in waiting:
+        own_victims = [name for name in same_queue_victims if queue_of.get(name) == head["queue"]]
+        if not world.is_above_share(head["id"], own_victims):
+            return False
+    return True
 
 
 def _empties_its_own_queue_first(case: Case) -> bool:

@@ -27,7 +27,7 @@ def queue_in_current_format(data: CaseData) -> dict[str, Any]:
     resources, used = queue.get("resources", []), queue.get("used", [])
     groups = _quota(resources)
     queues = [{"name": "q", "resource_groups": groups}]
-    usage = [{**each, "queue": "q"} for each in used]
+    usage = [{**use, "queue": "q"} for use in used]
     if cohort := queue.get("cohort"):
         queues[0]["cohort"] = "k"
         minimum = _amounts(

@@ -37,7 +37,7 @@ def differing_flavors(
     pending: CaseData, expected: list[CaseData], used: Mapping[str, set[str]]
 ) -> Iterator[str]:
     for part in expected:
-        flavors = {each["flavor"] for each in part["flavors"].values()}
+        flavors = {flavor["flavor"] for flavor in part["flavors"].values()}
         yield from unequal(f"flavors of {part['podset']}", flavors, used.get(part["podset"], set()))
 
 
@@ -62,14 +62,14 @@ def check_shrinking(case: Case) -> Iterator[str]:
 
 
 def _no_pod_may_be_evicted(case: Case) -> bool:
-    return any(each["result"] == "NoCandidates" for each in case.input["preempt_stub"])
+    return any(stub["result"] == "NoCandidates" for stub in case.input["preempt_stub"])
 
 
 def _divides_resources(case: Case) -> bool:
     """Return whether a part of the workload gets several flavors."""
     parts = case.expect.get("podsets")
     if isinstance(parts, list):
-        return any(len({each["flavor"] for each in part["flavors"].values()}) > 1 for part in parts)
+        return any(len({flavor["flavor"] for flavor in part["flavors"].values()}) > 1 for part in parts)
     return any(len(set(flavors.values())) > 1 for flavors in case.expect["flavors"].values())
 
 
@@ -81,7 +81,7 @@ def _evicts_before_the_next_flavor(case: Case) -> bool:
     """Return whether the search stops at a flavor that needs evictions although another has capacity."""
     queues, (pending,) = case.input["queues"], case.input["pending"]
     fungible = [queue.get("flavor_fungibility", {}) for queue in queues]
-    stops = any(each.get("when_can_preempt") == "MayStopSearch" for each in fungible)
+    stops = any(policy.get("when_can_preempt") == "MayStopSearch" for policy in fungible)
     evicts = stops and case.expect["mode"] == "Preempt"
     return evicts and KueueWorld(case.input, [pending]).starts(pending["id"])
 
@@ -92,7 +92,7 @@ def _borrows_first(case: Case) -> bool:
     world = KueueWorld(case.input, [pending])
     used = {name for flavors in world.flavors(pending["id"]).values() for name in flavors}
     parts = case.expect["podsets"] if case.expect["mode"] == "Fit" else []
-    expected_flavors = {each["flavor"] for part in parts for each in part["flavors"].values()}
+    expected_flavors = {flavor["flavor"] for part in parts for flavor in part["flavors"].values()}
     later, earlier = used - expected_flavors, expected_flavors - used
     is_within = [world.is_within_quota(pending["id"], name) for name in later]
     return (

@@ -228,7 +228,11 @@ class KueueWorld:
         for part in itertools.chain.from_iterable(workload["podsets"] for workload in self._pending):
             requested = list(part.get("node_selector", {}).items())
             requirements = itertools.chain.from_iterable(part.get("required_affinity", ()))
-            requested += [(each["key"], each["values"][0]) for each in requirements if each["op"] == "In"]
+            requested += [
+                (requirement["key"], requirement["values"][0])
+                for requirement in requirements
+                if requirement["op"] == "In"
+            ]
             labels |= {key: value for key, value in requested if key not in compared}
         return labels
 

@@ -39,11 +39,11 @@ def check_submitters(case: Case) -> Iterator[str]:
 
     The usage of a submitter is relative to the largest usage.
     """
-    pending = [{"created": 0, **each} for each in case.input["pending"]]
+    pending = [{"created": 0, **workload} for workload in case.input["pending"]]
     is_fair = case.input["config"].get("mode", "None") != "None"
     world = World(queue({"name": QUEUE, "dequeueStrategy": "fair" if is_fair else "traverse"}))
     world.add(*waiting(pending))
-    usage = {each["name"]: sum(each["usage"].values()) for each in case.input["submitters"]}
+    usage = {submitter["name"]: sum(submitter["usage"].values()) for submitter in case.input["submitters"]}
     relative_usage = {UsageKey(QUEUE, user=name): n / max(*usage.values(), 1) for name, n in usage.items()}
     snapshot = replace(world.ledger.snapshot(), past=PastUsage(parts=relative_usage))
     rank = Strategies(Cycle(snapshot, snapshot.groups, {}, None)).rank

@@ -104,7 +104,9 @@ class _Script:
 
     def _next(self) -> str | None:
         decided = decide(self._snapshot()).groups.values()
-        starting = [each.key.partition("/")[2] for each in decided if each.verdict is Verdict.STARTING]
+        starting = [
+            decision.key.partition("/")[2] for decision in decided if decision.verdict is Verdict.STARTING
+        ]
         return starting[0] if starting else None
 
     def _waiting_groups(self) -> list[GroupInfo]:

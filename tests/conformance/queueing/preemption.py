@@ -29,7 +29,7 @@ def _world(case: Case) -> KueueWorld:
 
 
 def expected(case: Case) -> dict[str, EvictionCause]:
-    victims = [each for each in case.expect.get("preempted", ()) if each["reason"] != _GONE]
+    victims = [victim for victim in case.expect.get("preempted", ()) if victim["reason"] != _GONE]
     return {victim["id"]: _cause(victim["reason"]) for victim in victims}
 
 

@@ -26,7 +26,7 @@ _PARTS = 100  # of a GPU: cases name fractions
 
 
 def check_quota_tree(case: Case) -> Iterator[str]:
-    world = World(_node(), *(_quota(each, case.input["oversell_rate"]) for each in case.input["quotas"]))
+    world = World(_node(), *(_quota(quota, case.input["oversell_rate"]) for quota in case.input["quotas"]))
     for number, used in enumerate(case.input["used"]):
         _add_running(world, f"used-{number}", used["quota"], used["amount"]["cpu"])
     pending = case.input["pending"]
@@ -90,7 +90,7 @@ def check_available(case: Case) -> Iterator[str]:
 
 def _available(data: CaseData, query: CaseData, usage: Any) -> int:
     world = KueueWorld({**data, "usage": usage}, ()).world
-    cohorts = {each["name"] for each in data["cohorts"]}
+    cohorts = {cohort["name"] for cohort in data["cohorts"]}
     queue = f"cohort-{query['queue']}" if query["queue"] in cohorts else query["queue"]
     world.add(pod("wants", queue=queue))
     one_unit = {in_flavor(resource_name(query["resource"]), query["flavor"]): 1}
@@ -101,13 +101,15 @@ def _available(data: CaseData, query: CaseData, usage: Any) -> int:
 
 
 def check_division(case: Case) -> Iterator[str]:
-    shares = divide(_scaled(case.input["total"]), [_queue_demand(each) for each in case.input["queues"]])
-    for each in case.expect["shares"]:
-        for resource, amount in each["fair_share"].items():
-            share = shares.get(each["queue"])
+    shares = divide(
+        _scaled(case.input["total"]), [_queue_demand(queue_data) for queue_data in case.input["queues"]]
+    )
+    for expected in case.expect["shares"]:
+        for resource, amount in expected["fair_share"].items():
+            share = shares.get(expected["queue"])
             part = share.deserved.get(resource, 0.0) / _PARTS if share else 0.0
             if abs(part - amount) > 0.01:
-                yield f"{resource} of {each['queue']}: expected {amount}, got {part}"
+                yield f"{resource} of {expected['queue']}: expected {amount}, got {part}"
 
 
 def _queue_demand(data: CaseData) -> QueueDemand:

@@ -64,11 +64,11 @@ class _Script:
 
     def __init__(self, data: CaseData) -> None:
         self._data = data
-        ids = [each["id"] for each in data["ops"] if "id" in each]
+        ids = [step["id"] for step in data["ops"] if "id" in step]
         self._workloads: dict[str, CaseData] = {
             name: {"id": name, "priority": 0, "created": 0} for name in ids
         }
-        self._workloads |= {each["id"]: each for each in data["workloads"]}
+        self._workloads |= {workload["id"]: workload for workload in data["workloads"]}
         self._pending: dict[str, CaseData] = {}  # as pushed or updated last
         self._inadmissible: dict[str, int] = {}  # by inadmissible workload, the number of flushes before
         self._popped_at: dict[str, int] = {}
@@ -274,7 +274,7 @@ def _is_reserved_for_head(world: World, reason: str) -> bool:
 def _is_tried_without_need(case: Case) -> bool:
     """Return whether a head is tried repeatedly although neither an event nor time would let it start."""
     return case.expect["placement"] == "active" and any(
-        each.startswith("placement") for each in check_rule(case)
+        difference.startswith("placement") for difference in check_rule(case)
     )
 
 

@@ -40,17 +40,24 @@ def check_gate(case: Case) -> Iterator[str]:
 
 def check_heads(case: Case) -> Iterator[str]:
     """Check the first group of each queue that starts in one decision. There is capacity for all."""
-    states = {each["name"]: "Open" if each.get("active", True) else "Closed" for each in case.input["queues"]}
+    states = {
+        queue_data["name"]: "Open" if queue_data.get("active", True) else "Closed"
+        for queue_data in case.input["queues"]
+    }
     queues = [queue({"name": name, "state": state}) for name, state in states.items()]
     pending = case.input["pending"]
     world = World(*queues, *waiting(pending), *members(pending)).settle()
-    heads = [each for name in states for each in _starting(world, name)[:1]]
+    heads = [head for name in states for head in _starting(world, name)[:1]]
     yield from unequal("heads", sorted(case.expect["heads"]), sorted(heads))
 
 
 def _starting(world: World, name: str) -> list[str]:
     decisions = world.decisions.groups
-    return [each for each in waiting_ids(world, name) if decisions[key_of(each)].verdict is Verdict.STARTING]
+    return [
+        workload
+        for workload in waiting_ids(world, name)
+        if decisions[key_of(workload)].verdict is Verdict.STARTING
+    ]
 
 
 def _is_held(case: Case) -> bool:

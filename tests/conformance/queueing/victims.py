@@ -124,7 +124,7 @@ def check_guaranteed(case: Case) -> Iterator[str]:
     for _ in range(_MOST_CYCLES):
         decided = world.settle().decisions
         victims = [eviction.victim.name for eviction in decided.evictions.values()]
-        starting = [key for key, each in decided.groups.items() if each.verdict is Verdict.STARTING]
+        starting = [key for key, decision in decided.groups.items() if decision.verdict is Verdict.STARTING]
         if not victims and not starting:
             break
         world.delete(*victims).start(*(key.partition("/")[2] for key in starting))

@@ -66,5 +66,8 @@ def selector(data: CaseData | None) -> LabelSelector | None:
     """Return the selector of a case; None if it has none."""
     if data is None:
         return None
-    requirements = [Requirement(each["key"], each["op"], each["values"]) for each in data.get("match", ())]
+    requirements = [
+        Requirement(requirement["key"], requirement["op"], requirement["values"])
+        for requirement in data.get("match", ())
+    ]
     return LabelSelector(match_expressions=requirements)

@@ -104,8 +104,8 @@ def _topology_annotations(pod_set: CaseData) -> dict[str, str]:
 
 def _pods(pod_set: CaseData, node_labels: Mapping[str, str]) -> Iterator[Pod]:
     annotations = {} if pod_set["group"] else _topology_annotations(pod_set)
-    for each in pod_set["slices"]:
-        annotations |= {keys.SLICE_TOPOLOGY: each["level"], keys.SLICE_SIZE: str(each["size"])}
+    for slice_ in pod_set["slices"]:
+        annotations |= {keys.SLICE_TOPOLOGY: slice_["level"], keys.SLICE_SIZE: str(slice_["size"])}
     requests = pod_set["requests"]
     for number in range(pod_set["count"]):
         yield pod(
@@ -115,7 +115,7 @@ def _pods(pod_set: CaseData, node_labels: Mapping[str, str]) -> Iterator[Pod]:
             role=pod_set["name"],
             on=pod_set["on"][number] if pod_set["on"] else "",
             selector={**node_labels, **pod_set["nodeSelector"]},
-            tolerations=[msgspec.convert(each, Toleration) for each in pod_set["tolerations"]],
+            tolerations=[msgspec.convert(toleration, Toleration) for toleration in pod_set["tolerations"]],
             annotations=annotations,
             more={name: amount for name, amount in requests.items() if name != "cpu"},
         )

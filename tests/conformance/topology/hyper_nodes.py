@@ -23,7 +23,7 @@ CaseData = Mapping[str, Any]
 def check_hyper_nodes(case: Case) -> Iterator[str]:
     data = list(objects(case.input))
     world = World(*data, *map(_hyper_node, case.input["hyperNodes"])).settle()
-    binds = schedule(world, [each for each in data if isinstance(each, Pod)])
+    binds = schedule(world, [obj for obj in data if isinstance(obj, Pod)])
     yield from unequal("bound", case.expect["bound"], len(binds))
     if "binds" in case.expect:
         expected = {uid: _lowest(case, node) for uid, node in case.expect["binds"].items()}

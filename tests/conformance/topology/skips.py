@@ -42,14 +42,14 @@ def _lacks_labels_below(case: Case, pod_set: CaseData) -> bool:
 def _runs_on_unknown_nodes(case: Case) -> bool:
     if not _is_hard(case):
         return False
-    names = {"", *(each["name"] for each in case.input["nodes"])}
+    names = {"", *(node["name"] for node in case.input["nodes"])}
     return any(pod.get("node", "") not in names for pod in case.input["pods"])
 
 
 def _names_an_unknown_tier(case: Case) -> bool:
     if not _is_hard(case):
         return False
-    tier_names = {each["tierName"] for each in case.input["hyperNodes"]}
+    tier_names = {hyper_node["tierName"] for hyper_node in case.input["hyperNodes"]}
     requested = {request.get("highestTierName") for request in _requests(case)} - {None, ""}
     return not requested <= tier_names
 
@@ -59,7 +59,7 @@ def _is_hard(case: Case) -> bool:
 
 
 def _requests(case: Case) -> list[CaseData]:
-    return [each.get("networkTopology", {}) for each in case.input["podGroups"]]
+    return [group.get("networkTopology", {}) for group in case.input["podGroups"]]
 
 
 def _leaves_surplus_waiting(case: Case) -> bool:

@@ -50,4 +50,4 @@ def refuses_unsynced_queue(case: Case) -> bool:
 
 
 def _queue_named(case: Case, name: str) -> dict[str, Any]:
-    return next((each for each in case.input.get("existingQueues") or () if each["name"] == name), {})
+    return next((queue for queue in case.input.get("existingQueues") or () if queue["name"] == name), {})

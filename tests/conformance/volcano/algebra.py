@@ -38,11 +38,11 @@ def _less_equal(case: Case) -> Iterator[str]:
 
 
 def _less_equal_where_requested(case: Case) -> Iterator[str]:
-    """Check `sum_`, the amount that would be held: held already, and requested."""
-    sum_, limit = whole_amounts(case.input["left"]), amounts(case.input["right"])
+    """Check the left side as the amount that would be held: held already, and requested."""
+    total, limit = whole_amounts(case.input["left"]), amounts(case.input["right"])
     request = case.input.get("request")
-    requested = sum_ if request is None else whole_amounts(request)
-    held = dict(sum_)
+    requested = total if request is None else whole_amounts(request)
+    held = dict(total)
     add(held, requested, -1)
     violated = exceeded_dimensions(requested, held, limit)
     yield from unequal("result", case.expect["result"], not violated)

@@ -51,7 +51,7 @@ def check_build(case: Case) -> Iterator[str]:
     api, ledger = _Groups(), Ledger(Ownership(frozenset({_SCHEDULER}), auto_groups=True))
     grouper = AutoPodGroupsController(ControllerContext(ledger, api, AtOnce(), leads=lambda: True))
     specs = [data["pod"]] if "pod" in data else data["pods"]
-    pods = [_pod(each, number) for number, each in enumerate(specs)]
+    pods = [_pod(spec, number) for number, spec in enumerate(specs)]
     if data.get("owner") and data.get("inheritOwnerAnnotations", True):
         ledger.intake.set_owner(_owner(data["owner"], pods))
     if data.get("existingGroup"):

@@ -57,14 +57,14 @@ def _check_result(cluster: Cluster, command: str, case: Case) -> Iterator[str]:
 
 def _check_reason(result: Result, reason: str) -> Iterator[str]:
     if _REASONS[reason] not in result.stderr:
-        yield f"said {result.stderr!r}, expected {reason}"
+        yield f"error output {result.stderr!r}, expected {reason}"
 
 
 def _check_table(cluster: Cluster, case: Case) -> Iterator[str]:
-    for each in case.input["queues"]:
-        _make_queue(cluster, each, case.input.get("counts", {}).get(each["name"], {}))
-    for each in case.input.get("podGroups", ()):
-        cluster.group(each["name"], each.get("phase", ""), queue=each["queue"])
+    for data in case.input["queues"]:
+        _make_queue(cluster, data, case.input.get("counts", {}).get(data["name"], {}))
+    for data in case.input.get("podGroups", ()):
+        cluster.group(data["name"], data.get("phase", ""), queue=data["queue"])
     head, *rows = map(_cells, cluster.output("queue", "list", "-o", "wide").splitlines())
     columns = case.expect.get("header") or _HEADER
     actual = [[row[head.index(name.upper())] for name in columns] for row in rows]

@@ -31,7 +31,7 @@ def check_releasing(case: Case) -> Iterator[str]:
     members = [_member(number, task) for number, task in enumerate(tasks)]
     gang = group({"namespace": "ns", "name": "g", "minMember": case.input["minMember"], "queue": "default"})
     world = World(nodes, gang, members).settle()
-    leaving = [each for each, task in zip(members, tasks, strict=True) if task["status"] == "Releasing"]
+    leaving = [member for member, task in zip(members, tasks, strict=True) if task["status"] == "Releasing"]
     world.add(*map(_deleted, leaving)).settle()
     yield from unequal("suppressUnschedulable", expected, _is_without_report(world.decisions.groups[_GROUP]))
 
@@ -78,7 +78,7 @@ def check_overcommit(case: Case) -> Iterator[str]:
 
 
 def _joined_node(nodes: Iterable[dict[str, Any]]) -> Node:
-    sums = total(offered(each["allocatable"]) for each in nodes)
+    sums = total(offered(node_data["allocatable"]) for node_data in nodes)
     return node({"name": _ALL, "allocatable": {name: _quantity(name, n) for name, n in sums.items()}})
 
 

@@ -49,7 +49,7 @@ def check_sync(case: Case) -> Iterator[str]:
     if action != _SYNC:
         queue = replace(queue, spec=replace(queue.spec, state=QueueAction(action).spec_state))
     name = queue_record(queue).name
-    world = World(queue, [_group(number, name, each) for number, each in enumerate(case.input["podGroups"])])
+    world = World(queue, [_group(number, name, data) for number, data in enumerate(case.input["podGroups"])])
     yield from unequal("state", case.expect["state"], world.settle().queue(name).state)
 
 

@@ -63,4 +63,4 @@ def blocks_its_owner(case: Case) -> bool:
     """Return whether a PodGroup that is made for pods is to block the deletion of its owner."""
     if case.kind != "podgroup.build":
         return False
-    return any(each.get("blockOwnerDeletion") for each in case.expect.get("ownerReferences") or ())
+    return any(reference.get("blockOwnerDeletion") for reference in case.expect.get("ownerReferences") or ())

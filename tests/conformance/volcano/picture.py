@@ -78,10 +78,10 @@ class StateAfterBindings:
         ]
         return [requests([pod_data]) for pod_data in pods]
 
-    def has_share_for(self, queue: str, requests_: Resources) -> bool:
-        """Return whether the share gate lets a queue have `requests_` in addition to its holdings."""
+    def has_share_for(self, queue: str, amounts: Resources) -> bool:
+        """Return whether the share gate lets a queue have `amounts` in addition to its holdings."""
         queue_decision = self._world.queue(queue)
-        return within(requests_, queue_decision.allocated, queue_decision.deserved, _NOT_COMPARED)
+        return within(amounts, queue_decision.allocated, queue_decision.deserved, _NOT_COMPARED)
 
     def is_above_share(self, queue: str) -> bool:
         queue_decision = self._world.queue(queue)

@@ -29,7 +29,7 @@ def check_session(case: Case) -> Iterator[str]:
     data = list(objects(case.input))
     world = World(*data).settle()
     yield from _decision_differences(case, world, data)
-    pods = [each for each in data if isinstance(each, Pod)]
+    pods = [obj for obj in data if isinstance(obj, Pod)]
     binds = schedule(world, pods) if SCHEDULED in case.input["actions"] else {}
     yield from _binding_differences(case, binds)
     yield from _reclaim_differences(case, world)
@@ -59,7 +59,7 @@ def _eviction_differences(case: Case, evicted: list[str]) -> Iterator[str]:
 
 def _similar(case: Case) -> Callable[[str], str]:
     """Return a key of equal victims: Volcano takes them at random, Muster by UID."""
-    queues = {each["name"]: each["queue"] for each in case.input["podGroups"]}
+    queues = {group["name"]: group["queue"] for group in case.input["podGroups"]}
     similar = {
         f"{pod['namespace']}/{pod['name']}": json.dumps(
             [queues.get(pod.get("podgroup")), pod.get("node"), pod.get("priority"), pod.get("requests")],
@@ -76,7 +76,7 @@ def check_cycles(case: Case) -> Iterator[str]:
     for number, (cycle, expect) in enumerate(zip(case.input["cycles"], case.expect["cycles"], strict=True)):
         _require_performed(cycle.get("actions", ()))
         arrivals = list(objects({"podGroups": cycle.get("addPodGroups"), "pods": cycle.get("addPods")}))
-        pods += [each for each in arrivals if isinstance(each, Pod)]
+        pods += [arrival for arrival in arrivals if isinstance(arrival, Pod)]
         world.add(*arrivals)
         binds = schedule(world, pods) if SCHEDULED in cycle.get("actions", ()) else {}
         yield from unequal(f"binds of cycle {number}", expect["binds"], binds)
@@ -93,7 +93,7 @@ def _decision_differences(case: Case, world: World, data: list[Any]) -> Iterator
         deserved = world.queue(name).deserved if name in world.decisions.queues else {}
         yield from differing(f"deserved of {name}", amounts(vector), deserved)
     if case.expect.get("podGroupPhases"):
-        actual = phases(world, [each for each in data if isinstance(each, PodGroup)])
+        actual = phases(world, [obj for obj in data if isinstance(obj, PodGroup)])
         for group, phase in case.expect["podGroupPhases"].items():
             yield from unequal(f"phase of {group}", phase, actual.get(group))
 

@@ -44,7 +44,7 @@ def leaves_capacity_idle(case: Case) -> bool:
     after = StateAfterBindings(case)
     surplus = after.planned_sums()
     return bool(surplus) and not any(
-        after.has_share_for(queue, requests_) for queue, requests_ in surplus.items()
+        after.has_share_for(queue, amounts) for queue, amounts in surplus.items()
     )
 
 
@@ -81,9 +81,9 @@ def outranks_shares(case: Case) -> bool:
         priority for queue, priority in priorities.items() if after.is_above_share(queue)
     ]
     return any(
-        priority < max(priorities_above_share, default=priority) and after.has_share_for(queue, requests_)
+        priority < max(priorities_above_share, default=priority) and after.has_share_for(queue, amounts)
         for queue, priority in priorities.items()
-        for requests_ in after.waiting(queue)
+        for amounts in after.waiting(queue)
     )
 
 

@@ -77,7 +77,7 @@ def signed(client: Client, key: Path, account: User, seconds: int) -> IssuedUser
         "exp": now - 60 + seconds,
         "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}},
     }
-    parts = ".".join(_base64(json.dumps(each).encode()) for each in ({"alg": "RS256", "typ": "JWT"}, claims))
+    parts = ".".join(_base64(json.dumps(part).encode()) for part in ({"alg": "RS256", "typ": "JWT"}, claims))
     private_key = load_pem_private_key(key.read_bytes(), None)
     assert isinstance(private_key, rsa.RSAPrivateKey)
     signature = private_key.sign(parts.encode(), padding.PKCS1v15(), hashes.SHA256())
@@ -150,8 +150,8 @@ def write_kubeconfig(path: Path, user: User, access: Access) -> Path:
 def proxied(kubeconfig: Path, port: int) -> Path:
     """Return a copy of a kubeconfig whose requests go to a proxy on this port of loopback."""
     config = yaml.safe_load(kubeconfig.read_text())
-    for each in config["clusters"]:
-        each["cluster"]["proxy-url"] = f"http://{loopback.at(port)}"
+    for cluster in config["clusters"]:
+        cluster["cluster"]["proxy-url"] = f"http://{loopback.at(port)}"
     path = kubeconfig.with_name(f"kubeconfig-{port}")
     path.write_text(json.dumps(config, indent=1))
     path.chmod(0o600)

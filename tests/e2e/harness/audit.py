@@ -58,7 +58,7 @@ class Audit:
         """Return whether nothing of these resources, such as `queues/status`, is written for some seconds."""
         mark, until = self.mark(), time.monotonic() + seconds
         while time.monotonic() < until:
-            if any(each.resource in kinds for each in self.since(mark)):
+            if any(write.resource in kinds for write in self.since(mark)):
                 return False
             time.sleep(PAUSE)
         return True

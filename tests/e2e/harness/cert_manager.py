@@ -24,7 +24,7 @@ def crds(*kinds: str) -> list[Json]:
     """
     folder = build.sources(RELEASE, MODULE) / "deploy" / "crds"
     documents = read(sorted(folder.glob("cert-manager.io_*.yaml")))
-    return [each for each in documents if not kinds or each["spec"]["names"]["kind"] in kinds]
+    return [document for document in documents if not kinds or document["spec"]["names"]["kind"] in kinds]
 
 
 def process(cluster: ControlPlane, gates: str = "") -> Process:

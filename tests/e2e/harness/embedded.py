@@ -75,10 +75,10 @@ class EmbeddedStage(Stage):
         self._service = control_plane.service
 
     def start_scheduler(self, config: str | Json = PLAIN, **options: Any) -> Any:
-        config_ = load(config) if isinstance(config, str) else config
-        profiles = frozenset(each["schedulerName"] for each in config_.get("profiles", [STOCK]))
-        extender = Extender(options.get("muster", UNREACHABLE), bind_resource=_bind_mark(config_))
-        extended, plain = (profiles, frozenset()) if config_.get("extenders") else (frozenset(), profiles)
+        loaded = load(config) if isinstance(config, str) else config
+        profiles = frozenset(profile["schedulerName"] for profile in loaded.get("profiles", [STOCK]))
+        extender = Extender(options.get("muster", UNREACHABLE), bind_resource=_bind_mark(loaded))
+        extended, plain = (profiles, frozenset()) if loaded.get("extenders") else (frozenset(), profiles)
         scheduler = EmbeddedScheduler(self._service, extender, Random(0), extended, plain)
         self.started.callback(scheduler.stop)
         scheduler.start()
@@ -96,7 +96,7 @@ class EmbeddedStage(Stage):
 def _bind_mark(config: Json) -> str:
     """Return the managed resource of the extender that binds; empty if it has none."""
     binders = [entry for entry in config.get("extenders", []) if "bindVerb" in entry]
-    return next((each["name"] for entry in binders for each in entry.get("managedResources", [])), "")
+    return next((resource["name"] for entry in binders for resource in entry.get("managedResources", [])), "")
 
 
 @contextmanager

@@ -82,9 +82,9 @@ class FaultProxy:
         A request meets the first fault that it matches; a fault ends after `times` requests.
         """
         with self._lock:
-            self._faults = [each for each in (*self._faults, *faults) if each.times > 0]
+            self._faults = [fault for fault in (*self._faults, *faults) if fault.times > 0]
 
-    def left(self) -> list[Fault]:
+    def pending_faults(self) -> list[Fault]:
         """Return the faults that further requests may meet."""
         with self._lock:
             return [fault for fault in self._faults if fault.times > 0]
@@ -205,9 +205,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def hang_up(self) -> None:
         """Close both sides: the thread may wait for either."""
-        for each in (self.connection, self._upstream.sock):
+        for sock in (self.connection, self._upstream.sock):
             with suppress(OSError):
-                each.shutdown(2)
+                sock.shutdown(2)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 

@@ -89,9 +89,9 @@ class StagedJobs:
         """Return the names of a Job's pods, or only of those in one phase."""
         items = self._client.items(PODS, self._namespace, labelSelector=f"{OF_JOB}={name}")
         return sorted(
-            each["metadata"]["name"]
-            for each in items
-            if phase in ("", each["status"]["phase"]) and "deletionTimestamp" not in each["metadata"]
+            item["metadata"]["name"]
+            for item in items
+            if phase in ("", item["status"]["phase"]) and "deletionTimestamp" not in item["metadata"]
         )
 
     def wait_pods(self, name: str, count: int, phase: str = "") -> list[str]:

@@ -126,7 +126,7 @@ class Review:
         A restarted Muster does not know the size of a gang whose PodGroup was deleted before, so such gangs
         are not checked any more.
         """
-        self.found: list[Violation] = []
+        self.violations: list[Violation] = []
         self._deadline = deadline
         self._sight = sight
         self._undisturbed_time = undisturbed_time
@@ -142,7 +142,7 @@ class Review:
             self._record(event)
         for gang in self._gangs.values():
             self._judge_gang(gang, until)
-        return list(dict.fromkeys(violation.message for violation in self.found))
+        return list(dict.fromkeys(violation.message for violation in self.violations))
 
     def incomplete_gangs(self) -> list[str]:
         """Return the incomplete gangs at the end of the history, even before their deadline."""
@@ -222,7 +222,7 @@ class Review:
                 f"{name} {value / MILLI:g} of {maximum[name] / MILLI:g}" for name, value in excess.items()
             )
             message = f"node {event.node} over its allocatable when {event.key} came: {listed}"
-            self.found.append(Violation(event.at, event.node, message))
+            self.violations.append(Violation(event.at, event.node, message))
 
     def _requested(self, node: str, since: float) -> Amounts:
         requested = Amounts()
@@ -239,7 +239,7 @@ class Review:
         if self._is_forgotten(gang, at):
             gang.partial_since = None
         elif (message := gang.review(self._undisturbed_time(at), self._deadline)) is not None:
-            self.found.append(Violation(at, gang.name, message))
+            self.violations.append(Violation(at, gang.name, message))
 
     def _is_forgotten(self, gang: Gang, at: float) -> bool:
         """Return whether Muster was restarted after the deletion of the PodGroup and before the deadline."""

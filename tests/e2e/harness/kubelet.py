@@ -60,12 +60,12 @@ class Kubelet:
     def on(self) -> None:
         self._turned_on.set()
 
-    def refuse(self, chosen: str | PodPredicate) -> None:
+    def refuse(self, pods: str | PodPredicate) -> None:
         """Reject these pods at admission when they are bound: by name, or by a function of the pod."""
-        if isinstance(chosen, str):
-            self._refused_pods.append(lambda pod: bool(pod["metadata"]["name"] == chosen))
+        if isinstance(pods, str):
+            self._refused_pods.append(lambda pod: bool(pod["metadata"]["name"] == pods))
         else:
-            self._refused_pods.append(chosen)
+            self._refused_pods.append(pods)
 
     def refuse_none(self) -> None:
         """Reject no pods any more."""

@@ -42,7 +42,9 @@ def service_accounts() -> list[User]:
         if document.get("kind") == "ServiceAccount"
     ]
     return list(
-        dict.fromkeys(service_account(each.get("namespace", "default"), each["name"]) for each in accounts)
+        dict.fromkeys(
+            service_account(account.get("namespace", "default"), account["name"]) for account in accounts
+        )
     )
 
 
@@ -79,7 +81,7 @@ def remove(client: Client, documents_to_remove: Iterable[Json]) -> None:
     for document in reversed(documents):
         metadata = document["metadata"]
         client.delete(resource_of(client, document), metadata["name"], metadata.get("namespace", ""))
-    kinds = [each["metadata"]["name"] for each in documents if each["kind"] == "CustomResourceDefinition"]
+    kinds = [item["metadata"]["name"] for item in documents if item["kind"] == "CustomResourceDefinition"]
     wait_for(lambda: not any(client.find(CRDS, kind) for kind in kinds), what=f"{kinds} gone")
 
 
@@ -107,9 +109,9 @@ def resource_of(client: Client, document: Json) -> Resource:
     """Return the resource of an object, looked up in the API server."""
     version, kind = document["apiVersion"], document["kind"]
     prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    for each in client.request("GET", prefix)["resources"]:
-        if each["kind"] == kind and "/" not in each["name"]:
-            return Resource(prefix, each["name"], each["namespaced"])
+    for resource in client.request("GET", prefix)["resources"]:
+        if resource["kind"] == kind and "/" not in resource["name"]:
+            return Resource(prefix, resource["name"], resource["namespaced"])
     raise LookupError(f"the API server has no {kind} in {version}")
 
 
@@ -135,7 +137,9 @@ def _wait_established(client: Client, name: str) -> None:
         established = any(
             condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
         )
-        served = [each["name"] for each in crd["spec"]["versions"] if each["served"]]
+        served = [
+            served_version["name"] for served_version in crd["spec"]["versions"] if served_version["served"]
+        ]
         return established and all(_lists(client, crd, version) for version in served)
 
     wait_for(is_ready, what=f"{name} established")

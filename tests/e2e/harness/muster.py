@@ -131,7 +131,7 @@ class Muster:
     def held(self, timeout: urllib3.Timeout = probes.PATIENT) -> dict[str, str]:
         """Return the pods whose bind calls wait at the barrier, with their nodes."""
         page = self.debug("/debug/held", timeout)
-        return {each["pod"].rpartition("/")[2]: each["node"] for each in page}
+        return {entry["pod"].rpartition("/")[2]: entry["node"] for entry in page}
 
     def wait_held(self, names: Iterable[str]) -> dict[str, str]:
         """Wait until exactly these pods are at the barrier, or none without names."""
@@ -146,7 +146,7 @@ class Muster:
     def decision(self, namespace: str, group: str) -> dict[str, Any]:
         """Return the last decision on a group; empty if there is none."""
         page = self.debug("/debug/podgroups")
-        return next((each for each in page if each["podGroup"] == f"{namespace}/{group}"), {})
+        return next((entry for entry in page if entry["podGroup"] == f"{namespace}/{group}"), {})
 
     def wait_decision(self, namespace: str, group: str, **fields: Any) -> dict[str, Any]:
         """Wait for a decision: `wait_decision(stage.namespace, "a", reason="NoRoom")`."""

@@ -60,7 +60,7 @@ class Observer(Following):
     def found(self) -> list[Violation]:
         """Return the violations, once all events until now have been received."""
         self._settle()
-        return self._evaluated().found
+        return self._evaluated().violations
 
     def incomplete_gangs(self) -> list[str]:
         """Return the gangs that are incomplete now."""
@@ -78,7 +78,7 @@ class Observer(Following):
             last = [self._client.create(kind, body) for kind, body in _last_objects(namespace)]
         except ApiError:  # an admission policy of a test refuses the object
             return self._settle()
-        versions = [int(each["metadata"]["resourceVersion"]) for each in last]
+        versions = [int(obj["metadata"]["resourceVersion"]) for obj in last]
         last_versions = list(zip(self._followers, versions, strict=True))
         wait_for(lambda: all(follower.has_reached(version) for follower, version in last_versions))
 
@@ -102,7 +102,7 @@ class Observer(Following):
         namespace in which objects may be created.
         """
         self._catch_up(namespace) if namespace else self._settle()
-        faults = _once(self._evaluated().found)
+        faults = _once(self._evaluated().violations)
         faults += [] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()]
         assert not faults, "the observer saw:\n  " + "\n  ".join(faults)
 
@@ -160,7 +160,7 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
 def _counted_by_node(pod: Json, requests: Amounts) -> Amounts:
     """Return the requests without extended resources that are backed by allocated devices."""
     claimed = pod.get("status", {}).get("extendedResourceClaimStatus", {}).get("requestMappings", ())
-    devices = {each["resourceName"] for each in claimed}
+    devices = {mapping["resourceName"] for mapping in claimed}
     return Amounts({name: amount for name, amount in requests.items() if name not in devices})
 
 

@@ -41,13 +41,13 @@ class Operator:
         self._stage = stage
         self._objects = yaml.safe_load((FIXTURES / f"{fixture}.yaml").read_text())["objects"]
         self._created: dict[str, Json] = {}
-        for each in self._objects:
-            if each["kind"] in OWN_KINDS:
-                install_kind(stage.api, each)
+        for obj in self._objects:
+            if obj["kind"] in OWN_KINDS:
+                install_kind(stage.api, obj)
 
     def names(self, kind: str) -> list[str]:
         """Return the names of all objects of a kind, in the order of the fixture."""
-        return [each["metadata"]["name"] for each in self._objects if each["kind"] == kind]
+        return [obj["metadata"]["name"] for obj in self._objects if obj["kind"] == kind]
 
     def create(self, kind: str, *names: str) -> list[str]:
         """Create all objects of a kind, or only those with these names; return the names."""

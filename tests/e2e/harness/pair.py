@@ -23,7 +23,7 @@ class Pair:
     def start(self) -> None:
         webhooks.move_to_loopback(self._stage.api, self._port)
         config = self._config()
-        names = [each["schedulerName"] for each in config["profiles"]]
+        names = [profile["schedulerName"] for profile in config["profiles"]]
         flags = self._port.flags("self-signed")
         self.muster = self._stage.start_muster(
             *flags,
@@ -52,7 +52,7 @@ class Pair:
 
     def _config(self) -> Json:
         maps, name = self._stage.api.items(CONFIG_MAPS, "kube-muster"), self._config_name()
-        (text,) = [each["data"][name] for each in maps if name in each["data"]]
+        (text,) = [config_map["data"][name] for config_map in maps if name in config_map["data"]]
         config: Json = yaml.safe_load(text)
         return config
 

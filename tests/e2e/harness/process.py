@@ -40,7 +40,7 @@ class Process:
         self.command = list(command)
         self.log = log
         self._host_prefix = _on_host(host) if host else ()
-        self.within: Sequence[str] = ()
+        self.wrapper: Sequence[str] = ()
         # Later starts read the bytecode that the first one has compiled.
         shared = {"NO_PROXY": "127.0.0.1,::1,localhost", "PYTHONDONTWRITEBYTECODE": ""}
         self._env = {**os.environ, **shared, **(env or {})}
@@ -51,14 +51,14 @@ class Process:
         assert self._child is not None, f"{self.name} was never started"
         return self._child.pid
 
-    def start(self, within: Sequence[str] = ()) -> None:
-        """Start the program. `within`: the command of a wrapper, for this start only."""
+    def start(self, wrapper: Sequence[str] = ()) -> None:
+        """Start the program. `wrapper`: the command of a wrapper, for this start only."""
         assert not self.alive(), f"{self.name} runs already"
-        self.within = within
+        self.wrapper = wrapper
         leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
-                [*self._host_prefix, *leash, *within, *self.command],
+                [*self._host_prefix, *leash, *wrapper, *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -28,10 +28,10 @@ class Release(NamedTuple):
             for document in yaml.load_all(text, Loader=loader)
         ]
         (crd,) = (
-            each
-            for each in documents
-            if each
-            and each["kind"] == "CustomResourceDefinition"
-            and (each["spec"]["group"], each["spec"]["names"]["kind"]) == (group, kind)
+            candidate
+            for candidate in documents
+            if candidate
+            and candidate["kind"] == "CustomResourceDefinition"
+            and (candidate["spec"]["group"], candidate["spec"]["names"]["kind"]) == (group, kind)
         )
         return dict(crd)

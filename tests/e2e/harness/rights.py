@@ -50,11 +50,11 @@ def roles(*files: str) -> list[Json]:
     """Return the roles that these files bind to Muster's account."""
     documents = list(manifests.documents(*files))
     bound = {
-        (each["roleRef"]["kind"], each["roleRef"]["name"])
-        for each in documents
-        if each["kind"].endswith("Binding")
+        (document["roleRef"]["kind"], document["roleRef"]["name"])
+        for document in documents
+        if document["kind"].endswith("Binding")
     }
-    return [each for each in documents if (each["kind"], each["metadata"]["name"]) in bound]
+    return [document for document in documents if (document["kind"], document["metadata"]["name"]) in bound]
 
 
 def granted(file: str) -> list[Right]:
@@ -132,10 +132,10 @@ def without_right(client: Client, right: Right) -> Iterator[None]:
 
 def _without(rule: Json, right: Right) -> Iterator[Json]:
     """Yield the parts of a rule without a right, each with one of the remaining rights."""
-    for each in _rights(rule):
-        if each != right:
-            part: Json = {"apiGroups": [each.group], "resources": [each.resource], "verbs": [each.verb]}
-            yield part | ({"resourceNames": [each.name]} if each.name else {})
+    for other in _rights(rule):
+        if other != right:
+            part: Json = {"apiGroups": [other.group], "resources": [other.resource], "verbs": [other.verb]}
+            yield part | ({"resourceNames": [other.name]} if other.name else {})
 
 
 def _rights(rule: Json) -> Iterator[Right]:

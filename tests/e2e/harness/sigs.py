@@ -91,10 +91,10 @@ class SigsController:
         wait_for(lambda: self._client.find(CRDS, name) is None, what=f"{name} gone")
 
     def _on_loopback(self, configuration: Json) -> Json:
-        for each in configuration["webhooks"]:
-            path = each["clientConfig"]["service"]["path"]
+        for webhook in configuration["webhooks"]:
+            path = webhook["clientConfig"]["service"]["path"]
             url = f"https://127.0.0.1:{self._port}{path}"
-            each["clientConfig"] = {"url": url, "caBundle": self._bundle}
+            webhook["clientConfig"] = {"url": url, "caBundle": self._bundle}
         configuration["metadata"]["name"] = f"{self._operator.name}-{configuration['metadata']['name']}"
         return configuration
 
@@ -124,8 +124,8 @@ class SigsController:
         """Return the webhooks of its kustomization; those of pods select the operator's pods."""
         folder = self._operator.source(self._operator.patches)
         patches = {
-            f"{each}WebhookConfiguration": yaml.safe_load((folder / f"{each.lower()}-patch.yaml").read_text())
-            for each in ("Mutating", "Validating")
+            f"{kind}WebhookConfiguration": yaml.safe_load((folder / f"{kind.lower()}-patch.yaml").read_text())
+            for kind in ("Mutating", "Validating")
         }
         text = self._operator.source(self._operator.webhooks).read_text()
         documents = filter(None, yaml.safe_load_all(text))

@@ -231,7 +231,9 @@ class Stage:
     def message(self, group: str) -> str:
         """Return the message of a PodGroup's condition Scheduled; empty if there is none."""
         conditions = self.pod_group(group).get("status", {}).get("conditions") or []
-        return next((each.get("message", "") for each in conditions if each["type"] == "Scheduled"), "")
+        return next(
+            (condition.get("message", "") for condition in conditions if condition["type"] == "Scheduled"), ""
+        )
 
     def wait_reason(self, group: str, *reasons: str, timeout: float = GENEROUS) -> str:
         """Wait until the PodGroup has one of these reasons, and return it."""

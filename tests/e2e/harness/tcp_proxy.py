@@ -55,8 +55,8 @@ class TcpProxy:
     def cut_after(self, count: int) -> int:
         """Cut each open connection after `count` more bytes to its caller; return their number."""
         with self._lock:
-            for each in self._open:
-                each.cut_after(count)
+            for pair in self._open:
+                pair.cut_after(count)
             return len(self._open)
 
     def refuse(self) -> None:
@@ -106,7 +106,7 @@ class _Pair:
     ) -> None:
         self._caller, self._target = caller, target
         self._on_end = on_end
-        self._left: int | None = None  # bytes to the caller before the cut; None: no cut
+        self._bytes_before_cut: int | None = None  # bytes to the caller before the cut; None: no cut
         self._running = 2
         self._lock = threading.Lock()
 
@@ -116,13 +116,13 @@ class _Pair:
 
     def cut_after(self, count: int) -> None:
         """Cut the connection after `count` more bytes to the caller."""
-        self._left = count
+        self._bytes_before_cut = count
 
     def hang_up(self) -> None:
         """Unblock the threads that read; they close the sockets."""
-        for each in (self._caller, self._target):
+        for sock in (self._caller, self._target):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
 
     def _pump_requests(self) -> None:
         with suppress(OSError):
@@ -132,15 +132,15 @@ class _Pair:
 
     def _pump_answers(self) -> None:
         with suppress(OSError):
-            while self._left != 0:
+            while self._bytes_before_cut != 0:
                 data = self._target.recv(CHUNK)
                 if not data:
                     break
-                remaining = self._left
+                remaining = self._bytes_before_cut
                 self._caller.sendall(data[:remaining])
                 if remaining is not None:
-                    self._left = max(remaining - len(data), 0)
-        if self._left == 0:
+                    self._bytes_before_cut = max(remaining - len(data), 0)
+        if self._bytes_before_cut == 0:
             self.hang_up()
         self._finish(self._caller)
 
@@ -152,5 +152,5 @@ class _Pair:
             last = self._running == 0
         if last:
             self._on_end(self)
-            for each in (self._caller, self._target):
-                each.close()
+            for sock in (self._caller, self._target):
+                sock.close()

@@ -35,7 +35,7 @@ def crds(*plurals: str) -> list[Json]:
     """Return the CustomResourceDefinitions of Volcano with these plurals: `crds("queues", "podgroups")`."""
     folder = build.sources("volcano.sh/volcano", MODULE)
     documents = read(sorted(folder.glob("config/crd/*/bases/*.yaml")))
-    return [each for each in documents if each["spec"]["names"]["plural"] in plurals]
+    return [document for document in documents if document["spec"]["names"]["plural"] in plurals]
 
 
 def release(module: Path) -> list[Json]:

@@ -65,7 +65,7 @@ class Volcano:
         client.create(NODES, objects.node(NODE, cpu="0", taints=[taint]))
         self._pods.start()
         documents = self._objects()
-        self._mount(next(each for each in documents if each["metadata"]["name"] == CONFIG))
+        self._mount(next(document for document in documents if document["metadata"]["name"] == CONFIG))
         manifests.install(client, documents)
         wait_for(lambda: len(self._programs) == len(PROGRAMS), what="Volcano's pods run")
         wait_for(lambda: client.find(QUEUES, "default"), what="Volcano has made its queues")
@@ -87,12 +87,12 @@ class Volcano:
 
     def _objects(self) -> list[Json]:
         documents = [
-            each for each in volcano.release(MODULE) if each["kind"] in KINDS and not _is_admission(each)
+            obj for obj in volcano.release(MODULE) if obj["kind"] in KINDS and not _is_admission(obj)
         ]
-        for each in documents:
-            if each["kind"] == "Deployment":
-                each["spec"]["template"]["spec"]["nodeName"] = NODE
-        return sorted(documents, key=lambda each: KINDS.index(each["kind"]))
+        for document in documents:
+            if document["kind"] == "Deployment":
+                document["spec"]["template"]["spec"]["nodeName"] = NODE
+        return sorted(documents, key=lambda document: KINDS.index(document["kind"]))
 
     def _mount(self, config: Json) -> None:
         self._config.mkdir(exist_ok=True)
@@ -113,11 +113,11 @@ class Volcano:
         (container,) = pod["spec"]["containers"]
         image = container["image"].rpartition("/")[2].partition(":")[0]
         user = service_account(SYSTEM, pod["spec"]["serviceAccountName"])
-        arguments = [MOUNTED.sub(f"{self._config}/", each) for each in container["args"]]
+        arguments = [MOUNTED.sub(f"{self._config}/", arg) for arg in container["args"]]
         command = [str(self._binaries[image]), f"--kubeconfig={self._cluster.kubeconfig(user)}", *arguments]
         process = Process(
             f"{image}@{pod['metadata']['name']}",
-            [each for each in command if each not in LISTENING],
+            [argument for argument in command if argument not in LISTENING],
             self._cluster.folder / f"{pod['metadata']['name']}.log",
             env={"DEBUG_SOCKET_DIR": str(self._cluster.folder / "socks")},
         )

@@ -101,7 +101,7 @@ class VolcanoJobs:
 
         def active() -> list[str]:
             status = self.client.get(VOLCANO_CRON_JOBS, name, self.namespace).get("status") or {}
-            return [each["name"] for each in status.get("active") or ()]
+            return [job["name"] for job in status.get("active") or ()]
 
         wait_for(active, what=f"a Job of CronJob {name}")
         self._suspend_cron(name, suspend=True)
@@ -126,7 +126,7 @@ class VolcanoJobs:
     def scale(self, name: str, *replicas: int, **spec: Any) -> None:
         """Change the replicas of each task."""
         tasks = self.get(name)["spec"]["tasks"]
-        changed = [{**each, "replicas": count} for each, count in zip(tasks, replicas, strict=True)]
+        changed = [{**task, "replicas": count} for task, count in zip(tasks, replicas, strict=True)]
         self.client.patch(VOLCANO_JOBS, name, {"spec": {"tasks": changed, **spec}}, self.namespace)
 
     def command(self, name: str, action: str) -> str:
@@ -169,9 +169,9 @@ class VolcanoJobs:
         """Return the UIDs by name of a job's pods, or of those in one phase, without terminating pods."""
         items = self.client.items(PODS, self.namespace, labelSelector=f"volcano.sh/job-name={name}")
         return {
-            each["metadata"]["name"]: each["metadata"]["uid"]
-            for each in items
-            if phase in ("", each["status"]["phase"]) and "deletionTimestamp" not in each["metadata"]
+            item["metadata"]["name"]: item["metadata"]["uid"]
+            for item in items
+            if phase in ("", item["status"]["phase"]) and "deletionTimestamp" not in item["metadata"]
         }
 
     def wait_pods(self, name: str, count: int, phase: str = "") -> dict[str, str]:

@@ -51,8 +51,8 @@ def configured(client: Client, port: Port, *files: str, bundle: bytes = b"") -> 
         _moved_to_loopback(document, port, bundle) for document in manifests.documents(*FILES, *files)
     ]
     try:
-        for each in documents:
-            manifests.apply_one(client, each)
+        for configuration in documents:
+            manifests.apply_one(client, configuration)
         yield
     finally:
         manifests.remove(client, documents)
@@ -65,8 +65,8 @@ def move_to_loopback(client: Client, port: Port) -> None:
     """Let the installed configurations call a Muster on loopback, since their Service has no address here."""
     for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
         for configuration in client.items(resource):
-            for each in configuration["webhooks"]:
-                config = each["clientConfig"]
+            for webhook in configuration["webhooks"]:
+                config = webhook["clientConfig"]
                 config["url"] = port.url(config.pop("service")["path"])
             client.replace(resource, configuration)
 
@@ -120,4 +120,4 @@ def _moved_to_loopback(configuration: Json, port: Port, bundle: bytes) -> Json:
             config["caBundle"] = base64.b64encode(bundle).decode()
         return {**webhook, "clientConfig": config}
 
-    return {**configuration, "webhooks": [on_loopback(each) for each in configuration["webhooks"]]}
+    return {**configuration, "webhooks": [on_loopback(webhook) for webhook in configuration["webhooks"]]}

@@ -117,8 +117,8 @@ def _fill_disk(context: FaultContext) -> InflictedFault:
     mark_down(context, part)
     storm_cluster.undisturbed_time.begin(part)
     storm_cluster.muster.process.kill()
-    within = ("unshare", "--map-root-user", "--mount", "sh", "-ec", FULL, str(folder))
-    storm_cluster.muster.process.start(within=within)
+    wrapper = ("unshare", "--map-root-user", "--mount", "sh", "-ec", FULL, str(folder))
+    storm_cluster.muster.process.start(wrapper=wrapper)
     return InflictedFault(
         "kill -9 of Muster, whose disk is full then", partial(_free_disk, storm_cluster, part)
     )
@@ -127,7 +127,7 @@ def _fill_disk(context: FaultContext) -> InflictedFault:
 def _free_disk(storm_cluster: StormCluster, part: str) -> bool:
     """Free the disk once the process has ended with an error, or serves nevertheless."""
     process = storm_cluster.processes()[part]
-    if process.within and process.alive():
+    if process.wrapper and process.alive():
         if not storm_cluster.is_ready(part):
             return False
         process.kill()

@@ -116,7 +116,7 @@ def _relabel_node(context: FaultContext) -> InflictedFault:
     """Move a node to another rack, where it stays."""
     node = context.node()
     name, before = node["metadata"]["name"], node["metadata"]["labels"].get(RACK)
-    rack = context.choose([each for each in RACKS if each != before])
+    rack = context.choose([other_rack for other_rack in RACKS if other_rack != before])
     context.storm_cluster.api.patch(NODES, name, {"metadata": {"labels": {RACK: rack}}})
     return InflictedFault(f"node {name} moves from rack {before} to {rack}")
 
@@ -158,9 +158,9 @@ def _lose_gpus(context: FaultContext) -> InflictedFault:
 def _change_queue(title: str, change: Json, context: FaultContext) -> InflictedFault:
     name = context.choose(
         [
-            each
-            for each in context.storm_cluster.queues
-            if each not in {DEFAULT_QUEUE, *context.storm_cluster.down}
+            queue
+            for queue in context.storm_cluster.queues
+            if queue not in {DEFAULT_QUEUE, *context.storm_cluster.down}
         ]
     )
     mark_down(context, name)
