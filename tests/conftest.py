@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.property_examples import TIMES, examples
 
-# Repeatable: a red property test is red again in the next run, on any machine.
+# Repeatable: a property test that fails also fails in the next run, on any machine.
 settings.register_profile(
     "muster",
     max_examples=examples(50),
@@ -35,10 +35,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
-    """Set the timeout of property tests, so that one that does not end ends its process.
+    """Set the timeout of property tests, so that a test that does not end ends its process.
 
-    Hypothesis would take the timeout for an example that fails, and try that again with nothing to end
-    it. More examples may take longer.
+    Otherwise Hypothesis would take the timeout for a failing example, and repeat the example without a
+    timeout. The timeout grows with the number of examples.
     """
     for item in items:
         if item.get_closest_marker("hypothesis"):

@@ -94,9 +94,9 @@ class Fleet:
     def clear(self, namespace: str) -> None:
         """Delete the pods and groups while no scheduler runs."""
         for resource in (POD_GROUPS, PODS):
-            wait_for(partial(self._emptied, resource, namespace), 300, "the namespace empty")
+            wait_for(partial(self._delete_and_check_empty, resource, namespace), 300, "the namespace empty")
 
-    def _emptied(self, resource: Resource, namespace: str) -> bool:
+    def _delete_and_check_empty(self, resource: Resource, namespace: str) -> bool:
         self.cluster.admin.delete_all(resource, namespace)
         return not self.cluster.admin.items(resource, namespace, limit="1")
 

@@ -74,16 +74,16 @@ class MemoryGroup:
 
     def limit(self, count: int | None) -> None:
         """Limit the memory, in bytes; None: no limit."""
-        newer = self._folder / "memory.max"
-        if newer.exists():
-            newer.write_text(str(count or "max"))
+        unified_file = self._folder / "memory.max"
+        if unified_file.exists():
+            unified_file.write_text(str(count or "max"))
         else:  # version 1
             (self._folder / "memory.limit_in_bytes").write_text(str(count or -1))
 
     def kills(self) -> int:
         """Return the number of processes of this group that the kernel's OOM killer has killed."""
-        newer = self._folder / "memory.events"
-        reported = newer if newer.exists() else self._folder / "memory.oom_control"
+        unified_file = self._folder / "memory.events"
+        reported = unified_file if unified_file.exists() else self._folder / "memory.oom_control"
         return int(dict(map(str.split, reported.read_text().splitlines()))["oom_kill"])
 
     def dissolve(self) -> None:

@@ -17,12 +17,12 @@ CHECKS: Mapping[str, Check] = {**kinds.CHECKS, **families.CHECKS, **topology.CHE
 
 def judge(case: Case) -> Result:
     try:
-        return _evaluated(_differences(case), skip_for(case))
+        return _result(_differences(case), skip_for(case))
     except Exception as fault:  # a case without the fields of its kind
         return Result(Outcome.FAILED, (f"{type(fault).__name__}: {fault}",))
 
 
-def _evaluated(differences: tuple[str, ...], reason: str | None) -> Result:
+def _result(differences: tuple[str, ...], reason: str | None) -> Result:
     if reason is None:
         return Result(Outcome.FAILED if differences else Outcome.PASSED, differences)
     if differences:

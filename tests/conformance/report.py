@@ -11,9 +11,9 @@ Evaluation = Sequence[tuple[Case, Result]]
 
 def lines(reviewed: Evaluation) -> Iterator[str]:
     yield from _failures(reviewed)
-    yield from _by_file(reviewed)
+    yield from _table_by_file(reviewed)
     yield from _skips(reviewed)
-    yield _counted(result.outcome for _, result in reviewed)
+    yield _totals(result.outcome for _, result in reviewed)
 
 
 def _failures(reviewed: Evaluation) -> Iterator[str]:
@@ -23,7 +23,7 @@ def _failures(reviewed: Evaluation) -> Iterator[str]:
             yield from (f"    {finding}" for finding in result.findings)
 
 
-def _by_file(reviewed: Evaluation) -> Iterator[str]:
+def _table_by_file(reviewed: Evaluation) -> Iterator[str]:
     for file in dict.fromkeys(case.file for case, _ in reviewed):
         outcomes_of_file = [(case.kind, result.outcome) for case, result in reviewed if case.file == file]
         yield f"{file:26}" + "".join(f"{outcome:>9}" for outcome in Outcome)
@@ -45,6 +45,6 @@ def _skips(reviewed: Evaluation) -> Iterator[str]:
         yield f"{times:5}  {reason}"
 
 
-def _counted(outcomes: Iterable[Outcome]) -> str:
+def _totals(outcomes: Iterable[Outcome]) -> str:
     count = Counter(outcomes)
     return ", ".join(f"{count[outcome]} {outcome}" for outcome in Outcome)

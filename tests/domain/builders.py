@@ -70,6 +70,7 @@ def node(
     cordoned: bool = False,
     more: Mapping[str, str] | None = None,
 ) -> Node:
+    """Return a node. `more`: amounts of further resources."""
     zones = {ZONE: zone} if zone else {}
     return Node(
         Meta(name=name, uid=f"uid-{name}", labels={HOSTNAME: name, **zones, **(labels or {})}),
@@ -102,6 +103,7 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     run_limit: int | None = None,
 ) -> Pod:
+    """Return a pod. `on`: its node. `more`: requests for further resources."""
     all_annotations = {
         keys.GROUP_ANNOTATION: group,
         keys.ROLE: role,

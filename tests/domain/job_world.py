@@ -105,8 +105,8 @@ class JobWorld(World):
         """Decide, take the next steps of jobs, and let their controller run, until nothing changes."""
         for _ in range(20):
             self.settle()
-            steps = [self._step(name) for name in list(self.jobs)]
-            creations = [self._control(job) for job in self.jobs.values() if not self.stopped]
+            steps = [self._take_step(name) for name in list(self.jobs)]
+            creations = [self._reconcile(job) for job in self.jobs.values() if not self.stopped]
             if not any(steps) and not any(creations):
                 return self
         raise AssertionError(f"does not settle: {self.steps}")
@@ -129,7 +129,7 @@ class JobWorld(World):
 
     # ---- internals
 
-    def _step(self, name: str) -> bool:
+    def _take_step(self, name: str) -> bool:
         managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
         step = next_step(managed, self.now) if managed else JobStep.NOTHING
         is_locked = name in self.locked and step is JobStep.UNSUSPEND
@@ -206,7 +206,7 @@ class JobWorld(World):
         obj["metadata"]["resourceVersion"] = "1"
         self.submit(msgspec.convert(json_patched(obj, change(obj)), AnyJob))
 
-    def _control(self, job: AnyJob) -> bool:
+    def _reconcile(self, job: AnyJob) -> bool:
         name, pods = job.metadata.name, self.pods_of(job.metadata.name)
         if job.spec["suspend"]:
             self.delete(*pods)

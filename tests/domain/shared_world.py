@@ -188,12 +188,12 @@ def check_division(step: DecidedStep) -> None:
             continue
         deserved_sum, deserved_of_parent = sum(map(step.deserved, names)), step.deserved(parent)
         assert deserved_sum <= max(
-            deserved_of_parent, sum(_reserved(step, children, name) for name in names)
+            deserved_of_parent, sum(_reserved_amount(step, children, name) for name in names)
         ) + len(names), parent
         if any(group.queue == parent for group in step.snapshot.groups.values()):
             continue  # the share of its own groups is not reported
         if all(_is_plain(step, queue) for queue in step.now.queues):
-            requested = sum(_requested_of(step, children, name) for name in names)
+            requested = sum(_requested_amount(step, children, name) for name in names)
             assert deserved_sum >= min(deserved_of_parent, requested) - 2 * len(names), (
                 parent,
                 deserved_sum,
@@ -202,12 +202,12 @@ def check_division(step: DecidedStep) -> None:
             )
 
 
-def _reserved(step: DecidedStep, children: Mapping[str, list[str]], queue: str) -> int:
+def _reserved_amount(step: DecidedStep, children: Mapping[str, list[str]], queue: str) -> int:
     record = step.snapshot.queues[queue].record
     reserved = record.guarantee.get(CPU, 0)
     if record.lending_limit is not None:
         reserved = max(reserved, (record.deserved or {}).get(CPU, 0))
-    return max(reserved, sum(_reserved(step, children, child) for child in children.get(queue, ())))
+    return max(reserved, sum(_reserved_amount(step, children, child) for child in children.get(queue, ())))
 
 
 def _is_plain(step: DecidedStep, queue: str) -> bool:
@@ -216,13 +216,15 @@ def _is_plain(step: DecidedStep, queue: str) -> bool:
     return not record.guarantee and record.borrowing_limit is None and record.lending_limit is None
 
 
-def _requested_of(step: DecidedStep, children: Mapping[str, list[str]], queue: str) -> float:
+def _requested_amount(step: DecidedStep, children: Mapping[str, list[str]], queue: str) -> float:
     child_queues = children.get(queue, ())
     own_request = step.now.queues[queue].requested.get(CPU, 0) - sum(
         step.now.queues[child].requested.get(CPU, 0) for child in child_queues
     )
     capability = (step.snapshot.queues[queue].record.capability or {}).get(CPU, 10**9)
-    return min(own_request + sum(_requested_of(step, children, child) for child in child_queues), capability)
+    return min(
+        own_request + sum(_requested_amount(step, children, child) for child in child_queues), capability
+    )
 
 
 def check_gang(group: GroupInfo, decision: GroupDecision) -> None:

@@ -161,7 +161,7 @@ def test_pods_that_come_once_others_run_do_not_keep_those_from_starting() -> Non
     assert world.annotation_of("j")
     master = volcano_job("j", task("master", 1))
     world.stopped = False
-    world._control(replace(master, metadata=world.jobs["j"].metadata))
+    world._reconcile(replace(master, metadata=world.jobs["j"].metadata))
     world.settle().scheduler_takes("j-master-0")
     assert world.pods["j-master-0"].spec.node_name == "n0"
 
@@ -176,7 +176,7 @@ def test_a_job_starts_with_pods_of_tasks_that_wait_for_no_other(least: int) -> N
     world.work()
     admitted = replace(volcano_job("j", workers), metadata=world.jobs["j"].metadata)
     world.stopped = False
-    world._control(admitted)
+    world._reconcile(admitted)
     planned = {name for name in world.settle().pods_of("j") if world.claim(name)}
     assert len(planned) == min(least, 10)
     world.scheduler_takes(*planned).run(*planned).settle()

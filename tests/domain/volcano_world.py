@@ -48,7 +48,7 @@ class VolcanoWorld(JobWorld):
     def _stop(self, name: str, started_at: str) -> None:
         self.command(name, "AbortJob")
 
-    def _control(self, job: AnyJob) -> bool:
+    def _reconcile(self, job: AnyJob) -> bool:
         name, phase = job.metadata.name, job.status.get("state", {}).get("phase", "")
         pods, admitted = self.pods_of(name), bool(self.annotation_of(name))
         if phase not in ("", "Pending", "Running"):

@@ -55,10 +55,10 @@ def supported() -> list[str]:
 
 def folder(kubernetes: str = DEFAULT) -> Path:
     """Return the folder with the binaries of a minor version, which are built if necessary."""
-    module = _module(kubernetes)
-    target = _cache() / f"{_release(module)}-{_checksum(module)}"
+    module = _module_folder(kubernetes)
+    target = _cache_folder() / f"{_release(module)}-{_checksum(module)}"
     if not target.is_dir():
-        go = _go(module)
+        go = _go_program(module)
         with _one_builder_at_a_time():
             if not target.is_dir():
                 _build(go, module, target)
@@ -67,15 +67,15 @@ def folder(kubernetes: str = DEFAULT) -> Path:
 
 def release(kubernetes: str = DEFAULT) -> str:
     """Return the exact release of one minor version, such as v1.36.3."""
-    return _release(_module(kubernetes))
+    return _release(_module_folder(kubernetes))
 
 
 def tool(module: Path, package: str) -> Path:
     """Return a further program for tests, such as Helm, built if necessary from the module in its folder."""
     name = package.rpartition("/")[2]
-    target = _cache().parent / "tools" / f"{name}-{_fingerprint(module)}"
+    target = _cache_folder().parent / "tools" / f"{name}-{_fingerprint(module)}"
     if not (target / name).is_file():
-        go = _go(module)
+        go = _go_program(module)
         with _one_builder_at_a_time():
             if not (target / name).is_file():
                 show(f"building {name} (a minute or two the first time)")
@@ -105,7 +105,7 @@ def _fingerprint(module: Path) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
 
 
-def _module(kubernetes: str) -> Path:
+def _module_folder(kubernetes: str) -> Path:
     if kubernetes not in supported():
         raise BuildError(f"--kubernetes {kubernetes}: not supported, allowed: {', '.join(supported())}")
     return MODULES / kubernetes
@@ -113,17 +113,17 @@ def _module(kubernetes: str) -> Path:
 
 def _release(module: Path) -> str:
     """Return the exact release that the module pins, such as v1.36.3."""
-    return _pinned(module, r"^\s*k8s\.io/kubernetes (v\S+)")
+    return _pinned_version(module, r"^\s*k8s\.io/kubernetes (v\S+)")
 
 
-def _pinned(module: Path, pattern: str) -> str:
+def _pinned_version(module: Path, pattern: str) -> str:
     match = re.search(pattern, (module / "go.mod").read_text(), re.MULTILINE)
     if match is None:
         raise BuildError(f"{module / 'go.mod'}: nothing matches {pattern}")
     return match.group(1)
 
 
-def _cache() -> Path:
+def _cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "kube-muster" / "control-plane"
 
@@ -150,8 +150,8 @@ def _flags(module: Path) -> list[str]:
     return ["-trimpath", "-mod=readonly", "-ldflags", " ".join(linker)]
 
 
-def _go(module: Path) -> str:
-    required = _pinned(module, r"^go (\S+)")
+def _go_program(module: Path) -> str:
+    required = _pinned_version(module, r"^go (\S+)")
     go = shutil.which("go")
     if go is None:
         raise BuildError(f"go: not found on PATH, allowed: Go {required} or newer (https://go.dev/dl/)")
@@ -174,8 +174,8 @@ def _output(command: list[str], where: Path | None = None) -> str:
 @contextmanager
 def _one_builder_at_a_time() -> Iterator[None]:
     """Lock the build, so that concurrent test runs wait for each other."""
-    _cache().mkdir(parents=True, exist_ok=True)
-    with (_cache() / ".lock").open("w") as lock:
+    _cache_folder().mkdir(parents=True, exist_ok=True)
+    with (_cache_folder() / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -55,7 +55,7 @@ def port(stage: Stage, issuing: None, tmp_path: Path) -> Iterator[Port]:
     manifests.install(stage.api, [_service(), *written])
     yield port
     manifests.remove(stage.api, [_service(), *written])
-    for each in stage.api.items(SECRETS, NAMESPACE, labelSelector=cert_manager.ITS_SECRETS):
+    for each in stage.api.items(SECRETS, NAMESPACE, labelSelector=cert_manager.SECRETS_SELECTOR):
         stage.api.delete(SECRETS, each["metadata"]["name"], NAMESPACE)
 
 

@@ -59,7 +59,7 @@ def verb_body(rng: Random, verb: str) -> Json:
 
 def review_body(rng: Random, kind: str) -> Json:
     """Return the body of a review as the API server writes it."""
-    obj = _reviewed(rng, kind)
+    obj = _reviewed_object(rng, kind)
     operation = rng.choice(("CREATE", "UPDATE", "DELETE", "CONNECT"))
     request = {
         "uid": f"{rng.getrandbits(64):x}",
@@ -69,7 +69,7 @@ def review_body(rng: Random, kind: str) -> Json:
         "namespace": NAMESPACE,
         "userInfo": {"username": "somebody", "groups": ["system:authenticated"]},
         "object": None if operation == "DELETE" else obj,
-        "oldObject": None if operation == "CREATE" else _reviewed(rng, kind),
+        "oldObject": None if operation == "CREATE" else _reviewed_object(rng, kind),
     }
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
@@ -97,7 +97,7 @@ def _pod(rng: Random) -> Json:
     return pod
 
 
-def _reviewed(rng: Random, kind: str) -> Json:
+def _reviewed_object(rng: Random, kind: str) -> Json:
     name = f"a{rng.randrange(100)}"
     if kind == "queues":
         return objects.queue(name, weight=rng.randrange(1, 9), parent=rng.choice(("root", "default", name)))

@@ -115,7 +115,7 @@ class State(NamedTuple):
     def demands(self) -> list[QueueDemand]:
         """Return the demands of queues: settings, usage and requests.
 
-        Only resources of nodes count, and no requests of groups that are held or have timed out.
+        Only resources that nodes have count. Pending requests of groups that may not start do not count.
         """
         return [self._demand(queue) for queue in (*self.queues, Queue(DEFAULT_QUEUE))]
 

@@ -69,7 +69,7 @@ class Campaign:
 
     def run(self) -> Outcome:
         self._prober.start()
-        self._storm(plan(self.outcome.seed, self.outcome.seconds, self._mix))
+        self._run_steps(plan(self.outcome.seed, self.outcome.seconds, self._mix))
         self._repair_all()
         self._settle("after the storm")
         self._drain()
@@ -82,12 +82,12 @@ class Campaign:
 
     # ---- the storm
 
-    def _storm(self, steps: list[Step]) -> None:
+    def _run_steps(self, steps: list[Step]) -> None:
         began = self._began = time.monotonic()
         for step in steps:
             self._run_until(began + step.at)
             if step.gang_spec:
-                self._arrive(step)
+                self._add_gang(step)
             else:
                 self._inflict(step)
         self._run_until(began + self.outcome.seconds)
@@ -103,7 +103,7 @@ class Campaign:
                 return
             time.sleep(min(remaining, PAUSE))
 
-    def _arrive(self, step: Step) -> None:
+    def _add_gang(self, step: Step) -> None:
         gang_spec = step.gang_spec
         assert gang_spec is not None
         is_accepted = self._owners.add(gang_spec)

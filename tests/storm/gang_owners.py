@@ -83,13 +83,13 @@ class GangOwners:
     def act(self) -> None:
         """Let the owner of each gang take one step."""
         now = time.monotonic()
-        calls = [call for gang in list(self.gangs.values()) for call in self._calls(gang, now)]
+        calls = [call for gang in list(self.gangs.values()) for call in self._next_calls(gang, now)]
         list(self._threads.map(_ignoring_errors, calls))
 
     def close(self) -> None:
         self._threads.shutdown()
 
-    def _calls(self, gang: Gang, now: float) -> Iterable[Call]:
+    def _next_calls(self, gang: Gang, now: float) -> Iterable[Call]:
         pods = self._view.members(gang.spec.name)
         self._record_progress(gang, pods, now)
         if gang.leaving:

@@ -210,11 +210,11 @@ def draw(rng: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> GangS
         fails=rng.random() < 0.15,
         replaces_members=rng.random() < 0.8,
         refused=rng.randint(1, min(size, 3)) if rng.random() < 0.1 else 0,
-        **_standstill(rng, kind),
+        **_hanging_fields(rng, kind),
     )
 
 
-def _standstill(rng: Random, kind: str) -> dict[str, str]:
+def _hanging_fields(rng: Random, kind: str) -> dict[str, str]:
     if kind != "gang" or rng.random() > 0.4:
         return {}
     fate = rng.choices(list(FATES), list(FATES.values()))[0]

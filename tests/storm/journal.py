@@ -31,13 +31,13 @@ class Journal:
     def before(self, at: float, key: str, count: int = 12) -> list[str]:
         """Return the last lines up to a time that name an object, or concern all objects."""
         name = key.rpartition("/")[2]
-        lines = [line for line in self._lines if line.at <= at and _about(line, name)]
+        lines = [line for line in self._lines if line.at <= at and _is_about(line, name)]
         return [self.written(line) for line in lines[-count:]]
 
     def close(self) -> None:
         self._file.close()
 
 
-def _about(line: Line, name: str) -> bool:
+def _is_about(line: Line, name: str) -> bool:
     mentioned = line.text.replace(",", " ").split()
     return name in mentioned or any(word.startswith(f"{name}-") for word in mentioned) or "kill" in line.kind

@@ -162,7 +162,7 @@ def _needed(spec: Json, pods: list[Json]) -> list[Json]:
     """
     waiting = sorted(filter(unbound, pods), key=size, reverse=True)
     standing = [pod for pod in pods if is_complete_member(pod)]
-    if _whole(spec, standing):
+    if _is_complete(spec, standing):
         return waiting[:1]
     needed = list[Json]()
     for task, minimum in spec.get("minTaskMember", {}).items():
@@ -170,10 +170,10 @@ def _needed(spec: Json, pods: list[Json]) -> list[Json]:
         needed += [pod for pod in waiting if _task(pod) == task][: max(missing, 0)]
     others = [pod for pod in waiting if pod not in needed]
     needed += others[: max(spec.get("minMember", 1) - len(standing) - len(needed), 0)]
-    return needed if _whole(spec, [*standing, *needed]) else []
+    return needed if _is_complete(spec, [*standing, *needed]) else []
 
 
-def _whole(spec: Json, pods: list[Json]) -> bool:
+def _is_complete(spec: Json, pods: list[Json]) -> bool:
     tasks = Counter(map(_task, pods))
     roles = spec.get("minTaskMember", {})
     return len(pods) >= spec.get("minMember", 1) and all(
@@ -234,11 +234,11 @@ def invalid_claims(state: ClusterState) -> Iterator[str]:
     pods = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod for pod in state.pods}
     for node in state.claimed:
         for claim in node["claims"]:
-            if fault := _wrong_claim(claim, pods.get(claim["pod"])):
+            if fault := _claim_fault(claim, pods.get(claim["pod"])):
                 yield f"claim {claim['stage']} of {claim['pod']} on {claim['node']}: {fault}"
 
 
-def _wrong_claim(claim: Json, pod: Json | None) -> str:
+def _claim_fault(claim: Json, pod: Json | None) -> str:
     if pod is None:
         return "there is no such pod"
     if claim["stage"] != "BOUND":

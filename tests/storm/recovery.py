@@ -46,9 +46,9 @@ class Recovery:
         self._answers.append(at)
 
     def times(self, bindings: Sequence[float]) -> Times:
-        return {ANSWERS: self._until(self._answers), BINDS: self._until(bindings)}
+        return {ANSWERS: self._recovery_times(self._answers), BINDS: self._recovery_times(bindings)}
 
-    def _until(self, recoveries: Sequence[float]) -> dict[str, list[float]]:
+    def _recovery_times(self, recoveries: Sequence[float]) -> dict[str, list[float]]:
         by_kind = defaultdict[str, list[float]](list)
         for breakage in self._breakages:
             index = bisect_left(recoveries, breakage.ended)

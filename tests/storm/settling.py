@@ -49,11 +49,11 @@ def settle(
         if now - since > QUIET:
             return []
         if now > end:
-            return _lasting(recent) or [f"the cluster did not settle within {longest:g} s"]
+            return _common_violations(recent) or [f"the cluster did not settle within {longest:g} s"]
         time.sleep(PAUSE)
 
 
-def _lasting(recent: Iterable[list[str]]) -> list[str]:
+def _common_violations(recent: Iterable[list[str]]) -> list[str]:
     first, *others = recent
     return [violation for violation in first if all(violation in other for other in others)]
 

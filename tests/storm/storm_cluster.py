@@ -120,13 +120,13 @@ class StormCluster:
         ready: dict[str, Callable[[], bool]] = {
             **{sidecar.part("muster"): sidecar.muster.ready for sidecar in self.sidecars},
             **{sidecar.part("scheduler"): self._leading_scheduler_is_ready for sidecar in self.sidecars},
-            "apiserver": self.cluster._ready,
+            "apiserver": self.cluster._is_ready,
         }
         return ready[part]()
 
     def _leading_scheduler_is_ready(self) -> bool:
         """Return whether the leading scheduler is alive and ready."""
-        return self.is_led and self.scheduler.process.alive() and self.scheduler._ready()
+        return self.is_led and self.scheduler.process.alive() and self.scheduler._is_ready()
 
     def ready(self) -> bool:
         return self._leading_scheduler_is_ready() and self.muster.ready() and not self.down

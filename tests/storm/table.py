@@ -20,18 +20,18 @@ def table_of(records: Sequence[Json]) -> str:
     """
     reviewed = [record for record in records if "failed" not in record and record["mix"] != VIRTUAL]
     virtual_runs = [record for record in records if "failed" not in record and record["mix"] == VIRTUAL]
-    faults, missed = _sum(reviewed, "faults"), _sum(reviewed, "missed")
+    faults, missed = _sum_of(reviewed, "faults"), _sum_of(reviewed, "missed")
     times = {measure: _times(reviewed, measure) for measure in (ANSWERS, BINDS)}
     lines = [COLUMNS.format(*HEAD)]
     for kind in sorted(faults.keys() | missed.keys()):
-        recovered = [cell for measure in times for cell in _cells(times[measure].get(kind, []))]
+        recovered = [cell for measure in times for cell in _percentile_cells(times[measure].get(kind, []))]
         lines.append(COLUMNS.format(kind, faults[kind], missed[kind], *recovered))
-    all_cells = [
-        cell for measure in times for cell in _cells([*chain.from_iterable(times[measure].values())])
-    ]
+    all_cells: list[str] = []
+    for seconds_by_kind in times.values():
+        all_cells += _percentile_cells([*chain.from_iterable(seconds_by_kind.values())])
     lines.append(COLUMNS.format("all", faults.total(), missed.total(), *all_cells))
-    lines += _reported("gangs and pods", _sum(reviewed, "counts"))
-    lines += _reported("evictions, by purpose", _sum(reviewed, "evictions"))
+    lines += _count_lines("gangs and pods", _sum_of(reviewed, "counts"))
+    lines += _count_lines("evictions, by purpose", _sum_of(reviewed, "evictions"))
     calm = sum(record["calm"] for record in reviewed)
     seconds = sum(record["seconds"] for record in reviewed)
     violations = list(_violations(records))
@@ -41,14 +41,16 @@ def table_of(records: Sequence[Json]) -> str:
     if virtual_runs:
         hours = sum(run["seconds"] for run in virtual_runs) / 3600
         reported = ", ".join(
-            f"{count} {name}" for name, count in sorted(_sum(virtual_runs, "counts").items())
+            f"{count} {name}" for name, count in sorted(_sum_of(virtual_runs, "counts").items())
         )
-        lines += [f"{hours:g} h of virtual time: {_sum(virtual_runs, 'faults').total()} faults, {reported}"]
+        lines += [
+            f"{hours:g} h of virtual time: {_sum_of(virtual_runs, 'faults').total()} faults, {reported}"
+        ]
     lines += [f"the two judges agree on {sum(record['judges_agree'] for record in reviewed)} of them"]
     return "\n".join([*lines, *violations])
 
 
-def _sum(records: Iterable[Json], name: str) -> Counter[str]:
+def _sum_of(records: Iterable[Json], name: str) -> Counter[str]:
     total = Counter[str]()
     for record in records:
         total.update(record[name])
@@ -63,13 +65,13 @@ def _times(records: Iterable[Json], measure: str) -> dict[str, list[float]]:
     return by_kind
 
 
-def _cells(times: Sequence[float]) -> tuple[str, str]:
+def _percentile_cells(times: Sequence[float]) -> tuple[str, str]:
     if not times:
         return "-", "-"
     return f"{percentile(times, 0.5):.1f} s", f"{percentile(times, 0.99):.1f} s"
 
 
-def _reported(title: str, counts: Counter[str]) -> list[str]:
+def _count_lines(title: str, counts: Counter[str]) -> list[str]:
     reported = [f"  {count:7} {name}" for name, count in sorted(counts.items())]
     return [f"{title}:", *reported] if reported else []
 

@@ -30,22 +30,22 @@ def abort(bench: Bench) -> Iterator[Row]:
         for view in (False, True):
             namespace = fleet.namespace()
             with (
-                _gating(fleet, namespace, view=view),
+                _with_gates(fleet, namespace, view=view),
                 fleet.with_muster(view=view) as side,
                 BoundWatch(fleet.access, namespace) as bound,
             ):
-                row = _aborted(fleet, side, namespace, bound, bench.sizes.aborted_members)
+                row = _measure_abort(fleet, side, namespace, bound, bench.sizes.aborted_members)
                 yield {"scheduler": "view" if view else "gated", **row}
             fleet.clear(namespace)
 
 
-def _gating(fleet: Fleet, namespace: str, *, view: bool) -> AbstractContextManager[None]:
+def _with_gates(fleet: Fleet, namespace: str, *, view: bool) -> AbstractContextManager[None]:
     if view:
         return nullcontext()
     return in_force(fleet.cluster.admin, namespace, "gates/admission-policy.yaml")
 
 
-def _aborted(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, size: int) -> Row:
+def _measure_abort(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, size: int) -> Row:
     assert side.muster is not None
     _single(fleet, namespace, bound, "warm-up")
     idle_seconds = _single(fleet, namespace, bound, "idle")

@@ -35,7 +35,7 @@ def burst(bench: Bench) -> Iterator[Row]:
         )
         yield {"scheduler": "stock", "gang": "", "queues": "", **stock}
         names: list[str] = []
-        one_queue: dict[str, Row] = {}
+        rows_of_one_queue: dict[str, Row] = {}  # by mix; the first number of queues is 1
         for queues in _QUEUES:
             further_queues = [f"q{number}" for number in range(len(names), queues)]
             create(fleet.access, ((QUEUES, objects.queue(name)) for name in further_queues))
@@ -45,9 +45,11 @@ def burst(bench: Bench) -> Iterator[Row]:
                 row = _measured_pace(
                     fleet, fleet.with_muster(view=True), partial(_gangs, sizes, total, names)
                 )
+                if queues == 1:
+                    rows_of_one_queue[mix] = row
                 ratios = {
                     "ratio": _ratio(row, stock),
-                    "of one queue": _ratio(row, one_queue.setdefault(mix, row)),
+                    "of one queue": _ratio(row, rows_of_one_queue[mix]),
                 }
                 yield {"scheduler": "muster", "gang": mix, "queues": queues, **row, **ratios}
 

@@ -33,11 +33,11 @@ def decide_case(bench: Bench) -> Iterator[Row]:
     for full in (True, False):
         for shapes in sorted({1, min(20, groups), min(1000, groups), groups}):
             show(f"decide: {groups} groups of {shapes} shapes on {nodes} nodes")
-            yield _timed(_world(nodes, groups, shapes, full), nodes, groups, shapes, full)
+            yield _measure_decisions(_world(nodes, groups, shapes, full), nodes, groups, shapes, full)
     for strategy in _STRATEGIES:
         for flavored in (False, True):
             show(f"decide: {10 * groups} groups in queues of strategy {strategy}")
-            yield _in_queues(10 * groups, max(groups // 10, 2), strategy, flavored)
+            yield _measure_in_queues(10 * groups, max(groups // 10, 2), strategy, flavored)
 
 
 def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
@@ -53,7 +53,7 @@ def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
     return world
 
 
-def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Row:
+def _measure_decisions(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Row:
     first_snapshot, first, _ = decided_once(world, None)
     before = world.settle().decisions
     again = min(decided_once(world, before)[1] for _ in range(_REPEATS))
@@ -79,9 +79,9 @@ def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Ro
     }
 
 
-def _in_queues(groups: int, queues: int, strategy: str, flavored: bool) -> Row:
+def _measure_in_queues(groups: int, queues: int, strategy: str, flavored: bool) -> Row:
     """Return the costs of decisions on a full cluster after the end of a gang, and after a new one."""
-    world = _crowd(groups, queues, strategy, flavored)
+    world = _full_cluster(groups, queues, strategy, flavored)
     start_times, takeover_times, arrival_times = list[float](), list[float](), list[float]()
     for number in range(_EVENTS):
         world.finish(*(f"runs-{number}-{member}" for member in range(4)))
@@ -105,7 +105,7 @@ def _in_queues(groups: int, queues: int, strategy: str, flavored: bool) -> Row:
     }
 
 
-def _crowd(groups: int, queues: int, strategy: str, flavored: bool) -> World:
+def _full_cluster(groups: int, queues: int, strategy: str, flavored: bool) -> World:
     flavors = (builders.flavor("a"), builders.flavor("b")) if flavored else ()
     world = World()
     for number in range(_CROWDED_NODES):

@@ -103,11 +103,11 @@ def evict_case(bench: Bench) -> Iterator[Row]:
             for policy in POLICIES:
                 show(f"evict: {jobs} jobs of {trace}, {policy}, seeds 0 to {seeds - 1}")
                 runs = [_Run(trace, policy, jobs, seed) for seed in range(seeds)]
-                rows = list(processes.map(_row, runs))
+                rows = list(processes.map(_simulated_row, runs))
                 yield {"trace": trace, "policy": policy, **_mean(rows)}
 
 
-def _row(run: _Run) -> dict[str, float]:
+def _simulated_row(run: _Run) -> dict[str, float]:
     trace, policy = TRACES[run.trace](run.jobs, run.seed), POLICIES[run.policy]
     queues = (
         replace(

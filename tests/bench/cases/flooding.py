@@ -40,19 +40,19 @@ def flood_case(bench: Bench) -> Iterator[Row]:
         pod = fleet.cluster.admin.get(PODS, "foreign-0", namespace)
         names = [f"n{number}" for number in range(nodes)]
         body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
-        yield _row("none", 0, nodes, _calls(muster, body, _CALM))
+        yield _row("none", 0, nodes, _call_times(muster, body, _CALM))
         for port in ("verbs", "health", "debug"):
             show(f"{CONNECTIONS} connections to the port of {port}")
-            with _flood(muster, port):
-                yield _row(port, CONNECTIONS, nodes, _calls(muster, body, _LASTS))
+            with _start_flood(muster, port):
+                yield _row(port, CONNECTIONS, nodes, _call_times(muster, body, _LASTS))
 
 
-def _flood(muster: Muster, port: str) -> subprocess.Popen[bytes]:
+def _start_flood(muster: Muster, port: str) -> subprocess.Popen[bytes]:
     arguments = (port, str(muster.ports[port]), str(CONNECTIONS), str(int(_LASTS)))
     return subprocess.Popen([sys.executable, "-c", _PROGRAM, *arguments], stdout=subprocess.DEVNULL)
 
 
-def _calls(muster: Muster, body: bytes, seconds: float) -> list[float]:
+def _call_times(muster: Muster, body: bytes, seconds: float) -> list[float]:
     """Return the milliseconds of each call."""
     connection, times = ApiConnection.plain(muster.address), []
     connection.expect_success("POST", "/v1/filter", body)

@@ -67,7 +67,7 @@ def _measurements(step: Step, folder: Path) -> dict[str, float]:
             return {
                 "ms a pod": spent / 1000 / (_GANGS * MEMBERS),
                 "cycles a gang": (_cycles(muster) - cycles) / _GANGS,
-                "idle ms a second": 1000 * _idle(muster, _IDLE),
+                "idle ms a second": 1000 * _idle_cpu(muster, _IDLE),
                 "MB": megabytes(muster.process.pid),
                 "peak MB": peak_megabytes(muster.process.pid),
                 "ready s": ready_seconds,
@@ -108,7 +108,7 @@ def _is_calm(cluster: SimulatedCluster) -> bool:
     return cluster.service.store.version == version
 
 
-def _idle(muster: Muster, seconds: float) -> float:
+def _idle_cpu(muster: Muster, seconds: float) -> float:
     """Return the CPU time of an idle Muster, as a part of a core."""
     before = cpu_microseconds(muster.process.pid)
     time.sleep(seconds)

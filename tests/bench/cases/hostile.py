@@ -91,22 +91,22 @@ def pods_of_others(pods: int, nodes: int) -> Row:
 
 def large_affinities(pods: int) -> Row:
     """Measure the memory for pods with large affinities, while they exist and after their deletion."""
-    texts = [_large(number) for number in range(pods)]
+    texts = [_encoded_large_pod(number) for number in range(pods)]
     size, title = len(texts[0]), "1.2 MB of node affinity each"
     show(f"hostile: {pods} pods, {title}")
     world = World(builders.node("n0"))
     tracemalloc.start()
-    before = _traced()
+    before = _traced_bytes()
     for text in texts:
         world.ledger.pods.set(msgspec.json.decode(text, type=Pod))
-    used_bytes = _traced() - before
+    used_bytes = _traced_bytes() - before
     world.settle()
     for number in range(pods):
         world.ledger.pods.drop(Uid(f"uid-p{number}"))
     for number in range(2):  # caches keep the last two decisions
         world.settle().add(builders.foreign_pod(f"event{number}", on="n0", cpu="10m"))
     world.settle()
-    remaining_bytes = _traced() - before
+    remaining_bytes = _traced_bytes() - before
     tracemalloc.stop()
     return {
         "what": title,
@@ -116,7 +116,7 @@ def large_affinities(pods: int) -> Row:
     }
 
 
-def _large(number: int) -> bytes:
+def _encoded_large_pod(number: int) -> bytes:
     values = (f"{number}-{n}-{'x' * 40}" for n in range(_VALUES))
     return msgspec.json.encode(builders.pod(f"p{number}", affinity=builders.on_nodes("own", "In", *values)))
 
@@ -133,7 +133,7 @@ def long_names(pods: int) -> Row:
     return {"what": title, "pods": pods, "said MB": message_bytes / 1e6}
 
 
-def _traced() -> int:
+def _traced_bytes() -> int:
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
 
@@ -142,7 +142,7 @@ class _Measurements:
     """Measurements for a row: the events of hostile pods, the first decision, and later decisions."""
 
     def __init__(self, title: str, pods: int, add_pods: Callable[[], Any]) -> None:
-        self._row: dict[str, Any] = {"what": title, "pods": pods, "events ms": _milliseconds(add_pods)}
+        self._row: dict[str, Any] = {"what": title, "pods": pods, "events ms": _cpu_milliseconds(add_pods)}
 
     def row(self, world: World, event: Callable[[int], Any]) -> Row:
         self._row |= _decision_times(world)
@@ -160,12 +160,12 @@ class _Measurements:
 def _decision_times(world: World) -> dict[str, float]:
     gc.collect()
     before, snapshots = world.ledger.decisions, []
-    snapshot_time = _milliseconds(lambda: snapshots.append(world.ledger.snapshot()))
-    decision_time = _milliseconds(lambda: decide(snapshots[0], before))
+    snapshot_time = _cpu_milliseconds(lambda: snapshots.append(world.ledger.snapshot()))
+    decision_time = _cpu_milliseconds(lambda: decide(snapshots[0], before))
     return {"snapshot ms": snapshot_time, "decide ms": decision_time}
 
 
-def _milliseconds(work: Callable[[], Any]) -> float:
+def _cpu_milliseconds(work: Callable[[], Any]) -> float:
     started = time.process_time()
     work()
     return 1000 * (time.process_time() - started)

@@ -53,7 +53,7 @@ def queueing(bench: Bench) -> Iterator[Row]:
 
 def waiting(bench: Bench) -> Iterator[Row]:
     for count in bench.sizes.pending_jobs:
-        yield _waiting(count)
+        yield _measure_waiting(count)
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def _class_rows(runner: JobRunner) -> Iterator[Row]:
 # ---- jobs that only wait
 
 
-def _waiting(count: int) -> Row:
+def _measure_waiting(count: int) -> Row:
     large = CLASSES[-1]
     with _fleet(large.cpu) as fleet, fleet.muster() as muster:
         namespace, pid = fleet.namespace(), muster.process.pid
@@ -124,7 +124,7 @@ def _waiting(count: int) -> Row:
         wait_for(lambda: not _job(fleet, namespace, "large-0")["spec"]["suspend"], what="the node is in use")
         before = megabytes(pid)
         show(f"{count} Jobs wait")
-        create(fleet.access, _waiters(namespace, count))
+        create(fleet.access, _waiting_jobs(namespace, count))
         wait_for(lambda: _count_groups(fleet, namespace) > count, _PATIENCE, "a PodGroup for each")
         wait_for(
             lambda: _cpu_time_of_changes(pid, lambda _: None) < _QUIET * _CALM,
@@ -141,7 +141,7 @@ def _waiting(count: int) -> Row:
         }
 
 
-def _waiters(namespace: str, count: int) -> Iterator[NewObject]:
+def _waiting_jobs(namespace: str, count: int) -> Iterator[NewObject]:
     small = CLASSES[0]
     for number in range(count):
         queue = f"p{number % job_load.PARENTS}-{number // job_load.PARENTS % job_load.CHILDREN}"

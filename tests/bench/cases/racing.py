@@ -65,7 +65,7 @@ class Race:
         return self.variant in ALONE
 
     @property
-    def name(self) -> Row:
+    def labels(self) -> Row:
         fields: Row = {"nodes": self.nodes, "gang": self.gang, "round": self.round + 1}
         return {**fields, **({"cores": "own"} if self.own_cores else {}), "scheduler": self.variant}
 
@@ -139,14 +139,14 @@ class Races:
 
 
 def run(fleet: Fleet, race: Race, patience: float) -> Result:
-    show(f"{race.pods} pods: {race.name}")
+    show(f"{race.pods} pods: {race.labels}")
     namespace = fleet.namespace()
     view = race.variant in ("view", "racks")
     side = fleet.stock(sampled=race.variant == "stock") if race.alone else fleet.with_muster(view=view)
     with (
-        _gating(fleet, namespace, race),
+        _with_gates(fleet, namespace, race),
         side as processes,
-        sliced(_parts(fleet, processes)) if race.own_cores else nullcontext(),
+        sliced(_pids_by_part(fleet, processes)) if race.own_cores else nullcontext(),
         BoundWatch(fleet.access, namespace) as bound,
     ):
         before = _reading(fleet, processes)
@@ -160,7 +160,7 @@ def run(fleet: Fleet, race: Race, patience: float) -> Result:
     return Result(race, bound.last - started, listed, cost, peak)
 
 
-def _parts(fleet: Fleet, side: Side) -> dict[str, list[int]]:
+def _pids_by_part(fleet: Fleet, side: Side) -> dict[str, list[int]]:
     control_plane = [fleet.cluster.etcd.pid, fleet.cluster.apiserver.pid]
     parts = {name: family(process.pid) for name, process in side.processes.items()}
     return {"control plane": control_plane, **parts, "clients": [os.getpid()]}
@@ -177,7 +177,7 @@ def _requests_when_idle(fleet: Fleet) -> Counter[str]:
     return counts
 
 
-def _gating(fleet: Fleet, namespace: str, race: Race) -> AbstractContextManager[None]:
+def _with_gates(fleet: Fleet, namespace: str, race: Race) -> AbstractContextManager[None]:
     if race.variant != "gated":
         return nullcontext()
     return in_force(fleet.cluster.admin, namespace, "gates/admission-policy.yaml")
@@ -197,7 +197,7 @@ def makespan(bench: Bench) -> Iterator[Row]:
     """Yield the pods/s, the ratio, and the cost of every pod for the API server and each process."""
     for result in bench.races:
         yield {
-            **result.race.name,
+            **result.race.labels,
             "seconds": result.seconds,
             "pods/s": result.race.pods / result.seconds if result.seconds > 0 else 0.0,
             "bound": result.bound,
@@ -206,10 +206,10 @@ def makespan(bench: Bench) -> Iterator[Row]:
             "muster MB": result.peak,
             "requests": _requests(result),
         }
-    yield from _medians(bench)
+    yield from _median_rows(bench)
 
 
-def _medians(bench: Bench) -> Iterator[Row]:
+def _median_rows(bench: Bench) -> Iterator[Row]:
     ratios_by_race: dict[tuple[int, int, str], list[float]] = {}
     for result in bench.races:
         if ratio := result.ratio(lambda result: result.seconds):
@@ -237,7 +237,7 @@ def algorithm(bench: Bench) -> Iterator[Row]:
     """Yield the scheduler's time from the queue to a node, including calls to Muster."""
     for result in bench.races:
         yield {
-            **result.race.name,
+            **result.race.labels,
             "mean ms": result.algorithm,
             "attempts/pod": result.cost.attempts / result.race.pods,
             "ms/pod": 1000 * result.cost.algorithm_seconds / result.race.pods,
@@ -249,4 +249,4 @@ def cpu(bench: Bench) -> Iterator[Row]:
     """Yield the CPU time of Muster's processes."""
     for result in bench.races:
         if not result.race.alone:
-            yield {**result.race.name, "muster ms/pod": result.cpu("muster"), "bound": result.bound}
+            yield {**result.race.labels, "muster ms/pod": result.cpu("muster"), "bound": result.bound}

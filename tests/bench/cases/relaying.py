@@ -38,14 +38,14 @@ _ACCEPTED = {"json": "application/json", "protobuf": "application/vnd.kubernetes
 def view_case(bench: Bench) -> Iterator[Row]:
     """Measure the proxy; sizes are not used."""
     with Fleet(1) as fleet:
-        samples = _samples(fleet)
-        with _sending(fleet, samples) as access:
+        samples = _sample_pods(fleet)
+        with _simulated_api_server(fleet, samples) as access:
             kubeconfig = fleet.cluster.kubeconfig(ADMIN, access.server)
             with Muster(fleet.cluster, kubeconfig, view=True) as muster:
-                yield from (_row(muster, access, name) for name in _ACCEPTED)
+                yield from (_measure(muster, access, name) for name in _ACCEPTED)
 
 
-def _row(muster: Muster, access: Access, encoding: str) -> Row:
+def _measure(muster: Muster, access: Access, encoding: str) -> Row:
     show(f"{RATE} events a second for {SECONDS} s, twice: {encoding}")
     own_time = _cpu_seconds_during_events(muster, access)
     accept = _ACCEPTED[encoding]
@@ -104,16 +104,16 @@ class Arrivals:
 
     def _run(self) -> None:
         with suppress(OSError, ValueError, http.client.HTTPException):
-            while self._next():
+            while self._read_event():
                 self.times.append(time.perf_counter())
 
-    def _next(self) -> bytes:
+    def _read_event(self) -> bytes:
         if self._framed:
             return self._answer.read(int.from_bytes(self._answer.read(4), "big"))
         return self._answer.readline()
 
 
-def _samples(fleet: Fleet) -> Sequence[Path]:
+def _sample_pods(fleet: Fleet) -> Sequence[Path]:
     """Return a running pod of another scheduler in each encoding, as a real API server has it."""
     namespace = fleet.namespace()
     create(fleet.access, pods(namespace, "foreign", 1, scheduler=STOCK, nodeName="n0"))
@@ -125,7 +125,7 @@ def _samples(fleet: Fleet) -> Sequence[Path]:
 
 
 @contextmanager
-def _sending(fleet: Fleet, samples: Sequence[Path]) -> Iterator[Access]:
+def _simulated_api_server(fleet: Fleet, samples: Sequence[Path]) -> Iterator[Access]:
     cluster = fleet.cluster
     (port,) = free_ports(1)
     arguments = [str(argument) for argument in (port, cluster.certificate, cluster.key, *samples)]

@@ -68,12 +68,12 @@ class Waits(Observer):
             self.waits.setdefault(pod.group, now - self._created_at[pod.group])
 
     def pod_ended(self, pod: PodRecord, now: float) -> None:
-        self.done += self._work(pod, now)
+        self.done += self._resource_seconds(pod, now)
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         self.evictions += 1
         self._just_evicted.add(pod.group)
-        self.lost += self._work(pod, now)
+        self.lost += self._resource_seconds(pod, now)
 
     def decided(self, decisions: Decisions, now: float) -> None:
         evicted, self._just_evicted = self._just_evicted, set()
@@ -89,7 +89,7 @@ class Waits(Observer):
                         self.again += name in self._evicted_for[group]
                         self._evicted_for[group].add(name)
 
-    def _work(self, pod: PodRecord, now: float) -> float:
+    def _resource_seconds(self, pod: PodRecord, now: float) -> float:
         since = self._bound_at.pop(pod.uid, now)
         return pod.shape.requests.get(self._scarce, 0) * (now - since)
 

@@ -43,7 +43,7 @@ def start(bench: Bench) -> Iterator[Row]:
 def _write_statuses(fleet: Fleet, namespace: str) -> None:
     """Start Muster once, so that the statuses of the running groups are written as after a restart."""
 
-    def reported() -> bool:
+    def have_statuses() -> bool:
         listing = ApiConnection.to(fleet.access).expect_success("GET", POD_GROUPS.path(namespace))
         groups = json.loads(listing)["items"]
         types = [[condition["type"] for condition in group["status"]["conditions"]] for group in groups]
@@ -51,7 +51,7 @@ def _write_statuses(fleet: Fleet, namespace: str) -> None:
 
     show("an earlier Muster writes their statuses")
     with fleet.muster():
-        wait_for(reported, _PATIENCE)
+        wait_for(have_statuses, _PATIENCE)
 
 
 def _measure_all(fleet: Fleet) -> Iterator[Row]:

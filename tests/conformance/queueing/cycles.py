@@ -278,7 +278,7 @@ SKIPS: tuple[Skip, ...] = (
         in_family(*_FAMILIES, where=_evicts_from_within_a_share),
     ),
     Skip(
-        "who brings a queue above what it deserves takes from others only what its own queue cannot give",
+        "a group that brings its queue above its deserved share first takes capacity of that queue",
         in_family(*_FAMILIES, where=_empties_its_own_queue_first),
     ),
     Skip(

@@ -17,7 +17,7 @@ def in_current_format(data: CaseData) -> dict[str, Any]:
         for resource in queue["resources"]
         for flavor in resource["flavors"]
     }
-    queues = [{**queue, "resource_groups": _quota(queue["resources"])} for queue in data["queues"]]
+    queues = [{**queue, "resource_groups": _resource_groups(queue["resources"])} for queue in data["queues"]]
     return {**data, "queues": queues, "flavors": [{"name": name} for name in sorted(names)]}
 
 
@@ -25,7 +25,7 @@ def queue_in_current_format(data: CaseData) -> dict[str, Any]:
     """Return a single queue q in the current format; the other queues of its cohort become one."""
     queue = data["queue"]
     resources, used = queue.get("resources", []), queue.get("used", [])
-    groups = _quota(resources)
+    groups = _resource_groups(resources)
     queues = [{"name": "q", "resource_groups": groups}]
     usage = [{**use, "queue": "q"} for use in used]
     if cohort := queue.get("cohort"):
@@ -35,12 +35,12 @@ def queue_in_current_format(data: CaseData) -> dict[str, Any]:
             for resource in resources
             for flavor in resource["flavors"]
         )
-        others = _without(_amounts(cohort["sum_of_mins"]), minimum)
+        others = _subtracted(_amounts(cohort["sum_of_mins"]), minimum)
         groups = [
             [{"flavor": flavor, "resources": {name: {"nominal": n}}}] for (flavor, name), n in others.items()
         ]
         queues.append({"name": "others", "cohort": "k", "resource_groups": groups})
-        held = _without(_amounts(cohort["used"]), _amounts(used))
+        held = _subtracted(_amounts(cohort["used"]), _amounts(used))
         usage += [
             {"queue": "others", "flavor": flavor, "resource": name, "amount": n}
             for (flavor, name), n in held.items()
@@ -50,7 +50,7 @@ def queue_in_current_format(data: CaseData) -> dict[str, Any]:
     return {"queues": queues, "usage": usage, **other_fields}
 
 
-def _quota(resources: Iterable[CaseData]) -> list[Any]:
+def _resource_groups(resources: Iterable[CaseData]) -> list[Any]:
     return [
         [
             {"flavor": flavor["flavor"], "resources": {resource["resource"]: _limit(flavor)}}
@@ -69,7 +69,7 @@ def _amounts(entries: Iterable[CaseData]) -> dict[tuple[str, str], int]:
     return {(entry["flavor"], entry["resource"]): entry["amount"] for entry in entries}
 
 
-def _without(
+def _subtracted(
     amounts: Mapping[tuple[str, str], int], subtracted: Mapping[tuple[str, str], int]
 ) -> dict[tuple[str, str], int]:
     return {key: n - subtracted.get(key, 0) for key, n in amounts.items()}

@@ -66,7 +66,7 @@ class KueueWorld:
             fields = {"priority": 0, "created": _LONG_AGO, "reserved_at": _LONG_AGO, "queue": use["queue"]}
             self._admit({"id": f"use-{number}", "usage": parts, **fields})
         for workload in pending:
-            self.world.add(*(_in_namespace(obj, workload) for obj in self._group(workload)))
+            self.world.add(*(_in_namespace(obj, workload) for obj in self._workload_objects(workload)))
         self.world.settle()
 
     # ---- what is decided
@@ -237,7 +237,7 @@ class KueueWorld:
         return labels
 
     def _queues(self) -> Iterator[Queue]:
-        data, sums = self._data, _sums(self._data)
+        data, sums = self._data, _sums_of_cohorts(self._data)
         cohorts = {cohort["name"]: cohort for cohort in data["cohorts"]}
         parents = (*(queue.get("cohort") for queue in data["queues"]), *map(_parent, cohorts.values()))
         for name in sorted({*cohorts, *filter(None, parents)}):
@@ -257,12 +257,14 @@ class KueueWorld:
             QueueFlavor(
                 flavor,
                 resource_flavor=flavor,
-                capability=None if parent else _of_flavor(flavor, nominal),
-                deserved=_of_flavor(flavor, nominal),
-                borrowing_limit=_of_flavor(flavor, _limit(queue_limits, "borrowing_limit"))
+                capability=None if parent else _amounts_of_flavor(flavor, nominal),
+                deserved=_amounts_of_flavor(flavor, nominal),
+                borrowing_limit=_amounts_of_flavor(flavor, _limit(queue_limits, "borrowing_limit"))
                 if parent
                 else None,
-                lending_limit=_of_flavor(flavor, _limit(queue_limits, "lending_limit")) if parent else None,
+                lending_limit=_amounts_of_flavor(flavor, _limit(queue_limits, "lending_limit"))
+                if parent
+                else None,
             )
             for flavor in dict.fromkeys((*_flavors(data), *(flavor for flavor, _ in nominal)))
         ]
@@ -337,7 +339,7 @@ class KueueWorld:
             policy == "Any" or (policy == "LowerPriority" and victim["priority"] < newcomer["priority"])
         )
 
-    def _group(self, data: CaseData) -> Iterator[Any]:
+    def _workload_objects(self, data: CaseData) -> Iterator[Any]:
         class_name = f"p{data['priority']}"
         yield priority_class({"name": class_name, "value": data["priority"]})
         may_shrink = self._data.get("config", {}).get("partial_admission", True)
@@ -382,7 +384,7 @@ def _owners(data: CaseData) -> tuple[CaseData, ...]:
     return (*data["queues"], *data["cohorts"])
 
 
-def _sums(data: CaseData) -> dict[str, dict[Pair, int]]:
+def _sums_of_cohorts(data: CaseData) -> dict[str, dict[Pair, int]]:
     """Return the amounts of each cohort: its own, and those of all below it."""
     parents = {_cohort(owner["name"]): _parent(owner) for owner in data["cohorts"]}
     cohorts = [(_cohort(owner["name"]), owner) for owner in data["cohorts"]]
@@ -420,7 +422,7 @@ def _limit(limits_: Mapping[Pair, CaseData], name: str) -> dict[Pair, int]:
     return {pair: limit[name] for pair, limit in limits_.items() if name in limit}
 
 
-def _of_flavor(flavor: str, amounts: Mapping[Pair, int]) -> dict[str, Any] | None:
+def _amounts_of_flavor(flavor: str, amounts: Mapping[Pair, int]) -> dict[str, Any] | None:
     return _as_texts({resource: n for (name, resource), n in amounts.items() if name == flavor}) or None
 
 

@@ -26,7 +26,7 @@ def check_queue_order(case: Case) -> Iterator[str]:
 def check_compare(case: Case) -> Iterator[str]:
     """Check the sign of the distance between two groups in the queue.
 
-    Two records of one unit are one group, at distance 0.
+    Two records of the same job are one group, at distance 0.
     """
     first, second = _podgroup(case.input["a"]), _podgroup(case.input["b"])
     order = waiting_ids(World(*waiting([first, second])))
@@ -85,7 +85,7 @@ SKIPS: tuple[Skip, ...] = (
         in_family("queue_order", where=_puts_evicted_behind),
     ),
     Skip(
-        "what a submitter used counts by the resource of which that is the most, and none has a weight",
+        "the usage of a submitter is its largest ratio over all resources, none of which has a weight",
         in_family("submitter_fair_order", where=_weighs_resources),
     ),
     Skip(

@@ -73,14 +73,14 @@ class _Script:
                 name, _, quota = job.partition(":")
                 self._full.discard(quota or self._quota(name))
             case "fail":
-                self._fail(job)
+                self._record_failure(job)
             case _:
                 raise NoCounterpart(f"step {step['do']}")
 
     def _quota(self, job: str) -> str:
         return str(self._jobs[job]["quota"]) if job in self._jobs else ""
 
-    def _fail(self, job: str) -> None:
+    def _record_failure(self, job: str) -> None:
         if self._policy == "Block":
             self._full.add(self._quota(job))
         elif self._policy == "Priority" or job in self._classes()["low"]:
@@ -89,7 +89,7 @@ class _Script:
     def ask(self, question: str) -> Any:
         match question:
             case "next" | "peek_again" | "top":
-                return self._next()
+                return self._next_start()
             case "order":
                 return [_id(info) for info in self._waiting_groups()]
             case "length":
@@ -102,7 +102,7 @@ class _Script:
 
     # ---- decisions of Muster
 
-    def _next(self) -> str | None:
+    def _next_start(self) -> str | None:
         decided = decide(self._snapshot()).groups.values()
         starting = [
             decision.key.partition("/")[2] for decision in decided if decision.verdict is Verdict.STARTING
@@ -124,10 +124,11 @@ class _Script:
     def _snapshot(self) -> Snapshot:
         snapshot = self._world().ledger.snapshot()
         return replace(
-            snapshot, groups={key: self._tried(info, snapshot.now) for key, info in snapshot.groups.items()}
+            snapshot,
+            groups={key: self._after_turns(info, snapshot.now) for key, info in snapshot.groups.items()},
         )
 
-    def _tried(self, info: GroupInfo, now: float) -> GroupInfo:
+    def _after_turns(self, info: GroupInfo, now: float) -> GroupInfo:
         turns = self._turns.get(_id(info), 0)
         again_at = now + 60 if turns else 0.0
         return replace(info, start=Start(failures=turns, retry_at=again_at, rotation=turns))

@@ -190,7 +190,7 @@ def check_rule(case: Case) -> Iterator[str]:
     yield from unequal("placement", case.expect["placement"], placement)
     if "second_insert_accepted" in case.expect:
         before = len(world.ledger.snapshot().groups)
-        is_accepted = len(world.add(*_head(reason)).ledger.snapshot().groups) > before
+        is_accepted = len(world.add(*_head_objects(reason)).ledger.snapshot().groups) > before
         yield from unequal("second insert", case.expect["second_insert_accepted"], is_accepted)
     if "sticky_head" in case.expect:
         yield from unequal("sticky head", case.expect["sticky_head"], _is_reserved_for_head(world, reason))
@@ -233,7 +233,7 @@ def _world(case: Case) -> World:
     world = World(
         namespace, *levels, *nodes, builders.queue(QUEUE, **spec), limits=replace(LIMITS, reservations=0)
     )
-    world.add(holder, *_head(reason))
+    world.add(holder, *_head_objects(reason))
     if "Preemption" in reason:
         world.settle()
     if reason == "PreemptionFailed":
@@ -242,7 +242,7 @@ def _world(case: Case) -> World:
     return world
 
 
-def _head(reason: str) -> Iterator[Any]:
+def _head_objects(reason: str) -> Iterator[Any]:
     fields = {"namespace": "ns", "queue": QUEUE, "minMember": 1, "priorityClassName": "p1"}
     yield group({**fields, "name": "head"}, created=instant(-10))
     scarce = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}

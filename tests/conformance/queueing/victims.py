@@ -27,10 +27,10 @@ def check_order(case: Case) -> Iterator[str]:
 
     Candidates that are leaving come first: their capacity is counted before any pod is evicted.
     """
-    yield from unequal("order", case.expect["order"], _order(case.input))
+    yield from unequal("order", case.expect["order"], _eviction_order(case.input))
 
 
-def _order(data: CaseData) -> list[str]:
+def _eviction_order(data: CaseData) -> list[str]:
     order = [candidate["id"] for candidate in data["candidates"] if candidate.get("evicted")]
     for number in range(len(order) + 1, len(data["candidates"]) + 1):
         evicted = _for_newcomer(data, number).evicted()
@@ -48,7 +48,7 @@ def _for_newcomer(data: CaseData, number: int) -> KueueWorld:
     capacity = 2 * len(candidates)
     top = max((candidate["priority"] for candidate in candidates), default=0) + 1
     names = sorted({newcomer_queue, _STAYS, *(candidate["queue"] for candidate in candidates)})
-    queues = [_in_cohort(name, capacity if name == newcomer_queue else 0) for name in names]
+    queues = [_queue_in_cohort(name, capacity if name == newcomer_queue else 0) for name in names]
     permanent = {"id": _STAYS, "queue": _STAYS, "priority": top, "reserved_at": 0}
     held = [(permanent, len(candidates)), *((candidate, 1) for candidate in candidates)]
     admitted = [
@@ -68,7 +68,7 @@ def _pending_workload(name: str, queue: str, priority: int, amount: int) -> Case
     return {**fields, "podsets": [part], "assignment": flavors}
 
 
-def _in_cohort(name: str, nominal: int) -> CaseData:
+def _queue_in_cohort(name: str, nominal: int) -> CaseData:
     quota = [[{"flavor": _FLAVOR, "resources": {_RESOURCE: {"nominal": nominal}}}]]
     policy = {"within_queue": "LowerPriority", "reclaim_in_cohort": "LowerPriority"}
     return {"name": name, "cohort": "all", "preemption": policy, "resource_groups": quota}
@@ -138,7 +138,8 @@ def _running(data: CaseData) -> World:
     capacity = max((queue_data.get("max", 0) for queue_data in data["queues"]), default=0)
     only_node = node("n", pods="10000", more={_UNITS: str(capacity)})
     world = World(
-        only_node, *(_guaranteed(queue_data) for queue_data in data["queues"] if queue_data["name"] != "root")
+        only_node,
+        *(_guaranteed_queue(queue_data) for queue_data in data["queues"] if queue_data["name"] != "root"),
     )
     inner = {queue_data.get("parent") for queue_data in data["queues"]} | {"root"}
     for queue_data in data["queues"]:
@@ -148,7 +149,7 @@ def _running(data: CaseData) -> World:
     return world
 
 
-def _guaranteed(data: CaseData) -> Any:
+def _guaranteed_queue(data: CaseData) -> Any:
     maximum, reserved = data.get("max"), data.get("guaranteed")
     return queue(
         data["name"],

@@ -31,7 +31,7 @@ def check_domains(case: Case) -> Iterator[str]:
         raise NoCounterpart("slices of several levels")
     world = World(_topology(data["levels"]), _group(data["podSets"]))
     world.add(list(map(_node, _each_node(data["nodes"]))))
-    world.add([_foreign(pod, number) for number, pod in enumerate(data["pods"])])
+    world.add([_foreign_pod(pod, number) for number, pod in enumerate(data["pods"])])
     for pod_set in data["podSets"]:
         world.add(*_pods(pod_set, data["nodeLabels"]))
     world.settle()
@@ -121,7 +121,7 @@ def _pods(pod_set: CaseData, node_labels: Mapping[str, str]) -> Iterator[Pod]:
         )
 
 
-def _foreign(data: CaseData, number: int) -> Pod:
+def _foreign_pod(data: CaseData, number: int) -> Pod:
     cpu = data.get("requests", {}).get("cpu", "0")
     return foreign_pod(f"x{number}", data.get("node", ""), cpu, phase=data.get("phase", ""))
 

@@ -53,7 +53,7 @@ def check_group_defaults(case: Case) -> Iterator[str]:
 
 def check_job(case: Case) -> Iterator[str]:
     before = _job(case.input.get("object") or case.input.get("oldObject") or {})
-    changed = _changed(before, case.input.get("change") or {})
+    changed = _changed_job(before, case.input.get("change") or {})
     yield from _verdict_differences(case, _review("/jobs/validate", case, changed, before))
 
 
@@ -66,7 +66,7 @@ def _job(data: Mapping[str, Any]) -> Json:
     return {"metadata": meta, "spec": {**data, "tasks": tasks}}
 
 
-def _changed(job: Json, change: Mapping[str, Any]) -> Json:
+def _changed_job(job: Json, change: Mapping[str, Any]) -> Json:
     spec = job["spec"]
     replicas = {"replicas": change["replicas"]} if change.get("replicas") is not None else {}
     renamed = {"name": "renamed"} if change.get("renameTask") else {}

@@ -69,7 +69,7 @@ def check_overcommit(case: Case) -> Iterator[str]:
     Groups that are reserved in the case run on the node.
     """
     requests = case.input["minResources"]
-    reserved = [_running(n, vector) for n, vector in enumerate(case.input["alreadyReserved"])]
+    reserved = [_running_pod(n, vector) for n, vector in enumerate(case.input["alreadyReserved"])]
     pending_pod = pod({"namespace": "ns", "name": "p", "podgroup": "g", "requests": requests})
     gang = group({"namespace": "ns", "name": "g", "minMember": 1, "queue": "default"})
     world = World(_joined_node(case.input["nodes"]), reserved, gang, pending_pod).settle()
@@ -86,7 +86,7 @@ def _quantity(name: str, amount: int) -> str:
     return f"{amount}m" if name == CPU else str(amount)
 
 
-def _running(number: int, vector: dict[str, Any]) -> Pod:
+def _running_pod(number: int, vector: dict[str, Any]) -> Pod:
     name = f"reserved-{number}"
     placement = {"phase": "Running", "node": _ALL}
     return pod({"namespace": "ns", "name": name, "podgroup": name, "requests": vector, **placement})

@@ -11,7 +11,7 @@ def _count(case: Case, *statuses: str) -> int:
     return sum(task["status"] in statuses for task in case.input["tasks"])
 
 
-def _placed(case: Case) -> int:
+def _placed_count(case: Case) -> int:
     leaving = [task for task in case.input["tasks"] if task["status"] == "Releasing" and task.get("node")]
     return _count(case, *_COUNTED_AS_MEMBERS, "Failed") + len(leaving)
 
@@ -22,7 +22,7 @@ def _is_phase(case: Case) -> bool:
 
 def ends_before_it_began(case: Case) -> bool:
     """Return whether a group that needs no members is to be Completed without any member placed."""
-    return _is_phase(case) and case.input["minMember"] == 0 and _placed(case) == 0
+    return _is_phase(case) and case.input["minMember"] == 0 and _placed_count(case) == 0
 
 
 def ends_before_replacements(case: Case) -> bool:
@@ -30,7 +30,7 @@ def ends_before_replacements(case: Case) -> bool:
     if not _is_phase(case) or not _count(case, *_WAITING):
         return False
     minimum = int(case.input["minMember"])
-    finished = _count(case, *_FINISHED) == _placed(case) >= max(minimum, 1)
+    finished = _count(case, *_FINISHED) == _placed_count(case) >= max(minimum, 1)
     return finished and _count(case, "Succeeded") < max(minimum, 1)
 
 
@@ -40,7 +40,7 @@ def waits_again_while_it_runs(case: Case) -> bool:
         return False
     minimum = int(case.input["minMember"])
     short = _count(case, *_COUNTED_AS_MEMBERS, *_WAITING) < minimum
-    return _placed(case) < minimum and (short or case.input["currentPhase"] != "Inqueue")
+    return _placed_count(case) < minimum and (short or case.input["currentPhase"] != "Inqueue")
 
 
 def is_unknown_with_all_it_needs(case: Case) -> bool:
@@ -49,7 +49,7 @@ def is_unknown_with_all_it_needs(case: Case) -> bool:
         return False
     minimum = int(case.input["minMember"])
     is_complete = _count(case, *_COUNTED_AS_MEMBERS) >= minimum
-    return is_complete or (not _count(case, *_WAITING) and _placed(case) >= minimum)
+    return is_complete or (not _count(case, *_WAITING) and _placed_count(case) >= minimum)
 
 
 def stays_inqueue_without_place(case: Case) -> bool:
@@ -58,4 +58,4 @@ def stays_inqueue_without_place(case: Case) -> bool:
         return False
     minimum = int(case.input["minMember"])
     is_short = _count(case, *_COUNTED_AS_MEMBERS, *_WAITING) < minimum
-    return _placed(case) < minimum and (is_short or case.input["unschedulableThisCycle"])
+    return _placed_count(case) < minimum and (is_short or case.input["unschedulableThisCycle"])

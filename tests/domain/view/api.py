@@ -46,18 +46,18 @@ class Api:
 
     def create(self, name: str, scheduler: str) -> None:
         self._uids += 1
-        self._put("ADDED", Pod(f"u{self._uids}", name, scheduler, self._next()))
+        self._put("ADDED", Pod(f"u{self._uids}", name, scheduler, self._next_version()))
 
     def change(self, name: str, node: str = "") -> None:
         pod = self.alive[name]
-        self._put("MODIFIED", replace(pod, version=self._next(), node=node or pod.node))
+        self._put("MODIFIED", replace(pod, version=self._next_version(), node=node or pod.node))
 
     def delete(self, name: str) -> None:
-        self._put("DELETED", replace(self.alive[name], version=self._next()))
+        self._put("DELETED", replace(self.alive[name], version=self._next_version()))
 
     def use_up_version(self) -> None:
         """Use up a version for an object of another kind."""
-        self._next()
+        self._next_version()
 
     def by_uid(self, uid: str) -> Pod | None:
         return next((pod for pod in self.alive.values() if pod.uid == uid), None)
@@ -75,7 +75,7 @@ class Api:
     def events_between(self, after: int, until: int) -> list[PodEvent]:
         return [event for event in self.events if after < event.version <= until]
 
-    def _next(self) -> int:
+    def _next_version(self) -> int:
         self.version += 1
         return self.version
 

@@ -47,7 +47,7 @@ def requests(pod: Json) -> Amounts:
         else:
             peak |= sidecars + _container_requests(container)
     total = (running + sidecars) | peak
-    total.update(_pod_level(spec, total))
+    total.update(_pod_level_surplus(spec, total))
     return total + amounts(spec.get("overhead")) + Amounts({"pods": MILLI})
 
 
@@ -55,7 +55,7 @@ def _container_requests(container: Json) -> Amounts:
     return amounts(container.get("resources", {}).get("requests"))
 
 
-def _pod_level(spec: Json, total: Amounts) -> dict[str, int]:
+def _pod_level_surplus(spec: Json, total: Amounts) -> dict[str, int]:
     """Return the difference between pod-level requests and the requests of the containers."""
     pod_requests = amounts(spec.get("resources", {}).get("requests"))
     return {name: value - total[name] for name, value in pod_requests.items()}

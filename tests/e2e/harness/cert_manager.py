@@ -14,7 +14,7 @@ Json = dict[str, Any]
 MODULE = Path(__file__).parents[1] / "cert-manager"
 RELEASE = "github.com/cert-manager/cert-manager"
 CERTIFICATES = Resource("/apis/cert-manager.io/v1", "certificates")
-ITS_SECRETS = "controller.cert-manager.io/fao=true"
+SECRETS_SELECTOR = "controller.cert-manager.io/fao=true"
 
 
 def crds(*kinds: str) -> list[Json]:

@@ -133,7 +133,7 @@ class ControlPlane:
         return Process(name, command, self.folder / f"{name}.log", host=host)
 
     def wait_ready(self) -> None:
-        wait_for(self._ready, what="kube-apiserver ready")
+        wait_for(self._is_ready, what="kube-apiserver ready")
 
     def restart_apiserver(self) -> None:
         """Restart on the same port, with the same data; by SIGKILL, since SIGTERM waits for open watches."""
@@ -153,7 +153,7 @@ class ControlPlane:
         self._others.append(process)
         return process
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         self.etcd.require_alive()
         self.apiserver.require_alive()
         try:

@@ -86,7 +86,7 @@ class Follower(threading.Thread):
     def _settle(self) -> None:
         """Run a short watch: if it ends without an error, it has reported all events before its start."""
         for kind, item in self._client.watch(self._resource, self._version, seconds=SHORTEST):
-            self._event(kind, item)
+            self._handle_event(kind, item)
         self._asked.clear()
 
     def _list(self) -> None:
@@ -111,11 +111,11 @@ class Follower(threading.Thread):
         self._watch = self._client.watch(self._resource, self._version)
         try:
             for kind, item in self._watch:
-                self._event(kind, item)
+                self._handle_event(kind, item)
         finally:
             self._watch = None
 
-    def _event(self, kind: str, item: Json) -> None:
+    def _handle_event(self, kind: str, item: Json) -> None:
         if kind != "BOOKMARK":
             self._hand_over(kind, item, _version(item))
         self._version, self._reached = item["metadata"]["resourceVersion"], _version(item)

@@ -81,9 +81,9 @@ class Gang:
         self.ran_fully = standing >= self.min_member
         if 0 < standing < self.min_member:
             self.partial_since = now if since is None else since
-        return self._late(since, now, deadline)
+        return self._violation_if_late(since, now, deadline)
 
-    def _late(self, since: float | None, now: float, deadline: float) -> str | None:
+    def _violation_if_late(self, since: float | None, now: float, deadline: float) -> str | None:
         if since is None or now - since <= deadline:
             return None
         duration = f"{now - since:.1f} s of {deadline:g} s"

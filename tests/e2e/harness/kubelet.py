@@ -79,7 +79,7 @@ class Kubelet:
         self, namespace: str, names: Iterable[str], phase: str = "Succeeded", code: int | None = None
     ) -> None:
         """End running pods. `code`: the exit code, by default 0 or 1 by the phase."""
-        terminated = _container(_ended(phase, code))
+        terminated = _container_status(_terminated_state(phase, code))
         for name in names:
             self._patch(namespace, name, {"phase": phase, "containerStatuses": [terminated]})
 
@@ -91,9 +91,9 @@ class Kubelet:
         while (uid := self._work.get()) is not None:
             self._turned_on.wait()
             if (pod := self._pods.known.get(uid)) is not None:
-                self._serve(pod)
+                self._advance_or_retry(pod)
 
-    def _serve(self, pod: Json) -> None:
+    def _advance_or_retry(self, pod: Json) -> None:
         """Advance a pod, and try again later if the API server is down.
 
         After a conflict, an event follows.
@@ -115,7 +115,11 @@ class Kubelet:
             self._client.delete(PODS, metadata["name"], metadata["namespace"], grace=0)
         elif phase == "Pending" and metadata["name"] not in self._pulling:
             refused = any(matches(pod) for matches in list(self._refused_pods))
-            self._patch(metadata["namespace"], metadata["name"], _refusal(pod) if refused else _running())
+            self._patch(
+                metadata["namespace"],
+                metadata["name"],
+                _refusal_status(pod) if refused else _running_status(),
+            )
 
     def _try_again_later(self, pod: Json) -> None:
         timer = threading.Timer(0.2, self._work.put, [pod["metadata"]["uid"]])
@@ -127,18 +131,18 @@ class Kubelet:
             self._client.patch(PODS, name, {"status": status}, namespace, "status", STRATEGIC)
 
 
-def _running() -> Json:
+def _running_status() -> Json:
     now = _now()
     kinds = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
     return {
         "phase": "Running",
         "startTime": now,
         "conditions": [{"type": kind, "status": "True", "lastTransitionTime": now} for kind in kinds],
-        "containerStatuses": [_container({"running": {"startedAt": now}}, ready=True)],
+        "containerStatuses": [_container_status({"running": {"startedAt": now}}, ready=True)],
     }
 
 
-def _refusal(pod: Json) -> Json:
+def _refusal_status(pod: Json) -> Json:
     """Return the status that a real kubelet writes when it rejects a pod for lack of capacity.
 
     No container was ever started.
@@ -148,7 +152,7 @@ def _refusal(pod: Json) -> Json:
     return {"phase": "Failed", "reason": "OutOfcpu", "message": message, "startTime": _now()}
 
 
-def _ended(phase: str, code: int | None) -> Json:
+def _terminated_state(phase: str, code: int | None) -> Json:
     if code is None:
         code = 0 if phase == "Succeeded" else 1
     return {
@@ -160,7 +164,7 @@ def _ended(phase: str, code: int | None) -> Json:
     }
 
 
-def _container(state: Json, *, ready: bool = False) -> Json:
+def _container_status(state: Json, *, ready: bool = False) -> Json:
     return {
         "name": "main",
         "state": state,

@@ -60,12 +60,12 @@ class Observer(Following):
     def found(self) -> list[Violation]:
         """Return the violations, once all events until now have been received."""
         self._settle()
-        return self._evaluated().violations
+        return self._reviewed_history().violations
 
     def incomplete_gangs(self) -> list[str]:
         """Return the gangs that are incomplete now."""
         self._settle()
-        return self._evaluated().incomplete_gangs()
+        return self._reviewed_history().incomplete_gangs()
 
     def _settle(self) -> None:
         for follower in self._followers:
@@ -82,7 +82,7 @@ class Observer(Following):
         last_versions = list(zip(self._followers, versions, strict=True))
         wait_for(lambda: all(follower.has_reached(version) for follower, version in last_versions))
 
-    def _evaluated(self) -> Review:
+    def _reviewed_history(self) -> Review:
         with self._lock:
             history = list(self._history)
         review = Review(
@@ -102,7 +102,7 @@ class Observer(Following):
         namespace in which objects may be created.
         """
         self._catch_up(namespace) if namespace else self._settle()
-        faults = _once(self._evaluated().violations)
+        faults = _once(self._reviewed_history().violations)
         faults += [] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()]
         assert not faults, "the observer saw:\n  " + "\n  ".join(faults)
 

@@ -51,7 +51,7 @@ class Operator:
 
     def create(self, kind: str, *names: str) -> list[str]:
         """Create all objects of a kind, or only those with these names; return the names."""
-        bodies = [self._filled(kind, name) for name in names or self.names(kind)]
+        bodies = [self._object_of_fixture(kind, name) for name in names or self.names(kind)]
         for body in bodies:
             self._record(self._stage.api.create(self._resource(body), body))
         return list(names or self.names(kind))
@@ -59,7 +59,7 @@ class Operator:
     def apply(self, kind: str, manager: str) -> None:
         """Apply all objects of a kind server-side, with force."""
         for name in self.names(kind):
-            body = self._filled(kind, name)
+            body = self._object_of_fixture(kind, name)
             path = self._resource(body).path(self._stage.namespace, name)
             query = f"fieldManager={manager}&force=true"
             self._record(self._stage.api.request("PATCH", f"{path}?{query}", body, APPLY))
@@ -86,7 +86,7 @@ class Operator:
                 self._resource(self._created[f"{kind}/{name}"]), name, self._stage.namespace
             )
 
-    def _filled(self, kind: str, name: str) -> Json:
+    def _object_of_fixture(self, kind: str, name: str) -> Json:
         (template,) = [obj for obj in self._objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name)]
         metadata = {**template["metadata"], "namespace": self._stage.namespace}
         owners = [{**owner, "uid": self._uid(owner)} for owner in metadata.get("ownerReferences", ())]
@@ -108,10 +108,10 @@ def install_kind(client: Client, owner: Json) -> None:
     group, version = owner["apiVersion"].split("/")
     plural = OWN_KINDS[owner["kind"]]
     if client.find(CRDS, f"{plural}.{group}") is None:
-        manifests.install(client, [_stand_in(group, version, owner["kind"], plural)])
+        manifests.install(client, [_crd_without_schema(group, version, owner["kind"], plural)])
 
 
-def _stand_in(group: str, version: str, kind: str, plural: str) -> Json:
+def _crd_without_schema(group: str, version: str, kind: str, plural: str) -> Json:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     served_version = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     return {

@@ -35,7 +35,7 @@ def registry(folder: Path) -> Iterator[str]:
     """Yield the address of an empty registry in memory. `folder`: for its log."""
     (port,) = free_ports(1)
     command = [str(_crane()), "registry", "serve", f"--address=127.0.0.1:{port}"]
-    with _served(Process("registry", command, folder / "registry.log"), f"127.0.0.1:{port}", "/v2/"):
+    with _running_server(Process("registry", command, folder / "registry.log"), f"127.0.0.1:{port}", "/v2/"):
         yield f"127.0.0.1:{port}"
 
 
@@ -44,7 +44,7 @@ def files(folder: Path, log: Path) -> Iterator[str]:
     """Yield the URL of a server of the files in a folder."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "http.server", "--bind=127.0.0.1", f"--directory={folder}", str(port)]
-    with _served(Process("files", command, log), f"127.0.0.1:{port}", "/"):
+    with _running_server(Process("files", command, log), f"127.0.0.1:{port}", "/"):
         yield f"http://127.0.0.1:{port}"
 
 
@@ -65,7 +65,7 @@ def _crane() -> Path:
 
 
 @contextmanager
-def _served(process: Process, address: str, path: str) -> Iterator[None]:
+def _running_server(process: Process, address: str, path: str) -> Iterator[None]:
     def answers() -> bool:
         process.require_alive()
         try:

@@ -111,7 +111,7 @@ class KubeScheduler:
 
     def wait_ready(self) -> None:
         """Wait until its informers have synced; a standby is not ready."""
-        wait_for(self._ready, what="kube-scheduler ready")
+        wait_for(self._is_ready, what="kube-scheduler ready")
 
     def metrics(self) -> dict[str, float]:
         return probes.samples(probes.fetch(f"{self._url}/metrics", self._authority).data.decode())
@@ -120,7 +120,7 @@ class KubeScheduler:
         """Return the scheduler's cache and queue, which SIGUSR2 makes it log."""
         before = self.process.log.stat().st_size
         self.process.send(signal.SIGUSR2)
-        dump = wait_for(lambda: Dump.read(self._logged(before)), what="kube-scheduler dumped its cache")
+        dump = wait_for(lambda: Dump.read(self._log_since(before)), what="kube-scheduler dumped its cache")
         assert dump is not None
         return dump
 
@@ -134,12 +134,12 @@ class KubeScheduler:
     def _differences(self) -> list[str]:
         return self.dump().differences(self._admin.items(PODS))
 
-    def _logged(self, since: int) -> str:
+    def _log_since(self, since: int) -> str:
         with self.process.log.open("rb") as log:
             log.seek(since)
             return log.read().decode(errors="replace")
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         self.process.require_alive()
         return probes.answers(f"{self._url}/readyz", self._authority)
 

@@ -62,7 +62,7 @@ class SigsController:
         self._written: list[Json] = []
         (self._crd,) = read([operator.source(operator.crd)])
         config = cluster.folder / f"{operator.name}.json"
-        config.write_text(json.dumps(self._configuration(_certificates(cluster, operator.name))))
+        config.write_text(json.dumps(self._configuration(_write_certificates(cluster, operator.name))))
         command = [str(operator.program()), f"--config={config}", f"--kubeconfig={cluster.kubeconfig(ADMIN)}"]
         self.process = Process(operator.name, command, cluster.folder / f"{operator.name}.log")
 
@@ -132,7 +132,7 @@ class SigsController:
         return [jsonpatch.apply_patch(document, patches[document["kind"]]) for document in documents]
 
 
-def _certificates(cluster: ControlPlane, name: str) -> Path:
+def _write_certificates(cluster: ControlPlane, name: str) -> Path:
     folder = cluster.folder / f"{name}-certificates"
     folder.mkdir(exist_ok=True)
     for file, path in (("tls.crt", cluster.certificate), ("tls.key", cluster.key)):

@@ -20,10 +20,12 @@ class Provisioner:
 
     def in_zone(self, name: str, zone: str) -> Json:
         """Create a claim with a volume in a zone, and return the fields of a pod's spec that use it."""
-        claim = self._claim(name, {"storageClassName": "", "volumeName": self._volume(name)}, BOUND)
+        claim = self._create_claim(
+            name, {"storageClassName": "", "volumeName": self._volume_name(name)}, BOUND
+        )
         term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
         self._make_volume(claim, "", nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
-        return _using(name)
+        return _spec_with_claim(name)
 
     def late(self, name: str) -> Json:
         """Create a claim that waits for its first consumer, and return the fields of a pod's spec for it.
@@ -34,8 +36,8 @@ class Provisioner:
         if self._stage.api.find(STORAGE_CLASSES, self._class) is None:
             mode = {"provisioner": "example.com/simulated", "volumeBindingMode": "WaitForFirstConsumer"}
             self._create(STORAGE_CLASSES, {**kind, **mode})
-        self._claim(name, {"storageClassName": self._class}, {})
-        return _using(name)
+        self._create_claim(name, {"storageClassName": self._class}, {})
+        return _spec_with_claim(name)
 
     def is_awaited(self, name: str) -> bool:
         """Return whether the scheduler has chosen a node for a claim, and waits for the volume."""
@@ -45,13 +47,13 @@ class Provisioner:
     def provide(self, name: str) -> None:
         api, namespace = self._stage.api, self._stage.namespace
         self._make_volume(api.get(VOLUME_CLAIMS, name, namespace), self._class)
-        bound = {"metadata": {"annotations": BOUND}, "spec": {"volumeName": self._volume(name)}}
+        bound = {"metadata": {"annotations": BOUND}, "spec": {"volumeName": self._volume_name(name)}}
         api.patch(VOLUME_CLAIMS, name, bound, namespace)
 
-    def _volume(self, claim: str) -> str:
+    def _volume_name(self, claim: str) -> str:
         return f"{self._stage.namespace}-{claim}"
 
-    def _claim(self, name: str, spec: Json, annotations: Json) -> Json:
+    def _create_claim(self, name: str, spec: Json, annotations: Json) -> Json:
         request = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         metadata = {"name": name, "namespace": self._stage.namespace, "annotations": annotations}
         kind = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
@@ -70,7 +72,7 @@ class Provisioner:
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **owner},
             **spec,
         }
-        name = {"name": self._volume(owner["name"])}
+        name = {"name": self._volume_name(owner["name"])}
         kind = {"apiVersion": "v1", "kind": "PersistentVolume"}
         self._create(VOLUMES, {**kind, "metadata": name, "spec": volume})
 
@@ -84,5 +86,5 @@ class Provisioner:
         self._stage.api.delete(resource, name)
 
 
-def _using(claim: str) -> Json:
+def _spec_with_claim(claim: str) -> Json:
     return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
