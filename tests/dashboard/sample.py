@@ -447,7 +447,7 @@ def main() -> None:
     set_up("text", "error")
     groups, changes = [*map(int, sys.argv[1:]), 0, 0][:2]
     now = time.time()
-    source = crowd(now, 1000, groups, 5000) if groups else town(now)
+    source = crowd(now, queues=1000, groups=groups, nodes=5000) if groups else town(now)
     viewer = SomeViewer()
     pages_open = OpenPages(source)
     app = create_dashboard_app(source, lambda _: viewer, history=past, open_pages=pages_open)

@@ -17,7 +17,7 @@ class SomeViewer:
     refused: set[tuple[str, ...]] = field(default_factory=set)  # (verb, plural, namespace)
     patched: list[tuple[str, str, str, Mapping[str, Any]]] = field(default_factory=list)
     fault: Exception | None = None  # raised by patches
-    # Plural, namespace, name.
+    # By plural, namespace and name.
     objects: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:

@@ -212,7 +212,8 @@ class JobWorld(World):
             self.delete(*pods)
             return bool(pods)
         missing: int = job.spec["parallelism"] - len(pods)
-        if (completions := job.spec.get("completions")) is not None:
+        completions = job.spec.get("completions")
+        if completions is not None:
             succeeded = [pod for pod in pods if self.pods[pod].status.phase == "Succeeded"]
             missing = min(job.spec["parallelism"], completions - len(succeeded)) - len(pods) + len(succeeded)
         cpu = job.spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
@@ -228,7 +229,7 @@ class JobWorld(World):
 
 
 def pod_of(owner: AnyJob, name: str, cpu: str = "1", on: str = "") -> Any:
-    new = pod(name, cpu=cpu, on=on, gated=False, tolerations=TOLERATED)
+    new_pod = pod(name, cpu=cpu, on=on, gated=False, tolerations=TOLERATED)
     meta = owner.metadata
     controller = OwnerReference("batch/v1", "Job", meta.name, meta.uid, controller=True)
-    return replace(new, metadata=replace(new.metadata, owner_references=[controller]))
+    return replace(new_pod, metadata=replace(new_pod.metadata, owner_references=[controller]))

@@ -55,17 +55,17 @@ class SharedWorld(World):
         placed = {pod.uid for group in snapshot.groups.values() for pod in group.placed if not pod.deleting}
         if any(victim.uid in snapshot.spared for victim in reclaim.victims):
             evicted_groups = {victim.group for victim in reclaim.victims if victim.uid not in placed}
-            for victim in {victim.group for victim in reclaim.victims} - evicted_groups:
-                self.last_reclaims.pop((key, victim), None)
+            for victim_group in {victim.group for victim in reclaim.victims} - evicted_groups:
+                self.last_reclaims.pop((key, victim_group), None)
 
     def _record(self, key: GroupKey, reclaim: Reclaim) -> None:
         assert reclaim.until - reclaim.since <= LIMITS.reclaim_deadline
-        for victim in {victim.group for victim in reclaim.victims if victim.group}:
-            last = self.last_reclaims.get((key, victim))
+        for victim_group in {victim.group for victim in reclaim.victims if victim.group}:
+            last = self.last_reclaims.get((key, victim_group))
             assert last is None or self.now - last >= LIMITS.reclaim_memory, (
-                f"{key} reclaims from {victim} again"
+                f"{key} reclaims from {victim_group} again"
             )
-            self.last_reclaims[key, victim] = self.now
+            self.last_reclaims[key, victim_group] = self.now
 
 
 class DecidedStep:

@@ -115,7 +115,7 @@ def _request(rng: Random) -> bytes:
     return _head(rng, b"Content-Length: %d" % length) + body
 
 
-def _plain(rng: Random) -> bytes:
+def _plain_request(rng: Random) -> bytes:
     fields = b"".join(rng.choice(FIELDS) + b"\r\n" for _ in range(rng.randrange(3)))
     method, path = rng.choice((b"GET", b"HEAD", b"OPTIONS", b"POST")), rng.choice(PATHS)
     return method + b" " + path + b" HTTP/1.1\r\n" + _HOST + b"\r\n" + fields + b"\r\n"
@@ -126,7 +126,7 @@ def _chunked(rng: Random) -> bytes:
 
 
 def _pipelined(rng: Random) -> bytes:
-    return b"".join(_plain(rng) for _ in range(rng.randrange(2, 30)))
+    return b"".join(_plain_request(rng) for _ in range(rng.randrange(2, 30)))
 
 
 def _unfinished(rng: Random) -> bytes:
@@ -157,7 +157,7 @@ def _fixed(rng: Random) -> bytes:
 
 _KINDS: tuple[Callable[[Random], bytes], ...] = (
     _request,
-    _plain,
+    _plain_request,
     _chunked,
     _pipelined,
     _unfinished,

@@ -27,10 +27,10 @@ STYLE = """<style>
 
 
 class Row(NamedTuple):
-    """Row of a queue. `asks`: number of its groups of 1 cpu; `gang`: size of a further gang."""
+    """Row of a queue. `requests`: number of its groups of 1 cpu; `gang`: size of a further gang."""
 
     queue: Queue
-    asks: int = 0
+    requests: int = 0
     gang: int = 0
     reserved: int = 0  # cpus that are guaranteed to the queue
     caption: str = ""  # description of its spec
@@ -43,12 +43,12 @@ class Row(NamedTuple):
         kinds = ["held" if number < deserved else "lent" for number in range(held)]
         kinds += ["kept"] * (self.reserved - held)
         if not is_parent:
-            kinds += ["waits"] * (self.asks + self.gang - held)
+            kinds += ["waits"] * (self.requests + self.gang - held)
         yield f'<text class="name" x="{EDGE}" y="{top + 16}">{name}</text>'
         yield f'<text class="small" x="{EDGE}" y="{top + 33}">{escape(self.caption)}</text>'
         for number, kind in enumerate(kinds):
-            place = f'x="{LEFT + number * CELL + 2}" y="{top + 2}" width="{CELL - 4}" height="20" rx="3"'
-            yield f'<rect class="{kind}" {place}/>'
+            geometry = f'x="{LEFT + number * CELL + 2}" y="{top + 2}" width="{CELL - 4}" height="20" rx="3"'
+            yield f'<rect class="{kind}" {geometry}/>'
         for number, turn in enumerate(turns.get(name, ())):
             x = LEFT + number * CELL + CELL // 2
             yield f'<text class="turn" x="{x}" y="{top + 17}" text-anchor="middle">{turn}</text>'
@@ -102,7 +102,7 @@ def reclaimed(title: str, cpus: int, lender: Row, claimant: Row) -> Callable[[],
 def _add_groups(world: World, row: Row) -> None:
     """Add the groups of a queue, and its gang as the newest."""
     name = row.queue.metadata.name
-    world.add([gang(f"{name}{number:02}", 1, queue=name) for number in range(row.asks)])
+    world.add([gang(f"{name}{number:02}", 1, queue=name) for number in range(row.requests)])
     if row.gang:
         world.add(gang(f"{name}-gang", row.gang, queue=name, created="2027-01-01T00:00:00Z"))
 
@@ -120,7 +120,7 @@ def _tops(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
 
 
 def _picture(title: str, cpus: int, rows: Sequence[Row], drawn: Iterable[Iterable[str]]) -> str:
-    maximum = max(cpus, *(row.asks + row.gang for row in rows))
+    maximum = max(cpus, *(row.requests + row.gang for row in rows))
     width, height, end = LEFT + maximum * CELL + 60, len(rows) * ROW + EDGE, LEFT + cpus * CELL
     return "\n".join(
         (

@@ -48,10 +48,10 @@ class Front:
         self.view = ViewServer(self.listener.dup(), self.endpoint, SECRET, handlers, limits)
         self._stack.callback(self.view.stop)
 
-    def dial(self, sends: bytes = b"", until: bytes = b"") -> RawConnection:
-        """Return a client that has sent `sends` and has read up to `until`, open for the whole test."""
+    def dial(self, first_bytes: bytes = b"", until: bytes = b"") -> RawConnection:
+        """Return a client that has sent `first_bytes` and has read up to `until`, open for the whole test."""
         client = self._stack.enter_context(closing(dial(self.port)))
-        client.send(sends)
+        client.send(first_bytes)
         client.read_until(until)
         return client
 

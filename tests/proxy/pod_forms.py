@@ -51,7 +51,7 @@ class ProtobufForm(NamedTuple):
 
     def frame(self, type_: str, obj: Json) -> bytes:
         kind = obj.get("kind", "Pod")
-        unknown = _unknown(kind, messages.encoded(obj, messages.POD))
+        unknown = _unknown_object(kind, messages.encoded(obj, messages.POD))
         event = messages.encoded({"type": type_, "object": {"raw": unknown}}, messages.EVENT)
         return len(event).to_bytes(4) + event
 
@@ -62,14 +62,14 @@ class ProtobufForm(NamedTuple):
         return event["type"], {**kind, **messages.decoded(raw, messages.POD)}
 
     def listed(self, metadata: Json, pods: list[Json], kind: str = "PodList") -> bytes:
-        return _unknown(kind, messages.encoded({"metadata": metadata, "items": pods}, messages.LIST))
+        return _unknown_object(kind, messages.encoded({"metadata": metadata, "items": pods}, messages.LIST))
 
     def read_list(self, body: bytes) -> Json:
         kind, raw = _from_unknown(body)
         return {**kind, "items": [], **messages.decoded(raw, messages.LIST)}
 
 
-def _unknown(kind: str, raw: bytes) -> bytes:
+def _unknown_object(kind: str, raw: bytes) -> bytes:
     envelope = {"typeMeta": {"apiVersion": "v1", "kind": kind}, "raw": raw}
     return b"k8s\0" + messages.encoded(envelope, messages.UNKNOWN)
 

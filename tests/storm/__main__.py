@@ -27,7 +27,7 @@ from tests.storm.table import table_of
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.campaign and not options.mix:
-        return _series(Series.read(options.campaign), options)
+        return _run_series(Series.read(options.campaign), options)
     mix = Series.read(options.campaign).mix(options.mix) if options.mix else Mix(view=options.view)
     if options.plan:
         for step in plan(options.seed, options.seconds, mix):
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if outcome.violations else 0
 
 
-def _series(series: Series, arguments: argparse.Namespace) -> int:
+def _run_series(series: Series, arguments: argparse.Namespace) -> int:
     """Run the storms of a series; earlier ones are in the results, and are not run again."""
     results: Path = arguments.results or Path("build/soak") / f"{series.file.stem}.jsonl"
     results.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from tests.storm.gang_owners import API_ERRORS, Gang, GangOwners
 from tests.storm.journal import Journal
 from tests.storm.judges import evicted_gangs
 from tests.storm.liveness import LivenessProber
-from tests.storm.plan import OUTAGES, Mix, Step, plan, rough
+from tests.storm.plan import OUTAGES, Mix, Step, is_rough, plan
 from tests.storm.progress import Progress
 from tests.storm.recovery import Breakage, Recovery
 from tests.storm.settling import LONGEST, cluster_state, settle
@@ -128,7 +128,7 @@ class Campaign:
                 f"hold-{step.gang_spec.hangs_at}", f"{step.gang_spec.name} for {step.lasting:.1f} s"
             )
             if step.gang_spec.fate and (
-                step.gang_spec.fate not in OUTAGES or rough(time.monotonic() - self._began)
+                step.gang_spec.fate not in OUTAGES or is_rough(time.monotonic() - self._began)
             ):
                 struck = replace(step, kind=step.gang_spec.fate)
                 self._agenda.add_fault(min(1.0, step.lasting / 2), partial(self._inflict, struck))
@@ -139,7 +139,7 @@ class Campaign:
         down = set(self._storm_cluster.down)
         try:
             inflicted = FAULTS[step.kind](
-                FaultContext(self._storm_cluster, self._owners, Random(step.rng), step.lasting, target)
+                FaultContext(self._storm_cluster, self._owners, Random(step.seed), step.lasting, target)
             )
         except (NoVictim, *UNREACHABLE) as error:
             self._storm_cluster.mark_up(self._storm_cluster.down - down)

@@ -41,7 +41,7 @@ class PodFact(Fact):
     is_terminating: bool = False
 
     @property
-    def ours(self) -> bool:
+    def is_ours(self) -> bool:
         return self.scheduler in SCHEDULERS
 
     @property

@@ -9,7 +9,8 @@ from random import Random
 
 from tests.storm.gang_specs import FLAVORS, MANY_QUEUES, QUEUES, TREE, GangSpec, Json, draw
 
-MINUTE, ROUGH = 60.0, 30.0  # no process is killed in the rest of each minute, so that deadlines can pass
+MINUTE = 60.0
+ROUGH = 30.0  # seconds; no process is killed in the rest of each minute, so that deadlines can pass
 ROUGH_KINDS: dict[str, float] = {
     "kill-muster": 3,
     "stop-muster": 1,
@@ -107,7 +108,7 @@ class Mix:
     def weights(self, at: float) -> dict[str, float]:
         """Return the weights of the kinds of faults that are possible at a time."""
         usual = {**MILD_KINDS, **(VIEW_KINDS if self.view else {})}
-        if rough(at):
+        if is_rough(at):
             usual |= {**ROUGH_KINDS, **(ROUGH_VIEW_KINDS if self.view else {})}
             usual |= REPLICAS_KINDS if self.replicas else {}
         return {kind: self.kinds.get(kind, weight) for kind, weight in usual.items()}
@@ -119,7 +120,7 @@ class Step:
 
     at: float
     kind: str  # "arrive", or a kind of fault
-    rng: int  # the seed of its random numbers
+    seed: int  # of its random numbers
     lasting: float  # seconds until a fault is repaired, or a hanging gang continues
     gang_spec: GangSpec | None = None
 
@@ -149,7 +150,7 @@ def _with_inverted_gates(gang_spec: GangSpec | None) -> GangSpec | None:
 
 def _with_half_bound(step: Step, fates: Mapping[str, float]) -> GangSpec | None:
     """Return the gang of a step. Two of three gangs hang at half of their bindings, and then meet a fault."""
-    rng, gang_spec = Random(step.rng), step.gang_spec
+    rng, gang_spec = Random(step.seed), step.gang_spec
     if gang_spec is None or gang_spec.kind != "gang" or gang_spec.min_member < 2 or rng.random() > 0.67:
         return gang_spec
     return replace(gang_spec, hangs_at="half", fate=rng.choices(list(fates), list(fates.values()))[0])
@@ -174,7 +175,7 @@ def _faults(rng: Random, seconds: float, mix: Mix) -> list[Step]:
     return steps
 
 
-def rough(at: float) -> bool:
+def is_rough(at: float) -> bool:
     """Return whether processes may be killed at this time."""
     return at % MINUTE < ROUGH
 

@@ -7,6 +7,7 @@ violations that follow from changes of the last `sight` seconds, which it may no
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 
 from tests.storm.facts import BILLION, Fact, GroupFact, Load, NodeFact, PodFact, QueueFact, sum_of
 from tests.storm.second_judge_state import (
@@ -42,7 +43,7 @@ class SecondJudge:
         self._unsettled: list[UnsettledEviction] = []
 
     def review(self, facts: Iterable[Fact], until: float) -> None:
-        for fact in sorted(facts, key=lambda unsorted: (unsorted.version, unsorted.at)):
+        for fact in sorted(facts, key=attrgetter("version", "at")):
             match fact:
                 case PodFact():
                     self._record_pod(fact)
@@ -79,7 +80,7 @@ class SecondJudge:
             facts = f"{fact.name} on {before.node}, {fact.node}"
             self._accuse(fact.at, fact.name, AccusationCode.BOUND_TWICE, facts)
         is_newly_bound = bool(fact.node) and not (before and before.node)
-        if fact.gone and fact.evicted and fact.node and fact.ours:
+        if fact.gone and fact.evicted and fact.node and fact.is_ours:
             self._judge_eviction(fact)
         self._pods[fact.uid] = fact
         if fact.holds_capacity:
@@ -88,7 +89,7 @@ class SecondJudge:
             self._pods_on[fact.node].discard(fact.uid)
         if is_newly_bound:
             self._arrived_at[fact.uid] = self._clock(fact.at)
-            if fact.holds_capacity and fact.ours:
+            if fact.holds_capacity and fact.is_ours:
                 self._check_newcomer(fact)
         self._update_member(fact)
         if fact.gone:
@@ -96,7 +97,7 @@ class SecondJudge:
             self._arrived_at.pop(fact.uid, None)
 
     def _update_member(self, fact: PodFact) -> None:
-        if not (fact.group and fact.ours):
+        if not (fact.group and fact.is_ours):
             return
         gang = self._gangs[fact.group]
         gang.pods[fact.uid] = fact
@@ -153,7 +154,7 @@ class SecondJudge:
         since = now - self._sight
         held: Load = {}
         for pod in pods:
-            if pod.holds_capacity and (pod.ours or self._arrived_at[pod.uid] < since):
+            if pod.holds_capacity and (pod.is_ours or self._arrived_at[pod.uid] < since):
                 held = sum_of(held, pod.requests)
         for name, requested in fact.requests.items():
             maximum = limit.largest(name, since)
@@ -174,7 +175,7 @@ class SecondJudge:
             queue = self._queues[queue].parent if queue in self._queues else ""
 
     def _belongs_to(self, pod: PodFact, queue: str) -> bool:
-        return pod.ours and queue in self._queue_path(self._queue(pod))
+        return pod.is_ours and queue in self._queue_path(self._queue(pod))
 
     # ---- gangs
 
@@ -212,7 +213,7 @@ class SecondJudge:
         now = self._clock(fact.at)
         queue = self._queues.get(self._queue(fact))
         others_wait = any(
-            pod.is_pending and pod.ours and pod.group != fact.group for pod in self._pods.values()
+            pod.is_pending and pod.is_ours and pod.group != fact.group for pod in self._pods.values()
         )
         if queue is not None and queue.is_reclaimable and others_wait:
             self._unsettled.append(UnsettledEviction(fact, now))

@@ -385,7 +385,7 @@ def test_all_needed_fields_of_a_pod_are_read() -> None:
     fact = pod_fact(body, False, 3, 1.0)
     assert (fact.name, fact.group, fact.task, fact.node) == ("x/a", "x/g", "lead", "n")
     assert (fact.requests, fact.evicted) == ({"cpu": BILLION, "pods": BILLION}, True)
-    assert (fact.ours, fact.has_run, fact.is_pending) == (True, True, False)
+    assert (fact.is_ours, fact.has_run, fact.is_pending) == (True, True, False)
     assert (fact.level, fact.is_terminating) == ("rack", True)
 
 

@@ -55,15 +55,15 @@ def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
 
 def _measure_decisions(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Row:
     first_snapshot, first, _ = decided_once(world, None)
-    before = world.settle().decisions
-    again = min(decided_once(world, before)[1] for _ in range(_REPEATS))
-    event_times, decisions = [], before
+    settled = world.settle().decisions
+    again_ms = min(decided_once(world, settled)[1] for _ in range(_REPEATS))
+    event_times, decisions = [], settled
     for number in range(_EVENTS):
         world.add(builders.foreign_pod(f"event-{number}", on=f"n{number}", cpu="0.1"))
         *times, decisions = decided_once(world, decisions)
         event_times.append(times)
     snapshots, decided = zip(*event_times, strict=True)
-    waiting = sum(group.verdict is Verdict.WAITING for group in before.groups.values())
+    waiting = sum(group.verdict is Verdict.WAITING for group in settled.groups.values())
     return {
         "cluster": "full" if full else "empty",
         "nodes": nodes,
@@ -71,7 +71,7 @@ def _measure_decisions(world: World, nodes: int, groups: int, shapes: int, full:
         "shapes": shapes,
         "waiting": waiting,
         "first ms": first,
-        "again ms": again,
+        "again ms": again_ms,
         "after an event ms": median(decided),
         "worst ms": max(decided),
         "snapshot first ms": first_snapshot,
@@ -140,12 +140,12 @@ def _cpu_of_decision(world: World) -> float:
     return 1000 * seconds
 
 
-def decided_once(world: World, before: Decisions | None) -> tuple[float, float, Decisions]:
+def decided_once(world: World, previous: Decisions | None) -> tuple[float, float, Decisions]:
     """Return the milliseconds of the snapshot and of the decision, after a garbage collection."""
     gc.collect()
-    started = time.perf_counter()
+    started_at = time.perf_counter()
     snapshot = world.ledger.snapshot()
-    frozen = time.perf_counter()
-    decisions = decide(snapshot, before)
+    frozen_at = time.perf_counter()
+    decisions = decide(snapshot, previous)
     decided_at = time.perf_counter()
-    return 1000 * (frozen - started), 1000 * (decided_at - frozen), decisions
+    return 1000 * (frozen_at - started_at), 1000 * (decided_at - frozen_at), decisions

@@ -1,11 +1,11 @@
 """Kueue's own scheduler benchmark, run with suspended Jobs.
 
 15,000 Jobs of three classes in 30 queues below 5 parents, on a real control plane without kubelets and
-without a job controller. A second case measures Jobs that only wait: the memory
-for each Job, and the cost of one event when there are many.
+without a job controller. A second case measures Jobs that only wait: the memory for each Job, and the
+cost of one event when there are many.
 
 All sizes, run times, priorities, intervals and amounts of the queues are Kueue's, but Kueue's benchmark has
-no Jobs: it writes the objects of its queue itself.
+no Jobs: it writes the Workloads, which Kueue usually makes from Jobs, itself.
 """
 
 import json
@@ -80,8 +80,8 @@ def _reading(fleet: Fleet, muster: Muster) -> Reading:
     return read(fleet.access, {name: process.pid for name, process in processes.items()}, {})
 
 
-def _total_row(runner: JobRunner, started: float, cost: Reading, peak: float) -> Row:
-    wall, jobs = max(runner.finished.values()) - started, len(runner.finished)
+def _total_row(runner: JobRunner, first_arrival: float, cost: Reading, peak: float) -> Row:
+    wall, jobs = max(runner.finished.values()) - first_arrival, len(runner.finished)
     return {
         "jobs": jobs,
         "wall s": wall,

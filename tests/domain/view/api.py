@@ -17,7 +17,7 @@ class Pod(Struct, frozen=True):
     node: str = ""
 
     @property
-    def ours(self) -> bool:
+    def is_ours(self) -> bool:
         return self.scheduler == OURS and not self.node
 
     @property

@@ -24,8 +24,10 @@ class Ledger(Appearances):
             uid = event.facts.uid
             if event.type == "DELETED" or event.facts.node:
                 self._forget(uid)
-                self.held -= {uid}
-                self.held |= {uid} if event.type != "DELETED" else set()
+                if event.type == "DELETED":
+                    self.held.discard(uid)
+                else:
+                    self.held.add(uid)
             elif event.facts.scheduler == "muster":
                 self.unbound.add(uid)
         self.version = max(self.version, until)

@@ -51,7 +51,7 @@ class Muster:
         `list_version`: the version of the list that is read if this process does not know the client's pods.
         """
         if not self.waiting.knows_version(version):
-            pods = [pod for pod in self._api.pods_at(list_version).values() if pod.ours]
+            pods = [pod for pod in self._api.pods_at(list_version).values() if pod.is_ours]
             self.waiting.store_all(
                 {pod.facts.uid: WaitingPod(pod.facts, json.encode(pod)) for pod in pods}, list_version
             )

@@ -224,9 +224,11 @@ class World:
 
     def compare(self) -> None:
         alive, released = self.api.alive.values(), self.muster.ledger.released
-        unbound = {pod.uid: released[Uid(pod.uid)].node for pod in alive if pod.ours and pod.uid in released}
+        unbound = {
+            pod.uid: released[Uid(pod.uid)].node for pod in alive if pod.is_ours and pod.uid in released
+        }
         bound = {pod.uid: pod.node for pod in alive if pod.node}
-        foreign = {pod.uid for pod in alive if not pod.node and not pod.ours}
+        foreign = {pod.uid for pod in alive if not pod.node and not pod.is_ours}
         assert self.scheduler.queue == unbound
         assert self.scheduler.cache == bound
         known = {frame.pod.uid for frame in self.scheduler.store.values() if frame.pod}

@@ -11,7 +11,7 @@ from tests.e2e.harness.controlplane import ControlPlane
 
 Json = dict[str, Any]
 MODULE = Path(__file__).parents[1] / "volcano"
-LONGEST = 30
+TIMEOUT = 30  # seconds
 
 
 class Vcctl:
@@ -23,7 +23,7 @@ class Vcctl:
 
     def __call__(self, *arguments: str) -> str:
         command = [self._program, *arguments, self._access]
-        completed = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         if completed.returncode:
             raise subprocess.CalledProcessError(
                 completed.returncode, command, completed.stdout, completed.stderr

@@ -14,7 +14,7 @@ KINDS = ("nodes", "podgroups", "pods", "queues")
 REMEMBERED = 20  # events of each kind
 MOST_EXPIRED = 24
 _BEGINNING = 20  # bytes of an event, with its type
-AGENT = "kube-muster/"  # watches of others through the proxy have other formats
+AGENT = "kube-muster/"  # other clients of the proxy may watch in other formats
 
 
 class LineSplitter:
