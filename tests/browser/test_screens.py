@@ -19,7 +19,7 @@ from extender.host.dashboard import what_if_source
 from extender.kube.connection import Connection
 from tests.browser.conftest import Open, served
 from tests.dashboard.authority import Authority
-from tests.dashboard.sample import Town, crowd, fresh, lived, long_names, spoilt, town
+from tests.dashboard.sample import Town, crowd, fresh, long_names, spoilt, town, with_history
 from tests.dashboard.standins import SomeViewer
 from tests.dashboard.test_what_if import two_that_wait
 
@@ -51,7 +51,7 @@ def faults(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("path", SCREENS.values(), ids=SCREENS)
 def test_every_screen_is_readable_by_anybody_on_anything(opened: Open, path: str) -> None:
-    with served(lived(town(time.time()), time.time())) as address:
+    with served(with_history(town(time.time()), time.time())) as address:
         page = opened(address + path)
         assert faults(page) == []
         page.emulate_media(color_scheme="dark")
@@ -63,8 +63,8 @@ def test_every_screen_is_readable_by_anybody_on_anything(opened: Open, path: str
 
 CLUSTERS: dict[str, Callable[[float], Town]] = {
     "no groups": fresh,
-    "ten groups": lambda now: lived(long_names(now), now),
-    "2,000 groups": lambda now: lived(crowd(now, 200, 2000, 1500), now),
+    "ten groups": lambda now: with_history(long_names(now), now),
+    "2,000 groups": lambda now: with_history(crowd(now, 200, 2000, 1500), now),
 }
 
 

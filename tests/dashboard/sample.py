@@ -283,7 +283,7 @@ def details_of(group: GroupSummary, now: float) -> GroupDetails:
     )  # fmt: skip
 
 
-def lived(source: Town, now: float) -> Town:
+def with_history(source: Town, now: float) -> Town:
     """Return the town with an hour of history, in which the shares of queues vary."""
     for minute in range(60):
         factors = (0.75 + 0.25 * math.sin(minute / (5 + number)) for number in itertools.count())

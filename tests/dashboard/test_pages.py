@@ -26,7 +26,7 @@ from extender.dashboard.words import sentence
 from extender.domain.explain.history import Period, Report
 from extender.domain.model.reasons import Reason
 from tests.clock import Clock
-from tests.dashboard.sample import EVIL, Town, crowd, lived, past, spoilt, town
+from tests.dashboard.sample import EVIL, Town, crowd, past, spoilt, town, with_history
 from tests.dashboard.standins import SomeViewer
 from tests.rows import each_of
 
@@ -393,7 +393,7 @@ def test_the_share_of_a_queue_over_the_last_hour_is_drawn() -> None:
     page, since = page_now(), timestamp_at(NOW - 660)[11:19]
     assert "From 50% to 200% of what it deserves, now 150%." in page
     assert f"From before {since} UTC, nothing is known." in page
-    lived(source, NOW)
+    with_history(source, NOW)
     page = page_now()
     assert "nothing is known" not in page
     assert "Share of language over the last hour: 75% to 150%, now 150%" in page
@@ -542,7 +542,7 @@ def test_of_many_domains_some_are_shown(crowded: FlaskClient) -> None:
 
 
 def test_the_page_of_queues_begins_with_the_cluster() -> None:
-    source = lived(town(NOW), NOW)
+    source = with_history(town(NOW), NOW)
     page = browser(source).get("/queues").text
     shown = rows(page)
     assert shown[1].startswith("nvidia.com/gpu 143 4 27 126 300 64"), "devices first"

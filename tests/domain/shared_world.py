@@ -23,7 +23,6 @@ class SharedWorld(World):
     def __init__(self, *objects: object) -> None:
         self.last_reclaims: dict[tuple[GroupKey, GroupKey], float] = {}
         self.ended_reclaims: list[tuple[GroupKey, Reclaim, GroupDecision | None]] = []
-        self.whole: set[GroupKey] = set()
         super().__init__(*objects)
 
     def decide(self) -> Decisions:
@@ -36,9 +35,12 @@ class SharedWorld(World):
 
     def publish_decisions(self, decisions: Decisions) -> None:
         before, snapshot = self.decisions, self.ledger.snapshot()
-        for key, old in before.groups.items():
-            if old.reclaim is not None and decisions.groups.get(key, old).reclaim != old.reclaim:
-                self._forget_refused(key, old.reclaim, snapshot)
+        for key, previous in before.groups.items():
+            if (
+                previous.reclaim is not None
+                and decisions.groups.get(key, previous).reclaim != previous.reclaim
+            ):
+                self._forget_refused(key, previous.reclaim, snapshot)
         for key, decision in decisions.groups.items():
             earlier = before.groups[key].reclaim if key in before.groups else None
             if decision.reclaim is not None and decision.reclaim != earlier:
@@ -61,8 +63,8 @@ class SharedWorld(World):
     def _record(self, key: GroupKey, reclaim: Reclaim) -> None:
         assert reclaim.until - reclaim.since <= LIMITS.reclaim_deadline
         for victim_group in {victim.group for victim in reclaim.victims if victim.group}:
-            last = self.last_reclaims.get((key, victim_group))
-            assert last is None or self.now - last >= LIMITS.reclaim_memory, (
+            last_reclaim_at = self.last_reclaims.get((key, victim_group))
+            assert last_reclaim_at is None or self.now - last_reclaim_at >= LIMITS.reclaim_memory, (
                 f"{key} reclaims from {victim_group} again"
             )
             self.last_reclaims[key, victim_group] = self.now
@@ -231,8 +233,10 @@ def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
     """Check that no gang stays incomplete with some members on nodes."""
     holding = [pod for pod in group.placed if pod.holds_capacity]
     if holding and not group.is_whole and not group.stood_whole:
-        starts = decision.verdict is Verdict.STARTING
-        assert starts or {pod.uid for pod in holding} <= {*decision.undo}, f"{group.key} is split: {decision}"
+        is_starting = decision.verdict is Verdict.STARTING
+        assert is_starting or {pod.uid for pod in holding} <= {*decision.undo}, (
+            f"{group.key} is split: {decision}"
+        )
     if decision.verdict is Verdict.WAITING:
         assert not decision.plan
         assert decision.reason is not None
@@ -257,22 +261,20 @@ def check_victims(step: DecidedStep) -> None:
     """
     for key, reclaim in step.new_reclaims().items():
         claimant = step.snapshot.groups[key]
-        gains = step.path(claimant.queue)
+        gaining_queues = step.path(claimant.queue)
         pods = {pod.uid: pod for group in step.snapshot.groups.values() for pod in group.placed}
         for victim in reclaim.victims:
             if victim.cause is not EvictionCause.RECLAIM:
                 continue
             for queue in step.path(victim.queue):
-                if queue in gains:
+                if queue in gaining_queues:
                     break
                 surrendered = [
                     pods[evicted.uid] for evicted in reclaim.victims if queue in step.path(evicted.queue)
                 ]
                 remaining = step.held(queue, leaving=False) + step.promised(queue, key) - cpu(surrendered)
-                deserved, last_evicted = (
-                    step.deserved(queue),
-                    max(map(cpu, units(step.snapshot, surrendered))),
-                )
+                deserved = step.deserved(queue)
+                last_evicted = max(map(cpu, units(step.snapshot, surrendered)))
                 assert remaining + last_evicted > deserved - SLACK, (
                     f"{key} takes from {queue} within its share: {remaining} < {deserved}"
                 )
@@ -296,9 +298,11 @@ def check_moves(step: DecidedStep) -> None:
         for node in {*reclaim.homes.values(), *reclaim.plan.values()}:
             row, column = snapshot.nodes.row[node], snapshot.dimensions.index(CPU)
             assert used[node] <= snapshot.allocatable[row, column], f"{node} would be over its capacity"
-        for moved in {victim.group for victim in victims.values()}:
-            last = snapshot.moves.get(moved)
-            assert last is None or snapshot.now >= last.at + LIMITS.reclaim_memory, f"{moved} moves again"
+        for moved_group in {victim.group for victim in victims.values()}:
+            last_move = snapshot.moves.get(moved_group)
+            assert last_move is None or snapshot.now >= last_move.at + LIMITS.reclaim_memory, (
+                f"{moved_group} moves again"
+            )
 
 
 def units(snapshot: Snapshot, victims: Iterable[PodRecord]) -> list[list[PodRecord]]:

@@ -27,8 +27,8 @@ def fewest_domains(members: Sequence[Member], free: Mapping[Node, int], level: L
     """Return the fewest domains of a level on which all members fit; None if they do not fit."""
     names = sorted({*level.values()})
     for count in range(1, len(names) + 1):
-        for picked in product((False, True), repeat=len(names)):
-            picked_names = {name for name, is_picked in zip(names, picked, strict=True) if is_picked}
+        for are_picked in product((False, True), repeat=len(names)):
+            picked_names = {name for name, is_picked in zip(names, are_picked, strict=True) if is_picked}
             nodes = [node for node in free if level.get(node) in picked_names]
             if len(picked_names) == count and _fits(members, free, [nodes] * len(members)):
                 return count
@@ -56,7 +56,7 @@ def _fits(members: Sequence[Member], free: Mapping[Node, int], nodes: Sequence[S
     )
     visited: set[tuple[int, tuple[int, ...]]] = set()
 
-    def place(position: int) -> bool:
+    def place_from(position: int) -> bool:
         if position == len(order):
             return True
         state = position, tuple(remaining.values())
@@ -67,9 +67,9 @@ def _fits(members: Sequence[Member], free: Mapping[Node, int], nodes: Sequence[S
         for node in nodes[member]:
             if remaining[node] >= members[member].cpu:
                 remaining[node] -= members[member].cpu
-                if place(position + 1):
+                if place_from(position + 1):
                     return True
                 remaining[node] += members[member].cpu
         return False
 
-    return place(0)
+    return place_from(0)

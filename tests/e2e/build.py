@@ -167,8 +167,8 @@ def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 
-def _output(command: list[str], where: Path | None = None) -> str:
-    return subprocess.run(command, cwd=where, check=True, capture_output=True, text=True).stdout.strip()
+def _output(command: list[str], folder: Path | None = None) -> str:
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @contextmanager
@@ -194,11 +194,11 @@ def _build(go: str, module: Path, target: Path) -> None:
     show(f"built {target}")
 
 
-def _compile(go: str, module: Path, into: Path) -> None:
+def _compile(go: str, module: Path, folder: Path) -> None:
     """Compile one program after the other, to show progress. Shared packages are compiled once."""
     for number, program in enumerate(PROGRAMS, start=1):
         show(f"  {number}/{len(PROGRAMS)} {program}")
-        _run([go, "build", *_flags(module), "-o", f"{into}/", program], module)
+        _run([go, "build", *_flags(module), "-o", f"{folder}/", program], module)
 
 
 def _certificate_program(go: str) -> str:
@@ -206,9 +206,9 @@ def _certificate_program(go: str) -> str:
     return str(Path(_output([go, "env", "GOROOT"])) / "src" / "crypto" / "tls" / "generate_cert.go")
 
 
-def _run(command: list[str], where: Path) -> None:
+def _run(command: list[str], folder: Path) -> None:
     low_priority = ["nice", "-n", "10"] if shutil.which("nice") else []
-    completed = subprocess.run([*low_priority, *command], cwd=where, stdout=sys.stderr, check=False)
+    completed = subprocess.run([*low_priority, *command], cwd=folder, stdout=sys.stderr, check=False)
     if completed.returncode:
         raise BuildError(f"{' '.join(command[:2])} ended with {completed.returncode}, its output is above")
 

@@ -69,7 +69,7 @@ def volume(tmp_path: Path) -> Path:
 @pytest.fixture
 def review(stage: Stage, port: Port, volume: Path, muster_user: User) -> Muster:
     """Start Muster with the issued certificate; cert-manager alone tells the API server its CA."""
-    secret_volume.bring(_issued(stage, SERVED), volume)
+    secret_volume.update(_issued(stage, SERVED), volume)
     flags = port.flags("files", f"--webhook-folder={volume}")
     muster = stage.start_muster(*flags, user=muster_user)
     wait_in_force(stage.api)
@@ -94,7 +94,7 @@ def test_renewals_refuse_nothing(stage: Stage, review: Muster, port: Port, volum
         wait_for(lambda: _trusts(stage, secret), what="the new CA is trusted")
         _wait_for_reviews(review)
         assert not _serves(port, secret)
-        secret_volume.bring(secret, volume)
+        secret_volume.update(secret, volume)
         wait_for(lambda: _serves(port, secret), what="the new certificate is served")
         _wait_for_reviews(review)
     assert refusals == []

@@ -13,7 +13,7 @@ from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import NODES, SECRETS
-from tests.e2e.harness.secret_volume import bring
+from tests.e2e.harness.secret_volume import update
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
@@ -65,7 +65,7 @@ def test_tokens_of_a_pod_expire_one_after_the_other(stage: Stage, muster_user: U
     def rotate(seconds: int) -> User:
         user = signed(cluster.admin, cluster.signing_key, muster_user, seconds)
         files = {"token": user.token.encode(), "ca.crt": cluster.certificate.read_bytes()}
-        bring({"data": {name: base64.b64encode(data) for name, data in files.items()}}, tmp_path)
+        update({"data": {name: base64.b64encode(data) for name, data in files.items()}}, tmp_path)
         return user
 
     first = rotate(SOON)

@@ -11,10 +11,10 @@ DEADLINE = 10.0
 
 
 def member(
-    version: int, at: float, name: str, *, holds: bool = True, cpu: int = 1, node: str = "n0"
+    version: int, at: float, name: str, *, holds_capacity: bool = True, cpu: int = 1, node: str = "n0"
 ) -> PodSeen:
-    asked = Counter({"cpu": cpu})
-    return PodSeen(version, at, f"x/{name}", uid=name, node=node, gang="x/g", holds=holds, requests=asked)
+    requests = Counter({"cpu": cpu})
+    return PodSeen(version, at, f"x/{name}", name, node, "x/g", holds_capacity, requests)
 
 
 def reviewed(*history: Seen, until: float = 0.0) -> list[str]:
@@ -37,13 +37,13 @@ def test_pieces_are_counted_from_the_first_binding_on() -> None:
 
 
 def test_a_gang_that_was_undone_starts_again() -> None:
-    undone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), member(3, 14, "a", holds=False)]
+    undone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), member(3, 14, "a", holds_capacity=False)]
     assert reviewed(*undone, member(4, 20, "b"), until=29) == []
 
 
 def test_a_gang_that_ran_fully_may_lose_members() -> None:
     whole = [GangSeen(1, 0, "x/g", 2), member(2, 1, "a"), member(3, 2, "b")]
-    assert reviewed(*whole, member(4, 3, "b", holds=False), until=1000) == []
+    assert reviewed(*whole, member(4, 3, "b", holds_capacity=False), until=1000) == []
 
 
 def test_a_gang_that_is_recreated_under_its_old_name_is_reviewed_again() -> None:
@@ -51,7 +51,7 @@ def test_a_gang_that_is_recreated_under_its_old_name_is_reviewed_again() -> None
         GangSeen(1, 0, "x/g", 1),
         member(2, 1, "a"),
         GangSeen(3, 2, "x/g", None),
-        member(4, 3, "a", holds=False),
+        member(4, 3, "a", holds_capacity=False),
     ]
     new = [GangSeen(5, 4, "x/g", 2), member(6, 5, "b")]
     assert reviewed(*old, *new, until=16) == late(11.0)
@@ -60,14 +60,14 @@ def test_a_gang_that_is_recreated_under_its_old_name_is_reviewed_again() -> None
 def test_the_order_of_versions_counts_not_that_of_arrival() -> None:
     """Two watches race: the binding arrives before the deletion that freed its capacity."""
     capacity = NodeSeen(1, 0, "n0", Counter({"cpu": 1}))
-    gone, came = member(3, 2.0, "a", holds=False), member(4, 1.0, "b")
+    gone, came = member(3, 2.0, "a", holds_capacity=False), member(4, 1.0, "b")
     assert reviewed(capacity, member(2, 0, "a"), came, gone) == []
 
 
 def test_the_need_of_a_gang_outlives_its_record() -> None:
     gone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)]
     assert reviewed(*gone, until=16) == late(11.0)
-    assert reviewed(*gone, member(4, 8, "a", holds=False), member(5, 9, "b"), until=100) == []
+    assert reviewed(*gone, member(4, 8, "a", holds_capacity=False), member(5, 9, "b"), until=100) == []
 
 
 @pytest.mark.parametrize(("restart", "is_reviewed"), [(5.5, True), (8, False), (20, True)])
@@ -90,7 +90,7 @@ def test_the_review_names_gangs_that_stand_in_pieces() -> None:
 
 
 def test_a_member_that_has_done_its_work_stands() -> None:
-    done = PodSeen(3, 6, "x/a", "a", "n0", "x/g", holds=False, requests=Counter(), succeeded=True)
+    done = PodSeen(3, 6, "x/a", "a", "n0", "x/g", holds_capacity=False, requests=Counter(), succeeded=True)
     history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), done, member(4, 7, "b")]
     assert reviewed(*history, until=100) == []
 
@@ -107,7 +107,9 @@ def test_a_deadline_counts_calm_seconds_only() -> None:
 def test_a_violation_is_of_resources_that_the_new_pod_requests() -> None:
     small = NodeSeen(3, 2, "n0", Counter({"cpu": 2, "gpu": 0}))
     capacity = NodeSeen(1, 0, "n0", Counter({"cpu": 2, "gpu": 1}))
-    gpu = PodSeen(2, 1, "x/gpu", "gpu", "n0", None, holds=True, requests=Counter({"cpu": 1, "gpu": 1}))
+    gpu = PodSeen(
+        2, 1, "x/gpu", "gpu", "n0", None, holds_capacity=True, requests=Counter({"cpu": 1, "gpu": 1})
+    )
     assert reviewed(capacity, gpu, small, member(4, 3, "a")) == []
     assert reviewed(capacity, gpu, small, member(4, 3, "a", cpu=2)) != []
 
@@ -115,7 +117,9 @@ def test_a_violation_is_of_resources_that_the_new_pod_requests() -> None:
 def test_a_violation_that_no_watch_had_shown_counts_against_no_scheduler() -> None:
     capacity, shrunk = (NodeSeen(1, 0, "n0", Counter({"cpu": 2})), NodeSeen(3, 5, "n0", Counter({"cpu": 1})))
     before = [capacity, member(2, 1, "a"), shrunk]
-    foreign = PodSeen(3, 5, "x/f", "f", "n0", None, holds=True, requests=Counter({"cpu": 1}), foreign=True)
+    foreign = PodSeen(
+        3, 5, "x/f", "f", "n0", None, holds_capacity=True, requests=Counter({"cpu": 1}), foreign=True
+    )
     for late, wrong in ((8, False), (12, True)):
         for seen in (before, [capacity, member(2, 1, "a"), foreign]):
             found = Review(DEADLINE, sight=5).replay([*seen, member(4, late, "b")], 0)

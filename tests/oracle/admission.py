@@ -18,7 +18,7 @@ from extender.domain.model.resources import PODS
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.world import key
-from tests.oracle.placement import Amounts, FreeCapacity, Pod, free_capacity, in_sum, some_fit
+from tests.oracle.placement import Amounts, FreeCapacity, Pod, any_fit, fits_in_sum, free_capacity
 from tests.oracle.shares import ROOT, ZERO, Part, Queues
 from tests.oracle.states import GONE, Group, State
 
@@ -41,7 +41,7 @@ class Shares:
                 self.add_usage(group.queue, group.holds)
 
     def add_usage(self, queue: str, requests: Amounts) -> None:
-        self.held.setdefault(self.queues.own(queue), Counter()).update(requests)
+        self.held.setdefault(self.queues.own_leaf(queue), Counter()).update(requests)
 
     def offered(self, requests: Amounts) -> Amounts:
         """Return the requests for resources that the cluster has."""
@@ -70,7 +70,7 @@ class Shares:
         return max(ratios, default=Fraction(holds_any))
 
     def is_above_share(self, queue: str, requests: Amounts) -> bool:
-        own_queue = self.queues.own(queue)
+        own_queue = self.queues.own_leaf(queue)
         return any(
             self.usage_at(own_queue, resource) + n > self.parts[resource][own_queue].deserved + SLACK
             for resource, n in self.offered(requests).items()
@@ -107,7 +107,7 @@ class Shares:
         return False
 
     def always_exceeds_ceiling(self, queue: str, requests: Amounts) -> bool:
-        own_queue = self.queues.own(queue)
+        own_queue = self.queues.own_leaf(queue)
         return any(
             n > self.parts[resource][own_queue].potential + SLACK
             for resource, n in self.offered(requests).items()
@@ -144,15 +144,15 @@ class Turn:
 
     @cached_property
     def has_capacity(self) -> bool:
-        return some_fit(self.pods, self.group.needed, self.capacity)
+        return any_fit(self.pods, self.group.needed, self.capacity)
 
     @cached_property
     def has_sums(self) -> bool:
-        return in_sum(self.pods[: self.group.needed], self.capacity)
+        return fits_in_sum(self.pods[: self.group.needed], self.capacity)
 
     @cached_property
     def fits_empty_cluster(self) -> bool:
-        return some_fit(self.pods, self.group.needed, free_capacity(self.state.nodes, ()))
+        return any_fit(self.pods, self.group.needed, free_capacity(self.state.nodes, ()))
 
     @cached_property
     def can_never_start(self) -> bool:

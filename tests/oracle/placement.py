@@ -58,7 +58,7 @@ def fit(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
     names = sorted({name for pod in pods for name, _ in pod.requests})
     failed: set[Hashable] = set()
 
-    def search(number: int, rows: list[tuple[Node, tuple[int, ...]]]) -> bool:
+    def fit_from(number: int, rows: list[tuple[Node, tuple[int, ...]]]) -> bool:
         if number == len(ordered):
             return True
         state = number, tuple(sorted((*node[2:], amounts) for node, amounts in rows))
@@ -73,33 +73,33 @@ def fit(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
                 continue
             tried.add(kind)
             remaining = tuple(free - n for n, free in zip(requested, amounts, strict=True))
-            if search(number + 1, [*rows[:index], (node, remaining), *rows[index + 1 :]]):
+            if fit_from(number + 1, [*rows[:index], (node, remaining), *rows[index + 1 :]]):
                 return True
         failed.add(state)
         return False
 
     rows = [(node, tuple(free.get(name, 0) for name in names)) for node, free in capacity.items()]
-    return search(0, rows)
+    return fit_from(0, rows)
 
 
-def some_fit(pods: Sequence[Pod], number: int, capacity: FreeCapacity) -> bool:
+def any_fit(pods: Sequence[Pod], number: int, capacity: FreeCapacity) -> bool:
     """Return whether any `number` of the pods fit at the same time."""
     return any(fit(subset, capacity) for subset in sorted(set(combinations(sorted(pods), number))))
 
 
 def most_that_fit(pods: Sequence[Pod], capacity: FreeCapacity) -> int:
     """Return the largest number of pods that fit at the same time."""
-    return next(n for n in range(len(pods), -1, -1) if some_fit(pods, n, capacity))
+    return next(n for n in range(len(pods), -1, -1) if any_fit(pods, n, capacity))
 
 
-def in_sum(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
+def fits_in_sum(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
     """Return whether the sum of free capacity on suitable nodes covers the pods: of each kind, and of all."""
-    parts = [[pod] * n for pod, n in Counter(pods).items()]
-    for part in (*parts, list(pods)):
+    pods_by_kind = [[pod] * n for pod, n in Counter(pods).items()]
+    for kind_pods in (*pods_by_kind, list(pods)):
         sums = Counter[str]()
         for node, amounts in capacity.items():
-            if any(pod.suits(node) for pod in part):
+            if any(pod.suits(node) for pod in kind_pods):
                 sums.update({name: max(n, 0) for name, n in amounts.items()})
-        if any(sums[name] < n for name, n in total(part).items()):
+        if any(sums[name] < n for name, n in total(kind_pods).items()):
             return False
     return True

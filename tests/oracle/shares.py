@@ -65,13 +65,13 @@ class Queues:
         self.request, self.takes_part = cache(self._request), cache(self._takes_part)
         self.parent = {child: name for name, children in self.children_of.items() for child in children}
 
-    def own(self, queue: str) -> str:
+    def own_leaf(self, queue: str) -> str:
         """Return the name of the leaf with the own groups of a queue."""
         return f"{queue}/" if self.children_of.get(queue) else queue
 
     def path(self, queue: str) -> list[str]:
         """Return the queues from this one up to root."""
-        path = [self.own(queue)]
+        path = [self.own_leaf(queue)]
         while path[-1] != ROOT:
             path.append(self.parent[path[-1]])
         return path

@@ -19,7 +19,7 @@ def _amounts(amounts: Amounts) -> AmountTuple:
     return tuple(sorted((name, n) for name, n in amounts.items() if n))
 
 
-def _rarely(draw: st.DrawFn, times: int) -> bool:
+def _once_in(draw: st.DrawFn, times: int) -> bool:
     """Draw a boolean that is true once in `times` times."""
     return draw(st.integers(1, times)) == times
 
@@ -32,7 +32,7 @@ def pods(draw: st.DrawFn) -> Pod:
         GPU: draw(st.sampled_from(_GPUS)),
         PODS: 1,
     }
-    return Pod(_amounts(requests), draw(st.sampled_from(_KINDS)), tolerates=_rarely(draw, 4))
+    return Pod(_amounts(requests), draw(st.sampled_from(_KINDS)), tolerates=_once_in(draw, 4))
 
 
 @st.composite
@@ -44,7 +44,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
         GPU: draw(st.sampled_from((0, 0, 1, 2, 4))),
     }
     kind = draw(st.sampled_from(("", "a", "a", "b")))
-    return Node(name, _amounts(offers), kind, is_tainted=_rarely(draw, 5))
+    return Node(name, _amounts(offers), kind, is_tainted=_once_in(draw, 5))
 
 
 @st.composite
@@ -52,7 +52,7 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], equal_share: Amou
     """Draw a queue. `equal_share`: an equal share of the cluster, which bounds its guarantee."""
 
     def draw_amounts(maximum: Amounts, times: int, minimum: int = 0) -> AmountTuple:
-        names = [resource for resource in _UNITS if resource in equal_share and _rarely(draw, times)]
+        names = [resource for resource in _UNITS if resource in equal_share and _once_in(draw, times)]
         counts = {
             resource: draw(st.integers(minimum, max(maximum[resource] // _UNITS[resource], minimum)))
             for resource in names
@@ -82,11 +82,11 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], equal_share: Amou
             for resource, n in draw_amounts({CPU: 0, GPU: 0} | nominal, 4)
             if resource in nominal
         ),
-        is_stopped=_rarely(draw, 16),
-        is_restricted=_rarely(draw, 16),
-        is_for_others=_rarely(draw, 16),
+        is_stopped=_once_in(draw, 16),
+        is_restricted=_once_in(draw, 16),
+        is_for_others=_once_in(draw, 16),
         groups=draw(st.sampled_from((None, None, None, None, 1, 2))),
-        reclaims=_rarely(draw, 4),
+        reclaims=_once_in(draw, 4),
     )
 
 
@@ -130,7 +130,7 @@ def mixed(draw: st.DrawFn) -> State:
         names.append(queue.name)
     for queue in state.queues:
         is_leaf = all(other.parent != queue.name for other in state.queues)
-        if is_leaf and _rarely(draw, 10):
+        if is_leaf and _once_in(draw, 10):
             state = state.with_queue(queue._replace(is_closed=True))
     others = list[tuple[Pod, str]]()
     for _ in range(draw(st.integers(0, 2))):
@@ -144,7 +144,7 @@ def mixed(draw: st.DrawFn) -> State:
         group = draw(groups(f"g{n}", [*names[1:] * 12, GONE], shapes or [draw(pods())]))
         if not fit(group.pods, empty) and draw(st.integers(0, 4)):
             group = group._replace(pods=group.pods[:1], needed=min(group.needed, 1))
-        group = group._replace(is_held=_rarely(draw, 16), exists=not _rarely(draw, 16))
+        group = group._replace(is_held=_once_in(draw, 16), exists=not _once_in(draw, 16))
         group = group._replace(timeouts=draw(st.sampled_from((0,) * 12 + (2, 3))))
         group = group._replace(retry_in=draw(st.sampled_from((0.0,) * 12 + (3.0,))))
         if n < 5 and draw(st.booleans()) and group.queue != GONE and group.exists:
@@ -163,7 +163,7 @@ def crowded(draw: st.DrawFn) -> State:
     names = [""]
     reserved = list[Queue]()
     for n in range(draw(st.integers(2, 3))):
-        reserved.append(draw(plain_queues(f"q{n}", names if _rarely(draw, 4) else [""])))
+        reserved.append(draw(plain_queues(f"q{n}", names if _once_in(draw, 4) else [""])))
         names.append(f"q{n}")
     shapes = [Pod(_amounts({CPU: size, PODS: 1})) for size in (1000, 1500, 2000, 3000)]
     drawn_groups = list[Group]()

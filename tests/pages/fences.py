@@ -63,17 +63,17 @@ def _complete_commands(text: str) -> Iterator[str]:
     for line in text.splitlines():
         if lines or (line.strip() and not line.startswith("#")):
             lines.append(line)
-        if lines and _complete("\n".join(lines)):
+        if lines and _is_complete("\n".join(lines)):
             yield "\n".join(lines)
             lines = []
     assert not lines, f"a command that does not end: {lines}"
 
 
-def _complete(text: str) -> bool:
+def _is_complete(text: str) -> bool:
     """Return whether a text is a complete command."""
-    return not text.endswith("\\") and (_OPENS.search(text) is None or _parses(text))
+    return not text.endswith("\\") and (_OPENS.search(text) is None or _is_parsable(text))
 
 
 @cache
-def _parses(text: str) -> bool:
+def _is_parsable(text: str) -> bool:
     return subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True).returncode == 0

@@ -73,7 +73,9 @@ def shares(title: str, cpus: int, *rows: Row, one_by_one: bool = False) -> Calla
             for name in _start(world.add(node("n", cpu=str(turn)))):
                 turns.setdefault(name, []).append(turn)
         shown_turns = turns if one_by_one else {}
-        return _picture(title, cpus, rows, [row.drawn(world, top, shown_turns) for top, row in _tops(rows)])
+        return _picture(
+            title, cpus, rows, [row.drawn(world, top, shown_turns) for top, row in _rows_by_top(rows)]
+        )
 
     return draw
 
@@ -93,7 +95,7 @@ def reclaimed(title: str, cpus: int, lender: Row, claimant: Row) -> Callable[[],
             world.delete(victim.name).add(pod(f"{victim.name}-again", victim.group.partition("/")[2]))
         _start(world)
         world.settle()
-        drawn += [[*row.drawn(world, top, {})] for top, row in [*_tops(rows)][1:]]
+        drawn += [[*row.drawn(world, top, {})] for top, row in [*_rows_by_top(rows)][1:]]
         return _picture(title, cpus, rows, drawn)
 
     return draw
@@ -115,7 +117,7 @@ def _start(world: World) -> list[str]:
     return [decision.queue for decision in started]
 
 
-def _tops(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
+def _rows_by_top(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
     return ((EDGE + number * ROW, row) for number, row in enumerate(rows))
 
 

@@ -130,8 +130,8 @@ class Campaign:
             if step.gang_spec.fate and (
                 step.gang_spec.fate not in OUTAGES or is_rough(time.monotonic() - self._began)
             ):
-                struck = replace(step, kind=step.gang_spec.fate)
-                self._agenda.add_fault(min(1.0, step.lasting / 2), partial(self._inflict, struck))
+                fault_step = replace(step, kind=step.gang_spec.fate)
+                self._agenda.add_fault(min(1.0, step.lasting / 2), partial(self._inflict, fault_step))
 
     def _inflict(self, step: Step) -> None:
         """Execute a fault. It counts as missed if it finds no victim, or the API server is down."""
@@ -235,8 +235,8 @@ class Campaign:
     def _dump(self, name: str) -> None:
         """Write all current data next to the logs."""
         pages = {page: self._storm_cluster.muster.debug(f"/debug/{page}") for page in PAGES}
-        everything = {"api": asdict(cluster_state(self._storm_cluster)), "debug": pages}
-        (self.outcome.folder / f"{name}.json").write_text(json.dumps(everything, indent=1))
+        dumped = {"api": asdict(cluster_state(self._storm_cluster)), "debug": pages}
+        (self.outcome.folder / f"{name}.json").write_text(json.dumps(dumped, indent=1))
 
     def _check_all(self) -> None:
         for at, message in self._prober.liveness.failures:

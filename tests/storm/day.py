@@ -29,9 +29,9 @@ from tests.storm.recovery import Times
 from tests.storm.verdict import Json
 
 NODES, GANGS, FAULTS = 24, 150.0, 120.0  # nodes, and mean seconds between gangs and between faults
-LONGER = 60  # factor on the run times of a storm's gangs
-LASTING = (60.0, 1800.0)
-CAP = "20"
+RUNTIME_FACTOR = 60  # factor on the run times of a storm's gangs
+LASTING = (60.0, 1800.0)  # seconds until a fault is repaired
+CAPPED_CPUS = "20"
 PRIORITIES = {"storm-low": 10, "storm-high": 1000, "": 0}
 
 
@@ -132,7 +132,7 @@ class Day:
                     gang_spec.name,
                     gang_spec.size,
                     gang_spec.min_member,
-                    gang_spec.runtime * LONGER,
+                    gang_spec.runtime * RUNTIME_FACTOR,
                     {CPU: gang_spec.cpu},
                     queue=gang_spec.queue,
                     priority=PRIORITIES[gang_spec.priority],
@@ -172,7 +172,7 @@ class Day:
 
     def _strike_queue(self, kind: str, begin: float, end: float, name: str) -> None:
         changes: dict[str, Json] = {
-            "cap-queue": {"capability": {"cpu": CAP}},
+            "cap-queue": {"capability": {"cpu": CAPPED_CPUS}},
             "close-queue": {"state": "Closed"},
             "reweigh-queue": {"weight": 9},
         }

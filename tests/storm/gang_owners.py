@@ -107,7 +107,7 @@ class GangOwners:
         return self._replacements(gang, pods)
 
     def _record_progress(self, gang: Gang, pods: list[Json], now: float) -> None:
-        if sum(_runs(pod) for pod in pods) < gang.spec.min_member:
+        if sum(_has_run(pod) for pod in pods) < gang.spec.min_member:
             gang.whole_since = None
             return
         if gang.started is None:
@@ -156,12 +156,12 @@ class GangOwners:
             _ignoring_errors(self._delete(resource, name))
         if pods:
             return [self._delete(PODS, pod["metadata"]["name"]) for pod in pods if not is_terminating(pod)]
-        if gang.spec.kind == "pods" or self._gone(POD_GROUPS, name):
+        if gang.spec.kind == "pods" or self._is_gone(POD_GROUPS, name):
             del self.gangs[name]
             return []
         return [self._delete(POD_GROUPS, name)]
 
-    def _gone(self, resource: Resource, name: str) -> bool:
+    def _is_gone(self, resource: Resource, name: str) -> bool:
         try:
             return self._client.find(resource, name, self._namespace) is None
         except API_ERRORS:
@@ -173,7 +173,7 @@ class GangOwners:
         )
 
 
-def _runs(pod: Json) -> bool:
+def _has_run(pod: Json) -> bool:
     return is_complete_member(pod) and pod["status"].get("phase") in ("Running", "Succeeded")
 
 

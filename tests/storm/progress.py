@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
-EVERY = {True: 0.5, False: 15.0}  # seconds, on a terminal and elsewhere
+INTERVALS = {True: 0.5, False: 15.0}  # seconds between two lines: on a terminal, and elsewhere
 
 
 class Progress:
@@ -20,11 +20,11 @@ class Progress:
 
     def show(self, counts: Mapping[str, int]) -> None:
         now = time.monotonic()
-        if now - self._shown < EVERY[self._live]:
+        if now - self._shown < INTERVALS[self._live]:
             return
         self._shown = now
-        passed = now - self._began
-        stage = f"{passed:.0f} of {self._seconds:g} s" if passed < self._seconds else "the end is checked"
+        elapsed = now - self._began
+        stage = f"{elapsed:.0f} of {self._seconds:g} s" if elapsed < self._seconds else "the end is checked"
         listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         self._stream.write(f"\r\x1b[K{stage}: {listed}" if self._live else f"{stage}: {listed}\n")
         self._stream.flush()

@@ -226,15 +226,15 @@ class SecondJudge:
     def _settle_evictions(self, now: float, newcomer: PodFact | None = None) -> None:
         """Settle evictions whose capacity a pod of another group takes, or none in time."""
         for eviction in list(self._unsettled):
-            late = now - eviction.at > TAKEN_WITHIN
-            taken = (
+            is_late = now - eviction.at > TAKEN_WITHIN
+            is_taken = (
                 newcomer is not None
                 and newcomer.node == eviction.pod.node
                 and newcomer.group != eviction.pod.group
             )
-            if taken or late:
+            if is_taken or is_late:
                 self._unsettled.remove(eviction)
-                self.evictions[Purpose.UNTAKEN if late else Purpose.TAKEN] += 1
+                self.evictions[Purpose.UNTAKEN if is_late else Purpose.TAKEN] += 1
 
     def _accuse(self, at: float, about: str, code: AccusationCode, facts: str) -> None:
         self.accusations.append(Accusation(at, about, code, facts))

@@ -7,7 +7,7 @@ import urllib3
 
 from tests.e2e.harness import loopback
 from tests.e2e.harness.access import User
-from tests.e2e.harness.muster import PROGRAM, SOON, Muster
+from tests.e2e.harness.muster import PROGRAM, SHORT_TIMEOUT, Muster
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.tcp_proxy import TcpProxy
@@ -60,6 +60,6 @@ class Sidecar:
     def leads(self) -> bool:
         """Return whether this pair leads: a single pair always does, a frozen one does not."""
         try:
-            return not self.name or bool(self.muster.debug("/debug/leadership", SOON)["leads"])
+            return not self.name or bool(self.muster.debug("/debug/leadership", SHORT_TIMEOUT)["leads"])
         except (urllib3.exceptions.HTTPError, AssertionError):
             return False

@@ -199,7 +199,7 @@ class Cluster:
 
     def rest(self) -> int:
         """Let pods run and succeed, and deletions end, until nothing changes; return the number of plans."""
-        for looks in range(400):
+        for plans in range(400):
             before = self.job, dict(self.pods)
             planned = self.look()
             for number in range(len(self.pods)):
@@ -209,5 +209,5 @@ class Cluster:
             self.now = max(self.now + 1.0, planned.due_at or 0.0)
             idle = not (planned.creates or planned.deletes or self.lost or self.command)
             if idle and before == (self.job, self.pods):
-                return looks
+                return plans
         raise AssertionError(f"the cluster does not settle: {self.job.status}")

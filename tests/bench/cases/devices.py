@@ -96,8 +96,8 @@ def _starts(nodes: int) -> Row:
         for has_devices, times in times_by_devices.items():
             gc.collect()
             times.append(_start(encoded_nodes, encoded_pods, encoded_slices if has_devices else ()))
-    without, with_devices = min(times_by_devices[False]), min(times_by_devices[True])
-    return {"start s": with_devices, "start ratio": with_devices / without}
+    seconds_without, seconds_with = min(times_by_devices[False]), min(times_by_devices[True])
+    return {"start s": seconds_with, "start ratio": seconds_with / seconds_without}
 
 
 def _start(nodes: Iterable[bytes], pods: Iterable[bytes], slices: Iterable[bytes]) -> float:

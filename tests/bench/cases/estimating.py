@@ -31,7 +31,7 @@ _OWNERS = 30
 _SHORTEST, _LONGEST = 60.0, 1800.0  # typical run times, in seconds
 _DEVIATION = 0.35  # standard deviation of the logarithms of run times
 _LOAD, _SWING, _PERIOD = 0.72, 0.6, 3600.0  # mean load, its relative swing, and seconds of a swing
-_EVERY = 6  # number of groups that begin to wait between two forecasts
+_WAITS_PER_FORECAST = 6  # groups that begin to wait between two forecasts
 _SHOWN = 50  # number of forecasts between two lines of progress
 _JOBS = 4.0  # jobs for each estimate, since many start before a forecast
 
@@ -90,7 +90,7 @@ class Review(Observer):
             elif key not in self._reported and key not in self._unestimated:
                 self._unestimated.add(key)
                 self._new_waits += 1
-        if self._new_waits >= _EVERY and self._unestimated:
+        if self._new_waits >= _WAITS_PER_FORECAST and self._unestimated:
             self._report(decisions)
 
     def _report(self, decisions: Decisions) -> None:

@@ -21,7 +21,7 @@ from tests.e2e.harness.resources import PODS
 
 CONNECTIONS = 5000
 _LASTS = 12.0  # seconds: longer than a head or a body may take to arrive
-_CALM = 5.0
+_CALM = 5.0  # seconds without a flood
 _PROGRAM = """
 import sys, time
 from tests.flood import PARTIAL_REQUESTS, flood, many_files

@@ -23,7 +23,7 @@ from tests.domain.world import World
 _ANTI_AFFINE, _TERMS = 100, 300  # pods with anti-affinity, and terms of each
 _SELECTORS = (2500, 7000)  # pods
 _OTHERS = 120_000  # pods of other schedulers
-_LARGE, _VALUES = 100, 25_000  # as many values as fit into 1.2 MB
+_LARGE, _VALUES = 100, 25_000  # pods with large affinities, and values of each, as many as fit into 1.2 MB
 _NAMES, _NAME = 300, 250_000  # pods with long names of groups, and characters of each
 _REPEATS = 5
 
@@ -147,21 +147,21 @@ class _Measurements:
     def row(self, world: World, event: Callable[[int], Any]) -> Row:
         self._row |= _decision_times(world)
         world.settle()
-        after = []
+        times_after_events = []
         for number in range(_REPEATS):
             world.add(event(number))
-            after.append(_decision_times(world))
+            times_after_events.append(_decision_times(world))
             world.settle()
-        for key in after[0]:
-            self._row[f"after an event {key}"] = min(row[key] for row in after)
+        for key in times_after_events[0]:
+            self._row[f"after an event {key}"] = min(row[key] for row in times_after_events)
         return self._row
 
 
 def _decision_times(world: World) -> dict[str, float]:
     gc.collect()
-    before, snapshots = world.ledger.decisions, []
+    previous, snapshots = world.ledger.decisions, []
     snapshot_time = _cpu_milliseconds(lambda: snapshots.append(world.ledger.snapshot()))
-    decision_time = _cpu_milliseconds(lambda: decide(snapshots[0], before))
+    decision_time = _cpu_milliseconds(lambda: decide(snapshots[0], previous))
     return {"snapshot ms": snapshot_time, "decide ms": decision_time}
 
 

@@ -56,7 +56,7 @@ class Waits(Observer):
         self._evicted_for: defaultdict[GroupKey, set[str]] = defaultdict(set)
         self.waits: dict[GroupKey, float] = {}
         self.done = self.lost = 0.0
-        self.evictions, self.again = 0, 0
+        self.evictions, self.repeated_evictions = 0, 0
 
     def pod_created(self, pod: PodRecord, now: float) -> None:
         self._created_at.setdefault(pod.group, now)
@@ -86,7 +86,7 @@ class Waits(Observer):
                 }
                 for group in evicted:
                     if self._queues[group] in reclaimed_queues:
-                        self.again += name in self._evicted_for[group]
+                        self.repeated_evictions += name in self._evicted_for[group]
                         self._evicted_for[group].add(name)
 
     def _resource_seconds(self, pod: PodRecord, now: float) -> float:
@@ -101,7 +101,7 @@ class Waits(Observer):
             "worst": max(self.waits.values()),
             "lost %": 100.0 * self.lost / max(self.done + self.lost, 1.0),
             "evictions": self.evictions,
-            "again": self.again,
+            "again": self.repeated_evictions,
             "never": len(self._created_at) - len(self.waits),
         }
 

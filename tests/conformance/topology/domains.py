@@ -89,11 +89,13 @@ def _topology(levels: Iterable[str]) -> ClusterTopology:
     return ClusterTopology(Meta("topology"), ClusterTopologySpec([TopologyLevel(level) for level in levels]))
 
 
-def _group(sets: list[CaseData]) -> PodGroup:
+def _group(pod_sets: list[CaseData]) -> PodGroup:
     """Return the PodGroup. The topology of a pod set group applies to all its sets together."""
-    shared = next((pod_set for pod_set in sets if pod_set["group"]), None)
+    shared = next((pod_set for pod_set in pod_sets if pod_set["group"]), None)
     return group(
-        "g", sum(pod_set["count"] for pod_set in sets), annotations=shared and _topology_annotations(shared)
+        "g",
+        sum(pod_set["count"] for pod_set in pod_sets),
+        annotations=shared and _topology_annotations(shared),
     )
 
 

@@ -49,8 +49,8 @@ class Tenant(NamedTuple):
 def amounts_at_limits(tenant: Tenant) -> int:
     requests = [{"cpu": "10m", "memory": "9E"}, {"cpu": str(LARGEST), "memory": "9E"}]
     containers = [
-        {"name": f"c{n}", "image": objects.PAUSE, "resources": {"requests": r}}
-        for n, r in enumerate(requests)
+        {"name": f"c{n}", "image": objects.PAUSE, "resources": {"requests": requested}}
+        for n, requested in enumerate(requests)
     ]
     accepted = tenant.pods("huge", 40 * TIMES, containers=containers)
     accepted += tenant.groups("most", 20 * TIMES, min_member=2**31 - 1, minResources={"cpu": str(LARGEST)})
@@ -77,9 +77,11 @@ def absent_queues(tenant: Tenant) -> int:
     Pods of absent queues are refused, each after a request to the API server. Pods of absent LocalQueues are
     accepted, since a LocalQueue may be created later.
     """
-    looked_up, later = range(150 * TIMES), range(350 * TIMES)
-    accepted = sum(tenant.pods(f"absent{n}", 1, queue=f"absent-{n}") for n in looked_up)
-    return accepted + sum(tenant.pods(f"late{n}", 1, labels={LOCAL_QUEUE: f"absent-{n}"}) for n in later)
+    of_queues, of_local_queues = range(150 * TIMES), range(350 * TIMES)
+    accepted = sum(tenant.pods(f"absent{n}", 1, queue=f"absent-{n}") for n in of_queues)
+    return accepted + sum(
+        tenant.pods(f"late{n}", 1, labels={LOCAL_QUEUE: f"absent-{n}"}) for n in of_local_queues
+    )
 
 
 def owners_in_a_loop(tenant: Tenant) -> int:

@@ -49,10 +49,10 @@ def empty(client: Client, resource: Resource, namespace: str, timeout: float = G
     """
     refusals: list[ApiError] = []
 
-    def emptied() -> bool:
+    def is_empty() -> bool:
         try:
             client.delete_all(resource, namespace)
-            return _gone(client, resource, namespace)
+            return _delete_remaining(client, resource, namespace)
         except ApiError as error:
             if error.status not in (NOT_FOUND, NOT_READY, *REFUSED_BY_POLICY):
                 raise
@@ -60,14 +60,14 @@ def empty(client: Client, resource: Resource, namespace: str, timeout: float = G
             return error.status == NOT_FOUND
 
     try:
-        wait_for(emptied, timeout, what=f"{resource.plural} gone")
+        wait_for(is_empty, timeout, what=f"{resource.plural} gone")
     except TimeoutError as timeout_error:
         if not refusals:
             raise
         raise TimeoutError(f"{timeout_error}; last refusal: {refusals[0]}") from None
 
 
-def _gone(client: Client, resource: Resource, namespace: str) -> bool:
+def _delete_remaining(client: Client, resource: Resource, namespace: str) -> bool:
     """Remove finalizers and delete again; return whether no objects are left."""
     items = client.items(resource, namespace)
     for item in items:

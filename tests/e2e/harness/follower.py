@@ -12,9 +12,9 @@ from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError, Json, Watch
 
 Listener = Callable[[str, Json, int], None]
-TROUBLE = (urllib3.exceptions.HTTPError, OSError, ApiError, ValueError)
+WATCH_ERRORS = (urllib3.exceptions.HTTPError, OSError, ApiError, ValueError)
 NOT_FOUND, GONE = 404, 410
-SHORTEST = 1
+SHORTEST_WATCH = 1  # second
 
 
 class Follower(threading.Thread):
@@ -53,7 +53,7 @@ class Follower(threading.Thread):
         while not self._ended.is_set():
             try:
                 self._step()
-            except TROUBLE as error:
+            except WATCH_ERRORS as error:
                 self._handle_error(error)
                 self._ended.wait(0.1)
 
@@ -85,7 +85,7 @@ class Follower(threading.Thread):
 
     def _settle(self) -> None:
         """Run a short watch: if it ends without an error, it has reported all events before its start."""
-        for kind, item in self._client.watch(self._resource, self._version, seconds=SHORTEST):
+        for kind, item in self._client.watch(self._resource, self._version, seconds=SHORTEST_WATCH):
             self._handle_event(kind, item)
         self._asked.clear()
 

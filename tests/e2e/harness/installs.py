@@ -39,12 +39,12 @@ def overlay(folder: Path, install: str, components: Iterable[str], release: str)
     target = folder / "overlay"
     target.mkdir()
     # kustomize takes no absolute paths.
-    up = "/".join([".."] * (len(target.resolve().parts) - 1))
+    to_root = "/".join([".."] * (len(target.resolve().parts) - 1))
     document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [f"{up}{INSTALL}/{install}"],
-        "components": [f"{up}{ROOT}/manifests/{component}" for component in components],
+        "resources": [f"{to_root}{INSTALL}/{install}"],
+        "components": [f"{to_root}{ROOT}/manifests/{component}" for component in components],
         "images": [
             {"name": "kube-muster", "newName": "registry.example/kube-muster"},
             {"name": "registry.k8s.io/kube-scheduler", "newTag": release},

@@ -26,12 +26,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class PodSeen(Seen):
-    """State of a pod after an event. `holds` is false if it is unbound, ended or deleted."""
+    """State of a pod after an event. `holds_capacity` is false if it is unbound, ended or deleted."""
 
     uid: str
     node: str
     gang: str | None
-    holds: bool
+    holds_capacity: bool
     requests: Amounts
     succeeded: bool = False  # it counts as a member of a complete gang
     foreign: bool = False  # of another scheduler
@@ -76,10 +76,10 @@ class Gang:
         """Return the violation after a change of members, as a message; None after the gang ran fully."""
         if self.min_member is None or self.ran_fully:
             return None
-        standing = len(self.members)
+        member_count = len(self.members)
         since, self.partial_since = self.partial_since, None
-        self.ran_fully = standing >= self.min_member
-        if 0 < standing < self.min_member:
+        self.ran_fully = member_count >= self.min_member
+        if 0 < member_count < self.min_member:
             self.partial_since = now if since is None else since
         return self._violation_if_late(since, now, deadline)
 
@@ -185,9 +185,9 @@ class Review:
     def _record_pod(self, event: PodSeen) -> None:
         before = self._pods.get(event.uid)
         self._pods[event.uid] = event
-        if event.holds:
+        if event.holds_capacity:
             self._on_node[event.node].add(event.uid)
-            if before is None or not before.holds:
+            if before is None or not before.holds_capacity:
                 self._arrived_at[event.uid] = self._undisturbed_time(event.at)
                 if not (event.foreign and before is None):  # it was created with a node, without a scheduler
                     self._judge_node(event)
@@ -197,7 +197,7 @@ class Review:
             self._update_members(self._gang(event.gang), event)
 
     def _update_members(self, gang: Gang, event: PodSeen) -> None:
-        if event.holds or event.succeeded:
+        if event.holds_capacity or event.succeeded:
             gang.members.add(event.uid)
         else:
             gang.members.discard(event.uid)

@@ -17,7 +17,7 @@ from tests.e2e.harness.waiting import wait_for
 
 PROGRAM = Path(sys.executable).with_name("muster")
 LONGEST_STOP = 5.0
-SOON = urllib3.Timeout(2)  # for a process that may be frozen
+SHORT_TIMEOUT = urllib3.Timeout(2)  # for a process that may be frozen
 
 
 class Muster:
@@ -128,7 +128,7 @@ class Muster:
         wait_for(lambda: calls() >= count, what=f"{count} calls of {verb} answered")
         assert calls() == count
 
-    def held(self, timeout: urllib3.Timeout = probes.PATIENT) -> dict[str, str]:
+    def held(self, timeout: urllib3.Timeout = probes.LONG_TIMEOUT) -> dict[str, str]:
         """Return the pods whose bind calls wait at the barrier, with their nodes."""
         page = self.debug("/debug/held", timeout)
         return {entry["pod"].rpartition("/")[2]: entry["node"] for entry in page}
@@ -162,7 +162,7 @@ class Muster:
         assert decision is not None
         return decision
 
-    def debug(self, path: str, timeout: urllib3.Timeout = probes.PATIENT) -> Any:
+    def debug(self, path: str, timeout: urllib3.Timeout = probes.LONG_TIMEOUT) -> Any:
         """Return the JSON of one debug page: `debug("/debug/queues")`."""
         answer = probes.fetch(f"http://{self._debug}/{path.lstrip('/')}", timeout=timeout)
         assert answer.status == 200, f"{path}: {answer.status} {answer.data[:500]!r}"

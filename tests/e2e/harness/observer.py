@@ -55,7 +55,7 @@ class Observer(Following):
 
     def violations(self) -> list[str]:
         """Return the messages of violations until now, each once."""
-        return _once(self.found())
+        return _distinct_messages(self.found())
 
     def found(self) -> list[Violation]:
         """Return the violations, once all events until now have been received."""
@@ -102,7 +102,7 @@ class Observer(Following):
         namespace in which objects may be created.
         """
         self._catch_up(namespace) if namespace else self._settle()
-        faults = _once(self._reviewed_history().violations)
+        faults = _distinct_messages(self._reviewed_history().violations)
         faults += [] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()]
         assert not faults, "the observer saw:\n  " + "\n  ".join(faults)
 
@@ -125,7 +125,7 @@ class Observer(Following):
                 self._history.append(fact)
 
 
-def _once(violations: Sequence[Violation]) -> list[str]:
+def _distinct_messages(violations: Sequence[Violation]) -> list[str]:
     return list(dict.fromkeys(violation.message for violation in violations))
 
 
@@ -150,7 +150,7 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
         uid=metadata["uid"],
         node=node,
         gang=f"{metadata['namespace']}/{group}" if group else None,
-        holds=bool(node) and not deleted and phase not in ENDED,
+        holds_capacity=bool(node) and not deleted and phase not in ENDED,
         requests=_counted_by_node(item, requests(item)),
         succeeded=not deleted and phase == "Succeeded",
         foreign=spec["schedulerName"] not in OUR_SCHEDULERS,

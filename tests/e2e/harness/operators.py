@@ -67,7 +67,7 @@ class Operator:
     def update_pod_group(self, name: str, **spec: Any) -> None:
         """Update the spec of a PodGroup by a PUT, repeated after conflicts, as operators do."""
 
-        def written() -> bool:
+        def is_updated() -> bool:
             read = self._stage.api.get(POD_GROUPS, name, self._stage.namespace)
             try:
                 self._stage.api.replace(POD_GROUPS, {**read, "spec": {**read["spec"], **spec}})
@@ -77,7 +77,7 @@ class Operator:
                 return False
             return True
 
-        wait_for(written, what=f"PodGroup {name} updated")
+        wait_for(is_updated, what=f"PodGroup {name} updated")
 
     def delete(self, kind: str) -> None:
         """Delete all objects of a kind, but not their dependents."""

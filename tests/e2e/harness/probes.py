@@ -7,11 +7,11 @@ from typing import Any
 import urllib3
 
 SAMPLE = re.compile(r"^([^\s{]+(?:\{.*\})?) (\S+)(?: \d+)?$")
-QUICK, PATIENT = urllib3.Timeout(5), urllib3.Timeout(30)
+SHORT_TIMEOUT, LONG_TIMEOUT = urllib3.Timeout(5), urllib3.Timeout(30)
 
 
 def fetch(
-    url: str, authority: Path | None = None, timeout: urllib3.Timeout = PATIENT
+    url: str, authority: Path | None = None, timeout: urllib3.Timeout = LONG_TIMEOUT
 ) -> urllib3.BaseHTTPResponse:
     """Send a request on a new connection, without a proxy of the environment."""
     options: dict[str, Any] = {"ca_certs": str(authority)} if authority else {}
@@ -22,7 +22,7 @@ def fetch(
 def answers(url: str, authority: Path | None = None) -> bool:
     """Return whether a probe succeeds; a closed port is a failure."""
     try:
-        return fetch(url, authority, QUICK).status == 200
+        return fetch(url, authority, SHORT_TIMEOUT).status == 200
     except urllib3.exceptions.HTTPError:
         return False
 

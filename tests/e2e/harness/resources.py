@@ -11,8 +11,8 @@ class Resource(NamedTuple):
     namespaced: bool = True
 
     def path(self, namespace: str = "", name: str = "", sub: str = "") -> str:
-        inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        return "/".join(filter(None, (f"{self.prefix}{inside}/{self.plural}", name, sub)))
+        namespace_path = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return "/".join(filter(None, (f"{self.prefix}{namespace_path}/{self.plural}", name, sub)))
 
 
 PODS = Resource("/api/v1", "pods")

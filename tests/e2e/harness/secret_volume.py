@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 
-def bring(secret: dict[str, Any], folder: Path) -> None:
+def update(secret: dict[str, Any], folder: Path) -> None:
     """Update the folder to the content of the Secret."""
     new_folder = Path(tempfile.mkdtemp(prefix="..", dir=folder))
     for name, value in secret["data"].items():

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import urllib3
 
-from tests.e2e.harness.muster import SOON
+from tests.e2e.harness.muster import SHORT_TIMEOUT
 from tests.storm.gang_owners import Gang, GangOwners
 from tests.storm.storm_cluster import StormCluster
 from tests.storm.view import unbound
@@ -51,7 +51,7 @@ class FaultContext:
     def _held(self) -> dict[str, str]:
         """Return the node of each pod at the barrier; empty if Muster does not answer."""
         try:
-            return self.storm_cluster.muster.held(SOON)
+            return self.storm_cluster.muster.held(SHORT_TIMEOUT)
         except (urllib3.exceptions.HTTPError, AssertionError):
             return {}
 
@@ -63,10 +63,10 @@ class FaultContext:
         waiting = [pod for pod in pods if unbound(pod)]
         return self.choose(waiting if waiting and self.rng.random() < 0.67 else pods)
 
-    def node(self, having: str = "cpu") -> Json:
+    def node(self, resource: str = "cpu") -> Json:
         """Return a node with this resource that has no other fault."""
         all_nodes = self.storm_cluster.view.nodes()
-        nodes = [node for node in all_nodes if having in node["status"]["allocatable"]]
+        nodes = [node for node in all_nodes if resource in node["status"]["allocatable"]]
         free = [node for node in nodes if node["metadata"]["name"] not in self.storm_cluster.down]
         return self.choose(
             [node for node in free if node["metadata"]["name"] in self._nodes_of_target()] or free

@@ -12,7 +12,7 @@ from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, NoVi
 from tests.storm.faults.on_processes import revive
 from tests.storm.storm_cluster import StormCluster
 
-LITTLE = (1 << 18, 1 << 20)  # bytes
+SMALL_LIMITS = (1 << 18, 1 << 20)  # bytes
 STUCK = 20.0  # seconds after which a process counts as stuck
 STEPS = (-3600.0, -300.0, -30.0, 30.0, 300.0, 3600.0)  # seconds
 # Mounts a tmpfs of one page, and fills it.
@@ -72,7 +72,7 @@ def _out_of_memory(context: FaultContext) -> InflictedFault:
         raise NoVictim(str(error)) from None
     storm_cluster.undisturbed_time.begin(part)
     parent = storm_cluster.muster.process.pid
-    group.limit(context.rng.choice(LITTLE))
+    group.limit(context.rng.choice(SMALL_LIMITS))
     group.add([parent, *_children(parent)])
     storm_cluster.muster_wire.cut()
     until = time.monotonic() + context.lasting + STUCK

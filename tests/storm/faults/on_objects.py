@@ -142,7 +142,7 @@ def _lose_gpus(context: FaultContext) -> InflictedFault:
 
     A node that is overcommitted in one resource still has capacity in others.
     """
-    name = context.node(having="example.com/gpu")["metadata"]["name"]
+    name = context.node(resource="example.com/gpu")["metadata"]["name"]
     mark_down(context, name)
     context.storm_cluster.api.patch(NODES, name, _allocatable("example.com/gpu", "0"), sub="status")
     restoration = _allocatable("example.com/gpu", "4")

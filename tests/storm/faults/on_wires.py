@@ -10,8 +10,8 @@ from tests.storm.storm_cluster import StormCluster
 A_FEW_EVENTS = 20_000  # bytes
 
 
-def _cut(which: Callable[[StormCluster], TcpProxy], title: str, context: FaultContext) -> InflictedFault:
-    cut = which(context.storm_cluster).cut()
+def _cut(wire_of: Callable[[StormCluster], TcpProxy], title: str, context: FaultContext) -> InflictedFault:
+    cut = wire_of(context.storm_cluster).cut()
     return InflictedFault(f"{cut} connections of {title} cut")
 
 
@@ -22,11 +22,11 @@ def _cut_view(context: FaultContext) -> InflictedFault:
     return InflictedFault(f"{cut} connections of scheduler to the proxy end after {count} more bytes")
 
 
-def _offline(which: Callable[[StormCluster], TcpProxy], part: str, context: FaultContext) -> InflictedFault:
+def _offline(wire_of: Callable[[StormCluster], TcpProxy], part: str, context: FaultContext) -> InflictedFault:
     """Refuse new connections, while the other end still listens."""
     mark_down(context, part)
     context.storm_cluster.undisturbed_time.begin(part)
-    wire = which(context.storm_cluster)
+    wire = wire_of(context.storm_cluster)
     wire.refuse()
     return InflictedFault(
         f"{part} for {context.lasting:.1f} s", partial(_online, context.storm_cluster, wire, part)
