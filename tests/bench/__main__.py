@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     sizes = _sizes(options)
     report = Report(options.output)
-    report.header({**machine.described(), "sizes": str(sizes)})
+    report.header({**machine.machine_row(), "sizes": str(sizes)})
     bench = Bench(sizes, Races(sizes))
     failed = [name for name in options.cases or CASES if not _run(name, bench, report)]
     report.close()
@@ -65,7 +65,7 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
     base = QUICK if arguments.quick else Sizes()
     if arguments.own_cores:
         try:
-            slices.find()
+            slices.find_hierarchy()
         except slices.NoSlices as fault:
             _parser().error(f"--own-cores: {fault}")
     unknown_variants = [name for name in arguments.variants or () if name not in VARIANTS]

@@ -31,7 +31,9 @@ _GONE = 410
 def create(access: Access, new_objects: Iterable[NewObject]) -> float:
     """Create the objects by eight clients, about in this order. Return the time of the first request."""
     shared, failures = _Shared(new_objects), list[BaseException]()
-    clients = [threading.Thread(target=_client, args=(access, shared, failures)) for _ in range(CLIENTS)]
+    clients = [
+        threading.Thread(target=_create_as_client, args=(access, shared, failures)) for _ in range(CLIENTS)
+    ]
     started = time.monotonic()
     for client in clients:
         client.start()
@@ -42,7 +44,7 @@ def create(access: Access, new_objects: Iterable[NewObject]) -> float:
     return started
 
 
-def _client(access: Access, new_objects: "_Shared", failures: list[BaseException]) -> None:
+def _create_as_client(access: Access, new_objects: "_Shared", failures: list[BaseException]) -> None:
     connection = ApiConnection.to(access)
     try:
         while not failures and (new_object := new_objects.take()) is not None:

@@ -11,7 +11,7 @@ from tests.bench.report import Row
 from tests.e2e import build
 
 
-def described() -> Row:
+def machine_row() -> Row:
     return {
         "machine": f"{_cores()} cores ({_model()}), {_memory():.0f} GB, load {os.getloadavg()[0]:.1f}",
         "kubernetes": f"{build.folder().name} (etcd {_etcd()}), all on this machine",

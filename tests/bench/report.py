@@ -51,10 +51,10 @@ def table(rows: list[Row]) -> str:
 
 
 def shown(value: Value) -> str:
-    return f"{value:.3g}" if isinstance(value, float) and abs(value) < 100 else _whole(value)
+    return f"{value:.3g}" if isinstance(value, float) and abs(value) < 100 else _without_decimals(value)
 
 
-def _whole(value: Value) -> str:
+def _without_decimals(value: Value) -> str:
     return f"{value:.0f}" if isinstance(value, float) else str(value)
 
 

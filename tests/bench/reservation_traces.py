@@ -41,7 +41,7 @@ class ReservationTrace(NamedTuple):
     scarce: str  # the resource that is scarce
 
 
-def heavy(seed: int) -> ReservationTrace:
+def heavy_trace(seed: int) -> ReservationTrace:
     rng = random.Random(f"heavy{seed}")
     queues = [_queue(f"p{p}", p + 1) for p in range(3)]
     leaves = [f"p{p}-{child}" for p in range(3) for child in range(4)]
@@ -59,7 +59,7 @@ def heavy(seed: int) -> ReservationTrace:
     return _trace(made_nodes(4, "32", "128Gi"), queues, rows, "cpu")
 
 
-def gpu(seed: int) -> ReservationTrace:
+def gpu_trace(seed: int) -> ReservationTrace:
     rng = random.Random(f"gpu{seed}")
     queues = [_queue(f"t{team}", 1 + team % 3) for team in range(8)]
     jobs: list[tuple[int, int, float]] = []
@@ -77,7 +77,7 @@ def gpu(seed: int) -> ReservationTrace:
     return _trace(made_nodes(12, "64", "512Gi", 8), queues, rows, GPU)
 
 
-def bursts(seed: int) -> ReservationTrace:
+def burst_trace(seed: int) -> ReservationTrace:
     rng = random.Random(f"bursts{seed}")
     queues = [_queue(f"p{p}") for p in range(2)]
     queues += [_queue(f"p{p}-{child}", 1, f"p{p}") for p in range(2) for child in range(6)]
@@ -137,7 +137,7 @@ def _trace(nodes: VirtualWorkload, queues: Sequence[Queue], rows: list[Row], sca
 
 
 RESERVATION_TRACES: dict[str, Callable[[int], ReservationTrace]] = {
-    "heavy": heavy,
-    "gpu": gpu,
-    "bursts": bursts,
+    "heavy": heavy_trace,
+    "gpu": gpu_trace,
+    "bursts": burst_trace,
 }

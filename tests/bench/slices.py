@@ -37,7 +37,7 @@ class Hierarchy(NamedTuple):
 @contextmanager
 def sliced(parts: Mapping[str, Iterable[int]]) -> Iterator[None]:
     """Limit each part, given by process ids, to its `CORES` while the context is entered."""
-    hierarchy, folders = find(), dict[str, Path]()
+    hierarchy, folders = find_hierarchy(), dict[str, Path]()
     remove_leftovers(hierarchy.root)
     try:
         for part, pids in parts.items():
@@ -65,7 +65,7 @@ class MemoryGroup:
     """Cgroup whose processes have a common memory limit. Raises NoSlices."""
 
     def __init__(self, name: str) -> None:
-        self._hierarchy = find(controller="memory")
+        self._hierarchy = find_hierarchy(controller="memory")
         self._folder = self._hierarchy.root / name
         self._folder.mkdir(exist_ok=True)
 
@@ -80,18 +80,18 @@ class MemoryGroup:
         else:  # version 1
             (self._folder / "memory.limit_in_bytes").write_text(str(count or -1))
 
-    def kills(self) -> int:
+    def kill_count(self) -> int:
         """Return the number of processes of this group that the kernel's OOM killer has killed."""
         unified_file = self._folder / "memory.events"
-        reported = unified_file if unified_file.exists() else self._folder / "memory.oom_control"
-        return int(dict(map(str.split, reported.read_text().splitlines()))["oom_kill"])
+        counter_file = unified_file if unified_file.exists() else self._folder / "memory.oom_control"
+        return int(dict(map(str.split, counter_file.read_text().splitlines()))["oom_kill"])
 
     def dissolve(self) -> None:
         _move(map(int, (self._folder / "cgroup.procs").read_text().split()), self._hierarchy.home)
         self._folder.rmdir()
 
 
-def find(mounted: Path | None = None, own_cgroups: str = "", controller: str = "cpu") -> Hierarchy:
+def find_hierarchy(mounted: Path | None = None, own_cgroups: str = "", controller: str = "cpu") -> Hierarchy:
     """Return the hierarchy of cgroups. `own_cgroups`: the text of /proc/self/cgroup. Raises NoSlices."""
     mounted = mounted or _MOUNTED
     lines = (

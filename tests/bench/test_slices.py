@@ -14,7 +14,7 @@ def test_a_slice_is_limited_by_the_files_of_its_cgroup_version(tmp_path: Path, v
     (tmp_path / "cpu").mkdir()
     if version == 2:
         (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
-    hierarchy = slices.find(tmp_path, "0::/us\n1:cpuacct,cpu:/us\n")
+    hierarchy = slices.find_hierarchy(tmp_path, "0::/us\n1:cpuacct,cpu:/us\n")
     folder = hierarchy.root / "part"
     folder.mkdir()
     if version == 2:
@@ -48,7 +48,7 @@ def test_a_memory_limit_is_read_from_the_files_of_its_cgroup_version(
     for count, written in ((4096, "4096"), (None, unlimited)):
         group.limit(count)
         assert (folder / limit).read_text() == written
-    assert group.kills() == 2
+    assert group.kill_count() == 2
 
 
 def test_only_slices_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from extender.cli.why.explanation import Statement, numbers
 from extender.domain.model.reasons import REMEDIES, Reason
 from tests.cli.cluster import Cluster, ago, unschedulable
 from tests.cli.front import Front
-from tests.pages.sample import NUMBERS, add_sample
+from tests.pages.sample import SWEEP_WAITS, add_sample
 
 COMMAND = "    kubectl "  # on its own line, which is not folded
 
@@ -135,7 +135,7 @@ def test_a_group_as_json_and_yaml(sample: Cluster) -> None:
         "name": "sweep",
         "verdict": "Waiting",
         "reason": "NoRoom",
-        "detail": NUMBERS,
+        "detail": SWEEP_WAITS,
     }
     counts = {"needed": 4, "there": 4, "placed": 0, "gated": 4}
     assert explanation["members"] == {**counts, "succeeded": 0, "failed": 0}

@@ -147,7 +147,7 @@ def _queues() -> Sequence[QueueSummary]:
     )  # fmt: skip
 
 
-def _waiting(
+def _wait_summary(
     reason: Reason, detail: str, since: float, position: int = 0, line: int = 0, **others: Any
 ) -> WaitSummary:
     return WaitSummary(
@@ -187,7 +187,7 @@ def _groups(now: float) -> Sequence[GroupSummary]:
         HolderSummary("Pod", "kube-system", "dcgm-exporter-x7k2p", "", 1, {"cpu": "2"}),
     ]
     estimate = EstimateSummary(timestamp_at(now + 2100), timestamp_at(now + 5400), "Learnt")
-    llama = _waiting(
+    llama = _wait_summary(
         Reason.NO_ROOM,
         "nvidia.com/gpu: 64 needed, 40 left on suitable nodes; capacity for 5 of 8 members; position 1 in queue language",
         now - 2840, 1, 4, holders=holders, more_holders=2, estimate=estimate,
@@ -198,20 +198,20 @@ def _groups(now: float) -> Sequence[GroupSummary]:
     )
     rows = [
         summary("research", "llama-70b", "language", "Waiting", 8, 3000, wait=llama, priority=1000, asks={GPU: 64.0, "cpu": 256.0}, user="ada@example.org"),
-        summary("research", "llama-7b-sft", "language", "Waiting", 2, 1900, wait=_waiting(Reason.BEHIND_OTHERS, "llama-70b comes first; position 2 in queue language", now - 1800, 2, 4, ahead=["research/llama-70b"], estimate=replace(estimate, p50=timestamp_at(now + 3000)))),
-        summary("research", "tokenizer-sweep", "language", "Waiting", 4, 900, wait=_waiting(Reason.QUEUE_CEILING, "nvidia.com/gpu: 32 asked, 8 left below the ceiling of 64", now - 880, 3, 4, estimate=unknown)),
+        summary("research", "llama-7b-sft", "language", "Waiting", 2, 1900, wait=_wait_summary(Reason.BEHIND_OTHERS, "llama-70b comes first; position 2 in queue language", now - 1800, 2, 4, ahead=["research/llama-70b"], estimate=replace(estimate, p50=timestamp_at(now + 3000)))),
+        summary("research", "tokenizer-sweep", "language", "Waiting", 4, 900, wait=_wait_summary(Reason.QUEUE_CEILING, "nvidia.com/gpu: 32 asked, 8 left below the ceiling of 64", now - 880, 3, 4, estimate=unknown)),
         summary("research", "rlhf-eval", "language", "Starting", 4, 400, placed=3),
         summary("research", "vit-pretrain", "vision", "Running", 5, 9000, holds={GPU: 40.0}, started=timestamp_at(now - 8900)),
         summary("research", "moe-8x7b", "language", "Running", 3, 72000, holds={GPU: 24.0}, failed=1, started=timestamp_at(now - 70000), evicted=EvictionSummary(timestamp_at(now - 71000), "Reclaim", "queue vision is below its deserved share")),
-        summary("research", "segment-all", "vision", "Waiting", 2, 640, wait=_waiting(Reason.FRAGMENTED, "16 nvidia.com/gpu are free, at most 4 on one node", now - 600, 1, 2, estimate=estimate)),
-        summary("research", "depth-ft", "vision", "Waiting", 1, 60, wait=_waiting(Reason.HELD, "", now - 58), held=True),
+        summary("research", "segment-all", "vision", "Waiting", 2, 640, wait=_wait_summary(Reason.FRAGMENTED, "16 nvidia.com/gpu are free, at most 4 on one node", now - 600, 1, 2, estimate=estimate)),
+        summary("research", "depth-ft", "vision", "Waiting", 1, 60, wait=_wait_summary(Reason.HELD, "", now - 58), held=True),
         summary("research", "clip-eval", "vision", "Ended", 1, 90000, succeeded=1, started=timestamp_at(now - 88000)),
         summary("product", "ranker-train", "product", "Running", 6, 5400, holds={GPU: 24.0}, started=timestamp_at(now - 5300)),
         summary("product", "embed-refresh", "product", "Running", 2, 1200, holds={GPU: 6.0}, started=timestamp_at(now - 1100)),
-        summary("product", "podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883", "nightly", "Waiting", 4, 30000, called="job/backfill-q3", is_job=True, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 29000, 1, 2, estimate=unknown)),
-        summary("product", "report", "nightly", "Waiting", 1, 28000, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 27900, 2, 2, estimate=unknown)),
+        summary("product", "podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883", "nightly", "Waiting", 4, 30000, called="job/backfill-q3", is_job=True, wait=_wait_summary(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 29000, 1, 2, estimate=unknown)),
+        summary("product", "report", "nightly", "Waiting", 1, 28000, wait=_wait_summary(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 27900, 2, 2, estimate=unknown)),
         summary("students", "mnist-lab-3", "students", "Running", 1, 700, holds={GPU: 1.0}, user="kim", started=timestamp_at(now - 650)),
-        summary("students", "diffusion-proj", "students", "Waiting", 2, 350, wait=_waiting(Reason.NOT_ENOUGH_MEMBERS, "1 of 2 pods exist", now - 340), members=1, user="lee"),
+        summary("students", "diffusion-proj", "students", "Waiting", 2, 350, wait=_wait_summary(Reason.NOT_ENOUGH_MEMBERS, "1 of 2 pods exist", now - 340), members=1, user="lee"),
     ]  # fmt: skip
     return rows
 

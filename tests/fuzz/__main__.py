@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ports = {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
         target = Target({**ports, **further_ports}, muster.pid, secret_of(kubeconfig))
         violations = reviewed(target, options.requests, options.seconds, options.seed, _show)
-        violations += _starts_a_gang(cluster)
+        violations += _start_failures(cluster)
     for violation in violations[:50]:
         _show(f"VIOLATED: {violation}")
     return 1 if violations else 0
@@ -58,17 +58,17 @@ def _cluster(stack: ExitStack) -> tuple[Embedded, dict[str, int], Path]:
     return cluster, {"webhooks": webhooks, "view": view}, folder / KUBECONFIG
 
 
-def _starts_a_gang(cluster: Embedded) -> list[str]:
+def _start_failures(cluster: Embedded) -> list[str]:
     """Check that a gang still starts after the fuzzing; return errors."""
     cluster.service.create(POD_GROUPS, "", objects.pod_group("last", namespace="default", min_member=3))
     for number in range(3):
         cluster.service.create(PODS, "", objects.pod(f"last-{number}", namespace="default", group="last"))
 
-    def bound() -> bool:
+    def is_bound() -> bool:
         return all(pod["spec"].get("nodeName") for pod in cluster.store.all(PODS))
 
     try:
-        wait_for(bound, _PATIENCE, "the gang bound")
+        wait_for(is_bound, _PATIENCE, "the gang bound")
     except TimeoutError as fault:
         return [str(fault)]
     return []

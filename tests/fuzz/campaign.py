@@ -76,11 +76,11 @@ class Campaign:
             return False
         rng = Random(f"{self._seed}/{number}")
         port = rng.choice(list(self._target.ports))
-        send: Callable[[Random, str], list[int]] = self._raw
+        send: Callable[[Random, str], list[int]] = self._send_raw
         if port in ("verbs", "webhooks") and rng.random() < 0.7:
-            send = self._structured
+            send = self._send_structured
         if port == "view" and rng.random() < 0.8:
-            send = self._relayed
+            send = self._send_to_proxy
         try:
             codes = send(rng, port)
         except (TimeoutError, Unreadable) as fault:
@@ -94,15 +94,15 @@ class Campaign:
                 self.findings.record_violation(f"request {number} at {port}: status {status}")
         return True
 
-    def _structured(self, rng: Random, port: str) -> list[int]:
+    def _send_structured(self, rng: Random, port: str) -> list[int]:
         """Send a complete request and expect a complete answer."""
         if port == "verbs":
             verb = rng.choice(messages.VERBS)
-            path, body = f"/v1/{verb}", messages.spoilt(rng, messages.verb_body(rng, verb))
+            path, body = f"/v1/{verb}", messages.with_errors(rng, messages.verb_body(rng, verb))
         else:
             reviewed = rng.choice(messages.REVIEWS)
             path = f"/{reviewed}/{rng.choice(('validate', 'mutate'))}"
-            body = messages.spoilt(rng, messages.review_body(rng, reviewed))
+            body = messages.with_errors(rng, messages.review_body(rng, reviewed))
         caller = http.client.HTTPConnection("127.0.0.1", self._target.ports[port], timeout=PATIENCE)
         caller.sock = self._target.connect(port, secure=port == "webhooks")
         try:
@@ -115,7 +115,7 @@ class Campaign:
             caller.close()
         return [answer.status]
 
-    def _relayed(self, rng: Random, port: str) -> list[int]:
+    def _send_to_proxy(self, rng: Random, port: str) -> list[int]:
         """Send a request to the proxy, which answers only callers with its secret.
 
         Watches end by themselves, or in the middle when another one of the same program begins.
@@ -123,7 +123,7 @@ class Campaign:
         new_request = through_view.event if rng.random() < _EVENTS else through_view.request
         request = new_request(rng, self._target.secret)
         with self._target.connect(port, secure=False) as caller:
-            response = _exchanged(caller, request, keeps_open=True)
+            response = _exchange(caller, request, keeps_open=True)
         try:
             codes = statuses(response, without_body=request.startswith(b"HEAD"))
         except Unreadable:
@@ -133,7 +133,7 @@ class Campaign:
         # Answers of the API server are not checked: it answers 500 to some invalid versions.
         return [code for code in codes if code < 500 or _AUDITED not in response.lower()]
 
-    def _raw(self, rng: Random, port: str) -> list[int]:
+    def _send_raw(self, rng: Random, port: str) -> list[int]:
         secure = port == "webhooks" and rng.random() < 0.8
         caller = self._target.connect(port, secure=secure)
         if rng.random() < _SILENT:
@@ -143,12 +143,12 @@ class Campaign:
             return []
         request = raw.nonsense(rng)
         with caller:
-            response = _exchanged(caller, request)
+            response = _exchange(caller, request)
         is_alert = port == "webhooks" and not secure and response.startswith(_ALERT)
         return [] if is_alert else statuses(response, without_body=b"HEAD" in request)
 
 
-def _exchanged(caller: socket.socket, request: bytes, keeps_open: bool = False) -> bytes:
+def _exchange(caller: socket.socket, request: bytes, keeps_open: bool = False) -> bytes:
     """Return all bytes of the answer, and none if the connection breaks.
 
     `keeps_open`: the caller keeps its sending side open, since otherwise the proxy does not answer it.

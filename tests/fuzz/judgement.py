@@ -44,7 +44,7 @@ def _violations_after(target: Target, threads: int, megabytes: float) -> list[st
     if (nodes := nodes_of_filter(target)) != ["node-1", "node-2"]:
         violations.append(f"filter answers {nodes}")
     probes = {path: _status(target, path) for path in ("/livez", "/readyz")}
-    if (relayed := _relayed(target)) != ["Status", "NodeList", "PodList"]:
+    if (relayed := _proxy_answer_kinds(target)) != ["Status", "NodeList", "PodList"]:
         violations.append(f"the proxy answers {relayed}")
     violations += [f"{path} answers {status}" for path, status in probes.items() if status != 200]
     try:
@@ -69,7 +69,7 @@ def nodes_of_filter(target: Target) -> list[str]:
     return names
 
 
-def _relayed(target: Target) -> list[str]:
+def _proxy_answer_kinds(target: Target) -> list[str]:
     """Return statuses of the proxy: without its secret, for a list of nodes, and for a list of pods."""
     paths = ("/wrong/api/v1/nodes", f"/{target.secret}/api/v1/nodes", f"/{target.secret}/api/v1/pods")
     caller = HTTPConnection("127.0.0.1", target.ports["view"], timeout=PATIENCE)

@@ -74,7 +74,7 @@ def review_body(rng: Random, kind: str) -> Json:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-def spoilt(rng: Random, body: Json) -> bytes:
+def with_errors(rng: Random, body: Json) -> bytes:
     """Return JSON of the body with up to five changed values, sometimes with changed bytes."""
     body = copy.deepcopy(body)
     for _ in range(rng.randrange(6)):
@@ -128,14 +128,14 @@ def _change_one(rng: Random, container: Json, key: Any) -> None:
     elif choice == 1 and isinstance(container, dict):
         container[rng.choice((key.swapcase(), key + " ", "x" * 300, ""))] = container.pop(key)
     elif choice == 2:
-        container[key] = _deep(rng.choice((3, 50, 400)), as_lists=rng.random() < 0.5)
+        container[key] = _nested(rng.choice((3, 50, 400)), as_lists=rng.random() < 0.5)
     elif choice == 3 and len(json.dumps(container[key])) < _LARGE:
         container[key] = [container[key]] * rng.randrange(1000)
     else:
         container[key] = copy.deepcopy(rng.choice(JUNK))
 
 
-def _deep(levels: int, *, as_lists: bool) -> Json:
+def _nested(levels: int, *, as_lists: bool) -> Json:
     value: Json = "bottom"
     for _ in range(levels):
         value = [value] if as_lists else {"a": value}

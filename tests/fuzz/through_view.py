@@ -71,7 +71,7 @@ _SELECTORS = (
     b"#",
 )
 _WATCHES = (b"watch=1", b"watch=true", b"watch", b"watch=yes&watch=false")
-_ENDS = b"timeoutSeconds=1"
+_SHORT_WATCH = b"timeoutSeconds=1"
 _FIELDS = (
     b"Accept: application/json",
     b"Accept: application/vnd.kubernetes.protobuf",
@@ -174,7 +174,7 @@ def _secret_segment(rng: Random, secret: bytes) -> bytes:
 def _query(rng: Random) -> bytes:
     parameters = [rng.choice(_SELECTORS) for _ in range(rng.choice((0, 0, 1, 2, 3)))]
     if rng.random() < 0.03:
-        parameters += [rng.choice(_WATCHES), _ENDS]
+        parameters += [rng.choice(_WATCHES), _SHORT_WATCH]
     rng.shuffle(parameters)
     return b"?" + b"&".join(parameters) if parameters else b""
 

@@ -6,11 +6,13 @@ from extender.api.keys import QUEUE
 from extender.apimachinery.kinds import JOBS
 from tests.cli.cluster import Cluster, ago
 
-NUMBERS = (
+SWEEP_WAITS = (
     "cpu: 8 needed, 2 left on suitable nodes; capacity for 1 of 4 members; position 1 in queue research;"
     " it starts once other/report (3 pods) ends"
 )
-BEHIND = "cpu: 16 needed, 2 left on suitable nodes; capacity for 1 of 8 members; position 2 in queue research"
+TRAIN_WAITS = (
+    "cpu: 16 needed, 2 left on suitable nodes; capacity for 1 of 8 members; position 2 in queue research"
+)
 UID = "4c1d2f60-6c1e-4d0b-9f0a-0a3f5e7b9c21"
 
 
@@ -25,7 +27,9 @@ def add_sample(cluster: Cluster) -> Cluster:
     above_share: dict[str, Any] = {"allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}
     cluster.queue("reports", {"capability": {"cpu": "8"}}, state="Open", **above_share, share=1.5, running=1)
     cluster.gang("fit", 2, node="n0", phase="Running", reason="Running", queue="research")
-    cluster.gang("sweep", 4, message=NUMBERS, queue="research", days=10, more={"waiting": {"position": 1}})
+    cluster.gang(
+        "sweep", 4, message=SWEEP_WAITS, queue="research", days=10, more={"waiting": {"position": 1}}
+    )
     cluster.group("report", "Running", "Running", queue="reports", namespace="other", min_member=3)
     _add_waiting_job(cluster)
     cluster.namespace("team-a")
@@ -42,7 +46,7 @@ def _add_waiting_job(cluster: Cluster) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": UID, "controller": True}
     cluster.group(
         f"podgroup-{UID}",
-        message=BEHIND,
+        message=TRAIN_WAITS,
         more={"waiting": {"position": 2}},
         min_member=8,
         queue="research",

@@ -56,9 +56,10 @@ def drawn(drawing: Drawing) -> str:
     for second in (1.0, 3.0):  # two frames: a group that waits for others is shown once these are known
         log.observe(state, second)
     canvas = Canvas(drawing.width, WIDTHS[drawing.width])
+    picture = Picture(state, log, second=72.5)
     if drawing.form == "piped":
-        return "".join(f"{line}\n" for line in _piped(Picture(state, log, 72.5), canvas))
-    return _on_terminal(Picture(state, log, 72.5), canvas, colours=drawing.form == "coloured")
+        return "".join(f"{line}\n" for line in _piped(picture, canvas))
+    return _on_terminal(picture, canvas, colours=drawing.form == "coloured")
 
 
 def _on_terminal(picture: Picture, canvas: Canvas, colours: bool) -> str:

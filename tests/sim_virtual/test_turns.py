@@ -12,7 +12,7 @@ from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
-from tests.bench.cases.turning import WINDOW, NodeTime, WeightedCluster, of_backlog
+from tests.bench.cases.turning import WINDOW, NodeTime, WeightedCluster, backlog_row
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from tests.bench.cases.turning import WINDOW, NodeTime, WeightedCluster, of_back
     ids=lambda cluster: str(cluster.weights),
 )
 def test_each_gets_its_part_of_half_an_hour(cluster: WeightedCluster) -> None:
-    measured = of_backlog(cluster, seed=0, seconds=WINDOW)
+    measured = backlog_row(cluster, seed=0, seconds=WINDOW)
     assert 0.85 <= float(measured["least"]) <= float(measured["most"]) <= 1.15
 
 

@@ -38,7 +38,8 @@ class EventRecorder(Following):
         for follower in self._followers:
             follower.ask()
         wait_for(
-            lambda: False not in [follower.settled() for follower in self._followers], what="recorder settled"
+            lambda: False not in [follower.is_settled() for follower in self._followers],
+            what="recorder settled",
         )
         judge = SecondJudge(deadline, sight, clock)
         with self._lock:

@@ -17,7 +17,7 @@ from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 from tests.e2e.harness.watch import ApiError
 from tests.storm.gang_specs import GangSpec, NewObject
-from tests.storm.view import View, is_complete_member, is_terminating, unbound
+from tests.storm.view import View, is_complete_member, is_terminating, is_unbound
 
 Json = dict[str, Any]
 Call = Callable[[], object]
@@ -44,7 +44,7 @@ class Gang:
     def has_run_its_time(self, now: float) -> bool:
         return self.started is not None and now - self.started > self.spec.runtime
 
-    def out_of_patience(self, now: float) -> bool:
+    def is_out_of_patience(self, now: float) -> bool:
         return self.started is None and now - self.arrived_at > self.spec.patience
 
 
@@ -72,7 +72,7 @@ class GangOwners:
 
     def add(self, gang_spec: GangSpec) -> bool:
         """Add a gang; return False if too many pods wait."""
-        waiting = sum(map(unbound, self._view.pods()))
+        waiting = sum(map(is_unbound, self._view.pods()))
         if waiting + gang_spec.size > MOST_WAITING:
             self.counts["turned away"] += 1
             return False
@@ -93,18 +93,18 @@ class GangOwners:
         pods = self._view.members(gang.spec.name)
         self._record_progress(gang, pods, now)
         if gang.leaving:
-            return self._deletions(gang, pods)
-        if self.finishing and gang.out_of_patience(now):
+            return self._deletion_calls(gang, pods)
+        if self.finishing and gang.is_out_of_patience(now):
             self.counts["gave up"] += 1
             return self._leave(gang)
         if gang.to_create:
             return [partial(self._create, gang)]
         if self.finishing and gang.has_run_its_time(now):
-            return self._ends(gang, pods)
+            return self._end_calls(gang, pods)
         if gang.needs_group:
             gang.needs_group = False
             gang.to_create.append((POD_GROUPS, gang.spec.group(self._namespace)))
-        return self._replacements(gang, pods)
+        return self._replacement_calls(gang, pods)
 
     def _record_progress(self, gang: Gang, pods: list[Json], now: float) -> None:
         if sum(_has_run(pod) for pod in pods) < gang.spec.min_member:
@@ -125,7 +125,7 @@ class GangOwners:
             _ignoring_status(CONFLICT, partial(self._client.create, resource, body))
             gang.to_create.pop(0)
 
-    def _replacements(self, gang: Gang, pods: list[Json]) -> list[Call]:
+    def _replacement_calls(self, gang: Gang, pods: list[Json]) -> list[Call]:
         """Return calls that replace failed pods; none for a job, whose controller replaces them."""
         if not gang.spec.replaces_members or gang.spec.is_job or gang.has_run_its_time(time.monotonic()):
             return []
@@ -136,7 +136,7 @@ class GangOwners:
             gang.created_pods += 1
         return [self._delete(PODS, pod["metadata"]["name"]) for pod in failed]
 
-    def _ends(self, gang: Gang, pods: list[Json]) -> Iterable[Call]:
+    def _end_calls(self, gang: Gang, pods: list[Json]) -> Iterable[Call]:
         running = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
         if not running:
             self.counts["finished"] += 1
@@ -149,7 +149,7 @@ class GangOwners:
         gang.to_create.clear()
         return []
 
-    def _deletions(self, gang: Gang, pods: list[Json]) -> list[Call]:
+    def _deletion_calls(self, gang: Gang, pods: list[Json]) -> list[Call]:
         """Return calls that delete a gang: its Job before its pods, and its PodGroup last."""
         name = gang.spec.name
         for resource in {"job": [JOBS], "volcano": [VOLCANO_JOBS]}.get(gang.spec.kind, []):

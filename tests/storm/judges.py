@@ -14,7 +14,7 @@ from tests.e2e.harness.amounts import MILLI, Amounts, amounts, requests
 from tests.e2e.harness.objects import GROUP_NAME
 from tests.storm.gang_specs import QUEUE
 from tests.storm.placing import FreeCapacity, capacities, place, size
-from tests.storm.view import Eviction, holds, is_complete_member, is_terminating, unbound
+from tests.storm.view import Eviction, holds_capacity, is_complete_member, is_terminating, is_unbound
 
 Json = dict[str, Any]
 OURS = ("muster", "volcano")
@@ -117,7 +117,7 @@ def _domains(waiter: Waiter, state: ClusterState, free: list[FreeCapacity]) -> l
         return [free]
     labels = {node["metadata"]["name"]: node["metadata"].get("labels", {}) for node in state.nodes}
     members = state.members().get(annotations.get(GROUP_NAME, ""), [])
-    remaining = [pod for pod in members if holds(pod) and not is_terminating(pod)]
+    remaining = [pod for pod in members if holds_capacity(pod) and not is_terminating(pod)]
     domains = {labels.get(pod["spec"]["nodeName"], {}).get(level) for pod in remaining}
     if domains:
         return [[capacity for capacity in free if capacity.labels.get(level) in domains - {None}]]
@@ -150,7 +150,7 @@ def waiters(state: ClusterState) -> Iterator[Waiter]:
             yield Waiter(f"group {name}", spec.get("queue", "default"), needed_pods)
     grouped = {pod["metadata"]["uid"] for pods in members.values() for pod in pods}
     for pod in state.our_pods():
-        if unbound(pod) and pod["metadata"]["uid"] not in grouped:
+        if is_unbound(pod) and pod["metadata"]["uid"] not in grouped:
             queue = pod["metadata"].get("labels", {}).get(QUEUE, "default")
             yield Waiter(f"pod {pod['metadata']['name']}", queue, [pod])
 
@@ -160,7 +160,7 @@ def _needed(spec: Json, pods: list[Json]) -> list[Json]:
 
     The result is empty if too few pods exist.
     """
-    waiting = sorted(filter(unbound, pods), key=size, reverse=True)
+    waiting = sorted(filter(is_unbound, pods), key=size, reverse=True)
     standing = [pod for pod in pods if is_complete_member(pod)]
     if _is_complete(spec, standing):
         return waiting[:1]
@@ -219,7 +219,7 @@ def _held_with(waiter: Waiter, state: ClusterState, queue: str) -> Amounts:
     held = Amounts()
     for pod in state.our_pods():
         queue_name = pod["metadata"].get("labels", {}).get(QUEUE)
-        if holds(pod) and queue_name is not None and queue in state.path(queue_name):
+        if holds_capacity(pod) and queue_name is not None and queue in state.path(queue_name):
             held += requests(pod)
     for pod in waiter.pods:
         held += requests(pod)
@@ -245,7 +245,7 @@ def _claim_fault(claim: Json, pod: Json | None) -> str:
         return "it is bound" if pod["spec"].get("nodeName") else "it is still planned"
     if pod["spec"].get("nodeName") != claim["node"]:
         return f"it is on {pod['spec'].get('nodeName')}"
-    return "" if holds(pod) else "it has ended"
+    return "" if holds_capacity(pod) else "it has ended"
 
 
 def wrong_idle_amounts(state: ClusterState) -> Iterator[str]:
@@ -255,7 +255,7 @@ def wrong_idle_amounts(state: ClusterState) -> Iterator[str]:
     """
     expected_idle = {node["metadata"]["name"]: amounts(node["status"]["allocatable"]) for node in state.nodes}
     for pod in state.pods:
-        if holds(pod) and pod["spec"]["nodeName"] in expected_idle:
+        if holds_capacity(pod) and pod["spec"]["nodeName"] in expected_idle:
             expected_idle[pod["spec"]["nodeName"]].subtract(requests(pod))
     claimed = {node["name"]: node["idle"] for node in state.claimed}
     if state.claimed:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.e2e.harness.amounts import Amounts, amounts, requests
-from tests.storm.view import holds
+from tests.storm.view import holds_capacity
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[FreeCapacity
         if not node["spec"].get("unschedulable") and not node["spec"].get("taints")
     }
     for pod in pods:
-        capacity = by_node.get(pod["spec"]["nodeName"]) if holds(pod) else None
+        capacity = by_node.get(pod["spec"]["nodeName"]) if holds_capacity(pod) else None
         if capacity is not None:
             capacity.free.subtract(requests(pod))
     return list(by_node.values())

@@ -52,11 +52,11 @@ class Recovery:
         by_kind = defaultdict[str, list[float]](list)
         for breakage in self._breakages:
             index = bisect_left(recoveries, breakage.ended)
-            if index < len(recoveries) and not self._overtaken(breakage, recoveries[index]):
+            if index < len(recoveries) and not self._is_overtaken(breakage, recoveries[index]):
                 by_kind[breakage.kind].append(round(recoveries[index] - breakage.ended, 2))
         return dict(by_kind)
 
-    def _overtaken(self, breakage: Breakage, until: float) -> bool:
+    def _is_overtaken(self, breakage: Breakage, until: float) -> bool:
         """Return whether another outage falls between the end of a fault and the recovery from it."""
         outages = (other for other in self._breakages if other.outage and other is not breakage)
         return any(

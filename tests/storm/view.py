@@ -80,7 +80,7 @@ def evicted(pod: Json) -> bool:
     )
 
 
-def unbound(pod: Json) -> bool:
+def is_unbound(pod: Json) -> bool:
     return (
         not pod["spec"].get("nodeName")
         and pod["status"].get("phase") == "Pending"
@@ -92,11 +92,11 @@ def is_terminating(pod: Json) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-def holds(pod: Json) -> bool:
+def holds_capacity(pod: Json) -> bool:
     """Return whether the pod uses capacity of its node: until it has ended or is gone."""
     return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ENDED
 
 
 def is_complete_member(pod: Json) -> bool:
     """Return whether a pod counts as a member of a complete gang."""
-    return (holds(pod) and not is_terminating(pod)) or pod["status"].get("phase") == "Succeeded"
+    return (holds_capacity(pod) and not is_terminating(pod)) or pod["status"].get("phase") == "Succeeded"

@@ -47,15 +47,15 @@ def _with_gates(fleet: Fleet, namespace: str, *, view: bool) -> AbstractContextM
 
 def _measure_abort(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, size: int) -> Row:
     assert side.muster is not None
-    _single(fleet, namespace, bound, "warm-up")
-    idle_seconds = _single(fleet, namespace, bound, "idle")
+    _seconds_to_bind_one_pod(fleet, namespace, bound, "warm-up")
+    idle_seconds = _seconds_to_bind_one_pod(fleet, namespace, bound, "idle")
     _hold_all_but_one(fleet, side.muster, namespace, size)
     show(f"{size - 1} binds are held, their last member goes")
     deleted = time.monotonic()
     fleet.cluster.admin.delete(PODS, NEVER_COMES, namespace, grace=0)
-    wait_for(lambda: _aborts(side.muster), _ABORTED, "the abort")
+    wait_for(lambda: _has_aborted(side.muster), _ABORTED, "the abort")
     abort_seconds = time.monotonic() - deleted
-    busy_seconds = _single(fleet, namespace, bound, "next")
+    busy_seconds = _seconds_to_bind_one_pod(fleet, namespace, bound, "next")
     return {
         "gang": size,
         "held": size - 1,
@@ -75,11 +75,11 @@ def _hold_all_but_one(fleet: Fleet, muster: Muster, namespace: str, size: int) -
     wait_for(lambda: muster.metric("muster_held_binds") == size - 1, _ALL_HELD, f"{size - 1} binds held")
 
 
-def _aborts(muster: Muster | None) -> bool:
+def _has_aborted(muster: Muster | None) -> bool:
     return muster is not None and muster.metric("muster_barrier_aborts_total") > 0
 
 
-def _single(fleet: Fleet, namespace: str, bound: BoundWatch, name: str) -> float:
+def _seconds_to_bind_one_pod(fleet: Fleet, namespace: str, bound: BoundWatch, name: str) -> float:
     """Return the seconds from the creation of one pod until it is bound."""
     started = create(fleet.access, pods(namespace, name, 1, cpu="0.1"))
     wait_for(lambda: f"{name}-0" in bound.bound_at, 60, f"pod {name}-0 bound")

@@ -68,8 +68,8 @@ def devices_case(bench: Bench) -> Iterator[Row]:
     changes = [
         _update_milliseconds(inventory, _slice(number, generation=2)) for number in range(min(nodes, 100))
     ]
-    _decision(world, "warm-up")
-    plugin, claims = _decision(world, "plugin"), _decision(world, "claims")
+    _decision_milliseconds(world, "warm-up")
+    plugin, claims = _decision_milliseconds(world, "plugin"), _decision_milliseconds(world, "claims")
     yield {
         "nodes": nodes,
         "slices s": slices_seconds,
@@ -78,11 +78,11 @@ def devices_case(bench: Bench) -> Iterator[Row]:
         "claims ms": claims,
         "plugin ms": plugin,
         "ratio": claims / plugin,
-        **_starts(nodes),
+        **_start_row(nodes),
     }
 
 
-def _starts(nodes: int) -> Row:
+def _start_row(nodes: int) -> Row:
     """Return the seconds until the first decision with devices, and their ratio to those without."""
     encoded_nodes = [msgspec.json.encode(builders.node(f"n{n}", "64")) for n in range(nodes)]
     encoded_pods = [
@@ -138,7 +138,7 @@ def _update_milliseconds(inventory: DeviceInventory, changed: ResourceSlice) -> 
     return 1000 * (time.perf_counter() - started_at)
 
 
-def _decision(world: World, kind: str) -> float:
+def _decision_milliseconds(world: World, kind: str) -> float:
     """Return the milliseconds of a decision on a few gangs, which are deleted afterwards."""
     two_devices = ClaimSpec(DeviceClaim([DeviceRequest("gpu", ExactRequest("gpu", count=2))]))
     world.ledger.intake.set_claim(ClaimKey(builders.NAMESPACE, "two"), two_devices)

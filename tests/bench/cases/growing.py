@@ -60,13 +60,13 @@ def _measurements(step: Step, folder: Path) -> dict[str, float]:
             start_cpu = cpu_microseconds(muster.process.pid) / 1e6
             with SimulatedScheduler(muster, cluster.service.store.version) as scheduler:
                 _run_gangs(cluster, scheduler, range(_WARM_UP))
-                cycles, before = _cycles(muster), cpu_microseconds(muster.process.pid)
+                cycles, before = _cycle_count(muster), cpu_microseconds(muster.process.pid)
                 _run_gangs(cluster, scheduler, range(_WARM_UP, _WARM_UP + _GANGS))
                 spent = cpu_microseconds(muster.process.pid) - before  # without the cost of reading metrics
             wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm again")
             return {
                 "ms a pod": spent / 1000 / (_GANGS * MEMBERS),
-                "cycles a gang": (_cycles(muster) - cycles) / _GANGS,
+                "cycles a gang": (_cycle_count(muster) - cycles) / _GANGS,
                 "idle ms a second": 1000 * _idle_cpu(muster, _IDLE),
                 "MB": megabytes(muster.process.pid),
                 "peak MB": peak_megabytes(muster.process.pid),
@@ -97,7 +97,7 @@ def _wait_bound(scheduler: SimulatedScheduler, number: int) -> None:
     assert not scheduler.refused, scheduler.refused[:3]
 
 
-def _cycles(muster: Muster) -> float:
+def _cycle_count(muster: Muster) -> float:
     return muster.metric("muster_decisions_total")
 
 

@@ -35,7 +35,7 @@ def topology_case(bench: Bench) -> Iterator[Row]:
     for number in range(1, _ROUNDS + 1):
         show(f"topology: {_GANGS} gangs of {_MEMBERS} on {nodes} nodes, round {number} of {_ROUNDS}")
         for request, annotations in _REQUESTS.items():
-            times[request].append(_decisions(nodes, annotations))
+            times[request].append(_decision_milliseconds(nodes, annotations))
     base = np.array(times["none"])
     for request, request_times in times.items():
         (first, later), ratios = np.median(request_times, axis=0), np.median(request_times / base, axis=0)
@@ -51,7 +51,7 @@ def topology_case(bench: Bench) -> Iterator[Row]:
         }
 
 
-def _decisions(nodes: int, annotations: dict[str, str]) -> tuple[float, float]:
+def _decision_milliseconds(nodes: int, annotations: dict[str, str]) -> tuple[float, float]:
     """Return the milliseconds of the first decision, which starts all gangs, and of the next one."""
     world = World(limits=replace(LIMITS, window=_GANGS * _MEMBERS))
     world.ledger.claims.capacity.set_topologies(Topologies([(BLOCK, RACK, HOSTNAME)]))

@@ -74,7 +74,7 @@ class NodeTime(Observer):
     def pod_ended(self, pod: PodRecord, now: float) -> None:
         self.ran[self._queues[pod.group]].append((self._bound_at.pop(pod.uid), now))
 
-    def within(self, queue: str, begin: float, end: float) -> float:
+    def node_seconds_within(self, queue: str, begin: float, end: float) -> float:
         """Return the node seconds of a queue between two times."""
         return sum(max(min(until, end) - max(since, begin), 0.0) for since, until in self.ran[queue])
 
@@ -83,13 +83,13 @@ def turns(bench: Bench) -> Iterator[Row]:
     for cluster in CLUSTERS:
         show(f"turns: {len(cluster.weights)} queues on {cluster.nodes} nodes")
         fields: Row = {"queues": " ".join(map(str, cluster.weights)), "nodes": cluster.nodes}
-        yield {"load": "backlog", **fields, **of_backlog(cluster, 0)}
+        yield {"load": "backlog", **fields, **backlog_row(cluster, 0)}
     for cluster in (CLUSTERS[2], CLUSTERS[6]):
         fields = {"queues": " ".join(map(str, cluster.weights)), "nodes": cluster.nodes}
-        yield {"load": "arrivals", **fields, **of_arrivals(cluster, 0)}
+        yield {"load": "arrivals", **fields, **arrivals_row(cluster, 0)}
 
 
-def of_backlog(cluster: WeightedCluster, seed: int, seconds: float = 2 * WINDOW) -> Row:
+def backlog_row(cluster: WeightedCluster, seed: int, seconds: float = 2 * WINDOW) -> Row:
     """Measure all windows of 30 minutes while all queues have waiting jobs."""
     rng, jobs = random.Random(seed), list[Job]()
     for queue, due in enumerate(cluster.due):
@@ -101,15 +101,15 @@ def of_backlog(cluster: WeightedCluster, seed: int, seconds: float = 2 * WINDOW)
     names, node_seconds = _names(cluster), cluster.nodes * WINDOW
     begins = [number * _STEP for number in range(int((seconds - WINDOW) / _STEP) + 1)]
     parts = [
-        measurements.within(name, begin, begin + WINDOW) / node_seconds / due
+        measurements.node_seconds_within(name, begin, begin + WINDOW) / node_seconds / due
         for name, due in zip(names, cluster.due, strict=True)
         for begin in begins
     ]
-    first = [measurements.within(name, 0.0, WINDOW) / node_seconds for name in names]
+    first = [measurements.node_seconds_within(name, 0.0, WINDOW) / node_seconds for name in names]
     return {"least": min(parts), "most": max(parts), "parts": " ".join(f"{part:.3f}" for part in first)}
 
 
-def of_arrivals(cluster: WeightedCluster, seed: int) -> Row:
+def arrivals_row(cluster: WeightedCluster, seed: int) -> Row:
     rng, mean = random.Random(seed), (_SHORTEST + _LONGEST) / 2
     number = int(_LOAD * cluster.nodes * _ARRIVING / mean)
     queues = rng.choices(range(len(cluster.weights)), cluster.weights, k=number)

@@ -30,7 +30,7 @@ def check_cycle(case: Case) -> Iterator[str]:
         used = world.flavors(workload)
         for part, flavors in _flavors(assignment).items():
             yield from unequal(f"flavors of {part} of {workload}", flavors, used.get(part, set()))
-    elastic = _elastic(case)
+    elastic = _elastic_workloads(case)
     grown = _new_world(case) if elastic else world
     for workload in elastic:
         yield from unequal(f"members of {workload}", _members(case, workload), grown.members(workload))
@@ -90,7 +90,7 @@ def _flavors(assignment: CaseData) -> dict[str, set[str]]:
     return {part["name"]: {use["flavor"] for use in part["usage"].values()} for part in assignment["podsets"]}
 
 
-def _elastic(case: Case) -> list[str]:
+def _elastic_workloads(case: Case) -> list[str]:
     """Return the admitted workloads with optional members."""
     admitted = [workload for workload in case.input["pending"] if workload["id"] in case.expect["admitted"]]
     return [
@@ -139,7 +139,7 @@ def _shrinks_in_proportion(case: Case) -> bool:
     """Return whether the numbers of optional members, which start one by one, differ from the case."""
     for head in _heads(case):
         elastic_parts = [part for part in head["podsets"] if "min_count" in part]
-        if head["id"] not in _elastic(case) or len(elastic_parts) < 2:
+        if head["id"] not in _elastic_workloads(case) or len(elastic_parts) < 2:
             continue
         if _new_world(case).members(head["id"]) != _members(case, head["id"]):
             return True

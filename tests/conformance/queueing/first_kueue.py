@@ -25,8 +25,7 @@ def queue_in_current_format(data: CaseData) -> dict[str, Any]:
     """Return a single queue q in the current format; the other queues of its cohort become one."""
     queue = data["queue"]
     resources, used = queue.get("resources", []), queue.get("used", [])
-    groups = _resource_groups(resources)
-    queues = [{"name": "q", "resource_groups": groups}]
+    queues = [{"name": "q", "resource_groups": _resource_groups(resources)}]
     usage = [{**use, "queue": "q"} for use in used]
     if cohort := queue.get("cohort"):
         queues[0]["cohort"] = "k"
@@ -36,10 +35,10 @@ def queue_in_current_format(data: CaseData) -> dict[str, Any]:
             for flavor in resource["flavors"]
         )
         others = _subtracted(_amounts(cohort["sum_of_mins"]), minimum)
-        groups = [
+        groups_of_others = [
             [{"flavor": flavor, "resources": {name: {"nominal": n}}}] for (flavor, name), n in others.items()
         ]
-        queues.append({"name": "others", "cohort": "k", "resource_groups": groups})
+        queues.append({"name": "others", "cohort": "k", "resource_groups": groups_of_others})
         held = _subtracted(_amounts(cohort["used"]), _amounts(used))
         usage += [
             {"queue": "others", "flavor": flavor, "resource": name, "amount": n}

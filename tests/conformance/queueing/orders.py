@@ -28,7 +28,7 @@ def check_compare(case: Case) -> Iterator[str]:
 
     Two records of the same job are one group, at distance 0.
     """
-    first, second = _podgroup(case.input["a"]), _podgroup(case.input["b"])
+    first, second = _pending_workload(case.input["a"]), _pending_workload(case.input["b"])
     order = waiting_ids(World(*waiting([first, second])))
     distance = order.index(first["id"]) - order.index(second["id"])
     yield from unequal("sign", case.expect["sign"], (distance > 0) - (distance < 0))
@@ -56,7 +56,7 @@ def _weighs_resources(case: Case) -> bool:
     return bool(case.input["config"].get("resource_weights"))
 
 
-def _podgroup(data: CaseData) -> CaseData:
+def _pending_workload(data: CaseData) -> CaseData:
     return {**data, "id": data["name"], "created": data.get("first_attempt", 0)}
 
 

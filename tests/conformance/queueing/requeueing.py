@@ -103,7 +103,7 @@ class _Script:
             case "flush_inadmissible":
                 waiting = {*self._pending} - {*self.active()}
                 self._flushes += 1
-                scarce_resources = {_scarce(number): "1000" for number in range(self._flushes)}
+                scarce_resources = {_scarce_resource(number): "1000" for number in range(self._flushes)}
                 self._world.add(builders.node("more", cpu="1000", more=scarce_resources))
                 self.moved = len(waiting & {*self.active()})
             case _:
@@ -134,7 +134,7 @@ class _Script:
         name = data["id"]
         self._pending[name] = data
         fields = {"name": name, "namespace": data.get("namespace", "default")}
-        scarce = {_scarce(self._inadmissible[name]): "1"} if name in self._inadmissible else {}
+        scarce = {_scarce_resource(self._inadmissible[name]): "1"} if name in self._inadmissible else {}
         self._world.add(
             priority_class({"name": f"p{data['priority']}", "value": data["priority"]}),
             group(
@@ -166,7 +166,7 @@ class _Script:
         return replace(snapshot, groups={**snapshot.groups, **backing_off})
 
 
-def _scarce(number: int) -> str:
+def _scarce_resource(number: int) -> str:
     return f"x.io/scarce-{number}"
 
 
@@ -245,7 +245,7 @@ def _world(case: Case) -> World:
 def _head_objects(reason: str) -> Iterator[Any]:
     fields = {"namespace": "ns", "queue": QUEUE, "minMember": 1, "priorityClassName": "p1"}
     yield group({**fields, "name": "head"}, created=instant(-10))
-    scarce = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
+    scarce = {_scarce_resource(0): "1"} if reason in ("NoFit", "not-nominated") else {}
     requests = {"cpu": str(_ALL), **scarce}
     yield pod({"namespace": "ns", "name": "head-0", "podgroup": "head", "requests": requests, "priority": 1})
 
@@ -261,7 +261,7 @@ def _snapshot_after(world: World, reason: str) -> Snapshot:
 
 def _is_reserved_for_head(world: World, reason: str) -> bool:
     """Return whether a newcomer of a higher priority does not get the capacity that the head waits for."""
-    extended = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
+    extended = {_scarce_resource(0): "1"} if reason in ("NoFit", "not-nominated") else {}
     world.add(gang("newcomer", 1, queue=QUEUE, cpu=str(_ALL), more=extended, priority_class="p2", priority=2))
     if extended:
         world.add(builders.node("n", cpu=str(_ALL), more=extended))

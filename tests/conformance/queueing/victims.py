@@ -33,12 +33,12 @@ def check_order(case: Case) -> Iterator[str]:
 def _eviction_order(data: CaseData) -> list[str]:
     order = [candidate["id"] for candidate in data["candidates"] if candidate.get("evicted")]
     for number in range(len(order) + 1, len(data["candidates"]) + 1):
-        evicted = _for_newcomer(data, number).evicted()
+        evicted = _world_of_newcomer(data, number).evicted()
         order += sorted(evicted.keys() - {*order})
     return order
 
 
-def _for_newcomer(data: CaseData, number: int) -> KueueWorld:
+def _world_of_newcomer(data: CaseData, number: int) -> KueueWorld:
     """Return a world with a newcomer whose queue deserves all capacity and asks for it.
 
     Other queues deserve nothing. Half of the capacity is held by a workload that stays: the newcomer is
@@ -120,7 +120,7 @@ def _waits_for_evictions(case: Case) -> bool:
 
 def check_guaranteed(case: Case) -> Iterator[str]:
     """Check groups of one, until nothing changes any more."""
-    world = _running(case.input)
+    world = _running_world(case.input)
     for _ in range(_MOST_CYCLES):
         decided = world.settle().decisions
         victims = [eviction.victim.name for eviction in decided.evictions.values()]
@@ -133,7 +133,7 @@ def check_guaranteed(case: Case) -> Iterator[str]:
         yield from unequal(name, amount, held.get(_UNITS, 0))
 
 
-def _running(data: CaseData) -> World:
+def _running_world(data: CaseData) -> World:
     """Return a world with the running groups and the additional requests."""
     capacity = max((queue_data.get("max", 0) for queue_data in data["queues"]), default=0)
     only_node = node("n", pods="10000", more={_UNITS: str(capacity)})
@@ -170,7 +170,7 @@ def _groups(data: CaseData, name: str, amount: int, on: str = "") -> list[Any]:
 
 def _deserves_more(case: Case) -> bool:
     """Return whether a queue with requests deserves more than it has at the end of the case."""
-    queues = _running(case.input).settle().decisions.queues
+    queues = _running_world(case.input).settle().decisions.queues
     names = {queue["name"] for queue in case.input["queues"] if queue.get("demand")}
     after = case.expect["after"]
     return any(queues[name].deserved.get(_UNITS, 0.0) > after[name] for name in names & after.keys())

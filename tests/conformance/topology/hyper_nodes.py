@@ -26,9 +26,9 @@ def check_hyper_nodes(case: Case) -> Iterator[str]:
     binds = schedule(world, [obj for obj in data if isinstance(obj, Pod)])
     yield from unequal("bound", case.expect["bound"], len(binds))
     if "binds" in case.expect:
-        expected = {uid: _lowest(case, node) for uid, node in case.expect["binds"].items()}
+        expected = {uid: _lowest_hyper_node(case, node) for uid, node in case.expect["binds"].items()}
         yield from unequal(
-            "HyperNodes", expected, {uid: _lowest(case, binds.get(uid, "")) for uid in expected}
+            "HyperNodes", expected, {uid: _lowest_hyper_node(case, binds.get(uid, "")) for uid in expected}
         )
     yield from _spread(case, binds)
 
@@ -36,11 +36,11 @@ def check_hyper_nodes(case: Case) -> Iterator[str]:
 def _spread(case: Case, binds: Binds) -> Iterator[str]:
     """Yield differences of the number of pods in each HyperNode."""
     if "boundInHyperNodes" in case.expect:
-        used = Counter(_lowest(case, node) for node in binds.values())
+        used = Counter(_lowest_hyper_node(case, node) for node in binds.values())
         yield from unequal("bound in HyperNodes", case.expect["boundInHyperNodes"], sorted(used.values()))
 
 
-def _lowest(case: Case, node: str) -> str:
+def _lowest_hyper_node(case: Case, node: str) -> str:
     """Return the HyperNode of the lowest tier that has a node; the node itself if none has it."""
     tiers = sorted(case.input["hyperNodes"], key=lambda hyper_node: int(hyper_node["tier"]))
     return next((str(hyper_node["name"]) for hyper_node in tiers if node in hyper_node["nodes"]), node)

@@ -50,9 +50,9 @@ def _less_equal_where_requested(case: Case) -> Iterator[str]:
 
 
 def _minimum(case: Case, missing: str) -> Iterator[str]:
-    left, right = whole_amounts(case.input["left"]), _finite(case.input["right"])
+    left, right = whole_amounts(case.input["left"]), _finite_amounts(case.input["right"])
     if missing == "zero":
-        unlimited = {name: left.get(name, 0) for name in _unlimited(case.input["right"])}
+        unlimited = {name: left.get(name, 0) for name in _unlimited_names(case.input["right"])}
         demand = QueueDemand("q", 1, right | unlimited)
     else:
         demand = QueueDemand("q", 1, left, right)
@@ -60,11 +60,11 @@ def _minimum(case: Case, missing: str) -> Iterator[str]:
     yield from differing("result", amounts(case.expect["result"]), deserved)
 
 
-def _finite(vector: Mapping[str, Any]) -> dict[str, int]:
+def _finite_amounts(vector: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(n) for name, n in amounts(vector).items() if n != _INFINITE}
 
 
-def _unlimited(vector: Mapping[str, Any]) -> list[str]:
+def _unlimited_names(vector: Mapping[str, Any]) -> list[str]:
     return [name for name, n in amounts(vector).items() if n == _INFINITE]
 
 

@@ -32,7 +32,7 @@ def check_releasing(case: Case) -> Iterator[str]:
     gang = group({"namespace": "ns", "name": "g", "minMember": case.input["minMember"], "queue": "default"})
     world = World(nodes, gang, members).settle()
     leaving = [member for member, task in zip(members, tasks, strict=True) if task["status"] == "Releasing"]
-    world.add(*map(_deleted, leaving)).settle()
+    world.add(*map(_deleted_pod, leaving)).settle()
     yield from unequal("suppressUnschedulable", expected, _is_without_report(world.decisions.groups[_GROUP]))
 
 
@@ -55,7 +55,7 @@ def _member(number: int, task: dict[str, Any]) -> Pod:
     )
 
 
-def _deleted(member: Pod) -> Pod:
+def _deleted_pod(member: Pod) -> Pod:
     return replace(member, metadata=replace(member.metadata, deletion_timestamp=_NOW))
 
 

@@ -52,12 +52,12 @@ def _reclaim_differences(case: Case, world: World) -> Iterator[str]:
 
 
 def _eviction_differences(case: Case, evicted: list[str]) -> Iterator[str]:
-    expected, similar = sorted(case.expect.get("evicted", evicted)), _similar(case)
+    expected, similar = sorted(case.expect.get("evicted", evicted)), _key_of_equal_victims(case)
     if sorted(map(similar, expected)) != sorted(map(similar, evicted)):
         yield from unequal("evicted", expected, evicted)
 
 
-def _similar(case: Case) -> Callable[[str], str]:
+def _key_of_equal_victims(case: Case) -> Callable[[str], str]:
     """Return a key of equal victims: Volcano takes them at random, Muster by UID."""
     queues = {group["name"]: group["queue"] for group in case.input["podGroups"]}
     similar = {
@@ -102,10 +102,10 @@ def _binding_differences(case: Case, binds: Binds) -> Iterator[str]:
     if "binds" in case.expect:
         yield from unequal("binds", case.expect["binds"], dict(binds))
     else:
-        yield from unequal("bound per group", case.expect["boundPerGroup"], per_group(case, binds))
+        yield from unequal("bound per group", case.expect["boundPerGroup"], bound_by_group(case, binds))
 
 
-def per_group(case: Case, binds: Mapping[Uid, str]) -> dict[str, int]:
+def bound_by_group(case: Case, binds: Mapping[Uid, str]) -> dict[str, int]:
     """Return how many pods of each group are bound."""
     groups = {key(pod): f"{pod['namespace']}/{pod['podgroup']}" for pod in case.input["pods"]}
     return dict(Counter(groups[uid] for uid in binds))

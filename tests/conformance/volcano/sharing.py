@@ -42,10 +42,10 @@ def _differences(data: Mapping[str, Any], actual: Share, expect: Mapping[str, An
     if name in expect.get("share", {}):
         yield from ratio_difference(f"share of {name}", expect["share"][name], share(held, actual.deserved))
     if name in expect.get("overused", {}):
-        yield from unequal(f"overused {name}", expect["overused"][name], _overused(held, actual.deserved))
+        yield from unequal(f"overused {name}", expect["overused"][name], _is_overused(held, actual.deserved))
 
 
-def _overused(held: Mapping[str, int], deserved: Mapping[str, float]) -> bool:
+def _is_overused(held: Mapping[str, int], deserved: Mapping[str, float]) -> bool:
     """Return whether the share gate would not let a queue have more of anything."""
     return all(exceeded_dimensions({name: 1}, held, deserved) for name in deserved)
 

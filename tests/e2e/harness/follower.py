@@ -62,10 +62,10 @@ class Follower(threading.Thread):
         return self._reached >= version
 
     def ask(self) -> None:
-        """Request a check that all events until now have been handed over; `settled` returns its result."""
+        """Request a check that all events until now have arrived; `is_settled` returns its result."""
         self._asked.set()
 
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Return whether all events until `ask` have been received.
 
         A list is not enough: it lacks objects that were created and deleted while a watch was down.

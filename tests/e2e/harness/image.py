@@ -46,7 +46,7 @@ class Image:
 
     def remove(self, name: str) -> None:
         """Remove a container, which continues if the engine's command is killed."""
-        _quietly([self._engine, "rm", "--force", name])
+        _run_silently([self._engine, "rm", "--force", name])
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def built() -> Iterator[Image]:
     try:
         yield Image(engine)
     finally:
-        _quietly([engine, "rmi", "--force", TAG])
+        _run_silently([engine, "rmi", "--force", TAG])
 
 
 def _engine() -> str:
@@ -72,5 +72,5 @@ def _engine() -> str:
         pytest.skip(str(error))
 
 
-def _quietly(command: list[str]) -> None:
+def _run_silently(command: list[str]) -> None:
     subprocess.run(command, capture_output=True, timeout=LONGEST_RUN, check=False)

@@ -212,7 +212,7 @@ class Review:
         """Check a node in the resources of a newly bound pod, whose scheduler is not at fault for others."""
         capacity = self._nodes.get(event.node)
         since = self._undisturbed_time(event.at) - self._sight
-        if capacity is None or self._unseen(event, since):
+        if capacity is None or self._is_unseen(event, since):
             return
         requested, maximum = self._requested(event.node, since), capacity.largest(since)
         names = [name for name, value in event.requests.items() if value]
@@ -228,11 +228,11 @@ class Review:
         requested = Amounts()
         for uid in self._on_node[node]:
             pod = self._pods[uid]
-            if not self._unseen(pod, since):
+            if not self._is_unseen(pod, since):
                 requested += pod.requests
         return requested
 
-    def _unseen(self, pod: PodSeen, since: float) -> bool:
+    def _is_unseen(self, pod: PodSeen, since: float) -> bool:
         return pod.foreign and self._arrived_at[pod.uid] > since
 
     def _judge_gang(self, gang: Gang, at: float) -> None:

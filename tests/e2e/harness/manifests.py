@@ -140,12 +140,12 @@ def _wait_established(client: Client, name: str) -> None:
         served = [
             served_version["name"] for served_version in crd["spec"]["versions"] if served_version["served"]
         ]
-        return established and all(_lists(client, crd, version) for version in served)
+        return established and all(_is_listed(client, crd, version) for version in served)
 
     wait_for(is_ready, what=f"{name} established")
 
 
-def _lists(client: Client, crd: Json, version: str) -> bool:
+def _is_listed(client: Client, crd: Json, version: str) -> bool:
     group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
     try:
         client.request("GET", f"/apis/{group}/{version}/{plural}?limit=1")

@@ -70,7 +70,7 @@ class Observer(Following):
     def _settle(self) -> None:
         for follower in self._followers:
             follower.ask()
-        wait_for(self._settled, what="observer settled")
+        wait_for(self._is_settled, what="observer settled")
 
     def _catch_up(self, namespace: str) -> None:
         """Wait for all events by creating an object of each kind, whose events come last."""
@@ -106,9 +106,9 @@ class Observer(Following):
         faults += [] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()]
         assert not faults, "the observer saw:\n  " + "\n  ".join(faults)
 
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         """Return whether all followers have settled. Each is asked, since they settle in parallel."""
-        return False not in [follower.settled() for follower in self._followers]
+        return False not in [follower.is_settled() for follower in self._followers]
 
     def _recorder(self, read: Reading) -> Callable[[str, Json, int], None]:
         def record(kind: str, item: Json, version: int) -> None:

@@ -63,7 +63,7 @@ class Recorder:
             return list(self._calls)
 
 
-def _done(call: RecordedCall) -> bool:
+def _is_done(call: RecordedCall) -> bool:
     return call.answer != _UNANSWERED
 
 

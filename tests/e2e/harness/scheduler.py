@@ -118,9 +118,9 @@ class KubeScheduler:
 
     def dump(self) -> Dump:
         """Return the scheduler's cache and queue, which SIGUSR2 makes it log."""
-        before = self.process.log.stat().st_size
+        log_size = self.process.log.stat().st_size
         self.process.send(signal.SIGUSR2)
-        dump = wait_for(lambda: Dump.read(self._log_since(before)), what="kube-scheduler dumped its cache")
+        dump = wait_for(lambda: Dump.read(self._log_since(log_size)), what="kube-scheduler dumped its cache")
         assert dump is not None
         return dump
 

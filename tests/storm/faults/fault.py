@@ -10,7 +10,7 @@ import urllib3
 from tests.e2e.harness.muster import SHORT_TIMEOUT
 from tests.storm.gang_owners import Gang, GangOwners
 from tests.storm.storm_cluster import StormCluster
-from tests.storm.view import unbound
+from tests.storm.view import is_unbound
 
 Json = dict[str, Any]
 Victim = TypeVar("Victim")
@@ -60,7 +60,7 @@ class FaultContext:
         pods = self.storm_cluster.view.members(self.gang().spec.name)
         if running:
             return self.choose([pod for pod in pods if pod["status"].get("phase") == "Running"])
-        waiting = [pod for pod in pods if unbound(pod)]
+        waiting = [pod for pod in pods if is_unbound(pod)]
         return self.choose(waiting if waiting and self.rng.random() < 0.67 else pods)
 
     def node(self, resource: str = "cpu") -> Json:

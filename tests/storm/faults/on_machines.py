@@ -86,7 +86,7 @@ def _lift_limit(
     storm_cluster: StormCluster, part: str, parent: int, group: MemoryGroup, until: float
 ) -> bool:
     """Lift the memory limit once a process was killed, or after a while without a kill."""
-    if group.kills() == 0 and time.monotonic() < until:
+    if group.kill_count() == 0 and time.monotonic() < until:
         return False
     group.limit(None)
     _restart_if_stuck(storm_cluster, part, parent, until)

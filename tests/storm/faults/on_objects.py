@@ -13,7 +13,7 @@ from tests.e2e.harness.watch import ApiError
 from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, NoVictim, mark_down
 from tests.storm.gang_specs import RACK, RACKS
 from tests.storm.storm_cluster import NODE_CPU, StormCluster, new_node
-from tests.storm.view import holds
+from tests.storm.view import holds_capacity
 
 Json = dict[str, Any]
 ELSEWHERE = "elsewhere"  # the name of another scheduler
@@ -194,7 +194,9 @@ def _bind_foreign(context: FaultContext, name: str, node: Json) -> bool:
     storm_cluster, node_name = context.storm_cluster, node["metadata"]["name"]
     new_pod = objects.pod(name, namespace=storm_cluster.namespace, scheduler=ELSEWHERE, cpu="1")
     held = [
-        pod for pod in storm_cluster.view.pods() if pod["spec"].get("nodeName") == node_name and holds(pod)
+        pod
+        for pod in storm_cluster.view.pods()
+        if pod["spec"].get("nodeName") == node_name and holds_capacity(pod)
     ]
     free = amounts(node["status"]["allocatable"])
     for pod in (*held, new_pod, new_pod):
