@@ -15,7 +15,7 @@ PARTIAL_REQUESTS = {
     "view": PARTIAL_HEAD,
     "webhooks": PARTIAL_HANDSHAKE,
 }
-PATIENCE = 60
+PATIENCE = 60  # seconds
 
 
 @contextmanager

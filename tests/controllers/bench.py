@@ -13,7 +13,7 @@ from extender.kube.writers import Backoff, Ended, WriteJob, Writers
 from tests.controllers.api import Api
 from tests.domain.world import World
 
-PATIENCE = 10.0
+PATIENCE = 10.0  # seconds
 PAUSE = 30.0  # seconds before a failed write is repeated
 
 

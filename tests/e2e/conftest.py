@@ -33,7 +33,7 @@ from tests.e2e.harness.stage import VIEW, Stage
 from tests.e2e.harness.waiting import wait_for
 
 KUBERNETES = os.environ.get("MUSTER_E2E_KUBERNETES", build.DEFAULT)
-LONGEST_TEST = 300
+LONGEST_TEST = 300  # seconds
 PASSED = pytest.StashKey[bool]()
 NUMBERS = itertools.count()
 

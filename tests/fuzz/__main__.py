@@ -19,7 +19,7 @@ from tests.e2e.harness.waiting import wait_for
 from tests.fuzz.judgement import reviewed
 from tests.fuzz.target import Target, secret_of
 
-_PATIENCE = 120.0
+_PATIENCE = 120.0  # seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,19 +43,19 @@ def _cluster(stack: ExitStack) -> tuple[Embedded, dict[str, int], Path]:
     pair = make_pair(["127.0.0.1"], 3600, time.time())
     (folder / CERTIFICATE).write_bytes(pair.certificate)
     (folder / KEY).write_bytes(pair.key)
-    webhooks, view = free_ports(2)
+    webhook_port, view_port = free_ports(2)
     flags = (
         "--webhook-certificates=files",
         f"--webhook-folder={folder}",
-        f"--webhook-listen=127.0.0.1:{webhooks}",
-        f"--view-listen=127.0.0.1:{view}",
+        f"--webhook-listen=127.0.0.1:{webhook_port}",
+        f"--view-listen=127.0.0.1:{view_port}",
         f"--view-folder={folder}",
         "--bind-deadline=2s",
     )
     cluster = stack.enter_context(Embedded(speed=10, seed=1, serve_arguments=flags))
     cluster.make_nodes(8, "64", "256Gi")
     cluster.start()
-    return cluster, {"webhooks": webhooks, "view": view}, folder / KUBECONFIG
+    return cluster, {"webhooks": webhook_port, "view": view_port}, folder / KUBECONFIG
 
 
 def _start_failures(cluster: Embedded) -> list[str]:

@@ -104,9 +104,9 @@ def _head(rng: Random, *further_fields: bytes) -> bytes:
         further_fields = (_HOST, *further_fields)
     version = rng.choices((b"HTTP/1.1", b"HTTP/1.0", b"HTTP/9.9", b"HTTP/", b""), (12, 3, 1, 1, 1))[0]
     fields = [rng.choice(FIELDS) for _ in range(rng.choice((0, 1, 2, 5, 150)))]
-    line = rng.choice((b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r"))
-    first = b" ".join((rng.choice(METHODS), rng.choice(PATHS), version))
-    return line.join((first, *fields, *further_fields)) + line * 2
+    line_end = rng.choice((b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r"))
+    request_line = b" ".join((rng.choice(METHODS), rng.choice(PATHS), version))
+    return line_end.join((request_line, *fields, *further_fields)) + line_end * 2
 
 
 def _request(rng: Random) -> bytes:
@@ -145,13 +145,13 @@ def _noise(rng: Random) -> bytes:
     return rng.randbytes(rng.choice((0, 1, 10, 1000, 100_000)))
 
 
-def _fixed(rng: Random) -> bytes:
+def _fixed_text(rng: Random) -> bytes:
     large = (
         b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 17000000\r\n\r\n" + b" " * 200_000
     )
-    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(500)
+    tls_hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(500)
     return rng.choice(
-        (PREFACE, large, hello, b"\r\n" * 500, b"\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 9000)
+        (PREFACE, large, tls_hello, b"\r\n" * 500, b"\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 9000)
     )
 
 
@@ -163,5 +163,5 @@ _KINDS: tuple[Callable[[Random], bytes], ...] = (
     _unfinished,
     _flipped,
     _noise,
-    _fixed,
+    _fixed_text,
 )

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-PATIENCE = 10.0
+PATIENCE = 10.0  # seconds
 
 
 class ApiServer:

@@ -40,7 +40,7 @@ RACKS = ("r0", "r1", "r2", "r3", "r4", "r5")
 MOST_IN_A_RACK = 10  # largest gang that requires one rack
 # A flavor is the nodes of one zone; each role of a group gets one flavor.
 FLAVORS = [{"name": f"zone-{zone}", "nodeLabels": {"zone": zone}} for zone in ZONES]
-LARGEST = 40
+LARGEST = 40  # pods of a gang
 CPUS = ("500m", "1", "1", "1500m", "2", "3")
 # Smallest, largest, probability.
 SIZES = (

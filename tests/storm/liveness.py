@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.storm.recovery import Recovery
 from tests.storm.storm_cluster import StormCluster
 
-PERIOD = 0.2
+PERIOD = 0.2  # seconds
 PATIENCE = 20.0  # a kubelet would restart it after three failures in 30 s
 
 

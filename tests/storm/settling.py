@@ -12,8 +12,8 @@ from tests.storm.storm_cluster import StormCluster
 Json = dict[str, Any]
 LONGEST = 150.0  # seconds; kube-scheduler retries unschedulable pods after a minute
 QUIET = 5.0  # seconds without a violation and without a change on any pod
-PAUSE = 1.0
-IN_A_ROW = 4
+PAUSE = 1.0  # seconds
+IN_A_ROW = 4  # states with the same violation
 
 
 def cluster_state(storm_cluster: StormCluster) -> ClusterState:

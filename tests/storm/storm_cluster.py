@@ -36,7 +36,7 @@ HOSTS = ("first", "second")
 NODE_COUNT, NODE_CPU = 24, "6"
 GRACE = 4.0  # after an outage all objects are listed again
 # In undisturbed seconds: 5 until a watch that was cut is open again, and 10 for a delayed binding.
-SIGHT = 15.0
+SIGHT = 15.0  # seconds in which a scheduler may not have seen a change
 DEADLINE = 30.0  # several times --bind-deadline: a partial start is first completed, then undone
 
 

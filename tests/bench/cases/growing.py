@@ -21,10 +21,10 @@ from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.waiting import wait_for
 
 _PACE = 0.2  # seconds between two gangs
-_GANGS, _WARM_UP = 100, 10
+_GANGS, _WARM_UP = 100, 10  # measured gangs, and gangs before the measurement
 _STAY = 10  # concurrent gangs
-_IDLE = 5.0  # seconds
-_CALM = 3.0  # seconds
+_IDLE = 5.0  # seconds of a measurement without changes
+_CALM = 3.0  # seconds without a write, after which Muster is calm
 _PATIENCE = 300.0  # seconds
 
 
@@ -62,10 +62,12 @@ def _measurements(step: Step, folder: Path) -> dict[str, float]:
                 _run_gangs(cluster, scheduler, range(_WARM_UP))
                 cycles, before = _cycle_count(muster), cpu_microseconds(muster.process.pid)
                 _run_gangs(cluster, scheduler, range(_WARM_UP, _WARM_UP + _GANGS))
-                spent = cpu_microseconds(muster.process.pid) - before  # without the cost of reading metrics
+                microseconds = (
+                    cpu_microseconds(muster.process.pid) - before
+                )  # without the cost of reading metrics
             wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm again")
             return {
-                "ms a pod": spent / 1000 / (_GANGS * MEMBERS),
+                "ms a pod": microseconds / 1000 / (_GANGS * MEMBERS),
                 "cycles a gang": (_cycle_count(muster) - cycles) / _GANGS,
                 "idle ms a second": 1000 * _idle_cpu(muster, _IDLE),
                 "MB": megabytes(muster.process.pid),

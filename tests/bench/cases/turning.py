@@ -111,8 +111,8 @@ def backlog_row(cluster: WeightedCluster, seed: int, seconds: float = 2 * WINDOW
 
 def arrivals_row(cluster: WeightedCluster, seed: int) -> Row:
     rng, mean = random.Random(seed), (_SHORTEST + _LONGEST) / 2
-    number = int(_LOAD * cluster.nodes * _ARRIVING / mean)
-    queues = rng.choices(range(len(cluster.weights)), cluster.weights, k=number)
+    count = int(_LOAD * cluster.nodes * _ARRIVING / mean)
+    queues = rng.choices(range(len(cluster.weights)), cluster.weights, k=count)
     arrivals = sorted(rng.uniform(0.0, _ARRIVING) for _ in queues)
     queue_and_arrival = zip(queues, arrivals, strict=True)
     jobs = [_job(rng, queue, n)._replace(arrival=at) for n, (queue, at) in enumerate(queue_and_arrival)]

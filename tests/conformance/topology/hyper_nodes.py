@@ -30,14 +30,16 @@ def check_hyper_nodes(case: Case) -> Iterator[str]:
         yield from unequal(
             "HyperNodes", expected, {uid: _lowest_hyper_node(case, binds.get(uid, "")) for uid in expected}
         )
-    yield from _spread(case, binds)
+    yield from _spread_differences(case, binds)
 
 
-def _spread(case: Case, binds: Binds) -> Iterator[str]:
+def _spread_differences(case: Case, binds: Binds) -> Iterator[str]:
     """Yield differences of the number of pods in each HyperNode."""
     if "boundInHyperNodes" in case.expect:
-        used = Counter(_lowest_hyper_node(case, node) for node in binds.values())
-        yield from unequal("bound in HyperNodes", case.expect["boundInHyperNodes"], sorted(used.values()))
+        pod_counts = Counter(_lowest_hyper_node(case, node) for node in binds.values())
+        yield from unequal(
+            "bound in HyperNodes", case.expect["boundInHyperNodes"], sorted(pod_counts.values())
+        )
 
 
 def _lowest_hyper_node(case: Case, node: str) -> str:

@@ -39,8 +39,8 @@ def waits_again_while_it_runs(case: Case) -> bool:
     if not _is_phase(case) or not _count(case, "Running") or case.input["unschedulableThisCycle"]:
         return False
     minimum = int(case.input["minMember"])
-    short = _count(case, *_COUNTED_AS_MEMBERS, *_WAITING) < minimum
-    return _placed_count(case) < minimum and (short or case.input["currentPhase"] != "Inqueue")
+    is_short = _count(case, *_COUNTED_AS_MEMBERS, *_WAITING) < minimum
+    return _placed_count(case) < minimum and (is_short or case.input["currentPhase"] != "Inqueue")
 
 
 def is_unknown_with_all_it_needs(case: Case) -> bool:

@@ -86,10 +86,10 @@ class Muster:
         if connection.initial:
             event = connection.initial.popleft()
         else:
-            new = self._api.events_between(connection.version, self._api.version)
-            if not new:
+            new_events = self._api.events_between(connection.version, self._api.version)
+            if not new_events:
                 return False
-            event = new[0]
+            event = new_events[0]
             connection.version = event.version
         connection.put(connection.stream.process(event))
         return True

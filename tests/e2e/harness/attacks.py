@@ -77,10 +77,9 @@ def absent_queues(tenant: Tenant) -> int:
     Pods of absent queues are refused, each after a request to the API server. Pods of absent LocalQueues are
     accepted, since a LocalQueue may be created later.
     """
-    of_queues, of_local_queues = range(150 * TIMES), range(350 * TIMES)
-    accepted = sum(tenant.pods(f"absent{n}", 1, queue=f"absent-{n}") for n in of_queues)
+    accepted = sum(tenant.pods(f"absent{n}", 1, queue=f"absent-{n}") for n in range(150 * TIMES))
     return accepted + sum(
-        tenant.pods(f"late{n}", 1, labels={LOCAL_QUEUE: f"absent-{n}"}) for n in of_local_queues
+        tenant.pods(f"late{n}", 1, labels={LOCAL_QUEUE: f"absent-{n}"}) for n in range(350 * TIMES)
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 BINDING = r"/binding$"
 ACCESS_REVIEWS = "/selfsubjectaccessreviews"
-OFTEN = 10**6
+OFTEN = 10**6  # more requests than a test sends
 Pieces = Iterator[bytes]
 
 

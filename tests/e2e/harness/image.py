@@ -15,7 +15,7 @@ from tools import image
 RUNNERS = ("docker", "podman")
 TAG = "localhost/kube-muster:e2e"
 FOLDER = Path("/access")
-LONGEST_RUN = 60.0
+LONGEST_RUN = 60.0  # seconds
 # As in the manifests: the user `nobody` of the image, and a small /tmp as the only writable folder.
 AS_IN_A_POD = (
     "--read-only",

@@ -16,7 +16,7 @@ from tests.e2e.harness.process import Process, free_ports
 from tests.e2e.harness.waiting import wait_for
 
 PROGRAM = Path(sys.executable).with_name("muster")
-LONGEST_STOP = 5.0
+LONGEST_STOP = 5.0  # seconds
 SHORT_TIMEOUT = urllib3.Timeout(2)  # for a process that may be frozen
 
 

@@ -21,7 +21,7 @@ from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
 Reading = Callable[[str, Json, int, float], Seen]
-GANG_DEADLINE = 30.0
+GANG_DEADLINE = 30.0  # seconds
 ENDED = ("Succeeded", "Failed")
 OUR_SCHEDULERS = ("muster", "volcano", "default-scheduler")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.e2e.harness import loopback
 
 LEASH = Path(__file__).with_name("leash.py")
-LONGEST_STOP = 30.0
+LONGEST_STOP = 30.0  # seconds
 # Each worker of pytest-xdist has separate ports, so that a port stays reserved while its server restarts.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

@@ -11,7 +11,7 @@ from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
 
 PROGRAM = Path(sys.executable).with_name("muster")
-LONGEST = 120
+TIMEOUT = 120  # seconds
 
 
 class Shell:
@@ -27,7 +27,7 @@ class Shell:
         namespace_flags = () if "-n" in arguments else ("-n", self._namespace)
         command = [str(PROGRAM), *arguments, *namespace_flags]
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
+            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
         )
 
     def output(self, *arguments: str) -> str:
@@ -51,7 +51,7 @@ class Shell:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=LONGEST,
+            timeout=TIMEOUT,
             check=False,
         )
         assert completed.returncode == 0, completed.stderr

@@ -107,7 +107,7 @@ class _Pair:
         self._caller, self._target = caller, target
         self._on_end = on_end
         self._bytes_before_cut: int | None = None  # bytes to the caller before the cut; None: no cut
-        self._running = 2
+        self._running = 2  # directions that still pass bytes on
         self._lock = threading.Lock()
 
     def start(self) -> None:

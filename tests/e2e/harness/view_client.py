@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import yaml
 
 Json = dict[str, Any]
-PATIENCE = 20.0
+PATIENCE = 20.0  # seconds
 
 
 class ViewClient:

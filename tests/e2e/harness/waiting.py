@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Value = TypeVar("Value")
-GENEROUS = 60.0
-FIRST_PAUSE, PAUSE = 0.002, 0.05
+GENEROUS = 60.0  # seconds
+FIRST_PAUSE, PAUSE = 0.002, 0.05  # seconds
 
 
 def wait_for(condition: Callable[[], Value], timeout: float = GENEROUS, what: str = "") -> Value:

@@ -12,7 +12,7 @@ from tests.e2e.harness.process import Process
 from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, mark_down
 from tests.storm.storm_cluster import StormCluster
 
-LONGEST_STOP = 10.0
+LONGEST_STOP = 10.0  # seconds
 
 
 def _kill(name: str, context: FaultContext) -> InflictedFault:

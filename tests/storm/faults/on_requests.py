@@ -11,7 +11,7 @@ from tests.storm.storm_cluster import StormCluster
 EVICTION = r"/eviction$"
 STATUSES = (409, 429, 500, 503)
 WRITES = ("POST", "PATCH", "PUT", "DELETE")
-FEW, MANY = 6, 10**6
+FEW, MANY = 6, 10**6  # requests
 SLOW = 1.5  # seconds
 
 
