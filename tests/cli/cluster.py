@@ -46,20 +46,20 @@ def ago(**spans: float) -> str:
 class Guarded(Store):
     """Store that refuses requests, as RBAC and admission would.
 
-    `locked`: refused lists, as (plural, namespace), with an empty namespace for all. `refusing`: errors for
-    writes, by kind. `hidden`: errors for reads of an object, by kind and name.
+    `refused_lists`: lists as (plural, namespace), with an empty namespace for all. `refused_writes`: errors
+    for writes, by kind. `refused_reads`: errors for reads of an object, by kind and name.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.locked: set[tuple[str, str]] = set()
-        self.refusing: dict[ResourceKind, StatusError] = {}
-        self.hidden: dict[tuple[ResourceKind, str], StatusError] = {}
+        self.refused_lists: set[tuple[str, str]] = set()
+        self.refused_writes: dict[ResourceKind, StatusError] = {}
+        self.refused_reads: dict[tuple[ResourceKind, str], StatusError] = {}
         self.writes_queue_statuses = False  # whether queues get statuses at once, as from Muster
         self.drops_state = False  # whether spec.state of queues is dropped, as by Volcano's CRD
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Json | None:
-        if refusal := self.hidden.get((kind, name)):
+        if refusal := self.refused_reads.get((kind, name)):
             raise refusal
         return super().get(kind, namespace, name)
 
@@ -78,8 +78,8 @@ class Guarded(Store):
         return removed
 
     def _refuse(self, kind: ResourceKind) -> None:
-        if kind in self.refusing:
-            raise self.refusing[kind]
+        if kind in self.refused_writes:
+            raise self.refused_writes[kind]
 
     def _update_queue_statuses(self, kind: ResourceKind) -> None:
         if self.writes_queue_statuses and kind in (QUEUES, POD_GROUPS):
@@ -89,7 +89,7 @@ class Guarded(Store):
                     super().put(QUEUES, {**queue, "metadata": {**queue["metadata"]}, "status": status})
 
     def listing(self, kind: ResourceKind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
-        if (kind.plural, namespace) in self.locked:
+        if (kind.plural, namespace) in self.refused_lists:
             raise StatusError(403, "Forbidden", f'{kind.qualified} is forbidden: User "you" cannot list it')
         return super().listing(kind, namespace, version)
 
@@ -123,7 +123,7 @@ class Cluster:
         self.kubeconfig.write_text(json.dumps(kubeconfig(self.server.url)))
 
     def lock(self, *lists: tuple[str, str]) -> None:
-        self.store.locked |= set(lists)
+        self.store.refused_lists |= set(lists)
 
     def muster(self, *arguments: str, **environment: str) -> Result:
         all_arguments = [*arguments, "--kubeconfig", str(self.kubeconfig)]

@@ -155,7 +155,7 @@ def test_a_parent_that_is_not_there_is_warned_of(sample: Cluster, command: tuple
 
 @pytest.mark.parametrize(("status", "reason"), [(403, "Forbidden"), (500, "InternalError")])
 def test_a_parent_that_cannot_be_read_is_no_error(sample: Cluster, status: int, reason: str) -> None:
-    sample.store.hidden[QUEUES, "research"] = StatusError(status, reason, "no")
+    sample.store.refused_reads[QUEUES, "research"] = StatusError(status, reason, "no")
     result = sample.muster("queue", "create", "new", "--parent", "research")
     assert (result.exit_code, spec(sample, "new")["parent"], result.stderr) == (0, "research", "")
 
@@ -308,7 +308,7 @@ def test_a_state_that_is_dropped_is_asked_for_by_a_command(
 
 def test_without_commands_either_it_says_so(sample: Cluster) -> None:
     sample.store.drops_state = True
-    sample.store.refusing[COMMANDS] = StatusError(404, "NotFound", "the server could not find it")
+    sample.store.refused_writes[COMMANDS] = StatusError(404, "NotFound", "the server could not find it")
     result = sample.muster("queue", "close", "idle")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines() == [
@@ -500,7 +500,7 @@ UNREACHED = 'Internal error: failed calling webhook "q": connection refused'
     ],
 )
 def test_refusals_have_the_words_of_the_server(sample: Cluster, refusal: StatusError, message: str) -> None:
-    sample.store.refusing[QUEUES] = refusal
+    sample.store.refused_writes[QUEUES] = refusal
     result = sample.muster("queue", "update", "research", "--weight", "2")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: {message}")

@@ -455,12 +455,12 @@ def test_a_command_that_does_not_fit_the_state_is_refused(
 
 
 def test_a_job_that_changes_meanwhile_is_left(sample: Cluster) -> None:
-    sample.store.refusing[JOBS] = StatusError(409, "Conflict", "the object has been modified")
+    sample.store.refused_writes[JOBS] = StatusError(409, "Conflict", "the object has been modified")
     assert sample.refuses("job", "stop", "runs") == "It was changed at the same time: try again."
 
 
 def test_a_missing_right_is_named(sample: Cluster) -> None:
-    sample.store.refusing[JOBS] = StatusError(403, "Forbidden", 'cannot patch resource "jobs"')
+    sample.store.refused_writes[JOBS] = StatusError(403, "Forbidden", 'cannot patch resource "jobs"')
     assert sample.refuses("job", "stop", "runs") == ('Error: not allowed: cannot patch resource "jobs"')
 
 

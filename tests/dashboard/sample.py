@@ -338,27 +338,32 @@ def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
     """Return an overview with thousands of different objects."""
     base = town(now)
     samples = list(base.seen.groups)
-    positions = {f"queue-{at}": 0 for at in range(queues)}
+    positions = {f"queue-{number}": 0 for number in range(queues)}
 
-    def group(at: int) -> GroupSummary:
-        sample, queue = samples[at % len(samples)], f"queue-{at % queues}"
+    def group(number: int) -> GroupSummary:
+        sample, queue = samples[number % len(samples)], f"queue-{number % queues}"
         wait = sample.wait
         if wait:
             positions[queue] += 1
             wait = replace(wait, position=positions[queue])
         return replace(
-            sample, namespace=f"team-{at % 97}", name=f"job-{at:05}", called="", queue=queue, wait=wait
+            sample,
+            namespace=f"team-{number % 97}",
+            name=f"job-{number:05}",
+            called="",
+            queue=queue,
+            wait=wait,
         )
 
     base.put(
-        groups=sorted((group(at) for at in range(groups)), key=lambda group_: group_.key),
+        groups=sorted((group(number) for number in range(groups)), key=lambda group_: group_.key),
         nodes=_nodes(nodes),
         topologies=[_LEVELS],
         queues=[
             QueueSummary("root", state="Open"),
             *(
-                replace(_queues()[1], name=f"queue-{at}", parent="root" if at % 10 == 0 else f"queue-{at - at % 10}", depth=1 + (at % 10 > 0))
-                for at in range(queues)
+                replace(_queues()[1], name=f"queue-{number}", parent="root" if number % 10 == 0 else f"queue-{number - number % 10}", depth=1 + (number % 10 > 0))
+                for number in range(queues)
             ),
         ],
     )  # fmt: skip

@@ -50,7 +50,7 @@ def full_cluster() -> World:
 
 
 def divided_cluster() -> World:
-    """Return a world with a node of each flavor with half a free cpu, and a gang of two that does not fit."""
+    """Return a world with 1.5 free cpus on a node of each flavor, and a gang of two that does not fit."""
     world = World(queue("q", flavors=FLAVORS), node("old", cpu="4"))
     for kind in ("spot", "ondemand"):
         world.add(

@@ -91,7 +91,9 @@ def _requests(state: State, group: Group, text: str) -> Change:
                 if dict(group.pods[n].requests).get(name) == before:
                     requests = {**dict(pod.requests), name: now + surplus}
                     pods[n] = pod._replace(
-                        requests=tuple(sorted((resource, n) for resource, n in requests.items() if n))
+                        requests=tuple(
+                            sorted((resource, amount) for resource, amount in requests.items() if amount)
+                        )
                     )
         return state.with_group(group._replace(pods=tuple(pods)))
 

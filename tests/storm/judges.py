@@ -93,15 +93,16 @@ def idle_capacity(state: ClusterState) -> Iterator[str]:
         capacity for capacity in capacities(state.nodes, state.pods) if capacity.node not in state.reserved()
     ]
     all_waiters = list(waiters(state))
-    claimed = {waiter.queue for waiter in all_waiters if _has_claim(waiter, state, free)}
+    claiming_queues = {waiter.queue for waiter in all_waiters if _has_claim(waiter, state, free)}
     for waiter in all_waiters:
         if not _below_ceiling(waiter, state):
             continue
-        if claimed - {waiter.queue} and not _within_share(waiter, state):
+        if claiming_queues - {waiter.queue} and not _within_share(waiter, state):
             continue  # it would borrow, and borrowers wait for groups that are within their share
         for domain in _domains(waiter, state, free):
             placements = [
-                place(waiter.pods, capacities) for capacities in _free_by_flavor(waiter, state, domain)
+                place(waiter.pods, free_of_flavor)
+                for free_of_flavor in _free_by_flavor(waiter, state, domain)
             ]
             placed = placements[0]
             if placed is not None and None not in placements:

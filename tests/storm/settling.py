@@ -36,7 +36,7 @@ def settle(
 
     A state is not read atomically, so a violation counts only if several consecutive states have it.
     """
-    end, since, before = time.monotonic() + longest, time.monotonic(), ""
+    end, since, former_states = time.monotonic() + longest, time.monotonic(), ""
     recent = deque[list[str]](maxlen=IN_A_ROW)
     while True:
         act_as_owners()
@@ -44,8 +44,8 @@ def settle(
         cache_faults = storm_cluster.scheduler.dump().differences(current.pods)
         recent.append([*violations(current), *cache_faults, *storm_cluster.stage.observer.incomplete_gangs()])
         now, pod_states = time.monotonic(), _pod_states(current)
-        if pod_states != before or recent[-1]:
-            before, since = pod_states, now
+        if pod_states != former_states or recent[-1]:
+            former_states, since = pod_states, now
         if now - since > QUIET:
             return []
         if now > end:

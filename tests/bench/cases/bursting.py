@@ -79,9 +79,9 @@ def _measured_pace(
     created = list(new_objects(namespace))
     create(fleet.access, created)
     total = sum(resource is PODS for resource, _ in created)
-    with BoundWatch(fleet.access, namespace) as bound, side as processes:
+    with BoundWatch(fleet.access, namespace) as bound, side as started_side:
         bound.wait(total, 60 + total / 20)
-        cost = {f"{name} cpu s": cpu_seconds(process.pid) for name, process in processes.processes.items()}
+        cost = {f"{name} cpu s": cpu_seconds(process.pid) for name, process in started_side.processes.items()}
         bound_times = sorted(bound.bound_at.values())
     fleet.clear(namespace)
     seconds = bound_times[-1] - bound_times[0] if len(bound_times) > 1 else 0.0

@@ -114,7 +114,7 @@ class Arrivals:
 
 
 def _sample_pods(fleet: Fleet) -> Sequence[Path]:
-    """Return a running pod of another scheduler in each encoding, as a real API server has it."""
+    """Return files with a running pod of another scheduler, one in each encoding of a real API server."""
     namespace = fleet.namespace()
     create(fleet.access, pods(namespace, "foreign", 1, scheduler=STOCK, nodeName="n0"))
     paths = [fleet.cluster.folder / name for name in _SAMPLES]

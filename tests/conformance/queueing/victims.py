@@ -80,8 +80,8 @@ def _usage(amount: int) -> CaseData:
 
 def _looks_at_submitters(case: Case) -> bool:
     """Return whether the usage of submitters changes the order inside a queue by priority and run time."""
-    data = {candidate["id"]: candidate for candidate in case.input["candidates"]}
-    order = [data[name] for name in case.expect["order"] if name in data]
+    candidates = {candidate["id"]: candidate for candidate in case.input["candidates"]}
+    order = [candidates[name] for name in case.expect["order"] if name in candidates]
     same_queue = [candidate for candidate in order if candidate["queue"] == case.input["preemptor_queue"]]
     sort_keys = [
         (not candidate.get("evicted"), candidate["priority"], -candidate["reserved_at"])
@@ -161,7 +161,7 @@ def _guaranteed_queue(data: CaseData) -> Any:
 
 
 def _groups(data: CaseData, name: str, amount: int, on: str = "") -> list[Any]:
-    """Return groups of one."""
+    """Return gangs of one pod each, which request the amount together."""
     size = data.get("pod_size", 1)
     names = [f"{data['name']}-{name}-{number}" for number in range(amount // size)]
     more = {_UNITS: str(size)}

@@ -181,11 +181,11 @@ class VolcanoJobs:
     def wait_others(self, name: str, before: dict[str, str], phase: str = "Running") -> dict[str, str]:
         """Wait until all pods of a job are replaced by as many pods with other UIDs."""
 
-        def renewed() -> bool:
+        def are_replaced() -> bool:
             now = self.pods(name, phase)
             return len(now) == len(before) and not {*now.values()} & {*before.values()}
 
-        wait_for(renewed, what=f"Job {name}: new pods")
+        wait_for(are_replaced, what=f"Job {name}: new pods")
         return self.pods(name, phase)
 
     def wait_phase(self, name: str, *phases: str, timeout: float = GENEROUS) -> Json:
