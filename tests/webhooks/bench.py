@@ -60,7 +60,12 @@ class Bench:
         sources = Sources(self._look_up, self._look_up_local_queue, self._look_up_namespace)
         latest = partial(Latest, self.ledger, sources, lambda: self.now)
         rules = AdmissionRules(
-            self.ledger, latest, self.roles.may_use, names, 5, lambda: self.runs_volcano_jobs
+            self.ledger,
+            latest,
+            self.roles.may_use,
+            names,
+            max_depth=5,
+            runs_volcano_jobs=lambda: self.runs_volcano_jobs,
         )
         self.reviewer = Reviewer(rules.paths(), lambda: self.synced)
 

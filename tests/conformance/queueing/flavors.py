@@ -80,8 +80,8 @@ def _tolerates_for_pods(case: Case) -> bool:
 def _evicts_before_the_next_flavor(case: Case) -> bool:
     """Return whether the search stops at a flavor that needs evictions although another has capacity."""
     queues, (pending,) = case.input["queues"], case.input["pending"]
-    fungible = [queue.get("flavor_fungibility", {}) for queue in queues]
-    stops = any(policy.get("when_can_preempt") == "MayStopSearch" for policy in fungible)
+    policies = [queue.get("flavor_fungibility", {}) for queue in queues]
+    stops = any(policy.get("when_can_preempt") == "MayStopSearch" for policy in policies)
     evicts = stops and case.expect["mode"] == "Preempt"
     return evicts and KueueWorld(case.input, [pending]).starts(pending["id"])
 

@@ -60,7 +60,7 @@ def has_a_member_that_never_preempts(case: Case) -> bool:
 
 
 def keeps_parents_empty(case: Case) -> bool:
-    """Return whether pods of a queue with children wait just for that."""
+    """Return whether pods wait in the case only because their queue has children."""
     parents = {pod_data.get("parent") for pod_data in case.input["queues"]}
     waiting_pods = [pod_data for pod_data in case.input["pods"] if not pod_data.get("node")]
     return not case.expect.get("binds") and any(

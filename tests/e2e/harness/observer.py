@@ -101,9 +101,13 @@ class Observer(Following):
         `gaps_allowed`: for tests that restart the API server, which forgets earlier events. `namespace`: a
         namespace in which objects may be created.
         """
-        self._catch_up(namespace) if namespace else self._settle()
+        if namespace:
+            self._catch_up(namespace)
+        else:
+            self._settle()
         faults = _distinct_messages(self._reviewed_history().violations)
-        faults += [] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()]
+        if not gaps_allowed:
+            faults += [f"events lost: {gap}" for gap in self.gaps()]
         assert not faults, "the observer saw:\n  " + "\n  ".join(faults)
 
     def _is_settled(self) -> bool:

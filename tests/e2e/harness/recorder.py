@@ -53,7 +53,7 @@ class Recorder:
         self._server.server_close()
 
     def record(self, verb: str, args: Json) -> RecordedCall:
-        call = RecordedCall(verb, _pod(args), frozenset(_nodes(verb, args)))
+        call = RecordedCall(verb, _pod_name(args), frozenset(_node_names(verb, args)))
         with self._lock:
             self._calls.append(call)
         return call
@@ -67,12 +67,12 @@ def _is_done(call: RecordedCall) -> bool:
     return call.answer != _UNANSWERED
 
 
-def _pod(args: Json) -> str:
+def _pod_name(args: Json) -> str:
     name: str = args["PodName"] if "PodName" in args else args["Pod"]["metadata"]["name"]
     return name
 
 
-def _nodes(verb: str, args: Json) -> Iterable[str]:
+def _node_names(verb: str, args: Json) -> Iterable[str]:
     match verb:
         case "bind":
             return [args["Node"]]

@@ -71,7 +71,7 @@ def _events_repeated(context: FaultContext) -> InflictedFault:
     """
     echoes, faults = _inject_echoes(context)
     context.storm_cluster.muster_wire.cut()
-    title = f"Muster's watches are cut, and repeat {context.lasting:.1f} s"
+    title = f"Muster's watches are cut, and repeat the events of {context.lasting:.1f} s"
     return InflictedFault(title, partial(_repeat_last_events, context.storm_cluster, echoes, faults))
 
 
