@@ -17,7 +17,7 @@ from extender.dashboard.source import UNNAMED, ClusterName
 from extender.dashboard.what_if_page import WhatIfTrials
 from extender.web.listen import listen
 from extender.web.side import SideServer, pages
-from tests.dashboard.sample import Town, past
+from tests.dashboard.sample import SampleSource, past
 from tests.dashboard.standins import SomeViewer
 from tests.kube.conftest import connection, server
 
@@ -76,7 +76,7 @@ def opened(chromium: Browser) -> Iterator[Open]:
 
 @contextmanager
 def served(
-    source: Town | DecidedSource,
+    source: SampleSource | DecidedSource,
     viewer: SomeViewer | None = None,
     identify: Identify | None = None,
     login: Blueprint | None = None,

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from extender.dashboard.local_login import LocalLogin
 from extender.kube.connection import Connection
 from tests.browser.conftest import Open, served
-from tests.dashboard.sample import town
+from tests.dashboard.sample import sample_source
 from tests.kube.server import Reply, Server
 
 
@@ -36,7 +36,9 @@ def test_the_cookie_opens_our_pages_and_goes_to_no_other_port(
     thread = Thread(target=neighbour.serve_forever, args=(0.05,))
     thread.start()
     try:
-        with served(town(time.time()), identify=local_login.identify, login=local_login.login) as address:
+        with served(
+            sample_source(time.time()), identify=local_login.identify, login=local_login.login
+        ) as address:
             path = local_login.path
             page = opened(address + path)
             expect(page.get_by_text("mnist-lab-3")).to_be_visible()

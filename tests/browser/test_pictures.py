@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 from extender.dashboard.source import ClusterName
 from tests.browser.conftest import Open, served
-from tests.dashboard.sample import town, with_history
+from tests.dashboard.sample import sample_source, with_history
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 PNG = b"\x89PNG"
@@ -34,7 +34,10 @@ PNG = b"\x89PNG"
 def test_pictures_show_what_there_is(
     opened: Open, name: str, path: str, colours: Literal["light", "dark"], width: int, height: int
 ) -> None:
-    source, named = with_history(town(time.time()), time.time()), ClusterName("prod-eu", "ann@prod-eu")
+    source, named = (
+        with_history(sample_source(time.time()), time.time()),
+        ClusterName("prod-eu", "ann@prod-eu"),
+    )
     with served(source, cluster=named) as address:
         page = opened(address + path, width, height, color_scheme=colours)
         expect(page.get_by_role("heading", level=1)).to_be_visible()

@@ -19,7 +19,7 @@ from extender.host.dashboard import what_if_source
 from extender.kube.connection import Connection
 from tests.browser.conftest import Open, served
 from tests.dashboard.authority import Authority
-from tests.dashboard.sample import Town, crowd, fresh, long_names, spoilt, town, with_history
+from tests.dashboard.sample import SampleSource, crowd, fresh, long_names, sample_source, spoilt, with_history
 from tests.dashboard.standins import SomeViewer
 from tests.dashboard.test_what_if import two_that_wait
 
@@ -51,7 +51,7 @@ def faults(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("path", SCREENS.values(), ids=SCREENS)
 def test_every_screen_is_readable_by_anybody_on_anything(opened: Open, path: str) -> None:
-    with served(with_history(town(time.time()), time.time())) as address:
+    with served(with_history(sample_source(time.time()), time.time())) as address:
         page = opened(address + path)
         assert faults(page) == []
         page.emulate_media(color_scheme="dark")
@@ -61,7 +61,7 @@ def test_every_screen_is_readable_by_anybody_on_anything(opened: Open, path: str
         assert faults(page) == []
 
 
-CLUSTERS: dict[str, Callable[[float], Town]] = {
+CLUSTERS: dict[str, Callable[[float], SampleSource]] = {
     "no groups": fresh,
     "ten groups": lambda now: with_history(long_names(now), now),
     "2,000 groups": lambda now: with_history(crowd(now, 200, 2000, 1500), now),
@@ -104,7 +104,7 @@ def test_a_first_look_fits_on_a_desk_and_on_a_phone(opened: Open, groups: str) -
 
 
 def test_a_change_appears_while_one_types(opened: Open) -> None:
-    source = town(time.time())
+    source = sample_source(time.time())
     with served(source) as address:
         page = opened(f"{address}/")
         search = page.get_by_role("searchbox")
@@ -118,7 +118,7 @@ def test_a_change_appears_while_one_types(opened: Open) -> None:
 
 def test_what_is_offered_changes_while_one_types(opened: Open) -> None:
     """The page to which an action leads is made before Muster has seen what it did."""
-    source = town(time.time())
+    source = sample_source(time.time())
     with served(source) as address:
         page = opened(address + GROUP)
         typed = page.get_by_label("Priority class")
@@ -135,7 +135,7 @@ def test_what_is_offered_changes_while_one_types(opened: Open) -> None:
 
 
 def test_a_hidden_tab_asks_nothing_until_it_is_visible(opened: Open) -> None:
-    source = town(time.time())
+    source = sample_source(time.time())
     with served(source) as address:
         page = opened(f"{address}/healthz")
         urls: list[str] = []
@@ -152,7 +152,7 @@ def test_a_hidden_tab_asks_nothing_until_it_is_visible(opened: Open) -> None:
 
 
 def test_an_open_page_counts_how_long_one_waits_without_being_made_again(opened: Open) -> None:
-    with served(town(time.time())) as address:
+    with served(sample_source(time.time())) as address:
         page = opened(f"{address}{GROUP}")
         answers: list[int] = []
         page.on(
@@ -183,7 +183,7 @@ def test_an_open_page_counts_how_long_one_waits_without_being_made_again(opened:
 
 
 def test_an_open_page_says_when_the_server_is_gone_and_when_it_is_back(opened: Open) -> None:
-    source = town(time.time())
+    source = sample_source(time.time())
     with served(source) as address:
         page = opened(f"{address}/queues")
     expect(page.get_by_text("Not up to date")).to_be_visible(timeout=20_000)
@@ -194,7 +194,7 @@ def test_an_open_page_says_when_the_server_is_gone_and_when_it_is_back(opened: O
 
 
 def test_all_is_there_without_a_script(opened: Open) -> None:
-    with served(town(time.time())) as address:
+    with served(sample_source(time.time())) as address:
         page = opened(f"{address}/", java_script_enabled=False)
         page.get_by_role("link", name="Waited").click()
         assert "sort=waited" in page.url
@@ -207,7 +207,7 @@ def test_all_is_there_without_a_script(opened: Open) -> None:
 
 
 def test_the_keyboard_leads_to_the_content_first(opened: Open) -> None:
-    with served(town(time.time())) as address:
+    with served(sample_source(time.time())) as address:
         page = opened(f"{address}/")
         page.keyboard.press("Tab")
         expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
@@ -230,7 +230,7 @@ def test_a_list_of_ten_thousand_has_pages(opened: Open) -> None:
 
 
 def test_markup_in_names_runs_nothing(opened: Open) -> None:
-    source = town(time.time())
+    source = sample_source(time.time())
     source.seen = spoilt(source.seen, "<img src=x onerror=alert(1)><script>alert(2)</script>")
     with served(source) as address:
         for path in ("/", "/queues", "/nodes"):
@@ -238,7 +238,7 @@ def test_markup_in_names_runs_nothing(opened: Open) -> None:
 
 
 def test_a_command_is_copied(opened: Open) -> None:
-    with served(town(time.time())) as address:
+    with served(sample_source(time.time())) as address:
         page = opened(address + GROUP, permissions=["clipboard-read", "clipboard-write"])
         page.get_by_role("button", name="Copy").first.click()
         expect(page.get_by_role("button", name="Copied")).to_be_visible()
@@ -255,7 +255,9 @@ def test_a_token_opens_the_door_and_what_it_may_not_see_is_not_there(
 ) -> None:
     authority = Authority(rights={("ann", "list", "students")})
     token_login = TokenLogin(authority, connection.endpoint)
-    with served(town(time.time()), identify=token_login.identify, login=token_login.login) as address:
+    with served(
+        sample_source(time.time()), identify=token_login.identify, login=token_login.login
+    ) as address:
         page = opened(f"{address}/")
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
         assert faults(page) == []
@@ -294,7 +296,7 @@ def test_an_action_is_asked_twice_and_done(
     opened: Open, path: str, button: str, plural: str, changed: str
 ) -> None:
     viewer = SomeViewer()
-    with served(town(time.time()), viewer) as address:
+    with served(sample_source(time.time()), viewer) as address:
         page = opened(address + path)
         if button == "Change priority":
             page.get_by_label("Priority class").fill("urgent")
@@ -315,7 +317,7 @@ def test_an_action_is_asked_twice_and_done(
 
 def test_no_action_is_offered_without_the_right_to_it(opened: Open) -> None:
     viewer = SomeViewer(refused={("patch", "podgroups", "research"), ("patch", "queues", "")})
-    with served(town(time.time()), viewer) as address:
+    with served(sample_source(time.time()), viewer) as address:
         for path in (GROUP, "/queues/language"):
             page = opened(address + path)
             expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -343,7 +345,7 @@ def test_what_if_is_asked_on_the_page_of_a_job(opened: Open) -> None:
 
 
 def test_an_empty_cluster_is_readable(opened: Open) -> None:
-    source = town(time.time())
+    source = sample_source(time.time())
     source.seen = Overview("1", source.seen.at)
     with served(source) as address:
         for path in ("/", "/queues", "/nodes"):

@@ -1,4 +1,4 @@
-"""Fixtures: a cluster for each test, and the proxy in front of its API server."""
+"""Fixtures: a cluster for each test, and the proxy in proxy of its API server."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +9,8 @@ from extender.api.setting_kinds import Address
 from extender.web.debug import View, create_debug_app
 from extender.web.listen import listen
 from extender.web.side import SideServer, pages
+from tests.cli.api_proxy import ApiProxy, in_front_of
 from tests.cli.cluster import Cluster
-from tests.cli.front import Front, in_front_of
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def front(cluster: Cluster) -> Iterator[Front]:
-    with in_front_of(cluster) as front:
-        yield front
+def proxy(cluster: Cluster) -> Iterator[ApiProxy]:
+    with in_front_of(cluster) as proxy:
+        yield proxy
 
 
 DebugPort = Callable[..., str]

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from extender.cli import main
 from extender.cli.completion import completions
+from tests.cli.api_proxy import ApiProxy
 from tests.cli.cluster import Cluster
-from tests.cli.front import Front
 from tests.rows import each_of
 
 
@@ -69,9 +69,9 @@ def test_terms_are_offered(typed: str, found: list[str], *, sample: Cluster) -> 
     assert list(completions(main, line)) == [*found, ":4"]
 
 
-def test_names_of_workloads_are_offered(sample: Cluster, front: Front) -> None:
-    front.workload("batch/v1", "Job", "train")
-    front.workload("batch/v1", "Job", "test")
+def test_names_of_workloads_are_offered(sample: Cluster, proxy: ApiProxy) -> None:
+    proxy.workload("batch/v1", "Job", "train")
+    proxy.workload("batch/v1", "Job", "test")
     assert offered(sample, "why", "job/tr") == ["job/train", ":4"]
     assert offered(sample, "why", "secret/t") == [":4"]
 

@@ -19,8 +19,8 @@ from extender.api.keys import (
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json, ResourceKind
 from extender.cli.why.explanation import Statement
+from tests.cli.api_proxy import ApiProxy
 from tests.cli.cluster import Cluster, ago
-from tests.cli.front import Front
 from tests.rows import each_of
 
 NO_ROOM = "cpu: 8 needed, 2 left on suitable nodes; position 2 in queue research"
@@ -464,9 +464,9 @@ def test_a_missing_right_is_named(sample: Cluster) -> None:
     assert sample.refuses("job", "stop", "runs") == ('Error: not allowed: cannot patch resource "jobs"')
 
 
-def test_a_right_to_look_that_is_missing_is_named(sample: Cluster, front: Front) -> None:
-    front.workload("batch/v1", "Job", "other")
-    front.unreadable |= {"waits"}
+def test_a_right_to_look_that_is_missing_is_named(sample: Cluster, proxy: ApiProxy) -> None:
+    proxy.workload("batch/v1", "Job", "other")
+    proxy.unreadable |= {"waits"}
     needed_right = "the search needs the right to get jobs waits in team"
     assert needed_right in sample.refuses("job", "describe", "job/waits")
 
@@ -479,9 +479,9 @@ def test_a_name_that_is_almost_one_is_offered(sample: Cluster) -> None:
     assert sample.misses("job", "hold", "wait") == ("wait", ["job/waits"])
 
 
-def test_a_name_of_several_kinds_is_refused_without_its_kind(cluster: Cluster, front: Front) -> None:
-    front.workload("batch/v1", "Job", "x", spec={"suspend": True})
-    front.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x", spec={"suspend": True})
+def test_a_name_of_several_kinds_is_refused_without_its_kind(cluster: Cluster, proxy: ApiProxy) -> None:
+    proxy.workload("batch/v1", "Job", "x", spec={"suspend": True})
+    proxy.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x", spec={"suspend": True})
     assert "may be job/x and jobset/x" in cluster.refuses("job", "describe", "x", status=2)
     assert cluster.output("job", "describe", "jobset/x").startswith("jobset/x in namespace team\n")
 
@@ -493,8 +493,8 @@ def test_a_kind_that_is_no_job_is_refused(value: str, *, cluster: Cluster) -> No
     assert "must be" in printed
 
 
-def test_a_kind_that_the_cluster_lacks_is_named(cluster: Cluster, front: Front) -> None:
-    front.workload("batch/v1", "Job", "x")
+def test_a_kind_that_the_cluster_lacks_is_named(cluster: Cluster, proxy: ApiProxy) -> None:
+    proxy.workload("batch/v1", "Job", "x")
     assert "knows no rayjobs.ray.io" in cluster.refuses("job", "describe", "rayjob/x")
 
 
@@ -545,30 +545,30 @@ def test_a_job_that_muster_leaves_alone_is_explained(
 
 @pytest.mark.parametrize(("may_ask", "code"), [(True, "JobNotPermitted"), (False, "JobNotTaken")])
 def test_a_kind_that_muster_may_not_change_is_named_to_users_who_may_see_that(
-    cluster: Cluster, front: Front, may_ask: bool, code: str
+    cluster: Cluster, proxy: ApiProxy, may_ask: bool, code: str
 ) -> None:
     template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
     spec = {"suspend": True, "replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}]}
-    front.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x", spec=spec)
+    proxy.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x", spec=spec)
     cluster.namespace("team", "research")
-    front.install_muster()
-    front.denied_to_muster.add(("patch", "jobsets"))
+    proxy.install_muster()
+    proxy.denied_to_muster.add(("patch", "jobsets"))
     if not may_ask:
-        front.unreadable.add("deployments")
+        proxy.unreadable.add("deployments")
     assert cluster.answer("jobset/x").sentence[-1].code == code
 
 
 @pytest.mark.parametrize("has_kueue", [True, False])
 def test_a_job_of_kueue_is_left_to_it_where_the_cluster_has_it(
-    cluster: Cluster, front: Front, has_kueue: bool
+    cluster: Cluster, proxy: ApiProxy, has_kueue: bool
 ) -> None:
     """Leave the job to Kueue, whatever other queue applies to it."""
     cluster.namespace("team", "research")
     template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
     spec = {"suspend": True, "template": template}
-    front.workload("batch/v1", "Job", "x", labels={KUEUE_QUEUE: "lq"}, spec=spec)
+    proxy.workload("batch/v1", "Job", "x", labels={KUEUE_QUEUE: "lq"}, spec=spec)
     if has_kueue:
-        front.workload("kueue.x-k8s.io/v1beta1", "LocalQueue", "lq")
+        proxy.workload("kueue.x-k8s.io/v1beta1", "LocalQueue", "lq")
     assert (cluster.answer("job/x").sentence[-1] == Statement("JobOfKueue")) is has_kueue
 
 
@@ -595,12 +595,12 @@ jobKinds:
 
 
 @pytest.fixture
-def training_run(cluster: Cluster, front: Front, tmp_path: Path) -> str:
+def training_run(cluster: Cluster, proxy: ApiProxy, tmp_path: Path) -> str:
     """Add a pending training run; return the flag for the file that describes its kind."""
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
     template = {"spec": {"schedulerName": "muster", "containers": [container]}}
     spec = {"control": {"suspend": True}, "replicas": 4, "template": template}
-    owner = front.workload("example.com/v1", "TrainingRun", "train", spec=spec)
+    owner = proxy.workload("example.com/v1", "TrainingRun", "train", spec=spec)
     cluster.queue("research", {"weight": 2}, state="Open")
     cluster.group(
         f"podgroup-{owner['uid']}",
@@ -693,9 +693,9 @@ def test_invalid_amounts_are_refused(amounts: str, *, cluster: Cluster) -> None:
     (("why", "none"), "you may not read /apis"),
 )
 def test_a_missing_right_to_discover_kinds_is_named(
-    command: tuple[str, ...], said: str, *, sample: Cluster, front: Front
+    command: tuple[str, ...], said: str, *, sample: Cluster, proxy: ApiProxy
 ) -> None:
-    front.unreadable.add("apis")
+    proxy.unreadable.add("apis")
     assert said in sample.refuses(*command)
 
 

@@ -15,8 +15,8 @@ from extender.cli.output import Json
 from extender.domain.model.reasons import Reason, sentence
 from extender.sim.kubelets import node
 from extender.sim.virtual.runner import SimulationOptions, simulate
+from tests.cli.api_proxy import ApiProxy
 from tests.cli.cluster import Cluster, ago
-from tests.cli.front import Front
 
 
 def since() -> Json:
@@ -229,10 +229,10 @@ def test_a_plan_names_the_groups_that_it_delays(sample: Cluster, write: Write) -
     assert "For that, of others:\n  team/next would not start now, as it does without that: " in answer.stdout
 
 
-def test_jobs_of_a_kind_that_muster_may_not_change(sample: Cluster, front: Front, write: Write) -> None:
-    front.install_muster()
-    front._collections["/apis/scheduling.k8s.io/v1/priorityclasses"] = []
-    front.denied_to_muster.add(("patch", "jobs"))
+def test_jobs_of_a_kind_that_muster_may_not_change(sample: Cluster, proxy: ApiProxy, write: Write) -> None:
+    proxy.install_muster()
+    proxy._collections["/apis/scheduling.k8s.io/v1/priorityclasses"] = []
+    proxy.denied_to_muster.add(("patch", "jobs"))
     found = starts(sample, write(job("x", 1, "1")), status=3)["team/job/x"]
     assert (found["start"], found["reason"]) == ("Never", "NotAsked")
     assert found["detail"] == "Muster's account may not change jobs.batch: docs/reference/jobs.md#the-rights."

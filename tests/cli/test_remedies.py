@@ -8,8 +8,8 @@ from extender.api.keys import GATE, LOCAL_QUEUE
 from extender.cli.output import Json
 from extender.cli.why.explanation import Statement
 from extender.domain.model.reasons import Reason
+from tests.cli.api_proxy import ApiProxy
 from tests.cli.cluster import Cluster
-from tests.cli.front import Front
 
 GROUP = "podgroup.scheduling.volcano.sh g"
 PATCH_GROUP = f"kubectl -n team patch {GROUP} --type merge -p "
@@ -148,7 +148,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
 
 
 @pytest.fixture
-def case(front: Front, cluster: Cluster) -> Cluster:
+def case(proxy: ApiProxy, cluster: Cluster) -> Cluster:
     selector = {"matchLabels": {"field": "ai"}}
     spec = {"weight": 2, "capability": {"cpu": "6"}, "namespaceSelector": selector}
     cluster.queue("research", spec, state="Open")
@@ -182,25 +182,25 @@ def test_the_commands_of_a_reason(case: Cluster, reason: Reason) -> None:
 
 
 @pytest.mark.parametrize("reason", [reason for reason, (_, offers) in TABLE.items() if offers])
-def test_without_the_right_it_names_the_administrator(case: Cluster, front: Front, reason: Reason) -> None:
+def test_without_the_right_it_names_the_administrator(case: Cluster, proxy: ApiProxy, reason: Reason) -> None:
     group(case, reason)
     _, offers = TABLE[reason]
-    front.denied |= {(right.split()[0], right.split()[1]) for _, _, right in offers}
+    proxy.denied |= {(right.split()[0], right.split()[1]) for _, _, right in offers}
     shown = " ".join(case.output("why", "podgroup/g").split())
     for purpose, line, right in offers:
         assert f"To {purpose}, ask an administrator, for you may not {right}: {line}" in shown
 
 
-def test_only_the_missing_right_is_missing(case: Cluster, front: Front) -> None:
+def test_only_the_missing_right_is_missing(case: Cluster, proxy: ApiProxy) -> None:
     group(case, Reason.QUEUE_NOT_FOUND)
-    front.denied.add(("create", "queues"))
+    proxy.denied.add(("create", "queues"))
     assert [each["allowed"] for each in answer(case)["commands"]] == [True, False]
 
 
-def test_opening_a_queue_is_offered_to_those_with_the_right(case: Cluster, front: Front) -> None:
+def test_opening_a_queue_is_offered_to_those_with_the_right(case: Cluster, proxy: ApiProxy) -> None:
     (offered,) = answer(case, "queue/lab")["commands"]
     assert (offered["line"], offered["allowed"]) == ("muster queue open lab", True)
-    front.denied.add(("patch", "queues"))
+    proxy.denied.add(("patch", "queues"))
     assert [each["allowed"] for each in answer(case, "queue/lab")["commands"]] == [False]
 
 
@@ -232,7 +232,7 @@ def test_a_group_that_lacks_a_role_does_not_start_with_fewer(case: Cluster) -> N
     assert "commands" not in answer(case)
 
 
-def test_a_pod_that_names_no_group_there_is(case: Cluster, front: Front) -> None:
+def test_a_pod_that_names_no_group_there_is(case: Cluster, proxy: ApiProxy) -> None:
     case.group("train")
     case.pod("a", "trian", gates=[GATE])
     case.pod("b", "trian", gates=[GATE])
@@ -254,7 +254,7 @@ def test_a_group_in_another_namespace_is_pointed_out(case: Cluster) -> None:
 @pytest.mark.parametrize(
     "evil", ["q; reboot", "$(reboot)", "`reboot`", "q\nreboot", "q' 'reboot", "-q", "\x1b[2J"]
 )
-def test_text_from_tenants_reaches_no_shell(case: Cluster, front: Front, evil: str) -> None:
+def test_text_from_tenants_reaches_no_shell(case: Cluster, proxy: ApiProxy, evil: str) -> None:
     """Quote names of a waiting group, of a pod, and of owner references."""
     waiting = {
         "ahead": [f"other/{evil}", f"{evil}/other"],
@@ -271,7 +271,7 @@ def test_text_from_tenants_reaches_no_shell(case: Cluster, front: Front, evil: s
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": evil, "uid": "u", "controller": True}
     owned = {"ownerReferences": [owner]}
     case.group("podgroup-u", reason="StartTimedOut", more_metadata=owned)
-    front.workload("batch/v1", "Job", "part", owner, spec={"suspend": True})
+    proxy.workload("batch/v1", "Job", "part", owner, spec={"suspend": True})
     targets = (
         *(f"podgroup/{reason.lower()}" for reason in Reason),
         "podgroup/podgroup-u",

@@ -7,8 +7,8 @@ import pytest
 from extender.api.keys import GATE, GROUP_ANNOTATION
 from extender.cli.output import Json
 from extender.cli.why.explanation import MemberCounts, Statement
+from tests.cli.api_proxy import ApiProxy
 from tests.cli.cluster import Cluster
-from tests.cli.front import Front
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_group_that_has_its_members_is_not_searched_for_others(cluster: Cluste
     assert cluster.answer("podgroup/train").uncounted == []
 
 
-def test_uncounted_pods_are_shown_with_their_number(cluster: Cluster, front: Front) -> None:
+def test_uncounted_pods_are_shown_with_their_number(cluster: Cluster, proxy: ApiProxy) -> None:
     for name in ("a", "b", "c"):
         cluster.pod(name, "trian", gates=[GATE])
     cluster.pod("d", "train", scheduler="default-scheduler")
@@ -113,7 +113,7 @@ def test_uncounted_pods_are_shown_with_their_number(cluster: Cluster, front: Fro
     assert [(offer.code, offer.pods) for offer in answer.commands] == [("AnnotatePods", "a b c")]
 
 
-def test_many_pods_are_not_named_in_one_command(cluster: Cluster, front: Front) -> None:
+def test_many_pods_are_not_named_in_one_command(cluster: Cluster, proxy: ApiProxy) -> None:
     for number in range(9):
         cluster.pod(f"p{number}", "trian", gates=[GATE])
     assert cluster.answer("podgroup/train").uncounted[0].cause == Statement("NoSuchGroup", group="trian")

@@ -10,8 +10,8 @@ from extender.api.summaries import VERSION
 from extender.cli.output import Json
 from extender.cli.why.explanation import Statement, numbers
 from extender.domain.model.reasons import REMEDIES, Reason
+from tests.cli.api_proxy import ApiProxy
 from tests.cli.cluster import Cluster, ago, unschedulable
-from tests.cli.front import Front
 from tests.pages.sample import SWEEP_WAITS, add_sample
 
 COMMAND = "    kubectl "  # on its own line, which is not folded
@@ -329,8 +329,8 @@ def test_the_reason_of_a_pod_without_a_group_is_in_its_events(cluster: Cluster) 
     assert cluster.answer("p").detail == numbers("cpu: 8 needed")
 
 
-def test_a_pod_of_a_group_of_another_project_is_not_without_one(cluster: Cluster, front: Front) -> None:
-    front.workload("scheduling.x-k8s.io/v1alpha1", "PodGroup", "g")
+def test_a_pod_of_a_group_of_another_project_is_not_without_one(cluster: Cluster, proxy: ApiProxy) -> None:
+    proxy.workload("scheduling.x-k8s.io/v1alpha1", "PodGroup", "g")
     cluster.pod("p", gates=[GATE], metadata={"labels": {"scheduling.x-k8s.io/pod-group": "g"}})
     assert cluster.codes("p") == ("Waiting", "", ["InOtherGroup", "Gated"])
     assert cluster.answer("p").sentence[0].project == "scheduler-plugins"
@@ -338,8 +338,8 @@ def test_a_pod_of_a_group_of_another_project_is_not_without_one(cluster: Cluster
     assert cluster.codes("p") == ("Waiting", "NoRoom", ["InOtherGroup", "Reason"])
 
 
-def test_a_pod_of_a_native_group_has_the_figures_of_its_group(cluster: Cluster, front: Front) -> None:
-    front.workload(
+def test_a_pod_of_a_native_group_has_the_figures_of_its_group(cluster: Cluster, proxy: ApiProxy) -> None:
+    proxy.workload(
         "scheduling.k8s.io/v1beta1",
         "PodGroup",
         "g",
@@ -373,9 +373,9 @@ def test_a_pod_of_a_native_group_has_the_figures_of_its_group(cluster: Cluster, 
     ]
 
 
-def test_a_group_of_kubernetes_1_36_keeps_its_number(cluster: Cluster, front: Front) -> None:
+def test_a_group_of_kubernetes_1_36_keeps_its_number(cluster: Cluster, proxy: ApiProxy) -> None:
     gang = {"schedulingPolicy": {"gang": {"minCount": 3}}}
-    front.workload("scheduling.k8s.io/v1alpha2", "PodGroup", "g", spec=gang)
+    proxy.workload("scheduling.k8s.io/v1alpha2", "PodGroup", "g", spec=gang)
     cluster.pod("g-0", gates=[GATE], spec={"schedulingGroup": {"podGroupName": "g"}})
     text = "fewer pods exist than the group needs to start: 1 of 3 members"
     cluster.event("g", "NotEnoughMembers", text, minutes=3, kind="PodGroup")

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Sample clusters: a small, plausible one (town), and crowds of any size.
+"""Sample clusters: a small, plausible one, and crowds of any size.
 
 `python -m tests.dashboard.sample [GROUPS [CHANGES]]` serves one on loopback.
 """
@@ -64,7 +64,7 @@ _FLAVORS = {"a100": 8, "h100": 8, "l4": 4, "cpu": 0}  # GPUs of a node
 
 
 @dataclass
-class Town(SomeSource):
+class SampleSource(SomeSource):
     """Source with an overview that tests change."""
 
     at: float = field(default_factory=time.time)
@@ -79,9 +79,9 @@ class Town(SomeSource):
         self.seen = replace(self.seen, **{"version": version, **changes})
 
 
-def town(now: float) -> Town:
+def sample_source(now: float) -> SampleSource:
     """Return an overview of two departments that share 60 nodes, with running and waiting groups."""
-    return Town(
+    return SampleSource(
         Overview(
             version="1",
             at=timestamp_at(now),
@@ -283,8 +283,8 @@ def details_of(group: GroupSummary, now: float) -> GroupDetails:
     )  # fmt: skip
 
 
-def with_history(source: Town, now: float) -> Town:
-    """Return the town with an hour of history, in which the shares of queues vary."""
+def with_history(source: SampleSource, now: float) -> SampleSource:
+    """Return the small cluster with an hour of history, in which the shares of queues vary."""
     for minute in range(60):
         factors = (0.75 + 0.25 * math.sin(minute / (5 + number)) for number in itertools.count())
         shares = {
@@ -298,7 +298,7 @@ def with_history(source: Town, now: float) -> Town:
 
 
 def past(period: Period) -> Report:
-    """Return a report on the town, summed from records as Muster does."""
+    """Return a report on the small cluster, summed from records as Muster does."""
     start = period.since + 3600
 
     def run(queue: str, namespace: str, name: str, hours: float, gpus: int, **others: Any) -> list[AnyRecord]:
@@ -334,9 +334,9 @@ def past(period: Period) -> Report:
     return report(records, period)
 
 
-def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
+def crowd(now: float, queues: int, groups: int, nodes: int) -> SampleSource:
     """Return an overview with thousands of different objects."""
-    base = town(now)
+    base = sample_source(now)
     samples = list(base.seen.groups)
     positions = {f"queue-{number}": 0 for number in range(queues)}
 
@@ -370,9 +370,9 @@ def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
     return base
 
 
-def fresh(now: float) -> Town:
+def fresh(now: float) -> SampleSource:
     """Return an overview of a cluster without groups."""
-    base = town(now)
+    base = sample_source(now)
     nodes = [replace(node, used={}, claimed={}, groups=(), reserved_for="") for node in base.seen.nodes]
     share = ShareSummary(GPU, deserved=300.0)
     base.put(groups=(), nodes=nodes, reservations=(), decisions=(), local_queues=(),
@@ -380,9 +380,9 @@ def fresh(now: float) -> Town:
     return base
 
 
-def long_names(now: float) -> Town:
+def long_names(now: float) -> SampleSource:
     """Return ten groups with long names, users, resources and nodes, as clouds and operators use them."""
-    base = town(now)
+    base = sample_source(now)
     slice_, long_name = "nvidia.com/mig-3g.40gb", "llama-3-70b-instruct-finetune-2026-11-29-run"
 
     def group(number: int, sample: GroupSummary) -> GroupSummary:
@@ -447,12 +447,12 @@ def _spoil(value: Any, evil: str) -> Any:
 def main() -> None:
     """Serve a sample cluster.
 
-    GROUPS: number of groups, on 5,000 nodes in 1,000 queues; 0: the town. CHANGES: number a second.
+    GROUPS: number of groups, on 5,000 nodes in 1,000 queues; 0: the small one. CHANGES: number a second.
     """
     set_up("text", "error")
     groups, changes = [*map(int, sys.argv[1:]), 0, 0][:2]
     now = time.time()
-    source = crowd(now, queues=1000, groups=groups, nodes=5000) if groups else town(now)
+    source = crowd(now, queues=1000, groups=groups, nodes=5000) if groups else sample_source(now)
     viewer = SomeViewer()
     pages_open = OpenPages(source)
     app = create_dashboard_app(source, lambda _: viewer, history=past, open_pages=pages_open)

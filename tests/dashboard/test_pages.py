@@ -26,7 +26,7 @@ from extender.dashboard.words import sentence
 from extender.domain.explain.history import Period, Report
 from extender.domain.model.reasons import Reason
 from tests.clock import Clock
-from tests.dashboard.sample import EVIL, Town, crowd, past, spoilt, town, with_history
+from tests.dashboard.sample import EVIL, SampleSource, crowd, past, sample_source, spoilt, with_history
 from tests.dashboard.standins import SomeViewer
 from tests.rows import each_of
 
@@ -49,7 +49,7 @@ NOW = time.time()
 FEW = {("list", "podgroups", each) for each in ("", "product", "students")}
 
 
-def browser(source: Town, viewer: SomeViewer | None = None) -> FlaskClient:
+def browser(source: SampleSource, viewer: SomeViewer | None = None) -> FlaskClient:
     viewer = viewer or SomeViewer()
     return create_dashboard_app(source, lambda _: viewer, history=past, clock=lambda: NOW).test_client()
 
@@ -63,7 +63,7 @@ def text(page: str) -> str:
 def test_every_screen_is_well_formed_and_without_inline_scripts_styles_or_foreign_addresses(
     path: str,
 ) -> None:
-    page = browser(town(NOW)).get(path).text
+    page = browser(sample_source(NOW)).get(path).text
     found = Tags()
     found.feed(page)
     assert found.open == [], "not closed"
@@ -101,7 +101,7 @@ class Tags(HTMLParser):
 
 
 def test_a_job_page_has_the_reason_with_its_numbers() -> None:
-    page = text(browser(town(NOW)).get(GROUP).text)
+    page = text(browser(sample_source(NOW)).get(GROUP).text)
     for words in (
         f"NoRoom {sentence(Reason.NO_ROOM.meaning)}",
         "Position 1 of 4",
@@ -142,7 +142,7 @@ def test_an_event_of_many_pods_at_once_is_shown_once() -> None:
 
 
 def test_a_group_that_stands_for_a_job_has_the_name_of_the_job() -> None:
-    client = browser(town(NOW))
+    client = browser(sample_source(NOW))
     for path in ("/", "/queues/nightly"):
         page = client.get(path).text
         assert "job/backfill-q3" in text(page)
@@ -155,7 +155,7 @@ def test_a_group_that_stands_for_a_job_has_the_name_of_the_job() -> None:
 
 
 def test_the_former_address_of_a_group_leads_to_that_of_its_owner() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     client = browser(source)
     answer = client.get(f"/groups/product/{OWNED}?page=2")
     assert answer.location == "/namespaces/product/job/backfill-q3?page=2"
@@ -180,7 +180,7 @@ def test_the_former_address_of_a_group_leads_to_that_of_its_owner() -> None:
     "/nodes?group={namespace}/{name}",
 )
 def test_markup_in_names_is_text(path: str) -> None:
-    source, evil = town(NOW), EVIL.replace("/", "")  # which would end a name in a path
+    source, evil = sample_source(NOW), EVIL.replace("/", "")  # which would end a name in a path
     source.seen = spoilt(source.seen, evil)
     group = next(group for group in source.seen.groups if group.wait and group.wait.holders)
     names = {"namespace": group.namespace, "name": group.name, "queue": group.queue}
@@ -194,7 +194,7 @@ def test_markup_in_names_is_text(path: str) -> None:
 @each_of("/", "/queues", "/nodes")
 def test_names_with_steps_in_them_lead_nowhere(path: str) -> None:
     """A pod may name any group, and a browser goes up by `..`."""
-    source = town(NOW)
+    source = sample_source(NOW)
     source.seen = spoilt(source.seen, "/../../groups/victims/train")
     answer = browser(source).get(path)
     assert answer.status_code == 200
@@ -211,7 +211,9 @@ def test_names_with_steps_in_them_lead_nowhere(path: str) -> None:
 def test_a_query_of_an_address_leads_to_no_other_page(path: str, asked: str) -> None:
     asked = f"{asked}&sort=name&name=other&namespace=elsewhere&queue=other"
     asking = f"{path}{'&' if '?' in path else '?'}{asked}"
-    answer = browser(town(NOW)).get(asking, follow_redirects=True)  # of jobs, to those of the namespace
+    answer = browser(sample_source(NOW)).get(
+        asking, follow_redirects=True
+    )  # of jobs, to those of the namespace
     assert answer.status_code == 200
     links = [
         each for each in re.findall(r'href="([^"]*)"', answer.text) if "sort=" in each or "since=" in each
@@ -221,7 +223,7 @@ def test_a_query_of_an_address_leads_to_no_other_page(path: str, asked: str) -> 
 
 
 def test_very_long_names_make_no_long_page() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     source.seen = spoilt(source.seen, "<b>" + "ä" * 100_000)  # about 10 MB of names
     client = browser(source)
     for path in ("/", "/queues", "/nodes"):
@@ -233,7 +235,7 @@ def test_very_long_names_make_no_long_page() -> None:
 
 def test_one_large_job_does_not_fill_the_memory_of_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each address is another page, and the owner of the job may ask for any number of them."""
-    source = town(NOW)
+    source = sample_source(NOW)
     members = [MemberSummary(f"{'x' * 240}-{at}", "Pending") for at in range(1000)]
     found = source.details("research", "llama-70b")
     monkeypatch.setattr(source, "details", lambda *_: found and replace(found, members=members))
@@ -303,7 +305,7 @@ def test_tiles_stand_for_several_nodes_where_there_are_many(crowded: FlaskClient
 
 
 def test_a_page_that_has_not_changed_is_not_sent_again() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     client = browser(source)
     etag = client.get("/").headers["ETag"]
     assert client.get("/", headers={"If-None-Match": etag}).status_code == 304
@@ -315,7 +317,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again() -> None:
 
 
 def test_an_open_page_is_made_again_only_if_something_that_it_shows_has_changed() -> None:
-    source, clock = town(NOW), Clock(NOW)
+    source, clock = sample_source(NOW), Clock(NOW)
     client = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock).test_client()
     loaded = client.get("/namespaces/research")
     state = re.findall(r'data-state="([\w-]+)"', loaded.text)[0]
@@ -334,7 +336,7 @@ def test_an_open_page_is_made_again_only_if_something_that_it_shows_has_changed(
 
 
 def test_groups_as_they_were_are_forgotten_within_seconds() -> None:
-    source, clock = town(NOW), Clock(NOW)
+    source, clock = sample_source(NOW), Clock(NOW)
     client = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock).test_client()
     client.get("/queues/language")
     gc.collect()
@@ -348,7 +350,7 @@ def test_groups_as_they_were_are_forgotten_within_seconds() -> None:
 
 
 def test_a_user_with_fewer_rights_gets_another_page() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     ann = SomeViewer()
     bob = SomeViewer(refused={("list", "podgroups", ""), ("list", "podgroups", "research")})
     etag = browser(source, ann).get("/").headers["ETag"]
@@ -360,14 +362,14 @@ def test_a_user_with_fewer_rights_gets_another_page() -> None:
 
 
 def test_a_user_who_may_not_list_queues_gets_no_links_to_them() -> None:
-    client = browser(town(NOW), SomeViewer(refused={("list", "queues", "")}))
+    client = browser(sample_source(NOW), SomeViewer(refused={("list", "queues", "")}))
     for path in ("/", GROUP):
         assert "language" in client.get(path).text
         assert 'href="/queues/' not in client.get(path).text
 
 
 def test_each_page_has_its_json() -> None:
-    client = browser(town(NOW))
+    client = browser(sample_source(NOW))
     overview = json.loads(client.get("/api/v1/overview").text)
     assert (overview["apiVersion"], len(overview["groups"])) == ("muster.summary/v1", 15)
     assert [each["resource"] for each in overview["capacity"]] == ["nvidia.com/gpu", "cpu", "memory"]
@@ -380,7 +382,7 @@ def test_each_page_has_its_json() -> None:
 
 
 def test_the_share_of_a_queue_over_the_last_hour_is_drawn() -> None:
-    source, clock = town(NOW), Clock(NOW)
+    source, clock = sample_source(NOW), Clock(NOW)
 
     def page_now() -> str:
         app = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock)
@@ -406,7 +408,7 @@ def test_the_share_of_a_queue_over_the_last_hour_is_drawn() -> None:
 
 
 def test_history_has_usage_and_waits_by_namespace() -> None:
-    page = text(browser(town(NOW)).get("/history?since=7d").text)
+    page = text(browser(sample_source(NOW)).get("/history?since=7d").text)
     assert "GPU hours 1,179" in page
     assert re.search(r"language 480 of 300 deserved 3,840 110% 1 1h30m 1h30m 1h30m 1 12 ", page)
 
@@ -421,7 +423,7 @@ def test_history_has_usage_and_waits_by_namespace() -> None:
 def test_history_sums_up_only_what_the_user_may_see(
     refused: set[tuple[str, ...]], by: str, status: int, shown: str, hidden: str
 ) -> None:
-    client = browser(town(NOW), SomeViewer(refused=refused))
+    client = browser(sample_source(NOW), SomeViewer(refused=refused))
     for path in ("/history", "/api/v1/history"):
         answer = client.get(f"{path}?by={by}")
         assert answer.status_code == status
@@ -430,7 +432,7 @@ def test_history_sums_up_only_what_the_user_may_see(
 
 
 def test_the_past_of_a_namespace_stays_when_its_last_group_has_gone() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     few: set[tuple[str, ...]] = {*FEW, ("list", "queues", "")}
     source.put(groups=[group for group in source.seen.groups if group.namespace != "research"])
     for path in ("/history", "/api/v1/history"):
@@ -441,7 +443,7 @@ def test_the_past_of_a_namespace_stays_when_its_last_group_has_gone() -> None:
 
 
 def test_a_report_is_made_again_when_its_replica_begins_to_lead() -> None:
-    source, made = town(NOW), list[Period]()
+    source, made = sample_source(NOW), list[Period]()
 
     def reported(period: Period) -> Report:
         made.append(period)
@@ -457,18 +459,18 @@ def test_a_report_is_made_again_when_its_replica_begins_to_lead() -> None:
 
 def test_without_history_there_is_no_page_of_it() -> None:
     viewer = SomeViewer()
-    client = create_dashboard_app(town(NOW), lambda _: viewer).test_client()
+    client = create_dashboard_app(sample_source(NOW), lambda _: viewer).test_client()
     assert "History" not in client.get("/").text
     assert client.get("/history").status_code == 404
 
 
 @each_of("/groups/research/none", "/queues/none", "/nothing", "/api/v1/secrets")
 def test_a_page_of_a_missing_object_is_not_found(path: str) -> None:
-    assert browser(town(NOW)).get(path).status_code == 404
+    assert browser(sample_source(NOW)).get(path).status_code == 404
 
 
 def test_an_empty_cluster_says_what_its_pages_will_show() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     source.put(queues=(), groups=(), nodes=(), reservations=(), decisions=())
     client = browser(source)
     assert "No jobs yet" in text(client.get("/").text)
@@ -477,7 +479,7 @@ def test_an_empty_cluster_says_what_its_pages_will_show() -> None:
 
 
 def test_every_page_reports_a_silent_muster() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     source.put(silent_since="2026-11-27T10:00:00Z")
     assert "Muster has decided nothing since 2026-11-27T10:00:00Z" in text(
         browser(source).get("/queues").text
@@ -485,7 +487,7 @@ def test_every_page_reports_a_silent_muster() -> None:
 
 
 def test_health_is_answered_to_all_callers() -> None:
-    client = create_dashboard_app(town(NOW), lambda _: None).test_client()
+    client = create_dashboard_app(sample_source(NOW), lambda _: None).test_client()
     assert (client.get("/healthz").status_code, client.get("/healthz").text) == (200, "ok")
     assert client.get("/").status_code == 401
 
@@ -516,19 +518,19 @@ def rows(page: str) -> list[str]:
 
 
 def test_domains_of_a_topology_have_their_free_capacity() -> None:
-    shown = rows(browser(town(NOW)).get("/nodes").text)
+    shown = rows(browser(sample_source(NOW)).get("/nodes").text)
     first = shown.index("b0 50 gpu 120 15")
     assert shown[first + 1 : first + 4] == [
         f"b0 / r{n} {free} gpu 40 5" for n, free in enumerate((16, 16, 18))
     ]
     assert "b3 / r9 310 cpu 320 5" in shown
-    found = rows(browser(town(NOW)).get("/nodes?q=r7").text)
+    found = rows(browser(sample_source(NOW)).get("/nodes?q=r7").text)
     assert [each for each in found if " / " in each] == ["b2 / r7 16 gpu 20 5"]
     assert sum(each.startswith("l4-") for each in found) == 5, "the nodes of the domain"
 
 
 def test_domains_are_shown_only_where_there_are_some_and_to_those_who_may_list_nodes() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     few = browser(source, SomeViewer(refused={("list", "nodes", "")}))
     assert "Domain" not in text(few.get("/nodes").text)
     source.put(topologies=())
@@ -542,7 +544,7 @@ def test_of_many_domains_some_are_shown(crowded: FlaskClient) -> None:
 
 
 def test_the_page_of_queues_begins_with_the_cluster() -> None:
-    source = with_history(town(NOW), NOW)
+    source = with_history(sample_source(NOW), NOW)
     page = browser(source).get("/queues").text
     shown = rows(page)
     assert shown[1].startswith("nvidia.com/gpu 143 4 27 126 300 64"), "devices first"
@@ -560,15 +562,15 @@ def test_the_page_of_queues_begins_with_the_cluster() -> None:
 
 def test_pages_have_the_name_of_the_cluster_and_of_the_context() -> None:
     named = ClusterName("prod-eu", "ann@prod")
-    client = create_dashboard_app(town(NOW), lambda _: SomeViewer(), cluster=named).test_client()
+    client = create_dashboard_app(sample_source(NOW), lambda _: SomeViewer(), cluster=named).test_client()
     page = client.get("/queues").text
     assert "<title>Queues · prod-eu · Muster</title>" in page
     assert "Cluster prod-eu context ann@prod" in text(page)
-    stranger = create_dashboard_app(town(NOW), lambda _: None, cluster=named).test_client()
+    stranger = create_dashboard_app(sample_source(NOW), lambda _: None, cluster=named).test_client()
     assert "prod-eu" not in stranger.get("/queues").text
 
 
-def bars(source: Town, path: str = "/queues") -> dict[str, list[tuple[str, str]]]:
+def bars(source: SampleSource, path: str = "/queues") -> dict[str, list[tuple[str, str]]]:
     """Return the rectangles and lines of the first bar of each queue: kinds, and widths or places."""
     page, found = browser(source).get(path).text, {}
     for row in re.findall(r"<tr>\s*<th scope=\"row\" class=.*?</tr>", page, re.DOTALL):
@@ -583,7 +585,7 @@ def bars(source: Town, path: str = "/queues") -> dict[str, list[tuple[str, str]]
 
 
 def test_bars_of_queues_share_the_scale_of_the_cluster() -> None:
-    source, gpu = town(NOW), "nvidia.com/gpu"
+    source, gpu = sample_source(NOW), "nvidia.com/gpu"
     share = ShareSummary(gpu, allocated=24, deserved=12, guarantee=6, ceiling=24, borrowed=12)
     source.put(
         queues=[
@@ -608,7 +610,7 @@ def test_bars_of_queues_share_the_scale_of_the_cluster() -> None:
 
 
 def test_nothing_empty_is_listed() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     empty = [ShareSummary("memory"), ShareSummary("cpu", allocated=1)]
     node = replace(source.seen.nodes[0], allocatable={"cpu": 4.0, "memory": 0.0}, used={}, claimed={})
     source.put(queues=[QueueSummary("q", shares=empty)], nodes=[node])
@@ -622,7 +624,7 @@ def test_nothing_empty_is_listed() -> None:
 
 
 def test_the_list_of_jobs_has_owner_priority_gpus_and_times() -> None:
-    client = browser(town(NOW))
+    client = browser(sample_source(NOW))
     found = {row.split()[1]: row.replace("\u2013", "-") for row in rows(client.get("/").text)}
     assert found["llama-70b"] == (
         "Waiting llama-70b research NoRoom nvidia.com/gpu: 64 needed, 40 left on suitable nodes; capacity "
@@ -635,31 +637,31 @@ def test_the_list_of_jobs_has_owner_priority_gpus_and_times() -> None:
 
 
 def test_the_list_names_the_resource_of_a_job_that_never_fits() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     wait = WaitSummary("NeverFits", sentence(Reason.NEVER_FITS.meaning), "no node has example.com/fpga")
     source.put(groups=[replace(source.seen.groups[0], verdict="Waiting", wait=wait)])
     assert "NeverFits No node has example.com/fpga." in text(browser(source).get("/").text)
 
 
 def test_a_job_page_says_why_its_pods_were_evicted() -> None:
-    page = text(browser(town(NOW)).get("/groups/research/moe-8x7b").text)
+    page = text(browser(sample_source(NOW)).get("/groups/research/moe-8x7b").text)
     assert "Evicted 19h ago, Reclaim: queue vision is below its deserved share" in page
 
 
 def test_nodes_have_their_health_and_several_resources() -> None:
-    shown = rows(browser(town(NOW)).get("/nodes").text)
+    shown = rows(browser(sample_source(NOW)).get("/nodes").text)
     by_name = {each.split()[0]: each for each in shown}
     assert by_name["a100-001"] == (
         "a100-001 a100 ready gpu 7 of 8 cpu 44 of 64 memory 344 GiB of 512 GiB research/moe-8x7b"
     )
     assert " cordoned " in by_name["a100-011"]
     assert " not ready memory pressure " in by_name["h100-002"]
-    sorted_nodes = browser(town(NOW)).get("/nodes?sort=health").text.partition("Each node")[2]
+    sorted_nodes = browser(sample_source(NOW)).get("/nodes?sort=health").text.partition("Each node")[2]
     assert "not ready" in rows(sorted_nodes)[1]
 
 
 def test_local_queues_are_shown_with_the_right_to_list_them() -> None:
-    source = town(NOW)
+    source = sample_source(NOW)
     client = browser(source)
     assert "3 local queues" in text(client.get("/queues").text)
     page = client.get("/local-queues?q=students").text

@@ -21,7 +21,7 @@ from tests.host.server import PATIENCE, ApiServer
 from tests.kube.conftest import write_kubeconfig
 
 
-class Station:
+class FeedBench:
     """Feed with its ledger and controllers, and the API server that it reads."""
 
     def __init__(self, api: ApiServer, connection: Connection) -> None:
@@ -73,9 +73,9 @@ def api() -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def station(api: ApiServer, tmp_path: Path) -> Iterator[Station]:
+def bench(api: ApiServer, tmp_path: Path) -> Iterator[FeedBench]:
     connection = Connection.load(str(write_kubeconfig(tmp_path, api.url)))
-    new_station = Station(api, connection)
+    new_station = FeedBench(api, connection)
     yield new_station
     new_station.feed.stop()
     connection.close()

@@ -22,16 +22,16 @@ from tests.controllers.queue_bench import command
 from tests.domain.builders import budget, group, node, owner, pod, queue
 from tests.domain.world import key
 from tests.e2e.harness.waiting import wait_for
-from tests.host.conftest import Station
+from tests.host.conftest import FeedBench
 from tests.host.server import PATIENCE, ApiServer
 
 FIRST = {"namespaces", "priorityclasses", "queues", "nodes"}
 
 
-def fill(station: Station) -> None:
+def fill(bench: FeedBench) -> None:
     """Add one object of each kind."""
     annotated = Meta(name="team", annotations={"scheduling.volcano.sh/queue-name": "q"})
-    station.api.objects |= {
+    bench.api.objects |= {
         "namespaces": [Namespace(annotated)],
         "priorityclasses": [PriorityClass(Meta(name="urgent"), 7)],
         "queues": [queue("q", weight=3)],
@@ -45,189 +45,189 @@ def view(ledger: Ledger) -> GroupInfo | None:
     return ledger.snapshot().groups.get(key("g"))
 
 
-def knows(station: Station, name: str) -> bool:
-    return station.ledger.pods.get(Uid(f"uid-{name}")) is not None
+def knows(bench: FeedBench, name: str) -> bool:
+    return bench.ledger.pods.get(Uid(f"uid-{name}")) is not None
 
 
-def fed(station: Station, *more: Pod) -> Station:
-    fill(station)
-    station.api.objects["pods"] += more
-    station.feed.start()
-    station.wait_for(lambda: all(knows(station, each.metadata.name) for each in [pod("g-0"), *more]))
-    return station
+def fed(bench: FeedBench, *more: Pod) -> FeedBench:
+    fill(bench)
+    bench.api.objects["pods"] += more
+    bench.feed.start()
+    bench.wait_for(lambda: all(knows(bench, each.metadata.name) for each in [pod("g-0"), *more]))
+    return bench
 
 
-def test_objects_of_all_kinds_reach_the_ledger(station: Station) -> None:
-    group_view = view(fed(station).ledger)
+def test_objects_of_all_kinds_reach_the_ledger(bench: FeedBench) -> None:
+    group_view = view(fed(bench).ledger)
     assert group_view is not None
     assert (group_view.min_member, group_view.priority, group_view.queue) == (2, 7, "q")
     assert [each.name for each in group_view.waiting] == ["g-0"]
-    assert station.ledger.claims.capacity.has_node("a")
-    assert station.ledger.snapshot().queues["q"].record.weight == 3
+    assert bench.ledger.claims.capacity.has_node("a")
+    assert bench.ledger.snapshot().queues["q"].record.weight == 3
 
 
-def test_groups_are_read_after_queues_and_pods_when_everything_else_was(station: Station) -> None:
-    fill(station)
-    station.api.open.clear()
-    station.feed.start()
-    station.api.wait_for(lambda: set(station.api.listed) == {*FIRST, "commands"})
-    assert not station.feed.synced()
-    station.api.open.set()
-    station.api.wait_for(lambda: station.api.listed[-1] == "pods")
-    assert "podgroups" in station.api.listed
-    station.wait_for(lambda: knows(station, "g-0"))
+def test_groups_are_read_after_queues_and_pods_when_everything_else_was(bench: FeedBench) -> None:
+    fill(bench)
+    bench.api.open.clear()
+    bench.feed.start()
+    bench.api.wait_for(lambda: set(bench.api.listed) == {*FIRST, "commands"})
+    assert not bench.feed.synced()
+    bench.api.open.set()
+    bench.api.wait_for(lambda: bench.api.listed[-1] == "pods")
+    assert "podgroups" in bench.api.listed
+    bench.wait_for(lambda: knows(bench, "g-0"))
 
 
 @pytest.mark.parametrize(
     ("plural", "gone", "known"),
     [
-        ("pods", pod("g-0", "g"), lambda station: knows(station, "g-0")),
-        ("nodes", node("a"), lambda station: station.ledger.claims.capacity.has_node("a")),
+        ("pods", pod("g-0", "g"), lambda bench: knows(bench, "g-0")),
+        ("nodes", node("a"), lambda bench: bench.ledger.claims.capacity.has_node("a")),
     ],
 )
 def test_deleted_objects_are_dropped(
-    station: Station, plural: str, gone: Pod | Node, known: Callable[[Station], bool]
+    bench: FeedBench, plural: str, gone: Pod | Node, known: Callable[[FeedBench], bool]
 ) -> None:
-    assert known(fed(station))
-    station.api.send(plural, "DELETED", gone)
-    station.wait_for(lambda: not known(station))
+    assert known(fed(bench))
+    bench.api.send(plural, "DELETED", gone)
+    bench.wait_for(lambda: not known(bench))
 
 
-def test_a_deleted_group_is_dropped_with_its_copy_for_writers(station: Station) -> None:
-    version = fed(station, pod("g-1", "g")).ledger.version
-    copy = station.objects.podgroups.get(GroupKey("team/g"))
+def test_a_deleted_group_is_dropped_with_its_copy_for_writers(bench: FeedBench) -> None:
+    version = fed(bench, pod("g-1", "g")).ledger.version
+    copy = bench.objects.podgroups.get(GroupKey("team/g"))
     assert copy is not None
     assert copy.metadata.name == "g"
-    station.api.send("podgroups", "DELETED", group("g", 2))
-    station.wait_for(lambda: station.ledger.version > version)
-    group_view = view(station.ledger)
+    bench.api.send("podgroups", "DELETED", group("g", 2))
+    bench.wait_for(lambda: bench.ledger.version > version)
+    group_view = view(bench.ledger)
     assert group_view is not None
     assert not group_view.exists
-    assert station.objects.podgroups.get(GroupKey("team/g")) is None
+    assert bench.objects.podgroups.get(GroupKey("team/g")) is None
 
 
-def test_a_deleted_queue_is_dropped(station: Station) -> None:
-    version = fed(station).ledger.version
-    station.api.send("queues", "DELETED", queue("q"))
-    station.wait_for(lambda: station.ledger.version > version)
-    assert not station.ledger.snapshot().queues["q"].exists
+def test_a_deleted_queue_is_dropped(bench: FeedBench) -> None:
+    version = fed(bench).ledger.version
+    bench.api.send("queues", "DELETED", queue("q"))
+    bench.wait_for(lambda: bench.ledger.version > version)
+    assert not bench.ledger.snapshot().queues["q"].exists
 
 
-def test_a_cluster_without_the_kind_command_is_ready(station: Station) -> None:
-    station.api.served = {}
-    wait_for(fed(station).feed.synced)
-    assert "commands" not in station.api.listed
-    assert {check() for check in station.feed.checks().values()} == {None}
+def test_a_cluster_without_the_kind_command_is_ready(bench: FeedBench) -> None:
+    bench.api.served = {}
+    wait_for(fed(bench).feed.synced)
+    assert "commands" not in bench.api.listed
+    assert {check() for check in bench.feed.checks().values()} == {None}
 
 
-def test_commands_reach_the_ledger(station: Station) -> None:
-    fed(station)
-    station.api.send("commands", "ADDED", command("c", "CloseQueue", "q"))
-    commands = station.feed.reflectors[-1]
+def test_commands_reach_the_ledger(bench: FeedBench) -> None:
+    fed(bench)
+    bench.api.send("commands", "ADDED", command("c", "CloseQueue", "q"))
+    commands = bench.feed.reflectors[-1]
     deadline = time.monotonic() + PATIENCE
     while not commands.inventory and time.monotonic() < deadline:
         time.sleep(0.01)
-    station.bus_commands.on_decisions(station.ledger.decisions)
-    assert station.writes == 1
+    bench.bus_commands.on_decisions(bench.ledger.decisions)
+    assert bench.writes == 1
 
 
-def test_disruption_budgets_are_added_and_dropped(station: Station) -> None:
-    station.api.served["policy/v1"] = ["poddisruptionbudgets"]
-    station.api.objects["poddisruptionbudgets"] = [budget("p", 1, app="web")]
-    snapshot = fed(station).ledger.snapshot
+def test_disruption_budgets_are_added_and_dropped(bench: FeedBench) -> None:
+    bench.api.served["policy/v1"] = ["poddisruptionbudgets"]
+    bench.api.objects["poddisruptionbudgets"] = [budget("p", 1, app="web")]
+    snapshot = fed(bench).ledger.snapshot
     assert [each.allowed for each in snapshot().disruption_budgets["team"]] == [1]
-    station.api.send("poddisruptionbudgets", "MODIFIED", budget("p", 2, app="web"))
-    station.wait_for(lambda: [each.allowed for each in snapshot().disruption_budgets["team"]] == [2])
-    station.api.send("poddisruptionbudgets", "DELETED", budget("p", 2, app="web"))
-    station.wait_for(lambda: not snapshot().disruption_budgets)
+    bench.api.send("poddisruptionbudgets", "MODIFIED", budget("p", 2, app="web"))
+    bench.wait_for(lambda: [each.allowed for each in snapshot().disruption_budgets["team"]] == [2])
+    bench.api.send("poddisruptionbudgets", "DELETED", budget("p", 2, app="web"))
+    bench.wait_for(lambda: not snapshot().disruption_budgets)
 
 
-def test_an_unread_kind_makes_the_process_unready(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = station.feed.checks()
+def test_an_unread_kind_makes_the_process_unready(bench: FeedBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = bench.feed.checks()
     assert {name: check() for name, check in checks.items()} == {
         "credentials": None,
         "writes": None,
         **{f"{plural}-synced": "not read yet" for plural in {*FIRST, "podgroups", "pods"}},
     }
-    fed(station).api.send("pods", "ADDED", pod("last"))
-    station.wait_for(lambda: knows(station, "last"))
-    assert station.feed.synced()
+    fed(bench).api.send("pods", "ADDED", pod("last"))
+    bench.wait_for(lambda: knows(bench, "last"))
+    assert bench.feed.synced()
     assert {check() for check in checks.values()} == {None}
     monkeypatch.setattr("extender.host.feed._OLDEST", -1.0)
     assert checks["pods-synced"]() == "watch silent for 0 s"
 
 
 def test_credentials_refused_for_a_minute_make_the_process_unready(
-    station: Station, monkeypatch: pytest.MonkeyPatch
+    bench: FeedBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = station.feed.checks()["credentials"]
-    station.connection.endpoint.renew(station.connection.endpoint.current)
+    check = bench.feed.checks()["credentials"]
+    bench.connection.endpoint.renew(bench.connection.endpoint.current)
     assert check() is None
     monkeypatch.setattr("extender.host.feed._REFUSED", 0.0)
     assert check() == "refused by the API server for 0 s"
-    station.connection.endpoint.accepted()
+    bench.connection.endpoint.accepted()
     assert check() is None
 
 
-def test_an_api_server_that_hangs_delays_the_end_once_and_not_for_each_watch(station: Station) -> None:
-    station.api.open.clear()
-    station.feed.start()
-    station.api.wait_for(lambda: set(station.api.listed) == {*FIRST, "commands"})
+def test_an_api_server_that_hangs_delays_the_end_once_and_not_for_each_watch(bench: FeedBench) -> None:
+    bench.api.open.clear()
+    bench.feed.start()
+    bench.api.wait_for(lambda: set(bench.api.listed) == {*FIRST, "commands"})
     started = time.monotonic()
-    station.feed.stop()
+    bench.feed.stop()
     assert time.monotonic() - started < len(FIRST) / 2
-    station.api.open.set()
+    bench.api.open.set()
 
 
 # ---- kinds that a cluster may lack
 
 
-def test_owners_of_pods_are_read_before_the_pods(station: Station) -> None:
-    station.api.served["apps/v1"] = ["replicasets"]
-    station.api.objects["replicasets"] = [owner("web", "3")]
-    fed(station)
-    known = station.ledger.registry.owner_of(group_of_owner("team", "uid-web"))
+def test_owners_of_pods_are_read_before_the_pods(bench: FeedBench) -> None:
+    bench.api.served["apps/v1"] = ["replicasets"]
+    bench.api.objects["replicasets"] = [owner("web", "3")]
+    fed(bench)
+    known = bench.ledger.registry.owner_of(group_of_owner("team", "uid-web"))
     assert known is not None
     assert known.gang.volcano == 3
-    assert station.api.listed.index("replicasets") < station.api.listed.index("pods")
+    assert bench.api.listed.index("replicasets") < bench.api.listed.index("pods")
 
 
 def test_authors_are_added_and_dropped_with_the_owners_of_owners(
-    station: Station, monkeypatch: pytest.MonkeyPatch
+    bench: FeedBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ApiClient, "has_right", lambda *_: True)
-    station.api.served["apps/v1"] = ["deployments", "replicasets"]
+    bench.api.served["apps/v1"] = ["deployments", "replicasets"]
     web, above = owner("web"), owner("site", annotations={AUTHOR: "Deployment/ann"})
     controller = [OwnerReference("apps/v1", "Deployment", "site", "uid-site", True)]
-    station.api.objects["replicasets"] = [
+    bench.api.objects["replicasets"] = [
         replace(web, metadata=replace(web.metadata, owner_references=controller))
     ]
-    station.api.objects["deployments"] = [above]
-    fed(station)
+    bench.api.objects["deployments"] = [above]
+    fed(bench)
 
     def author() -> str:
-        return station.ledger.registry.ancestors.author([Owner(group_of_owner("team", "uid-web"))])
+        return bench.ledger.registry.ancestors.author([Owner(group_of_owner("team", "uid-web"))])
 
     assert author() == "ann"
-    assert station.ledger.registry.ancestors.are_read("apps/v1/Deployment")
-    assert not station.ledger.registry.ancestors.are_read("apps/v1/StatefulSet")
-    station.api.send("deployments", "DELETED", above)
+    assert bench.ledger.registry.ancestors.are_read("apps/v1/Deployment")
+    assert not bench.ledger.registry.ancestors.are_read("apps/v1/StatefulSet")
+    bench.api.send("deployments", "DELETED", above)
     wait_for(lambda: author() == "")
 
 
-def test_groups_of_other_kinds_are_added_and_dropped(station: Station) -> None:
-    station.api.served["scheduling.x-k8s.io/v1alpha1"] = ["podgroups"]
-    fed(station)
-    assert "replicasets" not in station.api.listed
-    assert station.api.listed.count("podgroups") == 2
+def test_groups_of_other_kinds_are_added_and_dropped(bench: FeedBench) -> None:
+    bench.api.served["scheduling.x-k8s.io/v1alpha1"] = ["podgroups"]
+    fed(bench)
+    assert "replicasets" not in bench.api.listed
+    assert bench.api.listed.count("podgroups") == 2
 
 
-def test_a_forbidden_kind_delays_readiness_for_a_limited_time(api: ApiServer, station: Station) -> None:
+def test_a_forbidden_kind_delays_readiness_for_a_limited_time(api: ApiServer, bench: FeedBench) -> None:
     instants = iter([0.0, 5.0, 11.0])
     api.served = {"apps/v1": ["replicasets"]}
     api.open.clear()
-    watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
-    watches = OptionalWatches(ApiClient(station.connection), clock=lambda: next(instants))
+    watch = Reflector(bench.connection, REPLICA_SETS, Workload, Ignored())
+    watches = OptionalWatches(ApiClient(bench.connection), clock=lambda: next(instants))
     watches.add(watch)
     watches.start()
     assert [watches.has_settled for _ in range(2)] == [False, True]
@@ -236,10 +236,10 @@ def test_a_forbidden_kind_delays_readiness_for_a_limited_time(api: ApiServer, st
     watch.stop()
 
 
-def test_one_of_two_watches_of_a_kind_is_enough(station: Station) -> None:
-    station.api.served = {"apps/v1": ["replicasets"]}
-    first, second = (Reflector(station.connection, REPLICA_SETS, Workload, Ignored()) for _ in range(2))
-    watches = OptionalWatches(ApiClient(station.connection))
+def test_one_of_two_watches_of_a_kind_is_enough(bench: FeedBench) -> None:
+    bench.api.served = {"apps/v1": ["replicasets"]}
+    first, second = (Reflector(bench.connection, REPLICA_SETS, Workload, Ignored()) for _ in range(2))
+    watches = OptionalWatches(ApiClient(bench.connection))
     watches.add(first)
     watches.add(second)
     watches.start_served()
@@ -248,7 +248,7 @@ def test_one_of_two_watches_of_a_kind_is_enough(station: Station) -> None:
 
 
 def test_a_watch_without_rights_is_replaced_by_another_until_they_are_granted(
-    station: Station,
+    bench: FeedBench,
 ) -> None:
     granted: list[str] = []
 
@@ -256,9 +256,9 @@ def test_a_watch_without_rights_is_replaced_by_another_until_they_are_granted(
         def has_right(self, verb: str, resource: Resource, timeout: float = 10) -> bool:
             return verb in granted
 
-    station.api.served = {"apps/v1": ["replicasets"]}
-    first, second = (Reflector(station.connection, REPLICA_SETS, Workload, Ignored()) for _ in range(2))
-    watches = OptionalWatches(Cluster(station.connection))
+    bench.api.served = {"apps/v1": ["replicasets"]}
+    first, second = (Reflector(bench.connection, REPLICA_SETS, Workload, Ignored()) for _ in range(2))
+    watches = OptionalWatches(Cluster(bench.connection))
     watches.add(first, "patch")
     watches.add(second)
     watches.start_served()
@@ -270,13 +270,13 @@ def test_a_watch_without_rights_is_replaced_by_another_until_they_are_granted(
         each.stop()
 
 
-def test_a_kind_that_is_served_later_is_found(station: Station) -> None:
-    watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
-    watches = OptionalWatches(ApiClient(station.connection))
+def test_a_kind_that_is_served_later_is_found(bench: FeedBench) -> None:
+    watch = Reflector(bench.connection, REPLICA_SETS, Workload, Ignored())
+    watches = OptionalWatches(ApiClient(bench.connection))
     watches.add(watch)
     watches.start_served()
     assert watches.started == []
-    station.api.served = {"apps/v1": ["replicasets"]}
+    bench.api.served = {"apps/v1": ["replicasets"]}
     watches.start_served()
     assert watches.started == [watch]
     watch.stop()

@@ -19,7 +19,7 @@ from extender.telemetry import metrics
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import gang, key
-from tests.host.conftest import Station
+from tests.host.conftest import FeedBench
 from tests.property_examples import examples
 
 SILENCE = 60.0
@@ -36,9 +36,9 @@ def never_called(monkeypatch: pytest.MonkeyPatch) -> Event:
 class Watch:
     """Gauges over a bench, and the warnings that they log."""
 
-    def __init__(self, station: Station, *objects: Any) -> None:
+    def __init__(self, bench: FeedBench, *objects: Any) -> None:
         self.bench = Bench(*objects)
-        self.gauges = Gauges(station.feed, [self.bench.writers], self.bench.ledger, lambda: self.bench.now)
+        self.gauges = Gauges(bench.feed, [self.bench.writers], self.bench.ledger, lambda: self.bench.now)
 
     def warnings(self, after: float = 0.0) -> int:
         self.bench.advance(after)
@@ -51,8 +51,8 @@ def metric_value(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
-def test_a_scheduler_that_never_calls_is_logged_repeatedly(station: Station) -> None:
-    watch = Watch(station, node("a"), pod("p", gated=False))
+def test_a_scheduler_that_never_calls_is_logged_repeatedly(bench: FeedBench) -> None:
+    watch = Watch(bench, node("a"), pod("p", gated=False))
     assert watch.warnings() == 0
     assert watch.warnings(after=SILENCE) == 0
     assert watch.warnings(after=0.1) == 1
@@ -60,22 +60,22 @@ def test_a_scheduler_that_never_calls_is_logged_repeatedly(station: Station) -> 
     assert watch.warnings(after=0.1) == 1
 
 
-def test_a_scheduler_that_called_is_not_logged(station: Station, never_called: Event) -> None:
-    watch = Watch(station, node("a"), pod("p", gated=False))
+def test_a_scheduler_that_called_is_not_logged(bench: FeedBench, never_called: Event) -> None:
+    watch = Watch(bench, node("a"), pod("p", gated=False))
     watch.warnings()
     never_called.set()
     assert watch.warnings(after=2 * SILENCE) == 0
 
 
 @pytest.mark.parametrize("waiting", [pod("p"), pod("p", cpu="5", gated=False)])
-def test_no_call_is_expected_for_gated_pods_and_pods_without_a_plan(station: Station, waiting: Any) -> None:
-    watch = Watch(station, node("a"), waiting)
+def test_no_call_is_expected_for_gated_pods_and_pods_without_a_plan(bench: FeedBench, waiting: Any) -> None:
+    watch = Watch(bench, node("a"), waiting)
     watch.warnings()
     assert watch.warnings(after=2 * SILENCE) == 0
 
 
-def test_the_time_to_the_warning_starts_again_with_each_wait(station: Station) -> None:
-    watch = Watch(station, node("a"), pod("p", gated=False))
+def test_the_time_to_the_warning_starts_again_with_each_wait(bench: FeedBench) -> None:
+    watch = Watch(bench, node("a"), pod("p", gated=False))
     watch.warnings()
     watch.bench.delete("p").settle()
     watch.warnings(after=SILENCE)
@@ -85,8 +85,8 @@ def test_the_time_to_the_warning_starts_again_with_each_wait(station: Station) -
     assert watch.warnings(after=0.1) == 1
 
 
-def test_writes_are_counted_once(station: Station) -> None:
-    watch = Watch(station)
+def test_writes_are_counted_once(bench: FeedBench) -> None:
+    watch = Watch(bench)
     before = metric_value("muster_writes_total", outcome="done")
     with watch.bench.writing():
         watch.bench.flush()
@@ -99,26 +99,26 @@ def test_writes_are_counted_once(station: Station) -> None:
     )
 
 
-def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Station) -> None:
-    watch = Watch(station)
+def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(bench: FeedBench) -> None:
+    watch = Watch(bench)
     watch.bench.writers.submit("a", lambda: None)
     watch.gauges.update(watch.bench.ledger.decisions)
     assert metric_value("muster_write_queue_depth") == 1
     assert metric_value("muster_cache_synced", resource="pods") == 0
-    station.api.objects["pods"] = [pod("p")]
-    station.feed.start()
-    station.wait_for(lambda: station.ledger.pods.get(Uid("uid-p")) is not None)
-    station.api.send("pods", "ADDED", pod("q"))
-    station.wait_for(lambda: station.ledger.pods.get(Uid("uid-q")) is not None)
+    bench.api.objects["pods"] = [pod("p")]
+    bench.feed.start()
+    bench.wait_for(lambda: bench.ledger.pods.get(Uid("uid-p")) is not None)
+    bench.api.send("pods", "ADDED", pod("q"))
+    bench.wait_for(lambda: bench.ledger.pods.get(Uid("uid-q")) is not None)
     watch.gauges.update(watch.bench.ledger.decisions)
     assert metric_value("muster_cache_synced", resource="pods") == 1
 
 
-def test_watches_of_one_name_are_shown_together(station: Station) -> None:
+def test_watches_of_one_name_are_shown_together(bench: FeedBench) -> None:
     """Volcano's PodGroups and Kubernetes' own."""
-    watch, none = Watch(station), cast(Sink[Any], None)
-    two = [Reflector[Any](station.connection, *kind, none) for kind in GROUPS_OF_OTHERS[:2]]
-    station.feed.optional.started.extend(two)
+    watch, none = Watch(bench), cast(Sink[Any], None)
+    two = [Reflector[Any](bench.connection, *kind, none) for kind in GROUPS_OF_OTHERS[:2]]
+    bench.feed.optional.started.extend(two)
     assert {each.resource.plural for each in two} == {"podgroups"}
     before = metric_value("muster_relists_total", resource="podgroups")
     two[0].relists, two[1].relists, two[0].last_contact, two[1].last_contact = 5, 2, 7.0, 4.0
@@ -129,9 +129,9 @@ def test_watches_of_one_name_are_shown_together(station: Station) -> None:
     assert metric_value("muster_cache_age_seconds", resource="podgroups") == 6
 
 
-def test_groups_are_counted_by_verdict_as_they_change(station: Station) -> None:
+def test_groups_are_counted_by_verdict_as_they_change(bench: FeedBench) -> None:
     """Count a group that changes twice between two looks, and drop a deleted group."""
-    watch = Watch(station, node("a", cpu="2"), gang("g", 2), gang("h", 2), gang("i", 2))
+    watch = Watch(bench, node("a", cpu="2"), gang("g", 2), gang("h", 2), gang("i", 2))
 
     def counted() -> dict[str, float]:
         watch.gauges.update(watch.bench.ledger.decisions)
@@ -151,8 +151,8 @@ def test_groups_are_counted_by_verdict_as_they_change(station: Station) -> None:
     assert counted() == {"Starting": 1, "Running": 0, "Waiting": 0}
 
 
-def test_queues_are_counted_by_state(station: Station) -> None:
-    watch = Watch(station, queue("q"), queue("r", spec_state="Closed"), queue("root"))
+def test_queues_are_counted_by_state(bench: FeedBench) -> None:
+    watch = Watch(bench, queue("q"), queue("r", spec_state="Closed"), queue("root"))
     watch.gauges.update(watch.bench.ledger.decisions)
     counts = {
         state: metric_value("muster_queues", state=state)
@@ -161,8 +161,8 @@ def test_queues_are_counted_by_state(station: Station) -> None:
     assert counts == {"Open": 3, "Closing": 0, "Closed": 1, "Unknown": 0}  # `default` is always there
 
 
-def test_queues_are_shown_by_name_until_they_are_gone(station: Station) -> None:
-    watch = Watch(station, queue("q", weight=2), node("a"), gang("g", 2, queue="q", cpu="1500m"))
+def test_queues_are_shown_by_name_until_they_are_gone(bench: FeedBench) -> None:
+    watch = Watch(bench, queue("q", weight=2), node("a"), gang("g", 2, queue="q", cpu="1500m"))
     watch.gauges.update(watch.bench.ledger.decisions)
     assert metric_value("muster_queue_deserved", queue="q", resource="cpu") == 3
     assert metric_value("muster_queue_allocated", queue="q", resource="cpu") == 0
@@ -207,9 +207,9 @@ def test_updated_metrics_of_queues_equal_recomputed_ones(cycles: list[list[Queue
         numbers(queues[1:])
 
 
-def test_queues_beyond_the_limit_have_no_metrics(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_beyond_the_limit_have_no_metrics(bench: FeedBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST_QUEUES", 1)
-    watch = Watch(station, queue("b"), queue("c"))
+    watch = Watch(bench, queue("b"), queue("c"))
     watch.gauges.update(watch.bench.ledger.decisions)
     assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "b"}) == 0
     assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "c"}) is None

@@ -36,7 +36,7 @@ from tests.domain.builders import foreign_pod, node, pod, queue
 from tests.domain.test_local_queues import labelled, local
 from tests.domain.world import gang, nodes
 from tests.e2e.harness.waiting import wait_for
-from tests.host.conftest import Station
+from tests.host.conftest import FeedBench
 from tests.verbs.stage import Stage
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -51,7 +51,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 class Screen:
     """Views over a stage."""
 
-    def __init__(self, station: Station, *objects: Any) -> None:
+    def __init__(self, bench: FeedBench, *objects: Any) -> None:
         self.stage = Stage(*objects)
         self.decision_log = DecisionLog()
         self.decision_log.on_decisions(self.stage.decisions)
@@ -59,11 +59,11 @@ class Screen:
         views = Views(
             self.stage.ledger,
             self.stage.barrier,
-            station.feed,
+            bench.feed,
             self.decision_log,
             Configuration(),
             estimates,
-            station.quota_queues,
+            bench.quota_queues,
             decided_source(
                 self.stage.ledger, self.decision_log.latest, estimates, StartChanges(), lambda: True
             ),
@@ -82,8 +82,8 @@ Screens = Callable[..., Screen]
 
 
 @pytest.fixture
-def screen(station: Station) -> Screens:
-    return lambda *objects: Screen(station, *objects)
+def screen(bench: FeedBench) -> Screens:
+    return lambda *objects: Screen(bench, *objects)
 
 
 def test_each_debug_page_can_be_sent_as_json(screen: Screens) -> None:
@@ -280,13 +280,13 @@ def test_nothing_is_dumped_before_anything_is_decided(screen: Screens) -> None:
         shown.show("dump")
 
 
-def test_a_dashboard_knows_the_shares_of_queues_from_its_start_on(station: Station) -> None:
+def test_a_dashboard_knows_the_shares_of_queues_from_its_start_on(bench: FeedBench) -> None:
     stage = Stage(node("a"), queue("q"))
     listener = socket.create_server(("127.0.0.1", 0))
     source = DecidedSource(lambda: stage.decisions, list)
     past = History(stage.ledger, lambda: True, None, 0.0).report
     tries = what_if_source(stage.ledger)
-    dashboard = Dashboard(Configuration(), station.connection, listener, source, past, tries)
+    dashboard = Dashboard(Configuration(), bench.connection, listener, source, past, tries)
     dashboard.start()
     wait_for(lambda: source.hour.of("q", time.time()))
     dashboard.stop()

@@ -1,4 +1,4 @@
-"""Fixtures: a scheduler proxy on real sockets, in front of a scripted API server."""
+"""Fixtures: a scheduler proxy on real sockets, in bench of a scripted API server."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def status_and_reason(answer: HTTPResponse) -> tuple[int, str]:
     return answer.status, status_object["reason"]
 
 
-class Front:
+class ProxyBench:
     """Running scheduler proxy and its clients."""
 
     def __init__(self, stack: ExitStack, url: str, folder: Path, **options: object) -> None:
@@ -59,12 +59,12 @@ class Front:
         return self._stack.enter_context(closing(HTTPConnection("127.0.0.1", self.port, timeout=60)))
 
 
-Start = Callable[..., Front]
+Start = Callable[..., ProxyBench]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Yield a function that starts a proxy in front of an API server: `start(url)`."""
+    """Yield a function that starts a proxy in bench of an API server: `start(url)`."""
     with ExitStack() as stack:
 
         def start_front(
@@ -72,11 +72,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
             limits: ConnectionLimits = LIMITS,
             handlers: MakeHandlers = no_handlers,
             **options: object,
-        ) -> Front:
-            front = Front(stack, url, tmp_path, **options)
-            stack.callback(front.listener.close)
-            front.start(limits, handlers)
-            return front
+        ) -> ProxyBench:
+            bench = ProxyBench(stack, url, tmp_path, **options)
+            stack.callback(bench.listener.close)
+            bench.start(limits, handlers)
+            return bench
 
         yield start_front
 
@@ -94,5 +94,5 @@ def raw() -> Iterator[RawServer]:
 
 
 @pytest.fixture
-def front(server: Server, start: Start) -> Front:
+def bench(server: Server, start: Start) -> ProxyBench:
     return start(server.url)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kube.server import Reply, Server
-from tests.proxy.conftest import SECRET, Front, Start
+from tests.proxy.conftest import SECRET, ProxyBench, Start
 from tests.proxy.releases import DrivenAppearances
 from tests.proxy.sample_pods import pod, without_kind
 
@@ -25,13 +25,13 @@ RELAYED = [
 
 
 @pytest.fixture
-def viewed(server: Server, start: Start) -> Front:
+def viewed(server: Server, start: Start) -> ProxyBench:
     """Return a proxy that hides each pod of Muster's."""
     return start(server.url, handlers=DrivenAppearances().handlers)
 
 
-def ask(front: Front, method: str, path: str, accept: str) -> tuple[int, bytes]:
-    client: HTTPConnection = front.client()
+def ask(bench: ProxyBench, method: str, path: str, accept: str) -> tuple[int, bytes]:
+    client: HTTPConnection = bench.client()
     body = b"{}" if method in ("POST", "PUT", "PATCH") else None
     client.request(method, f"/{SECRET}{path}", body, {"Accept": accept, "User-Agent": "kubectl/v1.36.3"})
     answer = client.getresponse()
@@ -40,7 +40,7 @@ def ask(front: Front, method: str, path: str, accept: str) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize(("typed", "path", "accept"), RELAYED, ids=[each[0] for each in RELAYED])
 def test_the_proxy_answers_like_the_api_server(
-    server: Server, viewed: Front, typed: str, path: str, accept: str
+    server: Server, viewed: ProxyBench, typed: str, path: str, accept: str
 ) -> None:
     server.script.append(Reply(200, b'{"kind":"Any"}', {"Content-Type": "application/json"}))
     assert ask(viewed, "GET", path, accept) == (200, b'{"kind":"Any"}')
@@ -48,7 +48,9 @@ def test_the_proxy_answers_like_the_api_server(
     assert (request.method, request.target, request.headers["accept"]) == ("GET", path, accept)
 
 
-def test_the_proxy_refuses_requests_that_a_scheduler_does_not_send(server: Server, viewed: Front) -> None:
+def test_the_proxy_refuses_requests_that_a_scheduler_does_not_send(
+    server: Server, viewed: ProxyBench
+) -> None:
     status, body = ask(viewed, "DELETE", f"{_NS}/pods/a", JSON)
     found = json.loads(body)
     assert (status, found["kind"], found["reason"]) == (403, "Status", "Forbidden")
@@ -56,7 +58,7 @@ def test_the_proxy_refuses_requests_that_a_scheduler_does_not_send(server: Serve
     assert not server.requests
 
 
-def test_a_list_in_json_leaves_hidden_pods_out_and_nothing_else(server: Server, viewed: Front) -> None:
+def test_a_list_in_json_leaves_hidden_pods_out_and_nothing_else(server: Server, viewed: ProxyBench) -> None:
     """Send a scheduler's list, also to `curl` and `kubectl get pods -o json`, which asks for no Table."""
     pods = [pod("ours", "7"), pod("bound", "8", node="n"), pod("theirs", "9")]
     pods[2]["spec"]["schedulerName"] = "default-scheduler"

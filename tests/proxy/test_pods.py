@@ -79,11 +79,11 @@ class Stage:
     def __init__(self, raw: RawServer, start: Start) -> None:
         self.raw = raw
         self.released = DrivenAppearances()
-        self.front = start(raw.url, handlers=self.released.handlers)
+        self.bench = start(raw.url, handlers=self.released.handlers)
         self.clients: list[Client] = []
 
     def client(self) -> Client:
-        client = Client(self.front.port)
+        client = Client(self.bench.port)
         self.clients.append(client)
         return client
 
@@ -401,7 +401,7 @@ Patch = Callable[[str, Json | bytes], tuple[int, bytes]]
 def patch(stage: Stage) -> Patch:
     def sent(name: str, body: Json | bytes) -> tuple[int, bytes]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        client = stage.front.client()
+        client = stage.bench.client()
         headers = {"Content-Type": "application/strategic-merge-patch+json"}
         client.request("PATCH", f"/{SECRET}/api/v1/namespaces/team-a/pods/{name}/status", data, headers)
         got = client.getresponse()
@@ -468,5 +468,5 @@ def test_a_patch_that_is_too_large_is_413(stage: Stage, patch: Patch) -> None:
     stage.released.ours["team-a/a"] = "uid-of-a"  # type: ignore[assignment]
     path = f"/{SECRET}/api/v1/namespaces/team-a/pods/a/status"
     head = f"PATCH {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {17 << 20}\r\n\r\n".encode()
-    assert b" 413 " in stage.front.dial(head).read_until(HEAD_END)
+    assert b" 413 " in stage.bench.dial(head).read_until(HEAD_END)
     assert not stage.released.refusals

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kube.server import Reply, Server, status
-from tests.proxy.conftest import SECRET, Front, Start, status_and_reason
+from tests.proxy.conftest import SECRET, ProxyBench, Start, status_and_reason
 from tests.proxy.raw import CHUNKED, RawServer, chunk
 from tests.rows import each_of
 
@@ -29,12 +29,12 @@ def ask(
     return client.getresponse()
 
 
-def test_a_request_is_passed_on_as_it_is(server: Server, front: Front) -> None:
+def test_a_request_is_passed_on_as_it_is(server: Server, bench: ProxyBench) -> None:
     server.script.append(Reply(201, b"\x00\x01answer", {"Content-Type": PROTOBUF}))
     body = bytes(range(256))
     path = f"{EVENTS}?dryRun=All&fieldSelector=a%3Db%2Cc+d"
     answer = ask(
-        front.client(),
+        bench.client(),
         path,
         "POST",
         body,
@@ -51,10 +51,10 @@ def test_a_request_is_passed_on_as_it_is(server: Server, front: Front) -> None:
     assert reserved == {"content-type": PROTOBUF, "accept": f"{PROTOBUF}, */*", "user-agent": "me/1"}
 
 
-def test_the_proxy_replaces_the_identity_headers_of_a_client(server: Server, front: Front) -> None:
+def test_the_proxy_replaces_the_identity_headers_of_a_client(server: Server, bench: ProxyBench) -> None:
     server.script.append(Reply())
     claims = {"Authorization": "Bearer mine", "Impersonate_User": "admin", "Impersonate_Extra_x": "y"}
-    answer = ask(front.client(), X_Remote_User="admin", X_Remote_Group="system:masters", **claims)
+    answer = ask(bench.client(), X_Remote_User="admin", X_Remote_Group="system:masters", **claims)
     assert answer.status == 200
     headers = server.requests[0].headers
     assert headers["authorization"] == "Bearer secret"
@@ -77,28 +77,28 @@ def test_a_request_without_a_tunnel_counts_as_unsent(
     monkeypatch.setenv("NO_PROXY", "")
     server.script.append(status(503))
     proxy = server.url.replace("//", "//me:secret@")
-    front = start("https://cluster.example:6443", **{"proxy-url": proxy})
-    answer = ask(front.client(), EVENTS, "POST", b"{}")
+    bench = start("https://cluster.example:6443", **{"proxy-url": proxy})
+    answer = ask(bench.client(), EVENTS, "POST", b"{}")
     assert status_and_reason(answer) == (429, "TooManyRequests")
     (request,) = server.requests
     assert (request.method, request.target) == ("CONNECT", "cluster.example:6443")
     assert request.headers["proxy-authorization"] == "Basic bWU6c2VjcmV0"
 
 
-def test_a_compressed_body_is_passed_on_as_it_is(server: Server, front: Front) -> None:
+def test_a_compressed_body_is_passed_on_as_it_is(server: Server, bench: ProxyBench) -> None:
     server.script.append(Reply(201))
     body = gzip.compress(b"an event")
-    assert ask(front.client(), EVENTS, "POST", body, Content_Encoding="gzip").status == 201
+    assert ask(bench.client(), EVENTS, "POST", body, Content_Encoding="gzip").status == 201
     (request,) = server.requests
     assert (request.body, request.headers["content-encoding"]) == (body, "gzip")
 
 
-def test_headers_of_one_hop_and_compression_are_not_passed_on(server: Server, front: Front) -> None:
+def test_headers_of_one_hop_and_compression_are_not_passed_on(server: Server, bench: ProxyBench) -> None:
     server.script.append(
         Reply(headers={"Keep-Alive": "timeout=9", "Connection": "X-Mine", "X-Mine": "1", "X-Yours": "2"})
     )
     sent = {"Connection": "X-Hop, keep-alive", "X_Hop": "1", "Accept_Encoding": "gzip", "TE": "trailers"}
-    answer = ask(front.client(), Proxy_Connection="keep-alive", Proxy_Authorization="Basic x", **sent)
+    answer = ask(bench.client(), Proxy_Connection="keep-alive", Proxy_Authorization="Basic x", **sent)
     hidden = {"x-hop", "accept-encoding", "te", "proxy-connection", "proxy-authorization", "keep-alive"}
     assert not hidden & server.requests[0].headers.keys()
     assert (answer.headers["X-Yours"], answer.headers["X-Mine"], answer.headers["Keep-Alive"]) == (
@@ -123,24 +123,24 @@ def test_an_answer_is_passed_on_as_it_is(raw: RawServer, start: Start) -> None:
 
 
 @pytest.mark.parametrize("code", [500, 503, 504, 429, 410, 404])
-def test_the_api_servers_own_refusals_are_passed_on(server: Server, front: Front, code: int) -> None:
+def test_the_api_servers_own_refusals_are_passed_on(server: Server, bench: ProxyBench, code: int) -> None:
     server.script.append(status(code, "Its", "own words", Retry_After="7"))
-    answer = ask(front.client())
+    answer = ask(bench.client())
     assert answer.headers["Retry-After"] == "7"
     assert status_and_reason(answer) == (code, "Its")
 
 
-def test_a_long_selector_is_passed_on(server: Server, front: Front) -> None:
+def test_a_long_selector_is_passed_on(server: Server, bench: ProxyBench) -> None:
     server.script.append(Reply())
     query = "labelSelector=" + "a" * 30_000
-    assert ask(front.client(), f"{NODES}?{query}").status == 200
+    assert ask(bench.client(), f"{NODES}?{query}").status == 200
     assert server.requests[0].target == f"/api/v1/nodes?{query}"
 
 
-def test_both_forms_of_a_request_target_are_understood(server: Server, front: Front) -> None:
+def test_both_forms_of_a_request_target_are_understood(server: Server, bench: ProxyBench) -> None:
     server.script.extend([Reply(), Reply()])
-    assert ask(front.client(), f"{NODES}?limit=1").status == 200
-    assert ask(front.client(), f"http://kube-apiserver.muster{NODES}?limit=1").status == 200
+    assert ask(bench.client(), f"{NODES}?limit=1").status == 200
+    assert ask(bench.client(), f"http://kube-apiserver.muster{NODES}?limit=1").status == 200
     assert [request.target for request in server.requests] == ["/api/v1/nodes?limit=1"] * 2
 
 
@@ -148,8 +148,8 @@ def test_both_forms_of_a_request_target_are_understood(server: Server, front: Fr
     "path",
     ["/api/v1/nodes", "/", f"/{SECRET[:-1]}/api/v1/nodes", f"/{SECRET}x/version", f"//{SECRET}/version"],
 )
-def test_without_the_secret_nothing_is_found(server: Server, front: Front, path: str) -> None:
-    assert status_and_reason(ask(front.client(), path)) == (404, "NotFound")
+def test_without_the_secret_nothing_is_found(server: Server, bench: ProxyBench, path: str) -> None:
+    assert status_and_reason(ask(bench.client(), path)) == (404, "NotFound")
     assert not server.requests
 
 
@@ -166,8 +166,10 @@ def test_without_the_secret_nothing_is_found(server: Server, front: Front, path:
         "/api/v1/nodes?a#b",
     ],
 )
-def test_a_path_that_could_mean_something_else_is_malformed(server: Server, front: Front, path: str) -> None:
-    client = front.dial(f"GET /{SECRET}{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+def test_a_path_that_could_mean_something_else_is_malformed(
+    server: Server, bench: ProxyBench, path: str
+) -> None:
+    client = bench.dial(f"GET /{SECRET}{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert client.read_until(b"\r\n") == b"HTTP/1.1 400 Bad Request\r\n"
     assert not server.requests
 
@@ -183,44 +185,44 @@ def test_a_path_that_could_mean_something_else_is_malformed(server: Server, fron
     ],
 )
 def test_bytes_that_are_no_text(
-    server: Server, front: Front, target: bytes, header: bytes, status: bytes
+    server: Server, bench: ProxyBench, target: bytes, header: bytes, status: bytes
 ) -> None:
     server.script.append(Reply())
-    client = front.dial(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nX: " + header + b"\r\n\r\n")
+    client = bench.dial(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nX: " + header + b"\r\n\r\n")
     assert client.read_until(b"\r\n").split(b" ")[1] == status
 
 
 @each_of(b"NONSENSE\r\n\r\n", b"GET /x HTTP/1.1\r\nHost: x\r\nA: b\r\n c\x00d\r\n\r\n")
-def test_text_that_is_no_http_is_malformed(head: bytes, *, front: Front) -> None:
-    client = front.dial(head)
+def test_text_that_is_no_http_is_malformed(head: bytes, *, bench: ProxyBench) -> None:
+    client = bench.dial(head)
     assert b" 400 Bad Request" in client.read_until(b"\r\n")
     assert b'"kind":"Status"' in client.read_to_end()
 
 
 @each_of((b"/" + b"x" * 70_000, b""), (b"/", b"X: " + b"x" * 17_000 + b"\r\n"), (b"/", b"X: x\r\n" * 70))
-def test_the_size_of_a_head_is_limited(target: bytes, headers: bytes, *, front: Front) -> None:
-    client = front.dial(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
+def test_the_size_of_a_head_is_limited(target: bytes, headers: bytes, *, bench: ProxyBench) -> None:
+    client = bench.dial(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
     assert b" 400 Bad Request" in client.read_until(b"\r\n")
 
 
-def test_requests_that_bypass_the_barrier_are_refused(server: Server, front: Front) -> None:
-    client = front.client()
+def test_requests_that_bypass_the_barrier_are_refused(server: Server, bench: ProxyBench) -> None:
+    client = bench.client()
     path = f"/{SECRET}/api/v1/namespaces/a/pods/p"
     for pod in (path, f"{path}2"):
         assert status_and_reason(ask(client, f"{pod}/binding", "POST", b"{}")) == (403, "Forbidden")
     assert status_and_reason(ask(client, path, "DELETE")) == (403, "Forbidden")
     assert status_and_reason(ask(client, f"{path}/exec?command=sh")) == (403, "Forbidden")
-    assert status_and_reason(ask(front.client(), NODES, Upgrade="SPDY/3.1", Connection="Upgrade")) == (
+    assert status_and_reason(ask(bench.client(), NODES, Upgrade="SPDY/3.1", Connection="Upgrade")) == (
         403,
         "Forbidden",
     )
-    assert ask(front.client(), "kube-apiserver.muster:443", "CONNECT").status == 403
+    assert ask(bench.client(), "kube-apiserver.muster:443", "CONNECT").status == 403
     assert not server.requests
 
 
-def test_one_connection_serves_many_requests(server: Server, front: Front) -> None:
+def test_one_connection_serves_many_requests(server: Server, bench: ProxyBench) -> None:
     server.script.extend([Reply()] * 5)
-    client = front.client()
+    client = bench.client()
     for _ in range(5):
         assert ask(client).read() == b"{}"
     assert len(server.connections) == 1
@@ -228,9 +230,9 @@ def test_one_connection_serves_many_requests(server: Server, front: Front) -> No
 
 def test_an_api_server_that_is_gone_is_429_until_it_is_back(start: Start) -> None:
     with Server() as first:
-        front = start(first.url)
+        bench = start(first.url)
         first.script.append(Reply())
-        client = front.client()
+        client = bench.client()
         assert ask(client).read() == b"{}"
     for method, path in (("GET", NODES), ("POST", EVENTS), ("GET", f"{NODES}?watch=1")):
         answer = ask(client, path, method, b"{}" if method == "POST" else None)
@@ -257,13 +259,13 @@ def test_a_read_on_a_dead_connection_is_repeated(raw: RawServer, start: Start) -
 
 def test_a_write_that_may_have_been_executed_is_not_repeated(raw: RawServer, start: Start) -> None:
     """The client sees what it would see without the proxy: the end of the connection."""
-    front = start(raw.url)
-    client = front.dial(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+    bench = start(raw.url)
+    client = bench.dial(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
     upstream = raw.accept(b"{}")
     upstream.close()
     assert client.read_to_end() == b""
     client.close()
-    other = front.client()
+    other = bench.client()
     other.request("GET", NODES)
     assert raw.accept().read_until(b"\r\n").startswith(b"GET ")
 
@@ -293,9 +295,9 @@ def test_a_rotated_token_is_used_at_once(
     monkeypatch.setattr("extender.proxy.upstream._REFRESH", 3600.0)
     token = tmp_path / "token"
     token.write_text("old")
-    front = start(server.url, user={"tokenFile": str(token)})
+    bench = start(server.url, user={"tokenFile": str(token)})
     server.script.extend([Reply(), status(401), Reply(201)])
-    client = front.client()
+    client = bench.client()
     assert ask(client).read()
     token.write_text("new")
     assert ask(client, EVENTS, "POST", b"{}").status == 201
@@ -306,9 +308,9 @@ def test_a_rotated_token_is_used_at_once(
     assert [request.body for request in server.requests] == [b"", b"{}", b"{}"]
 
 
-def test_a_refusal_is_passed_on_where_there_is_no_other_token(server: Server, front: Front) -> None:
+def test_a_refusal_is_passed_on_where_there_is_no_other_token(server: Server, bench: ProxyBench) -> None:
     server.script.append(status(401, "Unauthorized"))
-    assert status_and_reason(ask(front.client())) == (401, "Unauthorized")
+    assert status_and_reason(ask(bench.client())) == (401, "Unauthorized")
 
 
 def test_an_answer_without_a_body(raw: RawServer, start: Start) -> None:

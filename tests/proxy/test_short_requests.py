@@ -12,7 +12,7 @@ from extender.proxy.short_requests import Reply, read_answer
 from extender.telemetry import metrics
 from tests.kube.server import Reply as Answer
 from tests.kube.server import Server, status
-from tests.proxy.conftest import SECRET, Front, Start
+from tests.proxy.conftest import SECRET, ProxyBench, Start
 from tests.proxy.raw import PROTOBUF, RawServer, event
 from tests.rows import each_of
 
@@ -116,11 +116,11 @@ def test_a_request_that_may_have_been_executed_is_not_sent_twice(
     raw: RawServer, start: Start, answer: bytes
 ) -> None:
     """The client sees what it would see without the proxy: the end of the connection."""
-    front = start(raw.url)
+    bench = start(raw.url)
     cut = metrics.view_requests.labels("cut")
     before = cut._value.get()
     for _ in range(2):
-        client = front.dial(POSTED)
+        client = bench.dial(POSTED)
         upstream = raw.accept(b"an event")
         upstream.send(answer)
         upstream.close()
@@ -146,8 +146,8 @@ def test_one_connection_is_opened_at_a_time_and_the_next_request_gets_the_first_
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("NO_PROXY", "")
     before = metrics.view_dials._value.get()
-    front = start("http://cluster.example", **{"proxy-url": raw.url})
-    clients = [front.dial(POSTED) for _ in range(5)]
+    bench = start("http://cluster.example", **{"proxy-url": raw.url})
+    clients = [bench.dial(POSTED) for _ in range(5)]
     upstream = raw.accept(b"\r\n\r\n")
     upstream.send(b"HTTP/1.1 200 OK\r\n\r\n")
     for _ in clients:
@@ -201,9 +201,9 @@ def test_a_rotated_token_is_used_at_once(
     monkeypatch.setattr(upstreams, "_REFRESH", 3600.0)  # only the refusal reports it
     token = tmp_path / "token"
     token.write_text("old")
-    front = start(server.url, user={"tokenFile": str(token)})
+    bench = start(server.url, user={"tokenFile": str(token)})
     server.script.extend([Answer(201), status(401), Answer(201)])
-    client = front.dial()
+    client = bench.dial()
     for text in ("new", "newer"):
         client.send(POSTED)
         assert client.read_until(b"{}").startswith(b"HTTP/1.1 201 ")
@@ -232,6 +232,6 @@ def test_a_request_that_does_not_reach_the_api_server_gets_429(
     (EVENTS, 404),
 )
 def test_forbidden_requests_are_refused_on_short_connections_too(
-    path: str, reported: int, *, front: Front
+    path: str, reported: int, *, bench: ProxyBench
 ) -> None:
-    assert front.dial(event(path)).read_until(b"\r\n").split()[1] == b"%d" % reported
+    assert bench.dial(event(path)).read_until(b"\r\n").split()[1] == b"%d" % reported

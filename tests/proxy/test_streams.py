@@ -146,14 +146,14 @@ def test_late_bodies_are_408_and_delay_no_other_request(
     """They are more than there are connections to the API server for what is like them."""
     clock = Clock()
     monkeypatch.setattr("asyncio.new_event_loop", lambda: clock)
-    front = start(server.url)
+    bench = start(server.url)
     server.script.append(Reply(201))
-    stalled = [front.dial() for _ in range(10)]
+    stalled = [bench.dial() for _ in range(10)]
     for client, (length, begun) in zip(stalled, cycle(BEGUN), strict=False):
         client.send(post(length, "Expect: 100-continue"))
         assert client.read_until(HEAD_END) == CONTINUE
         client.send(begun)
-    other = front.client()
+    other = bench.client()
     other.request("POST", EVENTS, b"x" * 100_000)
     assert other.getresponse().read() == b"{}"
     clock.skipped += 20
@@ -184,10 +184,10 @@ def test_a_client_that_does_not_read_delays_no_other_client(server: Server, star
 
     server.script.append(Lines(pieces()))  # type: ignore[arg-type]
     server.script.append(Reply())
-    front = start(server.url)
-    front.dial(WATCH)
+    bench = start(server.url)
+    bench.dial(WATCH)
     wait_for(lambda: sent, what="the stream flows")
-    other = front.client()
+    other = bench.client()
     other.request("GET", f"/{SECRET}/api/v1/nodes")
     assert other.getresponse().read() == b"{}"
     assert stalled.wait(ANSWER_TIME)

@@ -1,4 +1,4 @@
-"""Proxy in front of the embedded API server, which adds rights of users, and workloads.
+"""Proxy in proxy of the embedded API server, which adds rights of users, and workloads.
 
 It answers access reviews and requests for workloads, and passes all other requests on.
 """
@@ -25,7 +25,7 @@ _OWN_GROUPS = (
 )
 
 
-class Front(Answering):
+class ApiProxy(Answering):
     """Proxy. `denied`, `denied_to_muster`: verbs and resources without a right, of the user and of Muster."""
 
     def __init__(self, upstream: str) -> None:
@@ -117,8 +117,8 @@ def _refusal(code: int, reason: str) -> HttpAnswer:
 
 
 @contextmanager
-def in_front_of(cluster: Cluster) -> Iterator[Front]:
+def in_front_of(cluster: Cluster) -> Iterator[ApiProxy]:
     """Yield a proxy that gets the requests of the cluster's commands."""
-    with Front(cluster.server.url) as front:
-        cluster.kubeconfig.write_text(json.dumps(kubeconfig(front.url)))
-        yield front
+    with ApiProxy(cluster.server.url) as proxy:
+        cluster.kubeconfig.write_text(json.dumps(kubeconfig(proxy.url)))
+        yield proxy
