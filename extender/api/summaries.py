@@ -328,7 +328,7 @@ def capacity_summaries(
     nodes: Iterable[NodeSummary], groups: Iterable[GroupSummary] = ()
 ) -> list[CapacitySummary]:
     """Return the joint capacity of nodes by resource, devices first, with the requests of pending groups."""
-    sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)
+    sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)  # total, used … waiting
     for node in nodes:
         remaining = node.left if node.reserved_for else _NONE
         columns = (node.allocatable, node.used, node.claimed, remaining)

@@ -66,7 +66,9 @@ def too_many(field: str, count: int, maximum: int) -> FieldError:
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list | str):
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class StatusError(Exception):
@@ -95,9 +97,8 @@ def no_such_path() -> StatusError:
 
 
 def exists(kind: ResourceKind, name: str) -> StatusError:
-    return StatusError(
-        409, "AlreadyExists", f'{kind.qualified} "{name}" already exists', _status_details(kind, name)
-    )
+    message = f'{kind.qualified} "{name}" already exists'
+    return StatusError(409, "AlreadyExists", message, _status_details(kind, name))
 
 
 def conflict(kind: ResourceKind, name: str, reason: str) -> StatusError:

@@ -82,7 +82,8 @@ def check_identity(kind: ResourceKind, before: Json, after: Json) -> None:
     times = "creationTimestamp", "deletionTimestamp"
     for field in ("uid", "name", "namespace", "resourceVersion", *times, "generation"):
         new.pop(field, None)
-        new |= {field: old[field]} if field in old else {}
+        if field in old:
+            new[field] = old[field]
 
 
 def other_name(name: str, in_url: str) -> StatusError:

@@ -246,8 +246,9 @@ class Service:
 def _merged_parts(kind: ResourceKind, before: Json, desired: Json, subresource: str) -> Json:
     """Return the object to store: a status is stored only through its subresource, if the kind has one."""
     if subresource == "status":
-        retained = {"managedFields": desired["metadata"].get("managedFields")}
-        meta = {**before["metadata"], **identity_of(desired), **{k: v for k, v in retained.items() if v}}
+        managed = desired["metadata"].get("managedFields")
+        retained = {"managedFields": managed} if managed else {}
+        meta = {**before["metadata"], **identity_of(desired), **retained}
         return {**before, "metadata": meta, "status": desired.get("status") or {}}
     after = {**desired, "apiVersion": kind.api_version, "kind": kind.name}
     after["metadata"] = {**desired.get("metadata", {})}

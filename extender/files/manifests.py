@@ -40,7 +40,7 @@ from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues, QueueTree
 from extender.files.fields import faults_of, fields_of, form_of
 from extender.files.offspring import among, with_runtime_of
-from extender.files.reading import Document, documents, shown, value_of
+from extender.files.reading import Document, documents, path_text, value_of
 from extender.terminal.text import did_you_mean, near_misses
 from extender.volcano.admission import job_warnings, review_new
 
@@ -91,21 +91,21 @@ def left_out_record(document: Document) -> str:
     api_version, kind = _kind_name(document.object)
     line = document.where(value_of(document.node, "kind"))
     object_name = (document.object.get("metadata") or {}).get("name") or ""
-    object_ = f'{kind} "{object_name}"' if object_name else kind
+    title = f'{kind} "{object_name}"' if object_name else kind
     if api_version.partition("/")[0] == "kueue.x-k8s.io":
         remedy = f"muster migrate kueue -f {document.file} prints Muster's counterpart"
-        return f"{line}: {object_}: skipped, it is Kueue's; {remedy}"
+        return f"{line}: {title}: skipped, it is Kueue's; {remedy}"
     if kind in _WITHOUT_PODS:
-        return f"{line}: {object_}: skipped, no pods follow from it"
+        return f"{line}: {title}: skipped, no pods follow from it"
     if kind in _OTHERWISE:
-        return f"{line}: {object_}: skipped, {_OTHERWISE[kind]}"
+        return f"{line}: {title}: skipped, {_OTHERWISE[kind]}"
     known = [*BY_NAME, *WORKLOADS]  # perhaps in another group or version, or with nearly that name
     if versions := [api_version for api_version, of_kind in known if of_kind == kind]:
         hint = f"; known is {kind} of {', '.join(versions)}"
     else:
         near = near_misses(kind, (of_kind for _, of_kind in known), 1)
         hint = f"; {did_you_mean(near)}" if near else ""
-    return f"{line}: {object_}: skipped, nothing is known of kind {kind} ({api_version}){hint}"
+    return f"{line}: {title}: skipped, nothing is known of kind {kind} ({api_version}){hint}"
 
 
 def namespace_of(obj: Json) -> str:
@@ -157,7 +157,7 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
         reason = "not found; --create-namespaces makes those that are missing"
         faults += [f'{at}: namespaces "{name}" {reason}' for name, at in missing.items()]
     if not loaded and not faults:
-        faults += [*notes, f"{', '.join(map(shown, paths))}: no objects in there that run or wait"]
+        faults += [*notes, f"{', '.join(map(path_text, paths))}: no objects in there that run or wait"]
     if faults:
         raise InvalidManifests("\n".join(faults))
     head = {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.name}
@@ -227,9 +227,8 @@ def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[s
     for manifest in manifests:
         workload = kind_of(manifest.object)
         if manifest.kind is RESOURCE_QUOTAS:
-            left_out = [
-                name for name in value_at(manifest.object, ("spec", "hard")) or () if not is_counted(name)
-            ]
+            names = value_at(manifest.object, ("spec", "hard")) or ()
+            left_out = [name for name in names if not is_counted(name)]
             quota = f'{manifest.where}: ResourceQuota "{manifest.name}"'
             notes += [f"{quota}: only pods are counted, not {', '.join(left_out)}"] if left_out else []
         if workload is None:
@@ -256,9 +255,9 @@ def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterat
 
     A queue's parent may be made later, or from a quota.
     """
-    queues = {each.name: typed(each.object, Queue) for each in manifests if each.kind is QUEUES}
+    queues = {item.name: typed(item.object, Queue) for item in manifests if item.kind is QUEUES}
     flavors = {
-        each.name: typed(each.object, ResourceFlavor) for each in manifests if each.kind is RESOURCE_FLAVORS
+        item.name: typed(item.object, ResourceFlavor) for item in manifests if item.kind is RESOURCE_FLAVORS
     }
     known = Queues()
     for name, flavor in flavors.items():

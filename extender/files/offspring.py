@@ -50,13 +50,12 @@ def in_store(store: Store) -> Find:
 def among(objects: Iterable[Json]) -> Find:
     """Return a look-up in objects that have not been created yet."""
     namespaced = {kind.name: kind.namespaced for kind in RUNTIME_KINDS}
-    by_name = {
-        RuntimeName(
-            obj["kind"], meta.get("namespace") or "default" if namespaced[obj["kind"]] else "", name
-        ): obj
-        for obj in objects
-        if obj["kind"] in namespaced and (meta := obj["metadata"]) and (name := meta.get("name"))
-    }
+    by_name: dict[RuntimeName, Json] = {}
+    for obj in objects:
+        kind, meta = obj["kind"], obj["metadata"]
+        if kind in namespaced and meta.get("name"):
+            namespace = (meta.get("namespace") or "default") if namespaced[kind] else ""
+            by_name[RuntimeName(kind, namespace, meta["name"])] = obj
     return by_name.get
 
 

@@ -54,8 +54,9 @@ class QueuesOfJobs:
         for (kind, name), annotations in self._annotations.items():
             if kind == kinds.NAMESPACES.name and annotations.get(QUEUE):
                 queue_by_namespace[name] = annotations[QUEUE]
-        found = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
-        self._adopted = {meta["name"] for meta in found if is_adopted(meta["name"], meta.get("labels") or {})}
+        namespaces = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
+        labels = {meta["name"]: meta.get("labels") or {} for meta in namespaces}
+        self._adopted = {name for name in labels if is_adopted(name, labels[name])}
         local_queues = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
         self._routes = QueueRoutes(lambda namespace: queue_by_namespace.get(namespace, ""), local_queues)
 

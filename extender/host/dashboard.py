@@ -100,7 +100,7 @@ class Dashboard:
         self._secure = bool(configuration.dashboard_tls_folder)
         self._identity = Identity("dashboard")
         folder = Path(configuration.dashboard_tls_folder)
-        self._files = CertificateFiles(folder, self._identity.use, purpose="dashboard")
+        self._files = CertificateFiles(folder, self._identity.use, port="dashboard")
         access = TokenLogin(AccessApi(connection), connection.endpoint)
         self._open = OpenPages(source)
         self._app = create_dashboard_app(
@@ -128,7 +128,7 @@ class Dashboard:
             _LIMITS,
             secure=self._context if self._secure else None,
             for_web_pages=True,
-            known=self._open.news,
+            immediate_answer=self._open.news,
         )
 
     def stop(self) -> None:
@@ -139,7 +139,8 @@ class Dashboard:
 
     def ready_line(self) -> str:
         """Return a line of /readyz?verbose."""
-        return (self._secure and self._identity.missing()) or "it is served"
+        fault = self._identity.fault() if self._secure else None
+        return fault or "it is served"
 
     def _context(self) -> ssl.SSLContext | None:
         return self._identity.context

@@ -162,7 +162,7 @@ class Views(NamedTuple):
             return result.what_if if result else None
         key = GroupKey(f"{namespace}/{name}")
         explanation = explain_group(self.ledger.decisions, key)
-        return explanation and replace(explanation, estimate=self.estimates.get(key))
+        return replace(explanation, estimate=self.estimates.get(key)) if explanation else None
 
     def dump(self) -> bytes:
         """Return a dump.

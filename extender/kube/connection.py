@@ -228,9 +228,9 @@ class Connection:
             self._drop_idle()  # idle connections may use an old client certificate
             if not self.endpoint.renew(authorization):
                 raise fault
-            stream = self._exchange(head, self.endpoint.current, body, timeout)
+            stream = self._exchange(head, self.endpoint.current_header, body, timeout)
         if stream.status != 401:
-            self.endpoint.accepted()
+            self.endpoint.record_accepted()
         refusal = None if stream.status < 400 else _refusal(stream)
         if method != "GET":
             self._record_write(path, refusal)

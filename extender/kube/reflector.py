@@ -105,8 +105,8 @@ class Inventory(Generic[T]):
     def discard(self, key: ObjectKey) -> None:
         """Remove an object from the sink, if the sink has it."""
         self.bad.pop(key, None)
-        if version := self._known.pop(key, None):
-            self._remove(Removed(*key, version[0]))
+        if known := self._known.pop(key, None):
+            self._remove(Removed(*key, uid=known[0]))
 
     def keep_only(self, present: Set[ObjectKey]) -> None:
         """Remove all objects from the sink that are not in a complete list. Failed removals are repeated."""

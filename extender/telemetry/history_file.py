@@ -149,7 +149,7 @@ Records = Iterator[AnyRecord]
 
 
 def reported(path: Path, period: Period, through: Callable[[Records], Records] = iter) -> Report:
-    """Return the result of `through` applied to all records. Raises HistoryFault."""
+    """Return the report on the records that `through` returns for those of a file. Raises HistoryFault."""
     with closing(HistoryReader(path)) as reader:
         note = gap(reader.first or period.until, period)
         return report(through(reader.records(period.since)), period, note)

@@ -76,7 +76,8 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
     }
     patch = [added(("spec", name), value) for name, value in defaults.items() if value]
     for index, (name, task) in enumerate(zip(_names(spec.tasks), spec.tasks, strict=True)):
-        patch += [] if task.name else [added(("spec", "tasks", index, "name"), name)]
+        if not task.name:
+            patch.append(added(("spec", "tasks", index, "name"), name))
     listed = spec.plugins or {}
     implied = (plugin.name for plugin in plugins_of(job).plugins if plugin.name not in listed)
     return [*patch, *(added(("spec", "plugins", name), []) for name in implied)]
@@ -117,9 +118,8 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
         text = f"invalid value {_shown(', '.join(new_names))}: must stay {_shown(', '.join(old_names))}"
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
     old_fields, new_fields = msgspec.to_builtins(old), msgspec.to_builtins(new)
-    changed = sorted(
-        name for name in old_fields.keys() | new_fields.keys() if old_fields.get(name) != new_fields.get(name)
-    )
+    names = sorted(old_fields.keys() | new_fields.keys())
+    changed = [name for name in names if old_fields.get(name) != new_fields.get(name)]
     text = "only minAvailable, priorityClassName, and replicas of tasks can change"
     faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed]
     return [*faults, *review_gang(job.spec)][:_MOST]
@@ -179,8 +179,8 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     for index, name in _duplicates(enumerate(names)):
         text = f"duplicate value {_shown(name)}: each task must have its own name"
         yield Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{index}].name", text)
-    is_known = all(task.replicas >= 0 for task in spec.tasks)
-    if spec.tasks and is_known and not 0 <= (spec.min_available or 0) <= spec.members:
+    is_valid = all(task.replicas >= 0 for task in spec.tasks)
+    if spec.tasks and is_valid and not 0 <= (spec.min_available or 0) <= spec.members:
         text = f"invalid value {spec.min_available}: must be at most the {spec.members} replicas of all tasks"
         yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, "spec.minAvailable", text)
     yield from _order_faults(names, spec.tasks)
@@ -307,9 +307,8 @@ def _names(tasks: Iterable[TaskSpec]) -> list[str]:
 
 
 def _with_names(job: VolcanoJob) -> VolcanoJob:
-    tasks = [
-        replace(task, name=name) for name, task in zip(_names(job.spec.tasks), job.spec.tasks, strict=True)
-    ]
+    pairs = zip(_names(job.spec.tasks), job.spec.tasks, strict=True)
+    tasks = [replace(task, name=name) for name, task in pairs]
     return replace(job, spec=replace(job.spec, tasks=tasks))
 
 

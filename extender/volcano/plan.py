@@ -96,11 +96,11 @@ def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[s
             if name not in existing:
                 yield PodToCreate(name, partial(build_with_plugins, job, plugins, task, index))
 
-    minimum_pods = chain.from_iterable(missing(task, range(min(task.least, task.replicas))) for task in tasks)
-    first = next(minimum_pods, None)
+    needed = chain.from_iterable(missing(task, range(min(task.min_pods, task.replicas))) for task in tasks)
+    first = next(needed, None)
     if first is not None:
-        return chain([first], minimum_pods)
-    return chain.from_iterable(missing(task, range(task.least, task.replicas)) for task in tasks)
+        return chain([first], needed)
+    return chain.from_iterable(missing(task, range(task.min_pods, task.replicas)) for task in tasks)
 
 
 def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:
@@ -110,7 +110,7 @@ def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:
         is_ready = pod.phase == "Succeeded" or (pod.phase == "Running" and pod.ready)
         if is_ready and not pod.deleting and pod.task in counts:
             counts[pod.task] += 1
-    return {task.name for task in job.spec.tasks if counts[task.name] >= task.least}
+    return {task.name for task in job.spec.tasks if counts[task.name] >= task.min_pods}
 
 
 def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
@@ -252,7 +252,7 @@ def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> li
     return [
         pod
         for pod in remaining
-        if pod.index >= replicas.get(pod.task, pod.index + 1)
+        if pod.index >= replicas.get(pod.task, pod.index + 1)  # not if the task is unknown
         or (pod.version < status.version and not pod.is_finished)
     ]
 

@@ -5,8 +5,8 @@
     ssh   a key of the job, with which its pods reach each other
     pytorch, tensorflow, mpi, ray   settings by which the processes of these frameworks find each other
 
-Names, paths, flags and defaults are Volcano's (its guides how_to_use_*_plugin). The order is that of the
-table.
+Names, paths, flags and defaults are Volcano's (its guides how_to_use_*_plugin). Plugins extend a pod in the
+order of the table.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -282,9 +282,8 @@ class Ssh(Plugin, frozen=True):
         path = self.ssh_key_file_path
         if self.no_root and path == _KEY_PATH:
             path = f"{_HOSTS_PATH}/{_KEY_FOLDER}"
-        files = [
-            {"key": key, "path": f"{_KEY_FOLDER}/{key}"} for key in (_PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG)
-        ]
+        names = (_PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG)
+        files = [{"key": name, "path": f"{_KEY_FOLDER}/{name}"} for name in names]
         mode = _OF_ROOT if path == _KEY_PATH else _READABLE
         secret = {"secretName": secret_name(job), "items": files, "defaultMode": mode}
         volume = {"name": f"{job.metadata.name}-ssh", "secret": secret}

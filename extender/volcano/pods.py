@@ -161,7 +161,7 @@ def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
 
 
 def claim_names(job: VolcanoJob) -> list[str]:
-    """Return the claim of each volume. Unnamed ones are named after the job and its UID."""
+    """Return the name of each volume's claim. Unnamed claims are named after the job and its UID."""
     return [
         volume.volume_claim_name or f"{job.metadata.name}-{job.metadata.uid}-{number}"
         for number, volume in enumerate(job.spec.volumes or ())

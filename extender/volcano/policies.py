@@ -68,12 +68,12 @@ class _JobEvent(NamedTuple):
 
 def policy_requests(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
     """Return the requests of a job's policies for the events of its pods and PodGroup, the earliest first."""
-    of_job = _rules(job.spec.policies)
-    of_task = {task.name: (_rules(task.policies), of_job) for task in job.spec.tasks}
-    if not (of_job or any(own for own, _ in of_task.values())):
+    rules_of_job = _rules(job.spec.policies)
+    rules_of_task = {task.name: (_rules(task.policies), rules_of_job) for task in job.spec.tasks}
+    if not (rules_of_job or any(own for own, _ in rules_of_task.values())):
         return []
     requests = [
-        _request(of_task[event.task.name] if event.task is not None else (of_job,), event)
+        _request(rules_of_task[event.task.name] if event.task is not None else (rules_of_job,), event)
         for event in _events(job, pods, group_phase)
     ]
     return sorted(filter(None, requests), key=lambda request: (request.at, request.pod))

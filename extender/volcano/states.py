@@ -145,11 +145,11 @@ def _after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
 
 def _lacks_a_task(status: JobStatus, spec: VolcanoJobSpec) -> bool:
     """Return whether too few pods of a task have succeeded, if the job needs all its tasks."""
-    if (spec.min_available or 0) < sum(task.least for task in spec.tasks):
+    if (spec.min_available or 0) < sum(task.min_pods for task in spec.tasks):
         return False
     counts = status.task_status_count or {}
     return any(
-        (counts[task.name].phase or {}).get("Succeeded", 0) < task.least
+        (counts[task.name].phase or {}).get("Succeeded", 0) < task.min_pods
         for task in spec.tasks
         if task.name in counts
     )

@@ -134,7 +134,7 @@ class Identity:
         metrics.certificate_expiry.labels(self._port).set(self._ends)
         self.context, self._used = context, (certificate, key, client_ca)
 
-    def missing(self) -> str | None:
+    def fault(self) -> str | None:
         """Return the fault for /readyz; None without one."""
         if not self.context:
             return "no certificate yet"

@@ -143,7 +143,7 @@ def expiry(certificate: bytes) -> float:
     """Return when a certificate expires, in seconds since the epoch.
 
     Raises:
-        Unreadable: It cannot be read.
+        Unreadable: The certificate cannot be read.
     """
     return validity(certificate).end
 
@@ -158,7 +158,7 @@ def names(certificate: bytes) -> frozenset[str]:
     """Return the host names and IP addresses that a certificate is valid for.
 
     Raises:
-        Unreadable: It cannot be read.
+        Unreadable: The certificate cannot be read.
     """
     extensions = _read(certificate).extensions
     try:

@@ -64,7 +64,7 @@ class LookUps(Generic[T]):
         self._clock = clock
         self._pause = pause
         self._due: dict[str, Future[T | None]] = {}  # look-ups that have not begun
-        self._begun: TTLCache[str, float] = TTLCache(_MOST, PACE, clock)
+        self._begun: TTLCache[str, float] = TTLCache(_MOST, PACE, clock)  # time of the last look-up
         self._slots = BoundedSemaphore(AT_ONCE)
         self._lock = Lock()
 

@@ -100,7 +100,7 @@ from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read,
 _PROGRAMS = "system:"  # accounts and components of Kubernetes
 _MUSTER = f"{ACCOUNTS}kube-muster:"  # creates groups of pods that do not name one
 _BATCH = "batch"
-_MOST_OF_LEVELS = 8  # warnings
+_MOST_LEVEL_WARNINGS = 8
 _POD_GROUP = "PodGroup"
 _CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # the Jobs of a CronJob enter a queue
 
@@ -183,7 +183,7 @@ def _level_warnings(request: ReviewRequest, ledger: Ledger) -> list[str]:
     if request.operation != CREATE or controller_of(meta.owner_references):
         return []
     levels = [*named_levels(read(request.object, dict[str, Any]))]
-    return [*map(str, _unknown_levels(levels, ledger)), *contradicting_levels(levels)][:_MOST_OF_LEVELS]
+    return [*map(str, _unknown_levels(levels, ledger)), *contradicting_levels(levels)][:_MOST_LEVEL_WARNINGS]
 
 
 def _unknown_levels(named: Sequence[NamedLevel], ledger: Ledger) -> list[Fault]:
@@ -370,7 +370,8 @@ class AdmissionRules:
         if job_target is None or faults:
             return ReviewOutcome(faults)
         job_target = replace(job_target, namespace=pod.metadata.namespace)
-        if not owner and (faults := entry.review_use(job_target, *users)):
+        faults = [] if owner else entry.review_use(job_target, *users)
+        if faults:
             return ReviewOutcome(faults)
         warnings = [f"the job waits: {fault}" for fault in entry.review(job_target, job_entry)]
         return ReviewOutcome(warnings=warnings)
@@ -456,13 +457,15 @@ class AdmissionRules:
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod, user = _with_namespace(read(request.object, NewPod), request), request.user_info.username
-        flagged = DEFAULT_SCHEDULER in self._schedulers  # the default scheduler adopts no pods
-        adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not flagged and is_adoptable(pod)
+        by_default = DEFAULT_SCHEDULER in self._schedulers  # the default scheduler adopts no pods
+        adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not by_default and is_adoptable(pod)
         if not (adopts or self._ledger.pods.owns(pod)):
             return ReviewOutcome()
         scheduler = self._schedulers[0] if adopts else ""
         obj = read(request.object, dict[str, Any])
-        return ReviewOutcome(patch=pod_defaults(obj, user, scheduler, gated=self._gated, flagged=flagged))
+        return ReviewOutcome(
+            patch=pod_defaults(obj, user, scheduler, gated=self._gated, adds_markers=by_default)
+        )
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _with_namespace(read(request.object, NewPod), request)
@@ -479,7 +482,7 @@ class AdmissionRules:
         if request.operation == UPDATE:
             if target is None or self._had_same_queue(read(request.old_object, NewPod), target, request):
                 return ReviewOutcome()
-        elif self._ledger.pods.owns(pod) and (budgets := list(review_budgets(pod))):
+        elif budgets := list(review_budgets(pod) if self._ledger.pods.owns(pod) else ()):
             return ReviewOutcome(budgets)
         if target is None:
             return ReviewOutcome()
@@ -519,7 +522,7 @@ class AdmissionRules:
 def _author(request: ReviewRequest) -> Mapping[str, str]:
     """Return the record of the user who makes an object.
 
-    An update keeps it; the first user who changes an object without a record counts as its author.
+    An update keeps the record; the first user who changes an object without a record counts as its author.
     Volcano's PodGroups get their record in `fill_in_group`.
     """
     kind = request.kind.kind
@@ -530,7 +533,9 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
     before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
     user = recorded_author(before.metadata, kind) if before is not None else ""
     by_program = before is not None and request.user_info.username.startswith(_PROGRAMS)
-    return author_record(kind, user or ("" if by_program else _creator(request)))
+    if not user and not by_program:
+        user = _creator(request)
+    return author_record(kind, user)
 
 
 def _creator(request: ReviewRequest) -> str:

@@ -228,7 +228,7 @@ def queue(
     status_state: str = "",
     created: str = "",
     parent: str = "",
-    flagged: bool = False,
+    closed_by_parent: bool = False,
     last_command: str = "",
     uid: str = "",
     flavors: Sequence[QueueFlavor] = (),
@@ -239,7 +239,7 @@ def queue(
     **more: Any,
 ) -> Queue:
     """Return a queue. `more`: further fields of its spec."""
-    annotations = {keys.CLOSED_BY_PARENT: "true" if flagged else "", keys.LAST_COMMAND: last_command}
+    annotations = {keys.CLOSED_BY_PARENT: "true" if closed_by_parent else "", keys.LAST_COMMAND: last_command}
     return Queue(
         Meta(
             name=name,

@@ -161,11 +161,11 @@ def test_credentials_refused_for_a_minute_make_the_process_unready(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = station.feed.checks()["credentials"]
-    station.connection.endpoint.renew(station.connection.endpoint.current)
+    station.connection.endpoint.renew(station.connection.endpoint.current_header)
     assert check() is None
     monkeypatch.setattr("extender.host.feed._REFUSED", 0.0)
     assert check() == "refused by the API server for 0 s"
-    station.connection.endpoint.accepted()
+    station.connection.endpoint.record_accepted()
     assert check() is None
 
 

@@ -56,9 +56,9 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
     others = tuple(role for role in _ROLES if role not in masters)
     offspring = (
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-{role}-{index}",
-            each=("spec", replica_specs),
+            parts=("spec", replica_specs),
             roles=roles,
             template=("template",),
             count=_REPLICAS,
@@ -97,9 +97,9 @@ _ROLES = ("master", "worker", "chief", "ps", "evaluator")
 def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
     """Return the row of an MPIJob; both versions name their workers in the same way."""
     workers = Offspring(
-        made=POD,
+        kind=POD,
         name="{owner}-worker-{index}",
-        each=_MPI_SPECS,
+        parts=_MPI_SPECS,
         roles=("worker",),
         template=("template",),
         count=_REPLICAS,
@@ -110,14 +110,14 @@ def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
 
 _MPI_SPECS = ("spec", "mpiReplicaSpecs")
 _LAUNCHER_POD = Offspring(
-    made=POD,
+    kind=POD,
     name="{owner}-launcher",
-    each=_MPI_SPECS,
+    parts=_MPI_SPECS,
     roles=("launcher",),
     template=("template",),
     labels=_labels("mpi-operator", job_role="launcher"),
 )
-_LAUNCHER_JOB = replace(_LAUNCHER_POD, made=JOB, template=(), spec={"template": ("template",)}, on_pods=True)
+_LAUNCHER_JOB = replace(_LAUNCHER_POD, kind=JOB, template=(), spec={"template": ("template",)}, on_pods=True)
 
 KUBEFLOW = (
     _training("PyTorchJob", "pytorchReplicaSpecs", "master"),
@@ -273,7 +273,7 @@ def _launcher_is_node(policy: Json) -> bool:
 TRAIN_JOB = WorkloadRow(
     api_version=_VERSION,
     kind="TrainJob",
-    offspring=(Offspring(made=JOB_SET.key, name="{owner}", spec=("spec", "jobSet")),),
+    offspring=(Offspring(kind=JOB_SET.key, name="{owner}", spec=("spec", "jobSet")),),
     runtime=shape.RuntimeReference(
         group=("spec", "runtimeRef", "apiGroup"),
         kind=("spec", "runtimeRef", "kind"),

@@ -51,9 +51,9 @@ def succeeded_by_name(statuses: list[Json]) -> dict[str, int]:
 def dependent_jobs(job_set: Json, counts: Counts) -> set[str]:
     """Return the Jobs of a JobSet that are created after others, if they start in order or depend on them."""
     jobs = shape.items_at(job_set, "spec", "replicatedJobs")
-    names = [name for job in jobs if (name := str(job.get("name")).lower()) in counts]
+    names = (str(job.get("name")).lower() for job in jobs)
     if value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
-        return set(names[1:])
+        return set([name for name in names if name in counts][1:])
     return {str(job.get("name")).lower() for job in jobs if job.get("dependsOn")}
 
 
@@ -106,9 +106,9 @@ JOB_SET = WorkloadRow(
     kind="JobSet",
     offspring=(
         Offspring(
-            made=JOB,
+            kind=JOB,
             name="{owner}-{role}-{index}",
-            each=("spec", "replicatedJobs"),
+            parts=("spec", "replicatedJobs"),
             template=("template",),
             later=("later",),
             count=_REPLICAS,
@@ -135,7 +135,7 @@ LEADER_WORKER_SET = WorkloadRow(
     short=("lws",),
     offspring=(
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-{index}",
             prefix="{owner}-",
             template=("spec", "leaderWorkerTemplate", "leaderTemplate"),
@@ -152,10 +152,10 @@ LEADER_WORKER_SET = WorkloadRow(
             },
         ),
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-{role}-{number}",
             prefix="{owner}-{role}-",
-            each=("spec", "workers"),
+            parts=("spec", "workers"),
             template=("template",),
             role="worker",
             count=Count(path=("replicas",), times=("groups",)),

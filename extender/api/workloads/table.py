@@ -76,7 +76,7 @@ def _order_remark(stateful_set: Json) -> str:
 
 def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
     """Return the row of a kind whose replicas differ in their random letters only."""
-    pods = Offspring(made=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
+    pods = Offspring(kind=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
     return WorkloadRow(api_version=api_version, kind=kind, short=short, offspring=(pods,))
 
 
@@ -99,8 +99,10 @@ def remark(workflow: Json) -> str:
     spec = workflow.get("spec") or {}
     if spec.get("workflowTemplateRef"):
         return "its templates are those of another object: no pods are made"
-    later = any(template.get("steps") or template.get("dag") for template in spec.get("templates") or ())
-    return "only the pods that it begins with are made" if later else ""
+    has_later_pods = any(
+        template.get("steps") or template.get("dag") for template in spec.get("templates") or ()
+    )
+    return "only the pods that it begins with are made" if has_later_pods else ""
 
 
 def _first_pods(templates: dict[str, Json], name: str | None, depth: int) -> Iterator[tuple[str, Json, int]]:
@@ -108,12 +110,10 @@ def _first_pods(templates: dict[str, Json], name: str | None, depth: int) -> Ite
     template = templates.get(name or "")
     if template is None or depth == 0:
         return
-    steps = (template.get("steps") or [[]])[0] or [
-        task
-        for task in value_at(template, ("dag", "tasks")) or []
-        if not (task.get("dependencies") or task.get("depends"))
-    ]
-    for step in steps:
+    first_steps = (template.get("steps") or [[]])[0]
+    tasks = value_at(template, ("dag", "tasks")) or []
+    first_tasks = [task for task in tasks if not (task.get("dependencies") or task.get("depends"))]
+    for step in first_steps or first_tasks:
         for inner_name, inner, count in _first_pods(templates, step.get("template"), depth - 1):
             yield inner_name, inner, count * _repeats(step)
     if template.get("container") or template.get("script"):
@@ -129,11 +129,10 @@ def _repeats(step: Json) -> int:
 
 def _pod(spec: Json, template: Json) -> Json:
     """Return a pod of a template. Settings of the template override those of the workflow."""
-    sources = [spec.get("podMetadata") or {}, template.get("metadata") or {}]
-    meta = {
-        field: {key: text for source in sources for key, text in (source.get(field) or {}).items()}
-        for field in ("labels", "annotations")
-    }
+    meta: Json = {"labels": {}, "annotations": {}}
+    for source in (spec.get("podMetadata") or {}, template.get("metadata") or {}):
+        for field, texts in meta.items():
+            texts |= source.get(field) or {}
     in_pod = {name: source[name] for source in (spec, template) for name in _IN_POD if source.get(name)}
     container = {"name": "main", **(template.get("container") or template.get("script") or {})}
     container.pop("source", None)
@@ -147,7 +146,7 @@ _CORE = (
         kind="Job",
         offspring=(
             Offspring(
-                made=POD,
+                kind=POD,
                 name="{owner}-",
                 when={("spec", "completionMode"): (None, "NonIndexed")},
                 template=TEMPLATE,
@@ -155,7 +154,7 @@ _CORE = (
                 labels=_OF_JOB,
             ),
             Offspring(
-                made=POD,
+                kind=POD,
                 name="{owner}-{index}-",
                 when={("spec", "completionMode"): ("Indexed",)},
                 template=TEMPLATE,
@@ -176,7 +175,7 @@ _CORE = (
         api_version="batch/v1",
         kind="CronJob",
         short=("cj",),
-        offspring=(Offspring(made=JOB, name="{owner}-{hash}", template=("spec", "jobTemplate")),),
+        offspring=(Offspring(kind=JOB, name="{owner}-{hash}", template=("spec", "jobTemplate")),),
         remark=lambda _: "one run of it is made, as if it were due now",
     ),
     WorkloadRow(
@@ -185,7 +184,7 @@ _CORE = (
         short=("deploy",),
         offspring=(
             Offspring(
-                made=shape.REPLICA_SET,
+                kind=shape.REPLICA_SET,
                 name="{owner}-{hash}",
                 spec={name: ("spec", name) for name in ("replicas", "selector", "template")},
                 labels={"pod-template-hash": "{hash}"},
@@ -203,7 +202,7 @@ _CORE = (
         short=("sts",),
         offspring=(
             Offspring(
-                made=POD,
+                kind=POD,
                 name="{owner}-{index}",
                 prefix="{owner}-",
                 template=TEMPLATE,
@@ -227,9 +226,9 @@ WORKFLOW = WorkloadRow(
     short=("wf",),
     offspring=(
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-{role}-",
-            each=FIRST,
+            parts=FIRST,
             template=("template",),
             count=Count(path=("replicas",)),
             labels={"workflows.argoproj.io/completed": "false", "workflows.argoproj.io/workflow": "{owner}"},

@@ -36,12 +36,13 @@ _IMMUTABLE, _UNSELECTED = "field is immutable", "`selector` does not match templ
 
 def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     old, new = before.get("spec") or {}, job.get("spec") or {}
-    given = new.get("completions")
-    if given != old.get("completions"):  # an indexed Job may change them together with parallelism
+    completions = new.get("completions")
+    if completions != old.get("completions"):  # an indexed Job may change them together with parallelism
         if new.get("completionMode") != "Indexed":
-            yield bad_value("spec.completions", given, _IMMUTABLE)
-        elif given is not None and given != new.get("parallelism"):
-            yield bad_value("spec.completions", given, "can only be modified in tandem with spec.parallelism")
+            yield bad_value("spec.completions", completions, _IMMUTABLE)
+        elif completions is not None and completions != new.get("parallelism"):
+            message = "can only be modified in tandem with spec.parallelism"
+            yield bad_value("spec.completions", completions, message)
     for name in _ALWAYS_IMMUTABLE:
         if old.get(name) != new.get(name):
             yield bad_value(f"spec.{name}", new.get(name), _IMMUTABLE)
@@ -83,7 +84,7 @@ _SYSTEM = "system-"
 SYSTEM_CLASSES = (f"{_SYSTEM}cluster-critical", f"{_SYSTEM}node-critical")
 
 
-def _template(spec: kinds.Json, at: str, policies: tuple[str, ...]) -> FieldErrors:
+def _template_errors(spec: kinds.Json, at: str, policies: tuple[str, ...]) -> FieldErrors:
     template, pod = spec.get("template") or {}, at_path(spec, ("template", "spec")) or {}
     yield from labels_errors(f"{at}.template.labels", at_path(template, ("metadata", "labels")))
     policy = pod.get("restartPolicy") or "Always"
@@ -98,9 +99,10 @@ def _selects(selector: kinds.Json | None, labels: kinds.Json) -> bool:
 
 def _replicated(spec: kinds.Json, at: str) -> FieldErrors:
     """Yield the errors of Deployments and similar kinds."""
-    yield from _template(spec, at, _FOR_SERVICES)
+    yield from _template_errors(spec, at, _FOR_SERVICES)
     selector, labels = spec.get("selector"), at_path(spec, ("template", "metadata", "labels")) or {}
-    operators = {each.get("operator") for each in at_path(spec, ("selector", "matchExpressions")) or ()}
+    expressions = at_path(spec, ("selector", "matchExpressions")) or ()
+    operators = {expression.get("operator") for expression in expressions}
     if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
         yield bad_value(f"{at}.selector", selector, "empty selector is invalid")
     elif operators - _OPERATORS:
@@ -128,7 +130,7 @@ def _strategy(value: kinds.Json, at: str) -> FieldErrors:
 
 
 def _job(spec: kinds.Json, at: str) -> FieldErrors:
-    yield from _template(spec, at, _FOR_JOBS)
+    yield from _template_errors(spec, at, _FOR_JOBS)
     yield from _selector_errors(spec, at)
     indexed = spec.get("completionMode") == "Indexed"
     if indexed and spec.get("completions") is None:
@@ -179,10 +181,8 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
             spec = obj.get("spec") or {}
             template, claims = spec.get("template") or {}, spec.get("volumeClaimTemplates") or ()
             pod = template.get("spec") or {}
-            volumes = [
-                *(pod.get("volumes") or ()),
-                *({"name": claim["metadata"].get("name")} for claim in claims),
-            ]
+            claimed = ({"name": claim["metadata"].get("name")} for claim in claims)
+            volumes = [*(pod.get("volumes") or ()), *claimed]
             checked = with_spec(obj, template={**template, "spec": {**pod, "volumes": volumes}})
         yield from rule_errors(checked, schema_of(kind), "", _RELATIONS)
     if kind is kinds.VOLCANO_JOBS:

@@ -63,9 +63,9 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
         yield from relation(value, at)
     kinds = schema.published.get("x-kubernetes-group-version-kind") or [{"kind": ""}]
     rules = _table().get(schema.type_name or kinds[0]["kind"], {})
-    yield from _missing(value, rules, schema, at)
+    yield from _missing_errors(value, rules, schema, at)
     if "" in rules:
-        yield from _one_of(value, rules[""]["one_of"], at, schema.type_name)
+        yield from _alternative_errors(value, rules[""]["one_of"], at, schema.type_name)
     for name, part in value.items():
         if part not in (None, "") and name != "status":
             path = _field_path(schema, at, name)
@@ -73,7 +73,7 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
             yield from rule_errors(part, schema.field(name), path, relations)
 
 
-def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) -> FieldErrors:
+def _missing_errors(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) -> FieldErrors:
     for name in schema.published.get("required", ()):
         if value.get(name) in (None, "", []) and name != _OPTIONAL_FIELDS.get(schema.type_name):
             yield errors.required(f"{at}.{name}".lstrip("."))
@@ -82,7 +82,7 @@ def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) 
             yield errors.required(f"{at}.{name}")
 
 
-def _one_of(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
+def _alternative_errors(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
     present = [name for name in fields if value.get(name) is not None]
     path = _list_at(at) if type_name in _REPORTED_AS_LIST else at
     if not present and type_name != "Volume":  # a volume without a source is an empty folder

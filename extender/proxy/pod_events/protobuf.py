@@ -50,8 +50,12 @@ _TYPES = message_types(
             "group": (43, "bytes"),
         },
         "Claim": {"name": (1, "string"), "claim": (3, "string"), "template": (4, "string")},
-        "PodStatus": {"phase": (1, "string"), "nominated_node": (11, "string"), "claims": (15, "*Made")},
-        "Made": {"name": (1, "string"), "claim": (2, "string")},
+        "PodStatus": {
+            "phase": (1, "string"),
+            "nominated_node": (11, "string"),
+            "claims": (15, "*MadeClaim"),
+        },
+        "MadeClaim": {"name": (1, "string"), "claim": (2, "string")},
         "Container": {"name": (1, "string"), "resources": (8, "Resources")},
         "Resources": {"limits": (1, "*Amount"), "requests": (2, "*Amount")},
         "Amount": {"resource": (1, "string"), "quantity": (2, "Quantity")},
@@ -108,10 +112,7 @@ class ProtobufPods:
 
 
 class _ListWriter:
-    """Writer of a list. Its length comes before its items, so they are kept until its end.
-
-    A hundred megabytes are copied once.
-    """
+    """Writer of a list, which begins with its length: items are kept until the end, and copied once."""
 
     def __init__(self, metadata: bytes) -> None:
         self._pieces: list[bytes] = [_LIST(metadata=metadata).SerializeToString()]
@@ -129,17 +130,17 @@ class _ListWriter:
         return b"".join((begin, _SECOND, _varint(sum(map(len, self._pieces))), *self._pieces, end))
 
 
-_ONE_MARKER, *_OTHERS = (
+_ONE_MARKER, *_NO_AMOUNTS = (
     {"resource": name, "quantity": {"text": text}}
     for name, text in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0"))
 )
 _CONTAINER = {
     "name": pod_watch.MARK_NAME,
-    "resources": {"limits": [_ONE_MARKER], "requests": [_ONE_MARKER, *_OTHERS]},
+    "resources": {"limits": [_ONE_MARKER], "requests": [_ONE_MARKER, *_NO_AMOUNTS]},
 }
 # Part of a Pod: a spec with one init container, which is appended to the existing ones.
 _MARKER_CONTAINER = bytes(_POD(spec={"init_containers": [_CONTAINER]}).SerializeToString())
-_GROUP = b"\xda\x02"  # the first bytes of the field
+_GROUP = b"\xda\x02"  # the first bytes of the field `group`
 _SECOND = b"\x12"  # the first byte of the second field of a message, with a length: `items`, and `raw`
 
 
