@@ -12,7 +12,7 @@ from itertools import takewhile
 from types import MappingProxyType
 
 from extender.api.objects.base import Wire
-from extender.api.objects.queues import Estimate, WaitingStatus
+from extender.api.objects.queues import Estimate, GroupHolder, WaitingStatus
 from extender.api.workloads.shape import spoken_kind
 
 VERSION = "muster.summary/v1"  # changes if a field is removed or changes its meaning
@@ -126,6 +126,11 @@ class HolderSummary(Summary, frozen=True):
         """Return kind, namespace and name, such as `podgroup/team/train`."""
         return "/".join(filter(None, (spoken_kind(self.api_version, self.kind), self.namespace, self.name)))
 
+    @classmethod
+    def from_holder(cls, holder: GroupHolder) -> "HolderSummary":
+        names = holder.kind, holder.namespace, holder.name, holder.queue
+        return cls(*names, holder.pods, holder.holds, holder.overdue or "")
+
 
 class WaitSummary(Summary, frozen=True):
     """Wait of a group, or of its further members."""
@@ -155,18 +160,7 @@ class WaitSummary(Summary, frozen=True):
             position=status.position,
             line=line if status.position else 0,
             ahead=status.ahead,
-            holders=[
-                HolderSummary(
-                    holder.kind,
-                    holder.namespace,
-                    holder.name,
-                    holder.queue,
-                    holder.pods,
-                    holder.holds,
-                    holder.overdue or "",
-                )
-                for holder in status.holders
-            ],
+            holders=[*map(HolderSummary.from_holder, status.holders)],
             remedy=status.remedy,
             estimate=EstimateSummary.from_estimate(status.estimate),
         )

@@ -146,9 +146,9 @@ INSTANTS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such a
 
 def human_duration(seconds: int) -> str:
     """Return a duration as kubectl prints it: two units while the first is small, then one."""
-    for limit, step, letter, second, lesser_letter in _STEPS:
+    for limit, step, letter, lesser_step, lesser_letter in _STEPS:
         if seconds < limit:
-            rest = seconds % step // second if second else 0
+            rest = seconds % step // lesser_step if lesser_step else 0
             return f"{seconds // step}{letter}" + (f"{rest}{lesser_letter}" if rest else "")
     return f"{seconds // (365 * 86400)}y"
 

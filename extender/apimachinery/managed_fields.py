@@ -205,7 +205,8 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
         is_applied = manager.operation == APPLY
         own_paths = applied_paths(after, schema) if is_applied else difference({}, after, schema).set
         return with_entries(after, [Entry(manager, now(), own_paths)])
-    if not (entries := entries_of(after)):
+    entries = entries_of(after)
+    if not entries:
         return after
     change = difference(before, after, schema)
     if not change.set and not change.removed:

@@ -59,10 +59,8 @@ def _summed(spec: PodSpec) -> dict[str, str]:
     binary_names = {name for amounts in requests for name, text in amounts.items() if str(text).endswith("i")}
     sums = pod_requests(spec)
     del sums["pods"]
-    return {
-        name: _quantity(amount * (1 if name == CPU else _MILLI), binary=name in binary_names)
-        for name, amount in sums.items()
-    }
+    milli = {name: amount * (1 if name == CPU else _MILLI) for name, amount in sums.items()}
+    return {name: _quantity(amount, binary=name in binary_names) for name, amount in milli.items()}
 
 
 def _containers(spec: PodSpec) -> list[Container]:
@@ -135,7 +133,9 @@ def refusal(quotas: Iterable[Json], pod: Pod) -> str:
 
 def _missing_requests(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
     """Yield the resources that a quota counts and a container does not declare, such as `cpu for: main`."""
-    for name in sorted(_REQUIRED.intersection(used)) if spec.resources is None else ():
+    if spec.resources is not None:
+        return
+    for name in sorted(_REQUIRED.intersection(used)):
         side, _, resource = name.rpartition(".")
         containers = {
             container.name
@@ -175,13 +175,15 @@ def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
 def admit(store: Store, pod: Json, dry: bool) -> None:
     """Count a new pod, unless it is `dry`. Raises BeyondQuota."""
     meta = pod["metadata"]
-    if not (quotas := store.all(RESOURCE_QUOTAS, meta["namespace"])):
+    quotas = store.all(RESOURCE_QUOTAS, meta["namespace"])
+    if not quotas:
         return
     new_pod = typed(pod, Pod)
     if reason := refusal(quotas, new_pod):
         raise BeyondQuota(meta["name"], reason)
-    for quota in () if dry else quotas:
-        if (changed := with_pod_usage(quota, new_pod)) is not quota:
+    for quota in quotas:
+        changed = with_pod_usage(quota, new_pod)
+        if changed is not quota and not dry:
             store.put(RESOURCE_QUOTAS, changed)
 
 
@@ -191,5 +193,6 @@ def recount(store: Store, namespace: str) -> None:
         quotas = store.all(RESOURCE_QUOTAS, namespace)
         pods = [typed(pod, Pod) for pod in store.all(PODS, namespace)] if quotas else []
         for quota in quotas:
-            if (current := with_usage(quota, pods)) != quota:
+            current = with_usage(quota, pods)
+            if current != quota:
                 store.put(RESOURCE_QUOTAS, current)

@@ -198,7 +198,8 @@ class Service:
         self.delete(kind, meta["namespace"], meta["name"], options)
 
     def bind(self, namespace: str, name: str, binding: Json) -> None:
-        if not (node := (binding.get("target") or {}).get("name")):
+        node = (binding.get("target") or {}).get("name")
+        if not node:
             raise StatusError(500, "", "target.name: Required value")
         with self.store:
             pod = self.get(PODS, namespace, name)
@@ -283,8 +284,8 @@ def _bound_pod(pod: Json, node: str, binding: Json) -> Json:
 
 def _orphan_dependents(store: Store, owner: Json) -> None:
     """Remove the owner references to a deleted object from the objects that stay."""
-    for kind in KINDS:
-        for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
+    for kind in (kind for kind in KINDS if kind.namespaced):
+        for obj in store.all(kind, owner.get("namespace", "")):
             owners = obj["metadata"].get("ownerReferences") or []
             retained = [reference for reference in owners if reference.get("uid") != owner["uid"]]
             if retained != owners:

@@ -256,9 +256,8 @@ def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterat
     A queue's parent may be made later, or from a quota.
     """
     queues = {item.name: typed(item.object, Queue) for item in manifests if item.kind is QUEUES}
-    flavors = {
-        item.name: typed(item.object, ResourceFlavor) for item in manifests if item.kind is RESOURCE_FLAVORS
-    }
+    of_flavors = [item for item in manifests if item.kind is RESOURCE_FLAVORS]
+    flavors = {item.name: typed(item.object, ResourceFlavor) for item in of_flavors}
     known = Queues()
     for name, flavor in flavors.items():
         known.put_flavor(name, shared_flavor(flavor))

@@ -77,7 +77,8 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
         is_json = path.suffix == ".json" or text.lstrip().startswith("{")
         loader = ObjectLoader(text.replace("\t", " ") if is_json else text)  # only JSON allows tabs there
         while loader.check_node():
-            if (node := loader.get_node()) is not None:
+            node = loader.get_node()
+            if node is not None:
                 yield from _documents_in(file, loader, node, faults)
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 1

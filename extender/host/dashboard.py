@@ -102,14 +102,14 @@ class Dashboard:
         folder = Path(configuration.dashboard_tls_folder)
         self._files = CertificateFiles(folder, self._identity.use, port="dashboard")
         access = TokenLogin(AccessApi(connection), connection.endpoint)
-        self._open = OpenPages(source)
+        self._open_pages = OpenPages(source)
         self._app = create_dashboard_app(
             source,
             access.identify,
             access.login,
             history,
             trials=trials,
-            open_pages=self._open,
+            open_pages=self._open_pages,
             cluster=ClusterName(configuration.cluster_name),
             kinds=with_further(configuration.job_kinds),
         )
@@ -128,7 +128,7 @@ class Dashboard:
             _LIMITS,
             secure=self._context if self._secure else None,
             for_web_pages=True,
-            immediate_answer=self._open.news,
+            immediate_answer=self._open_pages.news,
         )
 
     def stop(self) -> None:

@@ -73,10 +73,8 @@ class Views(NamedTuple):
         }
 
     def queues(self) -> list[dict[str, Any]]:
-        return [
-            {**msgspec.to_builtins(queue), "reclaimed": reclaims(queue)}
-            for _, queue in sorted(self.ledger.decisions.queues.items())
-        ]
+        queues = sorted(self.ledger.decisions.queues.items())
+        return [{**msgspec.to_builtins(queue), "reclaimed": reclaims(queue)} for _, queue in queues]
 
     def local_queues(self) -> list[dict[str, Any]]:
         queues, rows = self.ledger.queues, []

@@ -53,7 +53,7 @@ class Right(NamedTuple):
 
 
 def right_to(verb: str, resource: Resource, namespace: str = "", name: str = "") -> Right:
-    return Right(verb, resource.group, resource.plural, "", namespace, name)
+    return Right(verb, resource.group, resource.plural, namespace=namespace, name=name)
 
 
 class _Verdict(Wire, frozen=True):

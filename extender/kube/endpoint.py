@@ -390,10 +390,8 @@ def contexts(kubeconfig: str | None) -> Contexts:
         merged = merger.config.value
         nodes = merged["contexts"] if merged.get("contexts") else []
         by_name = {node.value["name"]: node.value["context"] for node in nodes}
-        namespaces, clusters = (
-            {name: str(context.get(field) or "") for name, context in by_name.items()}
-            for field in ("namespace", "cluster")
-        )
+        namespaces = {name: str(context.get("namespace") or "") for name, context in by_name.items()}
+        clusters = {name: str(context.get("cluster") or "") for name, context in by_name.items()}
         entries = [node.value for node in merged["clusters"]] if merged.get("clusters") else []
         servers = {entry["name"]: (entry.get("cluster") or {}).get("server") for entry in entries}
         current = str(merged.get("current-context") or "")

@@ -153,7 +153,8 @@ class Writers:
             elif not self._stopped:
                 write = _Write(key, job, ended, self._backoff(), attempts or self._attempts)
                 self._pending[key] = write
-                self._queue.appendleft(write) if first else self._queue.append(write)
+                enqueue = self._queue.appendleft if first else self._queue.append
+                enqueue(write)
                 self._changed.notify()
 
     def stop(self) -> None:

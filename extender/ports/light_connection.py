@@ -34,8 +34,8 @@ _RECORD, _HANDSHAKE = 5, 0x16  # TLS: length of a record's header, and its first
 # Head of a request with a body, as Go's net/http writes it: required and optional headers in this order.
 # Other heads are left to aiohttp.
 _GO_HEAD = re.compile(
-    rb"(POST|PUT|PATCH) ([!-~]+) HTTP/1\.1\r\nHost: ([!-~]+)\r\n"
-    rb"(User-Agent: [ -~]*\r\nContent-Length: ([0-9]{1,4})\r\n"
+    rb"(?P<method>POST|PUT|PATCH) (?P<target>[!-~]+) HTTP/1\.1\r\nHost: (?P<host>[!-~]+)\r\n"
+    rb"(?P<fields>User-Agent: [ -~]*\r\nContent-Length: (?P<length>[0-9]{1,4})\r\n"
     rb"(?:Accept: [ -~]*\r\n)?(?:Content-Type: [ -~]*\r\n)?)(?:Accept-Encoding: [ -~]*\r\n)?\r\n"
 )
 
@@ -157,12 +157,15 @@ class LightConnection:
         head = _GO_HEAD.match(received)
         if head is None:
             return False
-        end = head.end() + int(head[5])
-        if len(received) < end or int(head[5]) > self._connections.limits.body:
+        length = int(head["length"])
+        end = head.end() + length
+        if len(received) < end or length > self._connections.limits.body:
             return False
-        method, target, host = head[1].decode(), head[2].decode(), head[3].decode()
+        method, target, host = (head[name].decode() for name in ("method", "target", "host"))
         assert self._find_answer is not None
-        answer = self._find_answer(ShortRequest(method, target, host, head[4], received[head.end() : end]))
+        answer = self._find_answer(
+            ShortRequest(method, target, host, head["fields"], received[head.end() : end])
+        )
         if answer is None:
             return False
         self._sock.recv(end)

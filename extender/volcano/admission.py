@@ -96,7 +96,8 @@ def is_too_large(job: VolcanoJob) -> bool:
 
 def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
     spec = job.spec
-    policies = sum(len(listed or ()) for listed in (spec.policies, *(task.policies for task in spec.tasks)))
+    all_policies = [spec.policies, *(task.policies for task in spec.tasks)]
+    policies = sum(len(listed or ()) for listed in all_policies)
     return excess_fields([task.template for task in spec.tasks], spec.volumes or (), policies)
 
 

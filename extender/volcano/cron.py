@@ -110,7 +110,7 @@ def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan
         remark = Remark("Warning", EventReason.INVALID_SCHEDULE, str(fault))
         return CronPlan(status, deletes, remarks=(remark,))
     last_run, due_at = schedule.last(now), schedule.next(now)
-    must_wait = cron.spec.concurrency_policy == "Forbid" and active
+    must_wait = cron.spec.concurrency_policy == "Forbid" and bool(active)
     if last_run is None or last_run <= _settled_until(cron, status, now) or must_wait:
         return CronPlan(status, deletes, due_at=due_at)
     if cron.spec.concurrency_policy == "Replace":

@@ -74,10 +74,8 @@ def missing_creations(
     if missing:
         return Creations(new_claims, faults=tuple(faults[:MOST_NAMED]))
     missing_pods = _missing_pods(job, pods, foreign)
-    conflicts = [
-        (EventReason.POD_NAME_TAKEN, f"pod {name} is there, and not its own")
-        for name in sorted(foreign)[:MOST_NAMED]
-    ]
+    names = sorted(foreign)[:MOST_NAMED]
+    conflicts = [(EventReason.POD_NAME_TAKEN, f"pod {name} is there, and not its own") for name in names]
     return Creations(pods=tuple(islice(missing_pods, maximum)), faults=tuple(conflicts))
 
 
@@ -268,9 +266,8 @@ def _pods_to_restart(
         return [pod for pod in existing if pod.version < status.version]
     deleted = [pod for pod in unfinished if pod.version < status.version]
     if reason in TARGETED:
-        deleted += [
-            pod for pod in existing if pod.retry < status.retry_count and restarts_pod(reason, target, pod)
-        ]
+        of_former_tries = [pod for pod in existing if pod.retry < status.retry_count]
+        deleted += [pod for pod in of_former_tries if restarts_pod(reason, target, pod)]
     if request.target:
         deleted += [pod for pod in existing if restarts_pod(request.action, request.target, pod)]
     return list({pod.uid: pod for pod in deleted}.values())

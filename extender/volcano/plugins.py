@@ -109,11 +109,10 @@ class TensorFlow(Plugin, frozen=True):
         if job.spec.members <= 1 or any(_excess_hosts(job)):
             return
         roles = {self.ps: "ps", self.worker: "worker", self.chief: "chief", self.evaluator: "evaluator"}
-        cluster = {
-            roles[task.name]: [f"{name}:{self.port}" for name in hosts_of_task(job, task)]
-            for task in job.spec.tasks
-            if task.name in roles and task.replicas
-        }
+        cluster: dict[str, list[str]] = {}
+        for other in job.spec.tasks:
+            if other.name in roles and other.replicas:
+                cluster[roles[other.name]] = [f"{name}:{self.port}" for name in hosts_of_task(job, other)]
         role = roles.get(task.name, task.name)
         config = {"cluster": cluster, "task": {"type": role, "index": index}}
         text = msgspec.json.encode(config).decode()
@@ -311,11 +310,8 @@ class PluginsOfJob(NamedTuple):
 def plugins_of(job: VolcanoJob) -> PluginsOfJob:
     """Return the plugins of a job with those that others imply."""
     listed = job.spec.plugins or {}
-    faults = [
-        f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}"
-        for name in listed
-        if name not in PLUGINS
-    ]
+    unknown = (name for name in listed if name not in PLUGINS)
+    faults = [f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}" for name in unknown]
     implied = {needed for name in listed if name in PLUGINS for needed in PLUGINS[name].implies}
     is_large = sum(max(task.replicas, 0) for task in job.spec.tasks) > _MOST_PODS
     plugins = []

@@ -101,7 +101,8 @@ class LookUps(Generic[T]):
             del self._due[name]
             self._begun[name] = self._clock()
         try:
-            if (timeout := deadline - self._clock()) <= 0:
+            timeout = deadline - self._clock()
+            if timeout <= 0:
                 raise NotKnown("too many names are being looked up")
             result.set_result(self._read(name, timeout))
         except NotFound:
@@ -172,7 +173,10 @@ class Latest:
     def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
         """Return the tree with the queues from `parent` upwards as they are now."""
         ancestry: dict[str, QueueRecord] = {}
-        while parent not in ("", ROOT_QUEUE, *ancestry) and (queue := self._read(parent)):
+        while parent not in ("", ROOT_QUEUE, *ancestry):
+            queue = self._read(parent)
+            if queue is None:
+                break
             ancestry[parent] = queue_record(queue)
             parent = queue.spec.parent
         return QueueTree({**tree.queues, **ancestry}, self.info) if ancestry else tree

@@ -337,7 +337,8 @@ class AdmissionRules:
             namespace = request.namespace
             return entry.destination(lambda cluster: destination_of_other_group(group, namespace, cluster))
 
-        if (target := destination(request.object)) is None:
+        target = destination(request.object)
+        if target is None:
             return ReviewOutcome()
         if request.operation == UPDATE:
             before = destination(request.old_object)
@@ -403,7 +404,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=[*job_defaults(job, scheduler), *queue])
 
     def review_workload(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review an object whose controller makes pods or jobs. Only these may be refused."""
+        """Review an object whose controller makes pods or jobs, which may be refused. It gets warnings."""
         workload = read(request.object, dict[str, Any])
         return ReviewOutcome(warnings=[*workload_warnings(workload, self._schedulers)])
 

@@ -203,8 +203,10 @@ def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
         MALFORMED: The object cannot be read.
     """
     kind = kind_of(obj)
-    complete = kind.complete(obj) if kind else obj
-    for offspring in kind.offspring if kind else ():
+    if kind is None:
+        return
+    complete = kind.complete(obj)
+    for offspring in kind.offspring:
         for part, values in placed_parts(complete, offspring):
             for index in indexes:
                 numbers = {"index": index, "number": index + 1, "place": index}

@@ -93,7 +93,9 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
         defaults: The defaults of the namespace and the queue.
         waits: Whether the job waits suspended, for the capacity of all its pods, in any order.
     """
-    maximum = (gang.pods if waits else gang.at_once) if gang else None
+    maximum = None
+    if gang:
+        maximum = gang.pods if waits else gang.at_once
     default = maximum if gang and maximum and (waits or gang.together) else 1
     annotation = (gang.requested if gang else "") or template
     if annotation:

@@ -24,7 +24,7 @@ _ANNOTATIONS = ("metadata", "annotations")
 class JobPodSet(msgspec.Struct, frozen=True):
     """Pods that differ in name and index only."""
 
-    role: str  # the operator's name of them, in lower case; empty where a kind has one set only
+    role: str  # the operator's name for the set, in lower case; empty where a kind has only one set
     count: int  # 1 or more
     template: Json  # metadata (labels and annotations) and spec of the first, as the operator makes it
     later: bool = False  # created only after pods of other sets have ended: no capacity is needed until then

@@ -83,11 +83,8 @@ def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
 def with_first_pods(workflow: Json) -> Json:
     """Return a Workflow whose `spec.first` lists the pods of its entrypoint, first steps or first tasks."""
     spec = workflow.get("spec") or {}
-    templates = {
-        str(template.get("name")): template
-        for template in spec.get("templates") or ()
-        if isinstance(template, dict)
-    }
+    listed = (template for template in spec.get("templates") or () if isinstance(template, dict))
+    templates = {str(template.get("name")): template for template in listed}
     parts = [
         {"name": name, "replicas": count, "template": _pod(spec, template)}
         for name, template, count in _first_pods(templates, spec.get("entrypoint"), _MOST_NESTED)
