@@ -334,11 +334,8 @@ def capacity_summaries(
     for group in pending:
         for resource, requested in group.asks.items():
             sums[resource][-1] += requested
-    return [
-        CapacitySummary(resource, *sums[resource])
-        for resource in sorted(sums, key=resource_order)
-        if any(sums[resource])
-    ]
+    names = (name for name in sorted(sums, key=resource_order) if any(sums[name]))
+    return [CapacitySummary(name, *sums[name]) for name in names]
 
 
 def resource_order(resource: str) -> tuple[int, str]:

@@ -61,12 +61,14 @@ def _parse(quantity: Quantity) -> Fraction:
 
 def _intended_quantity(text: str) -> str:
     """Return the intended quantity for a colloquial unit, such as 8GB."""
-    match = re.fullmatch(r"([0-9.]{1,20}) ?([kmgtp])(i?)b?", text, re.IGNORECASE)
+    match = re.fullmatch(
+        r"(?P<number>[0-9.]{1,20}) ?(?P<letter>[kmgtp])(?P<binary>i?)b?", text, re.IGNORECASE
+    )
     if match is None:
         return ""
-    number, letter = match[1], match[2].upper()
+    number, letter = match["number"], match["letter"].upper()
     decimal_letter = "k" if letter == "K" else letter
-    decimal = "" if match[3] else f"{number}{decimal_letter} or "
+    decimal = "" if match["binary"] else f"{number}{decimal_letter} or "
     return f"; did you mean {decimal}{number}{letter}i?"
 
 

@@ -129,13 +129,13 @@ def refuse_untyped(kind: ResourceKind, configuration: Json) -> None:
         StatusError: 500, as the real server answers.
     """
     meta = configuration["metadata"]
-    for fault in _untyped(configuration, schema_of(kind), ""):
+    for fault in _type_errors(configuration, schema_of(kind), ""):
         group, _, version = kind.api_version.rpartition("/")
         place = f"{meta.get('namespace', '')}/{meta['name']}; {group}/{version}, Kind={kind.name}"
         raise StatusError(500, "", f"failed to create typed patch object ({place}): {fault}")
 
 
-def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
+def _type_errors(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
     expected = {"array": list, "object": dict}.get(schema.published.get("type", ""))
     if expected is not None and value is not None and not isinstance(value, expected):
         yield f"{at}: expected {'list' if expected is list else 'map'}, got &{{{value}}}"
@@ -143,11 +143,11 @@ def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
         for name, part in value.items():
             if not schema.has_field(name):
                 yield f"{at}.{name}: field not declared in schema"
-            yield from _untyped(part, schema.field(name), f"{at}.{name}")
+            yield from _type_errors(part, schema.field(name), f"{at}.{name}")
     elif isinstance(value, list):
         keys = set[str]()
         for item in value:
-            yield from _untyped(item, schema.items, at)
+            yield from _type_errors(item, schema.items, at)
             if schema.splits(value):
                 key = schema.key_of(item)
                 if key in keys:

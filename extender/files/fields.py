@@ -157,7 +157,7 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
             allowed = f"must be {form.allowed}{f'; {quoted_hint}' if quoted_hint else ''}"
             yield f"{where(file, node)}: {at}: invalid value {_short(value)}: {allowed}"
     elif isinstance(form, dict):
-        yield from _faults_of_object(file, node, value, form, at)
+        yield from _object_faults(file, node, value, form, at)
     elif isinstance(node, yaml.SequenceNode):
         for number, (item, part) in enumerate(zip(node.value, value, strict=True)):
             if part is None:
@@ -167,9 +167,7 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
         yield f"{where(file, node)}: {at}: invalid value {_short(value)}: must be a list"
 
 
-def _faults_of_object(
-    file: str, node: yaml.Node, value: Any, form: dict[str, Form], at: str
-) -> Iterator[str]:
+def _object_faults(file: str, node: yaml.Node, value: Any, form: dict[str, Form], at: str) -> Iterator[str]:
     if not isinstance(node, yaml.MappingNode):
         yield f"{where(file, node)}: {at}: invalid value {_short(value)}: must be an object"
         return

@@ -58,9 +58,7 @@ def amounts_as_texts(value: Any) -> Any:
     copy = {}
     for name, part in value.items():
         if name in _AMOUNTS and isinstance(part, dict):
-            copy[name] = {
-                key: str(amount) if isinstance(amount, float) else amount for key, amount in part.items()
-            }
+            copy[name] = {key: str(item) if isinstance(item, float) else item for key, item in part.items()}
         else:
             copy[name] = amounts_as_texts(part)
     return copy
@@ -179,8 +177,9 @@ def _missing_namespaces(manifests: Iterable[Manifest]) -> dict[str, str]:
 
 def _order(manifest: Manifest) -> int:
     """Return the sort key: workloads come after all other objects."""
-    is_workload = manifest.kind is None or kind_of(manifest.object) is not None
-    return len(KINDS) if manifest.kind is None or is_workload else KINDS.index(manifest.kind)
+    if manifest.kind is None or kind_of(manifest.object) is not None:
+        return len(KINDS)
+    return KINDS.index(manifest.kind)
 
 
 def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterator[Manifest]:
@@ -217,7 +216,8 @@ def _duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
         obj = manifest.object
         key = (*_kind_name(obj), namespace_of(obj), obj["metadata"].get("name") or manifest.where)
         if key in first:
-            yield f'{manifest.where}: {key[1]} "{manifest.name}" already exists: it is at {first[key]}, too'
+            kind = obj["kind"]
+            yield f'{manifest.where}: {kind} "{manifest.name}" already exists: it is at {first[key]}, too'
         first.setdefault(key, manifest.where)
 
 

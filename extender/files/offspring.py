@@ -7,7 +7,6 @@ from typing import NamedTuple
 from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
 from extender.api.workloads.shape import (
-    JOB,
     JobOutcome,
     RuntimeName,
     items_at,
@@ -104,7 +103,7 @@ def _with_times_of(owner: Json, children: Iterable[Json]) -> Iterator[Json]:
     deadline = next((limit for limit in limits if limit is not None), None)
     times |= {} if deadline is None else {DEADLINE: str(deadline)}
     for child in children:
-        if child["kind"] == JOB[1]:  # an operator sets the restart policy of its Jobs
+        if child["kind"] == "Job":  # an operator sets the restart policy of its Jobs
             pod = value_at(child, ("spec", "template", "spec"))
             (pod or {}).setdefault("restartPolicy", "OnFailure")
         own_annotations = child["metadata"].get("annotations") or {}

@@ -36,8 +36,8 @@ SCHEDULERS = Configuration().scheduler_names
 
 def plan_of_quotas(objects: Sequence[Created]) -> QuotaPlan:
     """Return the queues of quotas among the objects."""
-    trees = _all(objects, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree)
-    quotas = _all(objects, kinds.ELASTIC_QUOTAS, ElasticQuota)
+    trees = _objects_of_kind(objects, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree)
+    quotas = _objects_of_kind(objects, kinds.ELASTIC_QUOTAS, ElasticQuota)
     return plan_of(Quotas(trees, quotas), Configuration().max_queue_depth)
 
 
@@ -57,7 +57,7 @@ class QueuesOfJobs:
         namespaces = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
         labels = {meta["name"]: meta.get("labels") or {} for meta in namespaces}
         self._adopted = {name for name in labels if is_adopted(name, labels[name])}
-        local_queues = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
+        local_queues = records_by_key(_objects_of_kind(objects, kinds.LOCAL_QUEUES, LocalQueue))
         self._routes = QueueRoutes(lambda namespace: queue_by_namespace.get(namespace, ""), local_queues)
 
     def queue_of(self, job: JobRecord) -> str:
@@ -83,7 +83,7 @@ def record_of(obj: Json) -> JobRecord:
     return job_record(kind, msgspec.convert(obj, AnyJob), WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)
 
 
-def _all(objects: Sequence[Created], kind: kinds.ResourceKind, type_: type[Any]) -> list[Any]:
+def _objects_of_kind(objects: Sequence[Created], kind: kinds.ResourceKind, type_: type[Any]) -> list[Any]:
     name = kind.api_version, kind.name
     return [typed(obj, type_) for obj, _ in objects if (obj["apiVersion"], obj["kind"]) == name]
 

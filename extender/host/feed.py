@@ -319,13 +319,13 @@ class Feed:
         credentials that the API server does not accept, and writes that it does not store.
         """
         read = {f"{watch.resource.plural}-synced": partial(_fault_of, watch) for watch in self._needed}
-        return {**read, "credentials": self._refused, "writes": self._connection.write_fault}
+        return {**read, "credentials": self._credential_fault, "writes": self._connection.write_fault}
 
     def stuck_watch(self) -> str | None:
         """Return the fault of a watch for /livez."""
         return next(filter(None, (reflector.why_stuck() for reflector in self.reflectors)), None)
 
-    def _refused(self) -> str | None:
+    def _credential_fault(self) -> str | None:
         seconds = self._connection.endpoint.refused_for
         return f"refused by the API server for {seconds:.0f} s" if seconds > _REFUSED else None
 

@@ -130,8 +130,9 @@ class Connection:
     def server_time(self) -> float:
         """Return the API server's clock, in seconds since 1970; this machine's before the first answer."""
         if dated := self._dated:
+            date, received_at = dated
             with suppress(ValueError, TypeError):
-                return parsedate_to_datetime(dated[0]).timestamp() + self._clock() - dated[1]
+                return parsedate_to_datetime(date).timestamp() + self._clock() - received_at
         return time.time()
 
     @classmethod

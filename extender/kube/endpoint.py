@@ -176,7 +176,7 @@ class ApiEndpoint:
         files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
         stamps = _stamps_of(filter(None, (*files, system.cafile, system.capath)))
         if self._tls is None or self._tls[:2] != (configuration, stamps):
-            self._tls = configuration, stamps, _context(configuration)
+            self._tls = configuration, stamps, _tls_context(configuration)
         return self._tls[2]
 
     def dial(self, timeout: float) -> socket.socket:
@@ -250,7 +250,7 @@ def _stamps_of(files: Iterable[str | Path]) -> list[_Stamp]:
     return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
-def _context(configuration: Any) -> ssl.SSLContext:
+def _tls_context(configuration: Any) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authorities = {"cafile": configuration.ssl_ca_cert, "cadata": configuration.ca_cert_data}
     if not configuration.verify_ssl:

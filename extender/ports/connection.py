@@ -210,7 +210,8 @@ class CallerConnection(RequestHandler):
             self._discard()
         if self._refused:
             return
-        if self.state != "discard" and (self.state != "body" or (self._content and self._content.is_eof())):
+        is_of_body = self.state == "body" and not (self._content and self._content.is_eof())
+        if self.state != "discard" and not is_of_body:
             self._connections.grow(self, len(data))
         super().data_received(data)
 
@@ -236,7 +237,7 @@ class CallerConnection(RequestHandler):
         """Return the answer to an invalid request. aiohttp would log each with a traceback."""
         fault: HTTPException = BadRequest(_text(exc))
         if isinstance(exc, LineTooLong):
-            in_line = exc.args[1] == self._limits.line
+            in_line = exc.args[1] == self._limits.line  # the limit that the line exceeds
             kind = exceptions.RequestURITooLarge if in_line else exceptions.RequestHeaderFieldsTooLarge
             fault = kind(_text(exc))
         elif isinstance(exc, BadHttpMessage) and exc.message.startswith("Too many headers"):

@@ -85,7 +85,7 @@ class PodLists:
         writer = codec.list_writer(codec.list_metadata(page.version))
         await response.write(writer.start())
         async for pods in self._pages(initial, request.headers, codec, page):
-            await response.write(b"".join(_written(writer, pod, pod_list.appearance(pod)) for pod in pods))
+            await response.write(b"".join(_encode(writer, pod, pod_list.appearance(pod)) for pod in pods))
         pod_list.end(page.version)
         await response.write(writer.end())
         await response.write_eof()
@@ -147,7 +147,7 @@ async def _read(answer: aiohttp.ClientResponse, codec: PodCodec) -> PodPage:
         raise CutOff(f"a page of pods cannot be read: {fault}") from fault
 
 
-def _written(writer: PodListWriter, item: ListedPod, appearance: Appearance | None) -> bytes:
+def _encode(writer: PodListWriter, item: ListedPod, appearance: Appearance | None) -> bytes:
     if item.facts is None:
         metrics.view_unreadable_pods.inc()
     if appearance is None:
@@ -365,7 +365,8 @@ class PodRequests:
             client = self._clients.setdefault(key, PodClient(self._schedulers))
             self._clients.move_to_end(key)
             if len(self._clients) > _MOST_CLIENTS:
-                self._clients.popitem(last=False)[1].abort_watches()
+                _, oldest = self._clients.popitem(last=False)
+                oldest.abort_watches()
             if target.watches:
                 return await self._watch(request, target, answer, codec, client)
             client.abort_watches()

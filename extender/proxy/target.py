@@ -160,6 +160,7 @@ def read_resource(path: str) -> PathResource | None:
         return None
     group = rest[0] if root == "apis" else ""
     below = rest[skipped:]
+    # namespaces/NAME/RESOURCE: below[2] is the resource, or a subresource of the namespace itself.
     if below[0] == "namespaces" and len(below) > 2 and below[2] not in ("status", "finalize"):
         below = below[2:]
     name, *below_name = below

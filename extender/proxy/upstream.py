@@ -111,7 +111,7 @@ class Upstream:
                 URL(f"{self._endpoint.url}{target.url}", encoded=True),
                 headers=sent_headers,
                 # In pieces, so that other tasks have their turn.
-                data=BytesIO(body) if len(body) > _SMALL else body or None,
+                data=BytesIO(body) if len(body) > _SMALL else (body or None),
                 allow_redirects=False,
                 **self._route,
             )

@@ -208,7 +208,7 @@ def show_queues(queues: Iterable[QueueDecision]) -> None:
         _shown_of_queues[name] = queue, values
     for name in _shown_of_queues.keys() - current.keys():
         _remove(_shown_of_queues.pop(name)[1])
-    outdated = [child for child in list(_counted_of_queues) if child[1][0] not in current]
+    outdated = [(metric, labels) for metric, labels in list(_counted_of_queues) if labels[0] not in current]
     _remove(outdated)
     for child in outdated:
         _counted_of_queues.pop(child, None)

@@ -297,9 +297,7 @@ class Ssh(Plugin, frozen=True):
         return "\n".join(lines) + "\n"
 
 
-PLUGINS: dict[str, type[Plugin]] = {
-    kind.name: kind for kind in (Env, Svc, Ssh, PyTorch, TensorFlow, Mpi, Ray)
-}
+PLUGINS: dict[str, type[Plugin]] = {cls.name: cls for cls in (Env, Svc, Ssh, PyTorch, TensorFlow, Mpi, Ray)}
 
 
 class PluginsOfJob(NamedTuple):

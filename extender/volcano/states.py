@@ -121,7 +121,7 @@ def implied_phase(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> J
             started = status.running + status.succeeded + status.failed
             return JobPhase.RUNNING if started >= (spec.min_available or 0) else phase
         case JobPhase.RUNNING:
-            return _after_running(status, spec)
+            return _phase_after_running(status, spec)
         case JobPhase.RESTARTING:
             if status.retry_count >= spec.max_retry:
                 return JobPhase.FAILED
@@ -131,7 +131,7 @@ def implied_phase(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> J
     return phase if existing_pods else _AFTER_CLEAN_UP.get(phase, phase)
 
 
-def _after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
+def _phase_after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
     total, minimum = spec.members, spec.min_available or 0
     if total == 0:  # scaled to zero, and may be scaled up again
         return JobPhase.RUNNING
@@ -148,11 +148,8 @@ def _lacks_a_task(status: JobStatus, spec: VolcanoJobSpec) -> bool:
     if (spec.min_available or 0) < sum(task.min_pods for task in spec.tasks):
         return False
     counts = status.task_status_count or {}
-    return any(
-        (counts[task.name].phase or {}).get("Succeeded", 0) < task.min_pods
-        for task in spec.tasks
-        if task.name in counts
-    )
+    tasks = (task for task in spec.tasks if task.name in counts)
+    return any((counts[task.name].phase or {}).get("Succeeded", 0) < task.min_pods for task in tasks)
 
 
 # Status of a job: the initial one, transitions, and counts of pods.

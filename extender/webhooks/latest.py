@@ -168,7 +168,8 @@ class Latest:
         if selector is None:
             return True
         newest = self._sources.namespace(namespace, self.seconds_left())
-        return allows_namespace(selector, (newest.metadata.labels if newest is not None else None) or {})
+        labels = newest.metadata.labels if newest is not None else None
+        return allows_namespace(selector, labels or {})
 
     def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
         """Return the tree with the queues from `parent` upwards as they are now."""

@@ -307,7 +307,8 @@ class AdmissionRules:
         entry, queue, key = self._entry(), group.spec.queue, GroupKey(f"{namespace}/{meta.name}")
         target = entry.destination(partial(destination_of_group, meta, namespace, queue))
         is_by_muster = _is_by_muster(request)  # for pods and jobs of users, which are reviewed themselves
-        faults = entry.review(target, review_entry, *([] if is_by_muster else [subject(request.user_info)]))
+        users = [] if is_by_muster else [subject(request.user_info)]
+        faults = entry.review(target, review_entry, *users)
         if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
             faults += review_move(target, self._ledger.groups.started_in(key))
         if is_by_muster:  # with a missing queue, the group waits and says so
@@ -464,9 +465,8 @@ class AdmissionRules:
             return ReviewOutcome()
         scheduler = self._schedulers[0] if adopts else ""
         obj = read(request.object, dict[str, Any])
-        return ReviewOutcome(
-            patch=pod_defaults(obj, user, scheduler, gated=self._gated, adds_markers=by_default)
-        )
+        patch = pod_defaults(obj, user, scheduler, gated=self._gated, adds_markers=by_default)
+        return ReviewOutcome(patch=patch)
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _with_namespace(read(request.object, NewPod), request)

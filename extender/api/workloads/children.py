@@ -59,10 +59,10 @@ def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart
     parts = [(part, offspring.count.read_from(part.body)) for part in parts_of(obj, offspring)]
     meta, place, total = obj.get("metadata") or {}, 0, sum(count for _, count in parts)
     fields_of_owner = {"owner": meta.get("name") or "", "uid": meta.get("uid") or _NO_UID, "total": total}
-    index = (value_at(obj, offspring.first) if offspring.first else 0) or 0
+    index = value_at(obj, offspring.first) if offspring.first else 0
     for part, count in parts:
         if count:
-            numbers = {"index": index, "number": 1, "place": place, "count": count}
+            numbers = {"index": index or 0, "number": 1, "place": place, "count": count}
             yield part, {**fields_of_owner, "role": part.role, **numbers}
             place += count
 
@@ -98,7 +98,8 @@ def child_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[s
     if offspring.owner is None:
         owner, owner_name, uid = (obj["apiVersion"], obj["kind"]), values["owner"], values["uid"]
     else:
-        owner, owner_name, uid = offspring.owner[0], offspring.owner[1].format_map(values), ""
+        owner, name_pattern = offspring.owner
+        owner_name, uid = name_pattern.format_map(values), ""
     reference = {"apiVersion": owner[0], "kind": owner[1], "name": owner_name, "uid": uid}
     meta["ownerReferences"] = [{**reference, "controller": True, "blockOwnerDeletion": True}]
     api_version, kind = offspring.kind

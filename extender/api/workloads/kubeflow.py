@@ -192,7 +192,8 @@ def with_job_set(train_job: Json) -> Json:
         ValueError: It has no runtime, and lacks necessary fields.
     """
     runtime = runtime_in(TRAIN_JOB, train_job)
-    job_set = _bare_job_set(train_job) if runtime is None else value_at(runtime, ("template", "spec")) or {}
+    spec_of_runtime = value_at(runtime, ("template", "spec")) or {}
+    job_set = _bare_job_set(train_job) if runtime is None else spec_of_runtime
     jobs = patched(list(job_set.get("replicatedJobs") or []), train_job)
     policy, grouping = value_at(runtime, ("mlPolicy",)) or {}, value_at(runtime, ("podGroupPolicy",)) or {}
     # With a policy for PodGroups, the Trainer creates one with the TrainJob's name.

@@ -385,10 +385,10 @@ def _memory(spec: Json, role: Json) -> int:
 
 def _mebibytes(text: Any) -> int:
     """Return the MiB of an amount in Java's notation: 512m, 2g, or a plain number. Raises ValueError."""
-    match = re.fullmatch(r"([0-9]{1,15})([kmgt]?)(?:i?b)?", str(text).lower())
+    match = re.fullmatch(r"(?P<number>[0-9]{1,15})(?P<unit>[kmgt]?)(?:i?b)?", str(text).lower())
     if not match:
         raise ValueError(f"invalid value {text!r:.50}: must be an amount of memory such as 512m or 2g")
-    return int(int(match[1]) * _UNITS[match[2] or "m"])
+    return int(int(match["number"]) * _UNITS[match["unit"] or "m"])
 
 
 def _spark_labels(role: str) -> dict[str, str]:

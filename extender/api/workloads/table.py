@@ -96,10 +96,8 @@ def remark(workflow: Json) -> str:
     spec = workflow.get("spec") or {}
     if spec.get("workflowTemplateRef"):
         return "its templates are those of another object: no pods are made"
-    has_later_pods = any(
-        template.get("steps") or template.get("dag") for template in spec.get("templates") or ()
-    )
-    return "only the pods that it begins with are made" if has_later_pods else ""
+    has_later = any(template.get("steps") or template.get("dag") for template in spec.get("templates") or ())
+    return "only the pods that it begins with are made" if has_later else ""
 
 
 def _first_pods(templates: dict[str, Json], name: str | None, depth: int) -> Iterator[tuple[str, Json, int]]:
@@ -112,12 +110,12 @@ def _first_pods(templates: dict[str, Json], name: str | None, depth: int) -> Ite
     first_tasks = [task for task in tasks if not (task.get("dependencies") or task.get("depends"))]
     for step in first_steps or first_tasks:
         for inner_name, inner, count in _first_pods(templates, step.get("template"), depth - 1):
-            yield inner_name, inner, count * _repeats(step)
+            yield inner_name, inner, count * _repetitions(step)
     if template.get("container") or template.get("script"):
         yield str(name), template, 1
 
 
-def _repeats(step: Json) -> int:
+def _repetitions(step: Json) -> int:
     count = value_at(step, ("withSequence", "count"))
     if isinstance(step.get("withItems"), list):
         return len(step["withItems"])

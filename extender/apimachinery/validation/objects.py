@@ -89,7 +89,7 @@ def _selects(selector: kinds.Json | None, labels: kinds.Json) -> bool:
     return bool(selector and (selector.get("matchLabels") or {}).items() <= labels.items())
 
 
-def _replicated(spec: kinds.Json, at: str) -> FieldErrors:
+def _replicated_errors(spec: kinds.Json, at: str) -> FieldErrors:
     """Yield the errors of Deployments and similar kinds."""
     yield from _template_errors(spec, at, _FOR_SERVICES)
     selector, labels = spec.get("selector"), at_path(spec, ("template", "metadata", "labels")) or {}
@@ -105,8 +105,8 @@ def _replicated(spec: kinds.Json, at: str) -> FieldErrors:
         yield errors.forbidden_field(f"{at}.template.spec.activeDeadlineSeconds", "not supported here")
 
 
-def _deployment(spec: kinds.Json, at: str) -> FieldErrors:
-    yield from _replicated(spec, at)
+def _deployment_errors(spec: kinds.Json, at: str) -> FieldErrors:
+    yield from _replicated_errors(spec, at)
     progress = spec.get("progressDeadlineSeconds", 600)
     if progress <= (spec.get("minReadySeconds") or 0):
         yield errors.bad_value(
@@ -114,7 +114,7 @@ def _deployment(spec: kinds.Json, at: str) -> FieldErrors:
         )
 
 
-def _strategy(value: kinds.Json, at: str) -> FieldErrors:
+def _strategy_errors(value: kinds.Json, at: str) -> FieldErrors:
     rolling = value.get("rollingUpdate")
     if value.get("type") == "Recreate" and rolling is not None:
         message = "may not be specified when strategy `type` is 'Recreate'"
@@ -123,7 +123,7 @@ def _strategy(value: kinds.Json, at: str) -> FieldErrors:
         yield errors.bad_value(f"{at}.rollingUpdate.maxUnavailable", 0, "may not be 0 when `maxSurge` is 0")
 
 
-def _job(spec: kinds.Json, at: str) -> FieldErrors:
+def _job_errors(spec: kinds.Json, at: str) -> FieldErrors:
     yield from _template_errors(spec, at, _FOR_JOBS)
     yield from _selector_errors(spec, at)
     indexed = spec.get("completionMode") == "Indexed"
@@ -158,12 +158,12 @@ def _selector_errors(spec: kinds.Json, at: str) -> FieldErrors:
 
 _RELATIONS = {
     "PodSpec": pod_errors,
-    "JobSpec": _job,
-    "DeploymentSpec": _deployment,
-    "DeploymentStrategy": _strategy,
-    "ReplicaSetSpec": _replicated,
+    "JobSpec": _job_errors,
+    "DeploymentSpec": _deployment_errors,
+    "DeploymentStrategy": _strategy_errors,
+    "ReplicaSetSpec": _replicated_errors,
     "ResourceQuotaSpec": quota_errors,
-    "StatefulSetSpec": _replicated,
+    "StatefulSetSpec": _replicated_errors,
 }
 
 

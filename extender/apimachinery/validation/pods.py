@@ -201,7 +201,8 @@ def _all_container_errors(spec: Json, at: str) -> FieldErrors:
             for number, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
                 if claim.get("name") not in claims:
                     yield errors.not_found_field(f"{inside}.resources.claims[{number}]", claim.get("name"))
-            for number, port in enumerate(container.get("ports") or () if spec.get("hostNetwork") else ()):
+            ports = (container.get("ports") or ()) if spec.get("hostNetwork") else ()
+            for number, port in enumerate(ports):
                 if port.get("hostPort", port.get("containerPort")) != port.get("containerPort"):
                     message = "must match `containerPort` when `hostNetwork` is true"
                     yield errors.bad_value(f"{inside}.ports[{number}].hostPort", port["hostPort"], message)

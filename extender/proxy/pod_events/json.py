@@ -99,7 +99,7 @@ class JsonPods:
         return Lines()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
-        return _frame(type_, _changed(pod, appearance, str(version), _POD_KIND))
+        return _frame(type_, _with_appearance(pod, appearance, str(version), _POD_KIND))
 
     def deleted(self, facts: PodFacts, version: int) -> bytes:
         identity = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid}
@@ -137,7 +137,7 @@ class _ListWriter:
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
         is_unchanged = appearance == AS_IT_IS and _GROUP not in pod
-        item = self._comma + (pod if is_unchanged else _changed(pod, appearance, "", {}))
+        item = self._comma + (pod if is_unchanged else _with_appearance(pod, appearance, "", {}))
         self._comma = b","
         return item
 
@@ -145,23 +145,23 @@ class _ListWriter:
         return b"]}\n"
 
 
-def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
+def _with_appearance(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
     """Return the pod as it appears to the scheduler, with its version and kind unless they are empty."""
     try:
         parts = {**kind, **_read_parts(pod)}
         if version:
-            _put(parts, "metadata", "resourceVersion", version)
+            _set_field(parts, "metadata", "resourceVersion", version)
         if appearance.node:
-            _put(parts, "status", "nominatedNodeName", appearance.node)
+            _set_field(parts, "status", "nominatedNodeName", appearance.node)
         if appearance.asks:
             spec = _read_parts(parts.get("spec", b"{}"))
             containers = _read_elements(spec.get("initContainers", b"null")) or []
-            _put(parts, "spec", "initContainers", [*containers, _MARKER_CONTAINER])
+            _set_field(parts, "spec", "initContainers", [*containers, _MARKER_CONTAINER])
         if _GROUP in pod:
             claims = _claims_by_name(parts)
             if claims:
-                _put(parts, "spec", "resourceClaims", claims)
-            _put(parts, "spec", "schedulingGroup", None)
+                _set_field(parts, "spec", "resourceClaims", claims)
+            _set_field(parts, "spec", "schedulingGroup", None)
         return _encode(parts)
     except UNREADABLE as fault:
         raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault
@@ -185,7 +185,7 @@ def _claims_by_name(pod: Parts) -> list[object]:
     ]
 
 
-def _put(parts: Parts, part: str, field: str, value: object) -> None:
+def _set_field(parts: Parts, part: str, field: str, value: object) -> None:
     fields = _read_parts(parts.get(part, b"{}"))
     fields[field] = Raw(_encode(value))
     parts[part] = Raw(_encode(fields))

@@ -80,7 +80,7 @@ class ProtobufPods:
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
         versioned = _POD(metadata={"version": str(version)}).SerializeToString()
-        return _frame(type_, _changed(pod + versioned, appearance))
+        return _frame(type_, _with_appearance(pod + versioned, appearance))
 
     def deleted(self, facts: PodFacts, version: int) -> bytes:
         meta = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid, "version": str(version)}
@@ -121,7 +121,7 @@ class _ListWriter:
         return b""
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        item_bytes = _changed(pod, appearance)
+        item_bytes = _with_appearance(pod, appearance)
         self._pieces += (_SECOND, _varint(len(item_bytes)), item_bytes)
         return b""
 
@@ -144,7 +144,7 @@ _GROUP = b"\xda\x02"  # the first bytes of the field `group`
 _SECOND = b"\x12"  # the first byte of the second field of a message, with a length: `items`, and `raw`
 
 
-def _changed(pod: bytes, appearance: Appearance) -> bytes:
+def _with_appearance(pod: bytes, appearance: Appearance) -> bytes:
     if _GROUP in pod:
         parsed = _POD.FromString(pod)
         parsed.spec.ClearField("group")
