@@ -81,7 +81,8 @@ def _prepare_job(kind: ResourceKind, obj: Json) -> None:
     if kind is kinds.VOLCANO_JOBS:
         with suppress(*UNREADABLE):  # unreadable objects are refused later
             job = typed(obj, VolcanoJob)
-            obj |= json_patched(obj, job_defaults(job, "volcano")) if job.spec.tasks else {}
+            if job.spec.tasks:
+                obj |= json_patched(obj, job_defaults(job, "volcano"))
         return
     spec = obj.get("spec") or {}
     completions = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}

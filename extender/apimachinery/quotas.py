@@ -153,7 +153,7 @@ def with_pod_usage(quota: Json, pod: Pod, times: int = 1) -> Json:
     used = {**quota["status"]["used"]}
     for name, amount in usage(pod).items():
         if name in used:
-            notation = used[name] if rounded_up(used[name], _MILLI) else amount
+            notation = used[name] if rounded_up(used[name], _MILLI) else amount  # 0 has no suffix
             total = rounded_up(used[name], _MILLI) + times * rounded_up(amount, _MILLI)
             used[name] = _quantity(total, binary=str(notation).endswith("i"))
     return {**quota, "metadata": {**quota["metadata"]}, "status": {**quota["status"], "used": used}}

@@ -255,7 +255,8 @@ def _merged_parts(kind: ResourceKind, before: Json, desired: Json, subresource: 
     after["metadata"] = {**desired.get("metadata", {})}
     if kind.status:
         after.pop("status", None)
-        after |= {"status": before["status"]} if "status" in before else {}
+        if "status" in before:
+            after["status"] = before["status"]
     return after
 
 

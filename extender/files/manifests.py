@@ -247,7 +247,8 @@ def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[s
             remark = "suspended: no pods are made" if manifest.kind in _EXPANDED_ONCE else ""
         elif count == 0:
             remark = remark or "asks for no pods"
-        notes += [f"{subject}: {remark}"] if remark else []
+        if remark:
+            notes.append(f"{subject}: {remark}")
 
 
 def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[str]:

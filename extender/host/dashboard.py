@@ -5,7 +5,6 @@ so.
 """
 
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -126,7 +125,7 @@ class Dashboard:
             self._listener,
             pages(self._app),
             _LIMITS,
-            secure=self._context if self._secure else None,
+            secure=(lambda: self._identity.context) if self._secure else None,
             for_web_pages=True,
             immediate_answer=self._open_pages.news,
         )
@@ -141,9 +140,6 @@ class Dashboard:
         """Return a line of /readyz?verbose."""
         fault = self._identity.fault() if self._secure else None
         return fault or "it is served"
-
-    def _context(self) -> ssl.SSLContext | None:
-        return self._identity.context
 
 
 def _summary(entry: LoggedDecision) -> DecisionSummary:

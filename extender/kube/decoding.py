@@ -113,7 +113,8 @@ def next_page_size(objects: int, size: int) -> int:
 
     A tenant may write thousands of objects of more than a megabyte each.
     """
-    return min(max(_PAGE_SIZE * objects // max(size, 1), 1), _LARGEST_PAGE)
+    fitting = _PAGE_SIZE * objects // max(size, 1)
+    return min(max(fitting, 1), _LARGEST_PAGE)
 
 
 class Encoding(Protocol[T_co]):

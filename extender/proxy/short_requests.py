@@ -62,7 +62,9 @@ def read_answer(received: bytes, ended: bool) -> Reply | None:
     is_plain = head.count(b"\r\ncontent-length") == 1 and not _SPECIAL.search(head)
     if status and length and is_plain:
         end += int(length[1])
-        return Reply(int(status[1]), received[:end], len(received) > end) if len(received) >= end else None
+        if len(received) < end:
+            return None
+        return Reply(int(status[1]), received[:end], last=len(received) > end)
     return _parsed(received, ended) if end >= 4 else None
 
 

@@ -163,8 +163,8 @@ def read_resource(path: str) -> PathResource | None:
     # namespaces/NAME/RESOURCE: below[2] is the resource, or a subresource of the namespace itself.
     if below[0] == "namespaces" and len(below) > 2 and below[2] not in ("status", "finalize"):
         below = below[2:]
-    name, *below_name = below
-    return PathResource(group, "/".join([name, *below_name[1:]]), below_name[0] if below_name else "")
+    object_name, *subresource = below[1:] or [""]
+    return PathResource(group, "/".join([below[0], *subresource]), object_name)
 
 
 def is_allowed(method: str, path: str) -> bool:

@@ -530,7 +530,8 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
     if kind == _POD_GROUP:
         is_new = request.operation == CREATE and request.kind.group != POD_GROUPS.group
         user, meta = _creator(request), read(request.object, AnyObject).metadata
-        return {SUBMITTER: user} if is_new and (user or SUBMITTER in (meta.annotations or {})) else {}
+        has_record = SUBMITTER in (meta.annotations or {})  # which an empty one replaces
+        return {SUBMITTER: user} if is_new and (user or has_record) else {}
     before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
     user = recorded_author(before.metadata, kind) if before is not None else ""
     by_program = before is not None and request.user_info.username.startswith(_PROGRAMS)

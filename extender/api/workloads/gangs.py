@@ -56,9 +56,9 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
     requested, volcano = requested_sizes(value_at(obj, ("metadata", "annotations")) or {})
     if row is None:
         return MadePods(pods, len(counts), at_once=pods, requested=requested, volcano=volcano)
-    waiting = row.dependent(obj, counts)
-    first = sum(count for role, count in counts.items() if role not in waiting)
-    at_once = row.at_once(obj, counts) if row.at_once else first
+    dependent_roles = row.dependent(obj, counts)
+    independent = sum(count for role, count in counts.items() if role not in dependent_roles)
+    at_once = row.at_once(obj, counts) if row.at_once else independent
     return MadePods(pods, len(counts), at_once, row.together(obj), requested=requested, volcano=volcano)
 
 

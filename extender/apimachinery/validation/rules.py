@@ -22,10 +22,7 @@ from extender.shipped import read
 
 # Types with checks of their own.
 _CHECKED_ELSEWHERE = (
-    "ObjectMeta",
-    "Taint",
-    "ResourceRequirements",
-    "NodeStatus",
+    *("ObjectMeta", "Taint", "ResourceRequirements", "NodeStatus"),
     "ScopedResourceSelectorRequirement",
 )
 _OPTIONAL_FIELDS = {  # fields that are published as required, and may be absent
