@@ -155,7 +155,7 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
         if not form.test(value):
             quoted_hint = form.quoted_hint(value)
             allowed = f"must be {form.allowed}{f'; {quoted_hint}' if quoted_hint else ''}"
-            yield f"{where(file, node)}: {at}: invalid value {_short(value)}: {allowed}"
+            yield f"{where(file, node)}: {at}: invalid value {_shortened(value)}: {allowed}"
     elif isinstance(form, dict):
         yield from _object_faults(file, node, value, form, at)
     elif isinstance(node, yaml.SequenceNode):
@@ -164,12 +164,12 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
                 yield f"{where(file, item)}: {at}[{number}]: empty; every item of a list has a value"
             yield from _faults(file, item, part, form[0], f"{at}[{number}]")
     else:
-        yield f"{where(file, node)}: {at}: invalid value {_short(value)}: must be a list"
+        yield f"{where(file, node)}: {at}: invalid value {_shortened(value)}: must be a list"
 
 
 def _object_faults(file: str, node: yaml.Node, value: Any, form: dict[str, Form], at: str) -> Iterator[str]:
     if not isinstance(node, yaml.MappingNode):
-        yield f"{where(file, node)}: {at}: invalid value {_short(value)}: must be an object"
+        yield f"{where(file, node)}: {at}: invalid value {_shortened(value)}: must be an object"
         return
     for key, part in node.value:
         name = key.value
@@ -187,7 +187,7 @@ def _below(at: str, name: Any) -> str:
     return f"{at}.{name}" if at else str(name)
 
 
-def _short(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -139,7 +139,7 @@ def _missing(obj: Json, row: WorkloadRow | None, suspended: bool, queues: Queues
     schedulers = _schedulers(obj, row)
     if foreign := [scheduler for scheduler in schedulers if scheduler not in (*SCHEDULERS, *adopted)]:
         instead = "" if foreign[0] == DEFAULT_SCHEDULER else f" instead of {foreign[0]}"
-        yield f"add schedulerName: muster{instead} to {_where(obj, row)}"
+        yield f"add schedulerName: muster{instead} to {_pod_spec_paths(obj, row)}"
     if row is None or not suspended:
         return
     if not row.manageable:
@@ -163,7 +163,7 @@ def _schedulers(obj: Json, row: WorkloadRow | None) -> list[str]:
     return [spec.get("schedulerName") or DEFAULT_SCHEDULER for spec in specs]
 
 
-def _where(obj: Json, row: WorkloadRow | None) -> str:
+def _pod_spec_paths(obj: Json, row: WorkloadRow | None) -> str:
     """Return the paths of the pod specs of an object, or a description if another object has them."""
     templates = annotation_paths(row, obj) if row else [("metadata", "annotations")]
     paths = [(*path[:-2], "spec") for path in templates if path[-2] == "metadata"]

@@ -158,14 +158,14 @@ class _Heaps(ctypes.Structure):
 class FreedMemory(Poller):
     def __init__(self) -> None:
         super().__init__("memory", _PERIOD, self.trim_heap)
-        self._most = 0  # most bytes in use since the last trim
+        self._most_in_use = 0  # most bytes in use since the last trim
 
     def trim_heap(self) -> None:
         with suppress(OSError, AttributeError):  # not glibc, or an old one
             library = ctypes.CDLL(None)
             library.mallinfo2.restype = _Heaps
             in_use = library.mallinfo2().in_use
-            self._most = max(self._most, in_use)
-            if in_use < self._most - _TRIM_ABOVE:
+            self._most_in_use = max(self._most_in_use, in_use)
+            if in_use < self._most_in_use - _TRIM_ABOVE:
                 library.malloc_trim(0)
-                self._most = in_use
+                self._most_in_use = in_use

@@ -197,7 +197,7 @@ class Reflector(Generic[T]):
         self._delivered = False  # whether the watch of this round has delivered an event
         self._server_faults = 0  # rounds in a row that ended with such a fault before any event
         self._removable = removable
-        self._unknown = 0  # rounds in a row in which the API server did not know the resource
+        self._unknown_answers = 0  # rounds in a row in which the API server did not know the resource
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
 
@@ -264,8 +264,8 @@ class Reflector(Generic[T]):
         is_version_doubtful = isinstance(fault, Ambiguous) and not self._delivered
         if is_version_doubtful or not fault.transient or self._server_faults >= _SERVER_FAULTS:
             self._version, self._server_faults = "", 0
-        self._unknown = self._unknown + 1 if isinstance(fault, NotFound) else 0
-        if self._removable and self._unknown == _REMOVED:
+        self._unknown_answers = self._unknown_answers + 1 if isinstance(fault, NotFound) else 0
+        if self._removable and self._unknown_answers == _REMOVED:
             self.inventory.keep_only(frozenset())
         if self._stopping.is_set():
             return
@@ -295,7 +295,7 @@ class Reflector(Generic[T]):
         if self.synced:
             self.relists += 1
         self._version, self.fault = head.resource_version, ""
-        self.synced, self.absent, self._unknown = True, False, 0
+        self.synced, self.absent, self._unknown_answers = True, False, 0
 
     def _page(self, token: str, limit: int) -> tuple[Encoding[T], bytes]:
         """Return the page of a list at a continue token; Gone is raised if the token has expired.

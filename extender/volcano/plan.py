@@ -175,7 +175,7 @@ def plan(view: JobView) -> Plan:
     status = with_counts(requested, job, view.pods, deleted)
     if phase_of(requested.state.phase) is phase_of(initial.state.phase):
         status = _implied_status(view, status, deletes=bool(deleted))
-    ends_at = _expiry(job, status)
+    ends_at = _removal_time(job, status)
     missing = _missing(view, status)
     due_times = [at for at in (due_at, ends_at) if at is not None]
     if status.state.phase != stored.status.state.phase:
@@ -301,7 +301,7 @@ def _missing(view: JobView, status: JobStatus) -> Creations:
     return missing_creations(replace(view.job, status=status), view.pods, view.claims, view.foreign, _MOST)
 
 
-def _expiry(job: VolcanoJob, status: JobStatus) -> float | None:
+def _removal_time(job: VolcanoJob, status: JobStatus) -> float | None:
     ended, ttl = unix_seconds(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
     return ended + ttl if ttl is not None and ended and status.state.phase in ENDED else None
 

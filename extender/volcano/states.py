@@ -138,12 +138,12 @@ def _phase_after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
     if spec.min_success is not None and status.succeeded >= spec.min_success:
         return JobPhase.COMPLETED
     if status.succeeded + status.failed >= total:
-        failed = spec.min_success is not None or _lacks_a_task(status, spec) or status.succeeded < minimum
+        failed = spec.min_success is not None or _lacks_successes(status, spec) or status.succeeded < minimum
         return JobPhase.FAILED if failed else JobPhase.COMPLETED
     return JobPhase.PENDING if status.pending > total - minimum else JobPhase.RUNNING
 
 
-def _lacks_a_task(status: JobStatus, spec: VolcanoJobSpec) -> bool:
+def _lacks_successes(status: JobStatus, spec: VolcanoJobSpec) -> bool:
     """Return whether too few pods of a task have succeeded, if the job needs all its tasks."""
     if (spec.min_available or 0) < sum(task.min_pods for task in spec.tasks):
         return False

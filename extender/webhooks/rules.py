@@ -159,9 +159,9 @@ def with_warnings(review: Rule, ledger: Ledger) -> Rule:
         outcome, meta = review(request), read(request.object, AnyObject).metadata
         pods = read(request.object, Job).pod if request.kind.group == _BATCH else None
         warnings = [*outcome.warnings, *unread_annotations(meta, pods), *_ignored(request)]
-        former = [*review_on_lost_domain(read_if_there(request.old_object, dict[str, Any]) or {})]
-        current = review_on_lost_domain(read(request.object, dict[str, Any]))
-        faults = [*outcome.faults, *(fault for fault in current if fault not in former)]
+        former_faults = [*review_on_lost_domain(read_if_there(request.old_object, dict[str, Any]) or {})]
+        current_faults = review_on_lost_domain(read(request.object, dict[str, Any]))
+        faults = [*outcome.faults, *(fault for fault in current_faults if fault not in former_faults)]
         texts = set(map(str, faults))
         level_warnings = [warning for warning in _level_warnings(request, ledger) if warning not in texts]
         return outcome._replace(faults=faults, warnings=[*warnings, *level_warnings])
@@ -301,8 +301,8 @@ class AdmissionRules:
         topologies = [*review_topologies(group), *self._unknown_levels(request)]
         if is_update:
             before = read(request.old_object, PodGroup)
-            same_label = local_queue_label(before.metadata) == local_queue_label(meta)
-            if same_label and before.spec.queue == group.spec.queue:
+            is_same_label = local_queue_label(before.metadata) == local_queue_label(meta)
+            if is_same_label and before.spec.queue == group.spec.queue:
                 return ReviewOutcome(topologies)
         entry, queue, key = self._entry(), group.spec.queue, GroupKey(f"{namespace}/{meta.name}")
         target = entry.destination(partial(destination_of_group, meta, namespace, queue))
@@ -516,8 +516,8 @@ class AdmissionRules:
     def _had_same_queue(
         self, before: NewPod, target: Destination, request: ReviewRequest, job: Meta | None = None
     ) -> bool:
-        former = self._destination(_with_namespace(before, request), "", job)
-        return former is not None and former.queue == target.queue
+        former_target = self._destination(_with_namespace(before, request), "", job)
+        return former_target is not None and former_target.queue == target.queue
 
 
 def _author(request: ReviewRequest) -> Mapping[str, str]:

@@ -198,9 +198,9 @@ def with_job_set(train_job: Json) -> Json:
     policy, grouping = value_at(runtime, ("mlPolicy",)) or {}, value_at(runtime, ("podGroupPolicy",)) or {}
     # With a policy for PodGroups, the Trainer creates one with the TrainJob's name.
     name = value_at(train_job, ("metadata", "name")) or ""
-    keys = (where for plugin, where in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
-    group = {"metadata": {field: {key: name} for field, key in keys}}
-    complete = [_for_train_job(job, train_job, policy, group) for job in jobs]
+    places = (place for plugin, place in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
+    group_meta = {"metadata": {field: {key: name} for field, key in places}}
+    complete = [_for_train_job(job, train_job, policy, group_meta) for job in jobs]
     return shape.with_spec(train_job, jobSet={**job_set, "replicatedJobs": complete})
 
 
@@ -258,8 +258,8 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
 
 def _count_pods(job: Json, train_job: Json, policy: Json) -> int:
     """Return the number of pods of a replicated Job. In MPI, the launcher may count as one of the nodes."""
-    counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
-    if counted and value_at(train_job, _NODES) is not None:
+    is_counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
+    if is_counted and value_at(train_job, _NODES) is not None:
         nodes = Count(path=_NODES).read_from(train_job)
         return max(nodes - 1, 1) if _launcher_is_node(policy) else nodes
     is_of_policy = _step(job) == _TRAINER and bool(policy)

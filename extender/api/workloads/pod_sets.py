@@ -51,7 +51,7 @@ def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
     kind = kind_of(obj, kinds)
     if kind is None:
         if (obj.get("apiVersion"), obj.get("kind")) == POD:
-            yield replace(outer, template=_template(obj, outer.role))
+            yield replace(outer, template=_checked_template(obj, outer.role))
         return
     complete = (kind.counted or kind.complete)(obj)
     for offspring in kind.offspring:
@@ -62,7 +62,7 @@ def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
             yield from _sets(child, JobPodSet(role, count, {}, later or outer.later), kinds)
 
 
-def _template(pod: Json, role: str) -> Json:
+def _checked_template(pod: Json, role: str) -> Json:
     """Return a pod template.
 
     Raises:
@@ -71,7 +71,7 @@ def _template(pod: Json, role: str) -> Json:
     meta = pod["metadata"]
     retained = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
     template = {"metadata": retained, "spec": pod["spec"]}
-    where = f"the pod template of {role!r:.80}" if role else "the pod template"
+    title = f"the pod template of {role!r:.80}" if role else "the pod template"
     try:
         spec = msgspec.json.decode(msgspec.json.encode(template), type=Pod).spec
         pod_level = spec.resources.requests if spec.resources else None
@@ -79,11 +79,11 @@ def _template(pod: Json, role: str) -> Json:
         requests = (container.resources.requests for container in containers)
         for amounts in (*requests, pod_level, spec.overhead):
             for amount in (amounts or {}).values():
-                rounded_up(amount)
+                rounded_up(amount)  # raises ValueError
     except ValueError as fault:
-        raise ValueError(f"{where}: {fault}") from fault
+        raise ValueError(f"{title}: {fault}") from fault
     if not spec.containers:
-        raise ValueError(f"{where} has no containers")
+        raise ValueError(f"{title} has no containers")
     return template
 
 

@@ -72,9 +72,9 @@ def workers_of_each_leader(lws: Json) -> Json:
     template = value_at(lws, ("spec", "leaderWorkerTemplate")) or {}
     workers = {"template": template.get("workerTemplate"), "replicas": max(_SIZE.read_from(template) - 1, 0)}
     groups = range(min(_LEADERS.read_from(lws), _MOST_LEADERS))
-    template = {"leaderTemplate": template.get("workerTemplate"), **template}
+    with_leaders = {"leaderTemplate": template.get("workerTemplate"), **template}
     by_leader = {str(group): workers for group in groups}
-    return shape.with_spec(lws, leaderWorkerTemplate=template, workers=by_leader)
+    return shape.with_spec(lws, leaderWorkerTemplate=with_leaders, workers=by_leader)
 
 
 def workers_of_all_leaders(lws: Json) -> Json:

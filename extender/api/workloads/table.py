@@ -62,8 +62,8 @@ def _is_indexed_and_parallel(job: Json) -> bool:
     """Return whether each pod of a Job has its own index, and all run at the same time."""
     spec = job.get("spec") or {}
     completions, parallelism = spec.get("completions"), spec.get("parallelism")
-    indexed = spec.get("completionMode") == "Indexed"
-    return indexed and completions == (1 if parallelism is None else parallelism)
+    is_indexed = spec.get("completionMode") == "Indexed"
+    return is_indexed and completions == (1 if parallelism is None else parallelism)
 
 
 def _order_remark(stateful_set: Json) -> str:
