@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from extender.api.objects.base import Wire
 from extender.api.objects.queues import Estimate, GroupHolder, WaitingStatus
-from extender.api.workloads.shape import spoken_kind
+from extender.api.workloads.shape import kind_prefix
 
 VERSION = "muster.summary/v1"  # changes if a field is removed or changes its meaning
 
@@ -124,7 +124,7 @@ class HolderSummary(Summary, frozen=True):
     @property
     def spoken_name(self) -> str:
         """Return kind, namespace and name, such as `podgroup/team/train`."""
-        return "/".join(filter(None, (spoken_kind(self.api_version, self.kind), self.namespace, self.name)))
+        return "/".join(filter(None, (kind_prefix(self.api_version, self.kind), self.namespace, self.name)))
 
     @classmethod
     def from_holder(cls, holder: GroupHolder) -> "HolderSummary":

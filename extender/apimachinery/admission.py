@@ -138,8 +138,8 @@ def _set_priority(pod: Json, store: Store) -> None:
     computed = int(priority_class.get("value", 0))
     if spec.get("priority", computed) != computed:
         fault = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
-        why = f"{fault}; priority admission controller computed {computed} from the given PriorityClass name"
-        raise forbidden(kinds.PODS, pod_name, why)
+        text = f"{fault}; priority admission controller computed {computed} from the given PriorityClass name"
+        raise forbidden(kinds.PODS, pod_name, text)
     spec["priority"] = computed
     spec["preemptionPolicy"] = priority_class.get("preemptionPolicy", "PreemptLowerPriority")
 

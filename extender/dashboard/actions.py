@@ -181,7 +181,7 @@ def _rows(group: GroupSummary) -> Iterator[WorkloadRow]:
     """Yield the rows of the job that owns a group: one kind, in several versions; none without a job."""
     kind, slash, _ = group.called.rpartition("/")
     known: Kinds = current_app.config[KINDS]
-    return (row for row in known.values() if slash and row.manageable and row.spoken == kind)
+    return (row for row in known.values() if slash and row.manageable and row.prefix == kind)
 
 
 def _is_job(group: GroupSummary) -> bool:

@@ -16,7 +16,7 @@ from extender.api.objects.queues import LocalQueue
 from extender.api.workloads.children import MALFORMED, kind_of, suspended
 from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
-from extender.api.workloads.shape import POD, Json, WorkloadRow, spoken_kind
+from extender.api.workloads.shape import POD, Json, WorkloadRow, kind_prefix
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery import kinds
 from extender.apimachinery.objects import typed
@@ -103,8 +103,8 @@ class Unasked(NamedTuple):
     def title(self) -> str:
         """Return `default/job/train`, as for gangs."""
         meta = self.object["metadata"]
-        spoken = spoken_kind(self.object["apiVersion"], self.object["kind"])
-        return f"{meta['namespace']}/{spoken}/{meta['name']}"
+        prefix = kind_prefix(self.object["apiVersion"], self.object["kind"])
+        return f"{meta['namespace']}/{prefix}/{meta['name']}"
 
     @property
     def sentence(self) -> str:
@@ -133,14 +133,14 @@ def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unaske
             yield Unasked(obj, where, is_suspended, " and ".join(missing))
 
 
-def _missing(obj: Json, row: WorkloadRow | None, suspended: bool, queues: QueuesOfJobs) -> Iterator[str]:
+def _missing(obj: Json, row: WorkloadRow | None, is_suspended: bool, queues: QueuesOfJobs) -> Iterator[str]:
     """Yield the changes that an object needs so that Muster starts it."""
     adopted = (DEFAULT_SCHEDULER,) if queues.adopts(obj["metadata"].get("namespace", "")) else ()
     schedulers = _schedulers(obj, row)
     if foreign := [scheduler for scheduler in schedulers if scheduler not in (*SCHEDULERS, *adopted)]:
         instead = "" if foreign[0] == DEFAULT_SCHEDULER else f" instead of {foreign[0]}"
         yield f"add schedulerName: muster{instead} to {_pod_spec_paths(obj, row)}"
-    if row is None or not suspended:
+    if row is None or not is_suspended:
         return
     if not row.manageable:
         yield "nothing of it runs until spec.suspend is false"

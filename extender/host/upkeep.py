@@ -68,7 +68,7 @@ class Gauges:
         for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()
-        metrics.view_bypasses.inc(self._increase("detours", "", self._ledger.shown.bypasses().calls))
+        metrics.view_bypasses.inc(self._increase("bypasses", "", self._ledger.shown.bypasses().calls))
         self._count(decisions.groups)
         metrics.show_groups(+self._verdicts)
         metrics.show_queues(queue for queue in decisions.queues.values() if queue.uid)
@@ -87,7 +87,7 @@ class Gauges:
             relists = sum(watch.relists for watch in watches)
             bad = sum(watch.inventory.bad_objects for watch in watches)
             metrics.relists.labels(name).inc(self._increase("relists", name, relists))
-            metrics.bad_objects.labels(name).inc(self._increase("bad", name, bad))
+            metrics.bad_objects.labels(name).inc(self._increase("bad objects", name, bad))
             contacts = [watch.last_contact for watch in watches if watch.last_contact is not None]
             if contacts:
                 metrics.cache_age.labels(name).set(self._clock() - min(contacts))

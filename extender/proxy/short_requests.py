@@ -223,14 +223,14 @@ class RequestConnections:
             raise
 
     def _give_to_waiting(self, connection: RequestConnection) -> None:
-        while self._waiting and connection.is_open:
+        is_given = False
+        while self._waiting and connection.is_open and not is_given:
             waiter = self._waiting.popleft()
-            if not waiter.done():
+            is_given = not waiter.done()
+            if is_given:
                 waiter.set_result(connection)
-                break
-        else:
-            if connection.is_open:
-                self._idle.append(connection)
+        if connection.is_open and not is_given:
+            self._idle.append(connection)
         self._dial()
 
     def _dial(self) -> None:

@@ -174,16 +174,16 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
         return self.runtime is None and self.commanded is None and (self.manageable or self.together({}))
 
     @property
-    def spoken(self) -> str:
+    def prefix(self) -> str:
         """Return the prefix that users write before a slash."""
-        return spoken_kind(*self.key)
+        return kind_prefix(*self.key)
 
 
 Kinds = Mapping[KindName, WorkloadRow]
 
 
-def spoken_kind(api_version: str, kind: str) -> str:
-    """Return the name of a kind for messages. `job` is Kubernetes' Job; Volcano's is `vcjob`."""
+def kind_prefix(api_version: str, kind: str) -> str:
+    """Return the name of a kind before a slash, as users write it: `vcjob` for Volcano's Job."""
     return "vcjob" if (api_version, kind) == VOLCANO_JOB else kind.lower()
 
 

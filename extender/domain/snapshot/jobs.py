@@ -24,8 +24,8 @@ from extender.api.workloads.shape import (
     has_templates,
     is_stopped,
     is_suspended,
+    kind_prefix,
     outcome_of,
-    spoken_kind,
     value_at,
 )
 from extender.api.workloads.table import WORKLOADS
@@ -181,7 +181,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     @property
     def spoken_name(self) -> str:
         """Return kind and name, such as `job/train`."""
-        return f"{spoken_kind(*self.kind)}/{self.name}"
+        return f"{kind_prefix(*self.kind)}/{self.name}"
 
 
 class JobRules(msgspec.Struct, frozen=True):

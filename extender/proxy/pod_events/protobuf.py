@@ -101,7 +101,7 @@ class ProtobufPods:
             facts = map(_facts_of, _READ.FromString(raw).items)
             pods = [ListedPod(*pair) for pair in zip(facts, listed.items, strict=True)]
         except DecodeError:  # one item cannot be read
-            pods = [ListedPod(_facts(pod), pod) for pod in listed.items]
+            pods = [ListedPod(_readable_facts(pod), pod) for pod in listed.items]
         return PodPage(version, token, listed.metadata, pods)
 
     def list_metadata(self, version: int) -> bytes:
@@ -209,12 +209,12 @@ def _event(frame: bytes) -> PodEvent:
     if type_ == "BOOKMARK":
         version, ends_initial = _bookmark(pod)
     elif type_ != "ERROR":
-        facts = _facts(pod) if kind == "Pod" else None
+        facts = _readable_facts(pod) if kind == "Pod" else None
         version = facts.version if facts else _bookmark(pod)[0]
     return PodEvent(type_, version, facts, ends_initial, pod, frame)
 
 
-def _facts(data: bytes) -> PodFacts | None:
+def _readable_facts(data: bytes) -> PodFacts | None:
     try:
         return _facts_of(_POD.FromString(data))
     except DecodeError:
