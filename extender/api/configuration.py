@@ -200,7 +200,7 @@ def as_document(configuration: Configuration) -> dict[str, Any]:
 
 
 def contradictions(configuration: Configuration) -> Iterator[str]:
-    """Return the faults of settings that are valid one by one, but not in combination."""
+    """Yield the faults of settings that are valid one by one, but not in combination."""
     listening = {
         "--listen": configuration.listen,
         "--health-listen": configuration.health_listen,

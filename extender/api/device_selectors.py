@@ -115,7 +115,8 @@ def _quantity(text: Any) -> dict[str, Any]:
 
 
 def _semver(text: str) -> dict[str, Any]:
-    if (match := _SEMVER.fullmatch(text)) is None:
+    match = _SEMVER.fullmatch(text)
+    if match is None:
         raise ValueError(text)
     return {"semver": [*map(int, match.group(1, 2, 3)), match[4] or "~"]}  # releases after their candidates
 

@@ -14,7 +14,7 @@ VOLCANO_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"  # annotation of a
 MIN_MEMBER = "kube-muster.io/min-member"  # annotation of a job, pod, namespace or queue: all, or a number
 ROLE = "volcano.sh/task-spec"  # annotation, else label: the role that minTaskMember counts
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"  # label of a JobSet's pods: their pod set
-FOR_POD_GROUPS = "kube-muster.io/for-podgroups"  # annotation of a PriorityClass: counts without such pods
+FOR_POD_GROUPS = "kube-muster.io/for-podgroups"  # annotation of a PriorityClass: no pod must have the class
 PREEMPTABLE = "volcano.sh/preemptable"  # annotation or label of a pod or PodGroup: "false": never a victim
 # Annotations of a pod: how many pods of its Job must stay, or may be disturbed. Only one of them is allowed.
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"
@@ -58,7 +58,7 @@ MAY_USE = "kube-muster.io/may-use"
 AUTHOR = "kube-muster.io/author"  # annotation of a job or pod, KIND/USER: the user who made it
 SUBMITTER = "kube-muster.io/submitter"  # annotation of a PodGroup: the user who made it, by its admission
 ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup: its start was admitted, and is not whole yet
-# Annotation of a PodGroup, a pod: the UIDs of the queue that took it in, or in which it started, and its own.
+# Annotation of a PodGroup or pod: the UIDs of the queue that accepted or started it, and its own UID.
 QUEUE_UID = "kube-muster.io/queue-uid"
 LOST_WORK = "kube-muster.io/lost-work"  # annotation of a PodGroup: seconds of its work that evictions cost
 STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # as the condition, where another controller has the status
@@ -80,7 +80,7 @@ NEVER_ADOPTED = (SYSTEM_NAMESPACE, "kube-muster")  # namespaces whose pods Muste
 SYSTEM_PRIORITY = 2_000_000_000  # from here on the priorities of Kubernetes' own classes
 NEVER = "Never"  # a preemptionPolicy
 BUDGETS, PREEMPTABLE_WORD = "PodDisruptionBudgets", "Preemptable"  # in spec.preemption.honour of a queue
-LOWER_PRIORITY = "LowerPriority"  # in spec.preemption of a queue: from pods of a lower one
+LOWER_PRIORITY = "LowerPriority"  # in spec.preemption of a queue: from pods of lower priority
 
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"  # the parent of every queue that names no other

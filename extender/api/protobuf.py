@@ -89,20 +89,20 @@ class Frames:
     """Splitter of the bytes of a watch into frames, each with its length before it."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()  # an incomplete frame
+        self._incomplete = bytearray()  # the beginning of a frame
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that `data` completes, with their lengths. Raises LongFrame."""
-        self._begun += data
+        self._incomplete += data
         frames = []
-        while len(self._begun) >= LENGTH:
-            end = LENGTH + int.from_bytes(self._begun[:LENGTH])
+        while len(self._incomplete) >= LENGTH:
+            end = LENGTH + int.from_bytes(self._incomplete[:LENGTH])
             if end > LONGEST_FRAME:
                 raise LongFrame(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
-            if len(self._begun) < end:
+            if len(self._incomplete) < end:
                 break
-            frames.append(bytes(self._begun[:end]))
-            del self._begun[:end]
+            frames.append(bytes(self._incomplete[:end]))
+            del self._incomplete[:end]
         return frames
 
 

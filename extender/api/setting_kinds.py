@@ -98,10 +98,10 @@ def within(read: Callable[[str], Any], minimum: str, maximum: str) -> Callable[[
 
 
 def _address(text: str) -> Address:
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]\s]*)):([0-9]{1,5})", text)
-    if match is None or int(match[3]) > 65535:
+    match = re.fullmatch(r"(?:\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\[\]\s]*)):(?P<port>[0-9]{1,5})", text)
+    if match is None or int(match["port"]) > 65535:
         raise ValueError(text)
-    return Address(match[1] or match[2], int(match[3]))
+    return Address(match["ipv6"] or match["host"], int(match["port"]))
 
 
 def _address_or_off(text: str) -> Address | None:

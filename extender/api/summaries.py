@@ -12,8 +12,8 @@ from itertools import takewhile
 from types import MappingProxyType
 
 from extender.api.objects.base import Wire
-from extender.api.objects.queues import Estimate, WaitingStatus
-from extender.api.workloads.shape import spoken_kind
+from extender.api.objects.queues import Estimate, GroupHolder, WaitingStatus
+from extender.api.workloads.shape import kind_prefix
 
 VERSION = "muster.summary/v1"  # changes if a field is removed or changes its meaning
 
@@ -124,7 +124,12 @@ class HolderSummary(Summary, frozen=True):
     @property
     def spoken_name(self) -> str:
         """Return kind, namespace and name, such as `podgroup/team/train`."""
-        return "/".join(filter(None, (spoken_kind(self.api_version, self.kind), self.namespace, self.name)))
+        return "/".join(filter(None, (kind_prefix(self.api_version, self.kind), self.namespace, self.name)))
+
+    @classmethod
+    def from_holder(cls, holder: GroupHolder) -> "HolderSummary":
+        names = holder.kind, holder.namespace, holder.name, holder.queue
+        return cls(*names, holder.pods, holder.holds, holder.overdue or "")
 
 
 class WaitSummary(Summary, frozen=True):
@@ -155,18 +160,7 @@ class WaitSummary(Summary, frozen=True):
             position=status.position,
             line=line if status.position else 0,
             ahead=status.ahead,
-            holders=[
-                HolderSummary(
-                    holder.kind,
-                    holder.namespace,
-                    holder.name,
-                    holder.queue,
-                    holder.pods,
-                    holder.holds,
-                    holder.overdue or "",
-                )
-                for holder in status.holders
-            ],
+            holders=[*map(HolderSummary.from_holder, status.holders)],
             remedy=status.remedy,
             estimate=EstimateSummary.from_estimate(status.estimate),
         )
@@ -328,7 +322,7 @@ def capacity_summaries(
     nodes: Iterable[NodeSummary], groups: Iterable[GroupSummary] = ()
 ) -> list[CapacitySummary]:
     """Return the joint capacity of nodes by resource, devices first, with the requests of pending groups."""
-    sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)
+    sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)  # total, used … waiting
     for node in nodes:
         remaining = node.left if node.reserved_for else _NONE
         columns = (node.allocatable, node.used, node.claimed, remaining)
@@ -340,11 +334,8 @@ def capacity_summaries(
     for group in pending:
         for resource, requested in group.asks.items():
             sums[resource][-1] += requested
-    return [
-        CapacitySummary(resource, *sums[resource])
-        for resource in sorted(sums, key=resource_order)
-        if any(sums[resource])
-    ]
+    names = (name for name in sorted(sums, key=resource_order) if any(sums[name]))
+    return [CapacitySummary(name, *sums[name]) for name in names]
 
 
 def resource_order(resource: str) -> tuple[int, str]:

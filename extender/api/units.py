@@ -61,12 +61,14 @@ def _parse(quantity: Quantity) -> Fraction:
 
 def _intended_quantity(text: str) -> str:
     """Return the intended quantity for a colloquial unit, such as 8GB."""
-    match = re.fullmatch(r"([0-9.]{1,20}) ?([kmgtp])(i?)b?", text, re.IGNORECASE)
+    match = re.fullmatch(
+        r"(?P<number>[0-9.]{1,20}) ?(?P<letter>[kmgtp])(?P<binary>i?)b?", text, re.IGNORECASE
+    )
     if match is None:
         return ""
-    number, letter = match[1], match[2].upper()
+    number, letter = match["number"], match["letter"].upper()
     decimal_letter = "k" if letter == "K" else letter
-    decimal = "" if match[3] else f"{number}{decimal_letter} or "
+    decimal = "" if match["binary"] else f"{number}{decimal_letter} or "
     return f"; did you mean {decimal}{number}{letter}i?"
 
 
@@ -146,9 +148,9 @@ INSTANTS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such a
 
 def human_duration(seconds: int) -> str:
     """Return a duration as kubectl prints it: two units while the first is small, then one."""
-    for limit, step, letter, second, lesser_letter in _STEPS:
+    for limit, step, letter, lesser_step, lesser_letter in _STEPS:
         if seconds < limit:
-            rest = seconds % step // second if second else 0
+            rest = seconds % step // lesser_step if lesser_step else 0
             return f"{seconds // step}{letter}" + (f"{rest}{lesser_letter}" if rest else "")
     return f"{seconds // (365 * 86400)}y"
 

@@ -52,7 +52,8 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
     if kind.custom:
         obj |= defaulted(obj, schema_of(kind))
     obj["metadata"].pop("generation", None)
-    obj["metadata"].update({"generation": 1} if kind in _WITH_GENERATIONS else {})
+    if kind in _WITH_GENERATIONS:
+        obj["metadata"]["generation"] = 1
     match kind.plural:
         case "pods":
             _prepare_pod(obj, store, gating)
@@ -69,7 +70,8 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
             obj["status"] = {"phase": "Active"}
         case "nodes":
             _label(obj, "kubernetes.io/hostname")
-            if (status := obj.get("status") or {}).get("capacity"):
+            status = obj.get("status") or {}
+            if status.get("capacity"):
                 status.setdefault("allocatable", status["capacity"])
     validate(kind, obj, creation_errors(kind, obj))
 
@@ -79,7 +81,8 @@ def _prepare_job(kind: ResourceKind, obj: Json) -> None:
     if kind is kinds.VOLCANO_JOBS:
         with suppress(*UNREADABLE):  # unreadable objects are refused later
             job = typed(obj, VolcanoJob)
-            obj |= json_patched(obj, job_defaults(job, "volcano")) if job.spec.tasks else {}
+            if job.spec.tasks:
+                obj |= json_patched(obj, job_defaults(job, "volcano"))
         return
     spec = obj.get("spec") or {}
     completions = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
@@ -125,8 +128,8 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
 def _set_priority(pod: Json, store: Store) -> None:
     """Set the priority of the pod's class, or of the default class. Raises StatusError."""
     spec, pod_name = pod["spec"], pod["metadata"].get("name", "")
-    classes = {each["metadata"]["name"]: each for each in store.all(kinds.PRIORITY_CLASSES)}
-    default = next((name for name, each in classes.items() if each.get("globalDefault")), "")
+    classes = {obj["metadata"]["name"]: obj for obj in store.all(kinds.PRIORITY_CLASSES)}
+    default = next((name for name, obj in classes.items() if obj.get("globalDefault")), "")
     if name := spec.get("priorityClassName") or default:
         if name not in classes:
             raise forbidden(kinds.PODS, pod_name, f"no PriorityClass with name {name} was found")
@@ -135,8 +138,8 @@ def _set_priority(pod: Json, store: Store) -> None:
     computed = int(priority_class.get("value", 0))
     if spec.get("priority", computed) != computed:
         fault = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
-        why = f"{fault}; priority admission controller computed {computed} from the given PriorityClass name"
-        raise forbidden(kinds.PODS, pod_name, why)
+        text = f"{fault}; priority admission controller computed {computed} from the given PriorityClass name"
+        raise forbidden(kinds.PODS, pod_name, text)
     spec["priority"] = computed
     spec["preemptionPolicy"] = priority_class.get("preemptionPolicy", "PreemptLowerPriority")
 
@@ -155,7 +158,8 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
             message = f"the embedded cluster does not play {field} with {value}"
             raise invalid(kind, name, [forbidden_field(f"spec.{field}", message)])
     with suppress(*MALFORMED):  # objects whose pods cannot be counted
-        if kind in kinds.WORKLOAD_KINDS and (pods := count_pods(obj)) > MOST_PODS:
+        pods = count_pods(obj) if kind in kinds.WORKLOAD_KINDS else 0
+        if pods > MOST_PODS:
             message = f"the embedded cluster makes at most {MOST_PODS} pods, not {pods}"
             raise invalid(kind, name, [forbidden_field("spec", message)])
     try:
@@ -184,9 +188,8 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
         old, new, name = before["spec"], obj["spec"], obj["metadata"]["name"]
         old_gates, new_gates = old.get("schedulingGates") or [], new.get("schedulingGates") or []
         if any(gate not in old_gates for gate in new_gates):
-            raise invalid(
-                kinds.PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")]
-            )
+            error = forbidden_field("spec.schedulingGates", "only deletion is allowed")
+            raise invalid(kinds.PODS, name, [error])
         times = "activeDeadlineSeconds", "terminationGracePeriodSeconds"
         constraints = ("nodeSelector", "affinity") if old_gates else ()
         mutable = ("schedulingGates", "tolerations", *times, *constraints)
@@ -206,11 +209,8 @@ def _immutable_part(spec: Json, mutable: Iterable[str]) -> Json:
 
 def grace(kind: ResourceKind, obj: Json, requested: int | None) -> int:
     """Return the grace period of an object in seconds; 0 except for pods on a node."""
-    if (
-        kind is not kinds.PODS
-        or not obj["spec"].get("nodeName")
-        or obj["status"].get("phase") in ENDED_PHASES
-    ):
+    is_on_node = kind is kinds.PODS and bool(obj["spec"].get("nodeName"))
+    if not is_on_node or obj["status"].get("phase") in ENDED_PHASES:
         return 0
     return obj["spec"].get("terminationGracePeriodSeconds", _GRACE) if requested is None else requested
 

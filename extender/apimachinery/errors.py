@@ -25,7 +25,7 @@ FieldErrors = Iterator[FieldError]
 
 
 def bad_value(field: str, value: Any, detail: str, reason: str = "FieldValueInvalid") -> FieldError:
-    return FieldError(field, reason, f"Invalid value: {_shown(value)}: {detail}")
+    return FieldError(field, reason, f"Invalid value: {_json(value)}: {detail}")
 
 
 def invalid_whole_value(field: str, detail: str) -> FieldError:
@@ -34,7 +34,7 @@ def invalid_whole_value(field: str, detail: str) -> FieldError:
 
 
 def not_found_field(field: str, value: Any) -> FieldError:
-    return FieldError(field, "FieldValueNotFound", f"Not found: {_shown(value)}")
+    return FieldError(field, "FieldValueNotFound", f"Not found: {_json(value)}")
 
 
 def required(field: str, detail: str = "") -> FieldError:
@@ -46,12 +46,12 @@ def forbidden_field(field: str, detail: str) -> FieldError:
 
 
 def duplicate(field: str, value: Any) -> FieldError:
-    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}")
+    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {_json(value)}")
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
     allowed = ", ".join(json.dumps(choice) for choice in supported)
-    message = f"Unsupported value: {_shown(value)}: supported values: {allowed}"
+    message = f"Unsupported value: {_json(value)}: supported values: {allowed}"
     return FieldError(field, "FieldValueNotSupported", message)
 
 
@@ -63,10 +63,12 @@ def too_many(field: str, count: int, maximum: int) -> FieldError:
     return FieldError(field, "FieldValueTooMany", f"Too many: {count}: must have at most {maximum} items")
 
 
-def _shown(value: Any) -> str:
+def _json(value: Any) -> str:
     if isinstance(value, dict | list | str):
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class StatusError(Exception):
@@ -95,9 +97,8 @@ def no_such_path() -> StatusError:
 
 
 def exists(kind: ResourceKind, name: str) -> StatusError:
-    return StatusError(
-        409, "AlreadyExists", f'{kind.qualified} "{name}" already exists', _status_details(kind, name)
-    )
+    message = f'{kind.qualified} "{name}" already exists'
+    return StatusError(409, "AlreadyExists", message, _status_details(kind, name))
 
 
 def conflict(kind: ResourceKind, name: str, reason: str) -> StatusError:

@@ -35,9 +35,8 @@ def definitions() -> dict[str, Json]:
         properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
         schema = {"type": "object", "properties": properties}
         version = {"name": kind.version, "schema": {"openAPIV3Schema": schema}}
-        schemas |= _crd_schemas(
-            {"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}}
-        )
+        spec = {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}
+        schemas |= _crd_schemas({"spec": spec})
     return schemas
 
 
@@ -67,7 +66,8 @@ def with_referred(names: Iterable[str]) -> dict[str, Json]:
     """Return the schemas of these names, and all schemas that they refer to."""
     stack, schemas = list(names), dict[str, Json]()
     while stack:
-        if (name := stack.pop()) not in schemas:
+        name = stack.pop()
+        if name not in schemas:
             schemas[name] = definitions()[name]
             stack += referred(schemas[name])
     return schemas

@@ -50,7 +50,9 @@ NAMESPACES = ResourceKind("v1", "Namespace", "namespaces", namespaced=False, sho
 EVENTS = ResourceKind("v1", "Event", "events", short=("ev",))
 RESOURCE_QUOTAS = ResourceKind("v1", "ResourceQuota", "resourcequotas", short=("quota",), status=True)
 LEASES = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
-PRIORITY_CLASSES = ResourceKind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", False, ("pc",))
+PRIORITY_CLASSES = ResourceKind(
+    "scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False, short=("pc",)
+)
 QUEUES = ResourceKind(_VOLCANO, "Queue", "queues", namespaced=False, short=("q",), status=True, custom=True)
 POD_GROUPS = ResourceKind(_VOLCANO, "PodGroup", "podgroups", short=("pg",), custom=True)
 COMMANDS = ResourceKind("bus.volcano.sh/v1alpha1", "Command", "commands", custom=True)
@@ -62,11 +64,12 @@ def _custom(api_version: str, name: str, short: str) -> ResourceKind:
     return ResourceKind(api_version, name, f"{name.lower()}s", short=(short,), status=True, custom=True)
 
 
-LOCAL_QUEUES = _custom("kube-muster.io/v1alpha1", "LocalQueue", "lq")
+_MUSTER = "kube-muster.io/v1alpha1"
+LOCAL_QUEUES = _custom(_MUSTER, "LocalQueue", "lq")
 RESOURCE_FLAVORS = ResourceKind(
-    LOCAL_QUEUES.api_version, "ResourceFlavor", "resourceflavors", False, ("rf",), custom=True
+    _MUSTER, "ResourceFlavor", "resourceflavors", namespaced=False, short=("rf",), custom=True
 )
-TOPOLOGIES = ResourceKind(LOCAL_QUEUES.api_version, "Topology", "topologies", False, ("topo",), custom=True)
+TOPOLOGIES = ResourceKind(_MUSTER, "Topology", "topologies", namespaced=False, short=("topo",), custom=True)
 ELASTIC_QUOTA_TREES = _custom("scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree", "eqtree")
 ELASTIC_QUOTAS = _custom("scheduling.x-k8s.io/v1alpha1", "ElasticQuota", "eq")
 
@@ -108,7 +111,7 @@ EXPANDED_KINDS = tuple(_expanded_kinds())  # without controllers: pods are creat
 VOLCANO_JOBS = ResourceKind(*VOLCANO_JOB, "jobs", short=("vcjob", "vj"), status=True, custom=True)
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
 RUNTIME_KINDS = tuple(
-    ResourceKind(kind.api_version, kind.kind, kind.plural, kind.namespaced, custom=True)
+    ResourceKind(kind.api_version, kind.kind, kind.plural, namespaced=kind.namespaced, custom=True)
     for kind in runtime_kinds(WORKLOADS.values())
 )
 # kinds whose CRDs belong to other projects
@@ -120,17 +123,8 @@ CLAIM_TEMPLATES = ResourceKind(_DEVICES, "ResourceClaimTemplate", "resourceclaim
 RESOURCE_CLAIMS = ResourceKind(_DEVICES, "ResourceClaim", "resourceclaims", status=True)
 DEVICE_KINDS = (DEVICE_CLASSES, RESOURCE_SLICES, CLAIM_TEMPLATES, RESOURCE_CLAIMS)
 KINDS = (
-    *(
-        NAMESPACES,
-        NODES,
-        PRIORITY_CLASSES,
-        RESOURCE_FLAVORS,
-        TOPOLOGIES,
-        QUEUES,
-        ELASTIC_QUOTA_TREES,
-        ELASTIC_QUOTAS,
-        LOCAL_QUEUES,
-    ),
+    *(NAMESPACES, NODES, PRIORITY_CLASSES, RESOURCE_FLAVORS, TOPOLOGIES),
+    *(QUEUES, ELASTIC_QUOTA_TREES, ELASTIC_QUOTAS, LOCAL_QUEUES),
     *DEVICE_KINDS,
     *(COMMANDS, LEASES, RESOURCE_QUOTAS, EVENTS, POD_GROUPS, *RUNTIME_KINDS),
     *(VOLCANO_JOBS, *WORKLOAD_KINDS, *EXPANDED_KINDS, PODS),

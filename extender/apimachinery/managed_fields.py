@@ -106,7 +106,8 @@ def _applied_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
     splits = schema.splits(value)
     inside = parts(value, schema) if splits else {}
     is_item = bool(at) and at[-1].startswith("k:")
-    if is_item or (not inside and not (splits and isinstance(value, list))):
+    is_empty_list = splits and value == []
+    if is_item or (not inside and not is_empty_list):
         yield at
     for step, (part, inner) in inside.items():
         yield from _applied_paths(part, inner, (*at, step))
@@ -205,7 +206,8 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
         is_applied = manager.operation == APPLY
         own_paths = applied_paths(after, schema) if is_applied else difference({}, after, schema).set
         return with_entries(after, [Entry(manager, now(), own_paths)])
-    if not (entries := entries_of(after)):
+    entries = entries_of(after)
+    if not entries:
         return after
     change = difference(before, after, schema)
     if not change.set and not change.removed:

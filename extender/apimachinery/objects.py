@@ -20,8 +20,8 @@ def now(later: float = 0) -> str:
 
 
 def condition(type_: str, status: str, reason: str, message: str = "") -> Json:
-    condition = {"type": type_, "status": status, "reason": reason, "lastTransitionTime": now()}
-    return {**condition, "message": message} if message else condition
+    required = {"type": type_, "status": status, "reason": reason, "lastTransitionTime": now()}
+    return {**required, "message": message} if message else required
 
 
 def set_condition(status: Json, new: Json) -> bool:
@@ -77,12 +77,13 @@ def check_identity(kind: ResourceKind, before: Json, after: Json) -> None:
     if new.get("namespace") not in (None, "", old.get("namespace")):
         raise other_namespace()
     if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
-        why = "the object has been modified; please apply your changes to the latest version and try again"
-        raise conflict(kind, old["name"], why)
+        reason = "the object has been modified; please apply your changes to the latest version and try again"
+        raise conflict(kind, old["name"], reason)
     times = "creationTimestamp", "deletionTimestamp"
     for field in ("uid", "name", "namespace", "resourceVersion", *times, "generation"):
         new.pop(field, None)
-        new |= {field: old[field]} if field in old else {}
+        if field in old:
+            new[field] = old[field]
 
 
 def other_name(name: str, in_url: str) -> StatusError:

@@ -108,8 +108,8 @@ def applied_object(kind: ResourceKind, name: str, subresource: str, body: Any) -
         raise bad_request("an applied configuration is an object")
     version, name_of_kind = body.get("apiVersion", ""), body.get("kind", "")
     if (version, name_of_kind) != (kind.api_version, kind.name):
-        path_text = version if "/" in version else f"/{version}"
-        raise bad_request(f"invalid object type: {path_text}, Kind={name_of_kind}")
+        qualified = version if "/" in version else f"/{version}"
+        raise bad_request(f"invalid object type: {qualified}, Kind={name_of_kind}")
     metadata = {**body.get("metadata", {})}
     if metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
@@ -129,13 +129,13 @@ def refuse_untyped(kind: ResourceKind, configuration: Json) -> None:
         StatusError: 500, as the real server answers.
     """
     meta = configuration["metadata"]
-    for fault in _untyped(configuration, schema_of(kind), ""):
+    for fault in _type_errors(configuration, schema_of(kind), ""):
         group, _, version = kind.api_version.rpartition("/")
         place = f"{meta.get('namespace', '')}/{meta['name']}; {group}/{version}, Kind={kind.name}"
         raise StatusError(500, "", f"failed to create typed patch object ({place}): {fault}")
 
 
-def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
+def _type_errors(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
     expected = {"array": list, "object": dict}.get(schema.published.get("type", ""))
     if expected is not None and value is not None and not isinstance(value, expected):
         yield f"{at}: expected {'list' if expected is list else 'map'}, got &{{{value}}}"
@@ -143,13 +143,14 @@ def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
         for name, part in value.items():
             if not schema.has_field(name):
                 yield f"{at}.{name}: field not declared in schema"
-            yield from _untyped(part, schema.field(name), f"{at}.{name}")
+            yield from _type_errors(part, schema.field(name), f"{at}.{name}")
     elif isinstance(value, list):
         keys = set[str]()
         for item in value:
-            yield from _untyped(item, schema.items, at)
+            yield from _type_errors(item, schema.items, at)
             if schema.splits(value):
-                if (key := schema.key_of(item)) in keys:
+                key = schema.key_of(item)
+                if key in keys:
                     yield f"{at}: duplicate entries for key {path_text((key,))}"
                 keys.add(key)
 
@@ -172,8 +173,8 @@ def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manage
     others = frozenset(path for entry in entries.values() for path in entry.paths)
     pruned = merged
     if before is not None:  # remove fields without a claim, unless others own a part of them
-        owned = _with_fields_above(others)
-        for path in sorted(_with_fields_above(before.paths) - _with_fields_above(claims) - UNMANAGED - owned):
+        dropped = _with_fields_above(before.paths) - _with_fields_above(claims) - _with_fields_above(others)
+        for path in sorted(dropped - UNMANAGED):
             pruned = fields.without_field(pruned, path, schema)
     is_unchanged = before is not None and before.paths == claims and pruned == live
     entries[manager] = Entry(manager, before.time if before and is_unchanged else now(), claims)
@@ -200,7 +201,8 @@ def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Ma
     causes: list[Json] = []
     lines: list[str] = []
     for other, entry in entries.items():
-        if (paths := sorted(entry.paths & changed)) and other != manager:
+        paths = sorted(entry.paths & changed) if other != manager else []
+        if paths:
             owner = _manager_text(entry)
             texts = [path_text(path) for path in paths]
             lines.append("\n- ".join([f"conflicts with {owner}:", *texts]))

@@ -37,7 +37,7 @@ def is_counted(name: str) -> bool:
     """Return whether pods count for a name in a quota."""
     if name.startswith((_REQUESTS, _HUGE_PAGES)):
         return name != "requests.storage"
-    return name in ("pods", "count/pods", *_PLAIN, *(_LIMITS + each for each in _PLAIN))
+    return name in ("pods", "count/pods", *_PLAIN, *(_LIMITS + resource for resource in _PLAIN))
 
 
 def usage(pod: Pod) -> dict[str, Quantity]:
@@ -56,13 +56,11 @@ def usage(pod: Pod) -> dict[str, Quantity]:
 def _summed(spec: PodSpec) -> dict[str, str]:
     """Return the sum of all requests, in the notation of the containers."""
     requests = [container.resources.requests or {} for container in _containers(spec)]
-    binary = {name for amounts in requests for name, amount in amounts.items() if str(amount).endswith("i")}
+    binary_names = {name for amounts in requests for name, text in amounts.items() if str(text).endswith("i")}
     sums = pod_requests(spec)
     del sums["pods"]
-    return {
-        name: _quantity(amount * (1 if name == CPU else _MILLI), name in binary)
-        for name, amount in sums.items()
-    }
+    milli = {name: amount * (1 if name == CPU else _MILLI) for name, amount in sums.items()}
+    return {name: _quantity(amount, binary=name in binary_names) for name, amount in milli.items()}
 
 
 def _containers(spec: PodSpec) -> list[Container]:
@@ -81,7 +79,7 @@ def _limits_as_requests(spec: PodSpec) -> PodSpec:
     return replace(spec, containers=containers, init_containers=inits, resources=pod_resources, overhead=None)
 
 
-def _quantity(milli: int, binary: bool) -> str:
+def _quantity(milli: int, *, binary: bool) -> str:
     """Return an amount as the API writes it: 500m, 1536Mi, 2G."""
     if milli % _MILLI:
         return f"{milli}m"
@@ -123,7 +121,7 @@ def refusal(quotas: Iterable[Json], pod: Pod) -> str:
     for quota in applying:
         hard, used = quota["status"]["hard"], quota["status"]["used"]
         both = used.keys() & requested.keys()
-        totals = {n: rounded_up(used[n], _MILLI) + rounded_up(requested[n], _MILLI) for n in both}
+        totals = {name: rounded_up(used[name], _MILLI) + rounded_up(requested[name], _MILLI) for name in both}
         exceeded = [name for name in sorted(totals) if totals[name] > rounded_down(hard[name], _MILLI)]
         if exceeded:
             text = f"exceeded quota: {quota['metadata']['name']}"
@@ -135,7 +133,9 @@ def refusal(quotas: Iterable[Json], pod: Pod) -> str:
 
 def _missing_requests(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
     """Yield the resources that a quota counts and a container does not declare, such as `cpu for: main`."""
-    for name in sorted(_REQUIRED.intersection(used)) if spec.resources is None else ():
+    if spec.resources is not None:
+        return
+    for name in sorted(_REQUIRED.intersection(used)):
         side, _, resource = name.rpartition(".")
         containers = {
             container.name
@@ -153,16 +153,16 @@ def with_pod_usage(quota: Json, pod: Pod, times: int = 1) -> Json:
     used = {**quota["status"]["used"]}
     for name, amount in usage(pod).items():
         if name in used:
-            notation = used[name] if rounded_up(used[name], _MILLI) else amount
+            notation = used[name] if rounded_up(used[name], _MILLI) else amount  # 0 has no suffix
             total = rounded_up(used[name], _MILLI) + times * rounded_up(amount, _MILLI)
-            used[name] = _quantity(total, str(notation).endswith("i"))
+            used[name] = _quantity(total, binary=str(notation).endswith("i"))
     return {**quota, "metadata": {**quota["metadata"]}, "status": {**quota["status"], "used": used}}
 
 
 def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
     """Return the quota with a status: its limits, and their usage by these pods."""
     hard = {
-        name: _quantity(rounded_down(amount, _MILLI), str(amount).endswith("i"))
+        name: _quantity(rounded_down(amount, _MILLI), binary=str(amount).endswith("i"))
         for name, amount in (value_at(quota, ("spec", "hard")) or {}).items()
     }
     status = {"hard": hard, "used": {name: "0" for name in hard if is_counted(name)}}
@@ -175,13 +175,15 @@ def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
 def admit(store: Store, pod: Json, dry: bool) -> None:
     """Count a new pod, unless it is `dry`. Raises BeyondQuota."""
     meta = pod["metadata"]
-    if not (quotas := store.all(RESOURCE_QUOTAS, meta["namespace"])):
+    quotas = store.all(RESOURCE_QUOTAS, meta["namespace"])
+    if not quotas:
         return
     new_pod = typed(pod, Pod)
     if reason := refusal(quotas, new_pod):
         raise BeyondQuota(meta["name"], reason)
-    for quota in () if dry else quotas:
-        if (changed := with_pod_usage(quota, new_pod)) is not quota:
+    for quota in quotas:
+        changed = with_pod_usage(quota, new_pod)
+        if changed is not quota and not dry:
             store.put(RESOURCE_QUOTAS, changed)
 
 
@@ -191,5 +193,6 @@ def recount(store: Store, namespace: str) -> None:
         quotas = store.all(RESOURCE_QUOTAS, namespace)
         pods = [typed(pod, Pod) for pod in store.all(PODS, namespace)] if quotas else []
         for quota in quotas:
-            if (current := with_usage(quota, pods)) != quota:
+            current = with_usage(quota, pods)
+            if current != quota:
                 store.put(RESOURCE_QUOTAS, current)

@@ -198,7 +198,8 @@ class Service:
         self.delete(kind, meta["namespace"], meta["name"], options)
 
     def bind(self, namespace: str, name: str, binding: Json) -> None:
-        if not (node := (binding.get("target") or {}).get("name")):
+        node = (binding.get("target") or {}).get("name")
+        if not node:
             raise StatusError(500, "", "target.name: Required value")
         with self.store:
             pod = self.get(PODS, namespace, name)
@@ -246,14 +247,16 @@ class Service:
 def _merged_parts(kind: ResourceKind, before: Json, desired: Json, subresource: str) -> Json:
     """Return the object to store: a status is stored only through its subresource, if the kind has one."""
     if subresource == "status":
-        retained = {"managedFields": desired["metadata"].get("managedFields")}
-        meta = {**before["metadata"], **identity_of(desired), **{k: v for k, v in retained.items() if v}}
+        managed = desired["metadata"].get("managedFields")
+        retained = {"managedFields": managed} if managed else {}
+        meta = {**before["metadata"], **identity_of(desired), **retained}
         return {**before, "metadata": meta, "status": desired.get("status") or {}}
     after = {**desired, "apiVersion": kind.api_version, "kind": kind.name}
     after["metadata"] = {**desired.get("metadata", {})}
     if kind.status:
         after.pop("status", None)
-        after |= {"status": before["status"]} if "status" in before else {}
+        if "status" in before:
+            after["status"] = before["status"]
     return after
 
 
@@ -282,8 +285,8 @@ def _bound_pod(pod: Json, node: str, binding: Json) -> Json:
 
 def _orphan_dependents(store: Store, owner: Json) -> None:
     """Remove the owner references to a deleted object from the objects that stay."""
-    for kind in KINDS:
-        for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
+    for kind in (kind for kind in KINDS if kind.namespaced):
+        for obj in store.all(kind, owner.get("namespace", "")):
             owners = obj["metadata"].get("ownerReferences") or []
             retained = [reference for reference in owners if reference.get("uid") != owner["uid"]]
             if retained != owners:

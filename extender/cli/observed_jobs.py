@@ -64,7 +64,7 @@ class ObservedJob(NamedTuple):
     @property
     def spoken_name(self) -> str:
         """Return a name such as `job/train`."""
-        return f"{self.row.spoken}/{self.meta.name}"
+        return f"{self.row.prefix}/{self.meta.name}"
 
     @property
     def qualified_name(self) -> str:

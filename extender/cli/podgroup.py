@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.api.objects.queues import OF_GROUP, Patch
+from extender.api.objects.queues import GROUP_PATCHES, Patch
 from extender.cli import output as out
 from extender.cli.access import NAME, Flags, access_flags, all_namespaces_flag, open_access
 from extender.cli.completion import complete_group
@@ -125,7 +125,7 @@ def hold(targets: list[Target], **rest: Any) -> None:
     Running groups continue, without further members. NAME may be a group, or a pod or workload of it, as for
     `muster why`.
     """
-    _change(targets, OF_GROUP["hold"], "held", **rest)
+    _change(targets, GROUP_PATCHES["hold"], "held", **rest)
 
 
 @click.command("resume")
@@ -138,7 +138,7 @@ def resume(targets: list[Target], **rest: Any) -> None:
     Groups whose starts timed out too often (StartTimedOut) resume as well. NAME may be a group, or a pod or
     workload of it, as for `muster why`.
     """
-    _change(targets, OF_GROUP["resume"], "resumed", **rest)
+    _change(targets, GROUP_PATCHES["resume"], "resumed", **rest)
 
 
 def _change(targets: list[Target], patch: Patch, done: str, dry_run: str, **flags: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from extender.api.keys import ROOT_QUEUE
-from extender.api.objects.queues import CLOSED, OF_QUEUE, OPEN, QueueStatus
+from extender.api.objects.queues import CLOSED, OPEN, QUEUE_PATCHES, QueueStatus
 from extender.cli import output as out
 from extender.cli import queue_spec
 from extender.cli.access import ClusterAccess, Flags, access_flags, open_access
@@ -198,7 +198,7 @@ def resume_queues(names: tuple[str, ...], **flags: Any) -> None:
 def _stop(names: tuple[str, ...], action: str, done: str, dry_run: str, **flags: Any) -> None:
     with open_access(Flags(**flags)) as access:
         for name in names:
-            queue_spec.update_spec(access, name, OF_QUEUE[action]["spec"], dry_run)
+            queue_spec.update_spec(access, name, QUEUE_PATCHES[action]["spec"], dry_run)
             out.show_done(name, done, dry_run)
 
 

@@ -96,10 +96,10 @@ def _from_port(query: dict[str, str], port_flags: dict[str, Any]) -> "Report":
 
 
 def _from_file(file: Path, period: "Period") -> "Report":
-    from extender.telemetry.history_file import HistoryFault, reported
+    from extender.telemetry.history_file import HistoryFault, report_of_file
 
     try:
-        return reported(file, period)
+        return report_of_file(file, period)
     except HistoryFault as fault:
         raise click.UsageError(f"--history: {fault}") from fault
 

@@ -285,7 +285,7 @@ def _startable(access: ClusterAccess, work: VirtualWorkload) -> tuple[VirtualWor
             kinds = without_right[job.kind]
             reason = f"Muster's account may not change {kinds}: docs/reference/jobs.md#the-rights"
             meta = job.object["metadata"]
-            name = f"{meta['namespace']}/{rows[job.kind].spoken}/{meta['name']}"
+            name = f"{meta['namespace']}/{rows[job.kind].prefix}/{meta['name']}"
             refused.append(PlannedStart(name, "", "", 0, NEVER, reason=NOT_ASKED, detail=f"{reason}."))
     startable = tuple(job for job in work.jobs if job.kind not in without_right)
     return replace(work, jobs=startable), refused

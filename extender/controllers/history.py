@@ -21,7 +21,7 @@ from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
-from extender.telemetry.history_file import HistoryFault, HistoryFile, reported
+from extender.telemetry.history_file import HistoryFault, HistoryFile, report_of_file
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
@@ -152,7 +152,7 @@ class History:
         self.write()
         if self._file is not None and not self._file.fault:
             try:
-                return reported(self._file.path, period, _with_pauses)
+                return report_of_file(self._file.path, period, _with_pauses)
             except HistoryFault as fault:
                 note = f"the file cannot be read: {fault}"
         elif self._file is not None:

@@ -283,7 +283,7 @@ class JobsController(RecordingController[GroupKey]):
         row, events = self._table[job.kind], list[Event]()
         with suppress(ApiError, *MALFORMED):  # the next look asks again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
-            if any(part.made != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
+            if any(part.kind != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
                 with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 first = islice(controllers(with_templates), _MOST_CONTROLLERS)
                 makes = {(child["kind"], _known_name(child["metadata"])) for child in first}

@@ -15,7 +15,7 @@ from werkzeug.wrappers import Response
 
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import OwnerReference
-from extender.api.objects.queues import OF_GROUP, OF_QUEUE, Patch, new_command, priority_patch
+from extender.api.objects.queues import GROUP_PATCHES, QUEUE_PATCHES, Patch, new_command, priority_patch
 from extender.api.setting_kinds import NAME
 from extender.api.summaries import GroupSummary, QueueSummary
 from extender.api.units import may_be_name, timestamp_at
@@ -65,7 +65,7 @@ def actions(source: Source) -> Blueprint:
         if group is not None and (action == "stop" or (action == "resume" and group.stopped)):
             return _changed_job(group, target, action)
         fields: dict[str, str] = {}
-        patch = OF_GROUP.get(action)
+        patch = GROUP_PATCHES.get(action)
         if patch is None:
             fields["priority_class"] = _priority_class(target)
             patch = priority_patch(fields["priority_class"])
@@ -98,7 +98,7 @@ def actions(source: Source) -> Blueprint:
         target = ActionTarget(QUEUES, "", name, url_for("pages.queue", name=name), f"queue {name}")
         _check_right("patch", target, g.viewer)
         below = " So do all other queues, which are below it." if name == ROOT_QUEUE else ""
-        return _confirmed_patch(target, action, _QUEUE_ACTIONS[action] + below, OF_QUEUE[action], {})
+        return _confirmed_patch(target, action, _QUEUE_ACTIONS[action] + below, QUEUE_PATCHES[action], {})
 
     return blueprint
 
@@ -181,7 +181,7 @@ def _rows(group: GroupSummary) -> Iterator[WorkloadRow]:
     """Yield the rows of the job that owns a group: one kind, in several versions; none without a job."""
     kind, slash, _ = group.called.rpartition("/")
     known: Kinds = current_app.config[KINDS]
-    return (row for row in known.values() if slash and row.manageable and row.spoken == kind)
+    return (row for row in known.values() if slash and row.manageable and row.prefix == kind)
 
 
 def _is_job(group: GroupSummary) -> bool:

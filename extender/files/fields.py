@@ -60,7 +60,7 @@ def _is_quantity(value: Any) -> bool:
         return False
 
 
-def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _all_values(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(test, value.values()))
 
 
@@ -115,13 +115,13 @@ TEXT = Leaf("a text; put numbers, true and false in quotes", _is_text)
 WHOLE = Leaf("a whole number", _is_whole, _unquoted)
 COUNT = Leaf("a whole number, 0 or more", _is_count, _unquoted)
 BOOLEAN = Leaf("true or false", lambda value: isinstance(value, bool))
-TEXTS = Leaf("texts by name; put numbers, true and false in quotes", _each(_is_text))
-WHOLES = Leaf("whole numbers by name", _each(_is_whole))
-COUNTS = Leaf("whole numbers by name, 0 or more", _each(_is_count))
+TEXTS = Leaf("texts by name; put numbers, true and false in quotes", _all_values(_is_text))
+WHOLES = Leaf("whole numbers by name", _all_values(_is_whole))
+COUNTS = Leaf("whole numbers by name, 0 or more", _all_values(_is_count))
 QUANTITY = Leaf("a quantity, 0 or more, such as 500m or 1Gi", _is_quantity)
 QUANTITIES = Leaf(
     "quantities by resource, 0 or more, such as {cpu: 500m, memory: 1Gi}",
-    lambda value: _each(_is_quantity)(value) and not any(intended_name(str(name)) for name in value),
+    lambda value: _all_values(_is_quantity)(value) and not any(intended_name(str(name)) for name in value),
     _quantities_hint,
 )
 NAME = Leaf(
@@ -155,23 +155,21 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
         if not form.test(value):
             quoted_hint = form.quoted_hint(value)
             allowed = f"must be {form.allowed}{f'; {quoted_hint}' if quoted_hint else ''}"
-            yield f"{where(file, node)}: {at}: invalid value {_short(value)}: {allowed}"
+            yield f"{where(file, node)}: {at}: invalid value {_shortened(value)}: {allowed}"
     elif isinstance(form, dict):
-        yield from _faults_of_object(file, node, value, form, at)
+        yield from _object_faults(file, node, value, form, at)
     elif isinstance(node, yaml.SequenceNode):
         for number, (item, part) in enumerate(zip(node.value, value, strict=True)):
             if part is None:
                 yield f"{where(file, item)}: {at}[{number}]: empty; every item of a list has a value"
             yield from _faults(file, item, part, form[0], f"{at}[{number}]")
     else:
-        yield f"{where(file, node)}: {at}: invalid value {_short(value)}: must be a list"
+        yield f"{where(file, node)}: {at}: invalid value {_shortened(value)}: must be a list"
 
 
-def _faults_of_object(
-    file: str, node: yaml.Node, value: Any, form: dict[str, Form], at: str
-) -> Iterator[str]:
+def _object_faults(file: str, node: yaml.Node, value: Any, form: dict[str, Form], at: str) -> Iterator[str]:
     if not isinstance(node, yaml.MappingNode):
-        yield f"{where(file, node)}: {at}: invalid value {_short(value)}: must be an object"
+        yield f"{where(file, node)}: {at}: invalid value {_shortened(value)}: must be an object"
         return
     for key, part in node.value:
         name = key.value
@@ -189,7 +187,7 @@ def _below(at: str, name: Any) -> str:
     return f"{at}.{name}" if at else str(name)
 
 
-def _short(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -297,14 +295,14 @@ def _template() -> dict[str, Form]:
 def _set_offspring_forms(form: dict[str, Form], offspring: Offspring) -> None:
     """Set the forms of the templates and counts from which offspring is made."""
     part = form
-    if offspring.each:
+    if offspring.parts:
         parts: Form | None = form  # form of the list or mapping of parts, if known
-        for name in offspring.each:
+        for name in offspring.parts:
             parts = parts.get(name) if isinstance(parts, dict) else None
         inside = {OTHERS: parts[0]} if isinstance(parts, list) else parts
         items = inside.get(OTHERS) if isinstance(inside, dict) else None
         part = items if isinstance(items, dict) else {OTHERS: ANY}
-        _set_nested(form, offspring.each, {OTHERS: part} if offspring.roles else [part])
+        _set_nested(form, offspring.parts, {OTHERS: part} if offspring.roles else [part])
     count = offspring.count
     for path in filter(None, (count.path, count.at_least, count.at_most, count.times, offspring.first)):
         _set_nested(part, path, COUNT)
@@ -319,9 +317,9 @@ def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
     if offspring.optional:
         part = {"metadata": metadata(), "spec": {**spec_of(PODS), "containers": [ANY]}}
         return [(offspring.template, part)]
-    if offspring.made == POD:
+    if offspring.kind == POD:
         return [(offspring.template, Required(_template(), _PURPOSE))]
-    spec = form_of(offspring.made)["spec"]
+    spec = form_of(offspring.kind)["spec"]
     if offspring.spec:
         return [(offspring.spec, spec)]
     return [(offspring.template, Required({"metadata": metadata(), "spec": spec}, _PURPOSE))]

@@ -40,7 +40,7 @@ from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues, QueueTree
 from extender.files.fields import faults_of, fields_of, form_of
 from extender.files.offspring import among, with_runtime_of
-from extender.files.reading import Document, documents, shown, value_of
+from extender.files.reading import Document, documents, path_text, value_of
 from extender.terminal.text import did_you_mean, near_misses
 from extender.volcano.admission import job_warnings, review_new
 
@@ -58,9 +58,7 @@ def amounts_as_texts(value: Any) -> Any:
     copy = {}
     for name, part in value.items():
         if name in _AMOUNTS and isinstance(part, dict):
-            copy[name] = {
-                key: str(amount) if isinstance(amount, float) else amount for key, amount in part.items()
-            }
+            copy[name] = {key: str(item) if isinstance(item, float) else item for key, item in part.items()}
         else:
             copy[name] = amounts_as_texts(part)
     return copy
@@ -91,21 +89,21 @@ def left_out_record(document: Document) -> str:
     api_version, kind = _kind_name(document.object)
     line = document.where(value_of(document.node, "kind"))
     object_name = (document.object.get("metadata") or {}).get("name") or ""
-    object_ = f'{kind} "{object_name}"' if object_name else kind
+    title = f'{kind} "{object_name}"' if object_name else kind
     if api_version.partition("/")[0] == "kueue.x-k8s.io":
         remedy = f"muster migrate kueue -f {document.file} prints Muster's counterpart"
-        return f"{line}: {object_}: skipped, it is Kueue's; {remedy}"
+        return f"{line}: {title}: skipped, it is Kueue's; {remedy}"
     if kind in _WITHOUT_PODS:
-        return f"{line}: {object_}: skipped, no pods follow from it"
+        return f"{line}: {title}: skipped, no pods follow from it"
     if kind in _OTHERWISE:
-        return f"{line}: {object_}: skipped, {_OTHERWISE[kind]}"
+        return f"{line}: {title}: skipped, {_OTHERWISE[kind]}"
     known = [*BY_NAME, *WORKLOADS]  # perhaps in another group or version, or with nearly that name
     if versions := [api_version for api_version, of_kind in known if of_kind == kind]:
         hint = f"; known is {kind} of {', '.join(versions)}"
     else:
         near = near_misses(kind, (of_kind for _, of_kind in known), 1)
         hint = f"; {did_you_mean(near)}" if near else ""
-    return f"{line}: {object_}: skipped, nothing is known of kind {kind} ({api_version}){hint}"
+    return f"{line}: {title}: skipped, nothing is known of kind {kind} ({api_version}){hint}"
 
 
 def namespace_of(obj: Json) -> str:
@@ -157,7 +155,7 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
         reason = "not found; --create-namespaces makes those that are missing"
         faults += [f'{at}: namespaces "{name}" {reason}' for name, at in missing.items()]
     if not loaded and not faults:
-        faults += [*notes, f"{', '.join(map(shown, paths))}: no objects in there that run or wait"]
+        faults += [*notes, f"{', '.join(map(path_text, paths))}: no objects in there that run or wait"]
     if faults:
         raise InvalidManifests("\n".join(faults))
     head = {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.name}
@@ -179,8 +177,9 @@ def _missing_namespaces(manifests: Iterable[Manifest]) -> dict[str, str]:
 
 def _order(manifest: Manifest) -> int:
     """Return the sort key: workloads come after all other objects."""
-    is_workload = manifest.kind is None or kind_of(manifest.object) is not None
-    return len(KINDS) if manifest.kind is None or is_workload else KINDS.index(manifest.kind)
+    if manifest.kind is None or kind_of(manifest.object) is not None:
+        return len(KINDS)
+    return KINDS.index(manifest.kind)
 
 
 def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterator[Manifest]:
@@ -217,7 +216,8 @@ def _duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
         obj = manifest.object
         key = (*_kind_name(obj), namespace_of(obj), obj["metadata"].get("name") or manifest.where)
         if key in first:
-            yield f'{manifest.where}: {key[1]} "{manifest.name}" already exists: it is at {first[key]}, too'
+            kind = obj["kind"]
+            yield f'{manifest.where}: {kind} "{manifest.name}" already exists: it is at {first[key]}, too'
         first.setdefault(key, manifest.where)
 
 
@@ -227,9 +227,8 @@ def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[s
     for manifest in manifests:
         workload = kind_of(manifest.object)
         if manifest.kind is RESOURCE_QUOTAS:
-            left_out = [
-                name for name in value_at(manifest.object, ("spec", "hard")) or () if not is_counted(name)
-            ]
+            names = value_at(manifest.object, ("spec", "hard")) or ()
+            left_out = [name for name in names if not is_counted(name)]
             quota = f'{manifest.where}: ResourceQuota "{manifest.name}"'
             notes += [f"{quota}: only pods are counted, not {', '.join(left_out)}"] if left_out else []
         if workload is None:
@@ -248,7 +247,8 @@ def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[s
             remark = "suspended: no pods are made" if manifest.kind in _EXPANDED_ONCE else ""
         elif count == 0:
             remark = remark or "asks for no pods"
-        notes += [f"{subject}: {remark}"] if remark else []
+        if remark:
+            notes.append(f"{subject}: {remark}")
 
 
 def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
@@ -256,10 +256,9 @@ def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterat
 
     A queue's parent may be made later, or from a quota.
     """
-    queues = {each.name: typed(each.object, Queue) for each in manifests if each.kind is QUEUES}
-    flavors = {
-        each.name: typed(each.object, ResourceFlavor) for each in manifests if each.kind is RESOURCE_FLAVORS
-    }
+    queues = {item.name: typed(item.object, Queue) for item in manifests if item.kind is QUEUES}
+    of_flavors = [item for item in manifests if item.kind is RESOURCE_FLAVORS]
+    flavors = {item.name: typed(item.object, ResourceFlavor) for item in of_flavors}
     known = Queues()
     for name, flavor in flavors.items():
         known.put_flavor(name, shared_flavor(flavor))

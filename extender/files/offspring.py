@@ -7,7 +7,6 @@ from typing import NamedTuple
 from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
 from extender.api.workloads.shape import (
-    JOB,
     JobOutcome,
     RuntimeName,
     items_at,
@@ -50,13 +49,12 @@ def in_store(store: Store) -> Find:
 def among(objects: Iterable[Json]) -> Find:
     """Return a look-up in objects that have not been created yet."""
     namespaced = {kind.name: kind.namespaced for kind in RUNTIME_KINDS}
-    by_name = {
-        RuntimeName(
-            obj["kind"], meta.get("namespace") or "default" if namespaced[obj["kind"]] else "", name
-        ): obj
-        for obj in objects
-        if obj["kind"] in namespaced and (meta := obj["metadata"]) and (name := meta.get("name"))
-    }
+    by_name: dict[RuntimeName, Json] = {}
+    for obj in objects:
+        kind, meta = obj["kind"], obj["metadata"]
+        if kind in namespaced and meta.get("name"):
+            namespace = (meta.get("namespace") or "default") if namespaced[kind] else ""
+            by_name[RuntimeName(kind, namespace, meta["name"])] = obj
     return by_name.get
 
 
@@ -105,7 +103,7 @@ def _with_times_of(owner: Json, children: Iterable[Json]) -> Iterator[Json]:
     deadline = next((limit for limit in limits if limit is not None), None)
     times |= {} if deadline is None else {DEADLINE: str(deadline)}
     for child in children:
-        if child["kind"] == JOB[1]:  # an operator sets the restart policy of its Jobs
+        if child["kind"] == "Job":  # an operator sets the restart policy of its Jobs
             pod = value_at(child, ("spec", "template", "spec"))
             (pod or {}).setdefault("restartPolicy", "OnFailure")
         own_annotations = child["metadata"].get("annotations") or {}

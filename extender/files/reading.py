@@ -31,7 +31,7 @@ class Document(NamedTuple):
         return where(self.file, node or self.node)
 
 
-def shown(path: Path) -> str:
+def path_text(path: Path) -> str:
     return "stdin" if path == STANDARD_INPUT else str(path)
 
 
@@ -51,7 +51,7 @@ def documents(path: Path, faults: list[str]) -> Iterator[Document]:
             inside = (file for file in path.iterdir() if not file.is_dir())
             files = sorted(file for file in inside if file.suffix.lower() in _SUFFIXES)
     except OSError as fault:
-        faults.append(f"{shown(path)}: cannot be read: {fault.strerror}")
+        faults.append(f"{path_text(path)}: cannot be read: {fault.strerror}")
         return
     if not files:
         faults.append(f"{path}: no files in there that end in {', '.join(_SUFFIXES)}")
@@ -60,7 +60,7 @@ def documents(path: Path, faults: list[str]) -> Iterator[Document]:
 
 
 def _read(path: Path, faults: list[str]) -> Iterator[Document]:
-    file = shown(path)
+    file = path_text(path)
     try:
         data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
         is_utf_16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # how Windows marks it
@@ -77,7 +77,8 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
         is_json = path.suffix == ".json" or text.lstrip().startswith("{")
         loader = ObjectLoader(text.replace("\t", " ") if is_json else text)  # only JSON allows tabs there
         while loader.check_node():
-            if (node := loader.get_node()) is not None:
+            node = loader.get_node()
+            if node is not None:
                 yield from _documents_in(file, loader, node, faults)
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 1

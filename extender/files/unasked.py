@@ -16,7 +16,7 @@ from extender.api.objects.queues import LocalQueue
 from extender.api.workloads.children import MALFORMED, kind_of, suspended
 from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
-from extender.api.workloads.shape import POD, Json, WorkloadRow, spoken_kind
+from extender.api.workloads.shape import POD, Json, WorkloadRow, kind_prefix
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery import kinds
 from extender.apimachinery.objects import typed
@@ -36,8 +36,8 @@ SCHEDULERS = Configuration().scheduler_names
 
 def plan_of_quotas(objects: Sequence[Created]) -> QuotaPlan:
     """Return the queues of quotas among the objects."""
-    trees = _all(objects, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree)
-    quotas = _all(objects, kinds.ELASTIC_QUOTAS, ElasticQuota)
+    trees = _objects_of_kind(objects, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree)
+    quotas = _objects_of_kind(objects, kinds.ELASTIC_QUOTAS, ElasticQuota)
     return plan_of(Quotas(trees, quotas), Configuration().max_queue_depth)
 
 
@@ -54,9 +54,10 @@ class QueuesOfJobs:
         for (kind, name), annotations in self._annotations.items():
             if kind == kinds.NAMESPACES.name and annotations.get(QUEUE):
                 queue_by_namespace[name] = annotations[QUEUE]
-        found = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
-        self._adopted = {meta["name"] for meta in found if is_adopted(meta["name"], meta.get("labels") or {})}
-        local_queues = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
+        namespaces = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
+        labels = {meta["name"]: meta.get("labels") or {} for meta in namespaces}
+        self._adopted = {name for name in labels if is_adopted(name, labels[name])}
+        local_queues = records_by_key(_objects_of_kind(objects, kinds.LOCAL_QUEUES, LocalQueue))
         self._routes = QueueRoutes(lambda namespace: queue_by_namespace.get(namespace, ""), local_queues)
 
     def queue_of(self, job: JobRecord) -> str:
@@ -82,7 +83,7 @@ def record_of(obj: Json) -> JobRecord:
     return job_record(kind, msgspec.convert(obj, AnyJob), WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)
 
 
-def _all(objects: Sequence[Created], kind: kinds.ResourceKind, type_: type[Any]) -> list[Any]:
+def _objects_of_kind(objects: Sequence[Created], kind: kinds.ResourceKind, type_: type[Any]) -> list[Any]:
     name = kind.api_version, kind.name
     return [typed(obj, type_) for obj, _ in objects if (obj["apiVersion"], obj["kind"]) == name]
 
@@ -102,8 +103,8 @@ class Unasked(NamedTuple):
     def title(self) -> str:
         """Return `default/job/train`, as for gangs."""
         meta = self.object["metadata"]
-        spoken = spoken_kind(self.object["apiVersion"], self.object["kind"])
-        return f"{meta['namespace']}/{spoken}/{meta['name']}"
+        prefix = kind_prefix(self.object["apiVersion"], self.object["kind"])
+        return f"{meta['namespace']}/{prefix}/{meta['name']}"
 
     @property
     def sentence(self) -> str:
@@ -132,14 +133,14 @@ def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unaske
             yield Unasked(obj, where, is_suspended, " and ".join(missing))
 
 
-def _missing(obj: Json, row: WorkloadRow | None, suspended: bool, queues: QueuesOfJobs) -> Iterator[str]:
+def _missing(obj: Json, row: WorkloadRow | None, is_suspended: bool, queues: QueuesOfJobs) -> Iterator[str]:
     """Yield the changes that an object needs so that Muster starts it."""
     adopted = (DEFAULT_SCHEDULER,) if queues.adopts(obj["metadata"].get("namespace", "")) else ()
     schedulers = _schedulers(obj, row)
     if foreign := [scheduler for scheduler in schedulers if scheduler not in (*SCHEDULERS, *adopted)]:
         instead = "" if foreign[0] == DEFAULT_SCHEDULER else f" instead of {foreign[0]}"
-        yield f"add schedulerName: muster{instead} to {_where(obj, row)}"
-    if row is None or not suspended:
+        yield f"add schedulerName: muster{instead} to {_pod_spec_paths(obj, row)}"
+    if row is None or not is_suspended:
         return
     if not row.manageable:
         yield "nothing of it runs until spec.suspend is false"
@@ -162,7 +163,7 @@ def _schedulers(obj: Json, row: WorkloadRow | None) -> list[str]:
     return [spec.get("schedulerName") or DEFAULT_SCHEDULER for spec in specs]
 
 
-def _where(obj: Json, row: WorkloadRow | None) -> str:
+def _pod_spec_paths(obj: Json, row: WorkloadRow | None) -> str:
     """Return the paths of the pod specs of an object, or a description if another object has them."""
     templates = annotation_paths(row, obj) if row else [("metadata", "annotations")]
     paths = [(*path[:-2], "spec") for path in templates if path[-2] == "metadata"]

@@ -29,12 +29,12 @@ class CertificateFiles(Poller):
         folder: Path,
         serve: Callable[..., None],
         names: Sequence[str] = (CERTIFICATE, KEY),
-        purpose: str = "webhooks",
+        port: str = "webhooks",
     ) -> None:
         self._folder = folder
         self._serve = serve
         self._names = names
-        self._port = purpose
+        self._port = port
         self._seen: list[bytes] | None = None
         self._logged = ""  # the last logged fault
         super().__init__("certificate", _PERIOD, self.reload)
@@ -59,7 +59,7 @@ class MutualTls:
         self.enabled = bool(folder)
         self._identity = Identity("verbs")
         names = (CERTIFICATE, KEY, AUTHORITY)
-        self._files = CertificateFiles(Path(folder), self._identity.use, names, purpose="verbs")
+        self._files = CertificateFiles(Path(folder), self._identity.use, names, port="verbs")
 
     def start(self) -> None:
         if self.enabled:
@@ -74,4 +74,4 @@ class MutualTls:
 
     def checks(self) -> dict[str, Check]:
         """Return the checks for /readyz."""
-        return {"tls-certificate": self._identity.missing} if self.enabled else {}
+        return {"tls-certificate": self._identity.fault} if self.enabled else {}

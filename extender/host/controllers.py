@@ -67,12 +67,11 @@ class VolcanoJobControllers:
         )
         self._programs = (scheduler, self.program)  # of Volcano
         self.are_read: Callable[[], bool] = lambda: False  # replaced by the feed
-        self.read_fault: Callable[[], str] = str
-        self.jobs = VolcanoJobsController(context, recorder, groups, self._is_left_to_volcano)
-        self.commands = VolcanoCommandsController(
-            context, recorder, self.jobs.copies, self._is_left_to_volcano
-        )
-        self.cron_jobs = VolcanoCronJobsController(context, recorder, self._is_left_to_volcano)
+        self.read_fault: Callable[[], str] = lambda: ""  # replaced by the feed
+        is_left = self._is_left_to_volcano
+        self.jobs = VolcanoJobsController(context, recorder, groups, is_left)
+        self.commands = VolcanoCommandsController(context, recorder, self.jobs.copies, is_left)
+        self.cron_jobs = VolcanoCronJobsController(context, recorder, is_left)
         self.listeners: tuple[Listener, ...] = (
             self.jobs.on_decisions,
             self.commands.on_decisions,
@@ -144,7 +143,6 @@ class Controllers:
             self.volcano_jobs = VolcanoJobControllers(
                 context, recorder, groups, volcano_namespace, self.volcano.scheduler
             )
-        volcano_listeners = self.volcano_jobs.listeners if self.volcano_jobs else ()
         self.mark_trust = MarkTrust(ledger, cluster)
         trusts = self.mark_trust, UseTrust(ledger, cluster), AuthorTrust(ledger, cluster)
         volcano_programs = (self.volcano, self.volcano_jobs.program) if self.volcano_jobs else (self.volcano,)
@@ -175,7 +173,7 @@ class Controllers:
             self.bus_commands.on_decisions,
             OrphanedPodGroupsController(patient).on_decisions,
             self.volcano.on_decisions,
-            *volcano_listeners,
+            *(self.volcano_jobs.listeners if self.volcano_jobs else ()),
             GroupEvents(ledger, recorder, leads, self.start_changes).on_decisions,
             self.decision_log.on_decisions,
             QueueWaits().on_decisions,

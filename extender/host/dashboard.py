@@ -5,7 +5,6 @@ so.
 """
 
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -100,16 +99,16 @@ class Dashboard:
         self._secure = bool(configuration.dashboard_tls_folder)
         self._identity = Identity("dashboard")
         folder = Path(configuration.dashboard_tls_folder)
-        self._files = CertificateFiles(folder, self._identity.use, purpose="dashboard")
+        self._files = CertificateFiles(folder, self._identity.use, port="dashboard")
         access = TokenLogin(AccessApi(connection), connection.endpoint)
-        self._open = OpenPages(source)
+        self._open_pages = OpenPages(source)
         self._app = create_dashboard_app(
             source,
             access.identify,
             access.login,
             history,
             trials=trials,
-            open_pages=self._open,
+            open_pages=self._open_pages,
             cluster=ClusterName(configuration.cluster_name),
             kinds=with_further(configuration.job_kinds),
         )
@@ -126,9 +125,9 @@ class Dashboard:
             self._listener,
             pages(self._app),
             _LIMITS,
-            secure=self._context if self._secure else None,
+            secure=(lambda: self._identity.context) if self._secure else None,
             for_web_pages=True,
-            known=self._open.news,
+            immediate_answer=self._open_pages.news,
         )
 
     def stop(self) -> None:
@@ -139,10 +138,8 @@ class Dashboard:
 
     def ready_line(self) -> str:
         """Return a line of /readyz?verbose."""
-        return (self._secure and self._identity.missing()) or "it is served"
-
-    def _context(self) -> ssl.SSLContext | None:
-        return self._identity.context
+        fault = self._identity.fault() if self._secure else None
+        return fault or "it is served"
 
 
 def _summary(entry: LoggedDecision) -> DecisionSummary:

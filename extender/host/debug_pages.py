@@ -73,10 +73,8 @@ class Views(NamedTuple):
         }
 
     def queues(self) -> list[dict[str, Any]]:
-        return [
-            {**msgspec.to_builtins(queue), "reclaimed": reclaims(queue)}
-            for _, queue in sorted(self.ledger.decisions.queues.items())
-        ]
+        queues = sorted(self.ledger.decisions.queues.items())
+        return [{**msgspec.to_builtins(queue), "reclaimed": reclaims(queue)} for _, queue in queues]
 
     def local_queues(self) -> list[dict[str, Any]]:
         queues, rows = self.ledger.queues, []
@@ -162,7 +160,7 @@ class Views(NamedTuple):
             return result.what_if if result else None
         key = GroupKey(f"{namespace}/{name}")
         explanation = explain_group(self.ledger.decisions, key)
-        return explanation and replace(explanation, estimate=self.estimates.get(key))
+        return replace(explanation, estimate=self.estimates.get(key)) if explanation else None
 
     def dump(self) -> bytes:
         """Return a dump.

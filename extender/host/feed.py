@@ -116,11 +116,11 @@ class OptionalWatches:
         self._has_polled = True
 
     def _poll(self) -> None:
-        first = not self._has_polled
+        is_first = not self._has_polled
         self.start_served()
         if not self.missing:
             self._poller.stop()
-        elif first:
+        elif is_first:
             kinds = sorted(reflector.resource.path() for reflector in self.missing)
             log.info("this cluster lacks some kinds, which are not watched", kinds=kinds)
 
@@ -172,7 +172,7 @@ class Feed:
         auto_groups: bool,
         quota_sources: Collection[str],
     ) -> None:
-        add, by_muster = self._optional, "=".join(MANAGED_BY)
+        add, by_muster = self._add_watch, "=".join(MANAGED_BY)
         add(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues)
         add(resources.RESOURCE_FLAVORS, queues.ResourceFlavor, sinks.flavors)
         add(resources.DEVICE_CLASSES, devices.DeviceClass, sinks.device_classes)
@@ -184,19 +184,19 @@ class Feed:
         add(resources.RESOURCE_SLICES, devices.ResourceSlice, sinks.resource_slices)
         add(resources.TOPOLOGIES, cluster.ClusterTopology, sinks.topologies(TopologySource.MUSTER))
         for resource in resources.KUEUE_TOPOLOGIES:  # all versions have the same objects
-            add(resource, cluster.ClusterTopology, sinks.topologies(TopologySource.KUEUE), "watch")
-        add(resources.HYPER_NODES, volcano.HyperNode, sinks.hyper_nodes, "watch")
+            add(resource, cluster.ClusterTopology, sinks.topologies(TopologySource.KUEUE), verb="watch")
+        add(resources.HYPER_NODES, volcano.HyperNode, sinks.hyper_nodes, verb="watch")
         add(resources.COMMANDS, queues.Command, sinks.commands)
         add(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets)
         provisioning = add(
             resources.PROVISIONING_REQUESTS,
             cluster.ProvisioningRequest,
             controllers.provisioning_requests,
-            "watch",
+            verb="watch",
             label_selector=by_muster,
         )
         quotas = {
-            name: add(resource, type_, controllers.quotas.sinks[name], "watch")
+            name: add(resource, type_, controllers.quotas.sinks[name], verb="watch")
             for name, (resource, type_) in resources.QUOTAS.items()
             if name in quota_sources
         }
@@ -221,28 +221,28 @@ class Feed:
         """Watch jobs. Kinds that Muster may change come first: a watched kind needs no second watch."""
         by_kind: dict[str, list[Reflector[Any]]] = defaultdict(list)
         for kind in runtime_kinds(job_kinds):
-            self._optional(resource_of(kind), JobRuntime, sinks.runtimes(kind.kind), "watch")
+            self._add_watch(resource_of(kind), JobRuntime, sinks.runtimes(kind.kind), verb="watch")
         for row in job_kinds:
             sink = sinks.jobs(JobKind(*row.key))
-            by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, "patch"))
+            by_kind["/".join(row.key)].append(self._add_watch(resource_of(row), AnyJob, sink, verb="patch"))
         for row in controller_kinds:
             sink = sinks.controllers(JobKind(*row.key))
             verb = "" if row.key in WORKLOADS else "watch"
-            by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, verb))
+            by_kind["/".join(row.key)].append(self._add_watch(resource_of(row), AnyJob, sink, verb))
         ledger.intake.expect_controllers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
 
     def _watch_volcano_jobs(self, controllers: VolcanoJobControllers, sinks: Sinks) -> None:
         """Watch Volcano Jobs with a separate watch if Muster does not manage them.
 
-        The ledger gets them first.
+        The ledger gets each job before the controllers do.
         """
         jobs = [watch for watch in self.optional.missing if watch.resource == resources.VOLCANO_JOBS]
         if not any(self.optional.verb_of(watch) == "patch" for watch in jobs):
-            jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
+            jobs = [self._add_watch(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, verb="patch")]
         cron_jobs = sinks.author_sink("CronJob", controllers.cron_jobs)
         copies = controllers.jobs.copies
-        pods = self._optional(resources.PODS, AnyJob, copies, "create", label_selector=JOB_NAME)
-        self._optional(resources.VOLCANO_CRON_JOBS, volcano.CronJob, cron_jobs, "watch")
+        pods = self._add_watch(resources.PODS, AnyJob, copies, verb="create", label_selector=JOB_NAME)
+        self._add_watch(resources.VOLCANO_CRON_JOBS, volcano.CronJob, cron_jobs, verb="watch")
         controllers.are_read = lambda: pods.synced and any(watch.synced for watch in jobs)
         controllers.read_fault = lambda: next((watch.fault for watch in (pods, *jobs) if watch.fault), "")
 
@@ -251,17 +251,17 @@ class Feed:
 
         A watch that depends on a right may not start, so it does not count.
         """
-        always = {watch.resource for watch in self.optional.missing if not self.optional.verb_of(watch)}
+        watched = {watch.resource for watch in self.optional.missing if not self.optional.verb_of(watch)}
         kinds = owner_kinds()
         for resource, kind in kinds.items():
-            if resource not in always:
-                self._optional(resource, AnyObject, sinks.author_sink(kind))
+            if resource not in watched:
+                self._add_watch(resource, AnyObject, sinks.author_sink(kind))
         watches = defaultdict[str, list[Reflector[Any]]](list)
         for watch in self.optional.missing:
             watches[f"{watch.resource.version}/{kinds.get(watch.resource)}"].append(watch)
         ledger.intake.expect_ancestors(lambda kind: any(watch.synced for watch in watches.get(kind, ())))
 
-    def _optional(
+    def _add_watch(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **options: Any
     ) -> Reflector[Any]:
         reflector = Reflector[Any](self._connection, resource, type_, sink, removable=True, **options)
@@ -318,21 +318,19 @@ class Feed:
         They report resources that have not been read, or whose watches have long been silent,
         credentials that the API server does not accept, and writes that it does not store.
         """
-        read = {
-            f"{reflector.resource.plural}-synced": partial(_state, reflector) for reflector in self._needed
-        }
-        return {**read, "credentials": self._refused, "writes": self._connection.write_fault}
+        read = {f"{watch.resource.plural}-synced": partial(_fault_of, watch) for watch in self._needed}
+        return {**read, "credentials": self._credential_fault, "writes": self._connection.write_fault}
 
     def stuck_watch(self) -> str | None:
         """Return the fault of a watch for /livez."""
         return next(filter(None, (reflector.why_stuck() for reflector in self.reflectors)), None)
 
-    def _refused(self) -> str | None:
+    def _credential_fault(self) -> str | None:
         seconds = self._connection.endpoint.refused_for
         return f"refused by the API server for {seconds:.0f} s" if seconds > _REFUSED else None
 
 
-def _state(reflector: Reflector[Any]) -> str | None:
+def _fault_of(reflector: Reflector[Any]) -> str | None:
     if not reflector.synced:
         return "not read yet"
     silent = time.monotonic() - (reflector.last_contact or 0.0)

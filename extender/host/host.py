@@ -32,7 +32,7 @@ from extender.host.controllers import STATUS_WRITERS, VOLCANO_WRITERS, Controlle
 from extender.host.dashboard import Dashboard, decided_source, what_if_source
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
-from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, long_lived, share_heaps
+from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, freezing_objects, share_heaps
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.decoding import prepare_structs
@@ -118,7 +118,7 @@ class Host:
         first_listeners = (self._barrier.on_decisions, self._unconfirmed.read_due)
         last_listeners = (self._gauges.on_decisions, self._history.on_decisions)
         listeners = (*first_listeners, *self._controllers.listeners, *last_listeners)
-        is_synced = long_lived(self._feed.synced)
+        is_synced = freezing_objects(self._feed.synced)
         self._cycle = DecisionLoop(self.ledger, listeners, is_synced, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()

@@ -62,7 +62,7 @@ class Sinks:
         bus_commands = controllers.bus_commands
         self.commands = _ToAll[Command]((bus_commands, volcano.commands) if volcano else (bus_commands,))
         volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
-        self.volcano_jobs = self.author_sink(VOLCANO_JOB[1], volcano_jobs)
+        self.volcano_jobs = self.author_sink("Job", volcano_jobs)
         self.namespaces = _Callbacks(intake.set_namespace, lambda gone: intake.drop_namespace(gone.name))
         self.priority_classes = _Callbacks(
             intake.set_priority_class, lambda gone: intake.drop_priority_class(gone.name)

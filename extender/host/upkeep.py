@@ -1,8 +1,8 @@
 """Upkeep of the process: metrics, a warning if the scheduler does not call, and memory.
 
 With Python's defaults, half the time of a busy cycle is spent on garbage collections: Muster makes them less
-often. A full one examines each object, with all threads stopped: a quarter of a second for 10,000 groups on
-5,000 nodes. Most of what the watches read at first stays, so it is excluded.
+often. A full collection examines each object, with all threads stopped: a quarter of a second for 10,000
+groups on 5,000 nodes. Most of what the watches read at first stays, so it is excluded.
 
 glibc gives each of many threads a heap of its own, and memory that is freed in one cannot be used by another:
 50,000 requests made the process 250 MB larger, with two heaps only 50 MB. By default glibc raises its mmap
@@ -64,11 +64,11 @@ class Gauges:
 
     def update(self, decisions: Decisions) -> None:
         metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
-        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # counted concurrently
+        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # writers count concurrently
         for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()
-        metrics.view_bypasses.inc(self._increase("detours", "", self._ledger.shown.bypasses().calls))
+        metrics.view_bypasses.inc(self._increase("bypasses", "", self._ledger.shown.bypasses().calls))
         self._count(decisions.groups)
         metrics.show_groups(+self._verdicts)
         metrics.show_queues(queue for queue in decisions.queues.values() if queue.uid)
@@ -78,7 +78,7 @@ class Gauges:
         self._warn_without_calls()
 
     def _show_watches(self) -> None:
-        """Update the metrics of watches. Several may have one name, such as those of the two kinds Job."""
+        """Update the metrics of watches. Several watches may have one name, such as the two kinds Job."""
         by_name = defaultdict[str, list[Reflector[Any]]](list)
         for reflector in self._feed.reflectors:
             by_name[reflector.resource.plural].append(reflector)
@@ -87,7 +87,7 @@ class Gauges:
             relists = sum(watch.relists for watch in watches)
             bad = sum(watch.inventory.bad_objects for watch in watches)
             metrics.relists.labels(name).inc(self._increase("relists", name, relists))
-            metrics.bad_objects.labels(name).inc(self._increase("bad", name, bad))
+            metrics.bad_objects.labels(name).inc(self._increase("bad objects", name, bad))
             contacts = [watch.last_contact for watch in watches if watch.last_contact is not None]
             if contacts:
                 metrics.cache_age.labels(name).set(self._clock() - min(contacts))
@@ -131,8 +131,8 @@ def collect_less_often() -> None:
     gc.set_threshold(*_THRESHOLDS)
 
 
-def long_lived(synced: Callable[[], bool]) -> Callable[[], bool]:
-    """Return `synced`, which exempts all objects from garbage collection once it is first true."""
+def freezing_objects(synced: Callable[[], bool]) -> Callable[[], bool]:
+    """Return `synced` as a check that, once true, exempts all objects from garbage collection."""
     freeze_once = cache(gc.freeze)
 
     def ready() -> bool:
@@ -158,14 +158,14 @@ class _Heaps(ctypes.Structure):
 class FreedMemory(Poller):
     def __init__(self) -> None:
         super().__init__("memory", _PERIOD, self.trim_heap)
-        self._most = 0  # most bytes in use since the last trim
+        self._most_in_use = 0  # most bytes in use since the last trim
 
     def trim_heap(self) -> None:
         with suppress(OSError, AttributeError):  # not glibc, or an old one
             library = ctypes.CDLL(None)
             library.mallinfo2.restype = _Heaps
             in_use = library.mallinfo2().in_use
-            self._most = max(self._most, in_use)
-            if in_use < self._most - _TRIM_ABOVE:
+            self._most_in_use = max(self._most_in_use, in_use)
+            if in_use < self._most_in_use - _TRIM_ABOVE:
                 library.malloc_trim(0)
-                self._most = in_use
+                self._most_in_use = in_use

@@ -75,4 +75,4 @@ class Webhooks:
 
     def checks(self) -> dict[str, Check]:
         """Return the checks for /readyz."""
-        return {"webhook-certificate": self._identity.missing}
+        return {"webhook-certificate": self._identity.fault}

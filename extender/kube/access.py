@@ -53,7 +53,7 @@ class Right(NamedTuple):
 
 
 def right_to(verb: str, resource: Resource, namespace: str = "", name: str = "") -> Right:
-    return Right(verb, resource.group, resource.plural, "", namespace, name)
+    return Right(verb, resource.group, resource.plural, namespace=namespace, name=name)
 
 
 class _Verdict(Wire, frozen=True):
@@ -203,7 +203,7 @@ class AdmissionApi(Requests):
             "metadata": {"resourceVersion": meta.resource_version},
             "data": {**dict.fromkeys(secret.data), **_encoded(data)},
         }
-        self._patch(SECRETS.path(meta.namespace, meta.name), patch, kind=STRATEGIC)
+        self._patch(SECRETS.path(meta.namespace, meta.name), patch, patch_type=STRATEGIC)
 
     def webhook_configuration(self, resource: Resource, name: str) -> WebhookConfiguration:
         return self._get(resource.path(name=name), WebhookConfiguration)
@@ -218,7 +218,7 @@ class AdmissionApi(Requests):
                 for webhook in configuration.webhooks
             ],
         }
-        self._patch(resource.path(name=meta.name), patch, kind=STRATEGIC)
+        self._patch(resource.path(name=meta.name), patch, patch_type=STRATEGIC)
 
 
 def _encoded(data: dict[str, bytes]) -> dict[str, str]:

@@ -106,13 +106,13 @@ class ApiClient(Requests):
             NotFound: The pod is gone.
         """
         patch = {"metadata": {"uid": uid}, "status": {"conditions": [msgspec.to_builtins(condition)]}}
-        self._patch(resources.PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)
+        self._patch(resources.PODS.path(namespace, name, "status"), patch, patch_type=STRATEGIC)
 
     def open_gate(self, namespace: str, name: str, uid: str) -> None:
         """Remove Muster's scheduling gate and no other. A pod without it stays as it is."""
         gates = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
         patch = {"metadata": {"uid": uid}, "spec": gates}
-        self._patch(resources.PODS.path(namespace, name), patch, kind=STRATEGIC)
+        self._patch(resources.PODS.path(namespace, name), patch, patch_type=STRATEGIC)
         metrics.gates_opened.inc()
 
     def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
@@ -133,7 +133,7 @@ class ApiClient(Requests):
         nomination = {"nominatedNodeName": None} if forget_node else {}
         status = {"conditions": [{"type": POD_SCHEDULED, **condition}], **nomination}
         patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
-        self._patch(resources.PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)
+        self._patch(resources.PODS.path(namespace, name, "status"), patch, patch_type=STRATEGIC)
 
     def trigger_retry(self, namespace: str, name: str, uid: str, token: str) -> None:
         """Change a pod so that the scheduler tries it again; `token` must differ from the previous one."""
@@ -162,7 +162,7 @@ class ApiClient(Requests):
         kind = {"apiVersion": resources.QUEUES.version, "kind": "Queue"}
         patch = {**kind, "metadata": meta, "status": {"state": state}}
         path = resources.QUEUES.path(name=name, subresource="status")
-        answer = self._patch(path, patch, kind=APPLY, query=_AS_QUEUE_CONTROLLER)
+        answer = self._patch(path, patch, patch_type=APPLY, query=_AS_QUEUE_CONTROLLER)
         return decoded(answer, Queue, name).metadata.resource_version
 
     def patch_local_queue_status(self, namespace: str, name: str, patch: Json) -> None:
@@ -252,7 +252,7 @@ class ApiClient(Requests):
     ) -> None:
         """Merge a condition into the status of a PodGroup or composite of Kubernetes itself."""
         patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
-        self._patch(kind.path(namespace, name, "status"), patch, kind=STRATEGIC)
+        self._patch(kind.path(namespace, name, "status"), patch, patch_type=STRATEGIC)
 
     def has_right(self, verb: str, resource: Resource) -> bool:
         """Return whether Muster has a right in all namespaces. All users may check their own rights."""
@@ -335,7 +335,7 @@ class ApiClient(Requests):
         Raises:
             Invalid: One of its tests fails.
         """
-        self._patch(kind.path(namespace, name), changes, kind=JSON_PATCH)
+        self._patch(kind.path(namespace, name), changes, patch_type=JSON_PATCH)
 
     def merge_job(self, kind: Resource, namespace: str, name: str, patch: Json) -> None:
         """Change a job by a merge patch.
@@ -364,7 +364,7 @@ class ApiClient(Requests):
         """Create a Secret.
 
         Raises:
-            Conflict: One of this name exists already.
+            Conflict: A Secret of this name exists already.
         """
         self._post(resources.SECRETS.path(namespace), secret)
 

@@ -130,8 +130,9 @@ class Connection:
     def server_time(self) -> float:
         """Return the API server's clock, in seconds since 1970; this machine's before the first answer."""
         if dated := self._dated:
+            date, received_at = dated
             with suppress(ValueError, TypeError):
-                return parsedate_to_datetime(dated[0]).timestamp() + self._clock() - dated[1]
+                return parsedate_to_datetime(date).timestamp() + self._clock() - received_at
         return time.time()
 
     @classmethod
@@ -228,9 +229,9 @@ class Connection:
             self._drop_idle()  # idle connections may use an old client certificate
             if not self.endpoint.renew(authorization):
                 raise fault
-            stream = self._exchange(head, self.endpoint.current, body, timeout)
+            stream = self._exchange(head, self.endpoint.current_header, body, timeout)
         if stream.status != 401:
-            self.endpoint.accepted()
+            self.endpoint.record_accepted()
         refusal = None if stream.status < 400 else _refusal(stream)
         if method != "GET":
             self._record_write(path, refusal)

@@ -48,7 +48,7 @@ Item = TypeVar("Item")
 
 def prepare_structs() -> None:
     """Make a decoder of each struct once; call before any thread starts. Takes some milliseconds."""
-    for kind in set(_nested_structs(msgspec.Struct)):
+    for kind in set(_all_subclasses(msgspec.Struct)):
         msgspec.json.Decoder(kind)
 
 
@@ -57,11 +57,11 @@ def decoder_of(kind: type[Item]) -> msgspec.json.Decoder[Item]:
         return msgspec.json.Decoder(kind)
 
 
-def _nested_structs(kind: type) -> Iterator[type]:
+def _all_subclasses(kind: type) -> Iterator[type]:
     subclasses: list[type] = type.__subclasses__(kind)
     for subclass in subclasses:
         yield subclass
-        yield from _nested_structs(subclass)
+        yield from _all_subclasses(subclass)
 
 
 class WatchEvent(msgspec.Struct, frozen=True, gc=False):
@@ -113,7 +113,8 @@ def next_page_size(objects: int, size: int) -> int:
 
     A tenant may write thousands of objects of more than a megabyte each.
     """
-    return min(max(_PAGE_SIZE * objects // max(size, 1), 1), _LARGEST_PAGE)
+    fitting = _PAGE_SIZE * objects // max(size, 1)
+    return min(max(fitting, 1), _LARGEST_PAGE)
 
 
 class Encoding(Protocol[T_co]):
@@ -169,7 +170,7 @@ class Decoders(Generic[T]):
     accept = JSON
 
     def __init__(self, kind: type[T]) -> None:
-        page: Any = Page
+        page: Any = Page  # mypy accepts no variable as its parameter
         self._object = decoder_of(kind)
         self._page: msgspec.json.Decoder[Page[T]] = decoder_of(page[kind])
 

@@ -131,7 +131,7 @@ class ApiEndpoint:
                 self._reload_token()
             finally:
                 self._refreshing.release()
-        return self.current
+        return self.current_header
 
     def renew(self, refused: str) -> bool:
         """Read all credentials again after the server refused this header, or the certificate.
@@ -141,12 +141,12 @@ class ApiEndpoint:
         with self._refreshing:
             now = time.monotonic()
             self._refused_since = self._refused_since or now
-            if self.current == refused and now >= self._forced + _REFRESH:
+            if self.current_header == refused and now >= self._forced + _REFRESH:
                 self._forced = now
                 self._reload_token(everything=True)
-            return self.current != refused
+            return self.current_header != refused
 
-    def accepted(self) -> None:
+    def record_accepted(self) -> None:
         self._refused_since = None
 
     @property
@@ -176,7 +176,7 @@ class ApiEndpoint:
         files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
         stamps = _stamps_of(filter(None, (*files, system.cafile, system.capath)))
         if self._tls is None or self._tls[:2] != (configuration, stamps):
-            self._tls = configuration, stamps, _context(configuration)
+            self._tls = configuration, stamps, _tls_context(configuration)
         return self._tls[2]
 
     def dial(self, timeout: float) -> socket.socket:
@@ -234,7 +234,7 @@ class ApiEndpoint:
 
     def _read_token(self) -> None:
         header = self._configuration.get_api_key_with_prefix("BearerToken") or ""
-        self.current = header.strip()  # a file may end with a newline
+        self.current_header = header.strip()  # a file may end with a newline
 
 
 _Stamp = tuple[int, int, int]
@@ -250,7 +250,7 @@ def _stamps_of(files: Iterable[str | Path]) -> list[_Stamp]:
     return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
-def _context(configuration: Any) -> ssl.SSLContext:
+def _tls_context(configuration: Any) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authorities = {"cafile": configuration.ssl_ca_cert, "cadata": configuration.ca_cert_data}
     if not configuration.verify_ssl:
@@ -284,7 +284,7 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     merged = None if uses_service_account else contexts(kubeconfig)
     if merged and not context and (kubeconfig or not in_pod):
         _check_current_context(kubeconfig, merged)
-    cluster = merged and merged.clusters.get(context or merged.current)
+    cluster = merged.clusters.get(context or merged.current) if merged else None
     server = merged.servers.get(cluster) if merged else None
     if server is not None and not _is_url(server):
         allowed = "must be https://HOST or https://HOST:PORT"
@@ -307,7 +307,7 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     except NoConfiguration:
         raise
     except Exception as fault:  # many types: of YAML, files, certificates, plugins, and the library
-        raise NoConfiguration(_advice(path, fault)) from fault
+        raise NoConfiguration(_fault_text(path, fault)) from fault
 
 
 def _is_url(text: Any) -> bool:
@@ -390,16 +390,14 @@ def contexts(kubeconfig: str | None) -> Contexts:
         merged = merger.config.value
         nodes = merged["contexts"] if merged.get("contexts") else []
         by_name = {node.value["name"]: node.value["context"] for node in nodes}
-        namespaces, clusters = (
-            {name: str(context.get(field) or "") for name, context in by_name.items()}
-            for field in ("namespace", "cluster")
-        )
+        namespaces = {name: str(context.get("namespace") or "") for name, context in by_name.items()}
+        clusters = {name: str(context.get("cluster") or "") for name, context in by_name.items()}
         entries = [node.value for node in merged["clusters"]] if merged.get("clusters") else []
         servers = {entry["name"]: (entry.get("cluster") or {}).get("server") for entry in entries}
         current = str(merged.get("current-context") or "")
         return Contexts(namespaces, clusters, servers, current, _files_with_credentials(merger))
     except Exception as fault:  # as in `find_endpoint`
-        raise NoConfiguration(_advice(source, fault)) from fault
+        raise NoConfiguration(_fault_text(source, fault)) from fault
 
 
 def cluster_name(kubeconfig: str | None, context: str | None) -> tuple[str, str]:
@@ -431,7 +429,7 @@ def _files(kubeconfig: str | None) -> str:
     return kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
 
 
-def _advice(kubeconfig: str | None, fault: Exception) -> str:
+def _fault_text(kubeconfig: str | None, fault: Exception) -> str:
     if kubeconfig and not any(map(os.path.exists, kubeconfig.split(os.pathsep))):
         return f"{kubeconfig}: no such file"
     if kubeconfig:

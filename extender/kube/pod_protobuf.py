@@ -325,7 +325,7 @@ def _raw(messages: Iterable[bytes]) -> msgspec.Raw:
 
 
 def _volume(source: Any) -> Volume:
-    """Return a volume. An empty source is kept, too: it has its name."""
+    """Return a volume. It also counts with an empty source: a pod names each of its volumes."""
     return Volume(msgspec.Raw(source.persistent_volume_claim), msgspec.Raw(source.ephemeral))
 
 

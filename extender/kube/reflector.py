@@ -105,8 +105,8 @@ class Inventory(Generic[T]):
     def discard(self, key: ObjectKey) -> None:
         """Remove an object from the sink, if the sink has it."""
         self.bad.pop(key, None)
-        if version := self._known.pop(key, None):
-            self._remove(Removed(*key, version[0]))
+        if known := self._known.pop(key, None):
+            self._remove(Removed(*key, uid=known[0]))
 
     def keep_only(self, present: Set[ObjectKey]) -> None:
         """Remove all objects from the sink that are not in a complete list. Failed removals are repeated."""
@@ -197,7 +197,7 @@ class Reflector(Generic[T]):
         self._delivered = False  # whether the watch of this round has delivered an event
         self._server_faults = 0  # rounds in a row that ended with such a fault before any event
         self._removable = removable
-        self._unknown = 0  # rounds in a row in which the API server did not know the resource
+        self._unknown_answers = 0  # rounds in a row in which the API server did not know the resource
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
 
@@ -264,8 +264,8 @@ class Reflector(Generic[T]):
         is_version_doubtful = isinstance(fault, Ambiguous) and not self._delivered
         if is_version_doubtful or not fault.transient or self._server_faults >= _SERVER_FAULTS:
             self._version, self._server_faults = "", 0
-        self._unknown = self._unknown + 1 if isinstance(fault, NotFound) else 0
-        if self._removable and self._unknown == _REMOVED:
+        self._unknown_answers = self._unknown_answers + 1 if isinstance(fault, NotFound) else 0
+        if self._removable and self._unknown_answers == _REMOVED:
             self.inventory.keep_only(frozenset())
         if self._stopping.is_set():
             return
@@ -295,7 +295,7 @@ class Reflector(Generic[T]):
         if self.synced:
             self.relists += 1
         self._version, self.fault = head.resource_version, ""
-        self.synced, self.absent, self._unknown = True, False, 0
+        self.synced, self.absent, self._unknown_answers = True, False, 0
 
     def _page(self, token: str, limit: int) -> tuple[Encoding[T], bytes]:
         """Return the page of a list at a continue token; Gone is raised if the token has expired.

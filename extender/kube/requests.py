@@ -48,7 +48,7 @@ class Requests:
         path: str,
         patch: Mapping[str, Any] | list[Json],
         timeout: float = 10,
-        kind: str = MERGE,
+        patch_type: str = MERGE,
         query: QueryParams | None = None,
     ) -> bytes:
         """Patch an object.
@@ -58,7 +58,7 @@ class Requests:
         """
         try:
             return self._connection.request(
-                "PATCH", path, body=_encode(patch), content_type=kind, query=query, timeout=timeout
+                "PATCH", path, body=_encode(patch), content_type=patch_type, query=query, timeout=timeout
             )
         except Invalid as fault:
             if "metadata.uid" not in fault.fields:
@@ -184,20 +184,19 @@ class Reader(Requests):
         decoders: Decoders[Any] = Decoders(kind)
         path = resource.path(namespace)
         items: list[T] = []
-        after = ""
+        token = ""
         while True:
-            parameters = {"limit": str(_PAGE), "continue": after, **selectors}
+            parameters = {"limit": str(_PAGE), "continue": token, **selectors}
             query = {name: value for name, value in parameters.items() if value}
-            head, page = decoders.page(
-                self._connection.request("GET", path, query=query, timeout=self._timeout)
-            )
+            body = self._connection.request("GET", path, query=query, timeout=self._timeout)
+            head, page = decoders.page(body)
             for item in page:
                 if bad := _unreadable(item):
                     self._skip(resource, bad)
                 elif not isinstance(item, Undecodable):
                     items.append(item)
-            after = head.continue_
-            if not after:
+            token = head.continue_
+            if not token:
                 return items
 
     def _skip(self, resource: Resource, bad: Undecodable) -> None:

@@ -92,7 +92,7 @@ QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
     QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
     QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
 }
-# Owners of pods, of Kubernetes itself, by kind:
+# Kubernetes' own controllers of pods, by kind:
 OWNERS = {"ReplicaSet": REPLICA_SETS, "StatefulSet": STATEFUL_SETS, "DaemonSet": DAEMON_SETS}
 GROUPS_OF_OTHERS: Sequence[tuple[Resource, type[Any]]] = (
     (PLUGINS_POD_GROUPS, PluginsPodGroup),

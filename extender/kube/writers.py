@@ -53,25 +53,25 @@ class TokenBucket:
     def __init__(self, rate: float, burst: float, now: float) -> None:
         self._rate = rate
         self._burst = burst
-        self._left = burst
-        self._at = now
+        self._tokens = burst
+        self._updated = now
 
     def available(self, now: float) -> float:
-        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
-        self._at = max(self._at, now)
-        return self._left
+        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._updated) * self._rate)
+        self._updated = max(self._updated, now)
+        return self._tokens
 
     def take(self, now: float, tokens: float = 1.0) -> bool:
         """Take `tokens` if all are available; return whether they were taken."""
         if self.available(now) < tokens:
             return False
-        self._left -= tokens
+        self._tokens -= tokens
         return True
 
     def take_up_to(self, now: float, count: int) -> int:
         """Take the available whole tokens, up to `count`; return their number."""
         taken = min(count, int(self.available(now)))
-        self._left -= taken
+        self._tokens -= taken
         return taken
 
 
@@ -153,7 +153,8 @@ class Writers:
             elif not self._stopped:
                 write = _Write(key, job, ended, self._backoff(), attempts or self._attempts)
                 self._pending[key] = write
-                self._queue.appendleft(write) if first else self._queue.append(write)
+                enqueue = self._queue.appendleft if first else self._queue.append
+                enqueue(write)
                 self._changed.notify()
 
     def stop(self) -> None:
@@ -203,7 +204,7 @@ class Writers:
         return None
 
     def _attempt(self, write: _Write) -> tuple[str, ApiError | None]:
-        """Return the outcome and the error."""
+        """Attempt a write; return the outcome and the error."""
         try:
             if not self._fence():
                 return "fenced", Fenced()

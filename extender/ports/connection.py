@@ -34,7 +34,7 @@ _LONGEST_TEXT = 200  # characters of a message about a caller's mistake
 _BUFFER = 256 * 1024  # bytes of a body that are read ahead: a list of 10,000 nodes
 _HUNG_UP: int = getattr(select, "POLLRDHUP", 0)  # only Linux has it
 
-Refuse = Callable[[HTTPException, bool], web.Response]  # the answer, and whether it is the connection's last
+Refuse = Callable[[HTTPException], web.Response]
 
 
 class Caller:
@@ -110,7 +110,7 @@ class CallerConnection(RequestHandler):
         self._content = content
         self._enter("body")
         if not content.is_eof():
-            self._connections.forget_unread(self)  # from now on, it is counted as it is read
+            self._connections.forget_unread(self)  # from now on, the body is counted as it is read
 
     async def body(self, request: web.BaseRequest) -> bytes:
         """Return the whole body.
@@ -210,7 +210,8 @@ class CallerConnection(RequestHandler):
             self._discard()
         if self._refused:
             return
-        if self.state != "discard" and (self.state != "body" or (self._content and self._content.is_eof())):
+        is_of_body = self.state == "body" and not (self._content and self._content.is_eof())
+        if self.state != "discard" and not is_of_body:
             self._connections.grow(self, len(data))
         super().data_received(data)
 
@@ -236,7 +237,7 @@ class CallerConnection(RequestHandler):
         """Return the answer to an invalid request. aiohttp would log each with a traceback."""
         fault: HTTPException = BadRequest(_text(exc))
         if isinstance(exc, LineTooLong):
-            in_line = exc.args[1] == self._limits.line
+            in_line = exc.args[1] == self._limits.line  # the limit that the line exceeds
             kind = exceptions.RequestURITooLarge if in_line else exceptions.RequestHeaderFieldsTooLarge
             fault = kind(_text(exc))
         elif isinstance(exc, BadHttpMessage) and exc.message.startswith("Too many headers"):
@@ -244,7 +245,9 @@ class CallerConnection(RequestHandler):
         if exc:
             exc.__traceback__ = None  # its frames would keep the received data until a garbage collection
         self._refused = True
-        return self._refuse(fault, True)
+        response = self._refuse(fault)
+        response.force_close()
+        return response
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -272,13 +275,10 @@ class CallerConnection(RequestHandler):
         self._connections.wait(self)
 
 
-def refusal(fault: HTTPException, last: bool) -> web.Response:
-    """Return a refusal as {"error": …}. `last`: the connection is then closed without reading the rest."""
+def refusal(fault: HTTPException) -> web.Response:
+    """Return a refusal with the body {"error": …}."""
     body, status, headers = as_json(fault)
-    response = web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
-    if last:
-        response.force_close()
-    return response
+    return web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
 
 
 def _text(fault: BaseException | None) -> str:
@@ -315,7 +315,7 @@ def encode_answer(status: int, reason: str, headers: Iterable[tuple[str, str]], 
 
 
 def refuse_web_pages(origin: str | None, host: str) -> None:
-    """Refuse requests of web pages of other sites. `host`: empty for no check of it. Raises Forbidden."""
+    """Refuse requests of web pages of other sites. Without a `host`, it is not checked. Raises Forbidden."""
     if origin is not None:
         raise Forbidden("This request has an Origin, and requests of web pages are not answered")
     if host and not _names_loopback(host):

@@ -1,7 +1,7 @@
 """Port: accepts connections in an event loop, and has their requests answered.
 
-aiohttp parses and writes, except where `newcomer` can; numbers of connections, times and memory are up to
-`connection` and `connections`.
+aiohttp parses and writes, except for requests that `light_connection` can answer; `connection` and
+`connections` limit the number of connections, times and memory.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from extender.ports.connection import (
     refuse_web_pages,
 )
 from extender.ports.connections import ConnectionLimits, Connections
-from extender.ports.newcomer import Newcomer, ShortAnswer, ShortRequest
+from extender.ports.light_connection import LightConnection, ShortAnswer, ShortRequest
 from extender.telemetry.logs import logger
 
 _PERIOD = 1.0  # seconds between two looks at deadlines, at most
@@ -50,7 +50,7 @@ Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate ye
 Answer = Callable[[web.BaseRequest, CallerConnection], Awaitable[web.StreamResponse]]
 # Returns the handler of a short request; None: `Answer` handles it. The handler returns the whole answer, or
 # nothing: then the connection ends.
-Short = Callable[[ShortRequest], Callable[[Caller], Awaitable[bytes]] | None]
+FindShortHandler = Callable[[ShortRequest], Callable[[Caller], Awaitable[bytes]] | None]
 
 
 class Pulse:
@@ -87,7 +87,7 @@ class ServedPort:
         pulse: Pulse | None = None,
         refuse: Refuse = refusal,
         for_web_pages: bool = False,
-        short: Short | None = None,
+        find_short: FindShortHandler | None = None,
     ) -> None:
         listener.setblocking(False)
         self._name = name
@@ -97,7 +97,7 @@ class ServedPort:
         self._pulse = pulse or Pulse()
         self._refuse = refuse
         self._for_web_pages = for_web_pages
-        self._short = short
+        self._find_short = find_short
         self._local = is_loopback(listener.getsockname()[0])
         self._stopping = False
         self._loop = asyncio.get_running_loop()
@@ -142,15 +142,16 @@ class ServedPort:
     def _begin_connection(
         self, context: ssl.SSLContext | None, address: str, answered: int, sock: socket.socket
     ) -> None:
-        hand_over, find = partial(self._hand_over, context, address), self._short and self._find_short
-        newcomer = Newcomer(sock, self.connections, bool(context), hand_over, address, find)
-        newcomer.answered = answered
+        hand_over = partial(self._hand_over, context, address)
+        find_answer = self._find_short_answer if self._find_short else None
+        connection = LightConnection(sock, self.connections, bool(context), hand_over, address, find_answer)
+        connection.answered = answered
 
     def _hand_over(
         self, context: ssl.SSLContext | None, address: str, sock: socket.socket, request_size: int
     ) -> None:
         """Hand a connection over to aiohttp, until its next request is short."""
-        is_short = self._short and request_size and not context
+        is_short = self._find_short and request_size and not context
         receive_socket = partial(self._begin_connection, None, address, 1) if is_short else None
         connection = CallerConnection(
             self._server, self.connections, bool(context), self._refuse, address, receive_socket, request_size
@@ -202,17 +203,17 @@ class ServedPort:
         connection = request.protocol
         assert isinstance(connection, CallerConnection)
         checks_host = self._local and not connection.secure
-        headers = request.headers
+        headers, is_last = request.headers, False
         try:
             if not self._for_web_pages:
                 refuse_web_pages(headers.get("Origin"), headers.get("Host", "") if checks_host else "")
             response = await self._answer(request, connection)
         except HTTPException as fault:
-            response = self._refuse(fault, not request.content.is_eof())
+            response, is_last = self._refuse(fault), not request.content.is_eof()
         except Exception:
             log.exception("a response failed", path=request.raw_path)
-            response = self._refuse(InternalServerError(FAILED), True)
-        if self._stopping:
+            response, is_last = self._refuse(InternalServerError(FAILED)), True
+        if is_last or self._stopping:
             response.force_close()
         try:
             await connection.send(request, response)
@@ -220,24 +221,24 @@ class ServedPort:
             connection.end()
         return response
 
-    def _find_short(self, request: ShortRequest) -> ShortAnswer | None:
-        assert self._short is not None
-        answer = self._short(request)
-        return partial(self._answer_short, request, answer) if answer else None
+    def _find_short_answer(self, request: ShortRequest) -> ShortAnswer | None:
+        assert self._find_short is not None
+        handler = self._find_short(request)
+        return partial(self._answer_short, request, handler) if handler else None
 
     async def _answer_short(
-        self, request: ShortRequest, answer: Callable[[Caller], Awaitable[bytes]], caller: Caller
+        self, request: ShortRequest, handler: Callable[[Caller], Awaitable[bytes]], caller: Caller
     ) -> tuple[bytes, bool]:
-        """Answer as `_respond` a caller without a connection of aiohttp's, which ends after an error."""
+        """Return the answer to a short request, and whether its connection ends, as after an error."""
         try:
             if not self._for_web_pages:
                 refuse_web_pages(None, request.host if self._local else "")
-            answered = await answer(caller)
+            answer = await handler(caller)
         except HTTPException as fault:
             return as_bytes(fault), True
         except Exception:
             log.exception("a response failed", path=request.target)
             return as_bytes(InternalServerError(FAILED)), True
         if self._stopping:
-            answered = answered.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
-        return answered, self._stopping or not answered
+            answer = answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+        return answer, self._stopping or not answer

@@ -48,7 +48,7 @@ class PodLists:
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
         self._upstream, self._appearances = upstream, appearances
 
-    def first_page(self, target: ViewTarget) -> ViewTarget:
+    def first_page_target(self, target: ViewTarget) -> ViewTarget:
         """Return the target of the first page. The client's limit is dropped: it gets all pods at once.
 
         The version is dropped, too: then the API server answers with the newest, which any version allows.
@@ -85,7 +85,7 @@ class PodLists:
         writer = codec.list_writer(codec.list_metadata(page.version))
         await response.write(writer.start())
         async for pods in self._pages(initial, request.headers, codec, page):
-            await response.write(b"".join(_written(writer, pod, pod_list.appearance(pod)) for pod in pods))
+            await response.write(b"".join(_encode(writer, pod, pod_list.appearance(pod)) for pod in pods))
         pod_list.end(page.version)
         await response.write(writer.end())
         await response.write_eof()
@@ -147,7 +147,7 @@ async def _read(answer: aiohttp.ClientResponse, codec: PodCodec) -> PodPage:
         raise CutOff(f"a page of pods cannot be read: {fault}") from fault
 
 
-def _written(writer: PodListWriter, item: ListedPod, appearance: Appearance | None) -> bytes:
+def _encode(writer: PodListWriter, item: ListedPod, appearance: Appearance | None) -> bytes:
     if item.facts is None:
         metrics.view_unreadable_pods.inc()
     if appearance is None:
@@ -289,17 +289,17 @@ class PodClient:
 
     def __init__(self, schedulers: frozenset[str]) -> None:
         self.waiting = WaitingPods(schedulers)
-        self.open: set[Sending] = set()
+        self.watches: set[Sending] = set()
 
     def abort_watches(self) -> None:
         """Abort the earlier watches of a client that reads again: their end may not have been noticed."""
-        for sending in self.open:
+        for sending in self.watches:
             sending.abort()
 
     def readers(self, name: str) -> list[PodReader]:
         """Return the open watches of the client, by the name of its program."""
         now = time.monotonic()
-        current = (sending for sending in self.open.copy() if not sending.stream.is_superseded)
+        current = (sending for sending in self.watches.copy() if not sending.stream.is_superseded)
         return [PodReader(name, now - sending.since, now - sending.last_event) for sending in current]
 
 
@@ -316,7 +316,7 @@ class PodRequests:
         self._is_due = False
 
     def on_change(self) -> None:
-        """Write the changed appearances: changes until the next iteration of the loop go together."""
+        """Write the changed appearances: changes until the next iteration of the loop are sent together."""
         if not self._is_due:
             self._is_due = True
             with suppress(RuntimeError):  # the loop has ended
@@ -326,7 +326,7 @@ class PodRequests:
         self._is_due = False
         changes = self._appearances.take_changes()
         for client in self._clients.values():
-            for sending in client.open:
+            for sending in client.watches:
                 sending.put(sending.stream.change(changes))
 
     def debug_state(self) -> list[dict[str, object]]:
@@ -354,7 +354,7 @@ class PodRequests:
         accepted = request.headers.get(hdrs.ACCEPT, "").lower()
         if request.method != "GET" or any(form in accepted for form in _OTHER_FORMS):
             return await pass_on(self._upstream, request, target, body)
-        initial = target if target.watches else self._lists.first_page(target)
+        initial = target if target.watches else self._lists.first_page_target(target)
         async with self._upstream.open(initial, request.headers) as answer:
             encoding = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
             codec = next((codec for codec in _CODECS if codec.content_type == encoding), None)
@@ -365,7 +365,8 @@ class PodRequests:
             client = self._clients.setdefault(key, PodClient(self._schedulers))
             self._clients.move_to_end(key)
             if len(self._clients) > _MOST_CLIENTS:
-                self._clients.popitem(last=False)[1].abort_watches()
+                _, oldest = self._clients.popitem(last=False)
+                oldest.abort_watches()
             if target.watches:
                 return await self._watch(request, target, answer, codec, client)
             client.abort_watches()
@@ -400,11 +401,11 @@ class PodRequests:
         await response.prepare(request)
         client.abort_watches()
         sending = Sending(request, response, stream, codec)
-        client.open.add(sending)
+        client.watches.add(sending)
         try:
             await sending.run(answer)
         finally:
-            client.open.discard(sending)
+            client.watches.discard(sending)
         return response
 
 

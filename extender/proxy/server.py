@@ -28,7 +28,7 @@ from extender.domain.model.versioned_pod_watch import Appearances
 from extender.kube.endpoint import ApiEndpoint
 from extender.ports.connection import Caller, CallerConnection
 from extender.ports.connections import NEVER, ConnectionLimits, Timeouts
-from extender.ports.newcomer import ShortRequest
+from extender.ports.light_connection import ShortRequest
 from extender.ports.port import ServedPort
 from extender.proxy import target as targets
 from extender.proxy import upstream as forwarding
@@ -104,8 +104,8 @@ class Relay:
             response, outcome = await self._answer(request, connection)
             return response
         except Exception as fault:
-            outcome, refused = _failure(request.method, fault)
-            return refused if refused and not request.writer.output_size else _hang_up(request)
+            outcome, answer = _failure(request.method, fault)
+            return answer if answer and not request.writer.output_size else _hang_up(request)
         finally:
             _requests_of(outcome).inc()
 
@@ -122,12 +122,12 @@ class Relay:
     async def _send_event(self, target: ViewTarget, request: ShortRequest, _: Caller) -> bytes:
         outcome = "left"
         try:
-            answer = await self._upstream.send_event(target, request)
+            sent_answer = await self._upstream.send_event(target, request)
             outcome = "passed"
-            return answer
+            return sent_answer
         except Exception as fault:
-            outcome, refused = _failure(request.method, fault)
-            return in_bytes(refused) if refused else b""
+            outcome, answer = _failure(request.method, fault)
+            return in_bytes(answer) if answer else b""
         finally:
             _requests_of(outcome).inc()
 
@@ -145,8 +145,8 @@ class Relay:
             if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
                 self._logged.add(kind)
                 log.warning("refused a request to the proxy", method=target.method, path=target.path)
-            refused = f"{target.method} {target.path}"
-            message = f"the scheduler proxy refuses {refused}: a scheduler does not need it"
+            request_text = f"{target.method} {target.path}"
+            message = f"the scheduler proxy refuses {request_text}: a scheduler does not need it"
             answer = refusal(HTTPStatus.FORBIDDEN, message)
             return (_closing(answer) if "Upgrade" in request.headers else answer), "refused"
         body = await _read_body(request, connection)
@@ -248,7 +248,7 @@ class StatusPatches:
 
     async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
         """Answer a request; it raises the errors of `pass_on`."""
-        message = _refusal(body)
+        message = _attempt_message(body)
         if message is not None:
             namespace, _, name = target.path.split("/")[4:7]  # /api/v1/namespaces/NAMESPACE/pods/NAME/status
             if uid := self._appearances.record_status(namespace, name, message):
@@ -264,7 +264,7 @@ class StatusPatches:
         return await forwarding.pass_on(self._upstream, request, target, body)
 
 
-def _refusal(body: bytes) -> str | None:
+def _attempt_message(body: bytes) -> str | None:
     """Return the scheduler's message if it has found no node, empty after errors; None: no attempt ended.
 
     The end of an attempt sets PodScheduled and withdraws the nomination (`updatePod` in schedule_one.go).
@@ -301,7 +301,7 @@ _STOPPED = 2.0  # seconds to wait for the thread's end
 
 
 class ViewServer:
-    """Server of the scheduler proxy; serves from its creation on. `handlers` is called in the loop."""
+    """Server of the scheduler proxy; serves from its creation on. `handlers` returns them in the loop."""
 
     def __init__(
         self,
@@ -364,7 +364,7 @@ class ViewServer:
             relay,
             refuse=_malformed,
             for_web_pages=True,
-            short=relay.event_handler,
+            find_short=relay.event_handler,
         )
         metrics.view_connections.set_function(lambda: len(port.connections))
         try:
@@ -374,10 +374,7 @@ class ViewServer:
             await upstream.close()
 
 
-def _malformed(fault: HTTPException, last: bool) -> web.Response:
+def _malformed(fault: HTTPException) -> web.Response:
     """Answer a request that is not HTTP; the relay answers all others."""
     metrics.view_requests.labels("refused").inc()
-    answer = refusal(HTTPStatus.BAD_REQUEST, fault.description or "malformed request")
-    if last:
-        answer.force_close()
-    return answer
+    return refusal(HTTPStatus.BAD_REQUEST, fault.description or "malformed request")

@@ -2,8 +2,8 @@
 
 A request is written to its socket in one piece, and the answer goes to the client as it came. With aiohttp
 each takes a task, timers, a URL and two dictionaries of headers, and TLS is done in Python: that was most of
-the cost of a pod in the proxy (figures: `ports/newcomer`). aiohttp's parser reads only answers that Go's
-server would not give to a short request.
+the cost of a pod in the proxy (figures: `ports/light_connection`). aiohttp's parser reads only answers that
+Go's server would not give to a short request.
 
     dial ──► idle ◄──► in use      ends with a fault, at its deadline, or with the request that gave up
 """
@@ -29,7 +29,7 @@ DIAL = 5.0  # seconds
 TURN = 30.0  # seconds to wait for a connection
 ANSWER = 90.0  # seconds of silence; the API server gives up after 60
 OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
-_WAIT_FOR_ONE = 8  # waiting requests per connection that is dialled, after the first
+_REQUESTS_PER_DIAL = 8  # waiting requests for each connection that is dialled after the first
 _PIECE = 64 * 1024  # bytes read at a time: a record of TLS has fewer, so the library holds nothing back
 _LONGEST = 1024 * 1024  # bytes of an answer
 # Patterns for the head of an answer, in lower case.
@@ -59,19 +59,20 @@ def read_answer(received: bytes, ended: bool) -> Reply | None:
     end = received.find(b"\r\n\r\n") + 4
     head = received[:end].lower()
     status, length = _STATUS.match(head), _LENGTH.search(head)
-    plain = head.count(b"\r\ncontent-length") == 1 and not _SPECIAL.search(head)
-    if status and length and plain:
+    is_plain = head.count(b"\r\ncontent-length") == 1 and not _SPECIAL.search(head)
+    if status and length and is_plain:
         end += int(length[1])
-        return Reply(int(status[1]), received[:end], len(received) > end) if len(received) >= end else None
+        if len(received) < end:
+            return None
+        return Reply(int(status[1]), received[:end], last=len(received) > end)
     return _parsed(received, ended) if end >= 4 else None
 
 
 def _parsed(received: bytes, ended: bool) -> Reply | None:
     """Return an answer of any form: chunked, after 100 Continue, or until the connection ends."""
     loop = asyncio.get_running_loop()
-    parser = HttpResponseParser(
-        BaseProtocol(loop), loop, _LONGEST, read_until_eof=True, auto_decompress=False
-    )
+    protocol = BaseProtocol(loop)
+    parser = HttpResponseParser(protocol, loop, _LONGEST, read_until_eof=True, auto_decompress=False)
     try:
         messages, _, _ = parser.feed_data(received)
         if ended:
@@ -129,14 +130,14 @@ class RequestConnection:
 
     def close(self, fault: OSError | None = None) -> None:
         """Close the connection; `fault` is raised for a waiting request."""
-        if self.open:
+        if self.is_open:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
         if fault and self._reply and not self._reply.done():
             self._reply.set_exception(fault)
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         return self._sock.fileno() >= 0
 
     def _read(self) -> None:
@@ -186,8 +187,8 @@ class RequestConnections:
         for connection in self._all:
             if connection.deadline < now:
                 connection.close(TimeoutError(f"no answer within {ANSWER:.0f} s"))
-        self._all = [connection for connection in self._all if connection.open]
-        self._idle = [connection for connection in self._idle if connection.open]
+        self._all = [connection for connection in self._all if connection.is_open]
+        self._idle = [connection for connection in self._idle if connection.is_open]
 
     def drop_idle(self) -> None:
         """Close idle connections: they may use an old client certificate."""
@@ -222,20 +223,20 @@ class RequestConnections:
             raise
 
     def _give_to_waiting(self, connection: RequestConnection) -> None:
-        while self._waiting and connection.open:
+        is_given = False
+        while self._waiting and connection.is_open and not is_given:
             waiter = self._waiting.popleft()
-            if not waiter.done():
+            is_given = not waiter.done()
+            if is_given:
                 waiter.set_result(connection)
-                break
-        else:
-            if connection.open:
-                self._idle.append(connection)
+        if connection.is_open and not is_given:
+            self._idle.append(connection)
         self._dial()
 
     def _dial(self) -> None:
-        """Open one connection for every `_WAIT_FOR_ONE` waiting requests, and at least one."""
-        while self._waiting and len(self._dialling) <= len(self._waiting) // _WAIT_FOR_ONE:
-            if sum(connection.open for connection in self._all) + len(self._dialling) >= self._limit:
+        """Open one connection for every `_REQUESTS_PER_DIAL` waiting requests, and at least one."""
+        while self._waiting and len(self._dialling) <= len(self._waiting) // _REQUESTS_PER_DIAL:
+            if sum(connection.is_open for connection in self._all) + len(self._dialling) >= self._limit:
                 return
             dialling = asyncio.create_task(self._open())
             self._dialling.add(dialling)

@@ -29,7 +29,7 @@ _ABSOLUTE = re.compile(r"https?://[^/?#]+")  # the form of clients that use Must
 _READ = frozenset({"GET", "HEAD"})
 _NOT_READ = frozenset({"secrets", "watch", "proxy"})  # the last two are deprecated path prefixes
 _PAGES = frozenset({"version", "healthz", "livez", "readyz", "openapi"})  # besides /api and /apis
-_REVIEWED = frozenset({"POST"})
+_CREATE = frozenset({"POST"})
 
 # Allowed writes by group, then resource and subresource.
 WRITES: dict[str, dict[str, frozenset[str]]] = {
@@ -53,11 +53,11 @@ WRITES: dict[str, dict[str, frozenset[str]]] = {
         f"{plural}/status": frozenset({"PUT", "PATCH"}) for plural in ("podgroups", "compositepodgroups")
     },
     # Reviews: of the callers of the scheduler's own port, and of rights.
-    "authentication.k8s.io": {"tokenreviews": _REVIEWED, "selfsubjectreviews": _REVIEWED},
+    "authentication.k8s.io": {"tokenreviews": _CREATE, "selfsubjectreviews": _CREATE},
     "authorization.k8s.io": {
-        "subjectaccessreviews": _REVIEWED,
-        "selfsubjectaccessreviews": _REVIEWED,
-        "selfsubjectrulesreviews": _REVIEWED,
+        "subjectaccessreviews": _CREATE,
+        "selfsubjectaccessreviews": _CREATE,
+        "selfsubjectrulesreviews": _CREATE,
     },
 }
 
@@ -105,9 +105,10 @@ class ViewTarget(NamedTuple):
 
     def with_parameters(self, **changed: str | None) -> "ViewTarget":
         """Return the target with other parameters; None removes one."""
-        parameters = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
+        pairs = parse_qsl(self.query, keep_blank_values=True)
+        unchanged = [(name, value) for name, value in pairs if name not in changed]
         added = [(name, value) for name, value in changed.items() if value is not None]
-        return self._replace(query=urlencode([*parameters, *added]))
+        return self._replace(query=urlencode([*unchanged, *added]))
 
     @property
     def watches(self) -> bool:
@@ -159,10 +160,11 @@ def read_resource(path: str) -> PathResource | None:
         return None
     group = rest[0] if root == "apis" else ""
     below = rest[skipped:]
+    # namespaces/NAME/RESOURCE: below[2] is the resource, or a subresource of the namespace itself.
     if below[0] == "namespaces" and len(below) > 2 and below[2] not in ("status", "finalize"):
         below = below[2:]
-    name, *below_name = below
-    return PathResource(group, "/".join([name, *below_name[1:]]), below_name[0] if below_name else "")
+    object_name, *subresource = below[1:] or [""]
+    return PathResource(group, "/".join([below[0], *subresource]), object_name)
 
 
 def is_allowed(method: str, path: str) -> bool:
@@ -220,7 +222,7 @@ def too_many_response(may_repeat: bool) -> web.Response:
 
 
 # Headers that are not passed on; all others pass unchanged, even repeated ones.
-_OF_ONE_HOP = frozenset(
+_HOP_BY_HOP = frozenset(
     [
         "connection",
         "keep-alive",
@@ -235,16 +237,16 @@ _OF_ONE_HOP = frozenset(
 )
 # The caller is Muster, so credentials of the client are dropped; aiohttp writes Host. Compressed answers
 # could not be edited, and cost time on loopback.
-_OF_THE_CLIENT = _OF_ONE_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
+_NOT_SENT = _HOP_BY_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
 _IDENTITY_PREFIXES = ("impersonate-", "x-remote-")  # headers by which a client could act as another user
 
 
 def for_upstream(headers: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
     """Return the headers of a client's request with Muster's credentials instead of the client's."""
-    dropped = _OF_THE_CLIENT | _hop_headers(headers)
+    dropped = _NOT_SENT | _hop_headers(headers)
     passed = CIMultiDict[str]()
     for name, value in headers.items():
-        if (lower := name.lower()) not in dropped and not lower.startswith(_IDENTITY_PREFIXES):
+        if name.lower() not in dropped and not name.lower().startswith(_IDENTITY_PREFIXES):
             passed.add(name, value)
     if authorization:
         passed[hdrs.AUTHORIZATION] = authorization
@@ -253,7 +255,7 @@ def for_upstream(headers: CIMultiDictProxy[str], authorization: str) -> CIMultiD
 
 def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     """Return the headers of the API server's answer that the client gets."""
-    dropped = _OF_ONE_HOP | _hop_headers(answered)
+    dropped = _HOP_BY_HOP | _hop_headers(answered)
     passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
     passed.setdefault(hdrs.SERVER, "muster")  # otherwise aiohttp adds its own name
     return passed

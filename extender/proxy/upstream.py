@@ -23,7 +23,7 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from extender.kube.endpoint import ApiEndpoint, keep_alive
-from extender.ports.newcomer import ShortRequest
+from extender.ports.light_connection import ShortRequest
 from extender.proxy.short_requests import ANSWER, DIAL, OLDEST_IDLE, TURN, Reply, RequestConnections, Unsent
 from extender.proxy.target import RequestClass, ViewTarget, for_client, for_upstream
 from extender.telemetry import metrics
@@ -75,7 +75,7 @@ class Upstream:
         self._sessions = {class_: _session(class_, limit) for class_, limit in _CONNECTIONS.items()}
         self._short = RequestConnections(endpoint, _MOST_SHORT)
         self._in_progress = Counter[RequestClass]()
-        self._reported = -math.inf  # time of the last answer to an Event
+        self._last_event_answer = -math.inf  # time of the last answer to an Event
         self._refreshing = asyncio.create_task(self._stay_current())
 
     async def close(self) -> None:
@@ -103,7 +103,7 @@ class Upstream:
         request_class = target.request_class
 
         async def send() -> aiohttp.ClientResponse:
-            sent_headers = for_upstream(headers, self._endpoint.current)
+            sent_headers = for_upstream(headers, self._endpoint.current_header)
             if not body:  # the server would wait for an announced body
                 sent_headers.popall(hdrs.CONTENT_LENGTH, None)
             return await self._sessions[request_class].request(
@@ -111,7 +111,7 @@ class Upstream:
                 URL(f"{self._endpoint.url}{target.url}", encoded=True),
                 headers=sent_headers,
                 # In pieces, so that other tasks have their turn.
-                data=BytesIO(body) if len(body) > _SMALL else body or None,
+                data=BytesIO(body) if len(body) > _SMALL else (body or None),
                 allow_redirects=False,
                 **self._route,
             )
@@ -119,14 +119,14 @@ class Upstream:
         with self._counted(request_class):
             async with await self._send(target, send) as answer:
                 if request_class is RequestClass.REPORTING:
-                    self._reported = time.monotonic()
+                    self._last_event_answer = time.monotonic()
                 yield answer
 
     async def send_event(self, target: ViewTarget, request: ShortRequest) -> bytes:
         """Return the answer to an Event, as it is written to the client; it raises the errors of `open`."""
 
         async def send() -> Reply:
-            endpoint, authorization = self._endpoint, self._endpoint.current
+            endpoint, authorization = self._endpoint, self._endpoint.current_header
             head = f"{target.method} {endpoint.prefix}{target.url} HTTP/1.1\r\nHost: {endpoint.netloc}\r\n"
             if authorization:
                 head += f"Authorization: {authorization}\r\n"
@@ -134,13 +134,13 @@ class Upstream:
 
         with self._counted(RequestClass.REPORTING):
             reply = await self._send(target, send)
-            self._reported = time.monotonic()
+            self._last_event_answer = time.monotonic()
             return reply.answer
 
     @contextmanager
     def _counted(self, request_class: RequestClass) -> Iterator[None]:
         if request_class is RequestClass.REPORTING and self._in_progress[request_class] == _MOST_REPORTING:
-            raise TooManyEvents(may_repeat=time.monotonic() - self._reported < _HANGS)
+            raise TooManyEvents(may_repeat=time.monotonic() - self._last_event_answer < _HANGS)
         self._in_progress[request_class] += 1
         try:
             yield
@@ -149,7 +149,7 @@ class Upstream:
 
     async def _send(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call `send`, and call it again if the credentials were too old."""
-        authorization = self._endpoint.current
+        authorization = self._endpoint.current_header
         try:
             answer = await send()
             if answer.status == 401 and await self._renew(authorization):
@@ -162,7 +162,7 @@ class Upstream:
             log.info("the scheduler proxy reaches the API server again")
         self._gone = False
         if answer.status != 401:
-            self._endpoint.accepted()
+            self._endpoint.record_accepted()
         return answer
 
     def failure(self, target: ViewTarget, fault: Exception) -> Exception:
@@ -198,7 +198,7 @@ class Upstream:
 
 def _session(request_class: RequestClass, limit: int) -> aiohttp.ClientSession:
     read_timeout = None if request_class is RequestClass.WATCHING else ANSWER
-    timeout = aiohttp.ClientTimeout(None, TURN, read_timeout, DIAL)
+    timeout = aiohttp.ClientTimeout(total=None, connect=TURN, sock_read=read_timeout, sock_connect=DIAL)
     connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=OLDEST_IDLE, socket_factory=_new_socket)
     return aiohttp.ClientSession(
         connector=connector,
@@ -273,7 +273,7 @@ async def pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield the body as it arrives.
 
     Raises:
-        CutOff: It is incomplete.
+        CutOff: The body is incomplete.
     """
     try:
         async for piece in answer.content.iter_any():

@@ -148,8 +148,8 @@ class HistoryReader:
 Records = Iterator[AnyRecord]
 
 
-def reported(path: Path, period: Period, through: Callable[[Records], Records] = iter) -> Report:
-    """Return the result of `through` applied to all records. Raises HistoryFault."""
+def report_of_file(path: Path, period: Period, through: Callable[[Records], Records] = iter) -> Report:
+    """Return the report on a file's records, which pass `through` first. Raises HistoryFault."""
     with closing(HistoryReader(path)) as reader:
         note = gap(reader.first or period.until, period)
         return report(through(reader.records(period.since)), period, note)

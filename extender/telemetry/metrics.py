@@ -137,7 +137,7 @@ _calls_of = cache(verb_calls.labels)
 
 @contextmanager
 def counted(verb: str) -> Iterator[Call]:
-    """Time and count one call of `verb`. The block may set the outcome, and through `refused` the reason."""
+    """Time and count one call of `verb`. The block may set its outcome, and by `record_refusal` a reason."""
     last_verb_call.set_to_current_time()
     if not first_call.is_set():
         scheduler_never_called.set(0)
@@ -163,7 +163,7 @@ def counted_review(path: str) -> Iterator[Call]:
         reviews.labels(path, call.outcome).inc()
 
 
-def refused(reason: str = "") -> None:
+def record_refusal(reason: str = "") -> None:
     """Record that the call being answered is refused; `reason`: a code of the closed list, if any."""
     if call := _call.get():
         call.outcome, call.reason = "refused", reason
@@ -208,7 +208,7 @@ def show_queues(queues: Iterable[QueueDecision]) -> None:
         _shown_of_queues[name] = queue, values
     for name in _shown_of_queues.keys() - current.keys():
         _remove(_shown_of_queues.pop(name)[1])
-    outdated = [child for child in list(_counted_of_queues) if child[1][0] not in current]
+    outdated = [(metric, labels) for metric, labels in list(_counted_of_queues) if labels[0] not in current]
     _remove(outdated)
     for child in outdated:
         _counted_of_queues.pop(child, None)

@@ -63,7 +63,7 @@ class SchedulerVerbs:
         self._ledger.record_scheduler_call()
         offered = _unless_null(args.node_names)
         if self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
-            metrics.refused()
+            metrics.record_refusal()
             if offered is None:
                 return protocol.FilterResult(error=held.LEFT)
             return _unresolvable(held.LEFT, protocol.NodeNames(offered))
@@ -77,7 +77,7 @@ class SchedulerVerbs:
         answer = self._ledger.assumed.assume(Uid(args.pod.metadata.uid), nodes)
         if isinstance(answer, list):
             return protocol.FilterResult(node_names=answer)
-        metrics.refused(answer)
+        metrics.record_refusal(answer)
         return _unresolvable(refusal(answer), nodes)
 
     def prioritize(self, args: protocol.ExtenderArgs) -> list[protocol.HostPriority]:
@@ -95,7 +95,7 @@ class SchedulerVerbs:
         self._ledger.record_scheduler_call()
         error = await self._bind(args, caller)
         if error:
-            metrics.refused()
+            metrics.record_refusal()
         return protocol.BindingResult(error)
 
     async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult:

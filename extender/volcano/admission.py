@@ -76,7 +76,8 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
     }
     patch = [added(("spec", name), value) for name, value in defaults.items() if value]
     for index, (name, task) in enumerate(zip(_names(spec.tasks), spec.tasks, strict=True)):
-        patch += [] if task.name else [added(("spec", "tasks", index, "name"), name)]
+        if not task.name:
+            patch.append(added(("spec", "tasks", index, "name"), name))
     listed = spec.plugins or {}
     implied = (plugin.name for plugin in plugins_of(job).plugins if plugin.name not in listed)
     return [*patch, *(added(("spec", "plugins", name), []) for name in implied)]
@@ -95,7 +96,8 @@ def is_too_large(job: VolcanoJob) -> bool:
 
 def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
     spec = job.spec
-    policies = sum(len(listed or ()) for listed in (spec.policies, *(task.policies for task in spec.tasks)))
+    all_policies = [spec.policies, *(task.policies for task in spec.tasks)]
+    policies = sum(len(listed or ()) for listed in all_policies)
     return excess_fields([task.template for task in spec.tasks], spec.volumes or (), policies)
 
 
@@ -114,12 +116,11 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
     old, new = _immutable_part(_with_names(before).spec), _immutable_part(_with_names(job).spec)
     old_names, new_names = _names(old.tasks), _names(new.tasks)
     if old_names != new_names:
-        text = f"invalid value {_shown(', '.join(new_names))}: must stay {_shown(', '.join(old_names))}"
+        text = f"invalid value {_repr(', '.join(new_names))}: must stay {_repr(', '.join(old_names))}"
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
     old_fields, new_fields = msgspec.to_builtins(old), msgspec.to_builtins(new)
-    changed = sorted(
-        name for name in old_fields.keys() | new_fields.keys() if old_fields.get(name) != new_fields.get(name)
-    )
+    names = sorted(old_fields.keys() | new_fields.keys())
+    changed = [name for name in names if old_fields.get(name) != new_fields.get(name)]
     text = "only minAvailable, priorityClassName, and replicas of tasks can change"
     faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed]
     return [*faults, *review_gang(job.spec)][:_MOST]
@@ -142,7 +143,7 @@ def _faults(job: VolcanoJob) -> Iterator[Fault]:
         yield from _policy_faults(f"spec.tasks[{index}].policies", task.policies or ())
     for name in spec.plugins or ():
         if name not in PLUGINS:
-            text = f"invalid value {_shown(name)}: must be one of {', '.join(PLUGINS)}"
+            text = f"invalid value {_repr(name)}: must be one of {', '.join(PLUGINS)}"
             yield Fault(Code.UNKNOWN_JOB_PLUGIN, "spec.plugins", text)
     yield from _volume_faults(spec)
 
@@ -152,16 +153,16 @@ def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
     name, has_hosts = job.metadata.name, any(plugin.name == "svc" for plugin in plugins_of(job).plugins)
     if len(name) > 63 or (has_hosts and "." in name):
         dots = " without dots" if has_hosts else ""
-        text = f"invalid value {_shown(name)}: must be at most 63 characters{dots}"
+        text = f"invalid value {_repr(name)}: must be at most 63 characters{dots}"
         yield Fault(Code.JOB_NOT_VALID, "metadata.name", text)
     for index, task in enumerate(job.spec.tasks):
         field = f"spec.tasks[{index}].name"
         longest = pod_name(name, task.name, max(0, task.replicas - 1))
         if len(task.name) > 63 or _LABEL.fullmatch(task.name) is None:
-            text = f"invalid value {_shown(task.name)}: must be at most 63 of a-z, 0-9 and -, not at the ends"
+            text = f"invalid value {_repr(task.name)}: must be at most 63 of a-z, 0-9 and -, not at the ends"
             yield Fault(Code.JOB_NOT_VALID, field, text)
         elif has_hosts and len(longest) > 63:
-            text = f"pod names such as {_shown(longest)} are host names: must be at most 63 characters"
+            text = f"pod names such as {_repr(longest)} are host names: must be at most 63 characters"
             yield Fault(Code.JOB_NOT_VALID, field, text)
 
 
@@ -177,10 +178,10 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
             yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, f"{field}.minAvailable", text)
         yield from _partition_faults(f"{field}.partitionPolicy", task)
     for index, name in _duplicates(enumerate(names)):
-        text = f"duplicate value {_shown(name)}: each task must have its own name"
+        text = f"duplicate value {_repr(name)}: each task must have its own name"
         yield Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{index}].name", text)
-    is_known = all(task.replicas >= 0 for task in spec.tasks)
-    if spec.tasks and is_known and not 0 <= (spec.min_available or 0) <= spec.members:
+    is_valid = all(task.replicas >= 0 for task in spec.tasks)
+    if spec.tasks and is_valid and not 0 <= (spec.min_available or 0) <= spec.members:
         text = f"invalid value {spec.min_available}: must be at most the {spec.members} replicas of all tasks"
         yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, "spec.minAvailable", text)
     yield from _order_faults(names, spec.tasks)
@@ -211,17 +212,18 @@ def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
     known, needs = {*names}, {}
     for index, (name, task) in enumerate(zip(names, tasks, strict=True)):
         field, depends_on = f"spec.tasks[{index}].dependsOn", task.depends_on
-        needs[name] = (depends_on.name if depends_on is not None else None) or []
+        needed_names = depends_on.name if depends_on is not None else None
+        needs[name] = needed_names or []
         if unknown := [needed for needed in needs[name] if needed not in known]:
-            text = f"invalid value {_shown(unknown[0])}: must be the name of a task of the job"
+            text = f"invalid value {_repr(unknown[0])}: must be the name of a task of the job"
             yield Fault(Code.DEPENDS_ON_INVALID, field, text)
         if depends_on is not None and depends_on.iteration not in _ITERATIONS:
-            text = f"invalid value {_shown(depends_on.iteration)}: must be any or all"
+            text = f"invalid value {_repr(depends_on.iteration)}: must be any or all"
             yield Fault(Code.DEPENDS_ON_INVALID, f"{field}.iteration", text)
     try:
         TopologicalSorter(needs).prepare()
     except CycleError as fault:
-        cycle = _shown(" -> ".join(fault.args[1]))
+        cycle = _repr(" -> ".join(fault.args[1]))
         text = f"invalid value {cycle}: these tasks wait for one another"
         yield Fault(Code.DEPENDS_ON_INVALID, "spec.tasks", text)
 
@@ -233,7 +235,7 @@ def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[F
         yield from _own_faults(f"{path}[{index}]", policy)
     events = [(index, event) for index, policy in indexed for event in dict.fromkeys(policy.all_events)]
     for index, event in _duplicates(events):
-        text = f"duplicate value {_shown(event)}: must be one policy for each event"
+        text = f"duplicate value {_repr(event)}: must be one policy for each event"
         yield Fault(Code.DUPLICATE_POLICY_EVENT, f"{path}[{index}].event", text)
     codes = [(index, policy.exit_code) for index, policy in indexed if policy.exit_code is not None]
     for index, number in _duplicates(codes):
@@ -253,16 +255,16 @@ def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
         return
     for event in events:
         if event not in _EVENTS:
-            text = f"invalid value {_shown(event)}: must be one of {', '.join(_EVENTS)}"
+            text = f"invalid value {_repr(event)}: must be one of {', '.join(_EVENTS)}"
             yield Fault(Code.POLICY_INVALID_EVENT, f"{field}.event", text)
     if (events or policy.action) and policy.action not in _ACTIONS:
-        text = f"invalid value {_shown(policy.action)}: must be one of {', '.join(_ACTIONS)}"
+        text = f"invalid value {_repr(policy.action)}: must be one of {', '.join(_ACTIONS)}"
         yield Fault(Code.POLICY_INVALID_ACTION, f"{field}.action", text)
     if number == 0:
         text = "invalid value 0, with which no container fails: must be any other number"
         yield Fault(Code.POLICY_EXIT_CODE_ZERO, f"{field}.exitCode", text)
     if policy.timeout and not _is_duration(policy.timeout):
-        text = f"invalid value {_shown(policy.timeout)}: must be a duration such as 30s or 1h30m"
+        text = f"invalid value {_repr(policy.timeout)}: must be a duration such as 30s or 1h30m"
         yield Fault(Code.JOB_NOT_VALID, f"{field}.timeout", text)
 
 
@@ -278,7 +280,7 @@ def _duplicates(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
 def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     volumes = list(enumerate(spec.volumes or ()))
     for index, path in _duplicates((index, volume.mount_path) for index, volume in volumes):
-        text = f"duplicate value {_shown(path)}: each volume must have its own path"
+        text = f"duplicate value {_repr(path)}: each volume must have its own path"
         yield Fault(Code.JOB_NOT_VALID, f"spec.volumes[{index}].mountPath", text)
     for index, volume in volumes:
         field, name = f"spec.volumes[{index}]", volume.volume_claim_name
@@ -288,7 +290,7 @@ def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
             text = "set one of volumeClaimName, for an existing claim, and volumeClaim, for a new one"
             yield Fault(Code.JOB_NOT_VALID, field, f"{'both' if name else 'neither'} given: {text}")
         elif name and not may_be_name(name):
-            text = f"invalid value {_shown(name)}: must be a DNS name"
+            text = f"invalid value {_repr(name)}: must be a DNS name"
             yield Fault(Code.JOB_NOT_VALID, f"{field}.volumeClaimName", text)
 
 
@@ -307,9 +309,8 @@ def _names(tasks: Iterable[TaskSpec]) -> list[str]:
 
 
 def _with_names(job: VolcanoJob) -> VolcanoJob:
-    tasks = [
-        replace(task, name=name) for name, task in zip(_names(job.spec.tasks), job.spec.tasks, strict=True)
-    ]
+    pairs = zip(_names(job.spec.tasks), job.spec.tasks, strict=True)
+    tasks = [replace(task, name=name) for name, task in pairs]
     return replace(job, spec=replace(job.spec, tasks=tasks))
 
 
@@ -320,5 +321,5 @@ def _is_duration(text: str) -> bool:
         return False
 
 
-def _shown(text: str) -> str:
+def _repr(text: str) -> str:
     return repr(text if len(text) <= 80 else f"{text[:80]}...")

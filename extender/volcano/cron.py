@@ -99,7 +99,7 @@ def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan
     if cron.metadata.deletion_timestamp is not None:
         return CronPlan(cron.status)
     active = [job for job in jobs if _phase(job) not in (JobPhase.COMPLETED, *_FAILED)]
-    status, deletes = _status(cron, jobs, active), _too_old(cron, jobs)
+    status, deletes = _status(cron, jobs, active), _surplus_jobs(cron, jobs)
     if cron.spec.suspend:
         return CronPlan(status, deletes)
     try:
@@ -110,7 +110,7 @@ def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan
         remark = Remark("Warning", EventReason.INVALID_SCHEDULE, str(fault))
         return CronPlan(status, deletes, remarks=(remark,))
     last_run, due_at = schedule.last(now), schedule.next(now)
-    must_wait = cron.spec.concurrency_policy == "Forbid" and active
+    must_wait = cron.spec.concurrency_policy == "Forbid" and bool(active)
     if last_run is None or last_run <= _settled_until(cron, status, now) or must_wait:
         return CronPlan(status, deletes, due_at=due_at)
     if cron.spec.concurrency_policy == "Replace":
@@ -139,7 +139,7 @@ def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active: Sequence[VolcanoJ
     )
 
 
-def _too_old(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...]:
+def _surplus_jobs(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...]:
     """Return the ended Jobs beyond the history limits, which keep the newest."""
     spec = cron.spec
     limits = (

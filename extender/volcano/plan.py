@@ -74,10 +74,8 @@ def missing_creations(
     if missing:
         return Creations(new_claims, faults=tuple(faults[:MOST_NAMED]))
     missing_pods = _missing_pods(job, pods, foreign)
-    conflicts = [
-        (EventReason.POD_NAME_TAKEN, f"pod {name} is there, and not its own")
-        for name in sorted(foreign)[:MOST_NAMED]
-    ]
+    names = sorted(foreign)[:MOST_NAMED]
+    conflicts = [(EventReason.POD_NAME_TAKEN, f"pod {name} is there, and not its own") for name in names]
     return Creations(pods=tuple(islice(missing_pods, maximum)), faults=tuple(conflicts))
 
 
@@ -96,11 +94,11 @@ def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[s
             if name not in existing:
                 yield PodToCreate(name, partial(build_with_plugins, job, plugins, task, index))
 
-    minimum_pods = chain.from_iterable(missing(task, range(min(task.least, task.replicas))) for task in tasks)
-    first = next(minimum_pods, None)
+    needed = chain.from_iterable(missing(task, range(min(task.min_pods, task.replicas))) for task in tasks)
+    first = next(needed, None)
     if first is not None:
-        return chain([first], minimum_pods)
-    return chain.from_iterable(missing(task, range(task.least, task.replicas)) for task in tasks)
+        return chain([first], needed)
+    return chain.from_iterable(missing(task, range(task.min_pods, task.replicas)) for task in tasks)
 
 
 def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:
@@ -110,7 +108,7 @@ def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:
         is_ready = pod.phase == "Succeeded" or (pod.phase == "Running" and pod.ready)
         if is_ready and not pod.deleting and pod.task in counts:
             counts[pod.task] += 1
-    return {task.name for task in job.spec.tasks if counts[task.name] >= task.least}
+    return {task.name for task in job.spec.tasks if counts[task.name] >= task.min_pods}
 
 
 def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
@@ -177,7 +175,7 @@ def plan(view: JobView) -> Plan:
     status = with_counts(requested, job, view.pods, deleted)
     if phase_of(requested.state.phase) is phase_of(initial.state.phase):
         status = _implied_status(view, status, deletes=bool(deleted))
-    ends_at = _expiry(job, status)
+    ends_at = _removal_time(job, status)
     missing = _missing(view, status)
     due_times = [at for at in (due_at, ends_at) if at is not None]
     if status.state.phase != stored.status.state.phase:
@@ -252,7 +250,7 @@ def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> li
     return [
         pod
         for pod in remaining
-        if pod.index >= replicas.get(pod.task, pod.index + 1)
+        if pod.index >= replicas.get(pod.task, pod.index + 1)  # not if the task is unknown
         or (pod.version < status.version and not pod.is_finished)
     ]
 
@@ -268,9 +266,8 @@ def _pods_to_restart(
         return [pod for pod in existing if pod.version < status.version]
     deleted = [pod for pod in unfinished if pod.version < status.version]
     if reason in TARGETED:
-        deleted += [
-            pod for pod in existing if pod.retry < status.retry_count and restarts_pod(reason, target, pod)
-        ]
+        of_former_tries = [pod for pod in existing if pod.retry < status.retry_count]
+        deleted += [pod for pod in of_former_tries if restarts_pod(reason, target, pod)]
     if request.target:
         deleted += [pod for pod in existing if restarts_pod(request.action, request.target, pod)]
     return list({pod.uid: pod for pod in deleted}.values())
@@ -304,7 +301,7 @@ def _missing(view: JobView, status: JobStatus) -> Creations:
     return missing_creations(replace(view.job, status=status), view.pods, view.claims, view.foreign, _MOST)
 
 
-def _expiry(job: VolcanoJob, status: JobStatus) -> float | None:
+def _removal_time(job: VolcanoJob, status: JobStatus) -> float | None:
     ended, ttl = unix_seconds(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
     return ended + ttl if ttl is not None and ended and status.state.phase in ENDED else None
 

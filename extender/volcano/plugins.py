@@ -5,8 +5,8 @@
     ssh   a key of the job, with which its pods reach each other
     pytorch, tensorflow, mpi, ray   settings by which the processes of these frameworks find each other
 
-Names, paths, flags and defaults are Volcano's (its guides how_to_use_*_plugin). The order is that of the
-table.
+Names, paths, flags and defaults are Volcano's (its guides how_to_use_*_plugin). Plugins extend a pod in the
+order of the table.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -109,11 +109,10 @@ class TensorFlow(Plugin, frozen=True):
         if job.spec.members <= 1 or any(_excess_hosts(job)):
             return
         roles = {self.ps: "ps", self.worker: "worker", self.chief: "chief", self.evaluator: "evaluator"}
-        cluster = {
-            roles[task.name]: [f"{name}:{self.port}" for name in hosts_of_task(job, task)]
-            for task in job.spec.tasks
-            if task.name in roles and task.replicas
-        }
+        cluster: dict[str, list[str]] = {}
+        for other in job.spec.tasks:
+            if other.name in roles and other.replicas:
+                cluster[roles[other.name]] = [f"{name}:{self.port}" for name in hosts_of_task(job, other)]
         role = roles.get(task.name, task.name)
         config = {"cluster": cluster, "task": {"type": role, "index": index}}
         text = msgspec.json.encode(config).decode()
@@ -282,9 +281,8 @@ class Ssh(Plugin, frozen=True):
         path = self.ssh_key_file_path
         if self.no_root and path == _KEY_PATH:
             path = f"{_HOSTS_PATH}/{_KEY_FOLDER}"
-        files = [
-            {"key": key, "path": f"{_KEY_FOLDER}/{key}"} for key in (_PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG)
-        ]
+        names = (_PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG)
+        files = [{"key": name, "path": f"{_KEY_FOLDER}/{name}"} for name in names]
         mode = _OF_ROOT if path == _KEY_PATH else _READABLE
         secret = {"secretName": secret_name(job), "items": files, "defaultMode": mode}
         volume = {"name": f"{job.metadata.name}-ssh", "secret": secret}
@@ -299,9 +297,7 @@ class Ssh(Plugin, frozen=True):
         return "\n".join(lines) + "\n"
 
 
-PLUGINS: dict[str, type[Plugin]] = {
-    kind.name: kind for kind in (Env, Svc, Ssh, PyTorch, TensorFlow, Mpi, Ray)
-}
+PLUGINS: dict[str, type[Plugin]] = {cls.name: cls for cls in (Env, Svc, Ssh, PyTorch, TensorFlow, Mpi, Ray)}
 
 
 class PluginsOfJob(NamedTuple):
@@ -312,11 +308,8 @@ class PluginsOfJob(NamedTuple):
 def plugins_of(job: VolcanoJob) -> PluginsOfJob:
     """Return the plugins of a job with those that others imply."""
     listed = job.spec.plugins or {}
-    faults = [
-        f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}"
-        for name in listed
-        if name not in PLUGINS
-    ]
+    unknown = (name for name in listed if name not in PLUGINS)
+    faults = [f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}" for name in unknown]
     implied = {needed for name in listed if name in PLUGINS for needed in PLUGINS[name].implies}
     is_large = sum(max(task.replicas, 0) for task in job.spec.tasks) > _MOST_PODS
     plugins = []

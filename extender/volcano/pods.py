@@ -161,7 +161,7 @@ def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
 
 
 def claim_names(job: VolcanoJob) -> list[str]:
-    """Return the claim of each volume. Unnamed ones are named after the job and its UID."""
+    """Return the name of each volume's claim. Unnamed claims are named after the job and its UID."""
     return [
         volume.volume_claim_name or f"{job.metadata.name}-{job.metadata.uid}-{number}"
         for number, volume in enumerate(job.spec.volumes or ())
@@ -177,10 +177,8 @@ def _with_volumes(job: VolcanoJob, spec: Json) -> Json:
     if not claims:
         return dict(spec)
     names = {claim: f"job-volume-{number}" for number, claim in enumerate(dict.fromkeys(claims))}
-    mounts = [
-        {"name": names[claim], "mountPath": volume.mount_path}
-        for claim, volume in zip(claims, job.spec.volumes or (), strict=True)
-    ]
+    claimed = zip(claims, job.spec.volumes or (), strict=True)
+    mounts = [{"name": names[claim], "mountPath": volume.mount_path} for claim, volume in claimed]
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
     containers = [
         {**container, "volumeMounts": [*items_at(container, "volumeMounts"), *mounts]}

@@ -51,11 +51,12 @@ class JobRequest(NamedTuple):
 
 def restarts_pod(action: str, target: str, pod: JobPod) -> bool:
     """Return whether the restart of a target includes this pod."""
-    return {
+    restarted = {
         Action.RESTART_TASK: pod.task,
         Action.RESTART_POD: pod.name,
         Action.RESTART_PARTITION: f"{pod.task}/{pod.partition}",
-    }.get(Action(action)) == target
+    }
+    return restarted.get(Action(action)) == target
 
 
 class _JobEvent(NamedTuple):
@@ -68,12 +69,12 @@ class _JobEvent(NamedTuple):
 
 def policy_requests(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
     """Return the requests of a job's policies for the events of its pods and PodGroup, the earliest first."""
-    of_job = _rules(job.spec.policies)
-    of_task = {task.name: (_rules(task.policies), of_job) for task in job.spec.tasks}
-    if not (of_job or any(own for own, _ in of_task.values())):
+    job_rules = _rules(job.spec.policies)
+    levels_by_task = {task.name: (_rules(task.policies), job_rules) for task in job.spec.tasks}
+    if not (job_rules or any(own for own, _ in levels_by_task.values())):
         return []
     requests = [
-        _request(of_task[event.task.name] if event.task is not None else (of_job,), event)
+        _request(levels_by_task[event.task.name] if event.task is not None else (job_rules,), event)
         for event in _events(job, pods, group_phase)
     ]
     return sorted(filter(None, requests), key=lambda request: (request.at, request.pod))
@@ -138,9 +139,8 @@ def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_
     alive = [pod for pod in current if pod.phase in ("Running", "Pending")]
     restarts = sum(pod.restarts for pod in alive)
     if alive and task.max_retry != _UNLIMITED and restarts >= task.max_retry:
-        at = max(pod.created for pod in alive)
         text = f"containers of task {task.name} were restarted {restarts} times"
-        yield _JobEvent(TASK_FAILED, at, text, task)
+        yield _JobEvent(TASK_FAILED, max(pod.created for pod in alive), text, task)
 
 
 class _Rule(NamedTuple):

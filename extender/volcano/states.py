@@ -121,7 +121,7 @@ def implied_phase(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> J
             started = status.running + status.succeeded + status.failed
             return JobPhase.RUNNING if started >= (spec.min_available or 0) else phase
         case JobPhase.RUNNING:
-            return _after_running(status, spec)
+            return _phase_after_running(status, spec)
         case JobPhase.RESTARTING:
             if status.retry_count >= spec.max_retry:
                 return JobPhase.FAILED
@@ -131,28 +131,25 @@ def implied_phase(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> J
     return phase if existing_pods else _AFTER_CLEAN_UP.get(phase, phase)
 
 
-def _after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
+def _phase_after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
     total, minimum = spec.members, spec.min_available or 0
     if total == 0:  # scaled to zero, and may be scaled up again
         return JobPhase.RUNNING
     if spec.min_success is not None and status.succeeded >= spec.min_success:
         return JobPhase.COMPLETED
     if status.succeeded + status.failed >= total:
-        failed = spec.min_success is not None or _lacks_a_task(status, spec) or status.succeeded < minimum
+        failed = spec.min_success is not None or _lacks_successes(status, spec) or status.succeeded < minimum
         return JobPhase.FAILED if failed else JobPhase.COMPLETED
     return JobPhase.PENDING if status.pending > total - minimum else JobPhase.RUNNING
 
 
-def _lacks_a_task(status: JobStatus, spec: VolcanoJobSpec) -> bool:
+def _lacks_successes(status: JobStatus, spec: VolcanoJobSpec) -> bool:
     """Return whether too few pods of a task have succeeded, if the job needs all its tasks."""
-    if (spec.min_available or 0) < sum(task.least for task in spec.tasks):
+    if (spec.min_available or 0) < sum(task.min_pods for task in spec.tasks):
         return False
     counts = status.task_status_count or {}
-    return any(
-        (counts[task.name].phase or {}).get("Succeeded", 0) < task.least
-        for task in spec.tasks
-        if task.name in counts
-    )
+    tasks = (task for task in spec.tasks if task.name in counts)
+    return any((counts[task.name].phase or {}).get("Succeeded", 0) < task.min_pods for task in tasks)
 
 
 # Status of a job: the initial one, transitions, and counts of pods.

@@ -30,7 +30,7 @@ class Endpoint(NamedTuple):
     def view(self) -> str:
         """Return the name of the view that answers: podgroups, or podgroup for one of them."""
         name, variables, _ = self.path.partition("/")
-        return name.removesuffix("s") if variables else name or "index"
+        return name.removesuffix("s") if variables else (name or "index")
 
     @property
     def takes_what_if(self) -> bool:

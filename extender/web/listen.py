@@ -48,11 +48,12 @@ def listen(flag: str, address: Address) -> socket.socket:
             raise
         return bound
     except OSError as fault:
-        reason = {
+        reasons = {
             errno.EADDRINUSE: "another process listens there: choose a free port",
             errno.EADDRNOTAVAIL: "this machine has no such address",
             errno.EACCES: "ports below 1024 need a privilege",
-        }.get(fault.errno or 0, fault.strerror or str(fault))
+        }
+        reason = reasons.get(fault.errno or 0, fault.strerror or str(fault))
         raise InvalidConfiguration(f"{flag}: invalid value '{address}': {reason}") from fault
 
 
@@ -134,7 +135,7 @@ class Identity:
         metrics.certificate_expiry.labels(self._port).set(self._ends)
         self.context, self._used = context, (certificate, key, client_ca)
 
-    def missing(self) -> str | None:
+    def fault(self) -> str | None:
         """Return the fault for /readyz; None without one."""
         if not self.context:
             return "no certificate yet"

@@ -40,7 +40,7 @@ from extender.api import protocol
 from extender.api.setting_kinds import Address
 from extender.ports.connection import FAILED, Caller, CallerConnection, encode_answer
 from extender.ports.connections import TIMEOUTS, ConnectionLimits, Timeouts
-from extender.ports.newcomer import ShortRequest
+from extender.ports.light_connection import ShortRequest
 from extender.ports.port import Pulse, Secure, ServedPort
 from extender.telemetry import metrics
 from extender.telemetry.logs import bound_context, logger
@@ -90,7 +90,7 @@ class App:
             try:
                 args = protocol.decode(body, verb.reads)
                 with bound_context(pod=_pod_of(args)):
-                    return await _answered(verb, args, caller, call)
+                    return await _encoded_answer(verb, args, caller, call)
             except MALFORMED as fault:
                 call.outcome, call.reason = "malformed", ""
                 raise BadRequest(str(fault)) from fault
@@ -102,7 +102,7 @@ def _pod_of(args: Args) -> str:
     return f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
 
 
-async def _answered(verb: Verb, args: Args, caller: Caller, call: metrics.Call) -> bytes:
+async def _encoded_answer(verb: Verb, args: Args, caller: Caller, call: metrics.Call) -> bytes:
     """Return the answer of a verb. Encoding is guarded like the verb: either may raise unforeseen errors.
 
     Raises:
@@ -111,7 +111,7 @@ async def _answered(verb: Verb, args: Args, caller: Caller, call: metrics.Call) 
     try:
         return protocol.encode(await verb.answer(args, caller))
     except asyncio.CancelledError:
-        metrics.refused()
+        metrics.record_refusal()
         raise
     except protocol.MalformedRequest:
         raise
@@ -157,7 +157,7 @@ def serve(
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     address = Address(*listener.getsockname()[:2])  # the worker has a copy of the listener
-    limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, timeouts)
+    limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, unread=4 * LARGEST_BODY, timeouts=timeouts)
     shutdown = _Shutdown(on_stop)
 
     def post_worker_init(worker: LoopWorker) -> None:
@@ -201,10 +201,10 @@ class LoopWorker(Worker):
             body = await app(request.method, request.target, request.body, caller)
             return encode_answer(200, "OK", _JSON.items(), body)
 
-        [bound] = self.sockets
-        listener: socket.socket = cast(Any, bound).sock  # inside a class of gunicorn's
+        [wrapper] = self.sockets  # gunicorn's class
+        listener: socket.socket = cast(Any, wrapper).sock
         port = self.open_port(
-            listener=listener, answer=answer, short=lambda request: partial(answer_short, request)
+            listener=listener, answer=answer, find_short=lambda request: partial(answer_short, request)
         )
         if self.alive:
             await self._stop_requested.wait()

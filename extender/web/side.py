@@ -45,7 +45,7 @@ _LAST_ANSWERS = 2.0  # seconds to finish answers when stopping
 log = logger(__name__)
 
 App = Callable[[web.BaseRequest, bytes], web.Response]  # with the body; raises HTTPException
-Known = Callable[[web.BaseRequest], web.Response | None]
+ImmediateAnswer = Callable[[web.BaseRequest], web.Response | None]  # an answer that needs no thread
 
 
 class SideServer:
@@ -53,7 +53,7 @@ class SideServer:
 
     Attributes:
         for_web_pages: Whether the app itself checks requests of web pages.
-        known: Returns at once an answer that needs no thread, or None.
+        immediate_answer: Returns an answer that needs no thread; None: `app` answers.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class SideServer:
         threads: int = _THREADS,
         secure: Secure | None = None,
         for_web_pages: bool = False,
-        known: Known = lambda _: None,
+        immediate_answer: ImmediateAnswer = lambda _: None,
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
-        self._app, self._known = app, known
+        self._app, self._immediate_answer = app, immediate_answer
         self._turns = TurnsByAddress(threads)
         self._pool = ThreadPoolExecutor(threads, name)
         self._ending = asyncio.Event()
@@ -96,10 +96,10 @@ class SideServer:
     async def _answer(self, request: web.BaseRequest, connection: CallerConnection) -> web.Response:
         """Answer a request. It keeps its turn until its thread is free, even if the caller hangs up."""
         body = await connection.body(request)
-        known = self._known(request)
-        if known is not None:
+        immediate = self._immediate_answer(request)
+        if immediate is not None:
             connection.serve()
-            return known
+            return immediate
         await self._turns.acquire(connection.address)
         connection.serve()
         answer = self._pool.submit(self._app, request, body)

@@ -98,7 +98,7 @@ def has_signed(authority: bytes, certificate: bytes, key: bytes) -> bool:
     Raises:
         Unreadable: One of them cannot be read.
     """
-    return _issued(_read(authority), _read(certificate)) and is_key_of(certificate, key)
+    return _has_issued(_read(authority), _read(certificate)) and is_key_of(certificate, key)
 
 
 def is_key_of(certificate: bytes, key: bytes) -> bool:
@@ -121,8 +121,8 @@ def is_trusted(chain: bytes, bundle: bytes) -> bool:
         Unreadable: One of them cannot be read.
     """
     (current, *intermediates), trusted = _read_all(chain), _read_all(bundle)
-    while not any(current == root or _issued(root, current) for root in trusted):
-        issuer = next((issuer for issuer in intermediates if _issued(issuer, current)), None)
+    while not any(current == root or _has_issued(root, current) for root in trusted):
+        issuer = next((issuer for issuer in intermediates if _has_issued(issuer, current)), None)
         if issuer is None:
             return False
         intermediates.remove(issuer)
@@ -143,7 +143,7 @@ def expiry(certificate: bytes) -> float:
     """Return when a certificate expires, in seconds since the epoch.
 
     Raises:
-        Unreadable: It cannot be read.
+        Unreadable: The certificate cannot be read.
     """
     return validity(certificate).end
 
@@ -158,7 +158,7 @@ def names(certificate: bytes) -> frozenset[str]:
     """Return the host names and IP addresses that a certificate is valid for.
 
     Raises:
-        Unreadable: It cannot be read.
+        Unreadable: The certificate cannot be read.
     """
     extensions = _read(certificate).extensions
     try:
@@ -182,7 +182,7 @@ def _read_all(bundle: bytes) -> list[x509.Certificate]:
         raise Unreadable(str(fault)) from fault
 
 
-def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

@@ -64,7 +64,7 @@ class LookUps(Generic[T]):
         self._clock = clock
         self._pause = pause
         self._due: dict[str, Future[T | None]] = {}  # look-ups that have not begun
-        self._begun: TTLCache[str, float] = TTLCache(_MOST, PACE, clock)
+        self._begun: TTLCache[str, float] = TTLCache(_MOST, PACE, clock)  # time of the last look-up
         self._slots = BoundedSemaphore(AT_ONCE)
         self._lock = Lock()
 
@@ -101,7 +101,8 @@ class LookUps(Generic[T]):
             del self._due[name]
             self._begun[name] = self._clock()
         try:
-            if (timeout := deadline - self._clock()) <= 0:
+            timeout = deadline - self._clock()
+            if timeout <= 0:
                 raise NotKnown("too many names are being looked up")
             result.set_result(self._read(name, timeout))
         except NotFound:
@@ -167,12 +168,16 @@ class Latest:
         if selector is None:
             return True
         newest = self._sources.namespace(namespace, self.seconds_left())
-        return allows_namespace(selector, (newest.metadata.labels if newest is not None else None) or {})
+        labels = newest.metadata.labels if newest is not None else None
+        return allows_namespace(selector, labels or {})
 
     def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
         """Return the tree with the queues from `parent` upwards as they are now."""
         ancestry: dict[str, QueueRecord] = {}
-        while parent not in ("", ROOT_QUEUE, *ancestry) and (queue := self._read(parent)):
+        while parent not in ("", ROOT_QUEUE, *ancestry):
+            queue = self._read(parent)
+            if queue is None:
+                break
             ancestry[parent] = queue_record(queue)
             parent = queue.spec.parent
         return QueueTree({**tree.queues, **ancestry}, self.info) if ancestry else tree

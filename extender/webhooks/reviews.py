@@ -127,7 +127,7 @@ class Reviewer:
 def _status(faults: list[Fault]) -> admission.Status:
     """Return a Status with causes for programs and one message for users."""
     causes = [admission.Cause(str(fault.code), fault.field, fault.message) for fault in faults]
-    if any(fault.code.passing for fault in faults):
+    if any(fault.code.is_temporary for fault in faults):
         details = admission.Details(causes, _RETRY_AFTER)
         return admission.Status(503, "ServiceUnavailable", join_faults(faults), details)
     code, reason = (422, "Invalid") if all(fault.code.about_value for fault in faults) else (403, "Forbidden")

@@ -100,7 +100,7 @@ from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read,
 _PROGRAMS = "system:"  # accounts and components of Kubernetes
 _MUSTER = f"{ACCOUNTS}kube-muster:"  # creates groups of pods that do not name one
 _BATCH = "batch"
-_MOST_OF_LEVELS = 8  # warnings
+_MOST_LEVEL_WARNINGS = 8
 _POD_GROUP = "PodGroup"
 _CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # the Jobs of a CronJob enter a queue
 
@@ -159,9 +159,9 @@ def with_warnings(review: Rule, ledger: Ledger) -> Rule:
         outcome, meta = review(request), read(request.object, AnyObject).metadata
         pods = read(request.object, Job).pod if request.kind.group == _BATCH else None
         warnings = [*outcome.warnings, *unread_annotations(meta, pods), *_ignored(request)]
-        former = [*review_on_lost_domain(read_if_there(request.old_object, dict[str, Any]) or {})]
-        current = review_on_lost_domain(read(request.object, dict[str, Any]))
-        faults = [*outcome.faults, *(fault for fault in current if fault not in former)]
+        former_faults = [*review_on_lost_domain(read_if_there(request.old_object, dict[str, Any]) or {})]
+        current_faults = review_on_lost_domain(read(request.object, dict[str, Any]))
+        faults = [*outcome.faults, *(fault for fault in current_faults if fault not in former_faults)]
         texts = set(map(str, faults))
         level_warnings = [warning for warning in _level_warnings(request, ledger) if warning not in texts]
         return outcome._replace(faults=faults, warnings=[*warnings, *level_warnings])
@@ -183,7 +183,7 @@ def _level_warnings(request: ReviewRequest, ledger: Ledger) -> list[str]:
     if request.operation != CREATE or controller_of(meta.owner_references):
         return []
     levels = [*named_levels(read(request.object, dict[str, Any]))]
-    return [*map(str, _unknown_levels(levels, ledger)), *contradicting_levels(levels)][:_MOST_OF_LEVELS]
+    return [*map(str, _unknown_levels(levels, ledger)), *contradicting_levels(levels)][:_MOST_LEVEL_WARNINGS]
 
 
 def _unknown_levels(named: Sequence[NamedLevel], ledger: Ledger) -> list[Fault]:
@@ -301,13 +301,14 @@ class AdmissionRules:
         topologies = [*review_topologies(group), *self._unknown_levels(request)]
         if is_update:
             before = read(request.old_object, PodGroup)
-            same_label = local_queue_label(before.metadata) == local_queue_label(meta)
-            if same_label and before.spec.queue == group.spec.queue:
+            is_same_label = local_queue_label(before.metadata) == local_queue_label(meta)
+            if is_same_label and before.spec.queue == group.spec.queue:
                 return ReviewOutcome(topologies)
         entry, queue, key = self._entry(), group.spec.queue, GroupKey(f"{namespace}/{meta.name}")
         target = entry.destination(partial(destination_of_group, meta, namespace, queue))
         is_by_muster = _is_by_muster(request)  # for pods and jobs of users, which are reviewed themselves
-        faults = entry.review(target, review_entry, *([] if is_by_muster else [subject(request.user_info)]))
+        users = [] if is_by_muster else [subject(request.user_info)]
+        faults = entry.review(target, review_entry, *users)
         if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
             faults += review_move(target, self._ledger.groups.started_in(key))
         if is_by_muster:  # with a missing queue, the group waits and says so
@@ -337,7 +338,8 @@ class AdmissionRules:
             namespace = request.namespace
             return entry.destination(lambda cluster: destination_of_other_group(group, namespace, cluster))
 
-        if (target := destination(request.object)) is None:
+        target = destination(request.object)
+        if target is None:
             return ReviewOutcome()
         if request.operation == UPDATE:
             before = destination(request.old_object)
@@ -370,7 +372,8 @@ class AdmissionRules:
         if job_target is None or faults:
             return ReviewOutcome(faults)
         job_target = replace(job_target, namespace=pod.metadata.namespace)
-        if not owner and (faults := entry.review_use(job_target, *users)):
+        faults = [] if owner else entry.review_use(job_target, *users)
+        if faults:
             return ReviewOutcome(faults)
         warnings = [f"the job waits: {fault}" for fault in entry.review(job_target, job_entry)]
         return ReviewOutcome(warnings=warnings)
@@ -402,7 +405,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=[*job_defaults(job, scheduler), *queue])
 
     def review_workload(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review an object whose controller makes pods or jobs. Only these may be refused."""
+        """Review an object whose controller makes pods or jobs, which may be refused. It gets warnings."""
         workload = read(request.object, dict[str, Any])
         return ReviewOutcome(warnings=[*workload_warnings(workload, self._schedulers)])
 
@@ -456,13 +459,14 @@ class AdmissionRules:
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod, user = _with_namespace(read(request.object, NewPod), request), request.user_info.username
-        flagged = DEFAULT_SCHEDULER in self._schedulers  # the default scheduler adopts no pods
-        adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not flagged and is_adoptable(pod)
+        by_default = DEFAULT_SCHEDULER in self._schedulers  # the default scheduler adopts no pods
+        adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not by_default and is_adoptable(pod)
         if not (adopts or self._ledger.pods.owns(pod)):
             return ReviewOutcome()
         scheduler = self._schedulers[0] if adopts else ""
         obj = read(request.object, dict[str, Any])
-        return ReviewOutcome(patch=pod_defaults(obj, user, scheduler, gated=self._gated, flagged=flagged))
+        patch = pod_defaults(obj, user, scheduler, gated=self._gated, adds_markers=by_default)
+        return ReviewOutcome(patch=patch)
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _with_namespace(read(request.object, NewPod), request)
@@ -479,7 +483,7 @@ class AdmissionRules:
         if request.operation == UPDATE:
             if target is None or self._had_same_queue(read(request.old_object, NewPod), target, request):
                 return ReviewOutcome()
-        elif self._ledger.pods.owns(pod) and (budgets := list(review_budgets(pod))):
+        elif budgets := list(review_budgets(pod) if self._ledger.pods.owns(pod) else ()):
             return ReviewOutcome(budgets)
         if target is None:
             return ReviewOutcome()
@@ -512,25 +516,28 @@ class AdmissionRules:
     def _had_same_queue(
         self, before: NewPod, target: Destination, request: ReviewRequest, job: Meta | None = None
     ) -> bool:
-        former = self._destination(_with_namespace(before, request), "", job)
-        return former is not None and former.queue == target.queue
+        former_target = self._destination(_with_namespace(before, request), "", job)
+        return former_target is not None and former_target.queue == target.queue
 
 
 def _author(request: ReviewRequest) -> Mapping[str, str]:
     """Return the record of the user who makes an object.
 
-    An update keeps it; the first user who changes an object without a record counts as its author.
+    An update keeps the record; the first user who changes an object without a record counts as its author.
     Volcano's PodGroups get their record in `fill_in_group`.
     """
     kind = request.kind.kind
     if kind == _POD_GROUP:
         is_new = request.operation == CREATE and request.kind.group != POD_GROUPS.group
         user, meta = _creator(request), read(request.object, AnyObject).metadata
-        return {SUBMITTER: user} if is_new and (user or SUBMITTER in (meta.annotations or {})) else {}
+        has_record = SUBMITTER in (meta.annotations or {})  # which an empty one replaces
+        return {SUBMITTER: user} if is_new and (user or has_record) else {}
     before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
     user = recorded_author(before.metadata, kind) if before is not None else ""
     by_program = before is not None and request.user_info.username.startswith(_PROGRAMS)
-    return author_record(kind, user or ("" if by_program else _creator(request)))
+    if not user and not by_program:
+        user = _creator(request)
+    return author_record(kind, user)
 
 
 def _creator(request: ReviewRequest) -> str:

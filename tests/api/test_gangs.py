@@ -98,10 +98,10 @@ NOTHING = Defaults()
     (TRAINING, "", NOTHING, False, 8),
     (EIGHT, "", NOTHING, True, 8),
     (None, "", NOTHING, False, 1),
-    (replace(EIGHT, asked="all"), "", NOTHING, False, 8),
-    (replace(TRAINING, asked="1"), "", NOTHING, False, 1),
-    (replace(TRAINING, asked="6"), "3", Defaults("2", "1"), False, 6),
-    (replace(TRAINING, asked="6"), "", NOTHING, True, 6),
+    (replace(EIGHT, requested="all"), "", NOTHING, False, 8),
+    (replace(TRAINING, requested="1"), "", NOTHING, False, 1),
+    (replace(TRAINING, requested="6"), "3", Defaults("2", "1"), False, 6),
+    (replace(TRAINING, requested="6"), "", NOTHING, True, 6),
     (TRAINING, "3", Defaults("2", "1"), False, 3),
     (TRAINING, "", Defaults("2", "1"), False, 2),
     (TRAINING, "", Defaults("", "1"), False, 1),
@@ -111,11 +111,11 @@ NOTHING = Defaults()
     (None, "4", NOTHING, False, 4),
     (replace(EIGHT, volcano=2), "", Defaults("all"), False, 2),
     (replace(EIGHT, volcano=20), "", NOTHING, False, 20),
-    (replace(EIGHT, volcano=2, asked="4"), "", NOTHING, False, 4),
+    (replace(EIGHT, volcano=2, requested="4"), "", NOTHING, False, 4),
     (replace(EIGHT, volcano=2), "3", NOTHING, False, 3),
     (replace(EIGHT, volcano=2), "", NOTHING, True, 8),
-    (MadePods(pods=3, at_once=1, together=True, asked="all"), "", NOTHING, False, 1),
-    (MadePods(pods=3, at_once=1, together=True, asked="2"), "", NOTHING, False, 1),
+    (MadePods(pods=3, at_once=1, together=True, requested="all"), "", NOTHING, False, 1),
+    (MadePods(pods=3, at_once=1, together=True, requested="2"), "", NOTHING, False, 1),
     (MadePods(pods=3, at_once=1, together=True), "", NOTHING, True, 3),
     (MadePods(pods=0, at_once=0, together=True), "", NOTHING, False, 1),
 )
@@ -134,7 +134,7 @@ def test_the_first_object_with_the_annotation_decides(
     ("9", "invalid value 9: it makes 8 at once"),
 )
 def test_an_impossible_gang_is_reported(text: str, words: str) -> None:
-    found = gang_size_of(replace(TRAINING, asked=text), "", NOTHING, waits=False)
+    found = gang_size_of(replace(TRAINING, requested=text), "", NOTHING, waits=False)
     assert found.fault.startswith(f"annotation {keys.MIN_MEMBER}: ")
     assert words in found.fault
     assert found.members == 8

@@ -58,7 +58,7 @@ def test_a_text_that_is_too_long_is_refused(read: Callable[[], object]) -> None:
     (lambda: age_of(LeaseSpec(renew_time=TIME), 0.0), None),
     (lambda: as_number(NUMBER), None),
     (lambda: requested_sizes({keys.VOLCANO_MIN_MEMBER: NUMBER}), ("", 1)),
-    (lambda: gang_size_of(MadePods(pods=5, asked=NUMBER), "", Defaults(), waits=False).members, 1),
+    (lambda: gang_size_of(MadePods(pods=5, requested=NUMBER), "", Defaults(), waits=False).members, 1),
 )
 def test_a_text_that_is_too_long_counts_as_absent(read: Callable[[], object], default: object) -> None:
     assert read() == default

@@ -67,7 +67,7 @@ class MusterWithDashboard:
         app = create_dashboard_app(source, token_login.identify, token_login.login, open_pages=open_pages)
         limit_costs(app)
         listener = listen("--listen", Address("127.0.0.1", 0))
-        self.address = SideServer("dashboard", listener, pages(app), known=open_pages.news).address
+        self.address = SideServer("dashboard", listener, pages(app), immediate_answer=open_pages.news).address
 
     def start(self) -> None:
         for run in (self._answer, self._decide):

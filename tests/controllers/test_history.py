@@ -18,7 +18,7 @@ from extender.api import keys
 from extender.controllers import history as module
 from extender.controllers.history import History
 from extender.domain.explain.history import AnyRecord, By, GroupRun, Period, QueueHour, Wait
-from extender.telemetry.history_file import HistoryFault, HistoryFile, HistoryReader, reported
+from extender.telemetry.history_file import HistoryFault, HistoryFile, HistoryReader, report_of_file
 from tests.domain.builders import node, queue
 from tests.domain.world import EPOCH, World, gang, timestamp
 
@@ -107,7 +107,7 @@ def test_what_is_written_can_be_read_by_others_meanwhile(path: Path) -> None:
     bench = HistoryBench(path, queue("q"), gang("a", 2, queue="q")).look().start("a").after(HOUR)
     seen = bench.history.report(Period(By.QUEUE, 0.0, bench.now))
     assert [(row.name, row.starts, row.cpu_hours) for row in seen.rows] == [("q", 1, 2.0)]
-    assert seen == reported(path, Period(By.QUEUE, 0.0, bench.now))
+    assert seen == report_of_file(path, Period(By.QUEUE, 0.0, bench.now))
     assert bench.history.text() == f"written to {path}"
     assert "2026-01-01T00:16:40Z" in seen.note
     assert not bench.history.report(Period(By.QUEUE, bench.now - 60, bench.now)).note

@@ -88,7 +88,9 @@ def test_an_open_page_is_answered_without_the_application(path: str) -> None:
     open_pages = OpenPages(source, clock)
     app = create_dashboard_app(source, identify, open_pages=open_pages)
     listener = socket.create_server(("127.0.0.1", 0))
-    server = SideServer("dashboard", listener, pages(app), for_web_pages=True, known=open_pages.news)
+    server = SideServer(
+        "dashboard", listener, pages(app), for_web_pages=True, immediate_answer=open_pages.news
+    )
     connection = HTTPConnection("127.0.0.1", server.address.port, timeout=30)
     etag, seen = "", []
     for _ in range(9):

@@ -125,8 +125,8 @@ class Tree:
     def state(self, name: str) -> str:
         return self.world.queue(name).state
 
-    def is_flagged(self, name: str) -> bool:
-        return queue_record(self.records[name]).flagged
+    def is_closed_by_parent(self, name: str) -> bool:
+        return queue_record(self.records[name]).closed_by_parent
 
 
 @each_of(
@@ -143,10 +143,10 @@ def test_a_child_closes_and_opens_with_its_parent_unless_it_is_closed_for_its_ow
     tree = Tree(child).asks("team", CLOSED)
     if meanwhile:
         tree.asks("child", meanwhile)
-    assert (tree.state("child"), tree.is_flagged("child")) == (CLOSED, state == OPEN)
+    assert (tree.state("child"), tree.is_closed_by_parent("child")) == (CLOSED, state == OPEN)
     assert tree.records["child"].spec.state == (meanwhile or child)
     tree.asks("team", OPEN)
-    assert (tree.state("child"), tree.is_flagged("child")) == (state, False)
+    assert (tree.state("child"), tree.is_closed_by_parent("child")) == (state, False)
 
 
 def test_a_child_with_groups_is_closing() -> None:
@@ -205,7 +205,7 @@ RECORDS = st.builds(
     spec_state=STATES,
     status_state=STATES,
     parent=NAMES,
-    flagged=st.booleans(),
+    closed_by_parent=st.booleans(),
     deleting=st.booleans(),
 )
 
@@ -224,9 +224,11 @@ def _written(name: str, records: dict[str, QueueRecord]) -> QueueRecord:
     now, below = records[name], bool(closed_above(name, records))
     match annotation_step(now, below):
         case AnnotationStep.KEEP:
-            return replace(now, status_state=str(state_of(desired_state(now), False, now.flagged and below)))
+            return replace(
+                now, status_state=str(state_of(desired_state(now), False, now.closed_by_parent and below))
+            )
         case mark:
-            return replace(now, flagged=mark is AnnotationStep.PUT)
+            return replace(now, closed_by_parent=mark is AnnotationStep.PUT)
 
 
 # ---- groups of a queue that is gone

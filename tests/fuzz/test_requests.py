@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from extender.ports import newcomer
+from extender.ports import light_connection
 from tests.fuzz import through_view
 from tests.fuzz.answers import Unreadable, statuses
 from tests.rows import each_of
@@ -35,7 +35,7 @@ def test_another_secret_changes_nothing_else(made: Made) -> None:
 def test_of_the_events_some_are_as_a_scheduler_writes_them() -> None:
     """Make some short events, so that they reach the path that is theirs."""
     made = [through_view.event(Random(f"7/{number}"), "secret") for number in range(200)]
-    assert 40 < sum(newcomer._PLAIN.match(each) is not None for each in made) < 160
+    assert 40 < sum(light_connection._GO_HEAD.match(each) is not None for each in made) < 160
 
 
 @each_of(

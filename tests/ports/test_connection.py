@@ -19,7 +19,7 @@ from werkzeug.exceptions import NotFound
 from extender.api.setting_kinds import Address
 from extender.ports.connection import Caller, CallerConnection, encode_answer
 from extender.ports.connections import LARGEST_HEAD, ConnectionLimits, Timeouts
-from extender.ports.newcomer import ShortRequest
+from extender.ports.light_connection import ShortRequest
 from extender.ports.port import ServedPort
 from extender.web.listen import listen
 from extender.web.side import SideServer
@@ -46,7 +46,7 @@ class Stage:
         self._writers: list[asyncio.StreamWriter] = []
         self.held = self.gone = self.short = 0
         self.answers: list[web.Response] = []
-        self._port = ServedPort("stage", listener, limits, self._answer, short=self._short)
+        self._port = ServedPort("stage", listener, limits, self._answer, find_short=self._short)
 
     async def _answer(self, asked: web.BaseRequest, connection: CallerConnection) -> web.Response:
         body = await connection.body(asked)

@@ -228,5 +228,5 @@ def test_how_long_pods_run_may_stand_on_the_workload(tmp_path: Path) -> None:
 def test_kinds_that_make_pods_name_them() -> None:
     """Each row leads to pods, over kinds that are in the table, too."""
     for kind in WORKLOADS.values():
-        made: list[Any] = [offspring.made for offspring in kind.offspring]
+        made: list[Any] = [offspring.kind for offspring in kind.offspring]
         assert ("v1", "Pod") in made or any(each in WORKLOADS for each in made)

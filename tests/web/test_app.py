@@ -51,7 +51,7 @@ class Agreeable(SchedulerVerbs):
         """Skip the base initializer, which needs a ledger."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
-        metrics.refused("NoRoom")
+        metrics.record_refusal("NoRoom")
         return FilterResult(node_names=list(NodeNames(args.node_names)), failed_nodes={"c": "full"})
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:

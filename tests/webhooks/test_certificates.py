@@ -110,7 +110,7 @@ def test_texts_that_are_no_certificate(text: bytes) -> None:
 
 def test_a_server_keeps_its_certificate_when_the_next_is_broken(pair: Pair) -> None:
     identity = Identity("webhooks")
-    assert identity.missing()
+    assert identity.fault()
     identity.use(pair.certificate, pair.key)
     served = identity.context
     shown = REGISTRY.get_sample_value("muster_certificate_expiry_timestamp_seconds", {"port": "webhooks"})
@@ -128,7 +128,7 @@ def test_a_server_keeps_its_certificate_when_the_next_is_broken(pair: Pair) -> N
 def test_an_expired_certificate_counts_as_missing(offset: float, found: str | None, *, pair: Pair) -> None:
     identity = Identity("webhooks", lambda: NOW + offset)
     identity.use(pair.certificate, pair.key)
-    assert identity.missing() == found
+    assert identity.fault() == found
 
 
 # ---- as it is stored

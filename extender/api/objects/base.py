@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from extender.api.units import Quantity
-from extender.api.workloads.shape import spoken_kind
+from extender.api.workloads.shape import kind_prefix
 
 Quantities = dict[str, Quantity]
 Labels = dict[str, str]
@@ -27,7 +27,7 @@ class OwnerReference(Wire, frozen=True):
     @property
     def spoken_name(self) -> str:
         """Return kind and name in lower case, such as `job/train`."""
-        return f"{spoken_kind(self.api_version, self.kind)}/{self.name}"
+        return f"{kind_prefix(self.api_version, self.kind)}/{self.name}"
 
 
 class Meta(Wire, frozen=True):

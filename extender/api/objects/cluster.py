@@ -161,7 +161,7 @@ class Event(Wire, frozen=True):
     @property
     def at(self) -> str:
         """Return the time of the last occurrence."""
-        series_time = self.series and self.series.last_observed_time
+        series_time = self.series.last_observed_time if self.series else None
         return series_time or self.last_timestamp or self.event_time or ""
 
     @property
@@ -193,7 +193,7 @@ class ElasticQuotaTreeSpec(Wire, frozen=True):
 
 
 class ElasticQuotaTree(Wire, frozen=True):
-    """ElasticQuotaTree of scheduling.sigs.k8s.io/v1beta1; counts in kube-system only."""
+    """ElasticQuotaTree of scheduling.sigs.k8s.io/v1beta1. It counts only in kube-system."""
 
     metadata: Meta
     spec: ElasticQuotaTreeSpec = ElasticQuotaTreeSpec()

@@ -114,7 +114,7 @@ class QueueReservation(Wire, frozen=True):
 
 
 class QueueTaken(Wire, frozen=True):
-    """Group that got reclaimed capacity, when, and how long it must run to count as a use of it."""
+    """Group that got reclaimed capacity. Once it has run for `seconds`, the reclaim counts as used."""
 
     group: str
     at: str = ""
@@ -393,11 +393,11 @@ Patch = Mapping[str, Any]
 
 OPEN, CLOSED = "Open", "Closed"  # spec.state of a queue
 
-OF_GROUP: Mapping[str, Patch] = {
+GROUP_PATCHES: Mapping[str, Patch] = {
     "hold": {"metadata": {"annotations": {HOLD: "true"}}},
     "resume": {"metadata": {"annotations": {HOLD: None, START_TIMEOUTS: None}}},
 }
-OF_QUEUE: Mapping[str, Patch] = {
+QUEUE_PATCHES: Mapping[str, Patch] = {
     "open": {"spec": {"state": OPEN}},
     "close": {"spec": {"state": CLOSED}},
     "hold": {"spec": {"stopPolicy": STOP_HOLD}},

@@ -51,7 +51,7 @@ class TaskSpec(Wire, frozen=True):
         refuse_deep(self.template)
 
     @property
-    def least(self) -> int:
+    def min_pods(self) -> int:
         """Return how many pods of the task are needed."""
         return self.replicas if self.min_available is None else self.min_available
 

@@ -20,6 +20,7 @@ from extender.api.workloads.table import WORKLOADS
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"  # alphabet of Kubernetes' hashes
 _NO_UID = "00000000-0000-0000-0000-000000000000"
+_KUBECTL = "kubectl.kubernetes.io/"  # annotations that kubectl writes for itself
 
 # Exceptions that reading an object of an unexpected form may raise.
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -35,10 +36,10 @@ class WorkloadPart(NamedTuple):
 
 def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
     """Yield `obj` itself, the items of lists by `name` or `groupName`, or the values of mappings by key."""
-    if not offspring.each:
+    if not offspring.parts:
         yield WorkloadPart("", obj)
         return
-    items = value_at(obj, offspring.each) or {}
+    items = value_at(obj, offspring.parts) or {}
     if isinstance(items, dict):
         parts = [(name, name, body) for name, body in items.items()]
     else:
@@ -48,7 +49,7 @@ def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
         ]
     for name, key, body in parts:
         if isinstance(body, dict) and (not offspring.roles or name.lower() in offspring.roles):
-            yield WorkloadPart(name.lower(), body, (*offspring.each, key))
+            yield WorkloadPart(name.lower(), body, (*offspring.parts, key))
 
 
 def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart, dict[str, Any]]]:
@@ -58,10 +59,10 @@ def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart
     parts = [(part, offspring.count.read_from(part.body)) for part in parts_of(obj, offspring)]
     meta, place, total = obj.get("metadata") or {}, 0, sum(count for _, count in parts)
     fields_of_owner = {"owner": meta.get("name") or "", "uid": meta.get("uid") or _NO_UID, "total": total}
-    index = (value_at(obj, offspring.first) if offspring.first else 0) or 0
+    index = value_at(obj, offspring.first) if offspring.first else 0
     for part, count in parts:
         if count:
-            numbers = {"index": index, "number": 1, "place": place, "count": count}
+            numbers = {"index": index or 0, "number": 1, "place": place, "count": count}
             yield part, {**fields_of_owner, "role": part.role, **numbers}
             place += count
 
@@ -80,12 +81,11 @@ def child_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[s
     labels = {name: text.format_map(values) for name, text in offspring.labels.items()}
     annotations = {name: text.format_map(values) for name, text in offspring.annotations.items()}
     inherited = (parent_meta.get("annotations") or {}) if offspring.inherits else {}
-    retained = {
-        name: text for name, text in inherited.items() if not name.startswith("kubectl.kubernetes.io/")
-    }
+    retained = {name: text for name, text in inherited.items() if not name.startswith(_KUBECTL)}
     child = deepcopy(body)
     _add_labels_and_annotations(child, labels, retained | annotations)
-    if offspring.on_pods and isinstance(template := value_at(child, ("spec", "template")), dict):
+    template = value_at(child, ("spec", "template")) if offspring.on_pods else None
+    if isinstance(template, dict):
         _add_labels_and_annotations(template, labels, annotations)
     meta = child["metadata"]
     meta.pop("name", None)
@@ -98,10 +98,11 @@ def child_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[s
     if offspring.owner is None:
         owner, owner_name, uid = (obj["apiVersion"], obj["kind"]), values["owner"], values["uid"]
     else:
-        owner, owner_name, uid = offspring.owner[0], offspring.owner[1].format_map(values), ""
+        owner, name_pattern = offspring.owner
+        owner_name, uid = name_pattern.format_map(values), ""
     reference = {"apiVersion": owner[0], "kind": owner[1], "name": owner_name, "uid": uid}
     meta["ownerReferences"] = [{**reference, "controller": True, "blockOwnerDeletion": True}]
-    api_version, kind = offspring.made
+    api_version, kind = offspring.kind
     return {"apiVersion": api_version, "kind": kind, **child}
 
 
@@ -177,12 +178,12 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
         return
     complete = kind.complete(obj)
     for offspring in kind.offspring:
-        if offspring.made == POD and not with_pods:
+        if offspring.kind == POD and not with_pods:
             continue
-        for part, first in placed_parts(complete, offspring):
-            for nth in range(first["count"]):
-                numbers = {name: first[name] + nth for name in ("index", "number", "place")}
-                yield child_of(complete, offspring, part, first | numbers)
+        for part, values in placed_parts(complete, offspring):
+            for nth in range(values["count"]):
+                numbers = {name: values[name] + nth for name in ("index", "number", "place")}
+                yield child_of(complete, offspring, part, values | numbers)
 
 
 def controllers(obj: Json) -> Iterator[Json]:
@@ -203,8 +204,10 @@ def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
         MALFORMED: The object cannot be read.
     """
     kind = kind_of(obj)
-    complete = kind.complete(obj) if kind else obj
-    for offspring in kind.offspring if kind else ():
+    if kind is None:
+        return
+    complete = kind.complete(obj)
+    for offspring in kind.offspring:
         for part, values in placed_parts(complete, offspring):
             for index in indexes:
                 numbers = {"index": index, "number": index + 1, "place": index}

@@ -39,7 +39,7 @@ class Written(NamedTuple):
     value: Any
     faults: list[str]
 
-    def refused(self, allowed: str) -> None:
+    def refuse(self, allowed: str) -> None:
         text = repr(self.value)
         shortened = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
         self.faults.append(f"{self.where}: invalid value {shortened}: must be {allowed}")
@@ -52,7 +52,7 @@ class Written(NamedTuple):
         except ValueError:
             pass
         if self.value is not None:  # a missing value is reported already
-            self.refused(allowed)
+            self.refuse(allowed)
         return default
 
     def text(self, pattern: str, allowed: str) -> str:
@@ -69,12 +69,10 @@ class Written(NamedTuple):
     def items(self, allowed: str) -> "list[Written]":
         """Return the items of a list that is not empty."""
         if isinstance(self.value, list) and self.value:
-            return [
-                Written(f"{self.where}[{number}]", item, self.faults)
-                for number, item in enumerate(self.value)
-            ]
+            numbered = enumerate(self.value)
+            return [Written(f"{self.where}[{number}]", item, self.faults) for number, item in numbered]
         if self.value is not None:
-            self.refused(allowed)
+            self.refuse(allowed)
         return []
 
     def fields(self, optional: tuple[str, ...] = (), **needed: str) -> "dict[str, Written]":
@@ -82,7 +80,7 @@ class Written(NamedTuple):
         mapping = self.value if isinstance(self.value, dict) else {}
         known = (*needed, *optional)
         if mapping is not self.value and self.value is not None:
-            self.refused(f"fields: {', '.join(known)}")
+            self.refuse(f"fields: {', '.join(known)}")
         elif self.value is not None:
             for name in mapping:
                 if name not in known:
@@ -100,11 +98,11 @@ class Written(NamedTuple):
 class FieldPath(NamedTuple):
     """Path of fields as a configuration writes it: names of letters, digits, - and _, between dots.
 
-    One name, but not the last, may end with [*], as in spec.replicaSpecs[*].template: `each` is then the path
-    of a list or mapping, and `path` the rest of the path in each of its items or values.
+    One name, but not the last, may end with [*], as in spec.replicaSpecs[*].template: `items` is then the
+    path of a list or mapping, and `path` the rest of the path in each of its items or values.
     """
 
-    each: Path  # empty where there is no [*]
+    items: Path  # empty where there is no [*]
     path: Path  # in the object, or in each item
 
 
@@ -169,7 +167,7 @@ def _row(entry: Written) -> WorkloadRow:
 def _pod_sets(entry: Written) -> tuple[Offspring, ...]:
     """Return the pod sets. Those without [*] need distinct roles; others have the names of their items."""
     pod_sets = tuple(map(_pod_set, entry.items(_SETS_FORM)))
-    roles = Counter(pod_set.role for pod_set in pod_sets if not pod_set.each)
+    roles = Counter(pod_set.role for pod_set in pod_sets if not pod_set.parts)
     if duplicates := [role for role, number in roles.items() if number > 1]:
         entry.faults.append(f"{entry.where}: duplicate role {duplicates[0]!r}: roles must differ")
     return pod_sets
@@ -187,16 +185,16 @@ def _pod_set(entry: Written) -> Offspring:
     role = ""
     if "role" in fields:
         role = fields["role"].text(_DNS, _NAME_FORM)
-        if template.each:
+        if template.items:
             reason = "the role of each set is the name of its item"
-            fields["role"].refused(f"absent where the template has [*]: {reason}")
+            fields["role"].refuse(f"absent where the template has [*]: {reason}")
     return Offspring(
-        made=POD,
-        name="{owner}-{role}-" if role or template.each else "{owner}-",
-        each=template.each,
+        kind=POD,
+        name="{owner}-{role}-" if role or template.items else "{owner}-",
+        parts=template.items,
         template=template.path,
         role=role,
-        count=_count(fields["count"], template.each) if "count" in fields else Count(),
+        count=_count(fields["count"], template.items) if "count" in fields else Count(),
     )
 
 
@@ -207,7 +205,7 @@ def _count(entry: Written, list_path: Path) -> Count:
                 raise ValueError(text)
             return Count(default=int(text))
         path = as_field_path(text, "spec", many=True)
-        if path.each != list_path:
+        if path.items != list_path:
             raise ValueError(text)
         return Count(path=path.path)
 
@@ -222,7 +220,7 @@ def _signs(entry: Written) -> Iterator[Sign]:
         yield from (Sign(condition=condition) for condition in conditions)
         return
     if not isinstance(entry.value, dict):
-        entry.refused(_SIGN_FORM)
+        entry.refuse(_SIGN_FORM)
         return
     fields = entry.fields(field=_STATUS_FORM, values=_TEXTS_FORM)
     path = _path(fields["field"], "status", _STATUS_FORM)

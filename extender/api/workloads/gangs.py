@@ -29,7 +29,7 @@ class MadePods(msgspec.Struct, frozen=True, gc=False):
     sets: int = 1  # number of its pod sets
     at_once: int = 1  # pods that the controller creates before any of them runs
     together: bool = False  # whether pods of its kind work together
-    asked: str = ""  # text of its annotation; empty if it has none
+    requested: str = ""  # text of its annotation; empty if it has none
     volcano: int | None = None  # the number in Volcano's annotation, 1 for other text; None: it has none
     scales: bool = False  # whether its number of pods changes while they run, as in a rolling update
 
@@ -47,7 +47,7 @@ class Defaults(NamedTuple):
 
 
 def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> MadePods:
-    """Return the pods of a job. `counts`: by role, the pods of its sets that come at the start.
+    """Return the pods of a job. `counts`: the number of pods that each role has at the start.
 
     Raises:
         MALFORMED: The object cannot be read.
@@ -55,11 +55,11 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
     pods = sum(counts.values())
     requested, volcano = requested_sizes(value_at(obj, ("metadata", "annotations")) or {})
     if row is None:
-        return MadePods(pods, len(counts), at_once=pods, asked=requested, volcano=volcano)
-    waiting = row.dependent(obj, counts)
-    first = sum(count for role, count in counts.items() if role not in waiting)
-    at_once = row.at_once(obj, counts) if row.at_once else first
-    return MadePods(pods, len(counts), at_once, row.together(obj), requested, volcano)
+        return MadePods(pods, len(counts), at_once=pods, requested=requested, volcano=volcano)
+    dependent_roles = row.dependent(obj, counts)
+    independent = sum(count for role, count in counts.items() if role not in dependent_roles)
+    at_once = row.at_once(obj, counts) if row.at_once else independent
+    return MadePods(pods, len(counts), at_once, row.together(obj), requested=requested, volcano=volcano)
 
 
 def gang_of_replicas(annotations: Mapping[str, str], replicas: int | None, policy: str) -> MadePods:
@@ -73,11 +73,11 @@ def gang_of_replicas(annotations: Mapping[str, str], replicas: int | None, polic
     requested, volcano = requested_sizes(annotations)
     pods = 1 if replicas is None else replicas
     at_once = min(pods, 1) if policy == ORDERED_READY else pods
-    return MadePods(pods, at_once=at_once, asked=requested, volcano=volcano, scales=replicas is not None)
+    return MadePods(pods, at_once=at_once, requested=requested, volcano=volcano, scales=replicas is not None)
 
 
 def requested_sizes(annotations: Mapping[str, str]) -> tuple[str, int | None]:
-    """Return the numbers of the two annotations: the fields `asked` and `volcano` of MadePods."""
+    """Return the numbers of the two annotations: the fields `requested` and `volcano` of MadePods."""
     requested, text = annotations.get(keys.MIN_MEMBER, ""), annotations.get(keys.VOLCANO_MIN_MEMBER)
     if text is None:
         return requested, None
@@ -91,11 +91,13 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
         gang: None where the owner of the pods is unknown.
         template: The annotation of the pods.
         defaults: The defaults of the namespace and the queue.
-        waits: The job waits suspended, for the capacity of all its pods, in any order.
+        waits: Whether the job waits suspended, for the capacity of all its pods, in any order.
     """
-    maximum = (gang.pods if waits else gang.at_once) if gang else None
+    maximum = None
+    if gang:
+        maximum = gang.pods if waits else gang.at_once
     default = maximum if gang and maximum and (waits or gang.together) else 1
-    annotation = (gang.asked if gang else "") or template
+    annotation = (gang.requested if gang else "") or template
     if annotation:
         return _read(annotation, gang, maximum, default)
     if gang and gang.volcano is not None and not waits:

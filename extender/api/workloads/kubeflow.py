@@ -56,9 +56,9 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
     others = tuple(role for role in _ROLES if role not in masters)
     offspring = (
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-{role}-{index}",
-            each=("spec", replica_specs),
+            parts=("spec", replica_specs),
             roles=roles,
             template=("template",),
             count=_REPLICAS,
@@ -97,9 +97,9 @@ _ROLES = ("master", "worker", "chief", "ps", "evaluator")
 def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
     """Return the row of an MPIJob; both versions name their workers in the same way."""
     workers = Offspring(
-        made=POD,
+        kind=POD,
         name="{owner}-worker-{index}",
-        each=_MPI_SPECS,
+        parts=_MPI_SPECS,
         roles=("worker",),
         template=("template",),
         count=_REPLICAS,
@@ -110,14 +110,14 @@ def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
 
 _MPI_SPECS = ("spec", "mpiReplicaSpecs")
 _LAUNCHER_POD = Offspring(
-    made=POD,
+    kind=POD,
     name="{owner}-launcher",
-    each=_MPI_SPECS,
+    parts=_MPI_SPECS,
     roles=("launcher",),
     template=("template",),
     labels=_labels("mpi-operator", job_role="launcher"),
 )
-_LAUNCHER_JOB = replace(_LAUNCHER_POD, made=JOB, template=(), spec={"template": ("template",)}, on_pods=True)
+_LAUNCHER_JOB = replace(_LAUNCHER_POD, kind=JOB, template=(), spec={"template": ("template",)}, on_pods=True)
 
 KUBEFLOW = (
     _training("PyTorchJob", "pytorchReplicaSpecs", "master"),
@@ -192,14 +192,15 @@ def with_job_set(train_job: Json) -> Json:
         ValueError: It has no runtime, and lacks necessary fields.
     """
     runtime = runtime_in(TRAIN_JOB, train_job)
-    job_set = _bare_job_set(train_job) if runtime is None else value_at(runtime, ("template", "spec")) or {}
+    spec_of_runtime = value_at(runtime, ("template", "spec")) or {}
+    job_set = _bare_job_set(train_job) if runtime is None else spec_of_runtime
     jobs = patched(list(job_set.get("replicatedJobs") or []), train_job)
     policy, grouping = value_at(runtime, ("mlPolicy",)) or {}, value_at(runtime, ("podGroupPolicy",)) or {}
     # With a policy for PodGroups, the Trainer creates one with the TrainJob's name.
     name = value_at(train_job, ("metadata", "name")) or ""
-    keys = (where for plugin, where in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
-    group = {"metadata": {field: {key: name} for field, key in keys}}
-    complete = [_for_train_job(job, train_job, policy, group) for job in jobs]
+    places = (place for plugin, place in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
+    group_meta = {"metadata": {field: {key: name} for field, key in places}}
+    complete = [_for_train_job(job, train_job, policy, group_meta) for job in jobs]
     return shape.with_spec(train_job, jobSet={**job_set, "replicatedJobs": complete})
 
 
@@ -257,8 +258,8 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
 
 def _count_pods(job: Json, train_job: Json, policy: Json) -> int:
     """Return the number of pods of a replicated Job. In MPI, the launcher may count as one of the nodes."""
-    counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
-    if counted and value_at(train_job, _NODES) is not None:
+    is_counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
+    if is_counted and value_at(train_job, _NODES) is not None:
         nodes = Count(path=_NODES).read_from(train_job)
         return max(nodes - 1, 1) if _launcher_is_node(policy) else nodes
     is_of_policy = _step(job) == _TRAINER and bool(policy)
@@ -273,7 +274,7 @@ def _launcher_is_node(policy: Json) -> bool:
 TRAIN_JOB = WorkloadRow(
     api_version=_VERSION,
     kind="TrainJob",
-    offspring=(Offspring(made=JOB_SET.key, name="{owner}", spec=("spec", "jobSet")),),
+    offspring=(Offspring(kind=JOB_SET.key, name="{owner}", spec=("spec", "jobSet")),),
     runtime=shape.RuntimeReference(
         group=("spec", "runtimeRef", "apiGroup"),
         kind=("spec", "runtimeRef", "kind"),

@@ -39,7 +39,7 @@ _MIN_PARTITIONS = Count(path=("partitionPolicy", "minPartitions"), default=0)
 def group_of_operator(name: str) -> Offspring:
     """Return the offspring of an operator's job: a PodGroup if `spec.gangs` has an entry."""
     spec = {field: (field,) for field in ("minMember", "queue", "priorityClassName")}
-    return Offspring(made=POD_GROUP, name=name, each=("spec", "gangs"), spec=spec)
+    return Offspring(kind=POD_GROUP, name=name, parts=("spec", "gangs"), spec=spec)
 
 
 def as_group_member(template: Json | None, group: str, labels: dict[str, Any]) -> Json:
@@ -172,7 +172,7 @@ VOLCANO_JOB = WorkloadRow(
     short=("vcjob", "vj"),
     offspring=(
         Offspring(
-            made=POD_GROUP,
+            kind=POD_GROUP,
             name=_VOLCANO_GROUP,
             spec={
                 "minMember": ("spec", "minAvailable"),
@@ -183,9 +183,9 @@ VOLCANO_JOB = WorkloadRow(
             },
         ),
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-{role}-{index}",
-            each=("spec", "tasks"),
+            parts=("spec", "tasks"),
             template=("template",),
             count=_REPLICAS,
             labels=_TASK,
@@ -264,16 +264,16 @@ def _ray_cluster(version: str) -> WorkloadRow:
         offspring=(
             group_of_operator("ray-{owner}-pg"),
             Offspring(
-                made=POD,
+                kind=POD,
                 name="{owner}-head-",
                 template=("spec", "headGroupSpec", "template"),
                 role="head",
                 labels=_ray_labels("head", "headgroup"),
             ),
             Offspring(
-                made=POD,
+                kind=POD,
                 name="{owner}-{role}-worker-",
-                each=_RAY_GROUPS,
+                parts=_RAY_GROUPS,
                 template=("template",),
                 count=WORKERS,
                 labels=_ray_labels("worker", "{role}"),
@@ -289,7 +289,7 @@ def _ray_cluster(version: str) -> WorkloadRow:
 def _cluster_of(version: str, kind: str, spec: Path) -> Offspring:
     origin = {"ray.io/originated-from-cr-name": "{owner}", "ray.io/originated-from-crd": kind}
     cluster_kind = (f"ray.io/{version}", "RayCluster")
-    return Offspring(made=cluster_kind, name="{owner}-", spec=spec, labels=origin)
+    return Offspring(kind=cluster_kind, name="{owner}-", spec=spec, labels=origin)
 
 
 def _ray_job(version: str) -> WorkloadRow:
@@ -385,10 +385,10 @@ def _memory(spec: Json, role: Json) -> int:
 
 def _mebibytes(text: Any) -> int:
     """Return the MiB of an amount in Java's notation: 512m, 2g, or a plain number. Raises ValueError."""
-    match = re.fullmatch(r"([0-9]{1,15})([kmgt]?)(?:i?b)?", str(text).lower())
+    match = re.fullmatch(r"(?P<number>[0-9]{1,15})(?P<unit>[kmgt]?)(?:i?b)?", str(text).lower())
     if not match:
         raise ValueError(f"invalid value {text!r:.50}: must be an amount of memory such as 512m or 2g")
-    return int(int(match[1]) * _UNITS[match[2] or "m"])
+    return int(int(match["number"]) * _UNITS[match["unit"] or "m"])
 
 
 def _spark_labels(role: str) -> dict[str, str]:
@@ -409,7 +409,7 @@ SPARK_APPLICATION = WorkloadRow(
     offspring=(
         group_of_operator("spark-{owner}-pg"),
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-driver",
             template=DRIVER,
             optional=True,
@@ -418,7 +418,7 @@ SPARK_APPLICATION = WorkloadRow(
             labels=_spark_labels("driver"),
         ),
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-{hash}-exec-{number}",
             template=EXECUTOR,
             optional=True,

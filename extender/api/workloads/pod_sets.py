@@ -24,7 +24,7 @@ _ANNOTATIONS = ("metadata", "annotations")
 class JobPodSet(msgspec.Struct, frozen=True):
     """Pods that differ in name and index only."""
 
-    role: str  # the operator's name of them, in lower case; empty where a kind has one set only
+    role: str  # the operator's name for the set, in lower case; empty where a kind has only one set
     count: int  # 1 or more
     template: Json  # metadata (labels and annotations) and spec of the first, as the operator makes it
     later: bool = False  # created only after pods of other sets have ended: no capacity is needed until then
@@ -46,23 +46,23 @@ def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
     return sets
 
 
-def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
-    """Yield the pod sets of an object. `within`: the number of such objects, and their role."""
+def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
+    """Yield the pod sets of an object. `outer`: the number of such objects, and their role."""
     kind = kind_of(obj, kinds)
     if kind is None:
         if (obj.get("apiVersion"), obj.get("kind")) == POD:
-            yield replace(within, template=_template(obj, within.role))
+            yield replace(outer, template=_checked_template(obj, outer.role))
         return
     complete = (kind.counted or kind.complete)(obj)
     for offspring in kind.offspring:
         for part, values in placed_parts(complete, offspring):
-            count, role = within.count * values["count"], offspring.role or part.role or within.role
+            count, role = outer.count * values["count"], offspring.role or part.role or outer.role
             later = bool(offspring.later) and value_at(part.body, offspring.later) is True
             child = child_of(complete, offspring, part, values)
-            yield from _sets(child, JobPodSet(role, count, {}, later or within.later), kinds)
+            yield from _sets(child, JobPodSet(role, count, {}, later or outer.later), kinds)
 
 
-def _template(pod: Json, role: str) -> Json:
+def _checked_template(pod: Json, role: str) -> Json:
     """Return a pod template.
 
     Raises:
@@ -71,19 +71,19 @@ def _template(pod: Json, role: str) -> Json:
     meta = pod["metadata"]
     retained = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
     template = {"metadata": retained, "spec": pod["spec"]}
-    where = f"the pod template of {role!r:.80}" if role else "the pod template"
+    title = f"the pod template of {role!r:.80}" if role else "the pod template"
     try:
         spec = msgspec.json.decode(msgspec.json.encode(template), type=Pod).spec
-        pod_level = spec.resources
+        pod_level = spec.resources.requests if spec.resources else None
         containers = (*spec.containers, *(spec.init_containers or ()))
         requests = (container.resources.requests for container in containers)
-        for amounts in (*requests, pod_level and pod_level.requests, spec.overhead):
+        for amounts in (*requests, pod_level, spec.overhead):
             for amount in (amounts or {}).values():
-                rounded_up(amount)
+                rounded_up(amount)  # raises ValueError
     except ValueError as fault:
-        raise ValueError(f"{where}: {fault}") from fault
+        raise ValueError(f"{title}: {fault}") from fault
     if not spec.containers:
-        raise ValueError(f"{where} has no containers")
+        raise ValueError(f"{title} has no containers")
     return template
 
 
@@ -119,10 +119,11 @@ def min_parallelism_of(row: WorkloadRow, obj: Json) -> int:
 
 def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
     """Return the partial start of an object; None if it is whole, or its number was changed since."""
-    started, _, asked = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
-    if not (row.parallelism and _is_count(started) and _is_count(asked)):
+    started, _, requested = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
+    if not (row.parallelism and _is_count(started) and _is_count(requested)):
         return None
-    return PartialStart(int(started), int(asked)) if value_at(obj, row.parallelism) == int(started) else None
+    start = PartialStart(int(started), int(requested))
+    return start if value_at(obj, row.parallelism) == start.started else None
 
 
 def with_requested_count(row: WorkloadRow, obj: Json) -> Json:
@@ -166,12 +167,12 @@ def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Pat
     """Yield the paths, also of the pods of children: there, a path is relative to the child."""
     for offspring in row.offspring:
         for part in parts_of(obj, offspring):
-            if offspring.made == POD:
+            if offspring.kind == POD:
                 if offspring.annotated:
                     yield (*part.where, *offspring.annotated)
                 elif offspring.template and isinstance(value_at(part.body, offspring.template), dict):
                     yield (*part.where, *offspring.template, *_ANNOTATIONS)
-            elif inner := kinds.get(offspring.made):
+            elif inner := kinds.get(offspring.kind):
                 for path in _annotation_paths(inner, body_of(part.body, offspring), kinds):
                     if offspring.template:
                         yield (*part.where, *offspring.template, *path)

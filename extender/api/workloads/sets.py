@@ -51,9 +51,9 @@ def succeeded_by_name(statuses: list[Json]) -> dict[str, int]:
 def dependent_jobs(job_set: Json, counts: Counts) -> set[str]:
     """Return the Jobs of a JobSet that are created after others, if they start in order or depend on them."""
     jobs = shape.items_at(job_set, "spec", "replicatedJobs")
-    names = [name for job in jobs if (name := str(job.get("name")).lower()) in counts]
+    names = (str(job.get("name")).lower() for job in jobs)
     if value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
-        return set(names[1:])
+        return set([name for name in names if name in counts][1:])
     return {str(job.get("name")).lower() for job in jobs if job.get("dependsOn")}
 
 
@@ -72,9 +72,9 @@ def workers_of_each_leader(lws: Json) -> Json:
     template = value_at(lws, ("spec", "leaderWorkerTemplate")) or {}
     workers = {"template": template.get("workerTemplate"), "replicas": max(_SIZE.read_from(template) - 1, 0)}
     groups = range(min(_LEADERS.read_from(lws), _MOST_LEADERS))
-    template = {"leaderTemplate": template.get("workerTemplate"), **template}
+    with_leaders = {"leaderTemplate": template.get("workerTemplate"), **template}
     by_leader = {str(group): workers for group in groups}
-    return shape.with_spec(lws, leaderWorkerTemplate=template, workers=by_leader)
+    return shape.with_spec(lws, leaderWorkerTemplate=with_leaders, workers=by_leader)
 
 
 def workers_of_all_leaders(lws: Json) -> Json:
@@ -106,9 +106,9 @@ JOB_SET = WorkloadRow(
     kind="JobSet",
     offspring=(
         Offspring(
-            made=JOB,
+            kind=JOB,
             name="{owner}-{role}-{index}",
-            each=("spec", "replicatedJobs"),
+            parts=("spec", "replicatedJobs"),
             template=("template",),
             later=("later",),
             count=_REPLICAS,
@@ -135,7 +135,7 @@ LEADER_WORKER_SET = WorkloadRow(
     short=("lws",),
     offspring=(
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-{index}",
             prefix="{owner}-",
             template=("spec", "leaderWorkerTemplate", "leaderTemplate"),
@@ -152,10 +152,10 @@ LEADER_WORKER_SET = WorkloadRow(
             },
         ),
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-{role}-{number}",
             prefix="{owner}-{role}-",
-            each=("spec", "workers"),
+            parts=("spec", "workers"),
             template=("template",),
             role="worker",
             count=Count(path=("replicas",), times=("groups",)),

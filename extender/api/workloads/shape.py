@@ -61,10 +61,10 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     """Kind of objects that a controller makes."""
 
-    made: KindName  # the kind of the objects
+    kind: KindName  # the kind of the objects
     name: str  # the pattern of its name; one that ends in a hyphen gets random letters
     prefix: str = ""  # the pattern of a generateName that precedes the generated part, next to a full name
-    each: Path = ()  # list or mapping whose items are the parts; empty: the object is the only part
+    parts: Path = ()  # list or mapping whose items are the parts; empty: the object is the only part
     roles: tuple[str, ...] = ()  # the keys of that mapping that count, in lower case; empty: all
     when: Mapping[Path, tuple[Any, ...]] = {}  # made only if each path has one of its values; None: absent
     template: Path = ()  # path of the template in the part: metadata and spec
@@ -174,16 +174,16 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
         return self.runtime is None and self.commanded is None and (self.manageable or self.together({}))
 
     @property
-    def spoken(self) -> str:
+    def prefix(self) -> str:
         """Return the prefix that users write before a slash."""
-        return spoken_kind(*self.key)
+        return kind_prefix(*self.key)
 
 
 Kinds = Mapping[KindName, WorkloadRow]
 
 
-def spoken_kind(api_version: str, kind: str) -> str:
-    """Return the name of a kind for messages. `job` is Kubernetes' Job; Volcano's is `vcjob`."""
+def kind_prefix(api_version: str, kind: str) -> str:
+    """Return the name of a kind before a slash, as users write it: `vcjob` for Volcano's Job."""
     return "vcjob" if (api_version, kind) == VOLCANO_JOB else kind.lower()
 
 
@@ -267,9 +267,9 @@ def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
     kind = str(value_at(obj, reference.kind) or reference.kinds[0].kind)
     group = str(value_at(obj, reference.group) or reference.kinds[0].group)
     known = next((entry for entry in reference.kinds if (entry.kind, entry.group) == (kind, group)), None)
-    namespace = (obj.get("metadata") or {}).get("namespace") or "" if known and known.namespaced else ""
+    namespace = value_at(obj, ("metadata", "namespace")) if known and known.namespaced else ""
     name = str(value_at(obj, reference.name) or "")
-    return RuntimeName(kind if known else f"{kind}.{group}", str(namespace), name)
+    return RuntimeName(kind if known else f"{kind}.{group}", str(namespace or ""), name)
 
 
 def runtime_kind(row: WorkloadRow, name: RuntimeName) -> RuntimeKind | None:

@@ -62,8 +62,8 @@ def _is_indexed_and_parallel(job: Json) -> bool:
     """Return whether each pod of a Job has its own index, and all run at the same time."""
     spec = job.get("spec") or {}
     completions, parallelism = spec.get("completions"), spec.get("parallelism")
-    indexed = spec.get("completionMode") == "Indexed"
-    return indexed and completions == (1 if parallelism is None else parallelism)
+    is_indexed = spec.get("completionMode") == "Indexed"
+    return is_indexed and completions == (1 if parallelism is None else parallelism)
 
 
 def _order_remark(stateful_set: Json) -> str:
@@ -76,18 +76,15 @@ def _order_remark(stateful_set: Json) -> str:
 
 def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
     """Return the row of a kind whose replicas differ in their random letters only."""
-    pods = Offspring(made=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
+    pods = Offspring(kind=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
     return WorkloadRow(api_version=api_version, kind=kind, short=short, offspring=(pods,))
 
 
 def with_first_pods(workflow: Json) -> Json:
     """Return a Workflow whose `spec.first` lists the pods of its entrypoint, first steps or first tasks."""
     spec = workflow.get("spec") or {}
-    templates = {
-        str(template.get("name")): template
-        for template in spec.get("templates") or ()
-        if isinstance(template, dict)
-    }
+    listed = (template for template in spec.get("templates") or () if isinstance(template, dict))
+    templates = {str(template.get("name")): template for template in listed}
     parts = [
         {"name": name, "replicas": count, "template": _pod(spec, template)}
         for name, template, count in _first_pods(templates, spec.get("entrypoint"), _MOST_NESTED)
@@ -99,8 +96,8 @@ def remark(workflow: Json) -> str:
     spec = workflow.get("spec") or {}
     if spec.get("workflowTemplateRef"):
         return "its templates are those of another object: no pods are made"
-    later = any(template.get("steps") or template.get("dag") for template in spec.get("templates") or ())
-    return "only the pods that it begins with are made" if later else ""
+    has_later = any(template.get("steps") or template.get("dag") for template in spec.get("templates") or ())
+    return "only the pods that it begins with are made" if has_later else ""
 
 
 def _first_pods(templates: dict[str, Json], name: str | None, depth: int) -> Iterator[tuple[str, Json, int]]:
@@ -108,19 +105,17 @@ def _first_pods(templates: dict[str, Json], name: str | None, depth: int) -> Ite
     template = templates.get(name or "")
     if template is None or depth == 0:
         return
-    steps = (template.get("steps") or [[]])[0] or [
-        task
-        for task in value_at(template, ("dag", "tasks")) or []
-        if not (task.get("dependencies") or task.get("depends"))
-    ]
-    for step in steps:
+    first_steps = (template.get("steps") or [[]])[0]
+    tasks = value_at(template, ("dag", "tasks")) or []
+    first_tasks = [task for task in tasks if not (task.get("dependencies") or task.get("depends"))]
+    for step in first_steps or first_tasks:
         for inner_name, inner, count in _first_pods(templates, step.get("template"), depth - 1):
-            yield inner_name, inner, count * _repeats(step)
+            yield inner_name, inner, count * _repetitions(step)
     if template.get("container") or template.get("script"):
         yield str(name), template, 1
 
 
-def _repeats(step: Json) -> int:
+def _repetitions(step: Json) -> int:
     count = value_at(step, ("withSequence", "count"))
     if isinstance(step.get("withItems"), list):
         return len(step["withItems"])
@@ -129,11 +124,10 @@ def _repeats(step: Json) -> int:
 
 def _pod(spec: Json, template: Json) -> Json:
     """Return a pod of a template. Settings of the template override those of the workflow."""
-    sources = [spec.get("podMetadata") or {}, template.get("metadata") or {}]
-    meta = {
-        field: {key: text for source in sources for key, text in (source.get(field) or {}).items()}
-        for field in ("labels", "annotations")
-    }
+    meta: Json = {"labels": {}, "annotations": {}}
+    for source in (spec.get("podMetadata") or {}, template.get("metadata") or {}):
+        for field, texts in meta.items():
+            texts |= source.get(field) or {}
     in_pod = {name: source[name] for source in (spec, template) for name in _IN_POD if source.get(name)}
     container = {"name": "main", **(template.get("container") or template.get("script") or {})}
     container.pop("source", None)
@@ -147,7 +141,7 @@ _CORE = (
         kind="Job",
         offspring=(
             Offspring(
-                made=POD,
+                kind=POD,
                 name="{owner}-",
                 when={("spec", "completionMode"): (None, "NonIndexed")},
                 template=TEMPLATE,
@@ -155,7 +149,7 @@ _CORE = (
                 labels=_OF_JOB,
             ),
             Offspring(
-                made=POD,
+                kind=POD,
                 name="{owner}-{index}-",
                 when={("spec", "completionMode"): ("Indexed",)},
                 template=TEMPLATE,
@@ -176,7 +170,7 @@ _CORE = (
         api_version="batch/v1",
         kind="CronJob",
         short=("cj",),
-        offspring=(Offspring(made=JOB, name="{owner}-{hash}", template=("spec", "jobTemplate")),),
+        offspring=(Offspring(kind=JOB, name="{owner}-{hash}", template=("spec", "jobTemplate")),),
         remark=lambda _: "one run of it is made, as if it were due now",
     ),
     WorkloadRow(
@@ -185,7 +179,7 @@ _CORE = (
         short=("deploy",),
         offspring=(
             Offspring(
-                made=shape.REPLICA_SET,
+                kind=shape.REPLICA_SET,
                 name="{owner}-{hash}",
                 spec={name: ("spec", name) for name in ("replicas", "selector", "template")},
                 labels={"pod-template-hash": "{hash}"},
@@ -203,7 +197,7 @@ _CORE = (
         short=("sts",),
         offspring=(
             Offspring(
-                made=POD,
+                kind=POD,
                 name="{owner}-{index}",
                 prefix="{owner}-",
                 template=TEMPLATE,
@@ -227,9 +221,9 @@ WORKFLOW = WorkloadRow(
     short=("wf",),
     offspring=(
         Offspring(
-            made=POD,
+            kind=POD,
             name="{owner}-{role}-",
-            each=FIRST,
+            parts=FIRST,
             template=("template",),
             count=Count(path=("replicas",)),
             labels={"workflows.argoproj.io/completed": "false", "workflows.argoproj.io/workflow": "{owner}"},

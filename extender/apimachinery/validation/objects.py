@@ -8,16 +8,8 @@ from copy import deepcopy
 from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.shape import value_at as at_path
 from extender.api.workloads.shape import with_spec
-from extender.apimachinery import kinds
-from extender.apimachinery.errors import (
-    FieldError,
-    FieldErrors,
-    bad_value,
-    forbidden_field,
-    invalid_whole_value,
-    not_supported,
-    required,
-)
+from extender.apimachinery import errors, kinds
+from extender.apimachinery.errors import FieldErrors
 from extender.apimachinery.field_schemas import schema_of
 from extender.apimachinery.objects import UNREADABLE, find_stored_condition, typed
 from extender.apimachinery.validation.metadata import labels_errors, metadata_errors
@@ -36,22 +28,23 @@ _IMMUTABLE, _UNSELECTED = "field is immutable", "`selector` does not match templ
 
 def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     old, new = before.get("spec") or {}, job.get("spec") or {}
-    given = new.get("completions")
-    if given != old.get("completions"):  # an indexed Job may change them together with parallelism
+    completions = new.get("completions")
+    if completions != old.get("completions"):  # an indexed Job may change them together with parallelism
         if new.get("completionMode") != "Indexed":
-            yield bad_value("spec.completions", given, _IMMUTABLE)
-        elif given is not None and given != new.get("parallelism"):
-            yield bad_value("spec.completions", given, "can only be modified in tandem with spec.parallelism")
+            yield errors.bad_value("spec.completions", completions, _IMMUTABLE)
+        elif completions is not None and completions != new.get("parallelism"):
+            message = "can only be modified in tandem with spec.parallelism"
+            yield errors.bad_value("spec.completions", completions, message)
     for name in _ALWAYS_IMMUTABLE:
         if old.get(name) != new.get(name):
-            yield bad_value(f"spec.{name}", new.get(name), _IMMUTABLE)
+            yield errors.bad_value(f"spec.{name}", new.get(name), _IMMUTABLE)
     current, desired = old.get("template") or {}, new.get("template") or {}
     status, suspended = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
     is_inactive = suspended == "True" or "startTime" not in status  # stopped, or never started
     if old.get("suspend") and is_inactive and not status.get("active"):
         current, desired = _without_mutable_parts(current), _without_mutable_parts(desired)
     if current != desired:
-        yield bad_value("spec.template", new.get("template"), _IMMUTABLE)
+        yield errors.bad_value("spec.template", new.get("template"), _IMMUTABLE)
 
 
 def _without_mutable_parts(template: kinds.Json) -> kinds.Json:
@@ -70,9 +63,9 @@ def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> Fie
         new = typed(job, VolcanoJob)
         faults = review_new(new) if before is None else review_change(typed(before, VolcanoJob), new)
     except UNREADABLE as fault:
-        yield invalid_whole_value("spec", str(fault))
+        yield errors.invalid_whole_value("spec", str(fault))
         return
-    yield from (FieldError(fault.field, "FieldValueInvalid", fault.message) for fault in faults)
+    yield from (errors.FieldError(fault.field, "FieldValueInvalid", fault.message) for fault in faults)
 
 
 _OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist"}
@@ -83,12 +76,12 @@ _SYSTEM = "system-"
 SYSTEM_CLASSES = (f"{_SYSTEM}cluster-critical", f"{_SYSTEM}node-critical")
 
 
-def _template(spec: kinds.Json, at: str, policies: tuple[str, ...]) -> FieldErrors:
+def _template_errors(spec: kinds.Json, at: str, policies: tuple[str, ...]) -> FieldErrors:
     template, pod = spec.get("template") or {}, at_path(spec, ("template", "spec")) or {}
     yield from labels_errors(f"{at}.template.labels", at_path(template, ("metadata", "labels")))
     policy = pod.get("restartPolicy") or "Always"
     if policy not in policies:
-        yield not_supported(f"{at}.template.spec.restartPolicy", policy, policies)
+        yield errors.not_supported(f"{at}.template.spec.restartPolicy", policy, policies)
 
 
 def _selects(selector: kinds.Json | None, labels: kinds.Json) -> bool:
@@ -96,55 +89,58 @@ def _selects(selector: kinds.Json | None, labels: kinds.Json) -> bool:
     return bool(selector and (selector.get("matchLabels") or {}).items() <= labels.items())
 
 
-def _replicated(spec: kinds.Json, at: str) -> FieldErrors:
+def _replicated_errors(spec: kinds.Json, at: str) -> FieldErrors:
     """Yield the errors of Deployments and similar kinds."""
-    yield from _template(spec, at, _FOR_SERVICES)
+    yield from _template_errors(spec, at, _FOR_SERVICES)
     selector, labels = spec.get("selector"), at_path(spec, ("template", "metadata", "labels")) or {}
-    operators = {each.get("operator") for each in at_path(spec, ("selector", "matchExpressions")) or ()}
+    expressions = at_path(spec, ("selector", "matchExpressions")) or ()
+    operators = {expression.get("operator") for expression in expressions}
     if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
-        yield bad_value(f"{at}.selector", selector, "empty selector is invalid")
+        yield errors.bad_value(f"{at}.selector", selector, "empty selector is invalid")
     elif operators - _OPERATORS:
-        yield bad_value(f"{at}.selector", selector, "invalid label selector")
+        yield errors.bad_value(f"{at}.selector", selector, "invalid label selector")
     elif not _selects(selector, labels):
-        yield bad_value(f"{at}.template.metadata.labels", labels, _UNSELECTED)
+        yield errors.bad_value(f"{at}.template.metadata.labels", labels, _UNSELECTED)
     if at_path(spec, ("template", "spec", "activeDeadlineSeconds")) is not None:
-        yield forbidden_field(f"{at}.template.spec.activeDeadlineSeconds", "not supported here")
+        yield errors.forbidden_field(f"{at}.template.spec.activeDeadlineSeconds", "not supported here")
 
 
-def _deployment(spec: kinds.Json, at: str) -> FieldErrors:
-    yield from _replicated(spec, at)
+def _deployment_errors(spec: kinds.Json, at: str) -> FieldErrors:
+    yield from _replicated_errors(spec, at)
     progress = spec.get("progressDeadlineSeconds", 600)
     if progress <= (spec.get("minReadySeconds") or 0):
-        yield bad_value(f"{at}.progressDeadlineSeconds", progress, "must be greater than minReadySeconds")
+        yield errors.bad_value(
+            f"{at}.progressDeadlineSeconds", progress, "must be greater than minReadySeconds"
+        )
 
 
-def _strategy(value: kinds.Json, at: str) -> FieldErrors:
+def _strategy_errors(value: kinds.Json, at: str) -> FieldErrors:
     rolling = value.get("rollingUpdate")
     if value.get("type") == "Recreate" and rolling is not None:
         message = "may not be specified when strategy `type` is 'Recreate'"
-        yield forbidden_field(f"{at}.rollingUpdate", message)
+        yield errors.forbidden_field(f"{at}.rollingUpdate", message)
     if rolling and all(rolling.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
-        yield bad_value(f"{at}.rollingUpdate.maxUnavailable", 0, "may not be 0 when `maxSurge` is 0")
+        yield errors.bad_value(f"{at}.rollingUpdate.maxUnavailable", 0, "may not be 0 when `maxSurge` is 0")
 
 
-def _job(spec: kinds.Json, at: str) -> FieldErrors:
-    yield from _template(spec, at, _FOR_JOBS)
+def _job_errors(spec: kinds.Json, at: str) -> FieldErrors:
+    yield from _template_errors(spec, at, _FOR_JOBS)
     yield from _selector_errors(spec, at)
     indexed = spec.get("completionMode") == "Indexed"
     if indexed and spec.get("completions") is None:
-        yield required(f"{at}.completions", "when completion mode is Indexed")
+        yield errors.required(f"{at}.completions", "when completion mode is Indexed")
     if indexed and (spec.get("parallelism") or 0) > _MOST_INDEXED:
         message = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
-        yield bad_value(f"{at}.parallelism", spec["parallelism"], message)
+        yield errors.bad_value(f"{at}.parallelism", spec["parallelism"], message)
     for name in ("backoffLimitPerIndex", "successPolicy"):
         if spec.get(name) is not None and not indexed:
-            yield bad_value(f"{at}.{name}", spec[name], "requires indexed completion mode")
+            yield errors.bad_value(f"{at}.{name}", spec[name], "requires indexed completion mode")
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
-        yield required(f"{at}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+        yield errors.required(f"{at}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     policy = at_path(spec, ("template", "spec", "restartPolicy"))
     if spec.get("podFailurePolicy") is not None and policy == "OnFailure":
         message = 'only "Never" is supported when podFailurePolicy is specified'
-        yield bad_value(f"{at}.template.spec.restartPolicy", policy, message)
+        yield errors.bad_value(f"{at}.template.spec.restartPolicy", policy, message)
 
 
 def _selector_errors(spec: kinds.Json, at: str) -> FieldErrors:
@@ -152,22 +148,22 @@ def _selector_errors(spec: kinds.Json, at: str) -> FieldErrors:
     labels, selector = at_path(spec, ("template", "metadata", "labels")) or {}, spec.get("selector")
     if not spec.get("manualSelector"):
         if selector is not None:
-            yield bad_value(f"{at}.selector", selector, "`selector` not auto-generated")
+            yield errors.bad_value(f"{at}.selector", selector, "`selector` not auto-generated")
         return
     if selector is None:
-        yield required(f"{at}.selector")
+        yield errors.required(f"{at}.selector")
     if not _selects(selector, labels):
-        yield bad_value(f"{at}.template.metadata.labels", labels, _UNSELECTED)
+        yield errors.bad_value(f"{at}.template.metadata.labels", labels, _UNSELECTED)
 
 
 _RELATIONS = {
     "PodSpec": pod_errors,
-    "JobSpec": _job,
-    "DeploymentSpec": _deployment,
-    "DeploymentStrategy": _strategy,
-    "ReplicaSetSpec": _replicated,
+    "JobSpec": _job_errors,
+    "DeploymentSpec": _deployment_errors,
+    "DeploymentStrategy": _strategy_errors,
+    "ReplicaSetSpec": _replicated_errors,
     "ResourceQuotaSpec": quota_errors,
-    "StatefulSetSpec": _replicated,
+    "StatefulSetSpec": _replicated_errors,
 }
 
 
@@ -179,23 +175,21 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
             spec = obj.get("spec") or {}
             template, claims = spec.get("template") or {}, spec.get("volumeClaimTemplates") or ()
             pod = template.get("spec") or {}
-            volumes = [
-                *(pod.get("volumes") or ()),
-                *({"name": claim["metadata"].get("name")} for claim in claims),
-            ]
+            claimed = ({"name": claim["metadata"].get("name")} for claim in claims)
+            volumes = [*(pod.get("volumes") or ()), *claimed]
             checked = with_spec(obj, template={**template, "spec": {**pod, "volumes": volumes}})
         yield from rule_errors(checked, schema_of(kind), "", _RELATIONS)
     if kind is kinds.VOLCANO_JOBS:
         yield from volcano_job_errors(obj)
     name = obj["metadata"].get("name") or ""
     if kind is kinds.CRON_JOBS and len(name) > 52:  # names of its Jobs are eleven characters longer
-        yield bad_value("metadata.name", name, "must be no more than 52 characters")
+        yield errors.bad_value("metadata.name", name, "must be no more than 52 characters")
 
 
 def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json) -> FieldErrors:
     yield from _errors_of_each_write(kind, obj)
     if kind is kinds.PRIORITY_CLASSES and before.get("value") != obj.get("value"):
-        yield forbidden_field("value", "may not be changed in an update.")
+        yield errors.forbidden_field("value", "may not be changed in an update.")
     if kind is kinds.RESOURCE_QUOTAS:
         yield from quota_errors(obj.get("spec") or {}, "spec")
     if kind is kinds.JOBS:
@@ -208,7 +202,7 @@ def _errors_of_each_write(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErr
     yield from metadata_errors(kind, obj["metadata"])
     if kind.custom:  # metadata is validated in the same way for all kinds, without their schemas
         schema = schema_of(kind)
-        yield from (required(name) for name in schema.published.get("required", ()) if name not in obj)
+        yield from (errors.required(name) for name in schema.published.get("required", ()) if name not in obj)
         for name in sorted(set(obj) - {"metadata", "apiVersion", "kind"}):
             yield from schema_errors(obj[name], schema.field(name), name)
         if kind is kinds.QUEUES and isinstance(obj.get("spec"), dict):
@@ -220,7 +214,9 @@ def _errors_of_each_write(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErr
     if kind is kinds.PRIORITY_CLASSES and name not in SYSTEM_CLASSES:
         if name.startswith(_SYSTEM):
             rule = f"priority class names with '{_SYSTEM}' prefix are reserved for system use only. error:"
-            yield forbidden_field("metadata.name", f"{rule} {name} is not a known system priority class")
+            yield errors.forbidden_field(
+                "metadata.name", f"{rule} {name} is not a known system priority class"
+            )
         elif obj.get("value", 0) > _HIGHEST_PRIORITY:
             message = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
-            yield forbidden_field("value", message)
+            yield errors.forbidden_field("value", message)

@@ -13,7 +13,7 @@ from extender.apimachinery.kinds import Json
 from extender.apimachinery.validation import metadata
 
 _STANDARD = frozenset(("cpu", "memory", "ephemeral-storage"))
-_OF_OTHERS = {
+_NOT_FOR_CONTAINERS = {
     *("pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"),
     *("persistentvolumeclaims", "storage", "services.nodeports", "services.loadbalancers"),
     *(f"{side}.{name}" for side in ("requests", "limits") for name in _STANDARD),
@@ -33,7 +33,7 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
             for message in name_errors:
                 yield errors.bad_value(field, name, message)
             if "/" not in name:
-                if not name_errors and not _is_standard(name) and name not in _OF_OTHERS:
+                if not name_errors and not _is_standard(name) and name not in _NOT_FOR_CONTAINERS:
                     yield errors.bad_value(field, name, "must be a standard resource type or fully qualified")
                 if not _is_standard(name):
                     yield errors.bad_value(field, name, "must be a standard resource for containers")
@@ -93,7 +93,7 @@ _SCOPES = {
 
 
 def _is_of_quotas(name: str) -> bool:
-    return name in _OF_OTHERS or _is_standard(name.removeprefix("requests."))
+    return name in _NOT_FOR_CONTAINERS or _is_standard(name.removeprefix("requests."))
 
 
 def _scope_errors(scopes: list[Any], standard: list[str], field: str, path: str) -> FieldErrors:
@@ -155,13 +155,13 @@ def _is_extended(name: str) -> bool:
 
 def pod_errors(spec: Json, at: str) -> FieldErrors:
     """Yield the faults of a pod's spec at this path that concern several fields or names."""
-    yield from _volumes(spec, at)
-    yield from _containers(spec, at)
+    yield from _volume_errors(spec, at)
+    yield from _all_container_errors(spec, at)
     yield from metadata.labels_errors(f"{at}.nodeSelector", spec.get("nodeSelector"))
     yield from _name_errors(f"{at}.nodeName", spec.get("nodeName"), metadata.subdomain)
     yield from _name_errors(f"{at}.priorityClassName", spec.get("priorityClassName"), metadata.subdomain)
     for index, toleration in enumerate(spec.get("tolerations") or ()):
-        yield from _toleration(toleration, f"{at}.tolerations[{index}]")
+        yield from _toleration_errors(toleration, f"{at}.tolerations[{index}]")
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
     if gates and spec.get("nodeName"):
         message = "cannot be set until all schedulingGates have been cleared"
@@ -188,20 +188,21 @@ def pod_errors(spec: Json, at: str) -> FieldErrors:
             yield errors.duplicate(field, f"{{{', '.join(map(str, spread))}}}")
 
 
-def _containers(spec: Json, at: str) -> FieldErrors:
+def _all_container_errors(spec: Json, at: str) -> FieldErrors:
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
-    main, first = spec.get("containers") or [], spec.get("initContainers") or []
+    main, init = spec.get("containers") or [], spec.get("initContainers") or []
     names: list[str] = []
-    for field, containers in (("containers", main), ("initContainers", first)):
+    for field, containers in (("containers", main), ("initContainers", init)):
         for index, container in enumerate(containers):
             inside = f"{at}.{field}[{index}]"
-            yield from _container(container, volumes, inside)
-            yield from _probes(container, inside, field == "initContainers")
+            yield from _container_errors(container, volumes, inside)
+            yield from _probe_errors(container, inside, is_init=field == "initContainers")
             claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
             for number, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
                 if claim.get("name") not in claims:
                     yield errors.not_found_field(f"{inside}.resources.claims[{number}]", claim.get("name"))
-            for number, port in enumerate(container.get("ports") or () if spec.get("hostNetwork") else ()):
+            ports = (container.get("ports") or ()) if spec.get("hostNetwork") else ()
+            for number, port in enumerate(ports):
                 if port.get("hostPort", port.get("containerPort")) != port.get("containerPort"):
                     message = "must match `containerPort` when `hostNetwork` is true"
                     yield errors.bad_value(f"{inside}.ports[{number}].hostPort", port["hostPort"], message)
@@ -211,7 +212,7 @@ def _containers(spec: Json, at: str) -> FieldErrors:
             names.append(name)
 
 
-def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
+def _container_errors(container: Json, volumes: set[Any], at: str) -> FieldErrors:
     yield from _name_errors(f"{at}.name", container.get("name"), metadata.dns_label, required=True)
     if not container.get("image"):
         yield errors.required(f"{at}.image")
@@ -221,7 +222,7 @@ def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
     yield from request_errors(container.get("resources") or {}, f"{at}.resources")
 
 
-def _volumes(spec: Json, at: str) -> FieldErrors:
+def _volume_errors(spec: Json, at: str) -> FieldErrors:
     names = [volume.get("name", "") for volume in spec.get("volumes") or ()]
     for index, name in enumerate(names):
         yield from _name_errors(f"{at}.volumes[{index}].name", name, metadata.dns_label, required=True)
@@ -229,7 +230,7 @@ def _volumes(spec: Json, at: str) -> FieldErrors:
             yield errors.duplicate(f"{at}.volumes[{index}].name", name)
 
 
-def _probes(container: Json, at: str, is_init: bool) -> FieldErrors:
+def _probe_errors(container: Json, at: str, *, is_init: bool) -> FieldErrors:
     """Yield the errors of probes. An init container has none, unless it always restarts."""
     policy = container.get("restartPolicy")
     if is_init and policy not in (None, "Always"):
@@ -243,7 +244,7 @@ def _probes(container: Json, at: str, is_init: bool) -> FieldErrors:
             yield errors.bad_value(f"{at}.{name}.successThreshold", probe["successThreshold"], "must be 1")
 
 
-def _toleration(toleration: Json, at: str) -> FieldErrors:
+def _toleration_errors(toleration: Json, at: str) -> FieldErrors:
     key, operator = toleration.get("key", ""), toleration.get("operator", "")
     value, effect = toleration.get("value", ""), toleration.get("effect", "")
     if not key and operator != "Exists":

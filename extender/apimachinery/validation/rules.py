@@ -22,10 +22,7 @@ from extender.shipped import read
 
 # Types with checks of their own.
 _CHECKED_ELSEWHERE = (
-    "ObjectMeta",
-    "Taint",
-    "ResourceRequirements",
-    "NodeStatus",
+    *("ObjectMeta", "Taint", "ResourceRequirements", "NodeStatus"),
     "ScopedResourceSelectorRequirement",
 )
 _OPTIONAL_FIELDS = {  # fields that are published as required, and may be absent
@@ -63,9 +60,9 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
         yield from relation(value, at)
     kinds = schema.published.get("x-kubernetes-group-version-kind") or [{"kind": ""}]
     rules = _table().get(schema.type_name or kinds[0]["kind"], {})
-    yield from _missing(value, rules, schema, at)
+    yield from _missing_errors(value, rules, schema, at)
     if "" in rules:
-        yield from _one_of(value, rules[""]["one_of"], at, schema.type_name)
+        yield from _alternative_errors(value, rules[""]["one_of"], at, schema.type_name)
     for name, part in value.items():
         if part not in (None, "") and name != "status":
             path = _field_path(schema, at, name)
@@ -73,7 +70,7 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
             yield from rule_errors(part, schema.field(name), path, relations)
 
 
-def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) -> FieldErrors:
+def _missing_errors(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) -> FieldErrors:
     for name in schema.published.get("required", ()):
         if value.get(name) in (None, "", []) and name != _OPTIONAL_FIELDS.get(schema.type_name):
             yield errors.required(f"{at}.{name}".lstrip("."))
@@ -82,7 +79,7 @@ def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) 
             yield errors.required(f"{at}.{name}")
 
 
-def _one_of(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
+def _alternative_errors(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
     present = [name for name in fields if value.get(name) is not None]
     path = _list_at(at) if type_name in _REPORTED_AS_LIST else at
     if not present and type_name != "Volume":  # a volume without a source is an empty folder
@@ -119,8 +116,9 @@ def _value_errors(value: Any, rule: Json, path: str) -> FieldErrors:
             yield errors.bad_value(path, value, f"must be between {minimum} and {maximum}, inclusive")
     if "format" in rule:
         yield from _FORMATS[rule["format"]](path, value)
-    for index, item in enumerate(value if "each" in rule else ()):
-        yield from _value_errors(item, rule["each"], f"{path}[{index}]")
+    if "each" in rule:
+        for index, item in enumerate(value):
+            yield from _value_errors(item, rule["each"], f"{path}[{index}]")
     if "unique" in rule:
         names = [item.get(rule["unique"]) for item in value]
         for index, name in enumerate(names):
@@ -128,7 +126,7 @@ def _value_errors(value: Any, rule: Json, path: str) -> FieldErrors:
                 yield errors.duplicate(f"{path}[{index}].{rule['unique']}", name)
 
 
-def _requirement(value: Json, at: str) -> FieldErrors:
+def _requirement_errors(value: Json, at: str) -> FieldErrors:
     """Yield the faults of a selector of labels."""
     operator, values = value.get("operator"), value.get("values") or []
     if operator in ("In", "NotIn") and not values:
@@ -141,17 +139,17 @@ def _requirement(value: Json, at: str) -> FieldErrors:
         yield errors.required(f"{at}.values", message)
 
 
-def _variable(value: Json, at: str) -> FieldErrors:
+def _variable_errors(value: Json, at: str) -> FieldErrors:
     if value.get("value") and value.get("valueFrom") is not None:
         yield errors.bad_value(f"{at}.valueFrom", "", "may not be specified when `value` is not empty")
 
 
-def _seccomp(value: Json, at: str) -> FieldErrors:
+def _seccomp_errors(value: Json, at: str) -> FieldErrors:
     if value.get("type") == "Localhost" and not value.get("localhostProfile"):
         yield errors.required(f"{at}.localhostProfile", "must be set when seccomp type is Localhost")
 
 
-def _security(value: Json, at: str) -> FieldErrors:
+def _security_errors(value: Json, at: str) -> FieldErrors:
     added = at_path(value, ("capabilities", "add")) or ()
     needs_escalation = value.get("privileged") or "CAP_SYS_ADMIN" in added
     if needs_escalation and value.get("allowPrivilegeEscalation") is False:
@@ -160,17 +158,17 @@ def _security(value: Json, at: str) -> FieldErrors:
 
 
 _RELATIONS: Relations = {
-    "LabelSelectorRequirement": _requirement,
-    "NodeSelectorRequirement": _requirement,
-    "EnvVar": _variable,
-    "SeccompProfile": _seccomp,
-    "SecurityContext": _security,
+    "LabelSelectorRequirement": _requirement_errors,
+    "NodeSelectorRequirement": _requirement_errors,
+    "EnvVar": _variable_errors,
+    "SeccompProfile": _seccomp_errors,
+    "SecurityContext": _security_errors,
 }
 
 _Format = Callable[[str, Any], FieldErrors]
 
 
-def _names(rule: Callable[[str], list[str]]) -> _Format:
+def _format_of(rule: Callable[[str], list[str]]) -> _Format:
     return lambda path, value: (errors.bad_value(path, value, message) for message in rule(value))
 
 
@@ -228,25 +226,25 @@ def _has_parent_step(text: str) -> bool:
     return ".." in text.split("/")
 
 
-def _finalizers(path: str, names: list[str]) -> FieldErrors:
+def _finalizer_errors(path: str, names: list[str]) -> FieldErrors:
     for name in names:
         if name != "kubernetes" and "/" not in name:
             message = "name is neither a standard finalizer name nor is it fully qualified"
             yield errors.bad_value(path, name, message)
 
 
-def _amount(path: str, value: Any) -> FieldErrors:
+def _amount_errors(path: str, value: Any) -> FieldErrors:
     if rounded_up(value) < 0:
         yield errors.forbidden_field(path, "SizeLimit field must be a valid resource quantity")
 
 
 _FORMATS: dict[str, _Format] = {
-    "label": _names(dns_label),
-    "subdomain": _names(subdomain),
-    "key": _names(label_key),
+    "label": _format_of(dns_label),
+    "subdomain": _format_of(subdomain),
+    "key": _format_of(label_key),
     "labels": labels_errors,
-    "finalizers": _finalizers,
-    "amount": _amount,
+    "finalizers": _finalizer_errors,
+    "amount": _amount_errors,
     "address": _passes(ipaddress.ip_address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
     "port": _passes(_is_port, "must be between 1 and 65535, inclusive, or the name of a port"),
     "port_name": _matches(_PORT_NAME, "must be at most 15 lower case letters, digits and '-', with a letter"),

@@ -151,12 +151,12 @@ def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") 
     published = schema.published
     if published.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
-            yield _check_type(at, value, "integer,string")
+            yield _type_error(at, value, "integer,string")
             return
     else:
         expected, actual = published.get("type"), _NAMES.get(type(value))
         if expected not in (None, actual) and (expected, actual) != ("number", "integer"):
-            yield _check_type(at, value, str(published.get("format") if actual == "number" else expected))
+            yield _type_error(at, value, str(published.get("format") if actual == "number" else expected))
             return
     yield from _scalar_errors(value, published, at)
     yield from _quantity_errors(value, published, in_rules or at)
@@ -168,7 +168,8 @@ def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") 
 
 def _field_errors(fields: Json, schema: FieldSchema, at: str) -> errors.FieldErrors:
     published = schema.published
-    if len(fields) > (maximum := published.get("maxProperties", len(fields))):
+    maximum = published.get("maxProperties", len(fields))
+    if len(fields) > maximum:
         yield errors.too_many(at, len(fields), maximum)
     for name in published.get("required", ()):
         if name not in fields:
@@ -179,19 +180,21 @@ def _field_errors(fields: Json, schema: FieldSchema, at: str) -> errors.FieldErr
 
 
 def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.FieldErrors:
-    if len(items) > (maximum := schema.published.get("maxItems", len(items))):
+    maximum = schema.published.get("maxItems", len(items))
+    if len(items) > maximum:
         yield errors.too_many(at, len(items), maximum)
     keys = set()
     for index, item in enumerate(items):
         yield from schema_errors(item, schema.items, f"{at}[{index}]")
         if schema.is_set or (schema.list_keys and isinstance(item, dict)):
-            if (key := schema.key_of(item)) in keys:
+            key = schema.key_of(item)
+            if key in keys:
                 duplicate = {name: item.get(name) for name in schema.list_keys} if schema.list_keys else item
                 yield errors.duplicate(f"{at}[{index}]", duplicate)
             keys.add(key)
 
 
-def _check_type(at: str, value: Any, expected: str) -> Any:
+def _type_error(at: str, value: Any, expected: str) -> Any:
     actual = "float64" if isinstance(value, float) else _NAMES[type(value)]
     detail = f'{at} in body must be of type {expected}: "{actual}"'
     return errors.bad_value(at, actual, detail, "FieldValueTypeInvalid")
@@ -201,9 +204,8 @@ def _scalar_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
     if isinstance(value, int | float) and not isinstance(value, bool):
         minimum, maximum = published.get("minimum", value), published.get("maximum", value)
         if _exceeds_int32(value, published):
-            yield errors.bad_value(
-                "<nil>", "", f"Checked value must be of type integer with format int32 in {at}"
-            )
+            message = f"Checked value must be of type integer with format int32 in {at}"
+            yield errors.bad_value("<nil>", "", message)
         if value < minimum:
             yield errors.bad_value(at, value, f"{at} in body should be greater than or equal to {minimum}")
         if value > maximum:
@@ -211,7 +213,8 @@ def _scalar_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
     if isinstance(value, str):
         if len(value) > published.get("maxLength", len(value)):
             yield errors.too_long(at, published["maxLength"])
-        if len(value) < (minimum := published.get("minLength", 0)):
+        minimum = published.get("minLength", 0)
+        if len(value) < minimum:
             yield errors.bad_value(at, value, f"{at} in body should be at least {minimum} chars long")
         if "pattern" in published and not re.search(published["pattern"], value):
             yield errors.bad_value(at, value, f"{at} in body should match '{published['pattern']}'")

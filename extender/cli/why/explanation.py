@@ -12,7 +12,7 @@ from extender.api.objects.base import Quantities, Wire
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import CommandSummary, HolderSummary
 from extender.api.units import texts_by_name
-from extender.api.workloads.shape import spoken_kind
+from extender.api.workloads.shape import kind_prefix
 from extender.domain.model import reasons
 from extender.kube.access import Right
 
@@ -134,7 +134,7 @@ class Explanation(Wire, frozen=True):
     @property
     def spoken_name(self) -> str:
         """Return a name such as `vcjob/train`."""
-        return f"{spoken_kind(self.api_version, self.kind)}/{self.name}"
+        return f"{kind_prefix(self.api_version, self.kind)}/{self.name}"
 
 
 # ---- the table of codes, with the names of fields in braces

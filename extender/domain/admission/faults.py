@@ -91,7 +91,7 @@ class Code(StrEnum):
         return _ORDER[self] <= _ORDER[Code.INVALID_OPERATION]
 
     @property
-    def passing(self) -> bool:
+    def is_temporary(self) -> bool:
         """Return whether the same request may pass shortly after."""
         return self is Code.NOT_NOW
 

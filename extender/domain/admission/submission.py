@@ -365,7 +365,7 @@ def annotate(meta: Meta, annotations: Mapping[str, str]) -> list[Operation]:
 
 
 def pod_defaults(
-    pod: dict[str, Any], user: str, scheduler: str = "", gated: bool = True, flagged: bool = False
+    pod: dict[str, Any], user: str, scheduler: str = "", gated: bool = True, adds_markers: bool = False
 ) -> list[Operation]:
     """Return the operations that fill in a new pod, as the admission policies do.
 
@@ -377,7 +377,7 @@ def pod_defaults(
         user: The user who creates it.
         scheduler: The name of the scheduler that adopts it; empty: it keeps its own.
         gated: Whether it gets Muster's gate.
-        flagged: Whether it gets the marker resources, which make the scheduler send it to Muster.
+        adds_markers: Whether it gets the marker resources, which make the scheduler send it to Muster.
     """
     spec, owners = pod.get("spec") or {}, pod.get("metadata", {}).get("ownerReferences") or []
     of_daemonset = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
@@ -390,7 +390,8 @@ def pod_defaults(
         patch.append(added(("spec", "schedulingGates"), [gate]))
     elif gated and gates and gate not in gates:
         patch.append(added(("spec", "schedulingGates", "-"), gate))
-    if flagged and (containers := spec.get("containers")):  # on the first, next to its own requests
+    containers = spec.get("containers") if adds_markers else None
+    if containers:  # the first one gets the markers, next to its own requests
         markers = dict.fromkeys(sorted(keys.MARKERS), "1")
         resources = containers[0].get("resources") or {}
         with_markers = {part: {**(resources.get(part) or {}), **markers} for part in ("requests", "limits")}

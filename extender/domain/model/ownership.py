@@ -154,8 +154,8 @@ class Ownership(msgspec.Struct, frozen=True):
         # The admission policy has added Muster's gate or marker resources to the pod: only Muster opens its
         # gate.
         first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
-        is_flagged = first is not None and not keys.MARKERS.isdisjoint(first)
-        if is_flagged or any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
+        has_marker = first is not None and not keys.MARKERS.isdisjoint(first)
+        if has_marker or any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
             return True
         names_local_queue = (pod.metadata.labels or {}).get(keys.LOCAL_QUEUE)
         return bool(group_name(pod) or queue_named_by(pod.metadata) or names_local_queue or namespace_queue)

@@ -263,7 +263,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     created: str = ""  # metadata.creationTimestamp
     uid: str = ""  # empty: the API does not have it (yet)
     deleting: bool = False  # metadata.deletionTimestamp is set: finalizers keep it for a while
-    flagged: bool = False  # it was open when its parent was closed, by its annotation
+    closed_by_parent: bool = False  # its annotation says that it was open when its parent was closed
     last_command: str = ""  # the UID of the Command that it executed last, by its annotation
     reclaimed: Mapping[ReclaimKey, Reclaimed] = {}  # the last reclaims of this queue
     fault: str = ""  # fault of its spec, for users; empty if valid
@@ -336,7 +336,7 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         deleting=bool(meta.deletion_timestamp),
-        flagged=annotations.get(keys.CLOSED_BY_PARENT) == "true",
+        closed_by_parent=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         reclaimed={
             ReclaimKey(each.queue, each.group.partition("/")[0]): Reclaimed(
                 GroupKey(each.group), each.at, each.in_vain, each.unused

@@ -57,7 +57,7 @@ def desired_state(queue: QueueRecord) -> QueueState:
     if queue.spec_state:
         desired = read_state(queue.spec_state)
         return desired if desired in (QueueState.OPEN, QueueState.CLOSED) else QueueState.UNKNOWN
-    if queue.flagged:
+    if queue.closed_by_parent:
         return QueueState.OPEN
     stored = read_state(queue.status_state) or QueueState.UNKNOWN
     return QueueState.CLOSED if stored is QueueState.CLOSING else stored
@@ -90,7 +90,7 @@ def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
             return ""
         if (desired := desired_state(parent)) is QueueState.CLOSED:
             return above
-        if desired is not QueueState.OPEN or not parent.flagged:
+        if desired is not QueueState.OPEN or not parent.closed_by_parent:
             return ""
         name = above
 
@@ -107,7 +107,7 @@ def annotation_step(queue: QueueRecord, below_closed: bool) -> AnnotationStep:
     to be closed, or if no ancestor is closed and spec.state or the status says that the queue is open.
     """
     desired = desired_state(queue)
-    if not queue.flagged:
+    if not queue.closed_by_parent:
         return AnnotationStep.PUT if below_closed and desired is QueueState.OPEN else AnnotationStep.KEEP
     settled = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
     if desired is QueueState.CLOSED or (not below_closed and settled):

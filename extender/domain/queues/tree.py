@@ -221,7 +221,7 @@ class Queues:
             name = parent_of(name, record)
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
-        is_closed_above = record.flagged and bool(closed_above(record.name, self.records))
+        is_closed_above = record.closed_by_parent and bool(closed_above(record.name, self.records))
         return state_of(desired_state(record), has_groups, is_closed_above)
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:

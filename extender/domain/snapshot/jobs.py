@@ -24,8 +24,8 @@ from extender.api.workloads.shape import (
     has_templates,
     is_stopped,
     is_suspended,
+    kind_prefix,
     outcome_of,
-    spoken_kind,
     value_at,
 )
 from extender.api.workloads.table import WORKLOADS
@@ -181,7 +181,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     @property
     def spoken_name(self) -> str:
         """Return kind and name, such as `job/train`."""
-        return f"{spoken_kind(*self.kind)}/{self.name}"
+        return f"{kind_prefix(*self.kind)}/{self.name}"
 
 
 class JobRules(msgspec.Struct, frozen=True):
@@ -286,7 +286,7 @@ def job_record(
         if row.commanded is not None:
             group = row.commanded.podgroup(obj)
             by_role = {ownership.name_of(role): count for role, count in group["minTaskMember"].items()}
-            gang = replace(gang, asked=str(group["minMember"] or ""))
+            gang = replace(gang, requested=str(group["minMember"] or ""))
             sub_groups = group.get("subGroupPolicy", ())
             record = replace(record, gang=gang, by_role=by_role, sub_groups=sub_groups)
             topology = msgspec.convert(job.spec.get("networkTopology"), NetworkTopology | None)
@@ -316,7 +316,7 @@ def owner_of_pods(
     """
     meta, deadline = job.metadata, job.spec.get("activeDeadlineSeconds")
     annotations, row, obj = meta.annotations or {}, table.get(kind), as_json(kind, job)
-    gang = known or MadePods(asked=annotations.get(keys.MIN_MEMBER, ""))
+    gang = known or MadePods(requested=annotations.get(keys.MIN_MEMBER, ""))
     if known is None:
         with suppress(*MALFORMED, BadQuantity, msgspec.ValidationError):
             sets = _first_sets({**obj, "status": {}}, table)

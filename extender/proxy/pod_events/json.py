@@ -76,10 +76,10 @@ _read_list_meta = msgspec.json.Decoder(ListMeta).decode
 Parts = dict[str, Raw]
 
 _encode = msgspec.json.Encoder().encode
-_parts = msgspec.json.Decoder(Parts).decode
-_claims = msgspec.json.Decoder(list[PodClaim] | None).decode
-_claim_statuses = msgspec.json.Decoder(list[PodClaimStatus] | None).decode
-_elements = msgspec.json.Decoder(list[Raw] | None).decode
+_read_parts = msgspec.json.Decoder(Parts).decode
+_read_claims = msgspec.json.Decoder(list[PodClaim] | None).decode
+_read_claim_statuses = msgspec.json.Decoder(list[PodClaimStatus] | None).decode
+_read_elements = msgspec.json.Decoder(list[Raw] | None).decode
 
 _ONE_MARKER = {ASK_MARK: "1"}
 _AMOUNTS = {"limits": _ONE_MARKER, "requests": {**_ONE_MARKER, "cpu": "0", "memory": "0"}}
@@ -99,7 +99,7 @@ class JsonPods:
         return Lines()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
-        return _frame(type_, _changed(pod, appearance, str(version), _POD_KIND))
+        return _frame(type_, _with_appearance(pod, appearance, str(version), _POD_KIND))
 
     def deleted(self, facts: PodFacts, version: int) -> bytes:
         identity = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid}
@@ -137,7 +137,7 @@ class _ListWriter:
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
         is_unchanged = appearance == AS_IT_IS and _GROUP not in pod
-        item = self._comma + (pod if is_unchanged else _changed(pod, appearance, "", {}))
+        item = self._comma + (pod if is_unchanged else _with_appearance(pod, appearance, "", {}))
         self._comma = b","
         return item
 
@@ -145,23 +145,23 @@ class _ListWriter:
         return b"]}\n"
 
 
-def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
+def _with_appearance(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
     """Return the pod as it appears to the scheduler, with its version and kind unless they are empty."""
     try:
-        parts = {**kind, **_parts(pod)}
+        parts = {**kind, **_read_parts(pod)}
         if version:
-            _put(parts, "metadata", "resourceVersion", version)
+            _set_field(parts, "metadata", "resourceVersion", version)
         if appearance.node:
-            _put(parts, "status", "nominatedNodeName", appearance.node)
+            _set_field(parts, "status", "nominatedNodeName", appearance.node)
         if appearance.asks:
-            spec = _parts(parts.get("spec", b"{}"))
-            containers = _elements(spec.get("initContainers", b"null")) or []
-            _put(parts, "spec", "initContainers", [*containers, _MARKER_CONTAINER])
+            spec = _read_parts(parts.get("spec", b"{}"))
+            containers = _read_elements(spec.get("initContainers", b"null")) or []
+            _set_field(parts, "spec", "initContainers", [*containers, _MARKER_CONTAINER])
         if _GROUP in pod:
             claims = _claims_by_name(parts)
             if claims:
-                _put(parts, "spec", "resourceClaims", claims)
-            _put(parts, "spec", "schedulingGroup", None)
+                _set_field(parts, "spec", "resourceClaims", claims)
+            _set_field(parts, "spec", "schedulingGroup", None)
         return _encode(parts)
     except UNREADABLE as fault:
         raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault
@@ -172,11 +172,11 @@ def _claims_by_name(pod: Parts) -> list[object]:
 
     The scheduler does not let pods without a group use a template's claim for a group.
     """
-    spec, status = (_parts(pod.get(part, b"{}")) for part in ("spec", "status"))
-    statuses = _claim_statuses(status.get("resourceClaimStatuses", b"null")) or ()
+    spec, status = (_read_parts(pod.get(part, b"{}")) for part in ("spec", "status"))
+    statuses = _read_claim_statuses(status.get("resourceClaimStatuses", b"null")) or ()
     claim_names = {status.name: status.resource_claim_name for status in statuses}
-    raw_claims = _elements(spec.get("resourceClaims", b"null")) or []
-    claims = _claims(spec.get("resourceClaims", b"null")) or []
+    raw_claims = _read_elements(spec.get("resourceClaims", b"null")) or []
+    claims = _read_claims(spec.get("resourceClaims", b"null")) or []
     return [
         {"name": claim.name, "resourceClaimName": claim_names[claim.name]}
         if claim.resource_claim_template_name and claim_names.get(claim.name)
@@ -185,8 +185,8 @@ def _claims_by_name(pod: Parts) -> list[object]:
     ]
 
 
-def _put(parts: Parts, part: str, field: str, value: object) -> None:
-    fields = _parts(parts.get(part, b"{}"))
+def _set_field(parts: Parts, part: str, field: str, value: object) -> None:
+    fields = _read_parts(parts.get(part, b"{}"))
     fields[field] = Raw(_encode(value))
     parts[part] = Raw(_encode(fields))
 
@@ -199,16 +199,16 @@ class Lines:
     """Events of one watch, one a line."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()  # an incomplete line
+        self._incomplete = bytearray()  # the beginning of a line
 
     def feed(self, data: bytes) -> list[PodEvent]:
         end, *lines_after = data.split(b"\n")
-        self._begun += end
+        self._incomplete += end
         if not lines_after:
-            _check_length(self._begun)
+            _check_length(self._incomplete)
             return []
-        lines = [bytes(self._begun), *lines_after[:-1]]
-        self._begun = bytearray(lines_after[-1])
+        lines = [bytes(self._incomplete), *lines_after[:-1]]
+        self._incomplete = bytearray(lines_after[-1])
         return [_event(line) for line in lines if line.strip()]
 
 
@@ -221,7 +221,8 @@ def _event(line: bytes) -> PodEvent:
     _check_length(line)
     # The pod is cut out of an API server's event without parsing, so unreadable pods pass, too. Events in
     # another form of JSON are parsed.
-    if (head := _HEAD.match(line)) and line.endswith(b"}}"):
+    head = _HEAD.match(line)
+    if head and line.endswith(b"}}"):
         type_, pod = head[1].decode(), line[head.end() : -1]
     else:
         try:

@@ -50,8 +50,12 @@ _TYPES = message_types(
             "group": (43, "bytes"),
         },
         "Claim": {"name": (1, "string"), "claim": (3, "string"), "template": (4, "string")},
-        "PodStatus": {"phase": (1, "string"), "nominated_node": (11, "string"), "claims": (15, "*Made")},
-        "Made": {"name": (1, "string"), "claim": (2, "string")},
+        "PodStatus": {
+            "phase": (1, "string"),
+            "nominated_node": (11, "string"),
+            "claims": (15, "*MadeClaim"),
+        },
+        "MadeClaim": {"name": (1, "string"), "claim": (2, "string")},
         "Container": {"name": (1, "string"), "resources": (8, "Resources")},
         "Resources": {"limits": (1, "*Amount"), "requests": (2, "*Amount")},
         "Amount": {"resource": (1, "string"), "quantity": (2, "Quantity")},
@@ -76,7 +80,7 @@ class ProtobufPods:
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
         versioned = _POD(metadata={"version": str(version)}).SerializeToString()
-        return _frame(type_, _changed(pod + versioned, appearance))
+        return _frame(type_, _with_appearance(pod + versioned, appearance))
 
     def deleted(self, facts: PodFacts, version: int) -> bytes:
         meta = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid, "version": str(version)}
@@ -97,7 +101,7 @@ class ProtobufPods:
             facts = map(_facts_of, _READ.FromString(raw).items)
             pods = [ListedPod(*pair) for pair in zip(facts, listed.items, strict=True)]
         except DecodeError:  # one item cannot be read
-            pods = [ListedPod(_facts(pod), pod) for pod in listed.items]
+            pods = [ListedPod(_readable_facts(pod), pod) for pod in listed.items]
         return PodPage(version, token, listed.metadata, pods)
 
     def list_metadata(self, version: int) -> bytes:
@@ -108,10 +112,7 @@ class ProtobufPods:
 
 
 class _ListWriter:
-    """Writer of a list. Its length comes before its items, so they are kept until its end.
-
-    A hundred megabytes are copied once.
-    """
+    """Writer of a list, which begins with its length: items are kept until the end, and copied once."""
 
     def __init__(self, metadata: bytes) -> None:
         self._pieces: list[bytes] = [_LIST(metadata=metadata).SerializeToString()]
@@ -120,7 +121,7 @@ class _ListWriter:
         return b""
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        item_bytes = _changed(pod, appearance)
+        item_bytes = _with_appearance(pod, appearance)
         self._pieces += (_SECOND, _varint(len(item_bytes)), item_bytes)
         return b""
 
@@ -129,21 +130,21 @@ class _ListWriter:
         return b"".join((begin, _SECOND, _varint(sum(map(len, self._pieces))), *self._pieces, end))
 
 
-_ONE_MARKER, *_OTHERS = (
+_ONE_MARKER, *_NO_AMOUNTS = (
     {"resource": name, "quantity": {"text": text}}
     for name, text in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0"))
 )
 _CONTAINER = {
     "name": pod_watch.MARK_NAME,
-    "resources": {"limits": [_ONE_MARKER], "requests": [_ONE_MARKER, *_OTHERS]},
+    "resources": {"limits": [_ONE_MARKER], "requests": [_ONE_MARKER, *_NO_AMOUNTS]},
 }
 # Part of a Pod: a spec with one init container, which is appended to the existing ones.
 _MARKER_CONTAINER = bytes(_POD(spec={"init_containers": [_CONTAINER]}).SerializeToString())
-_GROUP = b"\xda\x02"  # the first bytes of the field
+_GROUP = b"\xda\x02"  # the first bytes of the field `group`
 _SECOND = b"\x12"  # the first byte of the second field of a message, with a length: `items`, and `raw`
 
 
-def _changed(pod: bytes, appearance: Appearance) -> bytes:
+def _with_appearance(pod: bytes, appearance: Appearance) -> bytes:
     if _GROUP in pod:
         parsed = _POD.FromString(pod)
         parsed.spec.ClearField("group")
@@ -208,12 +209,12 @@ def _event(frame: bytes) -> PodEvent:
     if type_ == "BOOKMARK":
         version, ends_initial = _bookmark(pod)
     elif type_ != "ERROR":
-        facts = _facts(pod) if kind == "Pod" else None
+        facts = _readable_facts(pod) if kind == "Pod" else None
         version = facts.version if facts else _bookmark(pod)[0]
     return PodEvent(type_, version, facts, ends_initial, pod, frame)
 
 
-def _facts(data: bytes) -> PodFacts | None:
+def _readable_facts(data: bytes) -> PodFacts | None:
     try:
         return _facts_of(_POD.FromString(data))
     except DecodeError:

@@ -1,4 +1,4 @@
-"""Newcomer: an accepted connection that is silent, or sends short requests.
+"""Light connection: an accepted connection that is silent, or sends short requests.
 
 Such a connection costs only a socket: thousands of silent connections need no parser, transport or task.
 Received data stays with the kernel, which wakes the process only for more than has arrived already
@@ -12,7 +12,7 @@ Received data stays with the kernel, which wakes the process only for more than 
 The scheduler keeps two idle connections to its extender, and the bind calls of a gang are open together:
 nearly each call has a connection of its own, and so has a quarter of the Events through the proxy. So a port
 may answer short requests from here, without the objects that aiohttp makes for a connection and for a
-request. aiohttp reads, and refuses, all others; after the answer, the connection is a newcomer again.
+request. aiohttp reads, and refuses, all others; after its answer, the connection is light again.
 
 Short answers from here and `proxy/short_requests` halve the cost of a gang's pod through the scheduler
 proxy: 1.2 instead of 2.3 ms (`make bench ARGS="makespan --variants view"`).
@@ -33,9 +33,9 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*\r\n", re.IGN
 _RECORD, _HANDSHAKE = 5, 0x16  # TLS: length of a record's header, and its first byte
 # Head of a request with a body, as Go's net/http writes it: required and optional headers in this order.
 # Other heads are left to aiohttp.
-_PLAIN = re.compile(
-    rb"(POST|PUT|PATCH) ([!-~]+) HTTP/1\.1\r\nHost: ([!-~]+)\r\n"
-    rb"(User-Agent: [ -~]*\r\nContent-Length: ([0-9]{1,4})\r\n"
+_GO_HEAD = re.compile(
+    rb"(?P<method>POST|PUT|PATCH) (?P<target>[!-~]+) HTTP/1\.1\r\nHost: (?P<host>[!-~]+)\r\n"
+    rb"(?P<fields>User-Agent: [ -~]*\r\nContent-Length: (?P<length>[0-9]{1,4})\r\n"
     rb"(?:Accept: [ -~]*\r\n)?(?:Content-Type: [ -~]*\r\n)?)(?:Accept-Encoding: [ -~]*\r\n)?\r\n"
 )
 
@@ -52,20 +52,20 @@ class ShortRequest(NamedTuple):
 
 # The answer as it is written, empty without one, and whether it is the last one. Must not raise.
 ShortAnswer = Callable[[Caller], Awaitable[tuple[bytes, bool]]]
-FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None: aiohttp reads it
+FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None: aiohttp reads the request
 
 
-class Newcomer:
-    """New connection without aiohttp's objects: a member of `connections` until dropped or handed over.
+class LightConnection:
+    """Connection without aiohttp's objects: a member of `connections` until it is dropped or handed over.
 
-    `hand_over` is called with its socket, and the size of the request if exactly one is complete. `find`
-    returns the handler of a short request; None: aiohttp reads the request. An answer is cancelled when its
-    caller hangs up.
+    `hand_over` is called with its socket, and the size of the request if exactly one is complete.
+    `find_answer` returns the handler of a short request; None: aiohttp reads the request. An answer is
+    cancelled when its caller hangs up.
     """
 
-    __slots__ = ("_caller", "_connections", "_find", "_hand_over", "_loop", "_received_size", "_secure",
-                 "_sock", "_task", "_unsent", "_was_last", "address", "answered", "deadline", "size",
-                 "state")  # fmt: skip
+    __slots__ = ("_caller", "_connections", "_find_answer", "_hand_over", "_loop", "_received_size",
+                 "_secure", "_sock", "_task", "_unsent", "_was_last", "address", "answered", "deadline",
+                 "size", "state")  # fmt: skip
 
     def __init__(
         self,
@@ -74,18 +74,18 @@ class Newcomer:
         secure: bool,
         hand_over: Callable[[socket.socket, int], object],
         address: str = "",
-        find: FindAnswer | None = None,
+        find_answer: FindAnswer | None = None,
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._connections, self.address = connections, address
         self._secure = secure
-        self._hand_over, self._find = hand_over, find
+        self._hand_over, self._find_answer = hand_over, find_answer
         self._caller = Caller(sock.fileno())
         self._received_size = 0  # received bytes at the last check
         self._task: asyncio.Task[None] | None = None  # the task that serves a request
         self._unsent = b""  # unsent rest of the answer
-        self._was_last = False
+        self._was_last = False  # whether this is the last answer
         self._loop = asyncio.get_running_loop()
         self.answered = self.size = 0
         self._enter("handshake" if secure else "idle")
@@ -120,12 +120,12 @@ class Newcomer:
                 return self._wait_for_more_than(len(received))
             self._connections.count("memory")
             self._connections.drop(self)
-        elif self._find and not self._secure and (request := _PLAIN.match(received)) and self._serve(request):
+        elif self._find_answer and not self._secure and self._serve(received):
             return
-        elif len(received) not in (_MOST, self._received_size) and (missing := self._missing(received)):
+        elif next_state := self._next_state(received):
             self._wait_for_more_than(len(received))
-            if missing != self.state:
-                self._enter(missing)
+            if next_state != self.state:
+                self._enter(next_state)
         else:
             self._wait_for_more_than(0)
             self._loop.remove_reader(self._sock.fileno())
@@ -137,8 +137,10 @@ class Newcomer:
             self._received_size = length
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, length + 1)
 
-    def _missing(self, received: bytes) -> str:
+    def _next_state(self, received: bytes) -> str:
         """Return the state in which the connection waits for more bytes; empty if aiohttp is to read them."""
+        if len(received) in (_MOST, self._received_size):
+            return ""
         if self._secure:
             has_length = len(received) >= _RECORD
             has_all = has_length and len(received) >= _RECORD + int.from_bytes(received[3:_RECORD], "big")
@@ -150,15 +152,20 @@ class Newcomer:
         is_short = length is not None and len(body) < int(length[1]) <= limits.body
         return "body" if is_short and not limits.timeouts.streams else ""
 
-    def _serve(self, head: re.Match[bytes]) -> bool:
-        """Serve a request if it is complete and short, and its path has a handler; return whether it does."""
-        received, length = head.string, int(head[5])
+    def _serve(self, received: bytes) -> bool:
+        """Serve a complete, short request whose path has a handler; return whether these bytes are one."""
+        head = _GO_HEAD.match(received)
+        if head is None:
+            return False
+        length = int(head["length"])
         end = head.end() + length
         if len(received) < end or length > self._connections.limits.body:
             return False
-        method, target, host = head[1].decode(), head[2].decode(), head[3].decode()
-        assert self._find is not None
-        answer = self._find(ShortRequest(method, target, host, head[4], received[head.end() : end]))
+        method, target, host = (head[name].decode() for name in ("method", "target", "host"))
+        assert self._find_answer is not None
+        answer = self._find_answer(
+            ShortRequest(method, target, host, head["fields"], received[head.end() : end])
+        )
         if answer is None:
             return False
         self._sock.recv(end)

@@ -1,4 +1,4 @@
-"""Newcomers: accepted connections without a request, their states, and their transfer."""
+"""Light connections: accepted connections without a request, their states, and their transfer."""
 
 import asyncio
 import socket
@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from extender.ports.connections import NEVER, ConnectionLimits, Connections, Timeouts
-from extender.ports.newcomer import Newcomer
+from extender.ports.light_connection import LightConnection
 from tests.e2e.harness.waiting import wait_for
 from tests.rows import each_of
 
@@ -18,7 +18,7 @@ BEGUN, ENDED = "begun", "ended"
 
 
 class Met:
-    """A newcomer on a real connection, in a loop that tests run step by step."""
+    """A light connection on a real connection, in a loop that tests run step by step."""
 
     def __init__(self, limits: ConnectionLimits, secure: bool) -> None:
         with closing(socket.create_server(("127.0.0.1", 0))) as listener:
@@ -26,11 +26,13 @@ class Met:
             self.sock, _ = listener.accept()
         self._all = Connections("test", limits)
         self._begun: list[socket.socket] = []
-        self.newcomer = Newcomer(self.sock, self._all, secure, lambda sock, _: self._begun.append(sock))
+        self.connection = LightConnection(
+            self.sock, self._all, secure, lambda sock, _: self._begun.append(sock)
+        )
         self.sent = 0
 
     async def say(self, piece: bytes) -> str:
-        """Send a piece and return what the newcomer waits for afterwards."""
+        """Send a piece and return what the connection waits for afterwards."""
         self.caller.sendall(piece)
         self.sent += len(piece)
         wait_for(lambda: len(self.sock.recv(9999, socket.MSG_PEEK)) == self.sent, what="it has arrived")
@@ -42,7 +44,7 @@ class Met:
         if self._begun:
             assert (self._begun, len(self._all)) == ([self.sock], 0)
             return BEGUN
-        return self.newcomer.state if len(self._all) else ENDED
+        return self.connection.state if len(self._all) else ENDED
 
     def close(self) -> None:
         self._all.drop_all()
@@ -99,12 +101,12 @@ def test_a_caller_that_hangs_up_before_its_request_is_dropped(said: bytes) -> No
 def test_an_incomplete_request_starts_no_work_until_more_bytes_arrive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks, look = [], Newcomer._check
+    looks, look = [], LightConnection._check
 
-    def counted(newcomer: Newcomer) -> None:
-        looks.append(newcomer)
-        look(newcomer)
+    def counted(connection: LightConnection) -> None:
+        looks.append(connection)
+        look(connection)
 
-    monkeypatch.setattr(Newcomer, "_check", counted)
+    monkeypatch.setattr(LightConnection, "_check", counted)
     assert states(LIMITS, False, b"G", b"E", b"T") == ["head"] * 3
     assert len(looks) == 3
