@@ -113,7 +113,7 @@ def test_values_in_a_summary_are_those_that_the_alert_has() -> None:
     for alert in alerts():
         for label in re.findall(r"\$labels\.(\w+)", alert["annotations"]["summary"]):
             grouped = re.search(r"^\w+ by \(([^)]*)\)", alert["expr"])
-            assert label in grouped[1] if grouped else not alert["expr"].startswith("sum(")
+            assert (label in grouped[1]) if grouped else (not alert["expr"].startswith("sum("))
 
 
 def test_panels_do_not_overlap_and_say_what_they_show() -> None:

@@ -1,4 +1,4 @@
-"""Makes what a release has: a file for each install, for `kubectl apply`, a chart, a plugin, and checksums.
+"""Makes the files of a release: one of each install for `kubectl apply`, a chart, a plugin, and checksums.
 
     python3 -m tools.release --image registry.example/kube-muster:0.1.0 [--out dist] [--kubectl PATH]
 
@@ -25,7 +25,7 @@ from tools.addresses import URL, Unusable, host
 from tools.chart_changes import FURTHER_JOBS
 
 ROOT = Path(__file__).parents[1]
-SCHEDULER = "v1.36.3"  # the release of the manifests
+SCHEDULER = "v1.36.3"  # the kube-scheduler that the manifests run
 OLDEST_SCHEDULER = "v1.34.4"  # a scheduler suits its own minor release of Kubernetes and the next
 CHECKSUMS = "SHA256SUMS"
 # The form of images, as registries and kubelets read it.
@@ -108,7 +108,7 @@ def render(manifest: Manifest, image: Image, kubectl: str) -> str:
     if completed.returncode != 0:
         raise Unusable(f"{' '.join(command)}: {completed.stderr.strip()}")
     if f"image: {image.name}" not in completed.stdout:
-        raise Unusable(f"--kubectl: invalid value {kubectl!r}: must be a kubectl: it prints no such image")
+        raise Unusable(f"--kubectl: invalid value {kubectl!r}: must be a kubectl: its output lacks the image")
     return f"{_heading(manifest)}{completed.stdout}"
 
 
@@ -121,7 +121,7 @@ def _heading(manifest: Manifest) -> str:
 
 
 def rights(folders: tuple[str, ...]) -> str:
-    """Return the rights to let jobs of these API groups wait suspended, to be applied after an install."""
+    """Return a file with the rights to manage jobs of these kinds, to be applied after an install."""
     heading = f"# Muster {__version__}: {', '.join(f'manifests/jobs/{name}' for name in folders)}.\n"
     texts = ((ROOT / "manifests" / "jobs" / name / "rbac.yaml").read_text() for name in folders)
     return heading + "---\n".join(texts)

@@ -122,7 +122,7 @@ class HolderSummary(Summary, frozen=True):
     api_version: str = ""  # of a workload, as kinds of several projects have one name
 
     @property
-    def spoken_name(self) -> str:
+    def display_name(self) -> str:
         """Return kind, namespace and name, such as `podgroup/team/train`."""
         return "/".join(filter(None, (kind_prefix(self.api_version, self.kind), self.namespace, self.name)))
 
@@ -202,7 +202,7 @@ class GroupSummary(Summary, frozen=True):
         return f"{self.namespace}/{self.name}"
 
     @property
-    def spoken_name(self) -> str:
+    def display_name(self) -> str:
         """Return the name that users know, such as `team/job/train` for the group of a job."""
         return f"{self.namespace}/{self.called or self.name}"
 

@@ -34,7 +34,7 @@ def as_fields(paths: Iterable[Path]) -> Json:
     for path in sorted(known):
         below = fields
         for end, step in enumerate(path):
-            if path[:end] in known:  # this step has further steps below it
+            if path[:end] in known:  # the prefix is a path itself, and has further steps below it
                 below.setdefault(_ITSELF, {})
             below = below.setdefault(step, {})
     return fields
@@ -106,7 +106,7 @@ def _applied_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
     splits = schema.splits(value)
     inside = parts(value, schema) if splits else {}
     is_item = bool(at) and at[-1].startswith("k:")
-    is_empty_list = splits and value == []
+    is_empty_list = splits and value == []  # no path of its own: its items would have them
     if is_item or (not inside and not is_empty_list):
         yield at
     for step, (part, inner) in inside.items():

@@ -129,7 +129,7 @@ def refuse_untyped(kind: ResourceKind, configuration: Json) -> None:
         StatusError: 500, as the real server answers.
     """
     meta = configuration["metadata"]
-    for fault in _type_errors(configuration, schema_of(kind), ""):
+    if fault := next(_type_errors(configuration, schema_of(kind), ""), ""):
         group, _, version = kind.api_version.rpartition("/")
         place = f"{meta.get('namespace', '')}/{meta['name']}; {group}/{version}, Kind={kind.name}"
         raise StatusError(500, "", f"failed to create typed patch object ({place}): {fault}")
@@ -173,8 +173,8 @@ def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manage
     others = frozenset(path for entry in entries.values() for path in entry.paths)
     pruned = merged
     if before is not None:  # remove fields without a claim, unless others own a part of them
-        dropped = _with_fields_above(before.paths) - _with_fields_above(claims) - _with_fields_above(others)
-        for path in sorted(dropped - UNMANAGED):
+        needed = _with_fields_above(claims) | _with_fields_above(others) | UNMANAGED
+        for path in sorted(_with_fields_above(before.paths) - needed):
             pruned = fields.without_field(pruned, path, schema)
     is_unchanged = before is not None and before.paths == claims and pruned == live
     entries[manager] = Entry(manager, before.time if before and is_unchanged else now(), claims)

@@ -46,7 +46,7 @@ def for_kubectl() -> None:
 
 
 def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[str]:
-    """Yield `research` or `create<TAB>Create a queue.`, then the directive."""
+    """Yield a line for each completion, such as `create<TAB>Create a queue.`, then Cobra's directive."""
     from click.shell_completion import ShellComplete
 
     *complete, incomplete = arguments or [""]
@@ -73,8 +73,8 @@ def complete_group(context: click.Context, _: click.Parameter, incomplete: str) 
     from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
-    spoken = [group.spoken_name for group in _read(context, POD_GROUPS, ObservedGroup)]
-    names = spoken if "/" in incomplete else [name.rpartition("/")[2] for name in spoken]
+    full_names = [group.display_name for group in _read(context, POD_GROUPS, ObservedGroup)]
+    names = full_names if "/" in incomplete else [name.rpartition("/")[2] for name in full_names]
     return _items(sorted(names), incomplete)
 
 
@@ -85,8 +85,8 @@ def complete_job(context: click.Context, _: click.Parameter, incomplete: str) ->
     from extender.kube.resources import POD_GROUPS
 
     owners = [job_of(group.controller) for group in _read(context, POD_GROUPS, ObservedGroup)]
-    names = sorted({(owner.spoken_name, owner.name) for owner in owners if owner})
-    return _items([spoken if "/" in incomplete else bare for spoken, bare in names], incomplete)
+    names = sorted({(owner.display_name, owner.name) for owner in owners if owner})
+    return _items([full_name if "/" in incomplete else bare for full_name, bare in names], incomplete)
 
 
 def complete_target(
@@ -113,7 +113,7 @@ def complete_target(
     ]
 
 
-def complete_supposition(
+def complete_what_if_term(
     context: click.Context, _: click.Parameter, incomplete: str
 ) -> list["CompletionItem"]:
     """Complete the field of a term, then its queue, node or group."""

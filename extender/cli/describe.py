@@ -239,10 +239,10 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
             else:
                 since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
                 state = f"needs {group.spec.min_member}{since}"
-            name = summary_of(group).spoken_name
+            name = summary_of(group).display_name
             lines.append(wrapped(f"{name}: {state}", _INDENT, hanging=_INDENT))
             if ahead:
-                names = ", ".join(other.holder.spoken_name for other in ahead)
+                names = ", ".join(other.holder.display_name for other in ahead)
                 lines.append(wrapped(f"behind {names}", _INDENT * 2, hanging=_INDENT))
         lines += (f"{_INDENT}{text}" for text in and_more(len(matching) - _MOST))
         yield section(f"{heading} ({len(matching)}):", lines, indent="")

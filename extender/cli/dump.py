@@ -14,7 +14,7 @@ import click
 
 from extender.api.setting_kinds import ADDRESS, Address
 from extender.cli.access import Flags, access_flags, open_access
-from extender.cli.completion import complete_supposition
+from extender.cli.completion import complete_what_if_term
 from extender.cli.output import InvalidContent, checked, echo, output_flag
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _with_pseudonyms(raw: bytes) -> bytes:
     "terms",
     multiple=True,
     metavar="TERM",
-    shell_complete=complete_supposition,
+    shell_complete=complete_what_if_term,
     help="Show the decisions after a change, as --what-if of muster why.",
 )
 @output_flag(("text", "json"), "text")

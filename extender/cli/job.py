@@ -214,7 +214,7 @@ def _change(
         for target in targets:
             job = find_job(evidence, target)
             if job.state == Verdict.ENDED:
-                raise click.ClickException(f"{job.spoken_name} has ended; it cannot be {done}")
+                raise click.ClickException(f"{job.display_name} has ended; it cannot be {done}")
             job_change = change(job)
             if dry_run != out.CLIENT:
                 _write(access, job, job_change, dry=dry_run == out.SERVER)
@@ -244,8 +244,8 @@ def _hold(job: "ObservedJob") -> "JobChange":
     if not job.podgroup:
         raise _unmanaged(job)
     if not (job.is_suspended or job.is_pending):
-        remedy = f"muster job stop {job.spoken_name} suspends it"
-        raise click.ClickException(f"{job.spoken_name} does not wait any more; {remedy}")
+        remedy = f"muster job stop {job.display_name} suspends it"
+        raise click.ClickException(f"{job.display_name} does not wait any more; {remedy}")
     return JobChange({HOLD: "true"})
 
 
@@ -255,7 +255,7 @@ def _resume(job: "ObservedJob") -> "JobChange":
     if not job.podgroup and not job.admitted_at and not job.is_stopped:
         raise _unmanaged(job)
     if not (job.is_stopped or job.is_held):
-        raise click.ClickException(f"{job.spoken_name} is neither held nor stopped")
+        raise click.ClickException(f"{job.display_name} is neither held nor stopped")
     by_muster = not job.is_stopped or job.is_unsuspended_by_muster
     return resuming(job.row, job.obj or {}, by_muster)
 
@@ -264,16 +264,16 @@ def _stop(job: "ObservedJob") -> "JobChange":
     from extender.domain.snapshot.jobs import stopping
 
     if job.is_suspended and not job.is_stopped:
-        remedy = f"muster job hold {job.spoken_name} keeps it from starting"
-        raise click.ClickException(f"{job.spoken_name} does not run; {remedy}")
+        remedy = f"muster job hold {job.display_name} keeps it from starting"
+        raise click.ClickException(f"{job.display_name} does not run; {remedy}")
     if not (job.row.commanded or job.admitted_at or job.podgroup):
         raise _unmanaged(job)
     return stopping(job.row, job.obj or {}, timestamp_at(time.time()))
 
 
 def _unmanaged(job: "ObservedJob") -> click.ClickException:
-    remedy = f"muster why {job.spoken_name} says why"
-    return click.ClickException(f"{job.spoken_name} does not wait or run as a job of Muster's; {remedy}")
+    remedy = f"muster why {job.display_name} says why"
+    return click.ClickException(f"{job.display_name} does not wait or run as a job of Muster's; {remedy}")
 
 
 @job.command("delete")

@@ -474,7 +474,7 @@ class _Workloads:
         if row is None or row.runtime is None:
             comments += _for_muster(obj, self._tree.tolerations(f"{namespace}/{queue}"))
         elif self._runtime_of(obj) is None:
-            location = getattr(runtime_named_by(row, obj), "spoken_name", "its runtime")
+            location = getattr(runtime_named_by(row, obj), "display_name", "its runtime")
             comments.append(f"it needs schedulerName: {_MUSTER} in {location}, or an adopted namespace")
         if row is None and queue and obj["kind"] != POD[1]:
             templates = _templates(obj)

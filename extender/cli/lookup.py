@@ -15,7 +15,7 @@ from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
 
-_FEW = 8  # maximum of objects whose names are all suggested; of more, only similar names are
+_FEW = 8  # up to this number of objects all names are suggested, beyond it only similar ones
 
 
 class ListedObject(Wire, frozen=True):
@@ -47,7 +47,7 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
 
 
 def _suggestion(name: str, reader: Reader, resource: Resource, namespace: str) -> str:
-    """Return `; there are: batch, default`, the most similar name first; empty if none can be listed."""
+    """Return `; there are: batch, default` or, of many names, a question for similar ones; else empty."""
     try:
         objects = reader.list(resource, namespace, ListedObject)
     except ApiError:

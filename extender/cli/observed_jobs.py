@@ -62,7 +62,7 @@ class ObservedJob(NamedTuple):
     refusal: QueueRefusal | None = None
 
     @property
-    def spoken_name(self) -> str:
+    def display_name(self) -> str:
         """Return a name such as `job/train`."""
         return f"{self.row.prefix}/{self.meta.name}"
 
@@ -301,7 +301,7 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
     jobs = [job for kind in kinds if (job := job_of_kind(evidence, kind, target.name))]
     if len(jobs) > 1:
-        candidates = " and ".join(job.spoken_name for job in jobs)
+        candidates = " and ".join(job.display_name for job in jobs)
         raise click.UsageError(f"invalid value {target.name!r}, which may be {candidates}: name one of them")
     if jobs:
         return _with_named_group(jobs[0], lambda _, name: evidence.group(name))
@@ -316,8 +316,8 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
         raise click.ClickException(f"not allowed: the search needs the right to {rights}")
     owners = [(kind, obj) for kind, _ in served for obj in evidence.all_owners(kind)]
     names = sorted(f"{kind.name.lower()}/{obj.metadata.name}" for kind, obj in owners)
-    similar = near_misses(target.name, (spoken.partition("/")[2] for spoken in names))
-    suggestion = did_you_mean([spoken for spoken in names if spoken.partition("/")[2] in similar])
+    similar = near_misses(target.name, (name.partition("/")[2] for name in names))
+    suggestion = did_you_mean([name for name in names if name.partition("/")[2] in similar])
     title = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"
     message = f"{title} not found in namespace {namespace}"
     raise click.ClickException(f"{message}; {suggestion}" if suggestion else message)

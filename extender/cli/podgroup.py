@@ -80,7 +80,7 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
 def _row(group: "ObservedGroup", evidence: "Evidence") -> tuple[object, ...]:
     return (
         group.namespace,
-        group.spoken_name,
+        group.display_name,
         evidence.queue_of(group),
         group.status.phase or out.NOTHING,
         group.spec.min_member,
@@ -152,7 +152,7 @@ def _change(targets: list[Target], patch: Patch, done: str, dry_run: str, **flag
             if dry_run != out.CLIENT:
                 dry = dry_run == out.SERVER
                 access.editor.patch(POD_GROUPS, access.namespace, group.name, patch, dry=dry)
-            kind, _, name = group.spoken_name.rpartition("/")
+            kind, _, name = group.display_name.rpartition("/")
             out.show_done(name, done, dry_run, kind or _GROUP)
 
 

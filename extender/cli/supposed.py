@@ -47,7 +47,7 @@ from extender.domain.explain.what_if import (
     what_if,
 )
 from extender.domain.model.evictions import ReclaimVictim
-from extender.domain.model.ownership import group_name, group_owner_of, spoken_group_name
+from extender.domain.model.ownership import display_group_name, group_name, group_owner_of
 from extender.domain.model.reasons import ENDED_BY_OTHERS, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
@@ -320,7 +320,7 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
         record = live.ledger.pods.get(Uid(meta.uid))
         if record is not None and record.group:
             controller = None if group_name(arrival.pod) else group_owner_of(arrival.pod)
-            name = controller.spoken_name if controller else spoken_group_name(arrival.pod)
+            name = controller.display_name if controller else display_group_name(arrival.pod)
             titles.setdefault(record.group, f"{meta.namespace}/{name}")
     groups = live.ledger.snapshot().groups
     titles = {key: title or groups[key].display_name for key, title in titles.items() if key in groups}

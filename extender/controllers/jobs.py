@@ -183,7 +183,7 @@ class JobsController(RecordingController[GroupKey]):
             return self._queue.add(key, before.at + _SHOWN - now)
         if step is JobStep.ASK and not self._lookups.take(now):
             return self._queue.add(key, 1 / _LOOKUP_RATE)
-        log.info("changing a job", job=managed.job.spoken_name, step=step.name, group=key)
+        log.info("changing a job", job=managed.job.display_name, step=step.name, group=key)
         self._written[key] = written
         undone, is_first = partial(self._written.pop, key, None), step not in _NOT_URGENT
         self.write(key, partial(self._take_step, step, managed), undone=undone, first=is_first)
@@ -200,7 +200,7 @@ class JobsController(RecordingController[GroupKey]):
             if step in (JobStep.UNSUSPEND, JobStep.UPDATE_PODGROUP) and managed.job.suspended:
                 why = f"what starts it is refused: {fault.message}"
                 self._ledger.give_up_start(managed.job.group, why)
-                text = f"{managed.job.spoken_name} returns to queue {managed.queue}: {why}"
+                text = f"{managed.job.display_name} returns to queue {managed.queue}: {why}"
                 self._record_event(managed, EventReason.START_GIVEN_UP, text)
             raise
 
@@ -345,7 +345,7 @@ class JobsController(RecordingController[GroupKey]):
                 )
         else:
             self._change(job, job_start_and_suspension.suspend(obj, row, job.started_at if for_good else ""))
-        self._record_event(managed, reason, f"{job.spoken_name} was suspended: {why}")
+        self._record_event(managed, reason, f"{job.display_name} was suspended: {why}")
         return True
 
     def _record_event(self, managed: ManagedJob, reason: EventReason, text: str) -> None:

@@ -51,7 +51,7 @@ class ActionTarget(NamedTuple):
     namespace: str
     name: str
     page: str
-    spoken_name: str
+    display_name: str
     group: GroupSummary | None = None
 
 
@@ -81,12 +81,12 @@ def actions(source: Source) -> Blueprint:
             objects.insert(0, obj)
         objects = [_without_managed_fields(obj) for obj in objects]
         if sum(len(msgspec.json.encode(obj)) for obj in objects) > _MOST_YAML:
-            raise Conflict(f"{target.spoken_name} is too large for a page: use kubectl get -o yaml")
+            raise Conflict(f"{target.display_name} is too large for a page: use kubectl get -o yaml")
         try:
             text = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True)
         except RecursionError as fault:
-            raise Conflict(f"{target.spoken_name} is nested too deeply: use kubectl get -o yaml") from fault
-        return render_template("yaml.html", title=target.spoken_name, text=text, back=target.page)
+            raise Conflict(f"{target.display_name} is nested too deeply: use kubectl get -o yaml") from fault
+        return render_template("yaml.html", title=target.display_name, text=text, back=target.page)
 
     for path in GROUP_PATHS:
         blueprint.add_url_rule(f"{path}/yaml", "show_yaml", show_yaml)
@@ -112,8 +112,8 @@ def _group_target(source: Source, namespace: str, name: str, kind: str) -> Actio
     parts: dict[str, Any] = {"namespace": namespace, "name": name} | ({"kind": kind} if kind else {})
     page = url_for("pages.group", **parts)
     owned_name = newest.name if newest else ""
-    spoken = f"{called} in namespace {namespace}" if kind else f"group {namespace}/{name}"
-    return ActionTarget(POD_GROUPS, namespace, owned_name if kind else name, page, spoken, newest)
+    name_for_users = f"{called} in namespace {namespace}" if kind else f"group {namespace}/{name}"
+    return ActionTarget(POD_GROUPS, namespace, owned_name if kind else name, page, name_for_users, newest)
 
 
 def _check_right(verb: str, target: ActionTarget, viewer: Viewer) -> None:
@@ -130,7 +130,7 @@ def _check_right(verb: str, target: ActionTarget, viewer: Viewer) -> None:
         suffix = f" in namespace {target.namespace}" if target.namespace else ""
         raise Forbidden(f"You may not {verb} {resource.plural}.{resource.group}{suffix}")
     if not target.name:
-        raise NotFound(f"There is no {target.spoken_name}")
+        raise NotFound(f"There is no {target.display_name}")
 
 
 def _priority_class(target: ActionTarget) -> str:
@@ -164,9 +164,9 @@ def _confirmed(
     if request.form.get("confirmed") == "yes":
         write()
         return redirect(target.page, 303)
-    title = f"{action.capitalize()} {target.spoken_name}?"
+    title = f"{action.capitalize()} {target.display_name}?"
     if "priority_class" in fields:
-        title = f"Set the priority class of {target.spoken_name} to {fields['priority_class'] or 'none'}?"
+        title = f"Set the priority class of {target.display_name} to {fields['priority_class'] or 'none'}?"
     form = {**fields, "confirmed": "yes"}
     url = f"{request.script_root}{request.path}"
     return render_template(
@@ -205,10 +205,10 @@ def _job(group: GroupSummary) -> tuple[WorkloadRow, Json] | None:
 def _changed_job(group: GroupSummary, target: ActionTarget, action: str) -> Response | str:
     job = _job(group)
     if job is None:
-        raise Conflict(f"{target.spoken_name} cannot be read, or is no job with a field that suspends it")
+        raise Conflict(f"{target.display_name} cannot be read, or is no job with a field that suspends it")
     row, obj = job
     if not _may_suspend(g.viewer, group):
-        raise Forbidden(f"You may not {action} {target.spoken_name}")
+        raise Forbidden(f"You may not {action} {target.display_name}")
     if action == "stop":
         change = stopping(row, obj, timestamp_at(time.time()))
     else:
@@ -257,7 +257,7 @@ class Button(NamedTuple):
 
 def group_address(group: GroupSummary) -> Mapping[str, Any]:
     """Return the parts of the address of a group's page."""
-    return address_parts(group.spoken_name) or {"namespace": group.namespace, "name": group.name}
+    return address_parts(group.display_name) or {"namespace": group.namespace, "name": group.name}
 
 
 def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:

@@ -39,8 +39,8 @@ def is_running(group: GroupSummary) -> bool:
     return group.verdict == "Running" and bool(group.started)
 
 
-def _run_seconds(group: GroupSummary) -> float:
-    """Return the sort key of run times, which needs no current time."""
+def _longest_run_last(group: GroupSummary) -> float:
+    """Return a sort key for run times: the negative start, which needs no current time."""
     return -unix_seconds(group.started) if is_running(group) else float("-inf")
 
 
@@ -72,11 +72,11 @@ GROUPS = (
         lambda group: -unix_seconds(waited_since(group)) if group.wait else float("-inf"),
         "number",
     ),
-    Column[GroupSummary]("runs", "Running", _run_seconds, "number"),
+    Column[GroupSummary]("runs", "Running", _longest_run_last, "number"),
     Column[GroupSummary](
         "start",
         "Expected start",
-        lambda group: (group.wait.estimate.p50 or "~") if group.wait and group.wait.estimate else "~",
+        lambda group: (group.wait and group.wait.estimate and group.wait.estimate.p50) or "~",
         "wide",
     ),
     Column[GroupSummary]("placed", "On nodes", lambda group: (group.placed, group.needed), "number"),
@@ -95,28 +95,28 @@ class JobIndex:
             self.of_queue[group.queue].append(group)
         owned = [group for group in groups if "/" in group.called]
         owned.sort(key=lambda group: (group.verdict != "Ended", group.created))
-        self._spoken = {group.key: group.spoken_name for group in owned}
+        self._display_names = {group.key: group.display_name for group in owned}
         # The newest group of each name, if a job followed another.
-        self._by_spoken = {group.spoken_name: group for group in owned}
+        self._by_display_name = {group.display_name: group for group in owned}
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
 
-    def spoken_name(self, key: str) -> str:
+    def display_name(self, key: str) -> str:
         """Return a name such as `team/pytorchjob/train` for the group of a PyTorchJob."""
-        return self._spoken.get(key, key)
+        return self._display_names.get(key, key)
 
     def of_owner(self, namespace: str, kind: str, name: str) -> GroupSummary | None:
         """Return the group of an owner's pods."""
-        return self._by_spoken.get(f"{namespace}/{kind}/{name}")
+        return self._by_display_name.get(f"{namespace}/{kind}/{name}")
 
     def address(self, group: GroupSummary) -> Mapping[str, Any]:
-        """Return the parts of the address of a group; older groups of one owner have their own names."""
-        is_hidden = self._by_spoken.get(group.spoken_name, group).name != group.name
-        parts = {} if is_hidden else address_parts(group.spoken_name)
+        """Return the parts of the address of a group: its owner, unless a newer group has the same one."""
+        is_replaced = self._by_display_name.get(group.display_name, group).name != group.name
+        parts = {} if is_replaced else address_parts(group.display_name)
         return parts or {"namespace": group.namespace, "name": group.name}
 
 
 def job_index(answers: Answers, visible: VisibleOverview) -> JobIndex:
-    return answers.derived(("lines", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
+    return answers.derived(("job index", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
 
 
 def detail_of(wait: WaitSummary) -> str:
@@ -213,7 +213,7 @@ class JobPages:
                 "on_nodes": visible.rights.nodes and any(member.node for member in details.members),
                 "waited_since": waited_since(group),
                 "may_see": visible.rights.may_see_group,
-                "spoken_name": index.spoken_name,
+                "display_name": index.display_name,
                 "detail": detail_of(group.wait) if group.wait else "",
                 "may_see_queues": visible.rights.queues,
             }

@@ -64,7 +64,7 @@ class NodePages:
             "unfiltered_count": len(nodes),
             "may_list": visible.rights.nodes,
             "may_see": visible.rights.may_see_group,
-            "spoken_name": job_index(self._answers, visible).spoken_name,
+            "display_name": job_index(self._answers, visible).display_name,
             "reservations": visible.overview.reservations,
         }
 

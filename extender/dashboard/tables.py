@@ -1,6 +1,6 @@
-"""Long lists in pages: search, order and position, all read from the address.
+"""Long lists in pages: search, order and position, all read from the query of the URL.
 
-A link or a reload shows the same. Invalid parts of an address are ignored.
+A link or a reload shows the same. Invalid parameters are ignored.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 Row = TypeVar("Row")
-Query = Mapping[str, str]  # the parameters of the address
+Query = Mapping[str, str]  # the parameters of the URL
 _LONGEST = 256  # maximum of characters of a search
 
 

@@ -1,4 +1,4 @@
-"""Page of what-ifs about a pending job: the decisions under changed terms.
+"""Page of what-ifs about a pending job: the decisions if some values were different.
 
 The decisions are computed only when the form is sent. Nothing is written.
 """
@@ -27,7 +27,7 @@ _MOST_COUNTED = 4  # resources in the menu
 
 
 class WhatIfBase(NamedTuple):
-    """Base of a what-if. `notes`: the unreadable parts, and their effect."""
+    """Base of a what-if. `notes`: parts of the cluster that cannot be read, and the effect on the answer."""
 
     snapshot: Snapshot
     notes: Sequence[str] = ()
@@ -98,7 +98,7 @@ class WhatIfPage:
             fault = f"What if: {unknown}"
         page = render_template(
             "what_if.html",
-            group=group.spoken_name,
+            group=group.display_name,
             menu=_menu(group),
             term=term,
             number=number,
@@ -106,7 +106,7 @@ class WhatIfPage:
             result=result,
             future=future,
             reason_sentence=sentence,
-            spoken_name=job_index(self._answers, visible).spoken_name,
+            display_name=job_index(self._answers, visible).display_name,
         )
         return make_response(page, 400 if fault else 200)
 

@@ -34,9 +34,9 @@ def amount(value: float | None, resource: str) -> str:
     return f"{value:,.0f} {suffix}" if abs(value) >= 100 else f"{value:.3g} {suffix}"
 
 
-def address_parts(spoken: str) -> dict[str, Any]:
+def address_parts(full_name: str) -> dict[str, Any]:
     """Return the parts of the address of `team/train` or `team/job/train`; empty if they are no names."""
-    namespace, _, rest = spoken.partition("/")
+    namespace, _, rest = full_name.partition("/")
     kind, slash, name = rest.rpartition("/")
     parts = {"namespace": namespace, "name": name} | ({"kind": kind} if slash else {})
     return parts if all(map(may_be_name, parts.values())) else {}

@@ -201,7 +201,7 @@ class AdmissionApi(Requests):
         meta = secret.metadata
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},
-            "data": {**dict.fromkeys(secret.data), **_encoded(data)},
+            "data": {**dict.fromkeys(secret.data), **_encoded(data)},  # None removes other keys
         }
         self._patch(SECRETS.path(meta.namespace, meta.name), patch, patch_type=STRATEGIC)
 

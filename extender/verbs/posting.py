@@ -1,8 +1,8 @@
 """Posting of bindings, in a bounded pool of threads.
 
 An interrupted request may have taken effect, so the claim of a pod that may be bound stays. If no watch
-confirms it, the pod is read until the outcome is known, one pod after the other: while no API server answers,
-no other pod can be bound into that capacity either.
+confirms the binding, pods are read one after the other until each outcome is known. That is enough: while
+no API server answers, no other pod can be bound into their capacity either.
 """
 
 import threading
@@ -38,8 +38,8 @@ _READ_AGAIN_AFTER = 10.0  # seconds until a pod whose outcome is still unknown i
 class Binder:
     """Pool of threads that bind pods: `post(hold)` returns at once, and a thread finishes the hold.
 
-    `release` frees the claim of a hold that led to no binding; `queue_of` returns the UID of the queue in
-    which a group starts, which is recorded on its pods: their queue from then on.
+    `release` frees the claim of a hold that led to no binding. `queue_of` returns the UID of the queue in
+    which a group starts: it is recorded on the group's pods, which stay in that queue.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Binder:
             remaining = hold.deadline - self._clock()
             if remaining <= 0:
                 return TOO_LATE
-            error: str | None = ""
+            error: str | None = ""  # empty: the pod is bound; None: the request is sent again
             try:
                 timeout = min(remaining, _LONGEST_REQUEST)
                 self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, annotations, timeout)
@@ -108,7 +108,7 @@ class Binder:
                 hold.may_be_bound = False
                 error = POD_GONE
             except ApiError as fault:
-                if not (fault.transient or self._may_pass(fault, began)):
+                if not (fault.transient or self._is_temporary(fault, began)):
                     hold.barred = in_words(fault)[:_LONGEST_MESSAGE]
                     return f"{REFUSAL_PREFIX}{type(fault).__name__}"
                 error = None
@@ -118,8 +118,8 @@ class Binder:
             pause = min(2 * pause, _LONGEST_PAUSE)
         return ABANDONED
 
-    def _may_pass(self, fault: ApiError, began: float) -> bool:
-        """Return whether a refusal may end by itself: an API server that has just started knows no rights.
+    def _is_temporary(self, fault: ApiError, began: float) -> bool:
+        """Return whether a refusal may end by itself, since a new API server has not read its RBAC yet.
 
         Other refusals (by a policy, or in a namespace that is being deleted) do not end soon, and retries
         would keep a thread from other pods.

@@ -1,8 +1,8 @@
 """Verbs of the extender: filter and prioritize answer from memory, at once; bind and preempt may wait.
 
-Refusals are answers, not failures. The answer has one offered node, with the constant message of the reason,
-and leaves out the others: the scheduler reads that as "unresolvable", and preempts no pods. A request alone
-does not prove that its pod exists: the pod waits until the watch has shown it.
+Refusals are answers, not failures. The answer names one offered node with the constant message of the reason.
+The scheduler treats all other nodes as "unresolvable", and preempts no pods there. A request alone does not
+prove that its pod exists: the pod waits until the watch has shown it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound, Unreachable
 from extender.ports.connection import Caller
 from extender.telemetry import metrics
-from extender.verbs import barrier as held
+from extender.verbs import barrier as refusals
 from extender.verbs.barrier import Barrier
 
 _NULL = msgspec.Raw(b"null")
@@ -65,12 +65,12 @@ class SchedulerVerbs:
         if self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
             metrics.record_refusal()
             if offered is None:
-                return protocol.FilterResult(error=held.LEFT)
-            return _unresolvable(held.LEFT, protocol.NodeNames(offered))
+                return protocol.FilterResult(error=refusals.LEFT)
+            return _unresolvable(refusals.LEFT, protocol.NodeNames(offered))
         if not self._ledger.pods.owns(args.pod):
             return protocol.FilterResult(nodes=_unless_null(args.nodes), node_names=offered)
         if offered is None and _unless_null(args.nodes):
-            return protocol.FilterResult(error=held.NODE_CACHE_NEEDED)
+            return protocol.FilterResult(error=refusals.NODE_CACHE_NEEDED)
         if offered is None:
             return protocol.FilterResult(node_names=[])
         nodes = protocol.NodeNames(offered)
@@ -113,8 +113,8 @@ class SchedulerVerbs:
         if not exists:  # the scheduler's watch may be ahead of Muster's: ask the API server
             with suppress(ApiError):
                 exists = (await self._lookups.pod(meta.namespace, meta.name)).metadata.uid == uid
-        uids = {node: [Uid(pod.uid) for pod in proposed.pods or ()] for node, proposed in candidates.items()}
-        clearable = self._ledger.preemptions.may_clear(uid, uids, exists)
+        victim_uids = {node: [Uid(pod.uid) for pod in each.pods or ()] for node, each in candidates.items()}
+        clearable = self._ledger.preemptions.may_clear(uid, victim_uids, exists)
         return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in clearable})
 
     async def _bind(self, args: protocol.BindingArgs, caller: Caller) -> str:
@@ -123,17 +123,17 @@ class SchedulerVerbs:
         if pod is None:
             return await self._why_unknown(args)
         if (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):
-            return held.ANOTHER_UID
+            return refusals.ANOTHER_UID
         if pod.node:
-            return held.ALREADY_BOUND
+            return refusals.ALREADY_BOUND
         if self._ledger.pods.is_unmanaged(pod.scheduler):
-            return held.LEFT
+            return refusals.LEFT
         if not pod.group:
-            return held.NOT_OURS
+            return refusals.NOT_OURS
         if not self._ledger.claims.capacity.has_node(args.node):
-            return held.UNKNOWN_NODE
+            return refusals.UNKNOWN_NODE
         if not self._ledger.is_suitable(pod, args.node):
-            return held.UNSUITABLE_NODE
+            return refusals.UNSUITABLE_NODE
         return await self._barrier.pass_through(pod, args.node, caller)
 
     async def _why_unknown(self, args: protocol.BindingArgs) -> str:
@@ -144,12 +144,12 @@ class SchedulerVerbs:
         try:
             stored = await self._lookups.pod(args.pod_namespace, args.pod_name)
         except NotFound:
-            return held.POD_GONE
+            return refusals.POD_GONE
         except ApiError:
-            return held.UNREADABLE
+            return refusals.UNREADABLE
         if stored.metadata.uid != args.pod_uid:
-            return held.ANOTHER_UID
-        return held.ALREADY_BOUND if stored.spec.node_name else held.NOT_SEEN
+            return refusals.ANOTHER_UID
+        return refusals.ALREADY_BOUND if stored.spec.node_name else refusals.NOT_SEEN
 
 
 def _unless_null(value: msgspec.Raw) -> msgspec.Raw | None:

@@ -54,7 +54,7 @@ class Schedule:
         fields = _MACROS.get(expression.strip(), expression).replace("?", "*").split()
         if len(fields) != 5:
             raise ValueError(f"schedule {expression!r:.80} is to have five fields, as in 0 3 * * 1")
-        # As in Kubernetes: a step restricts the days, and a match of one of two restricted fields is enough.
+        # In Kubernetes a step such as */2 restricts the days (one match of two such fields is enough).
         for position, all_values in ((2, "1-31"), (4, "0-6")):  # day of the month, and of the week
             fields[position] = re.sub(r"\*(?=/(?!0*1\b))", all_values, fields[position])
         self.expression = " ".join(fields)

@@ -1,8 +1,8 @@
 """Policies of a Volcano Job and its tasks: the first matching one, those of the task before those of the job.
 
 Events are derived from the current pods, not from earlier observations, so no restart of Muster loses one. An
-event counts until its action is done, which removes its pods, or makes them those of an older version of the
-job. Only the deletion of a pod leaves no trace: see `request_for_lost_pod`.
+event counts until its action is done, which removes its pods, or increases the job's version so that they are
+older. Only the deletion of a pod leaves no trace: see `request_for_lost_pod`.
 """
 
 from collections import defaultdict
@@ -90,8 +90,8 @@ def request_for_lost_pod(job: VolcanoJob, pod: JobPod, at: float) -> JobRequest 
         return None
     if pod.index >= task.replicas or pod.version < job.status.version:
         return None
-    is_older = state.reason in TARGETED and pod.retry < job.status.retry_count
-    if is_older and restarts_pod(state.reason, target_of(state.message), pod):
+    is_before_restart = state.reason in TARGETED and pod.retry < job.status.retry_count
+    if is_before_restart and restarts_pod(state.reason, target_of(state.message), pod):
         return None
     rules = (_rules(task.policies), _rules(job.spec.policies))
     return _request(rules, _JobEvent(EVICTED, at, f"pod {pod.name} is gone", task, pod))

@@ -79,7 +79,7 @@ class App:
         """Return the body of the answer, JSON.
 
         Raises:
-            HTTPException: No scheduler makes such a call.
+            HTTPException: The path or method is unknown, or the body is malformed.
         """
         verb = self._table.get(path) or self._table.get(path.partition("?")[0])
         if verb is None:

@@ -502,16 +502,16 @@ class AdmissionRules:
     ) -> bool:
         """Return whether an operator creates the pod or job for an owner whose author may use the queue.
 
-        The operator is an account of another namespace, whose own rights do not matter. The owners that
-        operators write are trusted, as are those of pods that Muster makes for Volcano Jobs.
+        The operator is an account of another namespace, whose own rights do not matter. Owner references
+        that operators write are trusted, and so are those that Muster writes on pods of Volcano Jobs.
         """
-        user, namespace = request.user_info, pod.metadata.namespace
+        user, namespace, may_use = request.user_info, pod.metadata.namespace, self._ledger.groups.may_use
         is_by_operator = acts_for_owners(user, namespace) and not acts_for_all(user)
         group = group_name(pod)
         is_of_job = owner is not None and group == podgroup_name(owner) and target.joined
-        if not is_by_operator or (target.by_owner and not group):  # the ledger checks the owner's record
-            return is_by_operator
-        return is_of_job and self._ledger.groups.may_use(GroupKey(f"{namespace}/{group}"), target.queue)
+        if is_by_operator and target.by_owner and not group:  # the ledger checks the owner's record
+            return True
+        return is_by_operator and is_of_job and may_use(GroupKey(f"{namespace}/{group}"), target.queue)
 
     def _had_same_queue(
         self, before: NewPod, target: Destination, request: ReviewRequest, job: Meta | None = None

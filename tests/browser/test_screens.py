@@ -292,7 +292,7 @@ def test_a_token_opens_the_door_and_what_it_may_not_see_is_not_there(
         ("/queues/students", "Open", "queues", "state"),
     ],
 )
-def test_an_action_is_asked_twice_and_done(
+def test_an_action_is_done_once_it_is_confirmed(
     opened: Open, path: str, button: str, plural: str, changed: str
 ) -> None:
     viewer = SomeViewer()

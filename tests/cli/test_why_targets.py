@@ -202,7 +202,7 @@ def test_equal_pods_without_a_group_are_one_answer(cluster: Cluster, proxy: ApiP
     owner = proxy.workload("batch/v1", "Job", "x")
     pods(cluster, owner, "a", "b", "c")
     answer = cluster.answer("job/x")
-    assert (answer.spoken_name, answer.verdict) == ("pod/a", "Waiting")
+    assert (answer.display_name, answer.verdict) == ("pod/a", "Waiting")
     assert Statement("MorePods", pods="2 more pods") in answer.notes
 
 

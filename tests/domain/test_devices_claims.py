@@ -262,7 +262,7 @@ def test_members_of_a_podgroup_go_where_its_claim_is_allocated() -> None:
     assert claims.world.settle().detail("g") == "ResourceClaim g-gpu was deleted"
 
 
-def test_a_claim_that_the_pods_of_a_job_name_counts_for_one_of_them() -> None:
+def test_a_claim_shared_by_the_pods_of_a_job_counts_for_one_of_them() -> None:
     """Also once its controller has created them."""
     world, new_job = JobWorld(node("a", "32")), job("j", 3)
     world.ledger.intake.set_device_class("gpu", GPU)

@@ -140,7 +140,7 @@ def test_the_capacity_elsewhere_is_reserved_until_the_members_are_back() -> None
     assert set(world.plan("g").values()) == {"b0", "b1"}
 
 
-def test_a_refused_eviction_is_repeated_and_no_member_joins_before() -> None:
+def test_a_refused_eviction_is_repeated_and_no_member_joins_until_it_succeeds() -> None:
     world = World(*racks(a=3), gang("g", 3, notes=IN_A_RACK | RESTART, **MADE)).start("g")
     world.pass_time(60)
     lose(world.add(*racks(b=3)), "g-2").pass_time(GRACE + 1)

@@ -253,7 +253,7 @@ def test_a_group_that_runs_continues_with_more_nodes_like_its_own() -> None:
 
 
 @each_of("nodes=+1", "minMember=2", "delete=podgroup/runs")
-def test_without_a_group_all_is_named_in_full(term: str) -> None:
+def test_without_a_group_terms_need_full_names(term: str) -> None:
     with pytest.raises(BadTerm, match=r"LIKE-NODE|namespace"):
         with_terms(world().ledger.snapshot(), suppositions([term]))
 

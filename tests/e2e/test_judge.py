@@ -36,7 +36,7 @@ def test_pieces_are_counted_from_the_first_binding_on() -> None:
     assert reviewed(*history) == late(11.0, 3)
 
 
-def test_a_gang_that_was_undone_starts_again() -> None:
+def test_the_deadline_of_an_undone_gang_begins_again() -> None:
     undone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), member(3, 14, "a", holds_capacity=False)]
     assert reviewed(*undone, member(4, 20, "b"), until=29) == []
 

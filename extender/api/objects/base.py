@@ -25,7 +25,7 @@ class OwnerReference(Wire, frozen=True):
     controller: bool | None = None
 
     @property
-    def spoken_name(self) -> str:
+    def display_name(self) -> str:
         """Return kind and name in lower case, such as `job/train`."""
         return f"{kind_prefix(self.api_version, self.kind)}/{self.name}"
 

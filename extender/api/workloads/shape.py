@@ -251,7 +251,7 @@ class RuntimeName(NamedTuple):
     name: str
 
     @property
-    def spoken_name(self) -> str:
+    def display_name(self) -> str:
         """Return kind and name, such as `ClusterTrainingRuntime torch-distributed`."""
         return f"{self.kind} {self.name}"
 
@@ -302,6 +302,6 @@ def runtime_in(row: WorkloadRow, obj: Json) -> Json | None:
     spec = obj.get("spec") or {}
     if _RUNTIME in spec and spec[_RUNTIME] is None:
         runtime_name = runtime_named_by(row, obj)
-        raise ValueError(f"there is no {runtime_name.spoken_name if runtime_name else 'such runtime'}")
+        raise ValueError(f"there is no {runtime_name.display_name if runtime_name else 'such runtime'}")
     runtime = spec.get(_RUNTIME)
     return dict(runtime) if runtime is not None else None

@@ -90,7 +90,7 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
             label, namespace = record.local_queue, record.namespace
             is_waiting = job.is_suspended and job.state == Verdict.WAITING
             if label is not None and label.is_kueues and is_waiting:
-                yield f"{namespace}/{record.spoken_name}", f"{namespace}/{label.name}"
+                yield f"{namespace}/{record.display_name}", f"{namespace}/{label.name}"
 
 
 def volcano(site: Installation) -> Iterator[Finding]:

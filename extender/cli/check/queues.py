@@ -132,7 +132,7 @@ def quotas(site: Installation) -> Iterator[Finding]:
         yield fine("quotas", "there are none from which queues would be made")
         return
     unread = list(_unreadable_quotas(site, [name for name, objects in by_kind.items() if objects]))
-    faults = [*unread, *_quota_faults(diff, is_read=not unread)]
+    faults = [*unread, *_quota_faults(diff, may_sync=not unread)]
     yield from faults
     if not faults:
         yield fine("quotas", f"{counted(len(diff.plan.queues), 'queue')} made from them")
@@ -148,26 +148,26 @@ def _unreadable_quotas(site: Installation, existing: list[QuotaKind]) -> Iterato
         yield error("quotas", message, _COMPONENT)
 
 
-def _quota_faults(diff: _QueueDiff, is_read: bool) -> Iterator[Finding]:
+def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
     """Yield the faults of quotas, and of queues whose names are taken or that differ from their quotas.
 
     Args:
         diff: The wanted and the existing queues.
-        is_read: Whether Muster may read all quotas and write queues. If not, missing queues are no fault.
+        may_sync: Whether Muster may read all quotas and write queues. If not, missing queues are no fault.
     """
     faults = [f"{fault.source}, {fault}" for fault in diff.plan.faults]
     for name in diff.names_at(QuotaStep.LEAVE):
         source = diff.plan.queues[name].source
-        faults.append(f"{source}: queue {name!r} exists and is not made from it")
+        faults.append(f"{source}: queue {name!r} exists and is not made from this quota")
     if faults:
         message = f"{counted(len(faults), 'fault')}: {listed(faults, separator='; ')}"
-        yield error("quotas", message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
+        yield error("quotas", message, f"Correct them; the valid rest of these quotas counts ({_PAGE}).")
     outdated = [*diff.names_at(QuotaStep.CREATE), *diff.names_at(QuotaStep.CHANGE)]
-    if is_read and outdated:
-        message = f"{counted(len(outdated), 'queue')} not, or not yet, as quotas say: {listed(outdated)}"
-        todo = "Muster needs a second or two. If this stays, see the line health, and its log."
+    if may_sync and outdated:
+        message = f"{counted(len(outdated), 'queue')} still differ from their quotas: {listed(outdated)}"
+        todo = "Muster needs a second or two. If this stays, see the line `health` here, and Muster's log."
         yield error("quotas", message, todo)
-    # Queues of no quota that Muster does not close: it has not seen the deletion of the quota.
+    # Queues without their quota, which Muster does not close: it has not seen the quota's deletion.
     orphans = []
     for queue in diff.from_quotas():
         name, origin = queue.metadata.name, quota_source(queue)
@@ -176,8 +176,8 @@ def _quota_faults(diff: _QueueDiff, is_read: bool) -> Iterator[Finding]:
     if orphans:
         message = f"{counted(len(orphans), 'queue')} whose quota is gone or not read: {listed(orphans)}"
         todo = (
-            "Muster closes them once it reads quotas of that kind (--quota-sources). To be rid of them"
-            " without that, delete the binding of kube-muster-quota, and then the queues; to keep them, their"
-            f" annotation {QUOTA_SOURCE} in place of the queues."
+            "Muster closes them once it reads quotas of that kind (--quota-sources). Otherwise delete the"
+            " binding of kube-muster-quota, and then either the queues or, to keep these, their annotation"
+            f" {QUOTA_SOURCE}."
         )
         yield error("quotas", message, todo)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from extender.cli.access import Flags, access_flags, open_access
-from extender.cli.completion import complete_supposition, complete_target
+from extender.cli.completion import complete_target, complete_what_if_term
 from extender.cli.kinds import Target, config_option, parse_target
 from extender.cli.output import echo, output_flag, show_document
 
@@ -21,7 +21,7 @@ from extender.cli.output import echo, output_flag, show_document
     "terms",
     multiple=True,
     metavar="TERM",
-    shell_complete=complete_supposition,
+    shell_complete=complete_what_if_term,
     help="Show the decisions after a change, such as nodes=+2, queue.weight=research:4,"
     " minMember=3 or delete=podgroup/x; may be given several times. Nothing is written.",
 )

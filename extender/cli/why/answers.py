@@ -89,7 +89,7 @@ def _answers_by_name(evidence: Evidence, name: str) -> list[Explanation]:
     by_subject: dict[str, Explanation] = {}
     for answer in _objects_named(evidence, name):
         is_of_group = any(group.name == answer.group for group in evidence.groups_here)
-        subject = f"podgroup/{answer.group}" if is_of_group else answer.spoken_name
+        subject = f"podgroup/{answer.group}" if is_of_group else answer.display_name
         by_subject.setdefault(subject, answer)
     if by_subject:
         return list(by_subject.values())
@@ -247,7 +247,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
         return replace(answer_on_job, group=podgroup.name, sentence=[*answer.sentence, *waits])
     if job.state == SUSPENDED:
         statements = [Statement("JobStopped")]
-        offers = [_offer(evidence, job, "QueueAgain", name=job.spoken_name)]
+        offers = [_offer(evidence, job, "QueueAgain", name=job.display_name)]
     else:
         reason, offers = _why_left_alone(evidence, job)
         statements = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), reason]
@@ -260,7 +260,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
     record, namespace, case = job.record(), job.meta.namespace, Case(evidence)
     owner = controller_of(job.meta.owner_references)
     if owner and record and record.is_part:
-        owner_name = owner.spoken_name
+        owner_name = owner.display_name
         offer = case.offer("AskWhole", case.right_to("get", POD_GROUPS), whole=owner_name)
         return Statement("JobIsPart", whole=owner_name), [offer]
     if record and record.named_group:

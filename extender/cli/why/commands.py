@@ -191,7 +191,7 @@ def _command(
     def offers(case: Case) -> Iterator[Offer]:
         if case.group:
             job = job_of(case.group.controller)
-            command, name = (of_job, job.spoken_name) if job else (of_group, case.group.name)
+            command, name = (of_job, job.display_name) if job else (of_group, case.group.name)
             yield case.offer(code, case.right_to(verb, resource), command=command, name=name)
 
     return offers

@@ -367,7 +367,7 @@ def _single_pod(evidence: Evidence, pod: Pod) -> Explanation:
     queue, name, controller = evidence.queue_of_pod(pod), group_name(pod), group_owner_of(pod)
     state = Statement("OwnGroup" if name else "Alone")
     if controller:
-        state = Statement("GroupOfOwner", owner=controller.spoken_name)
+        state = Statement("GroupOfOwner", owner=controller.display_name)
     case = Case(evidence, queue, pod=pod.metadata.name)
     reported = evidence.reason_in_events("Pod", pod.metadata.name)
     return _pod_without_podgroup(pod, case, state, reported, "NameAGroup")

@@ -132,7 +132,7 @@ class Explanation(Wire, frozen=True):
     api_version: str = ""
 
     @property
-    def spoken_name(self) -> str:
+    def display_name(self) -> str:
         """Return a name such as `vcjob/train`."""
         return f"{kind_prefix(self.api_version, self.kind)}/{self.name}"
 

@@ -70,7 +70,7 @@ def paragraphs(answer: Explanation) -> list[str]:
     group = f", of podgroup/{answer.group}" if is_named_by_user else ""
     uncounted = (f"pod/{listed(stray.pods, 1)}: {stray.cause.text}" for stray in answer.uncounted)
     parts: Sequence[Iterable[str]] = (
-        [wrapped(f"{answer.spoken_name}{where}{group}")],
+        [wrapped(f"{answer.display_name}{where}{group}")],
         _verdict(answer),
         _members(answer),
         _queue(answer),
@@ -133,7 +133,7 @@ def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
     texts = []
     for other in others[:_MOST]:
         held = amounts(other.holder.holds)
-        texts.append(f"{other.holder.spoken_name} {other.text}" + ("" if held == NOTHING else f": {held}"))
+        texts.append(f"{other.holder.display_name} {other.text}" + ("" if held == NOTHING else f": {held}"))
     return _list(heading, texts + and_more(len(others) - len(texts)))
 
 
@@ -200,4 +200,4 @@ def _target_of(answer: Explanation) -> str:
     """Return a target that has only this answer: its group, if it has one."""
     if answer.group and answer.kind != "Pod":
         return f"podgroup/{answer.group}"
-    return answer.spoken_name
+    return answer.display_name

@@ -107,9 +107,9 @@ class ObservedGroup(PodGroup, frozen=True):
         return self.controller or OwnerReference(kind="PodGroup", name=self.name)
 
     @property
-    def spoken_name(self) -> str:
+    def display_name(self) -> str:
         """Return kind and name, such as `pytorchjob/train` for a group that Muster made."""
-        return self.controller.spoken_name if self.controller else self.name
+        return self.controller.display_name if self.controller else self.name
 
     @property
     def scheduled(self) -> Condition | None:
@@ -260,7 +260,7 @@ def group_summary(
     return GroupSummary(
         namespace=group.namespace,
         name=group.name,
-        called=group.spoken_name,
+        called=group.display_name,
         queue=queue,
         user=annotations.get(SUBMITTER, ""),
         priority=max((pod.spec.priority or 0 for pod in live), default=0),

@@ -268,15 +268,15 @@ class GroupInfos:
 
     def _job(self, group: Group) -> JobState:
         """Return the state of the group's job for the snapshot."""
-        job, made_by = group.job, self._registry.jobs.get(group.key)
+        managed_job, any_job = group.job, self._registry.jobs.get(group.key)
         return JobState(
-            managed=job is not None,
-            is_unsuspended=job is not None and job.is_unsuspended,
-            outcome=made_by.outcome if made_by is not None else None,
+            managed=managed_job is not None,
+            is_unsuspended=managed_job is not None and managed_job.is_unsuspended,
+            outcome=any_job.outcome if any_job is not None else None,
             least=group.fewest_members,
             crowded_out=group.crowded_out,
             start_timeouts=group.start_timeouts,
-            made=group.coming.there if group.coming.asked_at is not None else None,
+            created_pods=group.coming.existing if group.coming.asked_at is not None else None,
         )
 
     def _history(self, group: Group, queue: str, ran_with: Needs | None) -> GroupHistory:
@@ -333,7 +333,7 @@ class GroupInfos:
     def _controller(self, group: Group) -> str:
         """Return the owner for which Muster is to make the PodGroup, such as `job/train`; empty: unknown."""
         if (job := self._registry.jobs.get(group.key)) is not None:
-            return name_of(OwnerReference(*job.kind, job.name).spoken_name)
+            return name_of(OwnerReference(*job.kind, job.name).display_name)
         return f"pod/{group.plain_pod.name}" if group.plain_pod is not None else ""
 
     def _by_pool(self, group: Group) -> dict[str, Resources]:

@@ -286,7 +286,7 @@ class Group(msgspec.Struct, eq=False):
         existing = sum(1 for pod in self.pods.values() if not (pod.expected or pod.deleting))
         if self.job is None or self.job.suspended:
             self.coming = ComingPods()
-        elif existing != self.coming.there:
+        elif existing != self.coming.existing:
             self.coming = ComingPods(existing, now)
 
     def record_job(self, now: float) -> None:

@@ -402,7 +402,7 @@ class Ledger:
         """Record the API server's answer about missing pods of a job. `message`: empty if it says nothing."""
         with self._lock:
             group = self.registry.groups.get(key)
-            if group is not None and group.coming.there >= 0:
+            if group is not None and group.coming.existing >= 0:
                 group.coming = group.coming.after_answer(self._clock(), message)
                 self.registry.mark_dirty(key)
                 self._changes.notify()
@@ -471,7 +471,7 @@ class Ledger:
                 capacity_since=group.start.admitted_at if job.suspended and claimed else None,
                 reduced_to=group.reduced_to,
                 coming=group.coming,
-                lacks_pods=claimed > 0 or (group.coming.there < members and not group.became_ready),
+                lacks_pods=claimed > 0 or (group.coming.existing < members and not group.became_ready),
                 became_ready=group.became_ready,
                 runs=any(pod.holds_capacity for pod in group.pods.values()),
                 timeout=record.start_timeout if record is not None else START_TIMEOUT,

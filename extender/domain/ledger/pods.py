@@ -243,7 +243,7 @@ class Pods:
                 self.set(pod)
 
     def reread(self, claim: ClaimKey | None = None) -> None:
-        """Read the pods without a node again that name a claim or template; None: all with devices.
+        """Read pods without a node again: those that name a claim or template; None: all with devices.
 
         The lock is taken for one at a time, since there may be many.
         """

@@ -113,8 +113,8 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
         if pod.reserved_for and not pod.is_for_min_resources:  # replacement of a lost member
             group.pods[pod.uid] = pod
             group.lost[pod.uid] = snapshot.now + ledger.limits.arrival_grace
-    if info.job.made is not None:
-        group.coming = ComingPods(info.job.made, snapshot.now, snapshot.now)
+    if info.job.created_pods is not None:
+        group.coming = ComingPods(info.job.created_pods, snapshot.now, snapshot.now)
     group.bound_since, group.attempts = dict(info.bound_since), dict(info.attempts)
     ledger.registry.mark_dirty(info.key)
 

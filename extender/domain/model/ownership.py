@@ -188,12 +188,12 @@ def group_name(pod: Pod) -> str:
     )
 
 
-def spoken_group_name(pod: Pod) -> str:
+def display_group_name(pod: Pod) -> str:
     """Return the group as users name it: for pods that name none, their owner, `job/train`."""
     named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
     if named and named not in (auto_name(pod), podgroup_name(owner) if owner else ""):
         return named
-    return owner.spoken_name if owner else f"pod/{pod.metadata.name}"
+    return owner.display_name if owner else f"pod/{pod.metadata.name}"
 
 
 def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:

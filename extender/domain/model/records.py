@@ -71,7 +71,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     node: str = ""  # spec.nodeName; empty while it is unbound
     scheduler: str = ""  # spec.schedulerName
     group: GroupKey = GroupKey("")  # empty: the pod is not ours
-    own_group: GroupKey = GroupKey("")  # `group` if the pod were ours
+    own_group: GroupKey = GroupKey("")  # what `group` is while Muster schedules the pod
     auto: bool = False  # the pod names no group: its group follows from its controller
     controller: str = ""  # kind of the pod's controller; empty: unknown
     min_member: str = ""  # how many of its group start together, by its annotation
@@ -103,14 +103,14 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     claims_of_one_node: tuple[str, ...] = ()  # those of them whose devices are all on one node
     claim_fault: str = ""  # why it cannot start with its claims of devices, for users; empty: it can
     expected: bool = False  # there is no such pod yet: a job will make it, or it is a placeholder
-    dependent: bool = False  # that job will make it once others run
-    reserved_for: Uid = Uid("")  # placeholder that reserves capacity, for a lost member or minResources
+    dependent: bool = False  # its job will make it once other pods run
+    reserved_for: Uid = Uid("")  # of a placeholder: UID of a lost member, or MIN_RESOURCES
     is_replaced: bool = False  # a controller makes another one in its place
     run_time: float | None = None  # seconds that its group will run, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # for the pods of its role, by its annotations
     on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
-    pod_sets: tuple[TopologySet, ...] = ()  # the largest first; only as a member of a GroupInfo
-    sub_group: PodSubGroup | None = None  # only as a member of a GroupInfo
+    pod_sets: tuple[TopologySet, ...] = ()  # the largest first; set only on members of a GroupInfo
+    sub_group: PodSubGroup | None = None  # set only on members of a GroupInfo
     index: tuple[int, int] | None = None  # order in its set: the number of its Job, and its index there
 
     @property
@@ -143,7 +143,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     def placed(self) -> bool:
         """Return whether the pod counts for the quorum.
 
-        A pod counts that succeeded, or is on a node and has neither failed nor a deletion timestamp.
+        Pods that succeeded count, and pods on a node that have neither failed nor a deletion timestamp.
         """
         return (bool(self.node) and not self.deleting and self.phase != "Failed") or self.phase == "Succeeded"
 
@@ -202,7 +202,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     run_time: float | None = None  # seconds that it will run, by its annotation
     start_timeouts: int = 0  # how often its job did not start in time, by its annotation
     submitter: str = ""  # the user who made it; empty if that is not known
-    series: str = ""  # origin, equal for all runs of one job
+    series: str = ""  # name shared by all runs of one job
     stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
     preemptable: bool = True  # its members may be evicted for others
     goes_whole: bool = False  # its members are evicted together, including spare ones

@@ -250,7 +250,7 @@ def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infe
 def _counted_of_pod(
     requirements: ResourceRequirements | None, status: PodStatus, infeasible: bool
 ) -> ResourceRequirements | None:
-    """Return the pod-level requests; None if there are none."""
+    """Return the pod-level requests that count during a resize; None if there are none."""
     if requirements is None or not requirements.requests or status.resources is None:
         return requirements
     now = None if infeasible else requirements.requests

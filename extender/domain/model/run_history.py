@@ -41,9 +41,9 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
         return median(runs) if runs else None
 
     def stretch(self, series: str) -> float:
-        """Return how many times as long as declared the series runs, at least 1.
+        """Return the ratio of real to declared run times of a series, at least 1.
 
-        A series that ends early delays no group.
+        Early ends delay no group, so they do not count.
         """
         return max(1.0, median(self.stretches.get(series, (1.0,))))
 
@@ -58,7 +58,7 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
 def _with_value(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K, tuple[float, ...]]:
     """Return the values with one more; its key comes last, and the first key is dropped beyond the limit."""
     values = (*known.get(key, ()), value)[-_MOST_RUNS:]
-    later = {kind: values for kind, values in known.items() if kind != key}
+    later = {other: runs for other, runs in known.items() if other != key}
     if len(later) >= _MOST_KINDS:
         del later[next(iter(later))]
     return {**later, key: values}

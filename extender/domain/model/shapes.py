@@ -121,7 +121,7 @@ class Shape:
         shared: "Shape | None" = None,
     ) -> None:
         self.number = next(_NUMBERS)
-        self._shared = shared  # the shape from which a namespace's own, or an unevaluated one, was made
+        self._shared = shared  # the shape of which this is a namespace's copy, or an unevaluated one
         self.requests = requests
         self.constraints = constraints
         self.suits = NodeTest(constraints, part)

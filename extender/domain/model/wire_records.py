@@ -487,7 +487,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         sub_groups=sub_groups,
         on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),
         series=series_of(meta.namespace, ownership.name_of(kind), ownership.name_of(source)),
-        stands_for=ownership.name_of(made_for.spoken_name) if made_for is not None else "",
+        stands_for=ownership.name_of(made_for.display_name) if made_for is not None else "",
     )
 
 

@@ -496,21 +496,21 @@ class AffinityCounts:
             admitted &= self._near_selected(term, pod)
         return admitted
 
-    def spread(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
-        """Return the positions in `rows` for pods of this kind, each valid after the earlier ones.
+    def positions(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
+        """Return the positions in `rows` on which equal pods may be placed together.
 
-        `rows` admit `pod`. A position is repeated as often as it admits one more, up to `counts`.
+        `rows` admit one such pod. A position that admits several is repeated, up to `counts`.
 
         Raises:
             OverBudget: The evaluation is over budget.
         """
         has_ports = bool(pod.shape.constraints.ports)  # no two of these pods fit on one node
-        keys = self.sets.selecting(pod).common.get(self.sets.anti_affinity_of(pod.shape), set())
-        if not keys and not has_ports:
+        keys_apart = self.sets.selecting(pod).common.get(self.sets.anti_affinity_of(pod.shape), set())
+        if not keys_apart and not has_ports:
             return np.repeat(np.arange(len(rows)), counts)
-        self.effort.spend(len(rows) * len(keys))
+        self.effort.spend(len(rows) * len(keys_apart))
         columns = [rows] if has_ports else []
-        columns += [self._nodes.domains(key)[rows] for key in sorted(keys)]
+        columns += [self._nodes.domains(key)[rows] for key in sorted(keys_apart)]
         found: list[int] = []
         used: set[tuple[int, int]] = set()
         for at, codes in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
@@ -616,7 +616,7 @@ class AffinityCounts:
         for shape, pods in together.items():
             counts = np.minimum(self._capacity_for(shape), len(pods))
             rows = np.flatnonzero(labelled & (counts > 0) & self._admitting_rows(pods[0]))
-            places = self.spread(pods[0], rows, counts[rows])
+            places = self.positions(pods[0], rows, counts[rows])
             sums = np.bincount(codes[rows[places]], minlength=len(codes))
             suitable[labelled] &= sums[codes[labelled]] >= len(pods)
         return suitable if suitable.any() else labelled

@@ -86,7 +86,7 @@ class Capacity:
             self._taken.clear()
 
     def all_known(self) -> Totals | None:
-        """Return the known totals of all nodes; None where the scheduler refuses a shape."""
+        """Return the cached totals of all nodes; None while the scheduler refuses any shape on some node."""
         if self.is_refused_anywhere:
             return None
         if self.base is not None:  # so that reads of inadmissible groups stay valid

@@ -421,7 +421,7 @@ class Planner:
             admitted = self.affinity.admit(pods[0])
             rows = [(pod, row) for pod, row in rows if admitted[row]]
             numbers = np.array([row for _, row in rows], dtype=np.int64)
-            rows = [rows[at] for at in self.affinity.spread(pods[0], numbers, np.ones_like(numbers))]
+            rows = [rows[at] for at in self.affinity.positions(pods[0], numbers, np.ones_like(numbers))]
         if (near := self.affinity.rows_of_sets(pods[0])) is not None:
             rows = [(pod, row) for pod, row in rows if near[row]]
         plan = {}
@@ -530,7 +530,9 @@ class Planner:
         if near is not None:
             order = np.concatenate([order[near[order]], order[~near[order]]])
         most = np.minimum(counts[order], len(pods))
-        return order[self.affinity.spread(pod, order, most)] if is_interdependent else np.repeat(order, most)
+        if is_interdependent:
+            return order[self.affinity.positions(pod, order, most)]
+        return np.repeat(order, most)
 
     def _open_rows(self, pod: PodRecord) -> Rows:
         """Return the rows with capacity for a pod, the tightest first."""

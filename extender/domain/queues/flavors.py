@@ -217,7 +217,7 @@ class PoolRows:
             totals |= pool.count(dict(zip(dimensions, sums, strict=True)))
         return totals
 
-    def count(self, part: NodePart, amounts: Resources) -> Resources:
+    def amounts_in_pools(self, part: NodePart, amounts: Resources) -> Resources:
         """Return the amounts on a part of the nodes, in all pools that contain the part."""
         if part not in self._around:
             own = self._rows.get(part)

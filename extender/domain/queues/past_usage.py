@@ -18,8 +18,8 @@ from extender.api.units import as_datetime, timestamp_at
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import PODS, Resources
 
-_INSTANTS = 60  # samples in a half-life
-_SHOWN = 4  # changes of statuses in a half-life
+_SAMPLES = 60  # per half-life
+_STATUS_CHANGES = 4  # per half-life
 _NOTHING = 1e-6  # part of the cluster: less is forgotten, unless it is held now
 _ROUNDED_OFF = 1e-9  # part of the cluster: rounding errors of sums
 _MOST = 100  # users and namespaces in a queue's status
@@ -52,7 +52,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
 
     def due_at(self, half_life: float) -> float:
         """Return the time of the next sample."""
-        return self.at + half_life / _INSTANTS
+        return self.at + half_life / _SAMPLES
 
     def is_due(self, now: float, half_life: float) -> bool:
         """Return whether the next sample is due, or the clock was set back."""
@@ -65,12 +65,12 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         parts = {holder: part + held.get(holder, 0.0) * (1.0 - decay) for holder, part in decayed.items()}
         parts = {holder: part for holder, part in parts.items() if part >= _NOTHING or holder in held}
         later = PastUsage(now, parts, _by_queue(parts))
-        if self.shown_at <= now < self.shown_at + half_life / _SHOWN:
+        if self.shown_at <= now < self.shown_at + half_life / _STATUS_CHANGES:
             return replace(later, shown_at=self.shown_at, shown=self.shown)
         return replace(later, shown_at=now, shown=later._queue_usages())
 
     def restored(self, queue: str, written: QueueUsage, half_life: float) -> "PastUsage":
-        """Return the usage with that of a queue's status, if the queue has none yet."""
+        """Return the usage with that of a queue's status in place of the queue's own."""
         try:
             half_lives = (self.at - seconds_of(written.at)) / half_life
         except (ValueError, OverflowError):
@@ -83,7 +83,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         return PastUsage(self.at, parts, _by_queue(parts), self.shown_at, {**self.shown, queue: written})
 
     def _queue_usages(self) -> dict[str, QueueUsage]:
-        """Return the usage for the statuses of queues, without queues without recent usage."""
+        """Return the usage for the statuses of queues with recent usage."""
         users: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         namespaces: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         for holder, part in self.parts.items():
@@ -136,7 +136,7 @@ def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsageKey, float]
 class UsageMeter:
     """Meter of usage: allocations of groups, averaged over time.
 
-    An update costs time in proportion to the changes, and a sum at each interval.
+    An update costs time in proportion to the changed groups, and a sample in proportion to all holders.
 
     Args:
         past: The usage before.
@@ -146,10 +146,10 @@ class UsageMeter:
     def __init__(self, past: PastUsage, half_life: float) -> None:
         self.past, self.half_life = past, half_life
         self._holdings: dict[GroupKey, HeldAmounts] = {}  # by group
-        self._written: dict[str, str] = {}  # by queue the timestamp of the status that was read at first
+        self._written: dict[str, str] = {}  # by queue: timestamp of the status at the start of the process
         self._total: Resources | None = None  # total of the cluster; None: not known yet
         self._held: dict[UsageKey, float] = {}
-        # Amounts that changed since the last sample times the seconds without them, by holder.
+        # What the average since the last sample has too much: changed amounts times the seconds before them.
         self._corrections: defaultdict[UsageKey, float] = defaultdict(float)
 
     def record_holdings(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
@@ -159,7 +159,7 @@ class UsageMeter:
                 self._add(before, now, times=-1)
                 self._add(holding, now, times=1)
                 if before is None and holding is not None and holding.since:
-                    self._make_up(holding, now)
+                    self._count_earlier_usage(holding, now)
                 if holding is None:
                     del self._holdings[key]
                 else:
@@ -178,7 +178,7 @@ class UsageMeter:
         """Return whether the usage in statuses is due to change."""
         if not (self.half_life and (self._held or self.past.parts)):
             return False
-        return self.is_due(now) and now >= self.past.shown_at + self.half_life / _SHOWN
+        return self.is_due(now) and now >= self.past.shown_at + self.half_life / _STATUS_CHANGES
 
     def sample(self, now: float, total: Resources) -> None:
         """Take a sample: averages since the last one. `total`: what all nodes offer."""
@@ -193,20 +193,21 @@ class UsageMeter:
             for holding in self._holdings.values():
                 self._add(holding, now, times=1)
 
-    def _make_up(self, holding: HeldAmounts, now: float) -> None:
+    def _count_earlier_usage(self, holding: HeldAmounts, now: float) -> None:
         """Count the usage of a group before this process saw it.
 
-        The group had started earlier; its usage counts from the last status of its queue on.
+        Older seconds count less, by the integral of the decay. Usage up to its queue's last status is part
+        of that status, and is not counted again.
         """
         written = self._written.get(holding.queue, holding.since)
         try:
             since = max(seconds_of(holding.since), seconds_of(written))
         except (ValueError, OverflowError):
             return
-        if now - since > self.half_life / _INSTANTS:
-            used = (1.0 - 0.5 ** ((now - since) / self.half_life)) * self.half_life / log(2.0)
+        if now - since > self.half_life / _SAMPLES:
+            counted_seconds = (1.0 - 0.5 ** ((now - since) / self.half_life)) * self.half_life / log(2.0)
             for holder, part in parts_of(holding, self._total or {}).items():
-                self._corrections[holder] -= part * used
+                self._corrections[holder] -= part * counted_seconds
 
     def _add(self, holding: HeldAmounts | None, now: float, times: int) -> None:
         """Add to what is held from now on; a correction accounts for the time since the last sample."""

@@ -109,13 +109,13 @@ class Queues:
             return set()
         self.records[record.name] = record
         self._place(before, record)
-        return self._with_relatives(record.name)
+        return self._with_descendants(record.name)
 
     def drop(self, name: str) -> set[str]:
         """Remove a queue. Return the names of all queues that this may open."""
         gone = self.records.pop(name, None)
         self._place(gone, None)
-        return self._with_relatives(name)
+        return self._with_descendants(name)
 
     def get(self, name: str) -> QueueRecord | None:
         """Return a queue; `default` counts as existing before it is created."""
@@ -239,7 +239,7 @@ class Queues:
             self.names[now.uid] = now.name
             self.gone.discard(now.uid)
 
-    def _with_relatives(self, name: str) -> set[str]:
+    def _with_descendants(self, name: str) -> set[str]:
         """Return a queue and all queues below it."""
         found, unvisited = {name}, [name]
         while unvisited:

@@ -137,7 +137,7 @@ class Flavors:
 
     def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
         """Return the part of `requests` that is counted by flavors on the nodes of `flavor`."""
-        return self._shares.standing.pool_rows.count(flavor.nodes, requests)
+        return self._shares.standing.pool_rows.amounts_in_pools(flavor.nodes, requests)
 
     def ceiling_on(self, queue: str, requests: Resources) -> Why | None:
         """Return why a queue, or one above it, may not hold so much more of flavors; None if it may."""

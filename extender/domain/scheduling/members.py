@@ -146,8 +146,8 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
             return fail(cycle, group, absent or above or why_no_plan(active))
     active.add(added or {})
     detail = absent or above or (why_no_plan(active) if added is None else refusal)
-    if not detail and group.job.made is not None:
-        detail = created_text(group.job.made, group.min_member)
+    if not detail and group.job.created_pods is not None:
+        detail = created_text(group.job.created_pods, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
     plan, moved = active.plan, active.moved
     return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=moved)

@@ -238,7 +238,7 @@ class _QueueRequests:
         return alone, group.computed(_signature), short
 
     def _needed(self, group: GroupInfo) -> Missing:
-        """Return the members that start together; none of a fully running group."""
+        """Return the missing members that start together; none of a fully running group."""
         decision = self.decision_of(group.key) if group.placed else None
         if decision is not None and decision.verdict is Verdict.RUNNING:
             return _NONE

@@ -185,7 +185,7 @@ def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupD
         return None if is_in_line else back_off(cycle, group)
     if group.is_on_nodes and (decision := undo_decision(cycle, group)) is not None:
         return decision
-    if absent and group.start.failure and group.job.made is None:  # the failure may be why they are absent
+    if absent and group.start.failure and group.job.created_pods is None:  # perhaps why they are absent
         absent = f"{absent}; its last start failed: {group.start.failure}"
     return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
 

@@ -416,7 +416,7 @@ class QueueShares:
         leaf = self.tree.leaf[queue]
         held, due = self._holdings.held(leaf), self.standing.deserved_at(leaf)
         parts = ((n, due.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
-        return max((n / most if most >= EPSILON else inf for n, most in parts), default=0.0)
+        return max((n / share if share >= EPSILON else inf for n, share in parts), default=0.0)
 
     def holds_too_much(self, queue: str) -> bool:
         """Return whether the queue's own groups hold more than they deserve; the number of pods is free."""

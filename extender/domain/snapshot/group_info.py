@@ -128,7 +128,7 @@ class JobState(msgspec.Struct, frozen=True, gc=False):
     least: int  # with how few members its job may start, where not all find capacity; 0: only with all
     crowded_out: bool  # whether other jobs of its namespace already wait for as many pods as they may
     start_timeouts: int  # how often in a row its job did not start in time, or its start was undone
-    made: int | None  # pods that its controller created, if no more came for a short time
+    created_pods: int | None  # pods that its controller created, if no more came for a short time
 
 
 class GroupHistory(msgspec.Struct, frozen=True, gc=False):

@@ -97,7 +97,7 @@ def refusal_of_pods(message: str) -> str:
 class ComingPods(msgspec.Struct, frozen=True):
     """Pods of an unsuspended job, as its controller creates them."""
 
-    there: int = -1
+    existing: int = -1  # number of pods; -1: not counted yet
     since: float = 0.0  # when that number changed last
     asked_at: float | None = None  # time of the last look-up of refusals
     refusal: str = ""  # the API server's message about refused pods
@@ -157,7 +157,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
         """Return whether the start has failed: by timeout, decision, or refused pods."""
         if self.start_deadline is not None and now >= self.start_deadline:
             return True
-        if self.coming.refusal and self.coming.there < self.members and not self.runs:
+        if self.coming.refusal and self.coming.existing < self.members and not self.runs:
             return True
         if self.decision is None or self.decision.verdict is not Verdict.WAITING:
             return False
@@ -172,7 +172,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
             return self.decision.detail
         if self.job.suspended:
             return f"the job could not be unsuspended within {_ADMIT_WITHIN:g} s"
-        text, existing = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
+        text, existing = f"not all its pods ran within {self.timeout:g} s", max(self.coming.existing, 0)
         return f"{text}; {created_text(existing, self.members)}" if existing < self.members else text
 
     @property

@@ -179,7 +179,7 @@ class JobRecord(msgspec.Struct, frozen=True):
         return self.started and not self.suspended and self.outcome is None
 
     @property
-    def spoken_name(self) -> str:
+    def display_name(self) -> str:
         """Return kind and name, such as `job/train`."""
         return f"{kind_prefix(*self.kind)}/{self.name}"
 

@@ -87,7 +87,7 @@ class Gang(msgspec.Struct, frozen=True):
 
         For a group that Muster made, `NAMESPACE/KIND/NAME` of its owner or pod.
         """
-        return f"{self.group.namespace}/{self.group.spoken_name}"
+        return f"{self.group.namespace}/{self.group.display_name}"
 
     @property
     def state(self) -> Verdict:

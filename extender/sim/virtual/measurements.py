@@ -13,7 +13,7 @@ import msgspec
 from extender.api.keys import ROOT_QUEUE
 from extender.api.workloads.gangs import Defaults, gang_size_of
 from extender.api.workloads.table import WORKLOADS
-from extender.domain.model.ownership import owner_record, spoken_group_name
+from extender.domain.model.ownership import display_group_name, owner_record
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid, group_of_owner
 from extender.domain.model.resources import total
@@ -124,7 +124,7 @@ class Measurements(Observer):
         self._job_groups = {job.podgroup.key for job in workload.jobs}
         self._names: dict[GroupKey, str] = {}
         for pod in (member.pod for member in workload.all_members):
-            self._names[key_of_group(pod)] = f"{pod.metadata.namespace}/{spoken_group_name(pod)}"
+            self._names[key_of_group(pod)] = f"{pod.metadata.namespace}/{display_group_name(pod)}"
         for kind, job in workload.controllers:  # its pods may be owned by one of its several Jobs
             meta = job.metadata
             self._names[group_made_by(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
