@@ -164,7 +164,7 @@ def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
         yield error("quotas", message, f"Correct them; the valid rest of these quotas counts ({_PAGE}).")
     outdated = [*diff.names_at(QuotaStep.CREATE), *diff.names_at(QuotaStep.CHANGE)]
     if may_sync and outdated:
-        message = f"{counted(len(outdated), 'queue')} still differ from their quotas: {listed(outdated)}"
+        message = f"{counted(len(outdated), 'queue')} not as the quotas say: {listed(outdated)}"
         todo = "Muster needs a second or two. If this stays, see the line `health` here, and Muster's log."
         yield error("quotas", message, todo)
     # Queues without their quota, which Muster does not close: it has not seen the quota's deletion.
