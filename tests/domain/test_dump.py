@@ -115,7 +115,7 @@ def test_a_dump_says_when_and_how_it_was_decided() -> None:
     file = read_dump(dumped(world.ledger.decisions), "1.2.3").file
     assert (file.muster, file.python, file.configuration) == ("1.2.3", "3.11", KNOWN)
     assert file.taken == "2026-01-01T00:16:40Z"
-    assert file.slept == 1  # that which has all it needs: its decision was taken over
+    assert file.slept == 1  # the group that has all it needs: its decision was reused
 
 
 def test_flavors_terms_and_refusals_are_in_the_dump() -> None:

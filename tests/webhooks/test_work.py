@@ -161,8 +161,8 @@ def test_a_pod_of_ours_gets_the_gate(bench: Bench) -> None:
 def test_the_marker_resource_does_not_change_the_requests() -> None:
     bench = Bench(("default-scheduler",))
     assert bench.patch("/pods/mutate", pod(scheduler="default-scheduler")) == []
-    _, flagged = bench.patch("/pods/mutate", pod(group="g", scheduler="default-scheduler"))
-    assert flagged == {
+    _, markers = bench.patch("/pods/mutate", pod(group="g", scheduler="default-scheduler"))
+    assert markers == {
         "op": "add",
         "path": "/spec/containers/0/resources",
         "value": {"requests": {"cpu": "1", **MARKERS}, "limits": MARKERS},

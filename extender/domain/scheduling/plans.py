@@ -115,9 +115,9 @@ def _placeholders(group: GroupInfo) -> frozenset[Uid]:
 def _within_share(
     budget: Budget, group: GroupInfo, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
-    """Return the plan of a running group without places for minResources beyond the share of its queue.
+    """Return the plan of a running group, without its placeholders for minResources above its queue's share.
 
-    Such places come last, as elastic members do, so that they keep no capacity from groups that are due it.
+    These come last, as elastic members do, so that they keep no capacity from groups within their share.
     """
     placeholders = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
     places = {pod.uid: plan[pod.uid] for pod in placeholders}
