@@ -312,7 +312,7 @@ def test_the_first_gang_example_is_larger_than_its_nodes() -> None:
     ("explanation/concepts", "reserved for at most five minutes", Limits().reclaim_deadline, 300.0),
     (
         "explanation/concepts",
-        "at most once an hour for the same group",
+        "for the same group at most once an hour",
         Limits().reclaim_memory,
         3600.0,
     ),

@@ -53,8 +53,8 @@ flavors: the flavors of each queue, with the labels and taints of ResourceFlavor
 topologies: the levels of each topology, and the nodes and capacity of each domain
 podgroups: verdict, reason, position, estimate and flips (changes without an event) of each group
 podgroups/<namespace>/<name>: one group: members, plan, reason
-why/<namespace>/<name>: reason of one group: holders of the missing capacity, and the smallest change that
-  would start it; with ?what-if=, terms of `muster why --what-if`: the decisions after these changes
+why/<namespace>/<name>: reason of one group, holders of the missing capacity, and the smallest change that
+  would start it; ?what-if= takes terms of `muster why --what-if` and shows the decisions after these changes
 nodes: free capacity and assumed pods of each node
 pods/<namespace>/<name>: one pod: node, claim, and the decision on its group
 held: bind calls that wait for the rest of their gang
