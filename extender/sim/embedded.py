@@ -269,14 +269,12 @@ class ServeProcess:
             listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
             flags = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # no other user exists
             program = "from extender.cli import main; main(prog_name='muster')"
-            command = [sys.executable, "-c", program, "serve", *listen, *flags, *self._arguments]
+            serve = [sys.executable, "-c", program, "serve", *listen, *flags, *self._arguments]
+            watched = [sys.executable, "-I", "-S", str(WATCHDOG), *serve]
+            self.stop()  # and close the input of a child that lost its port
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(WATCHDOG), *command],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
+                    watched, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
                 )
             deadline = time.monotonic() + _START
             while self.alive():

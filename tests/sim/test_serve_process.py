@@ -1,6 +1,7 @@
-"""`muster serve` as a child that does not come up."""
+"""`muster serve` as a child that does not come up, at first or at all."""
 
 import json
+import socket
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from extender.sim import embedded
+from extender.sim.apiserver.server import ApiServer
 from extender.sim.embedded import ServeFailed, ServeProcess
 from tests.cli.cluster import kubeconfig
 
@@ -30,3 +32,15 @@ def test_the_error_of_a_server_that_is_never_ready_names_the_wait_and_the_remedy
     )
     assert "the last line" in last
     assert not serve.alive()
+
+
+def test_a_server_that_loses_a_port_to_another_process_starts_on_other_ports(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    server.write_kubeconfig(tmp_path / "kubeconfig")
+    serve = ServeProcess(tmp_path / "kubeconfig", tmp_path / "muster.log")
+    host, port = (lost := serve.address).split(":")
+    with socket.create_server((host, int(port))):
+        serve.start()
+    serve.stop()
+    assert serve.address != lost
