@@ -85,7 +85,7 @@ class LocalLogin:
 
         @blueprint.before_app_request
         def refuse_other_names() -> None:
-            """Refuse requests for other host names: any site may give its name the address 127.0.0.1."""
+            """Refuse requests for other host names: any site may let its own name resolve to 127.0.0.1."""
             refuse_web_pages(None, request.host)
 
         @blueprint.get("/login")

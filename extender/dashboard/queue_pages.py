@@ -135,7 +135,7 @@ class QueuePages:
     def _chart(self, hour: LastHour, name: str, latest: float | None) -> Mapping[str, Any] | None:
         """Return the chart of the last hour; None until it has two samples.
 
-        `since`: the time of the first sample, if that is less than an hour ago. A chart holds for a minute.
+        `since`: the time of the first sample, if less than an hour ago. A chart is cached for a minute.
         """
         now = self._answers.clock()
         samples = hour.of(name, now)

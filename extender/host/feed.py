@@ -218,7 +218,7 @@ class Feed:
         job_kinds: Sequence[WorkloadRow],
         controller_kinds: Sequence[WorkloadRow],
     ) -> None:
-        """Watch jobs. Kinds that Muster may change come first: a watched kind needs no second watch."""
+        """Watch jobs, and then their controllers: a kind that is both needs no second watch."""
         by_kind: dict[str, list[Reflector[Any]]] = defaultdict(list)
         for kind in runtime_kinds(job_kinds):
             self._add_watch(resource_of(kind), JobRuntime, sinks.runtimes(kind.kind), verb="watch")
@@ -229,7 +229,7 @@ class Feed:
             sink = sinks.controllers(JobKind(*row.key))
             verb = "" if row.key in WORKLOADS else "watch"
             by_kind["/".join(row.key)].append(self._add_watch(resource_of(row), AnyJob, sink, verb))
-        ledger.intake.expect_controllers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
+        ledger.intake.expect_controllers(lambda kind: any(watch.synced for watch in by_kind.get(kind, ())))
 
     def _watch_volcano_jobs(self, controllers: VolcanoJobControllers, sinks: Sinks) -> None:
         """Watch Volcano Jobs with a separate watch if Muster does not manage them.

@@ -199,7 +199,7 @@ class ServedPort:
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=maximum)
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request, also after an error. The answer is sent when this returns."""
+        """Answer a request, also if its handler fails. The answer is sent when this returns."""
         connection = request.protocol
         assert isinstance(connection, CallerConnection)
         checks_host = self._local and not connection.secure

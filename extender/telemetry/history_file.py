@@ -186,7 +186,7 @@ def _transaction(sql: sqlite3.Connection) -> Iterator[None]:
 
 
 def _locked(path: Path) -> IO[str]:
-    """Lock a file next to `path`, and return it: two processes would record contradictory histories."""
+    """Lock a file next to `path`, and return it, so that only one process records the history."""
     lock_path = path.with_name(f"{path.name}.lock")
     try:
         lock_file = lock_path.open("a")

@@ -33,7 +33,7 @@ log = logger(__name__)
 _SWEEP_PERIOD = 0.5  # seconds
 _FAILURES_AT_ONCE = 50  # calls: each failed one costs the scheduler a patch, and retries of refused pods
 _FAILURES_PER_SECOND = 100
-LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
+LAST_REQUEST = 30.0  # seconds that a posting may outlast its hold, while its last request ends
 _TOKENS = count(1)
 
 # Messages of refused calls. All are constant: a changed message makes the scheduler try again.
@@ -178,7 +178,7 @@ class Barrier:
         metrics.held_binds.set_function(lambda: len(self._holds))
 
     async def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
-        """Hold a bind call until it is posted or given up; return the error, empty when the pod is bound.
+        """Hold a bind call until it is posted or refused. Return the error; empty when the pod is bound.
 
         The coroutine is cancelled when the caller hangs up: a waiting call then releases its claim.
         """
@@ -200,7 +200,7 @@ class Barrier:
             await ended.wait(hold.deadline - self._clock())
             self._give_up(hold, TOO_LATE)
             if hold.result is None:
-                await ended.wait(LAST_ANSWER)
+                await ended.wait(LAST_REQUEST)
             return TOO_LATE if hold.result is None else hold.result
         finally:  # a running posting continues, and frees its claim if it fails
             self._give_up(hold, TOO_LATE)

@@ -46,10 +46,10 @@ class DeviceCapacity(Wire, frozen=True):
 
 
 class CounterSet(Wire, frozen=True):
-    """Amounts that the partitions of a device share, or those that one device consumes of them."""
+    """Amounts that partitions of a device share, or the part of them that one partition consumes."""
 
     name: str = ""
-    counter_set: str = ""  # where a device consumes: the name of the shared amounts
+    counter_set: str = ""  # only for a part: the name of the shared amounts
     counters: dict[str, DeviceCapacity] | None = None
 
 
@@ -90,7 +90,7 @@ class ExactRequest(Wire, frozen=True):
 
 class DeviceRequest(Wire, frozen=True):
     name: str = ""
-    exactly: ExactRequest | None = None  # None: one of several alternatives
+    exactly: ExactRequest | None = None  # None if alternatives are requested
 
 
 class DeviceClaim(Wire, frozen=True):

@@ -88,7 +88,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
     case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
     holders = case.holders(reason)
     change, reserved = None, ""
-    with suppress(Exception):  # an error leaves the group without an explanation
+    with suppress(Exception):  # after an error the explanation lacks these parts
         reserved = _why_not_reclaimed(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
         change = smallest_change(case)
     return replace(
@@ -104,11 +104,11 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
 def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     """Return why no capacity is reclaimed for a group from queues above their shares.
 
-    Its queue would be above its own, or disruption budgets protect the victims.
+    Its queue would be above its own share, or disruption budgets protect the victims.
     """
     snapshot, group, shares = case.snapshot, case.group, cycle.budget.shares
-    above = queues_above(case.decisions, group.queue)
-    borrowers = {name for name, decision in case.decisions.queues.items() if decision.borrowed} - {*above}
+    ancestors = queues_above(case.decisions, group.queue)
+    borrowers = {name for name, decision in case.decisions.queues.items() if decision.borrowed} - {*ancestors}
     infos = (snapshot.queues[name] for name in borrowers & snapshot.queues.keys())
     if case.queue is None or not any(info.record.reclaimable for info in infos):
         return ""

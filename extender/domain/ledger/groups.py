@@ -147,8 +147,8 @@ class Group(msgspec.Struct, eq=False):
         job_waits = self.job is not None and self.job.suspended and not self.job.fault
         if self.last_record is None or job_waits:
             by_role = dict(self.job.by_role) if self.job is not None else {}
-            return Needs(self._at_most_made(self.size.members), by_role)
-        least = self._at_most_made(self.last_record.min_member)
+            return Needs(self._at_most_created(self.size.members), by_role)
+        least = self._at_most_created(self.last_record.min_member)
         if self.job is not None and self.job.is_unsuspended and not self.job.fault:
             least = min(least, self.job.gang.at_once)
         return Needs(least, dict(self.last_record.min_task_member), self.last_record.composite)
@@ -172,7 +172,7 @@ class Group(msgspec.Struct, eq=False):
             return 0
         return self.job.least if self.job.least < self.needs.min_member else 0
 
-    def _at_most_made(self, members: int) -> int:
+    def _at_most_created(self, members: int) -> int:
         """Return how many of `members` a partial start will create, or has created."""
         if self.reduced_to is not None:
             return min(members, self.reduced_to)
@@ -298,11 +298,11 @@ class Group(msgspec.Struct, eq=False):
         if self.job is None or self.job.suspended:
             self.unsuspended_since, self.became_ready = None, False
             return
-        self.reduced_to = None  # the job itself asks for fewer now
+        self.reduced_to = None  # an unsuspended job already asks for the reduced number
         if self.unsuspended_since is None:
             self.unsuspended_since = now
         phases = Counter(pod.phase for pod in self.pods.values())
-        needed = self._at_most_made(self.last_record.min_member) if self.last_record else self.job.needed
+        needed = self._at_most_created(self.last_record.min_member) if self.last_record else self.job.needed
         all_run = phases["Running"] + phases["Succeeded"] >= needed
         # Other pods may have ended and be gone.
         self.became_ready |= all_run or phases["Running"] >= self.job.needed

@@ -56,22 +56,22 @@ class ShownPods(Appearances):
             return self._releases.take_changes()
 
     def record_left(self, node: str) -> None:
-        """Record that earlier refusals on this node may be due to a pod that has left.
+        """Forget refusals on a node that a pod has left, since the scheduler still counted that pod.
 
-        The scheduler still saw the pod there.
+        Members that were refused there are shown again.
         """
         with self._lock:
-            is_forgotten = self._refusals.forget(node)
+            is_changed = self._refusals.forget(node)
             for claim in self._claims.on_node(node):
                 if claim.stage is not ClaimStage.PLANNED:
                     continue
                 group = self._registry.group(claim.pod.group)
-                if group.attempt(claim.pod.uid).refused_at is not None:  # it is shown again
+                if group.attempt(claim.pod.uid).refused_at is not None:
                     group.record_withdrawn(claim.pod.uid)
                     self._releases.record_planned(group.key)
                     self._registry.mark_dirty(group.key)
-                    is_forgotten = True
-            if is_forgotten:
+                    is_changed = True
+            if is_changed:
                 self._changes.notify()
 
     def record_fresh_start(self) -> None:

@@ -297,7 +297,7 @@ def _unscheduled(pod: Pod) -> Unscheduled | None:
 
 
 # Records on a PodGroup survive a restart: that the group has fully run, or that its start was admitted. Such
-# a record has the UID of its object, so that it does not count on a copy from a file. A PodGroup has no
+# a record has the UID of its object, so that the record is ignored on a copy from a file. A PodGroup has no
 # status subresource, so users who may change it may also write its status: records count only where the API
 # server lets only Muster write them (manifests/marks.yaml).
 

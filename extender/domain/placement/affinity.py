@@ -606,9 +606,9 @@ class AffinityCounts:
         return self._nodes_of_sets[pod_set]
 
     def _domains_with_capacity(self, key: str, together: Sharing) -> Mask:
-        """Return the rows of the domains with capacity for all pods that must share one.
+        """Return the rows of the domains with capacity for all pods that must share a domain.
 
-        If there is none, those of all domains.
+        If no domain has it, return the rows of all domains.
         """
         codes = self._nodes.domains(key)
         labelled = codes >= 0

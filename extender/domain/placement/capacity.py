@@ -54,7 +54,7 @@ class Capacity:
     ) -> None:
         self._record = record
         self.base: Totals | None = None  # totals of all nodes, with assumed pods
-        self._taken: set[int] = set()  # rows that changed since then, up to about FEW
+        self._taken: set[int] = set()  # rows allocated or released since `base`, usually at most FEW
         self.nodes = nodes
         self.free = free
         self._columns = {name: column for column, name in enumerate(dimensions)}
@@ -65,7 +65,7 @@ class Capacity:
         self._counts: dict[Shape, Rows] = {}
         self._counted: Mapping[Shape, Rows] = {}  # counts before allocations and releases on `_taken` rows
         self._changed: set[int] = set()
-        # Counts, valid until the next allocation.
+        # `_totals` and `_sums` are valid until the next allocation.
         self._totals: MutableMapping[Shape, int] = {} if totals is None else totals
         self._sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]] = {}
 

@@ -176,7 +176,7 @@ class Search:
         return suitable & affinity.admit(pod) if affinity.is_interdependent(pod) else suitable
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
-        """Yield lower bounds of the costs of rows: zero, or the first unit with the smallest loss there."""
+        """Yield lower bounds of the costs of rows: none, or the row's first unit with the smallest loss."""
         have_capacity = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable).tolist():
             units = self._on_row.get(row)

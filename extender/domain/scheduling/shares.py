@@ -69,11 +69,11 @@ class Standing(NamedTuple):
         division = as_specified = Division.divide(
             total, demands, None if before is None else before.as_specified
         )
-        if unmet := as_specified.available_guarantees():
-            reduced = {name: _with_guarantee(demands[name], met) for name, met in unmet.items()}
+        if available := as_specified.available_guarantees():
+            reduced = {name: _with_guarantee(demands[name], part) for name, part in available.items()}
             division = Division.divide(total, with_changes(demands, reduced), as_specified)
         holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
-        return cls(division, holdings, snapshot, as_specified, unmet)
+        return cls(division, holdings, snapshot, as_specified, available)
 
     @property
     def pool_rows(self) -> PoolRows:

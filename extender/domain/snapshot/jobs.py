@@ -79,7 +79,7 @@ def suspending(row: WorkloadRow, value: bool) -> Json:
 def stopping(row: WorkloadRow, obj: Json, now: str) -> JobChange:
     """Return the change that suspends a job until a user resumes it.
 
-    It has Muster's record of the start, which tells a stopped job from one that waits for its start.
+    The change writes Muster's record of the start: without it the job would be one that waits for its start.
     """
     if row.commanded:
         return JobChange(command="" if is_stopped(row, obj) else ABORT)
