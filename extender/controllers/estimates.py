@@ -85,7 +85,7 @@ class Estimates(Poller):
         self._calibration = Calibration()
         self.reported = 0  # number of changed estimates so far
         self._used: Decisions | None = None  # decisions that the last forecast used
-        self._begun = -inf
+        self._began_at = -inf
         self._saved, self._rested = _SAVED, clock()
         self._cycle_seconds = 0.0  # average time of a simulated scheduling cycle; 0: unknown
         self._work: Generator[None, None, ExpectedStarts] | None = None
@@ -163,10 +163,10 @@ class Estimates(Poller):
         min_age = _INTERVAL if decisions is not self._used else _STALE
         with self._lock:
             waits_long = next(iter(self._waits_since.values()), inf) <= now - _MIN_WAIT
-        if not waits_long or now < self._begun + min_age or carried_facts_of(decisions) is None:
+        if not waits_long or now < self._began_at + min_age or carried_facts_of(decisions) is None:
             return False
         cycles = MOST_CYCLES if not self._cycle_seconds else int(_LONGEST / FUTURES / self._cycle_seconds)
-        self._used, self._begun = decisions, now
+        self._used, self._began_at = decisions, now
         self._work = forecasts(decisions, max(1, min(cycles, MOST_CYCLES)))
         return True
 

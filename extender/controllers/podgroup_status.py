@@ -81,7 +81,7 @@ def report_of(
     ran_with: int | None,
     queue_uid: str,
     admitted: bool,
-    undone: int | None,
+    timeouts: int | None,
     lost_work: int,
     written: ReportedStatus,
     estimate: Estimate | None = None,
@@ -97,7 +97,7 @@ def report_of(
         ran_with: The number of members needed when all had nodes; None: it never was so.
         queue_uid: The queue that the group is in now.
         admitted: Whether its start was admitted and is not complete.
-        undone: How many starts in a row failed; None if the job counts them.
+        timeouts: How many starts in a row failed; None if the job counts them.
         lost_work: Seconds of work lost to evictions.
         written: The status in the API server.
         estimate: The new estimate; without one, the written one of another process stays.
@@ -106,7 +106,7 @@ def report_of(
     change = why.change.sentence if why and why.change else ""
     known = estimate or (written.waiting.estimate if written.waiting else None)
     if written.is_full:
-        queue_uid, admitted, undone = written.queue_uid, written.admitted, written.start_timeouts
+        queue_uid, admitted, timeouts = written.queue_uid, written.admitted, written.start_timeouts
         lost_work = written.lost_work
     return ReportedStatus(
         phase=life.phase,
@@ -117,7 +117,7 @@ def report_of(
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,
         admitted=admitted,
-        start_timeouts=written.start_timeouts if undone is None else undone,
+        start_timeouts=written.start_timeouts if timeouts is None else timeouts,
         waiting=waiting_of(decision, why, change, known) if decision.reason is not None else None,
         lost_work=max(lost_work, written.lost_work),
         is_full=written.is_full,
@@ -220,7 +220,14 @@ def first_status(decision: GroupDecision | None) -> dict[str, Any]:
     group = PodGroup(Meta())
     written = reported(group)
     published = report_of(
-        decision, None, ran_with=None, queue_uid="", admitted=False, undone=None, lost_work=0, written=written
+        decision,
+        None,
+        ran_with=None,
+        queue_uid="",
+        admitted=False,
+        timeouts=None,
+        lost_work=0,
+        written=written,
     )
     status: dict[str, Any] = patch(group, published)["status"]
     waiting = {name: value for name, value in status["waiting"].items() if value is not None}
@@ -443,14 +450,14 @@ class PodGroupStatusController(PacedController[GroupKey]):
         record = self._ledger.groups.record(key)
         if record is None or record.origin is Origin.VOLCANO:
             return
-        members, _, admitted, undone, lost_work = self._ledger.groups.history(key)
+        members, _, admitted, timeouts, lost_work = self._ledger.groups.history(key)
         annotations: dict[str, str | None] = {}
         if members is not None and members != record.ran_with:
             annotations.update(markers.whole_record(record.uid, members))
         if admitted is not record.admitted:
             annotations.update(markers.admitted_record(record.uid, admitted))
-        if undone is not None and undone != record.start_timeouts:
-            annotations[START_TIMEOUTS] = str(undone) if undone else None
+        if timeouts is not None and timeouts != record.start_timeouts:
+            annotations[START_TIMEOUTS] = str(timeouts) if timeouts else None
         if lost_work > record.lost_work:
             annotations.update(markers.lost_record(record.uid, lost_work))
         if annotations:

@@ -114,22 +114,22 @@ class VolcanoCopies:
             return
         uid = Uid(owner.uid)
         with self._lock:
-            of_job = self._pods[uid]
-            of_job.shown[found.uid] = found
+            job_pods = self._pods[uid]
+            job_pods.shown[found.uid] = found
             self._owners[found.uid] = uid
-            if (copy := of_job.made.get(found.name)) is not None and copy.pod is not None:
-                del of_job.made[found.name]
+            if (copy := job_pods.made.get(found.name)) is not None and copy.pod is not None:
+                del job_pods.made[found.name]
         self._changed(uid)
 
     def remove(self, gone: Removed) -> None:
         with self._lock:
             if (uid := self._owners.pop(gone.uid, None)) is None:
                 return
-            of_job = self._pods[uid]
-            pod, is_ours = of_job.shown.pop(gone.uid), gone.uid in of_job.deleted
-            of_job.deleted.discard(gone.uid)
-            if any(copy.pod is None for copy in of_job.made.values()):
-                of_job.gone.add(gone.uid)
+            job_pods = self._pods[uid]
+            pod, is_ours = job_pods.shown.pop(gone.uid), gone.uid in job_pods.deleted
+            job_pods.deleted.discard(gone.uid)
+            if any(copy.pod is None for copy in job_pods.made.values()):
+                job_pods.gone.add(gone.uid)
             self._drop_if_empty(uid)
         if not is_ours and self._is_of(uid, pod):
             self._lost(LostPod(uid, pod))
@@ -137,16 +137,16 @@ class VolcanoCopies:
 
     def pods_of(self, uid: Uid) -> list[JobPod]:
         with self._lock:
-            of_job = self._pods.get(uid)
-            if of_job is None:
+            job_pods = self._pods.get(uid)
+            if job_pods is None:
                 return []
             oldest = self._clock() - _SHOWN
-            for name, copy in list(of_job.made.items()):
+            for name, copy in list(job_pods.made.items()):
                 if copy.pod is not None and copy.at < oldest:
-                    del of_job.made[name]
-            created = (copy.pod for copy in of_job.made.values() if copy.pod is not None)
-            pods = [*of_job.shown.values(), *created]
-            deleted = of_job.deleted
+                    del job_pods.made[name]
+            created = (copy.pod for copy in job_pods.made.values() if copy.pod is not None)
+            pods = [*job_pods.shown.values(), *created]
+            deleted = job_pods.deleted
             self._drop_if_empty(uid)
         return [
             replace(pod, deleting=True) if pod.uid in deleted else pod
@@ -167,12 +167,12 @@ class VolcanoCopies:
         """Record the created or existing pod in the `answer`; None: the creation failed."""
         pod = pod_of(answer) if answer is not None else None
         with self._lock:
-            of_job = self._pods[uid]
-            of_job.made.pop(name, None)
-            if pod is not None and pod.uid not in of_job.shown and pod.uid not in of_job.gone:
-                of_job.made[name] = _Made(pod, self._clock())
-            if all(copy.pod is not None for copy in of_job.made.values()):
-                of_job.gone.clear()
+            job_pods = self._pods[uid]
+            job_pods.made.pop(name, None)
+            if pod is not None and pod.uid not in job_pods.shown and pod.uid not in job_pods.gone:
+                job_pods.made[name] = _Made(pod, self._clock())
+            if all(copy.pod is not None for copy in job_pods.made.values()):
+                job_pods.gone.clear()
             self._drop_if_empty(uid)
 
     def record_deletion(self, uid: Uid, pod: JobPod, succeeded: bool = True) -> None:
@@ -184,10 +184,10 @@ class VolcanoCopies:
     def forget_writes(self) -> None:
         """Forget own writes: another replica leads, and the watch has shown them."""
         with self._lock:
-            for uid, of_job in list(self._pods.items()):
-                of_job.made.clear()
-                of_job.deleted.clear()
-                of_job.gone.clear()
+            for uid, job_pods in list(self._pods.items()):
+                job_pods.made.clear()
+                job_pods.deleted.clear()
+                job_pods.gone.clear()
                 self._drop_if_empty(uid)
 
     def _is_of(self, uid: Uid, pod: JobPod) -> bool:

@@ -270,8 +270,8 @@ def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
             url = url_for("actions.change_group", action="priority", **parts)
             buttons.append(Button("Change priority", url, field="priority_class", title="Priority class"))
     has_started = group.verdict in ("Starting", "Running")
-    can_change = may_patch if group.stopped else has_started
-    if can_change and _may_suspend(viewer, group):
+    can_stop_or_resume = may_patch if group.stopped else has_started
+    if can_stop_or_resume and _may_suspend(viewer, group):
         buttons.append(_button("resume" if group.stopped else "stop", parts))
     if _has_right(viewer, POD_GROUPS, group.namespace, group.name, "get"):
         buttons.append(Button("Show YAML", url_for("actions.show_yaml", **parts), is_link=True))

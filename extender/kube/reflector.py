@@ -195,7 +195,7 @@ class Reflector(Generic[T]):
         self._watch_seconds = watch_seconds
         self._version = ""  # empty: the next round lists
         self._delivered = False  # whether the watch of this round has delivered an event
-        self._server_faults = 0  # rounds in a row that ended with such a fault before any event
+        self._server_faults = 0  # rounds in a row that ended with a fault of the server before any event
         self._removable = removable
         self._unknown_answers = 0  # rounds in a row in which the API server did not know the resource
         self._stream: Stream | None = None

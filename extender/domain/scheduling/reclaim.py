@@ -66,7 +66,7 @@ _LINGERS = "it is being deleted, and others wait for its capacity"
 
 
 def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
-    """Reserve the capacity that is being reclaimed, and start the groups that have all of theirs.
+    """Reserve the capacity that is being reclaimed, and start the groups for which all of it is free.
 
     Return the others, which are still to be evaluated.
     """

@@ -85,8 +85,8 @@ def stopping(row: WorkloadRow, obj: Json, now: str) -> JobChange:
         return JobChange(command="" if is_stopped(row, obj) else ABORT)
     if is_suspended(row, obj):
         return JobChange()
-    is_admitted = value_at(obj, ("metadata", "annotations", keys.STARTED))
-    record: Json = {} if is_admitted else {"metadata": {"annotations": {keys.STARTED: now}}}
+    has_record = value_at(obj, ("metadata", "annotations", keys.STARTED))
+    record: Json = {} if has_record else {"metadata": {"annotations": {keys.STARTED: now}}}
     return JobChange(job={**suspending(row, True), **record})
 
 
@@ -96,8 +96,8 @@ def resuming(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobChange:
     if not is_stopped(row, obj):
         return JobChange(podgroup)
     record = "" if row.commanded else None  # an empty record marks a Volcano Job that waits for Muster
-    is_admitted = value_at(obj, ("metadata", "annotations", keys.STARTED))
-    waits_again: Json = {"metadata": {"annotations": {keys.STARTED: record}}} if is_admitted else {}
+    has_record = value_at(obj, ("metadata", "annotations", keys.STARTED))
+    waits_again: Json = {"metadata": {"annotations": {keys.STARTED: record}}} if has_record else {}
     if not (row.commanded or by_muster):
         waits_again |= suspending(row, False)
     return JobChange(podgroup, waits_again, RESUME if row.commanded else "")
