@@ -218,16 +218,9 @@ def first_status(decision: GroupDecision | None) -> dict[str, Any]:
     if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _PASSING_REASONS:
         return {}
     group = PodGroup(Meta())
-    written = reported(group)
+    empty = reported(group)
     published = report_of(
-        decision,
-        None,
-        ran_with=None,
-        queue_uid="",
-        admitted=False,
-        timeouts=None,
-        lost_work=0,
-        written=written,
+        decision, None, ran_with=None, queue_uid="", admitted=False, timeouts=None, lost_work=0, written=empty
     )
     status: dict[str, Any] = patch(group, published)["status"]
     waiting = {name: value for name, value in status["waiting"].items() if value is not None}
