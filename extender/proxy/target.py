@@ -246,7 +246,8 @@ def for_upstream(headers: CIMultiDictProxy[str], authorization: str) -> CIMultiD
     dropped = _NOT_SENT | _hop_headers(headers)
     passed = CIMultiDict[str]()
     for name, value in headers.items():
-        if name.lower() not in dropped and not name.lower().startswith(_IDENTITY_PREFIXES):
+        lower_name = name.lower()
+        if lower_name not in dropped and not lower_name.startswith(_IDENTITY_PREFIXES):
             passed.add(name, value)
     if authorization:
         passed[hdrs.AUTHORIZATION] = authorization

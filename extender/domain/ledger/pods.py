@@ -102,7 +102,7 @@ class StuckPods:
         """Record whether a node can be reached, and thus whether terminating pods on it get stuck."""
         if is_unreachable is (node in self._unreachable):
             return
-        self._unreachable ^= {node}
+        self._unreachable ^= {node}  # adds or removes the node
         for uid, leaving in self._leaving.get(node, {}).items():
             if is_unreachable:
                 self._expect(leaving)

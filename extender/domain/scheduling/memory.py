@@ -204,8 +204,8 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         # After a cycle with an allocation, one group of each class is evaluated in any case.
         covered = set(topics_of)
         if evaluated.is_calm:
-            known = topics_of.items() if totals is not None else ()
-            covered = {class_ for class_, topics in known if totals is not None and totals.cover(topics)}
+            cover = totals.cover if totals is not None else lambda _: False
+            covered = {class_ for class_, topics in topics_of.items() if cover(topics)}
         active |= {key for key, class_ in class_of.items() if class_ not in covered}
         settled = {key: class_ for key, class_ in class_of.items() if class_ in covered and topics_of[class_]}
         is_usage_changed = before is None or before.snapshot.past is not snapshot.past
