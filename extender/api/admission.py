@@ -1,7 +1,7 @@
-"""AdmissionReview v1: the API server's request to a webhook, its answer, and the objects under review.
+"""AdmissionReview v1: the API server's request to a webhook, the webhook's answer, and the reviewed objects.
 
-The objects have fields that matter only when they are written and that watches need not keep. The objects
-stay undecoded until the rules for their kind are known.
+The objects here have fields that matter only when a user writes the object; watches do not keep these
+fields. The objects of a review stay undecoded until the rules for their kind are known.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
-RESIZE = "resize"  # the subresource of a pod by which its amounts change while it runs
+RESIZE = "resize"  # the subresource of a pod that changes the requests of a running pod
 
 
 class UserInfo(Wire, frozen=True):
@@ -30,7 +30,10 @@ class GroupKind(Wire, frozen=True):
 
 
 class ReviewRequest(Wire, frozen=True):
-    """AdmissionReview request. `name` is empty with generateName, `object` null on a delete."""
+    """AdmissionReview request.
+
+    `name` is empty for an object with generateName. `object` is null on a deletion.
+    """
 
     uid: str
     operation: str
@@ -50,7 +53,7 @@ class Review(Wire, frozen=True):
 
 
 class Cause(Wire, frozen=True):
-    """Cause of a refusal: the code for programs, the field, and the message for users."""
+    """Cause of a refusal: a code for programs, the path of the field, and a message for users."""
 
     reason: str
     field: str
@@ -63,7 +66,7 @@ class Details(Wire, frozen=True):
 
 
 class Status(Wire, frozen=True):
-    """Status that the user gets instead of the object."""
+    """Status that the API server returns to the user after a refusal."""
 
     code: int
     reason: str
@@ -72,7 +75,10 @@ class Status(Wire, frozen=True):
 
 
 class ReviewResponse(Wire, frozen=True, omit_defaults=True):
-    """AdmissionReview response. `patch` is a JSON patch as bytes, which the encoder writes in base64."""
+    """AdmissionReview response.
+
+    `patch` is a JSON patch as bytes; the encoder writes it in base64.
+    """
 
     uid: str
     allowed: bool

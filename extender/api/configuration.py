@@ -1,8 +1,7 @@
 """Configuration of an administrator, in one table.
 
-Flags of `muster serve`, environment variables, keys of the file and docs/reference/configuration.md are all
-made from the fields of `Configuration` and their meanings. Nothing is read here; extender/cli/settings.py
-does that.
+The fields of `Configuration` and their meanings make the flags of `muster serve`, the environment variables,
+the keys of the file and docs/reference/configuration.md. extender/cli/settings.py reads the values.
 """
 
 from collections.abc import Iterator
@@ -147,12 +146,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     history_retention: Annotated[float, allowed.duration("1h", "87600h")] = 30 * 24 * 3600.0
     log_format: Annotated[str, allowed.one_of("text", "json")] = ""
     log_level: Annotated[str, allowed.one_of("debug", "info", "warning", "error")] = "info"
-    # A key of the file alone, without a row in the table.
+    # This setting is a key of the file only: it has no flag and no row in the table.
     job_kinds: tuple[FurtherKind, ...] = ()
 
 
 class Setting(NamedTuple):
-    """Row of the table: a setting, with its names as a flag, a variable and a key of the file."""
+    """Row of the table: a setting with its flag, its environment variable and its key in the file."""
 
     field: str
     default: Any
@@ -178,7 +177,7 @@ class Setting(NamedTuple):
         return type(self.default) is tuple
 
     def written(self, value: Any) -> str | list[str]:
-        """Return a value as a configuration file has it."""
+        """Return a value in the form that a configuration file has."""
         return [self.kind.write(item) for item in value] if self.repeatable else self.kind.write(value)
 
 
@@ -188,11 +187,11 @@ SETTINGS = tuple(
     for field in msgspec.structs.fields(Configuration)
     if (kinds := getattr(_HINTS[field.name], "__metadata__", ()))
 )
-JOB_KINDS = "jobKinds"  # the key of further kinds of jobs
+JOB_KINDS = "jobKinds"  # the key of `job_kinds` in the file
 
 
 def as_document(configuration: Configuration) -> dict[str, Any]:
-    """Return `configuration` as the file that would set it."""
+    """Return the configuration file that would set `configuration`."""
     values: dict[str, Any] = {row.key: row.written(getattr(configuration, row.field)) for row in SETTINGS}
     if configuration.job_kinds:
         values[JOB_KINDS] = [kind.written for kind in configuration.job_kinds]
@@ -200,7 +199,7 @@ def as_document(configuration: Configuration) -> dict[str, Any]:
 
 
 def contradictions(configuration: Configuration) -> Iterator[str]:
-    """Yield the faults of settings that are valid one by one, but not in combination."""
+    """Yield the faults of settings that are valid alone, but not in combination."""
     listening = {
         "--listen": configuration.listen,
         "--health-listen": configuration.health_listen,

@@ -1,7 +1,7 @@
 """CEL selectors of devices, as kube-scheduler evaluates them (`dynamic-resource-allocation/cel`).
 
-Attributes and capacities are grouped by domain, which is the driver's for names without one. A selector that
-cannot be evaluated here selects every device: the scheduler, which can, has the last word.
+Attributes and capacities are grouped by domain; a name without a domain belongs to the driver's domain. A
+selector that cannot be evaluated here selects every device. The scheduler can evaluate it, and decides.
 """
 
 import re
@@ -17,10 +17,10 @@ from extender.api.units import rounded_down
 _DOMAIN = re.compile(r"""\b(?:attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
 _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 _LOOPS = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
-_CAUTIOUS = re.compile(rf"{_LOOPS.pattern}|\bsize\b")  # may depend on any attribute
+_CAUTIOUS = re.compile(rf"{_LOOPS.pattern}|\bsize\b")  # words of selectors that may depend on any attribute
 _MOST_CACHED = 16_384  # results
-_MOST_STEPS = 10_000  # of an evaluation; the library has no limit of its own
-_ATTRIBUTES = 32  # the most that a device has, as the API limits them
+_MOST_STEPS = 10_000  # steps of one evaluation; the library itself has no limit
+_ATTRIBUTES = 32  # the API's limit of attributes of a device
 _MOST_PROGRAMS = 1024
 _MILLI = 1000
 Domains = dict[str, dict[str, Any]]
@@ -29,12 +29,21 @@ Facts = tuple[str, Pairs, Pairs]  # driver, attributes, capacities
 
 
 def selects(expression: str, driver: str, device: Device) -> bool:
-    """Return whether a selector admits a device. Devices with equal values of its fields share a result."""
+    """Return whether a selector selects a device.
+
+    The result is cached for all devices with equal values in the fields that the selector reads.
+    """
     return _result(expression, facts_of(expression, driver, device))
 
 
 def facts_of(expressions: str, driver: str, device: Device) -> Facts:
-    """Return the facts of a device that these selectors, joined to one text, may depend on."""
+    """Return the driver, attributes and capacities of a device on which these selectors may depend.
+
+    Args:
+        expressions: The selectors, joined into one text.
+        driver: The driver of the device.
+        device: The device.
+    """
     attributes, capacity = device.attributes or {}, device.capacity or {}
     attribute_names = _named_in(expressions, tuple(attributes))
     values = tuple([(name, _value(attributes[name])) for name in attribute_names])
@@ -65,19 +74,26 @@ def _result(expression: str, facts: Facts) -> bool:
         program, context = _program(expression), cel.Context(functions=dict(_FUNCTIONS))
         context.add_variable("device", _variable(_DOMAIN.findall(expression), *facts))
         return program.execute(context) is not False
-    except Exception:  # of the expression, a value, or the library: the scheduler decides on the device
+    except Exception:  # The expression, a value or the library failed: the scheduler decides on the device.
         return True
 
 
 def cost_of(expression: str) -> int:
-    """Return the most characters and steps that an evaluation takes, with loops over attributes."""
+    """Return an upper bound of the characters and steps that one evaluation of a selector takes.
+
+    A loop may run over as many attributes as the API allows.
+    """
     return len(expression) + _steps(expression, _ATTRIBUTES)
 
 
 def _steps(expression: str, minimum: int = 0) -> int:
-    """Return the most steps that the loops of an expression take: all nested, over its longest list.
+    """Return an upper bound of the steps in the loops of an expression.
 
-    `minimum`: the least length of a list.
+    All loops count as nested, and each runs over the longest list of the expression.
+
+    Args:
+        expression: The selector.
+        minimum: The minimum length of the lists.
     """
     loops = len(_LOOPS.findall(expression))
     longest = max(expression.count(",") // loops, minimum) if loops else 0
@@ -85,7 +101,7 @@ def _steps(expression: str, minimum: int = 0) -> int:
 
 
 def _variable(domains: list[str], driver: str, attributes: Pairs, capacity: Pairs) -> dict[str, Any]:
-    """Return the variable `device` of selectors, also with `domains` that have no values."""
+    """Return the variable `device` of selectors. `domains` are present even without values."""
     return {
         "driver": driver,
         "attributes": _by_domain(driver, {name: _typed(*value) for name, value in attributes}, domains),
@@ -118,7 +134,7 @@ def _semver(text: str) -> dict[str, Any]:
     match = _SEMVER.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    return {"semver": [*map(int, match.group(1, 2, 3)), match[4] or "~"]}  # releases after their candidates
+    return {"semver": [*map(int, match.group(1, 2, 3)), match[4] or "~"]}  # "~": releases come last
 
 
 def _compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:

@@ -3,42 +3,42 @@
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"  # scheduler-plugins
 QUEUE = "scheduling.volcano.sh/queue-name"  # annotation or label of a pod, annotation of a namespace
-# Label of a namespace, "true": its pods are Muster's. Annotation of a pod there, "false": it is not.
+# Label of a namespace: "true" lets Muster manage its pods. Annotation of a pod there: "false" exempts it.
 MANAGED = "kube-muster.io/managed"
-LOCAL_QUEUE = "kube-muster.io/local-queue"  # label of a PodGroup, pod or job: a LocalQueue of its namespace
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # Kueue's label for it
+LOCAL_QUEUE = "kube-muster.io/local-queue"  # label of a PodGroup, pod or job: the name of a LocalQueue
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # Kueue's label for the LocalQueue
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"  # annotation of a queue: "true" if only its parent closes it
 HIERARCHY = "volcano.sh/hierarchy"  # annotation of a queue: its path, for hierarchical fair shares
-HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  # one weight for each part of that path
+HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  # annotation of a queue: a weight for each part
 VOLCANO_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"  # annotation of a controller of pods
-MIN_MEMBER = "kube-muster.io/min-member"  # annotation of a job, pod, namespace or queue: all, or a number
-ROLE = "volcano.sh/task-spec"  # annotation, else label: the role that minTaskMember counts
-REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"  # label of a JobSet's pods: their pod set
-FOR_POD_GROUPS = "kube-muster.io/for-podgroups"  # annotation of a PriorityClass: no pod must have the class
-PREEMPTABLE = "volcano.sh/preemptable"  # annotation or label of a pod or PodGroup: "false": never a victim
-# Annotations of a pod: how many pods of its Job must stay, or may be disturbed. Only one of them is allowed.
+MIN_MEMBER = "kube-muster.io/min-member"  # annotation of a job, pod, namespace or queue: "all" or a number
+ROLE = "volcano.sh/task-spec"  # annotation or label of a pod: its role in minTaskMember
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"  # label of a JobSet's pods: the name of their Job
+FOR_POD_GROUPS = "kube-muster.io/for-podgroups"  # annotation of a PriorityClass: only PodGroups may use it
+PREEMPTABLE = "volcano.sh/preemptable"  # annotation or label of a pod or PodGroup: "false" forbids eviction
+# Annotations of a pod: how many pods of its Job must stay, or may be evicted. A pod may have one of the two.
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 
-LAST_COMMAND = "kube-muster.io/last-command"  # annotation of a queue: the UID of the Command obeyed last
-QUOTA_SOURCE = "kube-muster.io/quota-source"  # annotation of a queue: the quota that it is made from
-QUOTA_NAMESPACES = "kube-muster.io/quota-namespaces"  # the namespaces that the quota lets enter it
-QUOTA_ENDED = "kube-muster.io/quota-ended"  # "true": Muster closes it, because its quota is gone
+LAST_COMMAND = "kube-muster.io/last-command"  # annotation of a queue: the UID of the last executed Command
+QUOTA_SOURCE = "kube-muster.io/quota-source"  # annotation of a queue: the quota that Muster made it from
+QUOTA_NAMESPACES = "kube-muster.io/quota-namespaces"  # annotation of a queue: namespaces of the quota
+QUOTA_ENDED = "kube-muster.io/quota-ended"  # annotation of a queue: "true" after its quota was deleted
 GATE = "kube-muster.io/admission"
 NUDGE = "kube-muster.io/nudge"
 PLACE_MARK = "kube-muster.io/place"
 BIND_MARK = "kube-muster.io/bind"
 MARKERS = frozenset({PLACE_MARK, BIND_MARK})
-ASK_MARK = "kube-muster.io/ask"  # marker resource in the scheduler's copy of a pod: calls for filter
-HOLD = "kube-muster.io/hold"  # annotation of a PodGroup: "true" holds it
-# Annotation of a PodGroup, a job or a pod: when its work was last saved, or how often it is.
+ASK_MARK = "kube-muster.io/ask"  # marker resource in the scheduler's copy of a pod: requires filter calls
+HOLD = "kube-muster.io/hold"  # annotation of a PodGroup: "true" keeps it from starting
+# Annotation of a PodGroup, a job or a pod: the time of the last checkpoint, or the time between checkpoints.
 CHECKPOINT = "kube-muster.io/checkpoint"
-RUN_TIME = "kube-muster.io/run-time"  # annotation of a PodGroup or job: how long it will run
-STARTED = "kube-muster.io/started"  # annotation of a job: Muster has unsuspended it, and when
-PARTIAL_START = "kube-muster.io/partial-start"  # annotation of a job: admitted with "3/8" of its pods
-MIN_PARALLELISM = "kube-muster.io/min-parallelism"  # annotation of a job: with how few pods it may start
-REQUIRED_TOPOLOGY = "kube-muster.io/required-topology"  # annotation of pods: the label of one domain for all
-PREFERRED_TOPOLOGY = "kube-muster.io/preferred-topology"  # the same, if a domain has capacity for all
+RUN_TIME = "kube-muster.io/run-time"  # annotation of a PodGroup or job: its expected run time
+STARTED = "kube-muster.io/started"  # annotation of a job: the time at which Muster unsuspended it
+PARTIAL_START = "kube-muster.io/partial-start"  # annotation of a job: "3/8" if 3 of 8 pods started
+MIN_PARALLELISM = "kube-muster.io/min-parallelism"  # annotation of a job: the minimum of pods to start with
+REQUIRED_TOPOLOGY = "kube-muster.io/required-topology"  # annotation of pods: label of their domain
+PREFERRED_TOPOLOGY = "kube-muster.io/preferred-topology"  # annotation of pods: a preference only
 KUEUE_PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 KUEUE_REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"  # Kueue's annotation for it
 SLICE_TOPOLOGY = "kube-muster.io/slice-topology"  # annotation of pods: the label of one domain for each slice

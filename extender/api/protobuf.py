@@ -1,6 +1,6 @@
-"""Messages of Kubernetes in protobuf: classes of the protobuf library, made from tables of their fields.
+"""Protobuf messages of Kubernetes: classes of the protobuf library, made from tables of fields.
 
-A message keeps the fields that its table does not have.
+A message keeps the fields that its table does not list.
 """
 
 import json
@@ -11,9 +11,9 @@ from google.protobuf.descriptor_pb2 import EDITION_2023, FieldDescriptorProto, F
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-# Prefix of a body with a single object, followed by a runtime.Unknown.
+# A body with a single object is this prefix, then a runtime.Unknown.
 KUBERNETES_PREFIX = b"k8s\0"
-LIST = "*"  # before the type of a field that is a list
+LIST = "*"  # prefix of the type of a field that is a list
 
 _SCALARS = {
     "string": FieldDescriptorProto.TYPE_STRING,
@@ -22,16 +22,16 @@ _SCALARS = {
     "int32": FieldDescriptorProto.TYPE_INT32,
     "int64": FieldDescriptorProto.TYPE_INT64,
 }
-# Fields by name: the number, and one of the types above or the name of a message.
+# Fields by name, each with its number and its type: one of the types above, or the name of a message.
 Fields = Mapping[str, tuple[int, str]]
 
 
 def message_types(tables: Mapping[str, Fields]) -> dict[str, Any]:
-    """Return the class of each message in `tables`, by name.
+    """Return the class of each message in `tables`, by name of the message.
 
-    As in Go, later texts replace earlier ones; other fields are merged.
+    Decoding follows Go: a later text replaces an earlier one, other fields are merged.
     """
-    # This edition checks texts, and writes set fields even if they are empty.
+    # With this edition, texts are checked, and fields that are set are written even if they are empty.
     file = FileDescriptorProto(
         name="kubernetes", package="kubernetes", syntax="editions", edition=EDITION_2023
     )
@@ -49,7 +49,7 @@ def message_types(tables: Mapping[str, Fields]) -> dict[str, Any]:
     return {name: GetMessageClass(pool.FindMessageTypeByName(f"kubernetes.{name}")) for name in tables}
 
 
-# A runtime.Unknown is around each object: its kind, and its bytes.
+# Each object comes in a runtime.Unknown, which has the kind and the bytes of the object.
 ENVELOPES = message_types(
     {
         "WatchEvent": {"type": (1, "string"), "object": (2, "RawExtension")},
@@ -76,9 +76,9 @@ _STATUS = message_types(
         "Cause": {"field": (3, "string")},
     }
 )["Status"]
-# Bytes. etcd takes requests of 1.5 MiB, and JSON may need six bytes for one byte of a pod.
+# In bytes. etcd accepts requests of 1.5 MiB, and JSON may need six bytes for one byte of a pod.
 LONGEST_FRAME = 16 << 20
-LENGTH = 4  # bytes before each frame of a watch, the highest first
+LENGTH = 4  # bytes of the length in front of each frame of a watch, in big-endian order
 
 
 class LongFrame(ValueError):
@@ -86,13 +86,17 @@ class LongFrame(ValueError):
 
 
 class Frames:
-    """Splitter of the bytes of a watch into frames, each with its length before it."""
+    """Splitter of the bytes of a watch into frames. Each frame begins with its length."""
 
     def __init__(self) -> None:
-        self._incomplete = bytearray()  # the beginning of a frame
+        self._incomplete = bytearray()  # the first bytes of the next frame
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the frames that `data` completes, with their lengths. Raises LongFrame."""
+        """Return the frames that `data` completes, each with its length in front.
+
+        Raises:
+            LongFrame: A frame is longer than the limit.
+        """
         self._incomplete += data
         frames = []
         while len(self._incomplete) >= LENGTH:
@@ -107,7 +111,9 @@ class Frames:
 
 
 def open_envelope(obj: bytes) -> tuple[str, bytes]:
-    """Return the kind of an object and its bytes; no kind without the prefix of Kubernetes' objects.
+    """Return the kind and the bytes of an object.
+
+    Without the prefix of Kubernetes' objects, the kind is empty and the bytes are `obj` itself.
 
     Raises:
         DecodeError: The bytes cannot be decoded.
@@ -119,7 +125,11 @@ def open_envelope(obj: bytes) -> tuple[str, bytes]:
 
 
 def status_as_json(body: bytes) -> bytes:
-    """Return a Status object in JSON. Raises DecodeError."""
+    """Return the JSON of a protobuf Status object.
+
+    Raises:
+        DecodeError: The body cannot be decoded.
+    """
     status = _STATUS.FromString(open_envelope(body)[1])
     causes = [{"field": cause.field} for cause in status.details.causes]
     details = {"causes": causes, "retryAfterSeconds": status.details.retry_after}

@@ -1,7 +1,8 @@
 """The extender protocol, kube-scheduler/extender/v1, exactly as Go writes it.
 
-The Go types carry no JSON tags: keys are CapitalCase field names and absent pointers are `null`. Keys are
-read in any capitalisation, unknown ones skipped. Node names stay undecoded (`msgspec.Raw`) until needed.
+The Go types have no JSON tags, so keys are the field names in CapitalCase and absent pointers are `null`.
+Keys are read in any capitalisation, and unknown keys are skipped. Node names stay undecoded (`msgspec.Raw`)
+until they are needed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,14 @@ from extender.api.objects.pods import Pod
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """Base of all requests and answers: CapitalCase keys, nulls written."""
+    """Base of all requests and answers. Keys are CapitalCase, and nulls are written."""
 
 
 class ExtenderArgs(Message, frozen=True, forbid_unknown_fields=True):
-    """Request of filter and prioritize. With nodeCacheCapable the candidates are NodeNames, else Nodes."""
+    """Request of filter and prioritize.
+
+    The candidates are in NodeNames if the extender is nodeCacheCapable, else in Nodes.
+    """
 
     pod: Pod
     nodes: msgspec.Raw = msgspec.Raw(b"null")
@@ -27,14 +31,14 @@ class ExtenderArgs(Message, frozen=True, forbid_unknown_fields=True):
 
 
 class MalformedRequest(ValueError):
-    """Error: a body does not follow the protocol; the message names the path of the fault."""
+    """Error: a body does not follow the protocol. The message names the path of the fault."""
 
 
 class NodeNames(Sequence[str]):
     """Node names that the scheduler offers.
 
-    Most look-ups are for a single name, which the raw bytes answer, because Go writes node names without
-    escapes. All names are decoded on the first other access, which raises MalformedRequest for invalid names.
+    Most look-ups ask for a single name. The raw bytes can answer them, because Go writes node names without
+    escapes. Any other access decodes all names, and raises MalformedRequest if they are invalid.
     """
 
     def __init__(self, raw: msgspec.Raw) -> None:
@@ -73,7 +77,7 @@ class FilterResult(Message, frozen=True):
 
 
 class HostPriority(Message, frozen=True):
-    """Element of the array that prioritize returns. `score` is 0 … 10."""
+    """Element of the array that prioritize returns. `score` is from 0 to 10."""
 
     host: str
     score: int
@@ -118,11 +122,15 @@ T = TypeVar("T", bound=Message)
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """Read a request of `kind`. Raises MalformedRequest with the path of the fault."""
+    """Decode a request of `kind`.
+
+    Raises:
+        MalformedRequest: The body does not follow the protocol. The message has the path of the fault.
+    """
     try:
         with suppress(msgspec.ValidationError):
             return msgspec.json.decode(body, type=kind)
-        # The top-level keys become those of Go; keys that Go does not know are left out.
+        # Respell the top-level keys as Go writes them, and leave out unknown keys.
         spelling = {name.lower(): name for name in kind.__struct_encode_fields__}
         values = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         known = {spelling[key.lower()]: value for key, value in values.items() if key.lower() in spelling}

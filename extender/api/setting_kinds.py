@@ -1,4 +1,4 @@
-"""Kinds of settings: the allowed values, and their form as text."""
+"""Kinds of settings: their allowed values, and the text form of the values."""
 
 import ipaddress
 import re
@@ -9,7 +9,7 @@ from extender.api.units import as_duration, as_seconds, rounded_down
 
 
 class Address(NamedTuple):
-    """Address to listen on. An empty host means every address of the machine, port 0 any free port."""
+    """Address to listen on. An empty host means every address of the machine, port 0 means any free port."""
 
     host: str
     port: int
@@ -34,19 +34,19 @@ class ObjectName(NamedTuple):
 
 
 class LogicalPart(NamedTuple):
-    """Part of a logical resource: the amount of it that one of another resource counts as."""
+    """Part of a logical resource: one unit of `resource` counts as `amount` of the logical resource."""
 
-    amount: str  # a quantity, or `capacity.NAME`: that capacity of the device
+    amount: str  # a quantity, or `capacity.NAME` for a capacity of the device
     resource: str
 
     @property
     def capacity(self) -> str:
-        """Return the name of the capacity of devices that counts; empty if the amount is a quantity."""
+        """Return the name of the device capacity in `amount`; empty if the amount is a quantity."""
         return self.amount.removeprefix(_CAPACITY) if self.amount.startswith(_CAPACITY) else ""
 
 
 class LogicalResource(NamedTuple):
-    """Resource that stands for others, so that a queue can limit all of them by one amount."""
+    """Resource that stands for other resources, so that a queue can limit all of them by one amount."""
 
     name: str
     parts: tuple[LogicalPart, ...]
@@ -56,7 +56,7 @@ class LogicalResource(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Kind of a setting: how its value is read from text and written.
+    """Kind of a setting: its allowed values, and functions that read and write a value as text.
 
     `read` raises ValueError for an invalid text.
     """
@@ -73,7 +73,10 @@ _CAPACITY = "capacity."
 
 
 def passing(test: Callable[[str], bool]) -> Callable[[str], str]:
-    """Return a reader of texts that pass a test, which may raise ValueError, too."""
+    """Return a reader that returns a text if it passes `test`, and raises ValueError otherwise.
+
+    The test itself may also raise ValueError.
+    """
 
     def read(text: str) -> str:
         if not test(text):
@@ -110,14 +113,14 @@ def _address_or_off(text: str) -> Address | None:
 
 def _loopback_or_off(text: str) -> Address | None:
     address = _address_or_off(text)
-    # A name or an empty host raises ValueError, too.
+    # ip_address raises ValueError for a host name and for an empty host.
     if address and not ipaddress.ip_address(address.host).is_loopback:
         raise ValueError(text)
     return address
 
 
 def _host(text: str) -> str:
-    """Return a host name, or an IPv6 address as certificates write it; certificates allow no zone."""
+    """Return a host name, or an IPv6 address in the form that certificates use, which has no zone."""
     return str(ipaddress.IPv6Address(text)) if ":" in text and "%" not in text else _matching(_NAME)(text)
 
 
@@ -164,7 +167,7 @@ def fraction() -> Kind:
 
 
 def some_of(*values: str) -> Kind:
-    """Return the kind of a setting that lists some of these words, separated by commas."""
+    """Return the kind of a setting that lists some of these words, separated by commas; `off` means none."""
 
     def read(text: str) -> frozenset[str]:
         parts = [] if text == "off" else text.split(",")

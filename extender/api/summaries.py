@@ -1,8 +1,7 @@
 """Summaries of a cluster for users and programs: one set of records for all commands and pages.
 
-Summaries come from API objects alone or from a running Muster, with the same JSON. Amounts
-are numbers in the unit of their resource: cores, bytes, pieces. Timestamps are RFC 3339, and empty if
-unknown.
+A summary comes from API objects alone, or from a running Muster. The JSON is the same. Amounts are numbers in
+the unit of their resource: cores, bytes or pieces. Timestamps are RFC 3339; unknown ones are empty.
 """
 
 import re
@@ -22,20 +21,20 @@ _NONE: Amounts = MappingProxyType({})
 
 
 class Summary(Wire, frozen=True, omit_defaults=False):
-    """Base of all summaries: every field is always present."""
+    """Base of all summaries. JSON has every field."""
 
 
 class ShareSummary(Summary, frozen=True):
-    """Share of a queue, and those below it, in one resource, on the nodes of a flavor or on all."""
+    """Share of a queue, including its child queues, in one resource."""
 
     resource: str
-    flavor: str = ""  # empty: on all nodes
+    flavor: str = ""  # empty means all nodes
     allocated: float = 0.0
     deserved: float = 0.0
     guarantee: float = 0.0
-    ceiling: float | None = None  # None: no limit
+    ceiling: float | None = None  # None means no limit
     borrowed: float = 0.0  # allocation above the deserved share
-    lent: float = 0.0  # unused part of the specified amounts, which others may use
+    lent: float = 0.0  # unused part of the specified amounts; other queues may use it
 
 
 def share_summaries(
@@ -46,46 +45,49 @@ def share_summaries(
     ceiling: Amounts = _NONE,
     specified: Amounts = _NONE,
 ) -> Iterator[ShareSummary]:
-    """Yield the share in each resource. `specified`: the amounts that the queue deserves by its spec."""
+    """Yield the share of a queue in each resource.
+
+    `specified` are the deserved amounts in the queue's spec.
+    """
     for name in sorted({*allocated, *deserved, *guarantee, *ceiling, *specified}):
-        held, own, guaranteed = allocated.get(name, 0.0), deserved.get(name, 0.0), guarantee.get(name, 0.0)
+        used, share, guaranteed = (each.get(name, 0.0) for each in (allocated, deserved, guarantee))
         yield ShareSummary(
             resource=name,
             flavor=flavor,
-            allocated=held,
-            deserved=own,
+            allocated=used,
+            deserved=share,
             guarantee=guaranteed,
             ceiling=ceiling.get(name),
-            borrowed=max(held - own, 0.0),
-            lent=max(max(specified.get(name, 0.0), guaranteed) - max(own, held), 0.0),
+            borrowed=max(used - share, 0.0),
+            lent=max(max(specified.get(name, 0.0), guaranteed) - max(share, used), 0.0),
         )
 
 
 class QueueSummary(Summary, frozen=True):
     name: str
-    parent: str = ""  # empty for root
-    depth: int = 0  # below root
+    parent: str = ""  # empty for the root queue
+    depth: int = 0  # number of levels below the root queue
     state: str = ""  # Open, Closing, Closed or Unknown
-    stop_policy: str = ""  # Hold, HoldAndDrain; empty: it admits groups
+    stop_policy: str = ""  # Hold or HoldAndDrain; empty means that groups are admitted
     weight: int = 1
-    share: float | None = None  # usage divided by the deserved share; None: unknown
+    share: float | None = None  # usage divided by the deserved share; None if unknown
     shares: Sequence[ShareSummary] = ()
-    waiting: int = 0  # groups of the queue and of those below it, from its status
+    waiting: int = 0  # number of groups, with those of child queues, from the status
     starting: int = 0
     running: int = 0
-    fault: str = ""  # fault of its spec; empty: none
+    fault: str = ""  # fault of its spec; empty without one
 
 
 class LocalQueueSummary(Summary, frozen=True):
-    """Route of a namespace into a queue."""
+    """Queue of a namespace that leads to a cluster-wide queue."""
 
     namespace: str
     name: str
     queue: str = ""
-    waiting: int = 0  # groups
+    waiting: int = 0  # number of groups
     admitted: int = 0
-    reserved: Amounts = {}  # allocation of its groups
-    problem: str = ""  # why its groups may not start; empty: they may
+    reserved: Amounts = {}  # requests of its admitted groups
+    problem: str = ""  # the reason why its groups may not start; empty without one
 
     @property
     def key(self) -> str:
@@ -93,7 +95,7 @@ class LocalQueueSummary(Summary, frozen=True):
 
 
 class EstimateSummary(Summary, frozen=True):
-    """Estimate of a group's start. Without `p50` it is unknown, and `unknown_because` says why."""
+    """Estimate of a group's start. If `p50` is empty, `unknown_because` says why the start is unknown."""
 
     p50: str = ""
     p90: str = ""
@@ -102,24 +104,24 @@ class EstimateSummary(Summary, frozen=True):
 
     @classmethod
     def from_estimate(cls, reported: Estimate | None) -> "EstimateSummary | None":
-        """Return the estimate; None where none was made."""
+        """Return the estimate from a status; None if the status has none."""
         if reported is None:
             return None
         return cls(reported.at_p50 or "", reported.at_p90 or "", reported.method, reported.unknown_because)
 
 
 class HolderSummary(Summary, frozen=True):
-    """Holder of lacking resources: a group, a queue, or another pod."""
+    """Group, queue or pod that holds resources for which another group waits."""
 
     kind: str = "PodGroup"
     namespace: str = ""
     name: str = ""
     queue: str = ""
     pods: int = 0
-    holds: Mapping[str, str | int] = {}  # quantities of what the group lacks
-    overdue: str = ""  # end of the grace period of its pods; empty: not exceeded
-    does: str = ""  # how it blocks the group, if known: `runs, 2 pods on nodes`
-    api_version: str = ""  # of a workload, as kinds of several projects have one name
+    holds: Mapping[str, str | int] = {}  # quantities that it holds of the lacking resources
+    overdue: str = ""  # end of its pods' grace period; empty unless exceeded
+    does: str = ""  # its state, if known, such as `runs, 2 pods on nodes`
+    api_version: str = ""  # only for a workload, because kinds of several projects share a name
 
     @property
     def display_name(self) -> str:
@@ -133,25 +135,25 @@ class HolderSummary(Summary, frozen=True):
 
 
 class WaitSummary(Summary, frozen=True):
-    """Wait of a group, or of its further members."""
+    """Wait of a group, or of the group's further members."""
 
-    reason: str  # a code of the closed list
+    reason: str  # a code from a fixed list
     sentence: str  # the meaning of the reason
-    detail: str = ""  # the numbers
+    detail: str = ""  # the numbers behind the reason
     since: str = ""
-    position: int = 0  # from 1; 0: not in line
-    line: int = 0  # number of pending groups of its queue
-    ahead: Sequence[str] = ()  # the first groups ahead of it, by `namespace/name`
+    position: int = 0  # place in its queue, from 1; 0 means that it has none
+    line: int = 0  # number of pending groups in its queue
+    ahead: Sequence[str] = ()  # `namespace/name` of the first groups ahead of it
     holders: Sequence[HolderSummary] = ()  # the largest first
     more_holders: int = 0
-    remedy: str = ""  # the smallest change that would start it, as a sentence
+    remedy: str = ""  # a sentence with the smallest change that would start the group
     estimate: EstimateSummary | None = None
 
     @classmethod
     def from_status(
         cls, reason: str, sentence: str, detail: str, status: WaitingStatus, line: int
     ) -> "WaitSummary":
-        """Return the summary of a `waitingStatus`; `line`: the number of pending groups in its queue."""
+        """Return the summary of a `waitingStatus`. `line` is the number of pending groups in the queue."""
         return cls(
             reason,
             sentence,
@@ -167,7 +169,7 @@ class WaitSummary(Summary, frozen=True):
 
 
 class EvictionSummary(Summary, frozen=True):
-    """Last eviction of a group's members. `cause`: such as Reclaim or Preempt, or an Event's reason."""
+    """Last eviction of a group's members. `cause` is a word such as Reclaim, or an Event's reason."""
 
     at: str
     cause: str
@@ -177,25 +179,25 @@ class EvictionSummary(Summary, frozen=True):
 class GroupSummary(Summary, frozen=True):
     namespace: str
     name: str
-    called: str = ""  # the job of the group, such as `pytorchjob/train`; else the group's name
+    called: str = ""  # name for users: the job, such as `pytorchjob/train`, else the group
     queue: str = ""
-    user: str = ""  # submitter; empty: unknown
+    user: str = ""  # the submitter; empty if unknown
     priority: int = 0
-    verdict: str = ""  # Waiting, Starting, Running, Ended; Unknown: no decision yet
-    needed: int = 0  # the members that it needs to start
-    members: int = 0  # existing members
-    placed: int = 0  # members on nodes
+    verdict: str = ""  # Waiting, Starting, Running, Ended; Unknown before a decision
+    needed: int = 0  # number of members that the group needs to start
+    members: int = 0  # number of existing members
+    placed: int = 0  # number of members on nodes
     failed: int = 0
     succeeded: int = 0
     asks: Amounts = {}  # requests of members without a node
     holds: Amounts = {}
     created: str = ""
-    started: str = ""  # when it had fully run, or its first member began to run
-    wait: WaitSummary | None = None  # None: no member waits
-    held: bool = False  # its owner holds it
-    stopped: bool = False  # its job is suspended until a user resumes it
-    is_job: bool = False  # its pods are those of a job
-    evicted: EvictionSummary | None = None  # None: no eviction is known
+    started: str = ""  # timestamp at which it was fully running, else its first member's start
+    wait: WaitSummary | None = None  # None if no member waits
+    held: bool = False  # whether its owner keeps it from starting
+    stopped: bool = False  # whether its job is suspended until a user resumes it
+    is_job: bool = False  # whether its pods are the pods of a job
+    evicted: EvictionSummary | None = None  # None if no eviction is known
 
     @property
     def key(self) -> str:
@@ -203,7 +205,7 @@ class GroupSummary(Summary, frozen=True):
 
     @property
     def display_name(self) -> str:
-        """Return the name that users know, such as `team/job/train` for the group of a job."""
+        """Return the name for users, such as `team/job/train` for the group of a job."""
         return f"{self.namespace}/{self.called or self.name}"
 
     @property
@@ -219,9 +221,9 @@ class GroupSummary(Summary, frozen=True):
 class MemberSummary(Summary, frozen=True):
     pod: str
     phase: str = ""
-    node: str = ""  # its node, or the planned node; empty: none
-    stage: str = ""  # Bound, Posted, Held, Answered, Planned; empty: it has no claim
-    says: str = ""  # last message of the scheduler or container
+    node: str = ""  # the pod's node, or its planned node; empty without one
+    stage: str = ""  # Bound, Posted, Held, Answered, Planned; empty if not assumed
+    says: str = ""  # last message from the scheduler or a container
 
 
 class ShortfallSummary(Summary, frozen=True):
@@ -241,9 +243,10 @@ class EventSummary(Summary, frozen=True):
 
 
 class CommandSummary(Summary, frozen=True):
-    """Command on an object.
+    """Command that a user can run on an object.
 
-    `purpose`: an infinitive; `right`: the needed right; `allowed`: whether the user has that right.
+    `purpose` is an infinitive, `right` the right that the command needs. `allowed` says whether the user has
+    it.
     """
 
     purpose: str
@@ -264,22 +267,22 @@ class GroupDetails(Summary, frozen=True):
 
 
 class NodeSummary(Summary, frozen=True):
-    """Amounts in use on a node, in assumed pods and in reservations, by resource."""
+    """Node with its amounts by resource: allocatable, used by pods, and claimed by assumed members."""
 
     name: str
     allocatable: Amounts = {}
-    used: Amounts = {}  # by all pods on it
-    claimed: Amounts = {}  # by members with this planned node
-    reserved_for: str = ""  # a group, by `namespace/name`
-    groups: Sequence[str] = ()  # groups with members or assumed members, by `namespace/name`; bounded
+    used: Amounts = {}  # requests of all pods on the node
+    claimed: Amounts = {}  # requests of members that are planned here
+    reserved_for: str = ""  # `namespace/name` of the group that the node is reserved for
+    groups: Sequence[str] = ()  # `namespace/name` of groups with members here; limited in number
     flavors: Sequence[str] = ()
-    domains: Mapping[str, str] = {}  # names of its domains, by level of a topology
-    taken: bool = True  # whether it accepts new pods
-    health: Sequence[str] = ()  # its problems: `not ready`, `memory pressure`, `cordoned`; empty: none
+    domains: Mapping[str, str] = {}  # names of the node's domains, by topology level
+    taken: bool = True  # whether the node accepts new pods
+    health: Sequence[str] = ()  # problems such as `not ready` or `cordoned`
 
     @property
     def left(self) -> Amounts:
-        """Return the free amounts, without those for members that are planned here."""
+        """Return the free amounts: allocatable without the used and the claimed amounts."""
         return {
             name: max(n - self.used.get(name, 0.0) - self.claimed.get(name, 0.0), 0.0)
             for name, n in self.allocatable.items()
@@ -287,7 +290,7 @@ class NodeSummary(Summary, frozen=True):
 
 
 def node_health(taints: Iterable[str]) -> list[str]:
-    """Return the problems of a node, by the keys of its taints: Kubernetes has one for each condition."""
+    """Return the problems of a node. Kubernetes taints the node for each problem; `taints` are their keys."""
     keys = {*taints}
     return [problem for key, problem in _PROBLEMS.items() if key in keys]
 
@@ -304,13 +307,13 @@ _PROBLEMS = {
 
 
 class CapacitySummary(Summary, frozen=True):
-    """Capacity of several nodes in one resource, its usage, and the demand."""
+    """Capacity of several nodes in one resource, with its usage and the demand for it."""
 
     resource: str
     total: float = 0.0
     used: float = 0.0  # by pods on the nodes
-    claimed: float = 0.0  # by members on their way to them
-    reserved: float = 0.0  # by reservations, beyond both
+    claimed: float = 0.0  # by members that are planned on the nodes
+    reserved: float = 0.0  # remaining free amounts of reserved nodes
     waiting: float = 0.0  # requests of pending groups
 
     @property
@@ -321,7 +324,10 @@ class CapacitySummary(Summary, frozen=True):
 def capacity_summaries(
     nodes: Iterable[NodeSummary], groups: Iterable[GroupSummary] = ()
 ) -> list[CapacitySummary]:
-    """Return the joint capacity of nodes by resource, devices first, with the requests of pending groups."""
+    """Return the capacity of nodes together, by resource, with devices first.
+
+    `waiting` has the requests of the pending groups in `groups`.
+    """
     sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)  # total, used … waiting
     for node in nodes:
         remaining = node.left if node.reserved_for else _NONE
@@ -339,12 +345,12 @@ def capacity_summaries(
 
 
 def resource_order(resource: str) -> tuple[int, str]:
-    """Return the sort key of resources: devices first, then cpu and memory."""
+    """Return the sort key of a resource: devices come first, then cpu and memory."""
     return 0 if "/" in resource else {"cpu": 1, "memory": 2}.get(resource, 3), resource
 
 
 class DomainSummary(Summary, frozen=True):
-    """Domain of a topology: its names and those of the larger domains around it, the largest first."""
+    """Domain of a topology. `path` has the names of the domains around it, largest first, and its own."""
 
     path: Sequence[str]
     nodes: int
@@ -352,7 +358,7 @@ class DomainSummary(Summary, frozen=True):
 
 
 def domain_summaries(levels: Sequence[str], nodes: Iterable[NodeSummary]) -> list[DomainSummary]:
-    """Return the domains of a topology, each before those inside it."""
+    """Return the domains of a topology; each domain comes before the domains inside it."""
     nodes_of: defaultdict[tuple[str, ...], list[NodeSummary]] = defaultdict(list)
     for node in nodes:
         path: tuple[str, ...] = ()
@@ -364,7 +370,7 @@ def domain_summaries(levels: Sequence[str], nodes: Iterable[NodeSummary]) -> lis
 
 
 def _natural_key(name: str) -> str:
-    """Return a sort key of names that has rack-9 before rack-10."""
+    """Return a sort key of a name that sorts rack-9 before rack-10."""
     return re.sub(r"\d+", lambda number: number[0].zfill(9), name)
 
 
@@ -376,7 +382,7 @@ class ReservationSummary(Summary, frozen=True):
 
 
 class DecisionSummary(Summary, frozen=True):
-    """Change of the decision on a group."""
+    """Changed decision on a group."""
 
     at: str
     group: str
@@ -386,19 +392,19 @@ class DecisionSummary(Summary, frozen=True):
 
 
 class Overview(Summary, frozen=True):
-    """All data that a user may see at one time. Immutable: another `version` is another overview."""
+    """All data that a user may see, at one time. It is immutable: other contents are a new overview."""
 
-    version: str  # equal versions of one source mean equal contents
+    version: str  # equal versions from one source mean equal contents
     at: str
-    by: str = "objects"  # source: `objects` of the API, or `muster`
-    silent_since: str = ""  # time of Muster's last decision, if too long ago; else empty
-    queues: Sequence[QueueSummary] = ()  # each below its parent, in the order of a tree
+    by: str = "objects"  # source: `objects` (the API server) or `muster`
+    silent_since: str = ""  # time of Muster's last decision, if Muster seems to be down
+    queues: Sequence[QueueSummary] = ()  # in tree order: each follows its parent
     local_queues: Sequence[LocalQueueSummary] = ()  # by namespace and name
     groups: Sequence[GroupSummary] = ()  # by namespace and name
     nodes: Sequence[NodeSummary] = ()  # by name
-    topologies: Sequence[Sequence[str]] = ()  # the levels of each, that with the largest domains first
+    topologies: Sequence[Sequence[str]] = ()  # levels of each topology, the largest domains first
     reservations: Sequence[ReservationSummary] = ()
     decisions: Sequence[DecisionSummary] = ()  # the latest first
-    notes: Sequence[str] = ()  # the parts that could not be read, for users
-    capacity: Sequence[CapacitySummary] = ()  # of all nodes, in answers to programs
+    notes: Sequence[str] = ()  # sentences for users about parts that could not be read
+    capacity: Sequence[CapacitySummary] = ()  # capacity of all nodes; only in JSON for programs
     api_version: str = VERSION

@@ -1,6 +1,6 @@
-"""Texts of quantities, durations, times and names; and tables of texts.
+"""Texts of quantities, durations, times and names, and tables of texts.
 
-A table has a line `name: text` for each text, continued in indented lines.
+A line of a table is `name: text`. Indented lines continue the text.
 """
 
 import re
@@ -25,7 +25,7 @@ _DECIMAL: dict[str, Fraction] = {
 }
 _LARGEST = 2**63 - 1
 _DIGITS = 10
-LONGEST = 100  # characters of a text that is parsed; the API server never writes more than 30
+LONGEST = 100  # maximum characters of a text; the API server writes at most 30
 
 
 class BadQuantity(ValueError):
@@ -33,13 +33,21 @@ class BadQuantity(ValueError):
 
 
 def rounded_up(quantity: Quantity, scale: int = 1) -> int:
-    """Return `quantity` in units of 1/`scale`, rounded up: for requests. Raises BadQuantity."""
+    """Return `quantity` in units of 1/`scale`, rounded up, as for requests.
+
+    Raises:
+        BadQuantity: The text is no quantity.
+    """
     value = _parse(quantity) * scale
     return _capped(-(-value.numerator // value.denominator))
 
 
 def rounded_down(quantity: Quantity, scale: int = 1) -> int:
-    """Return `quantity` in units of 1/`scale`, rounded down: for capacities. Raises BadQuantity."""
+    """Return `quantity` in units of 1/`scale`, rounded down, as for capacities.
+
+    Raises:
+        BadQuantity: The text is no quantity.
+    """
     value = _parse(quantity) * scale
     return _capped(value.numerator // value.denominator)
 
@@ -60,7 +68,7 @@ def _parse(quantity: Quantity) -> Fraction:
 
 
 def _intended_quantity(text: str) -> str:
-    """Return the intended quantity for a colloquial unit, such as 8GB."""
+    """Return a hint with the intended quantity for a text such as 8GB; empty for other texts."""
     match = re.fullmatch(
         r"(?P<number>[0-9.]{1,20}) ?(?P<letter>[kmgtp])(?P<binary>i?)b?", text, re.IGNORECASE
     )
@@ -80,7 +88,7 @@ _RESOURCES = {
 
 
 def intended_name(resource: str) -> str:
-    """Return a sentence with the intended name for a known wrong resource name; empty for other names."""
+    """Return a sentence with the intended resource for a frequent wrong name; empty for other names."""
     intended = _RESOURCES.get(resource.lower())
     return f"no node has a resource {resource}; did you mean {intended}?" if intended else ""
 
@@ -108,7 +116,7 @@ def as_seconds(text: str) -> float:
 
 
 def as_duration(seconds: float) -> str:
-    """Return seconds as a duration of Go, in the larger unit that keeps them whole: 120s, 500ms."""
+    """Return seconds as a Go duration, in the largest unit without a fraction: 120s, 500ms."""
     milliseconds = round(seconds * 1000)
     return f"{milliseconds}ms" if milliseconds % 1000 else f"{milliseconds // 1000}s"
 
@@ -126,12 +134,14 @@ _STEPS = (  # upper limit in seconds; unit and its letter; second unit and its l
 
 
 def as_time(text: str, now: float) -> float:
-    """Return a time as users write it, in seconds since 1970.
+    """Return a time that a user wrote, in seconds since 1970.
 
-    Accepts a duration before now (7d, 12h, 1d12h, 90m), a date or a timestamp, of UTC by default.
+    Accepts a duration before now (7d, 12h, 1d12h, 90m), a date, or a timestamp. Dates and timestamps are in
+    UTC
+    unless they have an offset.
 
     Raises:
-        ValueError: The text is none of these.
+        ValueError: The text is no time.
     """
     days, _, rest = text.rpartition("d")
     if re.fullmatch(r"[0-9]{1,5}|", days) and (days or rest) and re.fullmatch(r"[0-9.hms]*", rest):
@@ -147,7 +157,7 @@ INSTANTS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such a
 
 
 def human_duration(seconds: int) -> str:
-    """Return a duration as kubectl prints it: two units while the first is small, then one."""
+    """Return a duration as kubectl prints it: a small number also gets the next smaller unit."""
     for limit, step, letter, lesser_step, lesser_letter in _STEPS:
         if seconds < limit:
             rest = seconds % step // lesser_step if lesser_step else 0
@@ -156,29 +166,33 @@ def human_duration(seconds: int) -> str:
 
 
 def as_datetime(timestamp: str) -> datetime:
-    """Return the datetime of a timestamp of the API. Raises ValueError if it is none."""
+    """Return the datetime of a timestamp.
+
+    Raises:
+        ValueError: The text is no timestamp.
+    """
     if len(timestamp) > LONGEST:
         raise ValueError(timestamp[:LONGEST])
     return datetime.fromisoformat(timestamp)
 
 
 def is_count(text: object) -> bool:
-    """Return whether a text is a whole number from 0, short enough for every use."""
+    """Return whether a text is a whole number from 0 with at most ten digits."""
     return isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= _DIGITS
 
 
 def age(timestamp: str, now: datetime | None = None) -> str:
-    """Return how long ago a timestamp of the API was.
+    """Return the time since a timestamp, as kubectl prints ages.
 
     Raises:
-        ValueError: It is not a timestamp.
+        ValueError: The text is no timestamp.
     """
     passed = (now or datetime.now(UTC)) - as_datetime(timestamp)
     return human_duration(max(0, int(passed.total_seconds())))
 
 
 def timestamp_at(seconds: float) -> str:
-    """Return the timestamp of seconds since 1970; empty for one beyond all calendars."""
+    """Return the timestamp of seconds since 1970; empty if no calendar date matches."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
@@ -186,7 +200,7 @@ def timestamp_at(seconds: float) -> str:
 
 
 def unix_seconds(timestamp: str | None) -> float:
-    """Return a timestamp of the API in seconds since 1970; 0 for an empty or invalid text."""
+    """Return a timestamp in seconds since 1970; 0 if the text is empty or invalid."""
     try:
         return as_datetime(timestamp).timestamp() if timestamp else 0.0
     except (OverflowError, ValueError, TypeError):
@@ -194,16 +208,16 @@ def unix_seconds(timestamp: str | None) -> float:
 
 
 def duration_between(start: str, end: str) -> str:
-    """Return the time from one timestamp of the API to another.
+    """Return the time between two timestamps, as kubectl prints ages.
 
     Raises:
-        ValueError: One is not a timestamp.
+        ValueError: A text is no timestamp.
     """
     return age(start, as_datetime(end))
 
 
 def precise_duration(seconds: float) -> str:
-    """Return seconds in two units, `2.5s`, `7m30s` or `3d04h`: for durations that readers compare."""
+    """Return seconds with about three digits, `2.5s`, `7m30s` or `3d04h`, for comparisons by readers."""
     whole_seconds = round(seconds)
     if whole_seconds < 60:
         return f"{seconds:.3g}s" if seconds < 10 else f"{whole_seconds}s"
@@ -224,27 +238,27 @@ _LONGEST_NAME = 253
 def may_be_name(text: str) -> bool:
     """Return whether an object can have this name.
 
-    Other names are not looked up or linked: in a path, `q/status` and `..` lead to another object.
+    Other texts must not get into paths: `q/status` and `..` would lead to another object.
     """
     return len(text) <= _LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def name_hint(name: str, known_names: Sequence[str]) -> str:
-    """Return the known name that is nearest to a wrong one, as a question; all of them if none is near."""
+    """Return a hint for a wrong name: the most similar known name as a question, or all known names."""
     near = get_close_matches(name[:LONGEST], known_names, n=1)
     return f"did you mean {near[0]}?" if near else f"must be one of {', '.join(known_names)}"
 
 
 def listed(names: Sequence[str], maximum: int = 5, separator: str = ", ") -> str:
-    """Return names for a sentence: the first ones, and how many more there are."""
+    """Return a text with the first names, and the number of those left out."""
     return " ".join([separator.join(names[:maximum]), *and_more(len(names) - maximum)])
 
 
 def and_more(left_out: int, suffix: str = "") -> list[str]:
-    """Return `and 3 more` for the end of a list that is cut; empty if the list is complete."""
+    """Return `and 3 more` for a shortened list; empty for a complete list."""
     return [f"and {left_out:,} more{suffix}"] if left_out > 0 else []
 
 
 def texts_by_name(table: str) -> dict[str, str]:
-    """Return the texts by their names, in order, each without its line breaks."""
+    """Return the texts of a table by name, in order, without line breaks."""
     return {name: " ".join(text.split()) for name, text in _ENTRY.findall(table)}

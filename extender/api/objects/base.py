@@ -14,7 +14,7 @@ Labels = dict[str, str]
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """Base of all objects: camelCase on the wire, defaults left out."""
+    """Base of all objects: fields are camelCase in JSON, and fields with their default are left out."""
 
 
 class OwnerReference(Wire, frozen=True):
@@ -61,7 +61,7 @@ class Reference(Wire, frozen=True):
 
 
 def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:
-    for found in conditions or ():  # four times as fast as a generator, and called for each pod
+    for found in conditions or ():  # a generator takes four times as long, for each pod
         if found.type == kind:
             return found
     return None
@@ -72,11 +72,11 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in path)
 
 
-DEEPEST = 100  # levels of nesting: functions that walk over unstructured fields are recursive
+DEEPEST = 100  # levels of nesting; the functions for unstructured fields are recursive
 
 
 def refuse_deep(*values: object) -> None:
-    """Raise ValueError if one of the decoded JSON values is nested deeper than `DEEPEST`."""
+    """Raise ValueError if a decoded JSON value is nested deeper than `DEEPEST` levels."""
     level: list[Any] = [value for value in values if type(value) is dict or type(value) is list]
     for _ in range(DEEPEST):
         below: list[Any] = []
@@ -89,16 +89,19 @@ def refuse_deep(*values: object) -> None:
     raise ValueError(f"nested deeper than {DEEPEST} levels")
 
 
-Operation = dict[str, Any]  # of a JSON patch (RFC 6902)
+Operation = dict[str, Any]  # operation of a JSON patch (RFC 6902)
 
 
 def added(path: Iterable[str | int], value: object) -> Operation:
-    """Return the operation that adds or replaces a value."""
+    """Return the JSON patch operation that adds a value, or replaces the value at the path."""
     return {"op": "add", "path": pointer(path), "value": value}
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """Return a copy with a merge patch (RFC 7386): null removes, objects are merged, all else is replaced."""
+    """Return a copy of `target` after a JSON merge patch (RFC 7386).
+
+    Null removes a field, objects are merged, and any other value replaces the old value.
+    """
     if not isinstance(patch, dict):
         return deepcopy(patch)
     result = dict(target) if isinstance(target, dict) else {}

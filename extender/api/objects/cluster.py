@@ -1,8 +1,10 @@
-"""Objects of a cluster besides pods and queues, with the quotas from which queues are made.
+"""Objects of a cluster other than pods and queues, with the quotas from which queues are made.
 
-`ElasticQuotaTree` is that of Alibaba Cloud's ACK (kube-queue, koord-queue), `ElasticQuota` that of the
-Kubernetes SIG's scheduler-plugins, `ResourceQuota` Kubernetes' own. Amounts stay as they are written, so that
-an unreadable amount affects its own node of a tree only.
+- `ElasticQuotaTree`: Alibaba Cloud's ACK (kube-queue, koord-queue).
+- `ElasticQuota`: the Kubernetes SIG's scheduler-plugins.
+- `ResourceQuota`: Kubernetes itself.
+
+Amounts of quotas stay undecoded, so that an invalid amount affects one node of a tree only.
 """
 
 from enum import StrEnum
@@ -45,7 +47,7 @@ class ClusterTopologySpec(Wire, frozen=True):
 
 
 class ClusterTopology(Wire, frozen=True):
-    """Topology of kube-muster.io/v1alpha1; Kueue's has the same form."""
+    """Topology of kube-muster.io/v1alpha1. Kueue's Topology has the same fields."""
 
     metadata: Meta
     spec: ClusterTopologySpec = ClusterTopologySpec()
@@ -105,7 +107,7 @@ class Lease(Wire, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-_DURATION = 15.0  # seconds, for a Lease that names no duration
+_DURATION = 15.0  # seconds; the duration of a Lease that does not state one
 
 
 def duration_of(lease: LeaseSpec) -> float:
@@ -113,9 +115,9 @@ def duration_of(lease: LeaseSpec) -> float:
 
 
 def age_of(lease: LeaseSpec, now: float) -> float | None:
-    """Return the seconds since the renewal of a Lease; None without a valid time.
+    """Return the seconds since the renewal of a Lease; None if the Lease has no valid renewal time.
 
-    The age is negative if the clock of the holder is ahead.
+    The age is negative if the holder's clock is ahead of `now`.
     """
     try:
         return now - as_datetime(lease.renew_time or "").timestamp()
@@ -124,7 +126,7 @@ def age_of(lease: LeaseSpec, now: float) -> float | None:
 
 
 def is_held(lease: LeaseSpec, now: float) -> bool:
-    """Return whether the Lease has a holder that renewed it in time, by the clock `now`."""
+    """Return whether the Lease has a holder, and the holder renewed the Lease in time by the clock `now`."""
     age = age_of(lease, now)
     return bool(lease.holder_identity) and age is not None and age < duration_of(lease)
 
@@ -133,7 +135,7 @@ class WorkloadSpec(Wire, frozen=True):
     replicas: int | None = None
     suspend: bool | None = None
     active_deadline_seconds: int | None = None
-    pod_management_policy: str = ""  # of a StatefulSet
+    pod_management_policy: str = ""  # only StatefulSets have it
 
 
 class Workload(Wire, frozen=True):
@@ -160,7 +162,7 @@ class Event(Wire, frozen=True):
 
     @property
     def at(self) -> str:
-        """Return the time of the last occurrence."""
+        """Return the timestamp of the last occurrence."""
         series_time = self.series.last_observed_time if self.series else None
         return series_time or self.last_timestamp or self.event_time or ""
 
@@ -173,7 +175,7 @@ Amounts = dict[str, Any]
 
 
 class QuotaKind(StrEnum):
-    """Kind of quota that queues are made from, as `--quota-sources` names it."""
+    """Kind of quota from which queues are made, as `--quota-sources` names the kind."""
 
     ELASTIC_QUOTA_TREE = "elasticquotatree"
     ELASTIC_QUOTA = "elasticquota"
@@ -183,9 +185,9 @@ class QuotaKind(StrEnum):
 class QuotaNode(Wire, frozen=True):
     name: str = ""
     min: Amounts | None = None  # guaranteed amounts
-    max: Amounts | None = None  # the most that it may use; a resource that is absent has no limit
-    namespaces: list[str] | None = None  # namespaces of its pods; of leaves only
-    children: list[msgspec.Raw] | None = None  # nodes again, read one by one
+    max: Amounts | None = None  # limits; a resource that is absent has no limit
+    namespaces: list[str] | None = None  # namespaces of its pods; only leaves have them
+    children: list[msgspec.Raw] | None = None  # child QuotaNodes, decoded one by one
 
 
 class ElasticQuotaTreeSpec(Wire, frozen=True):
@@ -193,7 +195,7 @@ class ElasticQuotaTreeSpec(Wire, frozen=True):
 
 
 class ElasticQuotaTree(Wire, frozen=True):
-    """ElasticQuotaTree of scheduling.sigs.k8s.io/v1beta1. It counts only in kube-system."""
+    """ElasticQuotaTree of scheduling.sigs.k8s.io/v1beta1. Only a tree in kube-system is used."""
 
     metadata: Meta
     spec: ElasticQuotaTreeSpec = ElasticQuotaTreeSpec()
@@ -205,7 +207,7 @@ class ElasticQuotaSpec(Wire, frozen=True):
 
 
 class ElasticQuota(Wire, frozen=True):
-    """ElasticQuota of scheduling.x-k8s.io/v1alpha1, for its namespace."""
+    """ElasticQuota of scheduling.x-k8s.io/v1alpha1: the quota of its namespace."""
 
     metadata: Meta
     spec: ElasticQuotaSpec = ElasticQuotaSpec()
@@ -218,7 +220,7 @@ class ResourceQuotaSpec(Wire, frozen=True):
 
 
 class ResourceQuota(Wire, frozen=True):
-    """ResourceQuota of Kubernetes. One with scopes concerns only some of the namespace's pods."""
+    """ResourceQuota of Kubernetes. A quota with scopes applies to some pods of its namespace only."""
 
     metadata: Meta
     spec: ResourceQuotaSpec = ResourceQuotaSpec()

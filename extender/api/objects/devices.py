@@ -33,7 +33,7 @@ class DeviceClass(Wire, frozen=True):
 
 
 class DeviceAttribute(Wire, frozen=True):
-    """Value of an attribute: one of its fields is set."""
+    """Value of a device's attribute: exactly one of the fields is set."""
 
     integer: int | None = msgspec.field(default=None, name="int")
     boolean: bool | None = msgspec.field(default=None, name="bool")
@@ -46,10 +46,10 @@ class DeviceCapacity(Wire, frozen=True):
 
 
 class CounterSet(Wire, frozen=True):
-    """Amounts that partitions of a device share, or the part of them that one partition consumes."""
+    """Amounts that the partitions of a device share, or the part of them that one partition consumes."""
 
     name: str = ""
-    counter_set: str = ""  # only for a part: the name of the shared amounts
+    counter_set: str = ""  # the name of the shared amounts, if this is a part of them
     counters: dict[str, DeviceCapacity] | None = None
 
 
@@ -82,15 +82,15 @@ class ResourceSlice(Wire, frozen=True):
 
 class ExactRequest(Wire, frozen=True):
     device_class_name: str = ""
-    allocation_mode: str = ""  # ExactCount, also if empty, or All
-    count: int = 0  # 0: one
+    allocation_mode: str = ""  # ExactCount or All; empty means ExactCount
+    count: int = 0  # 0 means one device
     admin_access: bool | None = None
     selectors: list[DeviceSelector] | None = None
 
 
 class DeviceRequest(Wire, frozen=True):
     name: str = ""
-    exactly: ExactRequest | None = None  # None if alternatives are requested
+    exactly: ExactRequest | None = None  # None if the request lists alternatives
 
 
 class DeviceClaim(Wire, frozen=True):
@@ -111,7 +111,7 @@ class ResourceClaimTemplate(Wire, frozen=True):
 
 
 class AllocatedDevice(Wire, frozen=True):
-    request: str = ""  # of the claim; REQUEST/ALTERNATIVE if it was one of several
+    request: str = ""  # the name of the claim's request, or REQUEST/ALTERNATIVE
     driver: str = ""
     pool: str = ""
     device: str = ""
@@ -124,11 +124,11 @@ class AllocatedDevices(Wire, frozen=True):
 
 class Allocation(Wire, frozen=True):
     devices: AllocatedDevices = AllocatedDevices()
-    node_selector: NodeSelector | None = None  # the nodes that can use it; None: all
+    node_selector: NodeSelector | None = None  # nodes that can use the devices; None means all
 
 
 class ClaimUser(Wire, frozen=True):
-    resource: str = ""  # pods
+    resource: str = ""  # `pods` for a pod
 
 
 class ClaimStatus(Wire, frozen=True):

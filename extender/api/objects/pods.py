@@ -91,20 +91,20 @@ class SchedulingGroup(Wire, frozen=True):
 
 
 class Volume(Wire, frozen=True):
-    """Volume sources that may bind a pod to nodes. Muster only compares them."""
+    """Volume sources that may restrict a pod to some nodes. Muster only compares them."""
 
     persistent_volume_claim: msgspec.Raw = msgspec.Raw()
     ephemeral: msgspec.Raw = msgspec.Raw()
 
 
 class PodClaim(Wire, frozen=True):
-    """Claim of devices, or template of a claim for each pod."""
+    """Reference of a pod to a device claim, or to the template of a claim for each pod."""
 
     name: str = ""
     resource_claim_name: str = ""
     resource_claim_template_name: str = ""
-    counts_elsewhere: bool = False  # not on the wire: it counts for another pod that shares it
-    made_for_group: str = ""  # not on the wire: the claim that the PodGroup has for the template
+    counts_elsewhere: bool = False  # not on the wire: another pod that shares the claim counts it
+    made_for_group: str = ""  # not on the wire: the claim that the PodGroup got for the template
 
 
 class PodSpec(Wire, frozen=True):
@@ -134,7 +134,7 @@ class Terminated(Wire, frozen=True):
 
 
 class Running(Wire, frozen=True):
-    """State of a running container, without fields."""
+    """State of a running container. Muster reads no field of it."""
 
 
 class ContainerState(Wire, frozen=True):
@@ -143,7 +143,10 @@ class ContainerState(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """Status of a container: `resources` in force, `allocated_resources` set aside by the kubelet."""
+    """Status of a container.
+
+    `resources` are the amounts in force, `allocated_resources` the amounts that the kubelet has set aside.
+    """
 
     name: str = ""
     resources: ResourceRequirements | None = None
@@ -153,7 +156,7 @@ class ContainerStatus(Wire, frozen=True):
 
 
 class PodClaimStatus(Wire, frozen=True):
-    """Claim that exists for a template of a pod or PodGroup."""
+    """Name of the claim that was created from a template for a pod or PodGroup."""
 
     name: str = ""
     resource_claim_name: str = ""
@@ -166,7 +169,7 @@ class PodStatus(Wire, frozen=True):
     start_time: str | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
-    resources: ResourceRequirements | None = None  # of the pod as a whole, as they are in force
+    resources: ResourceRequirements | None = None  # amounts in force for the pod as a whole
     allocated_resources: Quantities | None = None  # amounts that the kubelet has set aside
     resource_claim_statuses: list[PodClaimStatus] | None = None
 

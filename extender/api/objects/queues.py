@@ -1,4 +1,4 @@
-"""Queues, flavors, LocalQueues, Commands and the PodGroups of all APIs."""
+"""Queues, flavors, LocalQueues, Commands, and the PodGroups of all APIs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,26 +17,29 @@ class Guarantee(Wire, frozen=True):
 
 
 class RunningLimit(Wire, frozen=True):
-    """Limit of concurrent groups and pods; None: no limit."""
+    """Limit of concurrent groups and pods. None means no limit."""
 
     groups: int | None = None
     pods: int | None = None
 
 
 class QueueLimits(RunningLimit, frozen=True):
-    """Limits of a queue, of each user and of each namespace. `groups` and `pods`: of the whole queue."""
+    """Limits of a queue.
+
+    `groups` and `pods` limit the whole queue; the other fields limit each user and each namespace in it.
+    """
 
     per_user: RunningLimit | None = None
     per_namespace: RunningLimit | None = None
 
 
 class BorrowWithinCohort(Wire, frozen=True):
-    policy: str = ""  # Never or LowerPriority
+    policy: str = ""  # `Never` or `LowerPriority`
     max_priority_threshold: int | None = None
 
 
 class QueuePreemption(Wire, frozen=True):
-    """Preemption settings of a queue, as in `spec.preemption`."""
+    """Preemption settings of a queue: its `spec.preemption`."""
 
     within_queue: str = ""
     borrow_within_cohort: BorrowWithinCohort | None = None
@@ -51,7 +54,7 @@ class QueuePreemption(Wire, frozen=True):
 
 
 class QueueFlavor(Wire, frozen=True):
-    """Part of the queue's amounts, on nodes with these labels, or with those of a ResourceFlavor."""
+    """Amounts of a queue on nodes with certain labels: these labels, or those of a ResourceFlavor."""
 
     name: str = ""
     node_labels: Labels | None = None
@@ -63,16 +66,16 @@ class QueueFlavor(Wire, frozen=True):
     resource_flavor: str = ""
 
     def amounts(self) -> dict[str, Quantities]:
-        """Return the amounts by field."""
+        """Return the specified amounts by name of the field."""
         names = ("capability", "deserved", "guarantee", "borrowing_limit", "lending_limit")
         fields = {name: getattr(self, name) for name in names}
         return {name: amounts for name, amounts in fields.items() if amounts is not None}
 
 
 class Provisioning(Wire, frozen=True):
-    """Requests of a queue to an autoscaler for nodes: ProvisioningRequests."""
+    """Settings of a queue for ProvisioningRequests, which ask an autoscaler for nodes."""
 
-    class_name: str = ""  # empty: no nodes are requested
+    class_name: str = ""  # empty means that no nodes are requested
     parameters: dict[str, str] | None = None
 
 
@@ -107,14 +110,14 @@ class QueueSpec(Wire, frozen=True):
 
 
 class QueueReservation(Wire, frozen=True):
-    """Reservation for a group of the queue that has waited too long."""
+    """Capacity that a queue reserves for one of its groups, which has waited too long."""
 
     nodes: list[str] | None = None
     resource: Quantities | None = None
 
 
 class QueueTaken(Wire, frozen=True):
-    """Group that got reclaimed capacity. Once it has run for `seconds`, the reclaim counts as used."""
+    """Group that got reclaimed capacity. The reclaim counts as used once the group has run for `seconds`."""
 
     group: str
     at: str = ""
@@ -122,9 +125,9 @@ class QueueTaken(Wire, frozen=True):
 
 
 class QueueReclaimed(Wire, frozen=True):
-    """Last reclaim of a queue from another one: when, for which group, and with which success.
+    """Last reclaim of a queue from another queue: when, for which group, and with which success.
 
-    Also counts earlier unused reclaims, and names the groups whose use is not known yet.
+    `in_vain` counts earlier reclaims that stayed unused. `unused` are groups whose use is not known yet.
     """
 
     queue: str
@@ -149,7 +152,7 @@ class UsedPart(Wire, frozen=True):
 class QueueUsage(Wire, frozen=True):
     """Recent usage of a queue's groups, as a part of the cluster."""
 
-    at: str = ""  # when: RFC 3339
+    at: str = ""  # timestamp in RFC 3339
     share: float = 0.0
     users: list[UsedPart] | None = None  # the largest first
     namespaces: list[UsedPart] | None = None
@@ -188,7 +191,7 @@ class ResourceFlavorSpec(Wire, frozen=True):
 
 
 class ResourceFlavor(Wire, frozen=True):
-    """Nodes that several queues divide (kube-muster.io/v1alpha1)."""
+    """Nodes that are divided among several queues (kube-muster.io/v1alpha1)."""
 
     metadata: Meta
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
@@ -207,18 +210,24 @@ class LocalQueueStatus(Wire, frozen=True):
 
 
 class LocalQueue(Wire, frozen=True):
-    """A namespace's route into a queue (kube-muster.io/v1alpha1)."""
+    """Queue of a namespace that leads to a cluster-wide queue (kube-muster.io/v1alpha1)."""
 
     metadata: Meta
     spec: LocalQueueSpec = LocalQueueSpec()
     status: LocalQueueStatus = LocalQueueStatus()
 
 
-ABORT, RESUME = "AbortJob", "ResumeJob"  # actions of Commands for Volcano Jobs
+ABORT, RESUME = "AbortJob", "ResumeJob"  # actions of Commands on Volcano Jobs
 
 
 def new_command(target: OwnerReference, action: str, name: str = "") -> dict[str, Any]:
-    """Return a Command as vcctl makes it. Without a `name` the API server generates one."""
+    """Return a Command as vcctl creates it.
+
+    Args:
+        target: The object that the Command acts on.
+        action: The action, such as `ResumeJob`.
+        name: The name of the Command. If it is empty, the API server generates one.
+    """
     owner = msgspec.to_builtins(target)
     identity = {"name": name} if name else {"generateName": f"{target.name}-{action.lower()}-"}
     head = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
@@ -226,7 +235,7 @@ def new_command(target: OwnerReference, action: str, name: str = "") -> dict[str
 
 
 class Command(Wire, frozen=True):
-    """A Command of bus.volcano.sh: an action for `target`, which has the form of an owner reference."""
+    """Command of bus.volcano.sh: an action on `target`, which has the fields of an owner reference."""
 
     metadata: Meta
     action: str = ""
@@ -234,15 +243,15 @@ class Command(Wire, frozen=True):
 
 
 class NetworkTopology(Wire, frozen=True):
-    """Volcano's request for a domain: a HyperNode of at most a tier, by number or name."""
+    """Volcano's topology request: the pods share a HyperNode up to a tier, given by number or name."""
 
-    mode: str = ""  # hard or soft; empty: hard
+    mode: str = ""  # `hard` or `soft`; empty means hard
     highest_tier_allowed: int | None = None
     highest_tier_name: str = ""
 
 
 class SubGroup(Wire, frozen=True):
-    """Volcano's part of a PodGroup: selected pods, in sub-groups of a size."""
+    """Volcano's sub-group policy of a PodGroup: it divides selected pods into sub-groups of equal size."""
 
     name: str = ""
     sub_group_size: int = 0
@@ -263,7 +272,10 @@ class PodGroupSpec(Wire, frozen=True):
 
 
 class GroupHolder(Wire, frozen=True):
-    """Holder of resources that a PodGroup lacks: a group, or another pod. `holds`: the lacking resources."""
+    """Group or pod that holds resources for which a PodGroup waits.
+
+    `holds` are the amounts that it holds of these resources.
+    """
 
     kind: str = "PodGroup"
     namespace: str = ""
@@ -272,11 +284,11 @@ class GroupHolder(Wire, frozen=True):
     pods: int = 0
     holds: Mapping[str, str] = {}
     deleting: int = 0  # number of its pods that are being deleted
-    overdue: str | None = None  # since when the first of these should have gone
+    overdue: str | None = None  # timestamp at which the first of them exceeded its grace period
 
 
 class Raise(Wire, frozen=True):
-    """Amount of a resource to which a queue's capability would have to be raised."""
+    """Raise of a queue's capability that a group needs: the resource and the new amount."""
 
     queue: str = ""
     resource: str = ""
@@ -284,24 +296,24 @@ class Raise(Wire, frozen=True):
 
 
 class Estimate(Wire, frozen=True):
-    """Estimate of a PodGroup's start: two timestamps and their method, or why it is unknown."""
+    """Estimate of a PodGroup's start: two timestamps and the method, or the reason why it is unknown."""
 
-    at_p50: str | None = None  # the time by which it has started in half of the futures
-    at_p90: str | None = None  # the same in nine of ten futures
-    method: str = ""  # the event that the start depends on: Declared, Learnt or Reclaim
-    unknown_because: str = ""  # a sentence that names what has no known end
+    at_p50: str | None = None  # timestamp: the group has started by then in half of the simulations
+    at_p90: str | None = None  # timestamp: the group has started by then in nine of ten simulations
+    method: str = ""  # Declared, Learnt or Reclaim: the source of the end that the start waits for
+    unknown_because: str = ""  # a sentence that names the group whose end is unknown
 
 
 class WaitingStatus(Wire, frozen=True):
-    """Status of a waiting PodGroup, or of its further members; condition Scheduled has it as text."""
+    """Status of a PodGroup that waits, or whose further members wait. Condition Scheduled has it as text."""
 
-    since: str | None = None  # when it began to wait for its present reason
-    position: int = 0  # 1 for the next one of its queue; 0: it is not in line
-    ahead: list[str] = []  # the first groups ahead of it, by `namespace/name`
+    since: str | None = None  # timestamp at which the current reason began
+    position: int = 0  # place in its queue, from 1; 0 means that it has none
+    ahead: list[str] = []  # `namespace/name` of the first groups ahead of it
     holders: list[GroupHolder] = []  # the largest first
-    remedy: str = ""  # the smallest change that would start it, as a sentence
+    remedy: str = ""  # a sentence with the smallest change that would start the group
     capability: list[Raise] = []  # raises of capabilities of queues
-    estimate: Estimate | None = None  # None: not worked out yet
+    estimate: Estimate | None = None  # None if no estimate has been made yet
 
 
 class PodGroupStatus(Wire, frozen=True):
@@ -328,7 +340,7 @@ class PluginsPodGroup(Wire, frozen=True):
 
 class GangPolicy(Wire, frozen=True):
     min_count: int = 0
-    min_group_count: int = 0  # of a composite: the least child groups
+    min_group_count: int = 0  # only for a composite: the minimum of child groups
 
 
 class SchedulingPolicy(Wire, frozen=True):
@@ -347,13 +359,13 @@ class WorkloadReference(Wire, frozen=True):
     workload_name: str = ""
 
 
-_MOST_CLAIMS = 4  # of a PodGroup, as the API has it
+_MOST_CLAIMS = 4  # the API's limit of claims of a PodGroup
 
 
 class NativePodGroupSpec(Wire, frozen=True):
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     priority_class_name: str = ""
-    disruption_mode: dict[str, Any] | str | None = None  # {"all": {}}; in v1alpha2 PodGroup
+    disruption_mode: dict[str, Any] | str | None = None  # {"all": {}}, or "PodGroup" in v1alpha2
     scheduling_constraints: SchedulingConstraints = SchedulingConstraints()
     resource_claims: list[PodClaim] | None = None
     parent_composite_pod_group_name: str = ""
@@ -366,7 +378,7 @@ class NativePodGroupStatus(Wire, frozen=True):
 
 
 class NativePodGroup(Wire, frozen=True):
-    """PodGroup of Kubernetes (scheduling.k8s.io/v1beta1, from 1.37 on)."""
+    """PodGroup of Kubernetes (scheduling.k8s.io/v1beta1, Kubernetes 1.37 and later)."""
 
     metadata: Meta
     spec: NativePodGroupSpec = NativePodGroupSpec()
@@ -374,7 +386,10 @@ class NativePodGroup(Wire, frozen=True):
 
     @property
     def claims_of_templates(self) -> dict[PodClaim, str]:
-        """Return its claims by template, with the names of their objects; empty: not created yet."""
+        """Return the claims that name a template, with the name of the object that was created for each.
+
+        The name is empty while the object does not exist.
+        """
         statuses = self.status.resource_claim_statuses or ()
         names = {status.name: status.resource_claim_name for status in statuses}
         claims = (self.spec.resource_claims or ())[:_MOST_CLAIMS]
@@ -386,7 +401,7 @@ class AlphaPodGroup(NativePodGroup, frozen=True):
 
 
 class CompositePodGroup(NativePodGroup, frozen=True):
-    """Group of PodGroups, or of composites, of Kubernetes (scheduling.k8s.io/v1alpha3, from 1.37 on)."""
+    """Group of PodGroups, or of other composites (scheduling.k8s.io/v1alpha3, Kubernetes 1.37 and later)."""
 
 
 Patch = Mapping[str, Any]
@@ -407,5 +422,8 @@ QUEUE_PATCHES: Mapping[str, Patch] = {
 
 
 def priority_patch(priority_class: str) -> Patch:
-    """Return the patch of a group's priority class; a group that stands for a job follows its job."""
+    """Return the patch of a group's priority class.
+
+    A group that Muster made for a job gets its priority from the job instead.
+    """
     return {"spec": {"priorityClassName": priority_class}}

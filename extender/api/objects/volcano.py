@@ -1,4 +1,4 @@
-"""Volcano's Jobs and CronJobs (batch.volcano.sh/v1alpha1), and HyperNodes. Pod templates stay unread."""
+"""Volcano's Jobs and CronJobs (batch.volcano.sh/v1alpha1), and HyperNodes. Pod templates stay undecoded."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ Json = dict[str, Any]
 
 
 class LifecyclePolicy(Wire, frozen=True):
-    """Policy of a Volcano Job: the action on an event, or on a container that ended with `exit_code`."""
+    """Policy of a Volcano Job: the action after an event, or after a container exits with `exit_code`."""
 
     action: str = ""
     event: str = ""
@@ -28,7 +28,7 @@ class DependsOn(Wire, frozen=True):
 
 
 class PartitionPolicy(Wire, frozen=True):
-    """Division of a task into parts of `partition_size` pods each, in the order of their indices."""
+    """Division of a task into partitions of `partition_size` pods each, in the order of the pods' indices."""
 
     total_partitions: int = 0
     partition_size: int = 0
@@ -52,12 +52,12 @@ class TaskSpec(Wire, frozen=True):
 
     @property
     def min_pods(self) -> int:
-        """Return how many pods of the task are needed."""
+        """Return the minimum of the task's pods that must run."""
         return self.replicas if self.min_available is None else self.min_available
 
 
 class VolumeSpec(Wire, frozen=True):
-    """Volume of every container: an existing claim by name, or a new claim."""
+    """Volume that every container gets: an existing claim by name, or a new claim."""
 
     mount_path: str = ""
     volume_claim_name: str = ""
@@ -73,7 +73,7 @@ class VolcanoJobSpec(Wire, frozen=True):
     volumes: list[VolumeSpec] | None = None
     tasks: list[TaskSpec] = []
     policies: list[LifecyclePolicy] | None = None
-    plugins: dict[str, list[str] | None] | None = None  # arguments by name of the plugin
+    plugins: dict[str, list[str] | None] | None = None  # arguments of the plugins, by name of the plugin
     running_estimate: str = ""
     queue: str = ""
     max_retry: int = 0
@@ -98,7 +98,7 @@ class VolcanoJobState(Wire, frozen=True):
 
 
 class TaskState(Wire, frozen=True):
-    """Numbers of a task's pods by phase."""
+    """Number of a task's pods in each phase."""
 
     phase: dict[str, int] | None = None
 
@@ -133,7 +133,7 @@ class VolcanoJob(Wire, frozen=True):
 
 class JobTemplate(Wire, frozen=True):
     metadata: Meta = Meta()
-    spec: Json = {}  # of a Job
+    spec: Json = {}  # the spec of a Volcano Job
 
     def __post_init__(self) -> None:
         refuse_deep(self.spec)
@@ -186,7 +186,7 @@ class MemberSelector(Wire, frozen=True):
 
 
 class HyperNodeMember(Wire, frozen=True):
-    """Nodes, or a HyperNode by its exact name."""
+    """Member of a HyperNode: nodes by a selector, or another HyperNode by its exact name."""
 
     type: str = ""
     selector: MemberSelector = MemberSelector()

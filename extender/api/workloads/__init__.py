@@ -1,4 +1,4 @@
 """Kinds whose controllers make pods, as data: templates, counts, names, labels and owners.
 
-`children` reads the table.
+The module `children` reads the table in `table`.
 """

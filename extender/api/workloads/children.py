@@ -20,14 +20,14 @@ from extender.api.workloads.table import WORKLOADS
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"  # alphabet of Kubernetes' hashes
 _NO_UID = "00000000-0000-0000-0000-000000000000"
-_KUBECTL = "kubectl.kubernetes.io/"  # annotations that kubectl writes for itself
+_KUBECTL = "kubectl.kubernetes.io/"  # prefix of kubectl's own annotations
 
-# Exceptions that reading an object of an unexpected form may raise.
+# Exceptions that may occur while an object with unexpected fields is read.
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class WorkloadPart(NamedTuple):
-    """Part of an object from which pods or controllers are made. `role`: empty for the object itself."""
+    """Part of an object for which children are made. The role of the object itself is empty."""
 
     role: str
     body: Json
@@ -35,7 +35,10 @@ class WorkloadPart(NamedTuple):
 
 
 def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
-    """Yield `obj` itself, the items of lists by `name` or `groupName`, or the values of mappings by key."""
+    """Yield the parts of an object: the object itself, the items of a list, or the values of a mapping.
+
+    The role of an item is its `name` or `groupName`, that of a value is its key.
+    """
     if not offspring.parts:
         yield WorkloadPart("", obj)
         return
@@ -53,7 +56,7 @@ def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
 
 
 def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart, dict[str, Any]]]:
-    """Yield the parts from which children are made, with the placeholders' values for the first child."""
+    """Yield the parts that have children, each with the values of placeholders for its first child."""
     if not all(value_at(obj, path) in values for path, values in offspring.when.items()):
         return
     parts = [(part, offspring.count.read_from(part.body)) for part in parts_of(obj, offspring)]
@@ -68,13 +71,15 @@ def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart
 
 
 def child_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
-    """Return a child as the controller of `obj` creates it. An owner other than `obj` has no UID yet.
+    """Return a child as the controller of `obj` creates it.
+
+    If the owner is not `obj`, the owner reference has no UID.
 
     Args:
-        obj: the parent.
-        offspring: the kind of the child.
-        part: the part of the parent from which the child is made.
-        values: the values of placeholders in the patterns of `offspring`.
+        obj: The parent.
+        offspring: The kind of the child.
+        part: The part of the parent for which the child is made.
+        values: The values of placeholders in the patterns of `offspring`.
     """
     body, parent_meta = body_of(part.body, offspring), obj.get("metadata") or {}
     values = values | {"hash": _hash(value_at(body, ("spec", "template")) or body)}
@@ -107,7 +112,7 @@ def child_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[s
 
 
 def body_of(part: Json, offspring: Offspring) -> Json:
-    """Return metadata and spec of a child. A ReplicaSet has the labels of its pods."""
+    """Return the metadata and spec of a child. A ReplicaSet has the labels of its pods."""
     if offspring.template:
         template = value_at(part, offspring.template) or {}
         return {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
@@ -127,7 +132,7 @@ def _add_labels_and_annotations(obj: Json, labels: dict[str, str], annotations: 
 
 
 def _hash(template: Json) -> str:
-    """Return ten characters that depend on a template but not on replicas; not Kubernetes' own hash."""
+    """Return ten characters that depend on a template, but not on replicas. Kubernetes' own hash differs."""
     number = zlib.crc32(json.dumps(template, sort_keys=True, default=str).encode())
     letters = []
     for _ in range(10):
@@ -137,7 +142,7 @@ def _hash(template: Json) -> str:
 
 
 def kind_of(obj: Json, kinds: Kinds = WORKLOADS) -> WorkloadRow | None:
-    """Return the table row of an object's kind; None if no controller makes pods of it."""
+    """Return the row of an object's kind; None if the table does not have the kind."""
     return kinds.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
 
 
@@ -147,7 +152,9 @@ def suspended(obj: Json) -> bool:
 
 
 def count_pods(obj: Json) -> int:
-    """Return the number of pods that will be made of an object. Equal pods are counted, not made.
+    """Return the number of pods that will be made for an object.
+
+    Equal pods are counted without making each.
 
     Raises:
         MALFORMED: The object cannot be read.
@@ -159,7 +166,7 @@ def count_pods(obj: Json) -> int:
         return 0
     complete, total = kind.complete(obj), 0
     for offspring in kind.offspring:
-        pods_of_child: dict[int, int] = {}  # number of pods of one child, by the identity of its part
+        pods_of_child: dict[int, int] = {}  # number of pods of a child, by the id of its part
         for part, values in placed_parts(complete, offspring):
             if id(part.body) not in pods_of_child:
                 pods_of_child[id(part.body)] = count_pods(child_of(complete, offspring, part, values))
@@ -168,7 +175,7 @@ def count_pods(obj: Json) -> int:
 
 
 def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
-    """Yield the children of `obj`, which has a name and a UID, in the order of their creation.
+    """Yield the children of an object in the order of their creation. The object has a name and a UID.
 
     Raises:
         MALFORMED: The object cannot be read.
@@ -187,7 +194,7 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
 
 
 def controllers(obj: Json) -> Iterator[Json]:
-    """Yield the children, at any depth, that create pods themselves.
+    """Yield the children at any depth that create pods themselves.
 
     Raises:
         MALFORMED: The object cannot be read.
@@ -198,7 +205,7 @@ def controllers(obj: Json) -> Iterator[Json]:
 
 
 def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
-    """Yield the children with the given indexes, of an object whose children are all equal, such as a Job.
+    """Yield the children with the given indexes, for an object whose children are all equal, such as a Job.
 
     Raises:
         MALFORMED: The object cannot be read.

@@ -1,4 +1,4 @@
-"""Kinds of jobs that a configuration adds to the table. All faults are reported, with the allowed values."""
+"""Kinds of jobs that a configuration adds to the table. Every fault is reported with the allowed values."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ from extender.api.units import name_hint
 from extender.api.workloads.shape import MOST, POD, Count, Json, Kinds, Offspring, Path, Sign, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 
-_LONGEST = 200  # characters of a value that a fault repeats
+_LONGEST = 200  # characters; the maximum of a value in a message
 _NAME = r"[A-Za-z0-9_-]+"
 _GRAMMAR = re.compile(rf"(?P<first>{_NAME}(?:\.{_NAME})*)(?:\[\*\]\.(?P<inside>{_NAME}(?:\.{_NAME})*))?")
 _LONGEST_PATH = 500  # characters
@@ -33,7 +33,10 @@ T = TypeVar("T")
 
 
 class Written(NamedTuple):
-    """Value in a file, and its place. Reading goes on after a fault, so that all `faults` are found."""
+    """Value in a configuration file, with its place.
+
+    Reading goes on after a fault, so that `faults` has all faults of the file.
+    """
 
     where: str
     value: Any
@@ -45,13 +48,16 @@ class Written(NamedTuple):
         self.faults.append(f"{self.where}: invalid value {shortened}: must be {allowed}")
 
     def read(self, reader: Callable[[str], T], default: T, allowed: str) -> T:
-        """Return the result of `reader` for a text; it raises ValueError for one that is not allowed."""
+        """Return the result of `reader` for the text; `default` if the value is invalid or missing.
+
+        An invalid value is added to the faults. `reader` raises ValueError for an invalid text.
+        """
         try:
             if isinstance(self.value, str):
                 return reader(self.value)
         except ValueError:
             pass
-        if self.value is not None:  # a missing value is reported already
+        if self.value is not None:  # `fields` has reported a missing value already
             self.refuse(allowed)
         return default
 
@@ -67,7 +73,7 @@ class Written(NamedTuple):
         return [item.text(r"\S(?:.*\S)?", "a text") for item in self.items(allowed)]
 
     def items(self, allowed: str) -> "list[Written]":
-        """Return the items of a list that is not empty."""
+        """Return the items of a list. An empty list is a fault."""
         if isinstance(self.value, list) and self.value:
             numbered = enumerate(self.value)
             return [Written(f"{self.where}[{number}]", item, self.faults) for number, item in numbered]
@@ -76,7 +82,10 @@ class Written(NamedTuple):
         return []
 
     def fields(self, optional: tuple[str, ...] = (), **needed: str) -> "dict[str, Written]":
-        """Return by name the required fields, with their allowed values, and the optional ones that exist."""
+        """Return the fields of a mapping by name: all needed fields, and the optional fields that exist.
+
+        The value of a needed field is a text with the allowed values, for messages.
+        """
         mapping = self.value if isinstance(self.value, dict) else {}
         known = (*needed, *optional)
         if mapping is not self.value and self.value is not None:
@@ -96,18 +105,23 @@ class Written(NamedTuple):
 
 
 class FieldPath(NamedTuple):
-    """Path of fields as a configuration writes it: names of letters, digits, - and _, between dots.
+    """Path of fields in a configuration: names of letters, digits, - and _, between dots.
 
-    One name, but not the last, may end with [*], as in spec.replicaSpecs[*].template: `items` is then the
-    path of a list or mapping, and `path` the rest of the path in each of its items or values.
+    A name, except the last, may end with [*], as in spec.replicaSpecs[*].template. Then `items` is the path
+    of
+    a list or mapping, and `path` is the rest of the path in each item or value.
     """
 
-    items: Path  # empty where there is no [*]
-    path: Path  # in the object, or in each item
+    items: Path  # empty without [*]
+    path: Path  # path in the object, or in each item
 
 
 def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
-    """Return the path of a field below `root`; [*] is allowed if `many`. Raises ValueError."""
+    """Return the path of a field below `root`. Only with `many`, [*] is allowed.
+
+    Raises:
+        ValueError: The text is not such a path.
+    """
     match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST_PATH else None
     if match is None or (match["inside"] and not many):
         raise ValueError(text)
@@ -120,16 +134,19 @@ def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
 
 class FurtherKind(msgspec.Struct, frozen=True):
     row: WorkloadRow
-    written: Json  # the entry of the configuration
+    written: Json  # the entry in the configuration file
 
 
 def with_further(kinds: Sequence[FurtherKind]) -> Kinds:
-    """Return the table with further kinds."""
+    """Return the table of kinds together with further kinds."""
     return {**WORKLOADS, **{kind.row.key: kind.row for kind in kinds}}
 
 
 def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list[str]]:
-    """Return the kinds in a list of a file, and its faults. Numbers in the list are texts."""
+    """Return the kinds in a list of a configuration file, and the faults of the list.
+
+    Numbers in the list are read as texts.
+    """
     kinds = Written(where, value, [])
     rows = [(_row(entry), entry.value) for entry in kinds.items("a list of kinds")]
     known_keys = {*WORKLOADS}
@@ -142,7 +159,7 @@ def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list
 
 
 def _row(entry: Written) -> WorkloadRow:
-    """Return the row of a kind. It is unusable if its entry has faults."""
+    """Return the row of a kind. The row is unusable if its entry has faults."""
     fields = entry.fields(
         apiVersion=_VERSION_FORM,
         kind=_KIND_FORM,
@@ -165,7 +182,10 @@ def _row(entry: Written) -> WorkloadRow:
 
 
 def _pod_sets(entry: Written) -> tuple[Offspring, ...]:
-    """Return the pod sets. Those without [*] need distinct roles; others have the names of their items."""
+    """Return the pod sets of an entry.
+
+    Sets without [*] need distinct roles. The roles of the others are the names of their items.
+    """
     pod_sets = tuple(map(_pod_set, entry.items(_SETS_FORM)))
     roles = Counter(pod_set.role for pod_set in pod_sets if not pod_set.parts)
     if duplicates := [role for role, number in roles.items() if number > 1]:

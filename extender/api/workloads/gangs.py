@@ -1,6 +1,6 @@
-"""Gang size: how many pods of a job start together.
+"""Gang size: the number of a job's pods that start together.
 
-The first of these with a value counts:
+The first of these with a value decides:
 
     the job's annotation ── its pod template's ── its namespace's ── its queue's ── its kind
 
@@ -23,31 +23,36 @@ _TOGETHER = "create the StatefulSet again with spec.podManagementPolicy: Paralle
 
 
 class MadePods(msgspec.Struct, frozen=True, gc=False):
-    """Pods that a controller makes for one group."""
+    """Pods that a controller makes for one group, and the gang sizes that its annotations request."""
 
     pods: int = 1  # pods that the controller creates before any of them has ended
-    sets: int = 1  # number of its pod sets
+    sets: int = 1  # number of pod sets
     at_once: int = 1  # pods that the controller creates before any of them runs
-    together: bool = False  # whether pods of its kind work together
-    requested: str = ""  # text of its annotation; empty if it has none
-    volcano: int | None = None  # the number in Volcano's annotation, 1 for other text; None: it has none
-    scales: bool = False  # whether its number of pods changes while they run, as in a rolling update
+    together: bool = False  # whether the pods of this kind must run together
+    requested: str = ""  # text of Muster's annotation; empty without it
+    volcano: int | None = None  # number in Volcano's annotation, 1 if it is no number; None without it
+    scales: bool = False  # whether its number of pods may change while they run
 
 
 class GangSize(NamedTuple):
-    members: int  # how many start together
-    fault: str = ""  # fault of an annotation, for users; then `members` is the default of the kind
+    members: int  # number of pods that start together
+    fault: str = ""  # fault of an annotation; `members` is then the default
 
 
 class Defaults(NamedTuple):
-    """Annotations of a namespace and of a queue about gang sizes; empty without any."""
+    """Gang sizes in the annotations of a namespace and a queue; empty without an annotation."""
 
     namespace: str = ""
     queue: str = ""
 
 
 def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> MadePods:
-    """Return the pods of a job. `counts`: the number of pods that each role has at the start.
+    """Return the pods of a job and its requested gang sizes.
+
+    Args:
+        row: The row of the job's kind; None if the kind is unknown.
+        obj: The job.
+        counts: The number of pods at the start, by role.
 
     Raises:
         MALFORMED: The object cannot be read.
@@ -63,12 +68,12 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
 
 
 def gang_of_replicas(annotations: Mapping[str, str], replicas: int | None, policy: str) -> MadePods:
-    """Return the pods of a ReplicaSet or StatefulSet.
+    """Return the pods of a ReplicaSet or StatefulSet and its requested gang sizes.
 
     Args:
-        annotations: Those of the object.
-        replicas: None for other kinds, which have counts of their own.
-        policy: spec.podManagementPolicy.
+        annotations: The annotations of the object.
+        replicas: Its replicas; None for other kinds, which have their own counts.
+        policy: Its spec.podManagementPolicy.
     """
     requested, volcano = requested_sizes(annotations)
     pods = 1 if replicas is None else replicas
@@ -77,7 +82,7 @@ def gang_of_replicas(annotations: Mapping[str, str], replicas: int | None, polic
 
 
 def requested_sizes(annotations: Mapping[str, str]) -> tuple[str, int | None]:
-    """Return the numbers of the two annotations: the fields `requested` and `volcano` of MadePods."""
+    """Return the gang sizes in Muster's and Volcano's annotation: `requested` and `volcano` of MadePods."""
     requested, text = annotations.get(keys.MIN_MEMBER, ""), annotations.get(keys.VOLCANO_MIN_MEMBER)
     if text is None:
         return requested, None
@@ -88,10 +93,10 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
     """Return the number of pods that start together.
 
     Args:
-        gang: None where the owner of the pods is unknown.
+        gang: The pods of the job; None where the owner of the pods is unknown.
         template: The annotation of the pods.
         defaults: The defaults of the namespace and the queue.
-        waits: Whether the job waits suspended, for the capacity of all its pods, in any order.
+        waits: Whether the job waits suspended. Such a job needs capacity for all its pods.
     """
     maximum = None
     if gang:
@@ -111,7 +116,15 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
 
 
 def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, source: str = "") -> GangSize:
-    """Return the size in an annotation's text. `source`: the object with the annotation, if not the job."""
+    """Return the gang size that an annotation requests.
+
+    Args:
+        text: The text of the annotation.
+        gang: The pods of the job.
+        maximum: The maximum size; None if unknown.
+        default: The size to use if the text is invalid.
+        source: The object that has the annotation, for the message; empty for the job.
+    """
     where = " ".join(filter(None, (f"annotation {keys.MIN_MEMBER}", source)))
     scaled = gang if gang is not None and gang.scales else None
     if text == ALL and scaled is not None:
@@ -133,7 +146,7 @@ def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, s
 
 
 def _scaled(number: int, gang: MadePods, where: str) -> GangSize:
-    """Return the size of a gang whose number of pods changes, limited to the existing pods.
+    """Return the size of a gang whose number of pods changes, limited to the pods that exist.
 
     A rolling update begins with one new pod.
     """

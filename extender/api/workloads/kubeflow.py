@@ -1,11 +1,12 @@
 """Kinds of Kubeflow: the training operator (kubeflow/trainer, v1), MPIJob v2beta1, and TrainJob (Trainer v2).
 
-A TrainJob is a JobSet, made of its runtime, another object that `with_runtime` adds, and of its own fields
-about nodes. These fields change the JobSet, later ones on top:
+A TrainJob makes a JobSet from its runtime, which `with_runtime` adds, and from its own fields for nodes.
+Three
+fields of the TrainJob change the JobSet; a later field overrides an earlier one:
 
-    2.0  podSpecOverrides      of the pods of some Jobs, without their metadata
-    2.1  podTemplateOverrides  the same with labels and annotations
-    2.2  runtimePatches        of the whole JobSet, one for each manager
+    2.0  podSpecOverrides      changes pod specs of some Jobs
+    2.1  podTemplateOverrides  changes pod specs, labels and annotations of some Jobs
+    2.2  runtimePatches        changes the whole JobSet, with one patch for each manager
 """
 
 from collections.abc import Iterable
@@ -32,7 +33,7 @@ from extender.api.workloads.shape import (
 _VERSION = "trainer.kubeflow.org/v1alpha1"
 _STEP, _TRAINER = "trainer.kubeflow.org/trainjob-ancestor-step", "trainer"
 _INITIALIZERS = ("dataset-initializer", "model-initializer")
-_NODE = "node"  # the name of the container, and of the Job where no runtime names it
+_NODE = "node"  # the name of the main container, and of the Job without a runtime
 _NODES, _RESOURCES = ("spec", "trainer", "numNodes"), ("spec", "trainer", "resourcesPerNode")
 _POD = ("template", "spec", "template")
 _NAMES_GROUP = {"volcano": ("annotations", GROUP_ANNOTATION), "coscheduling": ("labels", GROUP_LABEL)}
@@ -51,7 +52,10 @@ def _labels(operator: str, **further_labels: str) -> dict[str, str]:
 
 
 def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
-    """Return the row of a training job. `masters`: the roles with the label of the job's master."""
+    """Return the row of a kind of training jobs.
+
+    The pods of the roles in `masters` have the label of the job's master.
+    """
     labels = _labels(f"{kind.lower()}-controller", replica_type="{role}", replica_index="{index}")
     others = tuple(role for role in _ROLES if role not in masters)
     offspring = (
@@ -71,13 +75,13 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
 
 
 def _dependent(job: Json, _: Counts) -> tuple[str, ...]:
-    """Return the roles that start after others: the launcher of an MPIJob, if it waits for the workers."""
+    """Return the roles that start after others: the launcher of an MPIJob that waits for its workers."""
     waits = value_at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
     return ("launcher",) if waits else ()
 
 
 def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
-    """Return the row of a kind; all of them report their end in the same way."""
+    """Return the row of a kind of the training operator. All its kinds report their end in the same way."""
     return WorkloadRow(
         api_version=f"kubeflow.org/{version}",
         kind=kind,
@@ -95,7 +99,7 @@ _ROLES = ("master", "worker", "chief", "ps", "evaluator")
 
 
 def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
-    """Return the row of an MPIJob; both versions name their workers in the same way."""
+    """Return the row of an MPIJob. The workers have the same names in both versions."""
     workers = Offspring(
         kind=POD,
         name="{owner}-worker-{index}",
@@ -131,7 +135,7 @@ KUBEFLOW = (
 
 
 def patched(jobs: list[Json], train_job: Json) -> list[Json]:
-    """Return the replicated Jobs of a runtime with the changes of the TrainJob."""
+    """Return the replicated Jobs of a runtime after the changes of the TrainJob."""
     by_name, patches = {str(job.get("name")): job for job in jobs}, list[Json]()
     for field in ("podSpecOverrides", "podTemplateOverrides"):
         for override in shape.items_at(train_job, "spec", field):
@@ -148,7 +152,10 @@ def patched(jobs: list[Json], train_job: Json) -> list[Json]:
 
 
 def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
-    """Return the spec fields that annotate the pods of these Jobs, for all releases of the Trainer."""
+    """Return the fields of a TrainJob's spec that annotate the pods of `jobs`.
+
+    The fields cover all releases of the Trainer.
+    """
     meta = {"metadata": {"annotations": annotation}}
     overrides = shape.items_at(train_job, "spec", "podTemplateOverrides")
     others = [override for override in overrides if _without_targets(override) != meta]
@@ -163,7 +170,10 @@ def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
 
 
 def merged_by_name(base: Any, patch: Any) -> Any:
-    """Merge `patch` strategically: mappings and lists of named items are merged, other lists replaced."""
+    """Return `base` after a strategic merge patch.
+
+    Mappings are merged, and so are lists of items with names. `patch` replaces all other values.
+    """
     if isinstance(base, dict) and isinstance(patch, dict):
         return {**base, **{key: merged_by_name(base.get(key), value) for key, value in patch.items()}}
     if _is_named(base) and _is_named(patch):
@@ -186,10 +196,10 @@ def _is_named(value: Any) -> bool:
 
 
 def with_job_set(train_job: Json) -> Json:
-    """Add `spec.jobSet` to a TrainJob.
+    """Return a TrainJob with the JobSet that the Trainer makes from it, as `spec.jobSet`.
 
     Raises:
-        ValueError: It has no runtime, and lacks necessary fields.
+        ValueError: The TrainJob has no runtime, and lacks required fields.
     """
     runtime = runtime_in(TRAIN_JOB, train_job)
     spec_of_runtime = value_at(runtime, ("template", "spec")) or {}
@@ -205,7 +215,7 @@ def with_job_set(train_job: Json) -> Json:
 
 
 def with_unfinished_jobs(train_job: Json) -> Json:
-    """Return a TrainJob without the Jobs that have succeeded: if it resumes, they are not created again."""
+    """Return a TrainJob without the Jobs that have succeeded, which are not created again."""
     complete = with_job_set(train_job)
     succeeded = succeeded_by_name(shape.items_at(train_job, "status", "jobsStatus"))
     job_set = complete["spec"]["jobSet"]
@@ -217,7 +227,10 @@ def with_unfinished_jobs(train_job: Json) -> Json:
 
 
 def annotated(train_job: Json, name: str, text: str) -> Json:
-    """Return the spec fields that give all pods of a TrainJob this annotation; none if they have it."""
+    """Return the fields of the spec that give all pods of a TrainJob this annotation.
+
+    The result is empty if the pods have the annotation already.
+    """
     jobs = with_job_set(train_job)["spec"]["jobSet"]["replicatedJobs"]
     path = (*_POD, "metadata", "annotations", name)
     if all(value_at(job, path) == text for job in jobs):
@@ -240,7 +253,7 @@ def _step(job: Json) -> str:
 
 
 def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Json:
-    """Return a replicated Job with its number of pods, the resources of its nodes, and its group."""
+    """Return a replicated Job with the TrainJob's number of pods, resources and PodGroup."""
     nodes = _count_pods(job, train_job, policy)
     numbers = {"parallelism": nodes, "completions": nodes}
     once = {"replicas": 1} if _step(job) in (_TRAINER, *_INITIALIZERS) else {}
@@ -257,7 +270,7 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
 
 
 def _count_pods(job: Json, train_job: Json, policy: Json) -> int:
-    """Return the number of pods of a replicated Job. In MPI, the launcher may count as one of the nodes."""
+    """Return the number of pods of a replicated Job. In MPI, the launcher may be one of the nodes."""
     is_counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
     if is_counted and value_at(train_job, _NODES) is not None:
         nodes = Count(path=_NODES).read_from(train_job)

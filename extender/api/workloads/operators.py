@@ -1,11 +1,12 @@
-"""Kinds whose operators make PodGroups for Volcano: Volcano's own Job, those of Ray, and SparkApplication.
+"""Kinds whose operators make PodGroups for Volcano: Volcano's Job, the kinds of Ray, and SparkApplication.
 
-An object that asks for such a group gets it in `spec.gangs`, and its pods name it. Names and labels of Ray's
-pods are those of controllers/ray/common/pod.go in ray-project/kuberay, its groups those of
+An object that asks for such a group has the group in `spec.gangs`, and its pods name the group. Names and
+labels of Ray's pods follow controllers/ray/common/pod.go in ray-project/kuberay. Ray's groups follow
 controllers/ray/batchscheduler/volcano/volcano_scheduler.go.
 
-A SparkApplication's pods follow from cores and memory, by Spark's own sums (org.apache.spark.deploy.k8s):
-memory, and above that a tenth of it for the JVM or two fifths for Python and R, at least 384 MiB.
+The pods of a SparkApplication follow from its cores and memory, as Spark computes them
+(org.apache.spark.deploy.k8s). A pod requests the memory plus an overhead: a tenth of the memory for the JVM,
+two fifths for Python and R, and at least 384 MiB.
 """
 
 import re
@@ -30,20 +31,20 @@ from extender.api.workloads.shape import (
 POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
 VOLCANO = "volcano"
 _GROUP = "scheduling.k8s.io/group-name"
-_REPLICAS = Count(path=("replicas",), default=0)  # of a task, as Go reads it
+_REPLICAS = Count(path=("replicas",), default=0)  # the replicas of a task; absent means 0, as in Go
 _MIN_AVAILABLE = Count(path=("minAvailable",))
 _PARTITION_SIZE = Count(path=("partitionPolicy", "partitionSize"), default=0)
 _MIN_PARTITIONS = Count(path=("partitionPolicy", "minPartitions"), default=0)
 
 
 def group_of_operator(name: str) -> Offspring:
-    """Return the offspring of an operator's job: a PodGroup if `spec.gangs` has an entry."""
+    """Return the PodGroup that an operator makes for each entry of `spec.gangs`."""
     spec = {field: (field,) for field in ("minMember", "queue", "priorityClassName")}
     return Offspring(kind=POD_GROUP, name=name, parts=("spec", "gangs"), spec=spec)
 
 
 def as_group_member(template: Json | None, group: str, labels: dict[str, Any]) -> Json:
-    """Return a pod template whose pods are members of a PodGroup and scheduled by Volcano."""
+    """Return a pod template for members of a PodGroup that Volcano schedules."""
     template = template or {}
     meta = template.get("metadata") or {}
     annotations = {**(meta.get("annotations") or {}), _GROUP: group}
@@ -58,10 +59,16 @@ _MOST_TASKS, _MOST_VOLUMES, _MOST_POLICIES, _MOST_CONTAINERS = 256, 256, 1024, 6
 def excess_fields(
     templates: Sequence[Any], volumes: Sequence[Any], policies: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield the fields with too many items in a Volcano Job, and their faults.
+    """Yield the fields of a Volcano Job with too many items, and the fault of each.
 
-    Each reconciliation of the job reads its tasks and all `policies`; each container of
-    its pods gets all volumes and, from plugins, variables for each task.
+    Each reconciliation of a job reads all its tasks and policies. Each container of its pods gets all volumes
+    and,
+    from plugins, variables for each task.
+
+    Args:
+        templates: The pod templates of the tasks.
+        volumes: The volumes of the job.
+        policies: The number of policies of the job and its tasks.
     """
     counts = [
         ("spec.tasks", len(templates), _MOST_TASKS),
@@ -76,7 +83,9 @@ def excess_fields(
 
 
 def volcano_tasks(job: Json) -> Json:
-    """Return the fields that Volcano's webhook adds: names of tasks, minAvailable, scheduler and priority.
+    """Return a Volcano Job with the fields that Volcano's webhook adds.
+
+    They are the names of tasks, minAvailable, and the scheduler and priority of pods.
 
     Raises:
         ValueError: There are too many tasks, or a number is invalid.
@@ -94,8 +103,8 @@ def volcano_tasks(job: Json) -> Json:
         template = task.get("template") or {}
         template = {**template, "spec": {**inherited, **(template.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
-    # Minimum by task: of all tasks if one has minPartitions, else of tasks with minAvailable. Tasks that
-    # start later have none.
+    # All tasks have a minimum if one task has minPartitions, else only the tasks with minAvailable. A task
+    # that starts after others has no minimum.
     partitioned = [task for task in tasks if task.get("partitionPolicy")]
     has_min_partitions = any(map(_MIN_PARTITIONS.read_from, partitioned))
     with_minimum = (task for task in tasks if has_min_partitions or task.get("minAvailable") is not None)
@@ -125,7 +134,7 @@ def _sub_group(task: Json) -> Json:
 
 
 def _starts_later(task: Json) -> bool:
-    """Return whether the pods of a task are created once those of other tasks run."""
+    """Return whether the pods of a task are created after the pods of other tasks run."""
     return bool(value_at(task, ("dependsOn", "name")))
 
 
@@ -135,7 +144,7 @@ _COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown
 
 
 def _waits(job: Json) -> bool:
-    """Return whether a Volcano Job waits for its admission, which an annotation with a timestamp records.
+    """Return whether a Volcano Job waits for its admission. An annotation records the time of the admission.
 
     An empty annotation means that the admission was withdrawn, even if the job still has pods.
     """
@@ -146,7 +155,7 @@ def _waits(job: Json) -> bool:
 
 
 def _podgroup(job: Json) -> Json:
-    """Return the PodGroup spec as Volcano's controller makes it."""
+    """Return the spec of the job's PodGroup, as Volcano's controller makes it."""
     spec = volcano_tasks(job)["spec"]
     minimum, total = _MIN_AVAILABLE.read_from(spec), sum(map(_REPLICAS.read_from, spec["tasks"]))
     if minimum > total:
@@ -207,7 +216,7 @@ VOLCANO_JOB = WorkloadRow(
 
 
 _QUEUE = "volcano.sh/queue-name"
-_MANAGED = "v1"  # clusters that serve v1alpha1, too, show the same objects as either
+_MANAGED = "v1"  # the managed version; v1alpha1 serves the same objects
 WORKERS = Count(
     path=("replicas",), default=0, at_least=("minReplicas",), at_most=("maxReplicas",), times=("numOfHosts",)
 )
@@ -215,7 +224,7 @@ _NEEDED_WORKERS = Count(path=("minReplicas",), default=0, times=("numOfHosts",))
 
 
 def with_ray_group(cluster: Json) -> Json:
-    """Return a RayCluster with a PodGroup of its head and workers, if its labels ask for Volcano."""
+    """Return a RayCluster with a PodGroup for its head and workers, if its labels ask for Volcano."""
     meta, spec = cluster.get("metadata") or {}, cluster.get("spec") or {}
     labels = meta.get("labels") or {}
     if labels.get("ray.io/scheduler-name") != VOLCANO:
@@ -239,7 +248,7 @@ _RAY_GROUPS = ("spec", "workerGroupSpecs")
 
 
 def _needed_pods(cluster: Json, _: Counts | None = None) -> int:
-    """Return the number of a RayCluster's pods; with its autoscaler, of those that always exist."""
+    """Return the number of a RayCluster's pods. With the autoscaler, only the minimum of workers counts."""
     spec = cluster.get("spec") or {}
     counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
     return 1 + sum(counted.read_from(group) for group in spec.get("workerGroupSpecs") or [])
@@ -295,7 +304,7 @@ def _cluster_of(version: str, kind: str, spec: Path) -> Offspring:
 def _ray_job(version: str) -> WorkloadRow:
     """Return the row of RayJobs.
 
-    A RayJob is also Complete if its job failed or was stopped in the cluster.
+    A RayJob is Complete even if its job failed or was stopped in the cluster.
     """
     deployment, result = ("status", "jobDeploymentStatus"), ("status", "jobStatus")
     return WorkloadRow(
@@ -336,9 +345,9 @@ _IN_POD = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priority
 
 
 def with_templates(app: Json) -> Json:
-    """Return a SparkApplication with the pod templates of its roles, and the PodGroup that Volcano needs.
+    """Return a SparkApplication with the pod templates of its roles, and with its PodGroup for Volcano.
 
-    The group needs the driver alone, which starts first and creates the executors.
+    The group needs only the driver, which starts first and creates the executors.
     """
     spec = app.get("spec") or {}
     roles = {role: spec.get(role) or {} for role in ("driver", "executor")}
@@ -353,7 +362,7 @@ def with_templates(app: Json) -> Json:
 
 
 def _template(spec: Json, role: Json, name: str) -> Json:
-    """Return the pod template of a role: its settings, on top of its optional template."""
+    """Return the pod template of a role: the optional template, overridden by the role's settings."""
     template = role.get("template") or {}
     meta, base = template.get("metadata") or {}, template.get("spec") or {}
     labels = {**(meta.get("labels") or {}), **(role.get("labels") or {})}
@@ -384,7 +393,11 @@ def _memory(spec: Json, role: Json) -> int:
 
 
 def _mebibytes(text: Any) -> int:
-    """Return the MiB of an amount in Java's notation: 512m, 2g, or a plain number. Raises ValueError."""
+    """Return an amount of memory in MiB. The text has Java's notation: 512m, 2g, or a plain number.
+
+    Raises:
+        ValueError: The text is not such an amount.
+    """
     match = re.fullmatch(r"(?P<number>[0-9]{1,15})(?P<unit>[kmgt]?)(?:i?b)?", str(text).lower())
     if not match:
         raise ValueError(f"invalid value {text!r:.50}: must be an amount of memory such as 512m or 2g")

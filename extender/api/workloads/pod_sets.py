@@ -1,4 +1,4 @@
-"""Pod sets that a controller will make from an object, partial starts, and the paths of pod annotations.
+"""Pod sets of a job, partial starts, and the paths of the annotations of its pods.
 
 The cost depends on the size of the object, not on its counts.
 """
@@ -22,19 +22,21 @@ _ANNOTATIONS = ("metadata", "annotations")
 
 
 class JobPodSet(msgspec.Struct, frozen=True):
-    """Pods that differ in name and index only."""
+    """Pods of a job that differ only in name and index."""
 
-    role: str  # the operator's name for the set, in lower case; empty where a kind has only one set
+    role: str  # name of the set in lower case; empty if the kind has only one set
     count: int  # 1 or more
-    template: Json  # metadata (labels and annotations) and spec of the first, as the operator makes it
-    later: bool = False  # created only after pods of other sets have ended: no capacity is needed until then
+    template: Json  # labels, annotations and spec of the first pod
+    later: bool = False  # whether its pods are created only after those of other sets have ended
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
-    """Return the sets with pods that have not ended, in the controller's order, suspended or not.
+    """Return the pod sets of a job that has not ended, in the controller's order.
+
+    Whether the job is suspended makes no difference.
 
     Raises:
-        MALFORMED: Counts, templates or amounts cannot be read, or two sets have one role.
+        MALFORMED: Counts, templates or amounts cannot be read, or two sets have the same role.
     """
     try:
         sets = list(_sets(obj, JobPodSet("", 1, {}), kinds))
@@ -47,7 +49,10 @@ def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
 
 
 def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
-    """Yield the pod sets of an object. `outer`: the number of such objects, and their role."""
+    """Yield the pod sets of an object.
+
+    `outer` has the number of such objects, and the role of their pods.
+    """
     kind = kind_of(obj, kinds)
     if kind is None:
         if (obj.get("apiVersion"), obj.get("kind")) == POD:
@@ -63,10 +68,10 @@ def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
 
 
 def _checked_template(pod: Json, role: str) -> Json:
-    """Return a pod template.
+    """Return the template of a pod.
 
     Raises:
-        ValueError: The API server would refuse it, or its amounts cannot be read.
+        ValueError: The API server would refuse the pod, or its amounts cannot be read.
     """
     meta = pod["metadata"]
     retained = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
@@ -92,7 +97,7 @@ def _checked_template(pod: Json, role: str) -> Json:
 
 
 class PartialStart(NamedTuple):
-    """Partial start of a job: its number of pods, and the number that its author asks for."""
+    """Partial start of a job: the number of started pods, and the number that its author requested."""
 
     started: int
     requested: int
@@ -102,10 +107,10 @@ class PartialStart(NamedTuple):
 
 
 def min_parallelism_of(row: WorkloadRow, obj: Json) -> int:
-    """Return the minimum number of pods of a partial start; 0 without an annotation.
+    """Return the minimum number of pods for a partial start; 0 if the annotation is absent.
 
     Raises:
-        ValueError: The field is invalid.
+        ValueError: The annotation is invalid.
     """
     annotations = _annotations(obj)
     key = next((key for key in _MINIMUM_KEYS if key in annotations), "")
@@ -118,7 +123,7 @@ def min_parallelism_of(row: WorkloadRow, obj: Json) -> int:
 
 
 def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
-    """Return the partial start of an object; None if it is whole, or its number was changed since."""
+    """Return the partial start of a job; None if it started with all pods, or its count was changed since."""
     started, _, requested = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
     if not (row.parallelism and _is_count(started) and _is_count(requested)):
         return None
@@ -127,7 +132,7 @@ def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
 
 
 def with_requested_count(row: WorkloadRow, obj: Json) -> Json:
-    """Return the object with the number of pods that its author asked for."""
+    """Return a job with the number of pods that its author requested."""
     recorded = partial_start(row, obj)
     return obj if recorded is None else _put(obj, row.parallelism, recorded.requested)
 
@@ -152,9 +157,10 @@ def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:
 
 
 def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> list[Path]:
-    """Return the paths of annotations that pods get: keys of mappings and numbers of items.
+    """Return the paths of the annotations of a job's pods.
 
-    The form is that of a JSON pointer. The last two mappings of a path may be absent.
+    A path has the keys of mappings and the indexes of items, as in a JSON pointer. The last two mappings of a
+    path may be absent.
 
     Raises:
         MALFORMED: The object cannot be read.
@@ -164,7 +170,7 @@ def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> l
 
 
 def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Path]:
-    """Yield the paths, also of the pods of children: there, a path is relative to the child."""
+    """Yield the paths of the annotations of the pods of an object and of its children."""
     for offspring in row.offspring:
         for part in parts_of(obj, offspring):
             if offspring.kind == POD:

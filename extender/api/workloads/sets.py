@@ -5,13 +5,13 @@ from typing import Any
 from extender.api.workloads import shape
 from extender.api.workloads.shape import JOB, POD, Count, Counts, Json, Offspring, Sign, WorkloadRow, value_at
 
-_MOST_LEADERS = 100_000  # far more than users make: a slip costs no memory
+_MOST_LEADERS = 100_000  # more than users need; a typing error must not fill the memory
 _REPLICAS = Count(path=("replicas",))
 _LEADERS, _SIZE = Count(path=("spec", "replicas")), Count(path=("size",))
 
 
 def indexed_jobs(job_set: Json) -> Json:
-    """Return a JobSet with the webhook's defaults: indexed Jobs whose failed containers restart."""
+    """Return a JobSet with the defaults of its webhook: Indexed Jobs with restartPolicy OnFailure."""
     jobs = []
     for job in shape.items_at(job_set, "spec", "replicatedJobs"):
         template = job.get("template") or {}
@@ -24,7 +24,7 @@ def indexed_jobs(job_set: Json) -> Json:
 
 
 def unfinished_jobs(job_set: Json) -> Json:
-    """Return a JobSet without the Jobs that have succeeded; `later` is true in Jobs that wait for others."""
+    """Return a JobSet without its succeeded Jobs. `later` is true in Jobs that wait until others complete."""
     job_set = indexed_jobs(job_set)
     succeeded = succeeded_by_name(shape.items_at(job_set, "status", "replicatedJobsStatus"))
     jobs, ended_names, later = list[Json](), set[Any](), set[Any]()
@@ -49,7 +49,10 @@ def succeeded_by_name(statuses: list[Json]) -> dict[str, int]:
 
 
 def dependent_jobs(job_set: Json, counts: Counts) -> set[str]:
-    """Return the Jobs of a JobSet that are created after others, if they start in order or depend on them."""
+    """Return the names of a JobSet's Jobs that are created after other Jobs.
+
+    With the startup policy InOrder, these are all Jobs except the first, else the Jobs with `dependsOn`.
+    """
     jobs = shape.items_at(job_set, "spec", "replicatedJobs")
     names = (str(job.get("name")).lower() for job in jobs)
     if value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
@@ -58,16 +61,16 @@ def dependent_jobs(job_set: Json, counts: Counts) -> set[str]:
 
 
 def order_remark(job_set: Json) -> str:
-    """Return the remark about Jobs that a real cluster makes one after the other; empty if it does not."""
+    """Return the remark about a JobSet whose Jobs a real cluster creates in turn; empty for others."""
     is_ordered = value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
     has_waiting = any(job.get("dependsOn") for job in shape.items_at(job_set, "spec", "replicatedJobs"))
     return "all its Jobs are made at once, whatever they depend on" if is_ordered or has_waiting else ""
 
 
 def workers_of_each_leader(lws: Json) -> Json:
-    """Return a LeaderWorkerSet that lists the workers of each leader, by the leader's index.
+    """Return a LeaderWorkerSet with the workers of each leader, keyed by the leader's index.
 
-    The template of leaders defaults to that of workers.
+    The template of the leaders defaults to the template of the workers.
     """
     template = value_at(lws, ("spec", "leaderWorkerTemplate")) or {}
     workers = {"template": template.get("workerTemplate"), "replicas": max(_SIZE.read_from(template) - 1, 0)}
@@ -78,14 +81,17 @@ def workers_of_each_leader(lws: Json) -> Json:
 
 
 def workers_of_all_leaders(lws: Json) -> Json:
-    """Return a LeaderWorkerSet with the workers of all leaders once, and the labels of the first group."""
+    """Return a LeaderWorkerSet with the workers of all leaders as one set.
+
+    The set has the labels of the first group.
+    """
     one_leader = workers_of_each_leader(shape.with_spec(lws, replicas=1))
     workers = {**one_leader["spec"]["workers"]["0"], "groups": _LEADERS.read_from(lws)}
     return shape.with_spec(one_leader, replicas=_LEADERS.read_from(lws), workers={"0": workers})
 
 
 def pods_of_one_group(lws: Json, _: Counts) -> int:
-    """Return the number of a group's pods that come at the same time: all, or only the leader."""
+    """Return the number of a group's pods that are created at the same time: all, or only the leader."""
     workers_wait = value_at(lws, ("spec", "startupPolicy")) == "LeaderReady"
     return 1 if workers_wait else _SIZE.read_from(value_at(lws, ("spec", "leaderWorkerTemplate")) or {})
 

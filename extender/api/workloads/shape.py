@@ -1,4 +1,4 @@
-"""Shape of the table of job kinds: paths of their fields, and objects with the templates of other jobs."""
+"""Types of the table of workload kinds: rows, paths of fields, and the runtimes that hold templates."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum
@@ -17,7 +17,7 @@ Annotate = Callable[[Json, str, str], Json]
 Counts = Mapping[str, int]  # number of pods by role
 Dependent = Callable[[Json, Counts], Container[str]]
 
-MOST = 2**31 - 1  # of one count: the API's counts have 32 bits
+MOST = 2**31 - 1  # the maximum of a count: the API's counts have 32 bits
 POD, JOB = ("v1", "Pod"), ("batch/v1", "Job")
 VOLCANO_JOB = ("batch.volcano.sh/v1alpha1", "Job")
 REPLICA_SET, STATEFUL_SET = ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")
@@ -27,7 +27,8 @@ TEMPLATE = ("spec", "template")
 class Count(msgspec.Struct, frozen=True, kw_only=True):
     """Number of children of one part: the number at `path`, or `default`.
 
-    It is at least `at_least`, at most `at_most`, and multiplied by each of `times`.
+    The number is raised to the one at `at_least`, lowered to the one at `at_most`, and multiplied by the one
+    at `times`.
     """
 
     path: Path = ()
@@ -37,10 +38,10 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     times: Path = ()
 
     def read_from(self, part: Json) -> int:
-        """Return the count of a part; a negative one counts as 0.
+        """Return the count of a part. A negative number counts as 0.
 
         Raises:
-            ValueError: It is no 32-bit number.
+            ValueError: A value is not a 32-bit number.
         """
         number = self._at(part, self.path, self.default)
         number = max(number, self._at(part, self.at_least, number))
@@ -59,40 +60,40 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offspring(msgspec.Struct, frozen=True, kw_only=True):
-    """Kind of objects that a controller makes."""
+    """Kind of children that a controller makes: what they look like, and how many there are."""
 
-    kind: KindName  # the kind of the objects
-    name: str  # the pattern of its name; one that ends in a hyphen gets random letters
-    prefix: str = ""  # the pattern of a generateName that precedes the generated part, next to a full name
-    parts: Path = ()  # list or mapping whose items are the parts; empty: the object is the only part
-    roles: tuple[str, ...] = ()  # the keys of that mapping that count, in lower case; empty: all
-    when: Mapping[Path, tuple[Any, ...]] = {}  # made only if each path has one of its values; None: absent
-    template: Path = ()  # path of the template in the part: metadata and spec
-    optional: bool = False  # the template may be absent; `complete` adds it
-    spec: Path | Mapping[str, Path] = ()  # without template: path of its spec, or paths by field of it
-    annotated: Path = ()  # path of the pods' annotations in the part, if they are not in the template
-    role: str = ""  # role of these pods as a set; empty: that of the part, or of the parent object
-    later: Path = ()  # path of the field by which the part is created only after others have ended
+    kind: KindName  # kind of the children
+    name: str  # pattern of a child's name; random letters follow a final hyphen
+    prefix: str = ""  # pattern of a generateName that the child has in addition to its name
+    parts: Path = ()  # path of the list or mapping of the parts; empty if the object is the only part
+    roles: tuple[str, ...] = ()  # parts that count, by name in lower case; empty means all
+    when: Mapping[Path, tuple[Any, ...]] = {}  # values that the paths must have; None means absent
+    template: Path = ()  # path of the template (metadata and spec) in the part
+    optional: bool = False  # the template may be absent, because `complete` adds it
+    spec: Path | Mapping[str, Path] = ()  # without a template: path of the child's spec, or of its fields
+    annotated: Path = ()  # path of the pods' annotations in the part, if the template has none
+    role: str = ""  # role of the pod set; empty means the part's role, else the parent's
+    later: Path = ()  # path of a field that is true if the children wait until others have ended
     count: Count = Count()  # number of children for each part
-    first: Path = ()  # path of the number at which {index} begins; 0 if absent
-    owner: tuple[KindName, str] | None = None  # kind of the owner, pattern of its name; None: the object
+    first: Path = ()  # path of the first {index}; the default is 0
+    owner: tuple[KindName, str] | None = None  # kind and name pattern of the owner; None means the object
     labels: Mapping[str, str] = {}  # patterns of the labels that the controller adds
     annotations: Mapping[str, str] = {}  # patterns of the annotations that the controller adds
-    inherits: bool = False  # it has the annotations of the object
-    on_pods: bool = False  # labels and annotations are added to the pod template of the child, too
+    inherits: bool = False  # the children have the annotations of the object
+    on_pods: bool = False  # labels and annotations also go into the child's pod template
 
 
 class Sign(msgspec.Struct, frozen=True, kw_only=True):
-    """Sign of a state in an object."""
+    """Condition or field values by which an object shows a state."""
 
-    condition: str = ""  # the type of a condition in its status that is True
-    fields: Mapping[Path, tuple[str, ...]] = {}  # instead: each path has one of its values
+    condition: str = ""  # type of a status condition that must be True
+    fields: Mapping[Path, tuple[str, ...]] = {}  # without a condition: values that the paths must have
 
 
 class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
     api_version: str
     kind: str
-    named: str = ""  # plural name in the API's paths, if it is not the kind with an s
+    named: str = ""  # plural name in the API's paths; the default is the kind with an s
 
     @property
     def plural(self) -> str:
@@ -100,69 +101,70 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        """Return the API group; empty for the core of Kubernetes."""
+        """Return the API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
     def qualified(self) -> str:
-        """Return the resource with its group, such as `job.batch`."""
+        """Return the kind in lower case with its API group, such as `job.batch`."""
         return f"{self.kind.lower()}.{self.group}"
 
 
 class RuntimeKind(ApiKind, frozen=True, kw_only=True):
-    """Kind of objects with the templates of jobs of another kind."""
+    """Kind of runtimes: objects that hold the templates for jobs of another kind."""
 
-    namespaced: bool  # a job finds them in its own namespace
+    namespaced: bool  # whether the runtime is in the job's namespace; else it is cluster-scoped
 
 
 class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths of group, kind and name of the object with the templates."""
+    """Paths, in a job, of the API group, kind and name of its runtime."""
 
     group: Path
     kind: Path
     name: Path
-    kinds: tuple[RuntimeKind, ...]  # kinds that may be named; the first without group or kind
+    kinds: tuple[RuntimeKind, ...]  # kinds of runtimes; the first is the default
 
 
 class Commanded(msgspec.Struct, frozen=True, kw_only=True):
-    """Kind without a suspend field: its objects wait by Muster's annotation; Commands stop and resume them.
+    """Rules for a kind without a suspend field: its jobs wait by Muster's annotation.
 
-    Its pods name the PodGroup `OWNER-UID`, of which `podgroup` is the spec; it raises MALFORMED.
+    Commands stop and resume such jobs. The pods of a job name the PodGroup `OWNER-UID`.
     """
 
     waits: Callable[[Json], bool]
-    stopped: Callable[[Json], bool]  # whether it makes nothing until a Command resumes it
+    stopped: Callable[[Json], bool]  # whether a Command has stopped the job
     podgroup: Complete
 
 
 class WorkloadRow(ApiKind, frozen=True, kw_only=True):
-    """Kind whose controller makes pods.
+    """Row of the table: a kind whose controller makes pods.
 
-    A `manageable` one can wait suspended: its controller makes nothing while `suspend` is true, removes its
-    objects when that becomes true, and begins again when it becomes false. `annotate` returns the fields of
-    the spec that give all pods an annotation of this name and text, none if they have it already; these may
-    change only while the object is suspended.
+    A `manageable` kind can wait suspended. Its controller makes nothing while `suspend` is true, deletes the
+    job's objects when `suspend` becomes true, and creates them again when `suspend` becomes false.
+    `annotate` returns the changes of the spec that give all pods an annotation with this name and text. The
+    result is empty if the pods have the annotation already. The API allows these changes only while the
+    object is suspended.
     """
 
     short: tuple[str, ...] = ()  # kubectl's short names
-    offspring: tuple[Offspring, ...]  # children, in the order of their creation
-    runtime: RuntimeReference | None = None  # its templates; `complete` finds it as `spec.runtime`
-    annotate: Annotate = lambda *_: {}  # where another object has the templates
-    templates: tuple[Path, ...] = ()  # further pod templates, from which `complete` makes others
-    counts: tuple[Path, ...] = ()  # paths of further numbers, 0 or more
-    together: Callable[[Json], bool] = lambda _: False  # whether a part of its pods is of no use
-    dependent: Dependent = lambda *_: ()  # roles whose pods are made once others run
-    at_once: Callable[[Json, Counts], int] | None = None  # made before any runs; None: all but `dependent`
-    suspend: Path = ("spec", "suspend")  # the field that keeps the controller from making anything
-    commanded: Commanded | None = None  # instead of `suspend`, for a kind that Muster may run itself
-    manageable: bool = False  # it is a job that can wait suspended
-    parallelism: Path = ()  # path of the number of its pods, if fewer of them may be started
-    completions: Path = ()  # path of the number of pods that have to succeed
-    succeeded: tuple[Sign, ...] = ()  # signs of success: one is enough, and then it makes no more pods
+    offspring: tuple[Offspring, ...]  # kinds of children, in the order of their creation
+    runtime: RuntimeReference | None = None  # source of the templates: `spec.runtime` for `complete`
+    annotate: Annotate = lambda *_: {}  # only for kinds whose templates are in a runtime
+    templates: tuple[Path, ...] = ()  # paths of pod templates that only `complete` uses
+    counts: tuple[Path, ...] = ()  # paths of further numbers that must not be negative
+    together: Callable[[Json], bool] = lambda _: False  # whether its pods must run together
+    dependent: Dependent = lambda *_: ()  # roles whose pods are created after other pods run
+    at_once: Callable[[Json, Counts], int] | None = None  # pods created before any of them runs
+    suspend: Path = ("spec", "suspend")  # path of the field that stops the controller
+    commanded: Commanded | None = None  # replaces `suspend` for kinds that Muster may run itself
+    manageable: bool = False  # whether its objects are jobs that can wait suspended
+    parallelism: Path = ()  # path of its number of pods, if a partial start is possible
+    completions: Path = ()  # path of the number of pods that must succeed
+    succeeded: tuple[Sign, ...] = ()  # signs of success; one of them is enough
     failed: tuple[Sign, ...] = ()
-    complete: Complete = lambda obj: obj  # adds the defaults of the kind's admission for the paths
-    counted: Complete | None = None  # `complete` to count pods: without children that have ended
-    remark: Remark = lambda _: ""  # difference from a real cluster; empty: none
+    complete: Complete = lambda obj: obj  # adds defaults of the kind's webhook and controller
+    counted: Complete | None = None  # replaces `complete` for counts: omits ended children
+    remark: Remark = lambda _: ""  # difference of the embedded cluster; empty without one
 
     @property
     def key(self) -> KindName:
@@ -170,12 +172,12 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
 
     @property
     def makes_groups(self) -> bool:
-        """Return whether objects of the kind declare how many of their pods start together."""
+        """Return whether objects of the kind themselves determine how many of their pods start together."""
         return self.runtime is None and self.commanded is None and (self.manageable or self.together({}))
 
     @property
     def prefix(self) -> str:
-        """Return the prefix that users write before a slash."""
+        """Return the prefix that users write in front of the slash and the name."""
         return kind_prefix(*self.key)
 
 
@@ -183,7 +185,7 @@ Kinds = Mapping[KindName, WorkloadRow]
 
 
 def kind_prefix(api_version: str, kind: str) -> str:
-    """Return the name of a kind before a slash, as users write it: `vcjob` for Volcano's Job."""
+    """Return the name of a kind in front of a slash, as users write it: `vcjob` for Volcano's Job."""
     return "vcjob" if (api_version, kind) == VOLCANO_JOB else kind.lower()
 
 
@@ -195,7 +197,7 @@ def value_at(obj: Any, path: Path) -> Any:
 
 
 def with_spec(obj: Json, **fields: Any) -> Json:
-    """Return a copy with these fields in its spec."""
+    """Return a copy of an object with these fields in its spec."""
     return {**obj, "spec": {**(obj.get("spec") or {}), **fields}}
 
 
@@ -211,7 +213,7 @@ class JobOutcome(Enum):
 
 
 def is_suspended(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether the controller of a job must make no pods.
+    """Return whether a job is suspended: its controller must make no pods.
 
     Values other than true count as false, as in the API.
     """
@@ -221,7 +223,7 @@ def is_suspended(row: WorkloadRow, obj: Json) -> bool:
 
 
 def is_stopped(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether a job is suspended until a user resumes it: by a user, or by its run time limit."""
+    """Return whether a user or the run time limit suspended a job. Only a user can resume such a job."""
     if row.commanded is not None:
         return row.commanded.stopped(obj)
     return is_suspended(row, obj) and bool(value_at(obj, ("metadata", "annotations", STARTED)))
@@ -244,7 +246,7 @@ _RUNTIME = "runtime"
 
 
 class RuntimeName(NamedTuple):
-    """Name of an object with the templates of jobs. `namespace` is empty for cluster-scoped kinds."""
+    """Reference to a runtime, an object with templates. `namespace` is empty for cluster-scoped kinds."""
 
     kind: str
     namespace: str
@@ -257,9 +259,9 @@ class RuntimeName(NamedTuple):
 
 
 def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
-    """Return the runtime that an object names; None for a kind with its own templates.
+    """Return the runtime that an object refers to; None if the kind has its own templates.
 
-    A runtime of an unknown kind is not found anywhere.
+    The name of an unknown kind includes its API group, so that no runtime is found for it.
     """
     reference = row.runtime
     if reference is None:
@@ -284,17 +286,20 @@ def runtime_kinds(rows: Iterable[WorkloadRow]) -> list[RuntimeKind]:
 
 
 def with_runtime(obj: Json, spec: Json | None) -> Json:
-    """Return a copy that has the spec of its runtime as `spec.runtime`; None: the runtime does not exist."""
+    """Return a copy of a job with the spec of its runtime as `spec.runtime`.
+
+    None means that the runtime does not exist.
+    """
     return with_spec(obj, **{_RUNTIME: spec})
 
 
 def has_templates(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether an object has its templates, or its runtime was looked for."""
+    """Return whether an object has its templates itself, or `with_runtime` has been called for it."""
     return row.runtime is None or _RUNTIME in (obj.get("spec") or {})
 
 
 def runtime_in(row: WorkloadRow, obj: Json) -> Json | None:
-    """Return the runtime that `with_runtime` added, if any.
+    """Return the runtime that `with_runtime` added; None if it added no runtime.
 
     Raises:
         ValueError: The runtime does not exist.

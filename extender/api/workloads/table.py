@@ -1,4 +1,4 @@
-"""The table of all kinds whose controllers make pods, with those of Kubernetes and Argo's Workflow."""
+"""The table of all kinds whose controllers make pods. Rows of Kubernetes' own kinds and of Argo are here."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ _IN_POD = ("affinity", "nodeSelector", "priorityClassName", "schedulerName", "to
 
 
 def _with_claimed_volumes(stateful_set: Json) -> Json:
-    """Return a StatefulSet with an empty volume for each claim template; Muster makes no claims."""
+    """Return a StatefulSet with an empty volume for each claim template, because Muster makes no claims."""
     claims = value_at(stateful_set, ("spec", "volumeClaimTemplates")) or []
     template = value_at(stateful_set, TEMPLATE)
     if not claims or not isinstance(template, dict):
@@ -47,7 +47,7 @@ def _with_claimed_volumes(stateful_set: Json) -> Json:
 
 
 def _without_finished_pods(job: Json) -> Json:
-    """Return a Job without the completions that ended before it was suspended."""
+    """Return a Job whose `completions` exclude the pods that ended before the Job was suspended."""
     completions, status = value_at(job, ("spec", "completions")), job.get("status")
     if completions is None or not isinstance(status, dict):
         return job
@@ -59,7 +59,7 @@ def _without_finished_pods(job: Json) -> Json:
 
 
 def _is_indexed_and_parallel(job: Json) -> bool:
-    """Return whether each pod of a Job has its own index, and all run at the same time."""
+    """Return whether each pod of a Job has its own index, and all pods run at the same time."""
     spec = job.get("spec") or {}
     completions, parallelism = spec.get("completions"), spec.get("parallelism")
     is_indexed = spec.get("completionMode") == "Indexed"
@@ -67,7 +67,10 @@ def _is_indexed_and_parallel(job: Json) -> bool:
 
 
 def _order_remark(stateful_set: Json) -> str:
-    """Return the remark about ordered pods of a StatefulSet: in a cluster, their gang never completes."""
+    """Return the remark about a StatefulSet that creates its pods in order; empty for others.
+
+    In a real cluster, the gang of such a StatefulSet never completes.
+    """
     ordered = value_at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
     if not ordered or _REPLICAS.read_from(stateful_set) < 2:
         return ""
@@ -75,13 +78,16 @@ def _order_remark(stateful_set: Json) -> str:
 
 
 def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
-    """Return the row of a kind whose replicas differ in their random letters only."""
+    """Return the row of a kind whose pods differ only in the random letters of their names."""
     pods = Offspring(kind=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
     return WorkloadRow(api_version=api_version, kind=kind, short=short, offspring=(pods,))
 
 
 def with_first_pods(workflow: Json) -> Json:
-    """Return a Workflow whose `spec.first` lists the pods of its entrypoint, first steps or first tasks."""
+    """Return a Workflow whose `spec.first` lists the pods that it starts with.
+
+    They are the pods of the entrypoint, of its first steps, or of its tasks without dependencies.
+    """
     spec = workflow.get("spec") or {}
     listed = (template for template in spec.get("templates") or () if isinstance(template, dict))
     templates = {str(template.get("name")): template for template in listed}
@@ -101,7 +107,13 @@ def remark(workflow: Json) -> str:
 
 
 def _first_pods(templates: dict[str, Json], name: str | None, depth: int) -> Iterator[tuple[str, Json, int]]:
-    """Yield name, template and number of the first pods of a template. `depth`: most nested templates."""
+    """Yield name, template and number of the first pods of a template.
+
+    Args:
+        templates: All templates of the workflow, by name.
+        name: The name of the template.
+        depth: The maximum depth of nested templates.
+    """
     template = templates.get(name or "")
     if template is None or depth == 0:
         return
@@ -123,7 +135,7 @@ def _repetitions(step: Json) -> int:
 
 
 def _pod(spec: Json, template: Json) -> Json:
-    """Return a pod of a template. Settings of the template override those of the workflow."""
+    """Return a pod from a template. Settings of the template override settings of the workflow."""
     meta: Json = {"labels": {}, "annotations": {}}
     for source in (spec.get("podMetadata") or {}, template.get("metadata") or {}):
         for field, texts in meta.items():
