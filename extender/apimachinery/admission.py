@@ -1,7 +1,7 @@
 """Admission of objects: defaults, scheduling gates, and immutable fields.
 
-The scheduling gate of Muster's pods is added here, as the policy in manifests/gates/admission-policy.yaml
-does. Fields that a real cluster would honour and this one cannot are refused rather than ignored.
+The scheduling gate of Muster's pods is added here, as by the policy in manifests/gates/admission-policy.yaml.
+Fields that a real cluster honours and the embedded cluster does not are refused, not ignored.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,11 +27,11 @@ from extender.domain.model.resources import offered, pod_requests, requested_amo
 from extender.volcano.admission import job_defaults
 
 HARD = "DoNotSchedule"
-MOST_PODS = 10_000  # pods of one workload, or of all workloads of a user's files
+MOST_PODS = 10_000  # maximum of pods of a workload, or of all workloads in a user's files
 
 
 def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a pod's spec that the embedded cluster cannot honour, each with a description."""
+    """Yield the fields of a pod spec that the embedded cluster does not support, each with a description."""
     constraints = spec.get("topologySpreadConstraints") or []
     if any(constraint.get("whenUnsatisfiable", HARD) == HARD for constraint in constraints):
         yield "topologySpreadConstraints", f"{HARD}; ScheduleAnyway is allowed"
@@ -46,7 +46,11 @@ _WITH_GENERATIONS = frozenset((*(kind for kind in kinds.KINDS if kind.custom), *
 
 
 def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
-    """Default, admit and validate a new object in place. Raises StatusError."""
+    """Set the defaults of a new object, run its admission, and validate it, all in place.
+
+    Raises:
+        StatusError: The object is invalid.
+    """
     if kind.status and kind is not kinds.NODES:
         obj.pop("status", None)
     if kind.custom:
@@ -77,9 +81,9 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
 
 
 def _prepare_job(kind: ResourceKind, obj: Json) -> None:
-    """Set the defaults of a job. A Volcano Job gets those of Muster's webhook."""
+    """Set the defaults of a job. A Volcano Job gets the defaults of Muster's webhook."""
     if kind is kinds.VOLCANO_JOBS:
-        with suppress(*UNREADABLE):  # unreadable objects are refused later
+        with suppress(*UNREADABLE):  # `validate` refuses unreadable objects
             job = typed(obj, VolcanoJob)
             if job.spec.tasks:
                 obj |= json_patched(obj, job_defaults(job, "volcano"))
@@ -88,12 +92,12 @@ def _prepare_job(kind: ResourceKind, obj: Json) -> None:
     completions = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
     obj["spec"] = {**completions, "parallelism": 1, "backoffLimit": 6, **spec}
     labels = value_at(obj, ("spec", "template", "metadata", "labels"))
-    if labels and not obj["metadata"].get("labels"):  # the default is the labels of its pods
+    if labels and not obj["metadata"].get("labels"):  # by default, a Job has the labels of its pods
         obj["metadata"]["labels"] = {**labels}
 
 
 def _label(obj: Json, key: str) -> None:
-    """Label an object with its own name."""
+    """Add a label to an object; its value is the name of the object."""
     meta = obj["metadata"]
     meta["labels"] = {key: meta.get("name", ""), **(meta.get("labels") or {})}
 
@@ -126,7 +130,11 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
 
 
 def _set_priority(pod: Json, store: Store) -> None:
-    """Set the priority of the pod's class, or of the default class. Raises StatusError."""
+    """Set the pod's priority from its priority class, or from the default class.
+
+    Raises:
+        StatusError: The class does not exist, or the pod states another priority.
+    """
     spec, pod_name = pod["spec"], pod["metadata"].get("name", "")
     classes = {obj["metadata"]["name"]: obj for obj in store.all(kinds.PRIORITY_CLASSES)}
     default = next((name for name, obj in classes.items() if obj.get("globalDefault")), "")
@@ -148,7 +156,8 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
     """Check an object of a kind.
 
     Raises:
-        StatusError: There are `errors`, or fields that the embedded cluster does not support or cannot read.
+        StatusError: There are `errors`, or the embedded cluster cannot read the object or does not support
+            it.
     """
     name = obj["metadata"].get("name", "")
     if distinct := list(dict.fromkeys(errors)):
@@ -157,13 +166,13 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
         for field, value in unsupported(obj.get("spec") or {}):
             message = f"the embedded cluster does not play {field} with {value}"
             raise invalid(kind, name, [forbidden_field(f"spec.{field}", message)])
-    with suppress(*MALFORMED):  # objects whose pods cannot be counted
+    with suppress(*MALFORMED):  # the pods of some invalid objects cannot be counted
         pods = count_pods(obj) if kind in kinds.WORKLOAD_KINDS else 0
         if pods > MOST_PODS:
             message = f"the embedded cluster makes at most {MOST_PODS} pods, not {pods}"
             raise invalid(kind, name, [forbidden_field("spec", message)])
     try:
-        match kind.name:  # values that the scheduler cannot parse are refused
+        match kind.name:  # refuse values that the scheduler could not parse
             case "Pod":
                 pod_requests(typed(obj, Pod).spec)
             case "Node":
@@ -177,7 +186,11 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
 
 
 def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
-    """Return `obj`, completed; if `checked`, refuse invalid changes with StatusError."""
+    """Return a changed object with its defaults.
+
+    Raises:
+        StatusError: `checked` is true, and the change is invalid.
+    """
     if kind.custom:
         obj = defaulted(obj, schema_of(kind))
     if kind in _WITH_GENERATIONS and before.get("spec") != obj.get("spec"):
@@ -208,7 +221,7 @@ def _immutable_part(spec: Json, mutable: Iterable[str]) -> Json:
 
 
 def grace(kind: ResourceKind, obj: Json, requested: int | None) -> int:
-    """Return the grace period of an object in seconds; 0 except for pods on a node."""
+    """Return the grace period of an object in seconds; 0 unless the object is a running pod."""
     is_on_node = kind is kinds.PODS and bool(obj["spec"].get("nodeName"))
     if not is_on_node or obj["status"].get("phase") in ENDED_PHASES:
         return 0

@@ -1,6 +1,6 @@
-"""Errors of an API server: a Status, and the errors of fields.
+"""Errors of an API server: the Status of an answer, and the errors of fields.
 
-The texts are those of Kubernetes (package field of k8s.io/apimachinery).
+The texts follow Kubernetes (package field of k8s.io/apimachinery).
 """
 
 import json
@@ -11,7 +11,7 @@ from extender.apimachinery.kinds import Json, ResourceKind
 
 
 class FieldError(NamedTuple):
-    """Error of a field. `reason`: for programs, as in a Status; `message`: the text after the field."""
+    """Error of a field. `reason` is a code for programs, `message` the text after the field's path."""
 
     field: str
     reason: str
@@ -29,7 +29,7 @@ def bad_value(field: str, value: Any, detail: str, reason: str = "FieldValueInva
 
 
 def invalid_whole_value(field: str, detail: str) -> FieldError:
-    """Return the error of a CEL rule on a whole object, which does not repeat the value."""
+    """Return the error of a CEL rule on a whole object. Its text does not repeat the object."""
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {detail}")
 
 
@@ -72,7 +72,10 @@ def _json(value: Any) -> str:
 
 
 class StatusError(Exception):
-    """Error as a Status. `details`: the object, and causes with reason, message and field."""
+    """Error that is answered as a Status.
+
+    `details` has the object's name and kind, and the causes: reason, message and field of each.
+    """
 
     def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
         super().__init__(message)
@@ -82,7 +85,7 @@ class StatusError(Exception):
         self.details = details or {}
 
     def status(self) -> Json:
-        """Return the body of the answer."""
+        """Return the Status object for the body of the answer."""
         head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         fault = {"message": self.message, "reason": self.reason, "details": self.details}
         return {**head, **fault, "code": self.code}

@@ -1,10 +1,12 @@
 """Schemas of the served kinds: the fields of a value, and the keys that identify the items of a list.
 
-Kubernetes' kinds have the schemas that a real API server publishes (kubernetes.json, which tools/schemas.py
-writes), Muster's kinds those of the CRDs. The schemas of operators' kinds allow all fields.
+- Kubernetes' kinds have the schemas of a real API server (kubernetes.json, written by tools/schemas.py).
+- Muster's kinds have the schemas of its CRDs.
+- The schemas of operators' kinds allow all fields.
 
-A list is atomic, one value as a whole, unless its schema names key fields or calls it a set. An object is
-split into its fields unless its schema calls it atomic. A value without a schema is split by its own type.
+A list is atomic (it has one owner as a whole), unless its schema names key fields or calls the list a set.
+An object is split into its fields, unless its schema calls it atomic. A value without a schema is split
+by its JSON type.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,11 +27,11 @@ OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 @cache
 def definitions() -> dict[str, Json]:
-    """Return every schema by its name, such as io.k8s.api.core.v1.Pod."""
+    """Return all schemas by name, such as io.k8s.api.core.v1.Pod."""
     schemas: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
     for crd in _crds():
         schemas |= _crd_schemas(crd)
-    for kind in UNSHIPPED_KINDS:  # a CRD whose schema allows all fields
+    for kind in UNSHIPPED_KINDS:  # stands for a CRD that allows all fields
         text = {"type": "string"}
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
@@ -46,7 +48,7 @@ def _crds() -> list[Json]:
 
 
 def printer_columns(kind: ResourceKind) -> list[Json]:
-    """Return the columns that kubectl prints for a kind, from its CRD; none without a CRD of Muster."""
+    """Return the columns that kubectl prints for a kind; empty if Muster has no CRD for the kind."""
     for spec in (crd["spec"] for crd in _crds()):
         if (spec["group"], spec["names"]["kind"]) == (kind.group, kind.name):
             versions = {version["name"]: version for version in spec["versions"]}
@@ -74,7 +76,7 @@ def with_referred(names: Iterable[str]) -> dict[str, Json]:
 
 
 def referred(schema: Any) -> Iterator[str]:
-    """Yield the names of the schemas that this one refers to."""
+    """Yield the names of the schemas that a schema refers to."""
     if isinstance(schema, list):
         for item in schema:
             yield from referred(item)
@@ -87,14 +89,17 @@ def referred(schema: Any) -> Iterator[str]:
 
 @cache
 def openapi_document(path: str) -> Json | None:
-    """Return the OpenAPI document at a path: the index, or one for a group and version; None without one."""
+    """Return the OpenAPI document at a path; None if the path has none.
+
+    The document is the index, or the document of one group and version.
+    """
     if path == OPENAPI:
         roots = {kind.root.strip("/") for kind in SERVED}
         return {"paths": {root: {"serverRelativeURL": f"{OPENAPI}/{root}"} for root in sorted(roots)}}
     served = [kind for kind in SERVED if path == f"{OPENAPI}{kind.root}"]
     if not served:
         return None
-    paths: Json = {}  # clients look here for the kind, and whether the server validates fields
+    paths: Json = {}  # clients read here whether the server validates fields
     for kind in served:
         scope = "/namespaces/{namespace}" if kind.namespaced else ""
         named = {"group": kind.group, "version": kind.version, "kind": kind.name}
@@ -110,7 +115,7 @@ def openapi_document(path: str) -> Json | None:
 
 
 def _crd_schemas(crd: Json) -> dict[str, Json]:
-    """Return the schemas of a CRD's versions with that of metadata, by the API server's names."""
+    """Return the schemas of a CRD's versions, with the schema of metadata, by the API server's names."""
     spec = crd["spec"]
     kind = spec["names"]["kind"]
     group = ".".join(reversed(spec["group"].split(".")))
@@ -131,10 +136,11 @@ _compact = msgspec.json.Encoder(order="sorted").encode
 
 
 class FieldSchema:
-    """Schema of one value. `published`: its published form, empty for none."""
+    """Schema of one value. `published` is the schema in JSON; it is empty if there is none."""
 
     def __init__(self, published: Json) -> None:
-        references = [*published.get("allOf", ()), published]  # a reference stands alone, or in an allOf
+        # a $ref is in the schema itself or in its allOf
+        references = [*published.get("allOf", ()), published]
         name = next((part["$ref"].removeprefix(REFERENCE) for part in references if "$ref" in part), "")
         other_fields = {key: value for key, value in published.items() if key != "allOf"}
         self.published = {**definitions()[name], **other_fields} if name else other_fields
@@ -143,7 +149,7 @@ class FieldSchema:
         kind_of_list = self.published.get("x-kubernetes-list-type")
         keys = self.published.get("x-kubernetes-list-map-keys") if kind_of_list == "map" else ()
         self.is_set = kind_of_list == "set"
-        self.list_keys: tuple[str, ...] = tuple(keys or ())  # the fields that identify items; empty for none
+        self.list_keys: tuple[str, ...] = tuple(keys or ())  # fields that identify the items of the list
         self._fields: dict[str, FieldSchema] = {}
 
     def field(self, name: str) -> "FieldSchema":
@@ -152,8 +158,8 @@ class FieldSchema:
         known = name if name in properties else ""
         if known not in self._fields:
             additional = self.published.get("additionalProperties")
-            rest = additional if isinstance(additional, dict) else {}
-            self._fields[known] = FieldSchema(properties.get(name, rest))
+            values_of_map = additional if isinstance(additional, dict) else {}
+            self._fields[known] = FieldSchema(properties.get(name, values_of_map))
         return self._fields[known]
 
     @cached_property
@@ -161,19 +167,19 @@ class FieldSchema:
         return FieldSchema(self.published.get("items", {}))
 
     def has_field(self, name: str) -> bool:
-        """Return whether an object may have this field. An object without a schema may have any."""
+        """Return whether an object may have this field. An object without a schema may have any field."""
         properties = self.published.get("properties", {})
         open_ended = not properties or "additionalProperties" in self.published or self.keeps_unknown
         return open_ended or name in properties
 
     def splits(self, value: Any) -> bool:
-        """Return whether parts of this value may belong to different writers."""
+        """Return whether the parts of a value may have different owners."""
         if isinstance(value, dict):
             return self.published.get("x-kubernetes-map-type") != "atomic"
         return isinstance(value, list) and (bool(self.list_keys) or self.is_set)
 
     def key_of(self, item: Any) -> str:
-        """Return the key of a list item: its own value in a set, else its key fields."""
+        """Return the key of a list item: its value if the list is a set, else its key fields."""
         if self.is_set:
             return f"v:{_compact(item).decode()}"
         properties = self.items.published.get("properties", {})

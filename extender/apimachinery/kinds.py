@@ -13,16 +13,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """Served kind. `custom` kinds come from CRDs on a real cluster, without strategic patches."""
+    """Served kind. On a real cluster, `custom` kinds come from CRDs and have no strategic merge patches."""
 
     api_version: str
     name: str
     plural: str
     namespaced: bool = True
     short: tuple[str, ...] = ()
-    status: bool = False  # whether its status is a subresource
+    status: bool = False  # whether it has the subresource `status`
     custom: bool = False
-    scale: bool = False  # whether its number of pods is a subresource
+    scale: bool = False  # whether it has the subresource `scale`
 
     @property
     def group(self) -> str:
@@ -34,12 +34,12 @@ class ResourceKind:
 
     @property
     def root(self) -> str:
-        """Return the path of the API version: /api/v1, /apis/GROUP/VERSION."""
+        """Return the path of the API version: /api/v1 or /apis/GROUP/VERSION."""
         return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
 
     @property
     def qualified(self) -> str:
-        """Return the name in messages: pods, queues.scheduling.volcano.sh."""
+        """Return the name for messages, such as pods or queues.scheduling.volcano.sh."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -82,7 +82,7 @@ DEPLOYMENTS = _scaled("Deployment", "deploy")
 REPLICA_SETS = _scaled("ReplicaSet", "rs")
 STATEFUL_SETS = _scaled("StatefulSet", "sts")
 
-SCALE = ResourceKind("autoscaling/v1", "Scale", "scales")  # kind of the subresource `scale` of all kinds
+SCALE = ResourceKind("autoscaling/v1", "Scale", "scales")  # the kind of every subresource `scale`
 
 KUBERNETES_WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
 
@@ -92,7 +92,7 @@ def _kind_of(row: WorkloadRow) -> ResourceKind:
 
 
 def _operator_kinds() -> Iterator[ResourceKind]:
-    """Yield the kinds of operators' jobs that can be suspended, except those with pods that own pods."""
+    """Yield the operators' kinds that can be suspended, except those whose pods own pods."""
     for row in WORKLOADS.values():
         owned = any(offspring.owner for offspring in row.offspring)
         if row.manageable and not row.commanded and not owned and row.key != (JOBS.api_version, JOBS.name):
@@ -100,14 +100,17 @@ def _operator_kinds() -> Iterator[ResourceKind]:
 
 
 def _expanded_kinds() -> Iterator[ResourceKind]:
-    """Yield operators' kinds that cannot be suspended; pods are created once, for objects in files."""
+    """Yield the operators' kinds that cannot be suspended.
+
+    They have no controller here. Their pods are created once, for the objects in files.
+    """
     for row in WORKLOADS.values():
         if not row.manageable and row.api_version not in ("v1", "apps/v1", "batch/v1"):
             yield _kind_of(row)
 
 
 OPERATOR_KINDS = tuple(_operator_kinds())
-EXPANDED_KINDS = tuple(_expanded_kinds())  # without controllers: pods are created once, for objects in files
+EXPANDED_KINDS = tuple(_expanded_kinds())  # their pods are created once, from files
 VOLCANO_JOBS = ResourceKind(*VOLCANO_JOB, "jobs", short=("vcjob", "vj"), status=True, custom=True)
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
 RUNTIME_KINDS = tuple(
@@ -133,7 +136,7 @@ _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io/v1", "authentication.k8s
 ACCESS = ResourceKind(_AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 IDENTITY = ResourceKind(_AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
 _RULES = ResourceKind(_AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
-REVIEWS = (ACCESS, _RULES, IDENTITY)  # requests that are created and never stored
+REVIEWS = (ACCESS, _RULES, IDENTITY)  # kinds that are created, but never stored
 
 SERVED = (*KINDS, *REVIEWS)
 BY_PATH = {(kind.root, kind.plural): kind for kind in SERVED}
@@ -151,7 +154,7 @@ GIT_VERSION = f"v1.{_MINOR}.0+muster-{__version__}"
 
 
 def discovery_document(path: str) -> Json | None:
-    """Return the document at `path`; None where there is none."""
+    """Return the discovery document at `path`; None if the path has none."""
     match path.strip("/"):
         case "version":
             return {"major": "1", "minor": _MINOR, "gitVersion": GIT_VERSION, "platform": "embedded"}
@@ -159,7 +162,7 @@ def discovery_document(path: str) -> Json | None:
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case "apis":
             groups = []
-            served = sorted(SERVED, key=lambda kind: kind.custom)  # Kubernetes' own groups are found first
+            served = sorted(SERVED, key=lambda kind: kind.custom)  # Kubernetes' own groups come first
             for name, number in {kind.group: kind.version for kind in served if kind.group}.items():
                 version = {"groupVersion": f"{name}/{number}", "version": number}
                 groups.append({"name": name, "versions": [version], "preferredVersion": version})
@@ -170,7 +173,7 @@ def discovery_document(path: str) -> Json | None:
 
 def _resource_list(root: str) -> Json | None:
     resources: list[Json] = []
-    in_all = (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS)  # what `kubectl get all` shows
+    in_all = (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS)  # the kinds that `kubectl get all` lists
     for kind in (kind for kind in SERVED if kind.root == root):
         resource = {
             "name": kind.plural,

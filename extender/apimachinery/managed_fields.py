@@ -1,7 +1,10 @@
-"""Managed fields: sets of paths in metadata.managedFields, one per writer, operation and subresource.
+"""Managed fields: sets of paths in metadata.managedFields, one for each writer, operation and subresource.
 
-A path is a tuple of steps in the notation of FieldsV1: f:NAME for a field, k:{"type":"Ready"} for the item of
-a list that has this key, v:VALUE for an item of a set.
+A path is a tuple of steps in the notation of FieldsV1:
+
+- f:NAME is a field.
+- k:{"type":"Ready"} is the item with this key in a list.
+- v:VALUE is an item of a set.
 """
 
 import json
@@ -19,7 +22,7 @@ _ITSELF = "."
 
 
 def read_paths(fields: Json, at: Path = ()) -> Paths:
-    """Return the paths of a FieldsV1 object below `at`. Fields with subfields count if they have a dot."""
+    """Return the paths in a FieldsV1 object below `at`. A field with subfields counts if it has a dot."""
     paths = set[Path]()
     for step, below in fields.items():
         path = at if step == _ITSELF else (*at, step)
@@ -28,13 +31,13 @@ def read_paths(fields: Json, at: Path = ()) -> Paths:
 
 
 def as_fields(paths: Iterable[Path]) -> Json:
-    """Return the FieldsV1 object of these paths."""
+    """Return the FieldsV1 object of some paths."""
     fields: Json = {}
     known = {*paths}
     for path in sorted(known):
         below = fields
         for end, step in enumerate(path):
-            if path[:end] in known:  # the prefix is a path itself, and has further steps below it
+            if path[:end] in known:  # the prefix is also a path of its own
                 below.setdefault(_ITSELF, {})
             below = below.setdefault(step, {})
     return fields
@@ -56,7 +59,7 @@ def path_text(path: Path) -> str:
 
 
 def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]:
-    """Return the parts of a value that may belong to different writers, by the step that leads to each."""
+    """Return the parts of a value that may have different owners, by the step of the path to each part."""
     if isinstance(value, dict):
         return {f"f:{name}": (part, schema.field(name)) for name, part in value.items()}
     return {schema.key_of(item): (item, schema.items) for item in value}
@@ -77,7 +80,7 @@ def without_field(value: Any, path: Path, schema: FieldSchema) -> Any:
 
 
 def joined_parts(like: Any, values: dict[str, Any]) -> Any:
-    """Return an object or list, of the type of `like`. `values`: its parts, keyed by step."""
+    """Return an object or list made of `values`, its parts by step. The result has the type of `like`."""
     if isinstance(like, dict):
         return {step.removeprefix("f:"): value for step, value in values.items()}
     return list(values.values())
@@ -93,12 +96,12 @@ UNMANAGED = frozenset(
 
 
 class Difference(NamedTuple):
-    set: Paths  # fields that are new or have another value
+    set: Paths  # fields that are new or have a new value
     removed: Paths
 
 
 def applied_paths(obj: Json, schema: FieldSchema) -> Paths:
-    """Return the paths that an applied object's manager owns: all values, and items of lists with keys."""
+    """Return the paths that an apply lets its manager own: all values, and the items of lists with keys."""
     return frozenset(_applied_paths(obj, schema, ())) - UNMANAGED
 
 
@@ -106,7 +109,7 @@ def _applied_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
     splits = schema.splits(value)
     inside = parts(value, schema) if splits else {}
     is_item = bool(at) and at[-1].startswith("k:")
-    is_empty_list = splits and value == []  # no path of its own: its items would have them
+    is_empty_list = splits and value == []  # a list has no path, only its items have
     if is_item or (not inside and not is_empty_list):
         yield at
     for step, (part, inner) in inside.items():
@@ -122,7 +125,7 @@ def difference(before: Json, after: Json, schema: FieldSchema) -> Difference:
 def _compare(
     before: Any, after: Any, schema: FieldSchema, at: Path, set_: set[Path], removed: set[Path]
 ) -> None:
-    """Add the paths of new or changed fields to `set_`, and those of removed fields to `removed`."""
+    """Add the paths of new or changed fields to `set_`, and the paths of removed fields to `removed`."""
     if before == after:
         return
     if type(before) is not type(after) or not (schema.splits(before) and schema.splits(after)):
@@ -138,7 +141,7 @@ def _compare(
 
 
 def _all_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
-    """Yield a path and all paths below it. A list with parts has no path of its own."""
+    """Yield the path of a value and all paths below it. A list with parts has no path of its own."""
     inside = parts(value, schema) if schema.splits(value) else {}
     if not inside or isinstance(value, dict):
         yield at
@@ -150,7 +153,7 @@ APPLY, UPDATE = "Apply", "Update"
 
 
 class Manager(NamedTuple):
-    """Manager of fields: the writer, and its operation."""
+    """Manager of fields: a writer together with its operation."""
 
     name: str  # the `fieldManager`, or the client's name
     operation: str  # APPLY or UPDATE
@@ -174,7 +177,7 @@ def entries_of(obj: Json) -> dict[Manager, Entry]:
 
 
 def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
-    """Return `obj` with these entries, except those that own no field any more."""
+    """Return `obj` with these entries. Entries without paths are left out."""
     items = []
     for (name, operation, api_version, subresource), time, paths in entries:
         if paths:
@@ -186,9 +189,9 @@ def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
 
 
 def with_managers(before: Json, after: Json, subresource: str) -> Json:
-    """Return `after` with the existing managers, unless the writer has set others or removed them.
+    """Return `after` with the existing entries, unless the writer has set or removed entries.
 
-    Managers cannot be removed through a subresource.
+    A write through a subresource cannot remove entries.
     """
     managed = None if subresource else after["metadata"].get("managedFields")
     if managed in ([], [{}]):
@@ -197,7 +200,7 @@ def with_managers(before: Json, after: Json, subresource: str) -> Json:
 
 
 def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manager: Manager) -> Json:
-    """Return `after` with managed fields in which only the writer owns its changes.
+    """Return `after` with managed fields that make the writer the only owner of its changes.
 
     An object that was created without managed fields never gets any.
     """
@@ -222,7 +225,10 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
 def without_changed(
     entries: dict[Manager, Entry], change: Difference, writer: Manager
 ) -> dict[Manager, Entry]:
-    """Return the entries after a change: removed fields have no owner, set ones only the writer."""
+    """Return the entries after a change.
+
+    A removed field loses all its owners. A field that the writer has set loses all other owners.
+    """
 
     def removed(path: Path) -> bool:
         return any(path[:end] in change.removed for end in range(1, len(path) + 1))

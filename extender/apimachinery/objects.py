@@ -1,4 +1,4 @@
-"""Common parts of stored objects: conditions, identity, and preconditions of writes."""
+"""Common parts of stored objects: conditions, the identity of an object, and preconditions of writes."""
 
 import random
 import string
@@ -15,7 +15,7 @@ from extender.apimachinery.kinds import Json, ResourceKind
 
 
 def now(later: float = 0) -> str:
-    """Return the timestamp of the current time, or of `later` seconds after it."""
+    """Return the timestamp of the current time, or of a time that is `later` seconds after it."""
     return (datetime.now(UTC) + timedelta(seconds=later)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -25,17 +25,17 @@ def condition(type_: str, status: str, reason: str, message: str = "") -> Json:
 
 
 def set_condition(status: Json, new: Json) -> bool:
-    """Replace the condition of the same type; return False if it has not changed."""
-    before = status.get("conditions", [])
-    old = next((stored for stored in before if stored["type"] == new["type"]), None)
+    """Replace the condition of the same type; return False if the condition is unchanged."""
+    conditions = status.get("conditions", [])
+    old = next((stored for stored in conditions if stored["type"] == new["type"]), None)
     if old and all(old.get(name) == new.get(name) for name in ("status", "reason", "message")):
         return False
-    status["conditions"] = [*(stored for stored in before if stored is not old), new]
+    status["conditions"] = [*(stored for stored in conditions if stored is not old), new]
     return True
 
 
 def find_stored_condition(obj: Json, type_: str) -> Json:
-    """Return the condition of a type in an object's status; empty where there is none."""
+    """Return the condition of a type from an object's status; empty if the status has none."""
     conditions = (obj.get("status") or {}).get("conditions") or []
     return next((stored for stored in conditions if stored.get("type") == type_), {})
 
@@ -48,13 +48,13 @@ def typed(obj: Json, kind: type[T]) -> T:
     """Return the object as a typed struct.
 
     Raises:
-        ValidationError: It cannot be read.
+        ValidationError: The object does not have the fields of the struct.
     """
     return msgspec.json.decode(msgspec.json.encode(obj), type=kind)
 
 
 class ObjectLoader(yaml.SafeLoader):
-    """Loader of YAML; times stay strings, as in JSON."""
+    """Loader of YAML that keeps timestamps as strings, as in JSON."""
 
 
 ObjectLoader.yaml_implicit_resolvers = {
@@ -64,10 +64,12 @@ ObjectLoader.yaml_implicit_resolvers = {
 
 
 def check_identity(kind: ResourceKind, before: Json, after: Json) -> None:
-    """Refuse a write for another object or version; else copy the server's fields from `before` to `after`.
+    """Refuse a write that is meant for another object or version, else complete its metadata.
+
+    The fields that the server sets are copied from `before` to `after`.
 
     Raises:
-        StatusError: The write is for another object or version.
+        StatusError: The write is meant for another object or version.
     """
     old, new = before["metadata"], after["metadata"]
     if new.get("uid") not in (None, "", old["uid"]):
@@ -96,13 +98,17 @@ def other_namespace() -> StatusError:
 
 
 def identity_of(obj: Json) -> Json:
-    """Return the fields by which a writer identifies an object and its version."""
+    """Return the fields by which a write names an object and its version."""
     meta = obj.get("metadata") or {}
     return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}
 
 
 def identify(kind: ResourceKind, namespace: str, obj: Json, rng: random.Random) -> None:
-    """Set name, namespace, UID and creation time of a new object. Raises StatusError."""
+    """Set name, namespace, UID and creation time of a new object.
+
+    Raises:
+        StatusError: The object names another namespace than the request.
+    """
     meta = obj["metadata"] = {**(obj.get("metadata") or {})}
     if not meta.get("name") and meta.get("generateName"):
         letters = rng.choices(string.ascii_lowercase + string.digits, k=5)

@@ -1,9 +1,10 @@
 """The forms of a patch: JSON patch, merge patch, strategic merge patch, and server-side apply.
 
-Each patch returns a new object and leaves the existing one as it is. A strategic patch merges lists whose
-items have a key. `_KEYS` has the lists that Muster, kubelets, schedulers and kubectl patch. An applied
-configuration has all fields that its manager wants; fields that it no longer has are removed, by the rules
-of sigs.k8s.io/structured-merge-diff.
+Each patch returns a new object and does not change the old one. A strategic merge patch merges lists whose
+items
+have a key. `_KEYS` has the lists that Muster, kubelets, schedulers and kubectl patch. An applied
+configuration has all fields that its manager wants to own. Fields that are no longer in the configuration are
+removed, by the rules of sigs.k8s.io/structured-merge-diff.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +31,9 @@ _DIRECTIVE = "$patch"
 
 
 def patch_of(media_type: str, body: Any, strategic_known: bool) -> Patch:
-    """Return the function that patches an object. `strategic_known`: whether strategic patches are allowed.
+    """Return the function that patches an object.
+
+    `strategic_known` says whether the kind allows strategic merge patches.
 
     Raises:
         StatusError: The form of the patch is unknown or not allowed.
@@ -81,10 +84,10 @@ def _merged_by_key(key: str, before: list[Json], patch: list[Json]) -> list[Json
 
 
 def json_patched(target: Json, operations: list[Json]) -> Json:
-    """Return the patched object.
+    """Return the object after a JSON patch.
 
     Raises:
-        StatusError: 422 for an invalid patch, or one that does not apply.
+        StatusError: 422 if the patch is invalid, or cannot be applied to the object.
     """
     try:
         patched: Json = jsonpatch.apply_patch(target, operations)
@@ -99,7 +102,7 @@ _OF_STATUS = ("apiVersion", "kind", "metadata", "status")
 
 
 def applied_object(kind: ResourceKind, name: str, subresource: str, body: Any) -> Json:
-    """Return the fields of an applied object that a manager can own.
+    """Return the fields of an applied configuration that a manager can own.
 
     Raises:
         StatusError: The body is no object of this kind and name.
@@ -123,10 +126,10 @@ def applied_object(kind: ResourceKind, name: str, subresource: str, body: Any) -
 
 
 def refuse_untyped(kind: ResourceKind, configuration: Json) -> None:
-    """Refuse objects that cannot be merged.
+    """Refuse an applied configuration with fields of wrong types, which cannot be merged.
 
     Raises:
-        StatusError: 500, as the real server answers.
+        StatusError: 500, as a real API server answers.
     """
     meta = configuration["metadata"]
     if fault := next(_type_errors(configuration, schema_of(kind), ""), ""):
@@ -159,7 +162,7 @@ def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manage
     """Return the object after an apply. With `force`, the manager takes over fields of other managers.
 
     Raises:
-        StatusError: 409 if it sets fields of other managers without `force`.
+        StatusError: 409 if the apply changes fields of other managers, without `force`.
     """
     schema = schema_of(kind)
     entries = fields.entries_of(live)
@@ -172,7 +175,7 @@ def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manage
     before = entries.pop(manager, None)
     others = frozenset(path for entry in entries.values() for path in entry.paths)
     pruned = merged
-    if before is not None:  # remove fields without a claim, unless others own a part of them
+    if before is not None:  # remove unclaimed fields that have no part of another owner
         needed = _with_fields_above(claims) | _with_fields_above(others) | UNMANAGED
         for path in sorted(_with_fields_above(before.paths) - needed):
             pruned = fields.without_field(pruned, path, schema)
@@ -182,7 +185,7 @@ def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manage
 
 
 def _merged(live: Any, desired: Any, schema: FieldSchema) -> Any:
-    """Return the live value with the desired changes; lists whose items have keys are merged item by item."""
+    """Return the live value with the desired changes. Lists with keys are merged item by item."""
     if type(live) is not type(desired) or not (schema.splits(live) and schema.splits(desired)):
         return deepcopy(desired)
     values = {step: value for step, (value, _) in fields.parts(live, schema).items()}
@@ -192,12 +195,16 @@ def _merged(live: Any, desired: Any, schema: FieldSchema) -> Any:
 
 
 def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
-    """Return the paths, and the paths of all fields above them."""
+    """Return these paths and the paths of all fields that contain them."""
     return {path[:end] for path in paths for end in range(1, len(path) + 1)}
 
 
 def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Manager) -> None:
-    """Refuse an apply that changes fields of other managers. Raises StatusError."""
+    """Refuse an apply that changes fields of other managers.
+
+    Raises:
+        StatusError: 409 with a cause for each such field.
+    """
     causes: list[Json] = []
     lines: list[str] = []
     for other, entry in entries.items():

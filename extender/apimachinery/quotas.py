@@ -1,8 +1,9 @@
-"""ResourceQuotas: their usage by the pods of a namespace, and the refusal of a pod that would exceed them.
+"""ResourceQuotas: their usage by the pods of a namespace, and the refusal of a pod that would exceed a quota.
 
-A new pod is counted in the status of each quota when it is created. When pods end or are deleted, a
-controller counts again. Only pods are counted, and the scope CrossNamespacePodAffinity matches none. Rules:
-the evaluator of pods in kubernetes/pkg/quota/v1/evaluator/core, and the admission plugin ResourceQuota.
+A new pod is added to the status of each quota when it is created. When pods end or are deleted, a
+controller counts again. Quotas count pods only, and the scope CrossNamespacePodAffinity matches no pod. The
+rules follow the evaluator of pods in kubernetes/pkg/quota/v1/evaluator/core and the admission plugin
+ResourceQuota.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,13 +21,13 @@ from extender.apimachinery.store import Store
 from extender.domain.model.resources import CPU, MEMORY, pod_requests
 
 _REQUESTS, _LIMITS, _HUGE_PAGES = "requests.", "limits.", "hugepages-"
-_PLAIN = (CPU, MEMORY, "ephemeral-storage")  # these names count as requests without a prefix
+_PLAIN = (CPU, MEMORY, "ephemeral-storage")  # these names mean requests even without the prefix
 _REQUIRED = frozenset(f"{side}{name}" for side in ("", _REQUESTS, _LIMITS) for name in (CPU, MEMORY))
 _MILLI = 1000
 
 
 class BeyondQuota(StatusError):
-    """Error: a quota does not admit the pod."""
+    """Error: a pod would exceed a quota."""
 
     def __init__(self, pod: str, reason: str) -> None:
         refused = forbidden(PODS, pod, reason)
@@ -34,14 +35,14 @@ class BeyondQuota(StatusError):
 
 
 def is_counted(name: str) -> bool:
-    """Return whether pods count for a name in a quota."""
+    """Return whether the embedded cluster counts a resource name of a quota."""
     if name.startswith((_REQUESTS, _HUGE_PAGES)):
         return name != "requests.storage"
     return name in ("pods", "count/pods", *_PLAIN, *(_LIMITS + resource for resource in _PLAIN))
 
 
 def usage(pod: Pod) -> dict[str, Quantity]:
-    """Return the usage of a pod, by the names in quotas. An ended pod counts as an object only."""
+    """Return the usage of a pod by the resource names of quotas. An ended pod counts as an object only."""
     if pod.status.phase in ENDED_PHASES:
         return {"count/pods": 1}
     amounts: dict[str, Quantity] = {"count/pods": 1, "pods": 1}
@@ -54,7 +55,7 @@ def usage(pod: Pod) -> dict[str, Quantity]:
 
 
 def _summed(spec: PodSpec) -> dict[str, str]:
-    """Return the sum of all requests, in the notation of the containers."""
+    """Return the sum of all requests of a pod, in the notation of its containers."""
     requests = [container.resources.requests or {} for container in _containers(spec)]
     binary_names = {name for amounts in requests for name, text in amounts.items() if str(text).endswith("i")}
     sums = pod_requests(spec)
@@ -68,7 +69,7 @@ def _containers(spec: PodSpec) -> list[Container]:
 
 
 def _limits_as_requests(spec: PodSpec) -> PodSpec:
-    """Return the spec as if its limits were its requests."""
+    """Return a pod spec that has its limits as requests."""
 
     def limits_as_requests(container: Container) -> Container:
         return replace(container, resources=ResourceRequirements(container.resources.limits))
@@ -80,7 +81,7 @@ def _limits_as_requests(spec: PodSpec) -> PodSpec:
 
 
 def _quantity(milli: int, *, binary: bool) -> str:
-    """Return an amount as the API writes it: 500m, 1536Mi, 2G."""
+    """Return an amount in the notation of the API: 500m, 1536Mi, 2G."""
     if milli % _MILLI:
         return f"{milli}m"
     amount, suffix, factor = milli // _MILLI, "", 1024 if binary else 1000
@@ -112,7 +113,7 @@ def _matches(scope: Json, pod: Pod) -> bool:
 
 
 def refusal(quotas: Iterable[Json], pod: Pod) -> str:
-    """Return the API's message if the quotas do not admit a new pod; empty if they do."""
+    """Return the API server's message if a quota refuses a new pod; empty if all quotas admit the pod."""
     applying = [quota for quota in quotas if _applies(quota, pod)]
     for quota in applying:
         if missing := "; ".join(_missing_requests(quota["status"]["used"], pod.spec)):
@@ -132,7 +133,7 @@ def refusal(quotas: Iterable[Json], pod: Pod) -> str:
 
 
 def _missing_requests(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
-    """Yield the resources that a quota counts and a container does not declare, such as `cpu for: main`."""
+    """Yield the resources that a quota requires and a container does not declare, such as `cpu for: main`."""
     if spec.resources is not None:
         return
     for name in sorted(_REQUIRED.intersection(used)):
@@ -147,20 +148,20 @@ def _missing_requests(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
 
 
 def with_pod_usage(quota: Json, pod: Pod, times: int = 1) -> Json:
-    """Return the quota with the usage of `times` equal pods added; unchanged if it does not apply."""
+    """Return a quota with the usage of `times` equal pods added; unchanged if the quota does not apply."""
     if not _applies(quota, pod):
         return quota
     used = {**quota["status"]["used"]}
     for name, amount in usage(pod).items():
         if name in used:
-            notation = used[name] if rounded_up(used[name], _MILLI) else amount  # 0 has no suffix
+            notation = used[name] if rounded_up(used[name], _MILLI) else amount  # 0 has no suffix to follow
             total = rounded_up(used[name], _MILLI) + times * rounded_up(amount, _MILLI)
             used[name] = _quantity(total, binary=str(notation).endswith("i"))
     return {**quota, "metadata": {**quota["metadata"]}, "status": {**quota["status"], "used": used}}
 
 
 def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
-    """Return the quota with a status: its limits, and their usage by these pods."""
+    """Return a quota with a new status: its limits, and the usage by these pods."""
     hard = {
         name: _quantity(rounded_down(amount, _MILLI), binary=str(amount).endswith("i"))
         for name, amount in (value_at(quota, ("spec", "hard")) or {}).items()
@@ -173,7 +174,11 @@ def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
 
 
 def admit(store: Store, pod: Json, dry: bool) -> None:
-    """Count a new pod, unless it is `dry`. Raises BeyondQuota."""
+    """Add a new pod to the usage of its quotas, unless the request is `dry`.
+
+    Raises:
+        BeyondQuota: The pod would exceed a quota.
+    """
     meta = pod["metadata"]
     quotas = store.all(RESOURCE_QUOTAS, meta["namespace"])
     if not quotas:
@@ -188,7 +193,7 @@ def admit(store: Store, pod: Json, dry: bool) -> None:
 
 
 def recount(store: Store, namespace: str) -> None:
-    """Count the usage of a namespace's quotas again, after pods have ended or a quota has changed."""
+    """Count the usage of a namespace's quotas again, after pods ended or a quota changed."""
     with store:
         quotas = store.all(RESOURCE_QUOTAS, namespace)
         pods = [typed(pod, Pod) for pod in store.all(PODS, namespace)] if quotas else []

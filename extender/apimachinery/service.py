@@ -1,6 +1,7 @@
 """Verbs of the API: create, read, change, delete, bind, evict, and record Events.
 
-Kubelets and the scheduler call them, too. Each is one step on the store. All but `record` raise StatusError.
+The simulated kubelets and the scheduler call the verbs, too. Each verb is one atomic step on the store. All
+verbs except `record` raise StatusError.
 """
 
 import random
@@ -42,20 +43,21 @@ from extender.apimachinery.validation.schemas import read, without_empty
 class WriteOptions(NamedTuple):
     """Options of a write.
 
-    `manager` owns the fields; without one, as for the simulated kubelets and scheduler, they are neither
-    tracked nor checked.
+    `manager` becomes the owner of the changed fields. None means that fields are neither tracked nor checked,
+    as
+    for writes of the simulated kubelets and the scheduler.
     """
 
     manager: Manager | None = None
     dry: bool = False
-    strict: bool = False  # unknown fields are refused, not dropped
+    strict: bool = False  # whether unknown fields are refused; else they are dropped
 
 
 _INTERNAL = WriteOptions()
 
 
 class Service:
-    """Verbs on one store. `gating`: whether member pods are created with a scheduling gate."""
+    """Verbs on one store. `gating` says whether pods of Muster's scheduler get a scheduling gate."""
 
     def __init__(self, store: Store, rng: random.Random | None = None, gating: bool = True) -> None:
         self.store = store
@@ -102,7 +104,7 @@ class Service:
         subresource: str = "",
         options: WriteOptions = _INTERNAL,
     ) -> Json:
-        """Replace an object by the result of `change`; without a change nothing is stored."""
+        """Replace an object by the result of `change`. If the result is equal, nothing is stored."""
         manager = options.manager
         with self.store:
             before = self.get(kind, namespace, name)
@@ -111,7 +113,7 @@ class Service:
                 desired = read(kind, desired, options.strict)
             after = _merged_parts(kind, before, desired, subresource)
             check_identity(kind, before, after)
-            if manager is not None and manager.operation != APPLY:  # applying has tracked them already
+            if manager is not None and manager.operation != APPLY:  # `applied` has tracked its fields already
                 after = with_changes_of(kind, before, with_managers(before, after, subresource), manager)
             if after == before:
                 return before
@@ -140,7 +142,7 @@ class Service:
         options: WriteOptions,
         force: bool = False,
     ) -> tuple[Json, bool]:
-        """Apply a manager's configuration; return the object, and whether it is new."""
+        """Apply a manager's configuration. Return the object, and whether the apply created it."""
         manager = options.manager
         assert manager is not None, "only managers apply"
         refuse_untyped(kind, configuration)
@@ -160,9 +162,11 @@ class Service:
             return self.amend(kind, namespace, name, change, manager.subresource, options), False
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: Json) -> Json:
-        """Remove an object, or set its deletion timestamp for finalizers and kubelet; return its last state.
+        """Remove an object, or only set its deletion timestamp; return the object's last state.
 
-        `options`: the API's DeleteOptions.
+        An object with finalizers, or a pod on a node, gets a deletion timestamp first. `options` are the
+        API's
+        DeleteOptions.
         """
         with self.store as store:
             obj = self.get(kind, namespace, name)
@@ -178,7 +182,7 @@ class Service:
                 return obj
             if options.get("propagationPolicy") == "Orphan":
                 _orphan_dependents(store, meta)
-            if kind is NAMESPACES:  # a namespace ends with all of its objects; no kubelet takes part
+            if kind is NAMESPACES:  # all objects of the namespace are removed at once
                 for namespaced in (kind for kind in KINDS if kind.namespaced):
                     for inside in store.all(namespaced, meta["name"]):
                         store.remove(namespaced, key_of(inside))
@@ -193,7 +197,7 @@ class Service:
             return store.remove(kind, key_of(obj)) if at_once else obj
 
     def delete_this(self, kind: ResourceKind, meta: Json, **options: Any) -> None:
-        """Delete this object, but no later object of the same name."""
+        """Delete this object, but not a later object with the same name."""
         options["preconditions"] = {"uid": meta["uid"]}
         self.delete(kind, meta["namespace"], meta["name"], options)
 
@@ -206,20 +210,20 @@ class Service:
             self.store.put(PODS, _bound_pod(pod, node, binding.get("metadata") or {}))
 
     def evict(self, namespace: str, name: str, eviction: Json) -> None:
-        """Delete a pod; the embedded cluster has no disruption budgets that could forbid it."""
+        """Delete a pod. The embedded cluster has no disruption budgets that could refuse the eviction."""
         self.delete(PODS, namespace, name, eviction.get("deleteOptions") or {})
 
     def record(
         self, regarding: Json, type_: str, reason: str, action: str, message: str, component: str
     ) -> None:
-        """Record an Event about an object; a repeated Event is counted."""
+        """Record an Event about an object. A repeated Event raises the count of the first."""
         meta, message = regarding["metadata"], message[:1024]
         digest = zlib.crc32(f"{meta['uid']} {reason} {message}".encode())
         name, namespace = f"{meta['name']}.{digest:08x}", meta["namespace"]
         timestamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
         def counted_again(event: Json) -> Json:
-            count = (event.get("series") or {"count": 1})["count"] + 1  # a first Event has no series
+            count = (event.get("series") or {"count": 1})["count"] + 1  # the first Event has no series
             return {**event, "series": {"count": count, "lastObservedTime": timestamp}}
 
         with suppress(StatusError):
@@ -245,7 +249,7 @@ class Service:
 
 
 def _merged_parts(kind: ResourceKind, before: Json, desired: Json, subresource: str) -> Json:
-    """Return the object to store: a status is stored only through its subresource, if the kind has one."""
+    """Return the object to store. If the kind has a status subresource, only that writes the status."""
     if subresource == "status":
         managed = desired["metadata"].get("managedFields")
         retained = {"managedFields": managed} if managed else {}
@@ -261,10 +265,10 @@ def _merged_parts(kind: ResourceKind, before: Json, desired: Json, subresource: 
 
 
 def _bound_pod(pod: Json, node: str, binding: Json) -> Json:
-    """Return the pod on that node, with the annotations of the `binding`.
+    """Return the pod on a node, with the annotations of the `binding`.
 
     Raises:
-        StatusError: The binding is for another pod (by UID), or the pod is bound, gated or being deleted.
+        StatusError: The binding has another pod's UID, or the pod is bound, gated or being deleted.
     """
     meta, spec, uid = pod["metadata"], pod["spec"], binding.get("uid")
     annotations = {**(meta.get("annotations") or {}), **(binding.get("annotations") or {})}
@@ -284,7 +288,7 @@ def _bound_pod(pod: Json, node: str, binding: Json) -> Json:
 
 
 def _orphan_dependents(store: Store, owner: Json) -> None:
-    """Remove the owner references to a deleted object from the objects that stay."""
+    """Remove the owner references to a deleted object from its dependents, which stay."""
     for kind in (kind for kind in KINDS if kind.namespaced):
         for obj in store.all(kind, owner.get("namespace", "")):
             owners = obj["metadata"].get("ownerReferences") or []

@@ -1,9 +1,9 @@
 """Objects, the log of their changes, and followers of the log, like informers of an API server.
 
-Every change takes the next number of one sequence, which is the object's resourceVersion; so a version is
-also a place in the log, and a watch continues from the version that its client saw last. The log is bounded:
-a client with an older version has to list again. Stored objects are never changed, only replaced, so they may
-be handed out without copying.
+Every change gets the next number of one sequence, and this number is the object's resourceVersion. So a
+version is a position in the log, and a watch continues after the last version that its client saw. The log
+has a limit: a client with a version that is too old must list again. A write replaces the stored object
+and never changes it, so that callers may get the stored object without a copy.
 """
 
 import threading
@@ -19,7 +19,7 @@ Key = tuple[str, str]  # namespace, name
 
 
 class Change(NamedTuple):
-    """Entry of the log. A deletion has the last state, with the version of the deletion."""
+    """Entry of the log. For a deletion it has the object's last state, with the version of the deletion."""
 
     version: int
     type: str  # ADDED, MODIFIED, DELETED
@@ -32,7 +32,10 @@ _MOST_CHANGES = 50_000
 
 
 class Store:
-    """Store; `with store:` makes a read and a write one step. `version`: the version of the next change."""
+    """Store of objects. `with store:` makes several reads and writes one atomic step.
+
+    `version` is the version of the latest change.
+    """
 
     def __init__(self, version: int = 1) -> None:
         self._changed = threading.Condition()
@@ -53,14 +56,14 @@ class Store:
         return self._objects.get(kind, {}).get((namespace, name))
 
     def all(self, kind: ResourceKind, namespace: str = "") -> list[Json]:
-        """Return the current objects in the order of namespace and name."""
+        """Return the current objects, sorted by namespace and name."""
         return self.listing(kind, namespace)[0]
 
     def listing(self, kind: ResourceKind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
-        """Return the objects as of `version`, or the current ones for 0, and their version."""
+        """Return the objects as of `version`, and that version. Version 0 means the current objects."""
         with self:
             objects = self._objects.get(kind, {})
-            if version:  # an older state: later changes in the log are undone
+            if version:  # for an older version, undo the later changes
                 objects = dict(objects)
                 for change in reversed(self._since(version)):
                     if change.kind is kind and change.before is None:
@@ -71,7 +74,7 @@ class Store:
             return [objects[key] for key in keys], version or self.version
 
     def put(self, kind: ResourceKind, obj: Json) -> Json:
-        """Store `obj`, which the store owns from now on, under a new version."""
+        """Store `obj` under a new version. The caller must not change the object afterwards."""
         with self:
             objects = self._objects.setdefault(kind, {})
             before = objects.get(key_of(obj))
@@ -97,10 +100,10 @@ class Store:
         self._changed.notify_all()
 
     def wait(self, version: int, seconds: float) -> list[Change]:
-        """Return the changes after `version`, and wait for one if there is none.
+        """Return the changes after `version`. If there are none, wait up to `seconds` for a change.
 
         Raises:
-            StatusError: 410 for an expired version.
+            StatusError: 410 if the log does not have all changes after `version`.
         """
         with self:
             if self.version <= version and not self.closed:
@@ -108,7 +111,7 @@ class Store:
             return self._since(version)
 
     def close(self) -> None:
-        """Close the store, and wake up all followers."""
+        """Close the store, and wake all followers."""
         with self:
             self.closed = True
             self._changed.notify_all()
@@ -129,7 +132,10 @@ LONGEST_WAIT = 1.0  # seconds
 
 
 def _changes_only_usage(obj: Json, before: Json) -> bool:
-    """Return whether a write changes only the recent usage in a queue's status, which changes often."""
+    """Return whether a write changes only the recent usage in a queue's status.
+
+    Such writes happen all the time, and do not count as changes of the cluster.
+    """
     new, old = obj.get("status") or {}, before.get("status") or {}
     return new.get("usage") != old.get("usage") and new | {"usage": None} == old | {"usage": None}
 
@@ -138,7 +144,7 @@ class StoreFollower(ABC):
     def __init__(
         self, store: Store, name: str, seconds_to_wait: Callable[[], float] = lambda: LONGEST_WAIT
     ) -> None:
-        """Follow a store in a thread. `seconds_to_wait`: returns how long to wait for a change."""
+        """Follow a store in a thread. `seconds_to_wait` returns the maximum wait for a change."""
         self._store, self._seconds_to_wait = store, seconds_to_wait
         self._stopping = threading.Event()
         self._version = 0
@@ -152,16 +158,19 @@ class StoreFollower(ABC):
 
     @property
     def is_behind(self) -> bool:
-        """Return whether some changes have not been handled yet."""
+        """Return whether the store has changes that the follower has not handled yet."""
         return self._version < self._store.version
 
     @abstractmethod
     def _list_all(self) -> int:
-        """List all objects: at the start, and if the log lacks changes since then. Return their version."""
+        """List all objects, and return the version of the list.
+
+        The follower lists at its start, and again if the log lacks changes.
+        """
 
     @abstractmethod
     def _handle_changes(self, changes: Sequence[Change]) -> None:
-        """Handle the changes since the last call; there may be none."""
+        """Handle the changes since the last call. The list may be empty."""
 
     def _run(self) -> None:
         self._version = self._list_all()

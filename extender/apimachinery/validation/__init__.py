@@ -1,1 +1,1 @@
-"""Validation as by a real API server: 400 for unreadable bodies, 422 for invalid values."""
+"""Validation as in a real API server: 400 for unreadable bodies, 422 for invalid values."""

@@ -1,6 +1,6 @@
 """Validation of metadata: names, label keys and label values.
 
-Rules and texts are those of k8s.io/apimachinery: pkg/util/validation, pkg/api/validate/content, and
+Rules and texts follow k8s.io/apimachinery: pkg/util/validation, pkg/api/validate/content, and
 ValidateObjectMeta of pkg/api/validation.
 """
 
@@ -25,14 +25,14 @@ _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 
 
 def subdomain(name: str) -> list[str]:
-    """Return the errors of a name that must be an RFC 1123 subdomain, as most names must."""
+    """Return the errors of a name that must be an RFC 1123 subdomain, as the names of most objects."""
     rule = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
     mismatch = _mismatch(name, _SUBDOMAIN, rule, "example.com")
     return [*_too_long(name, _LONGEST_SUBDOMAIN, "characters"), *mismatch]
 
 
 def dns_label(name: str) -> list[str]:
-    """Return the errors of a name that must be an RFC 1123 label, as of containers and namespaces."""
+    """Return the errors of a name that must be an RFC 1123 label, such as the name of a namespace."""
     messages = _too_long(name, _LONGEST_LABEL, "characters")
     if re.fullmatch(_LABEL, name):
         return messages
@@ -43,16 +43,16 @@ def dns_label(name: str) -> list[str]:
 
 
 def path_segment(name: str) -> list[str]:
-    """Return the faults of a name that must be a path segment, as of Events."""
+    """Return the errors of a name that must be a path segment, such as the name of an Event."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{part}'" for part in ("/", "%") if part in name]
 
 
 def label_key(key: str) -> list[str]:
-    """Return the faults of a label key: a name, after an optional prefix that is a subdomain and a slash.
+    """Return the errors of a label key: a name, after an optional prefix that is a subdomain and a slash.
 
-    Resources and gates have the same form.
+    Names of resources and gates have the same form.
     """
     prefix, slash, name = key.rpartition("/")
     errors = _mismatch(name, _KEY, _KEY_RULE, "MyName", "my.name", "123-abc")
@@ -113,7 +113,7 @@ def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
 
 
 def labels_errors(field: str, labels: Json | None) -> FieldErrors:
-    """Yield the faults of labels, and of a selector that is written like them."""
+    """Yield the errors of labels, or of a selector in the form of labels."""
     for key, value in (labels or {}).items():
         yield from _invalid_values(field, key, label_key(key))
         yield from _invalid_values(field, value, label_value(value))

@@ -1,4 +1,4 @@
-"""Validation of one object, when it is created and when it changes.
+"""Validation of an object when it is created and when it changes.
 
 Most of the pod template of a Job is immutable, unless the Job is suspended and has no active pods.
 """
@@ -18,7 +18,7 @@ from extender.apimachinery.validation.rules import rule_errors
 from extender.apimachinery.validation.schemas import queue_errors, schema_errors
 from extender.volcano.admission import review_change, review_new
 
-_MUTABLE = ("nodeSelector", "tolerations", "schedulingGates")  # mutable in the template of an inactive Job
+_MUTABLE = ("nodeSelector", "tolerations", "schedulingGates")  # mutable fields of an inactive Job's template
 _ALWAYS_IMMUTABLE = (
     *("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"),
     "successPolicy",
@@ -29,7 +29,7 @@ _IMMUTABLE, _UNSELECTED = "field is immutable", "`selector` does not match templ
 def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     old, new = before.get("spec") or {}, job.get("spec") or {}
     completions = new.get("completions")
-    if completions != old.get("completions"):  # an indexed Job may change them together with parallelism
+    if completions != old.get("completions"):  # an Indexed Job may change both together
         if new.get("completionMode") != "Indexed":
             yield errors.bad_value("spec.completions", completions, _IMMUTABLE)
         elif completions is not None and completions != new.get("parallelism"):
@@ -40,7 +40,8 @@ def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
             yield errors.bad_value(f"spec.{name}", new.get(name), _IMMUTABLE)
     current, desired = old.get("template") or {}, new.get("template") or {}
     status, suspended = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
-    is_inactive = suspended == "True" or "startTime" not in status  # stopped, or never started
+    # the Job was suspended, or has never started
+    is_inactive = suspended == "True" or "startTime" not in status
     if old.get("suspend") and is_inactive and not status.get("active"):
         current, desired = _without_mutable_parts(current), _without_mutable_parts(desired)
     if current != desired:
@@ -48,7 +49,7 @@ def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
 
 
 def _without_mutable_parts(template: kinds.Json) -> kinds.Json:
-    """Return a template without its mutable parts: nodes, requests and metadata of its pods."""
+    """Return a pod template without its mutable parts: node constraints, requests and metadata."""
     spec = {key: value for key, value in deepcopy(template.get("spec") or {}).items() if key not in _MUTABLE}
     affinity = {key: value for key, value in (spec.pop("affinity", None) or {}).items() if value}
     affinity.pop("nodeAffinity", None)
@@ -58,7 +59,7 @@ def _without_mutable_parts(template: kinds.Json) -> kinds.Json:
 
 
 def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> FieldErrors:
-    """Yield the faults that Muster's webhook would report. `before`: None for a new job."""
+    """Yield the faults that Muster's webhook would report. `before` is None for a new job."""
     try:
         new = typed(job, VolcanoJob)
         faults = review_new(new) if before is None else review_change(typed(before, VolcanoJob), new)
@@ -69,7 +70,7 @@ def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> Fie
 
 
 _OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist"}
-_MOST_INDEXED = 100_000  # pods of an indexed Job at once
+_MOST_INDEXED = 100_000  # maximum parallelism of an Indexed Job
 _FOR_JOBS, _FOR_SERVICES = ("OnFailure", "Never"), ("Always",)
 _HIGHEST_PRIORITY = 1_000_000_000
 _SYSTEM = "system-"
@@ -85,7 +86,7 @@ def _template_errors(spec: kinds.Json, at: str, policies: tuple[str, ...]) -> Fi
 
 
 def _selects(selector: kinds.Json | None, labels: kinds.Json) -> bool:
-    """Return whether a selector matches, by its labels alone."""
+    """Return whether the matchLabels of a selector match the labels."""
     return bool(selector and (selector.get("matchLabels") or {}).items() <= labels.items())
 
 
@@ -171,7 +172,7 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     yield from _errors_of_each_write(kind, obj)
     if not kind.custom:
         checked = obj
-        if kind is kinds.STATEFUL_SETS:  # its pods may mount the volumes of its claim templates
+        if kind is kinds.STATEFUL_SETS:  # pods may mount volumes of the claim templates
             spec = obj.get("spec") or {}
             template, claims = spec.get("template") or {}, spec.get("volumeClaimTemplates") or ()
             pod = template.get("spec") or {}
@@ -182,7 +183,7 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     if kind is kinds.VOLCANO_JOBS:
         yield from volcano_job_errors(obj)
     name = obj["metadata"].get("name") or ""
-    if kind is kinds.CRON_JOBS and len(name) > 52:  # names of its Jobs are eleven characters longer
+    if kind is kinds.CRON_JOBS and len(name) > 52:  # the names of its Jobs have eleven more
         yield errors.bad_value("metadata.name", name, "must be no more than 52 characters")
 
 
@@ -200,7 +201,7 @@ def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json)
 
 def _errors_of_each_write(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     yield from metadata_errors(kind, obj["metadata"])
-    if kind.custom:  # metadata is validated in the same way for all kinds, without their schemas
+    if kind.custom:  # metadata_errors validates metadata, not the schema
         schema = schema_of(kind)
         yield from (errors.required(name) for name in schema.published.get("required", ()) if name not in obj)
         for name in sorted(set(obj) - {"metadata", "apiVersion", "kind"}):

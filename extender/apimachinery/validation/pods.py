@@ -1,6 +1,6 @@
 """Validation of pods, of the requests of their containers, and of nodes.
 
-It covers the common errors of ValidatePodCreate (pkg/apis/core/validation of Kubernetes), with
+The module covers the common errors of ValidatePodCreate (pkg/apis/core/validation of Kubernetes), with
 validateResourceRequirements and ValidateNodeResources.
 """
 
@@ -84,7 +84,7 @@ def quota_errors(spec: Json, at: str) -> FieldErrors:
 
 _COMPUTE = {"pods", *(f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory"))}
 _EXISTING = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity")
-# Scopes, by the standard resources that they apply to.
+# Standard resources that each scope applies to.
 _SCOPES = {
     **dict.fromkeys((*_EXISTING, "PriorityClass"), _COMPUTE),
     "BestEffort": {"pods"},
@@ -97,13 +97,13 @@ def _is_of_quotas(name: str) -> bool:
 
 
 def _scope_errors(scopes: list[Any], standard: list[str], field: str, path: str) -> FieldErrors:
-    """Yield the faults of scopes.
+    """Yield the errors of scopes.
 
     Args:
-        scopes: The names to validate.
-        standard: The resources that every cluster has.
-        field: The field of an unknown scope.
-        path: The path of the list.
+        scopes: The names of the scopes to validate.
+        standard: The quota's resources that every cluster has.
+        field: The field to report for an unknown scope.
+        path: The path of the list of scopes.
     """
     for scope in scopes:
         if scope not in _SCOPES:
@@ -120,7 +120,7 @@ def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
     if value < 0:
         yield errors.bad_value(field, str(amount), "must be greater than or equal to 0")
     if (_is_extended(name) or name == "pods") and value % _NANO:
-        scales = ((10**6, "m"), (10**3, "u"), (1, "n"))  # divisors of billionths, by suffix
+        scales = ((10**6, "m"), (10**3, "u"), (1, "n"))  # billionths in a unit, and its suffix
         text = next(f"{value // scale}{suffix}" for scale, suffix in scales if value % scale == 0)
         yield errors.bad_value(field, text, "must be an integer")
 

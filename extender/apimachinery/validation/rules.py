@@ -1,7 +1,7 @@
-"""Rules of Kubernetes for the values of its own kinds: the published ones, and the table of rules.yaml.
+"""Rules of Kubernetes for the values of its own kinds: the published rules, and the table of rules.yaml.
 
-Errors name the same field, list or object as a real API server. Common errors have the same text, others a
-similar one.
+Errors name the same field, list or object as a real API server. The text of common errors is the same, the
+text of others is similar.
 """
 
 import ipaddress
@@ -20,12 +20,12 @@ from extender.apimachinery.kinds import Json
 from extender.apimachinery.validation.metadata import dns_label, label_key, labels_errors, subdomain
 from extender.shipped import read
 
-# Types with checks of their own.
+# Types that other modules check.
 _CHECKED_ELSEWHERE = (
     *("ObjectMeta", "Taint", "ResourceRequirements", "NodeStatus"),
     "ScopedResourceSelectorRequirement",
 )
-_OPTIONAL_FIELDS = {  # fields that are published as required, and may be absent
+_OPTIONAL_FIELDS = {  # optional fields that the schema calls required
     **dict.fromkeys(("DeploymentSpec", "StatefulSetSpec", "JobSpec"), "template"),
     "PodFailurePolicy": "rules",
 }
@@ -45,9 +45,9 @@ Relations = Mapping[str, Callable[[Json, str], FieldErrors]]  # rules between fi
 
 
 def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) -> FieldErrors:
-    """Yield the faults of an object, or of a list of objects, at this path.
+    """Yield the errors of an object, or of a list of objects, at a path.
 
-    `relations`: rules between fields of types that this module does not know.
+    `relations` has rules between fields, by type, in addition to those of this module.
     """
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -82,7 +82,7 @@ def _missing_errors(value: Json, rules: dict[str, Json], schema: FieldSchema, at
 def _alternative_errors(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
     present = [name for name in fields if value.get(name) is not None]
     path = _list_at(at) if type_name in _REPORTED_AS_LIST else at
-    if not present and type_name != "Volume":  # a volume without a source is an empty folder
+    if not present and type_name != "Volume":  # no source means an empty folder
         yield errors.required(path, f"must specify one of: {', '.join(fields)}")
     for name in present[1:]:
         message = "may not specify more than one of these"
@@ -107,7 +107,7 @@ def _list_at(at: str) -> str:
 
 
 def _value_errors(value: Any, rule: Json, path: str) -> FieldErrors:
-    """Yield the faults of a value by a rule of the table."""
+    """Yield the errors of a value by one rule of the table."""
     if "minimum" in rule and value < rule["minimum"]:
         yield errors.bad_value(path, value, f"must be greater than or equal to {rule['minimum']}")
     if "between" in rule:
@@ -127,7 +127,7 @@ def _value_errors(value: Any, rule: Json, path: str) -> FieldErrors:
 
 
 def _requirement_errors(value: Json, at: str) -> FieldErrors:
-    """Yield the faults of a selector of labels."""
+    """Yield the errors of a requirement in a label selector."""
     operator, values = value.get("operator"), value.get("values") or []
     if operator in ("In", "NotIn") and not values:
         yield errors.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")

@@ -1,8 +1,8 @@
-"""Schema validation: whether a body can be read as its kind, as by Go's decoder, and CRDs' rules.
+"""Schema validation: whether Go's decoder could read a body as its kind, and the rules of CRDs.
 
-For kinds of CRDs, only the metadata is decoded as by Go; their schemas find other errors. Two sorts
-of CEL rules are implemented: those about the form of quantities, and those that compare the amounts of a
-queue. The jsonschema library would save no lines, because each error needs Kubernetes' text.
+For kinds of CRDs, Go's decoder matters for the metadata only; the schema finds other errors. Two sorts of CEL
+rules are implemented: rules about the form of quantities, and rules that compare the amounts of a queue. The
+library jsonschema would save no lines, because each error needs Kubernetes' text.
 """
 
 import re
@@ -22,10 +22,10 @@ _SCALARS = {"string": str, "boolean": bool, "integer": int, "number": float | in
 
 
 def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
-    """Return the object in `body` without unknown fields; `strict` refuses unknown fields.
+    """Return the object in `body` without its unknown fields; with `strict`, unknown fields are an error.
 
     Raises:
-        StatusError: 400 for an unreadable body.
+        StatusError: 400 if the body cannot be read.
     """
     if not isinstance(body, dict):
         reason = f"the object provided is unrecognized (must be of type {kind.name}): no object"
@@ -53,7 +53,7 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
 
 
 def without_empty(metadata: Json) -> Json:
-    """Return metadata without empty fields, as Go servers write it, except empty managedFields."""
+    """Return metadata without empty fields, as Go servers write it. Empty managedFields stay."""
     return {name: value for name, value in metadata.items() if value or name == "managedFields"}
 
 
@@ -65,7 +65,7 @@ def _cannot_handle(kind: ResourceKind, reason: str, name: str = "") -> errors.St
 def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterator[str]:
     """Yield the errors of values with a wrong type.
 
-    `owner` is the Go type with the field, `at` the path of the field in it, without indexes.
+    `owner` is the Go type that has the field, `at` the path of the field in that type, without indexes.
     """
     if value is None or schema.type_name in _OWN_FORM:
         if schema.type_name == "Quantity" and value is not None and not _QUANTITY.fullmatch(str(value)):
@@ -103,7 +103,7 @@ def _has_type(value: Any, type_: str | None) -> bool:
 
 
 def go_type(schema: FieldSchema) -> str:
-    """Return the type of a field in Go: int32, []v1.Container, map[string]string."""
+    """Return the Go type of a field, such as int32, []v1.Container or map[string]string."""
     published = schema.published
     if schema.type_name:
         return f"v1.{schema.type_name}"
@@ -116,7 +116,7 @@ def go_type(schema: FieldSchema) -> str:
 
 
 def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
-    """Return a value without unknown fields, whose paths are added to `unknown`."""
+    """Return a value without its unknown fields. Their paths are added to `unknown`."""
     if isinstance(value, list):
         return [_known(item, schema.items, f"{at}[{index}]", unknown) for index, item in enumerate(value)]
     if not isinstance(value, dict):
@@ -147,7 +147,10 @@ def defaulted(value: Any, schema: FieldSchema) -> Any:
 
 
 def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") -> errors.FieldErrors:
-    """Yield the faults of a value at this path. `in_rules`: its path in errors of CEL rules, if different."""
+    """Yield the errors of a value at a path.
+
+    `in_rules` is the path of the value in errors of CEL rules, if that path differs.
+    """
     published = schema.published
     if published.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -239,7 +242,10 @@ _NANO = 10**9
 
 
 def queue_errors(queue: Json, schema: FieldSchema) -> errors.FieldErrors:
-    """Yield the faults of a queue in the words of the CRD, whose rules come in this order."""
+    """Yield the errors of a queue's amounts with the messages of the CRD.
+
+    The comparisons here have the order of the CRD's rules.
+    """
     spec = queue.get("spec") or {}
     deserved, capability = spec.get("deserved") or {}, spec.get("capability") or {}
     guarantee = (spec.get("guarantee") or {}).get("resource") or {}
