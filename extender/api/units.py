@@ -137,8 +137,7 @@ def as_time(text: str, now: float) -> float:
     """Return a time that a user wrote, in seconds since 1970.
 
     Accepts a duration before now (7d, 12h, 1d12h, 90m), a date, or a timestamp. Dates and timestamps are in
-    UTC
-    unless they have an offset.
+    UTC unless they have an offset.
 
     Raises:
         ValueError: The text is no time.

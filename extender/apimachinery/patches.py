@@ -1,8 +1,7 @@
 """The forms of a patch: JSON patch, merge patch, strategic merge patch, and server-side apply.
 
 Each patch returns a new object and does not change the old one. A strategic merge patch merges lists whose
-items
-have a key. `_KEYS` has the lists that Muster, kubelets, schedulers and kubectl patch. An applied
+items have a key. `_KEYS` has the lists that Muster, kubelets, schedulers and kubectl patch. An applied
 configuration has all fields that its manager wants to own. Fields that are no longer in the configuration are
 removed, by the rules of sigs.k8s.io/structured-merge-diff.
 """

@@ -44,8 +44,7 @@ class WriteOptions(NamedTuple):
     """Options of a write.
 
     `manager` becomes the owner of the changed fields. None means that fields are neither tracked nor checked,
-    as
-    for writes of the simulated kubelets and the scheduler.
+    as for writes of the simulated kubelets and the scheduler.
     """
 
     manager: Manager | None = None
@@ -165,8 +164,7 @@ class Service:
         """Remove an object, or only set its deletion timestamp; return the object's last state.
 
         An object with finalizers, or a pod on a node, gets a deletion timestamp first. `options` are the
-        API's
-        DeleteOptions.
+        API's DeleteOptions.
         """
         with self.store as store:
             obj = self.get(kind, namespace, name)

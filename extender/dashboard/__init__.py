@@ -1,1 +1,1 @@
-"""The dashboard: queues, groups and nodes in a browser."""
+"""The dashboard: pages about queues, groups and nodes for a browser."""

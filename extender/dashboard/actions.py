@@ -1,6 +1,8 @@
-"""Actions of a viewer: offered with the right, confirmed, and executed with the viewer's own credentials.
+"""Actions of a viewer on groups and queues.
 
-Groups are held, resumed and given a priority, queues opened, closed, held and resumed.
+An action is offered only to viewers who have the right to it. Muster asks for confirmation, and executes the
+action with the viewer's own credentials. Groups can be held, resumed and given a priority. Queues can be
+opened, closed, held and resumed.
 """
 
 import time
@@ -26,9 +28,9 @@ from extender.domain.snapshot.jobs import JobChange, is_unsuspended_by_muster, r
 from extender.kube.errors import NotFound as Missing
 from extender.kube.resources import COMMANDS, POD_GROUPS, QUEUES, Resource, resource_of
 
-# Paths of a group: by its own name, and by the kind and name of its owner.
+# Paths of a group's page: with the name of the group, or with the kind and name of its owner.
 GROUP_PATHS = ("/groups/<namespace>/<name>", "/namespaces/<namespace>/<kind>/<name>")
-KINDS = "KINDS"  # setting of the application: kinds of jobs, also those of a configuration file
+KINDS = "KINDS"  # key of the application's setting that has all kinds of jobs
 _GROUP_ACTIONS = {
     "hold": "It does not start until it is resumed. Running members continue, and no further members start.",
     "resume": "It may start when its turn comes.",
@@ -41,11 +43,11 @@ _QUEUE_ACTIONS = {
     "hold": "It admits no groups. It still accepts new groups, which wait.",
     "resume": "It admits groups again.",
 }
-_MOST_YAML = 65_536  # bytes of JSON, which take 0.1 s of this process
+_MOST_YAML = 65_536  # bytes of JSON; more would take over 0.1 s of processor time
 
 
 class ActionTarget(NamedTuple):
-    """Object that an action changes. `group`: its group, if it exists; `page`: the URL of its page."""
+    """Object that an action changes, with the URL of its page. `group` is its group, if it exists."""
 
     resource: Resource
     namespace: str
@@ -104,23 +106,25 @@ def actions(source: Source) -> Blueprint:
 
 
 def _group_target(source: Source, namespace: str, name: str, kind: str) -> ActionTarget:
-    """Return the group of an address. If it is an owner's group and does not exist, its name is empty."""
+    """Return the target for an address. The name is empty if an owner's group does not exist."""
     called = f"{kind}/{name}" if kind else name
     groups = [group for group in source.overview().groups if group.namespace == namespace]
     matching = [group for group in groups if (group.called == called if kind else group.name == name)]
     newest = max(matching, key=lambda group: (group.verdict != "Ended", group.created), default=None)
-    parts: dict[str, Any] = {"namespace": namespace, "name": name} | ({"kind": kind} if kind else {})
-    page = url_for("pages.group", **parts)
+    address: dict[str, Any] = {"namespace": namespace, "name": name} | ({"kind": kind} if kind else {})
+    page = url_for("pages.group", **address)
     owned_name = newest.name if newest else ""
     name_for_users = f"{called} in namespace {namespace}" if kind else f"group {namespace}/{name}"
     return ActionTarget(POD_GROUPS, namespace, owned_name if kind else name, page, name_for_users, newest)
 
 
 def _check_right(verb: str, target: ActionTarget, viewer: Viewer) -> None:
-    """Check the viewer's right before the form of confirmation is shown. The API server checks it again.
+    """Check the viewer's right before the page of confirmation is shown.
+
+    The API server checks the right again when the action is executed.
 
     Raises:
-        HTTPException: The right is missing.
+        HTTPException: The viewer does not have the right, or the name is invalid.
     """
     for name in filter(None, (target.namespace, target.name)):
         if not may_be_name(name):
@@ -134,10 +138,10 @@ def _check_right(verb: str, target: ActionTarget, viewer: Viewer) -> None:
 
 
 def _priority_class(target: ActionTarget) -> str:
-    """Return the priority class of the form.
+    """Return the priority class from the form.
 
     Raises:
-        HTTPException: It is invalid, or the priority is that of a job.
+        HTTPException: The name is invalid, or the group gets its priority from a job.
     """
     if target.group is not None and _is_job(target.group):
         raise Conflict(f"{target.group.called} has the priority of its pods: change that")
@@ -160,7 +164,7 @@ def _confirmed_patch(
 def _confirmed(
     target: ActionTarget, action: str, sentence: str, write: Callable[[], None], fields: Mapping[str, str]
 ) -> Response | str:
-    """Write if the request is confirmed; else return the page that asks for confirmation."""
+    """Write if the request is confirmed; otherwise return the page that asks for confirmation."""
     if request.form.get("confirmed") == "yes":
         write()
         return redirect(target.page, 303)
@@ -178,26 +182,32 @@ def _confirmed(
 
 
 def _rows(group: GroupSummary) -> Iterator[WorkloadRow]:
-    """Yield the rows of the job that owns a group: one kind, in several versions; none without a job."""
+    """Yield the table rows of the job that owns a group, one for each version of its kind.
+
+    A group without a job has no row.
+    """
     kind, slash, _ = group.called.rpartition("/")
     known: Kinds = current_app.config[KINDS]
     return (row for row in known.values() if slash and row.manageable and row.prefix == kind)
 
 
 def _is_job(group: GroupSummary) -> bool:
-    """Return whether a job makes the pods of a group, even if it was not created suspended."""
+    """Return whether a job makes the pods of a group.
+
+    The job may also have been created without `suspend`.
+    """
     return any(_rows(group))
 
 
 def _job(group: GroupSummary) -> tuple[WorkloadRow, Json] | None:
-    """Return the job that owns a group, read with the viewer's credentials; None if it cannot be read."""
+    """Return the job that owns a group, read with the viewer's credentials; None if no job can be read."""
     name = group.called.rpartition("/")[2]
     for row in _rows(group):
         resource = resource_of(row)
         if g.viewer.may("get", resource.group, resource.plural, group.namespace, name):
             try:
                 return row, g.viewer.get(resource, group.namespace, name)
-            except Missing:  # the cluster has another version
+            except Missing:  # the cluster serves another version of the kind
                 continue
     return None
 
@@ -221,7 +231,11 @@ def _changed_job(group: GroupSummary, target: ActionTarget, action: str) -> Resp
 
 
 def _write(group: GroupSummary, row: WorkloadRow, obj: Json, change: JobChange) -> None:
-    """Write a change to a job and its group. Raises Conflict if the job was changed after it was read."""
+    """Write a change to a job and its group.
+
+    Raises:
+        Conflict: The job has changed since it was read.
+    """
     meta = obj["metadata"]
     if change.podgroup:
         annotations = {"metadata": {"annotations": change.podgroup}}
@@ -236,7 +250,7 @@ def _write(group: GroupSummary, row: WorkloadRow, obj: Json, change: JobChange) 
 
 
 def _without_managed_fields(obj: Json) -> Json:
-    """Return an object as kubectl shows it."""
+    """Return an object without its managed fields, as kubectl shows objects."""
     meta = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": meta}
 
@@ -245,18 +259,18 @@ def _without_managed_fields(obj: Json) -> Json:
 
 
 class Button(NamedTuple):
-    """Button of an action. `field`: the parameter to type, if any, with its label `title`."""
+    """Button of an action. If the user must type a value, `field` is its parameter and `title` its label."""
 
     label: str
     url: str
     field: str = ""
     title: str = ""
-    menu: Sequence[tuple[str, str]] = ()  # terms to choose from, with their labels
-    is_link: bool = False  # whether it only opens a page
+    menu: Sequence[tuple[str, str]] = ()  # options of a menu: values and their labels
+    is_link: bool = False  # whether the button only opens a page
 
 
 def group_address(group: GroupSummary) -> Mapping[str, Any]:
-    """Return the parts of the address of a group's page."""
+    """Return the parts of the URL of a group's page."""
     return address_parts(group.display_name) or {"namespace": group.namespace, "name": group.name}
 
 
@@ -266,7 +280,7 @@ def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
     may_patch = _has_right(viewer, POD_GROUPS, group.namespace, group.name)
     if may_patch and not group.stopped and group.verdict != "Ended":
         buttons.append(_button("resume" if group.held else "hold", parts))
-        if not _is_job(group):  # its priority is that of the job
+        if not _is_job(group):  # a job determines the priority of its group
             url = url_for("actions.change_group", action="priority", **parts)
             buttons.append(Button("Change priority", url, field="priority_class", title="Priority class"))
     has_started = group.verdict in ("Starting", "Running")
@@ -283,7 +297,7 @@ def _button(action: str, parts: Mapping[str, Any]) -> Button:
 
 
 def _may_suspend(viewer: Viewer, group: GroupSummary) -> bool:
-    """Return whether the viewer may suspend and unsuspend the job of a group."""
+    """Return whether the viewer may suspend and resume the job of a group."""
     row = next(_rows(group), None)
     if row is None:
         return False

@@ -1,6 +1,6 @@
-"""Answers: rendered once for all viewers with the same rights, and again when their content has changed.
+"""Answers of the dashboard. A page is rendered once for viewers with the same rights and content.
 
-A browser that has the current answer gets 304 by its ETag; the page is not made for that.
+A browser that has the current answer gets 304 by its ETag, and the page is not rendered.
 """
 
 import hashlib
@@ -22,22 +22,22 @@ from werkzeug.wrappers import Response as Answer
 from extender.dashboard.actions import Button
 from extender.dashboard.visible import VisibleOverview, VisibleOverviews
 
-_TICK = 15  # seconds after which a page that is not open is made again, for its ages
-_MODELS, _BODIES, _DERIVED = 16 << 20, 16 << 20, 16  # limits of caches: bytes, bytes, entries
-_OVERHEAD = 1 << 13  # bytes that each cached value counts in addition to its content
-_MODEL_SECONDS = 10.0  # seconds for which a model is kept: it refers to all groups of its time
-_MOST_OPEN, _MOST_PARTS = 4096, 64  # remembered open pages; pages with cached news
-_RIGHTS_SECONDS = 6.0  # seconds after which the rights of an open page are checked again
-_GAP = 0.5  # seconds: a page that requests news again sooner gets a full answer, which counts in its limit
+_TICK = 15  # seconds for which a page is cached, because it shows ages
+_MODELS, _BODIES, _DERIVED = 16 << 20, 16 << 20, 16  # limits of the caches: bytes, bytes, entries
+_OVERHEAD = 1 << 13  # bytes that count for a cached value in addition to its content
+_MODEL_SECONDS = 10.0  # seconds for which a model is cached; it keeps old groups in memory
+_MOST_OPEN, _MOST_PARTS = 4096, 64  # maximum of recorded open pages, and of pages with cached news
+_RIGHTS_SECONDS = 6.0  # seconds until the rights of an open page are checked again
+_GAP = 0.5  # seconds between requests of a page; an earlier request costs the viewer's limit
 
 _JSON = "application/json"
-AGAIN = "Muster-Again"  # a header: seconds after which an open page asks again
+AGAIN = "Muster-Again"  # a header with the seconds until an open page asks again
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",  # for browsers without frame-ancestors
-    "Referrer-Policy": "same-origin",  # with none, browsers would send the Origin `null`
+    "Referrer-Policy": "same-origin",  # without it, browsers would send the Origin `null`
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
@@ -47,7 +47,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Screen:
-    """Content of a page. `make` returns the values for the template; `state` changes with them."""
+    """Content of a page. `make` returns the values for the template.
+
+    `state` changes when these values change.
+    """
 
     title: str
     template: str
@@ -57,39 +60,39 @@ class Screen:
     crumbs: Sequence[tuple[str, str]] = ()
     badge: str = ""
     buttons: Sequence[Button] = ()
-    by_rights: bool = False  # whether the page is the same for all viewers with equal rights
+    by_rights: bool = False  # whether viewers with equal rights see the same page
 
 
 class Freshness(Protocol):
-    """Changes of a source: whether a version is current, and the time of the next one."""
+    """Changes of a source: whether a version is current, and when the source may change next."""
 
     def is_current(self, version: str) -> bool:
-        """Return whether the version is the newest. No newer one is computed for the answer."""
+        """Return whether the version is the newest. The source computes no new version for this."""
 
     def seconds_to_next_change(self) -> float:
         """Return the seconds until the next possible change."""
 
 
 class OpenPages:
-    """Open pages of browsers, whether they are current, and their news.
+    """Pages that are open in browsers: whether each is current, and the news for it.
 
-    News is sent in the event loop, without a thread or an application, until the viewer's rights have to
-    be checked again. If a page is the same for all viewers with equal rights, its state begins with these
-    rights, and the news that one of them requested is sent to all.
+    The event loop sends news without a thread or an application, until the viewer's rights must be checked
+    again. If a page is the same for all viewers with equal rights, its state begins with these rights. The
+    news that one of these viewers requested is then sent to all of them.
     """
 
     def __init__(self, source: Freshness, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
         self._lock = threading.Lock()
-        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_MOST_OPEN)  # rights, and when they expire
-        self._last_request: LRUCache[bytes, float] = LRUCache(_MOST_OPEN)  # time of a page's last request
+        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_MOST_OPEN)  # rights, and their expiry
+        self._last_request: LRUCache[bytes, float] = LRUCache(_MOST_OPEN)  # time of the last request
         self._states: LRUCache[str, tuple[str, str]] = LRUCache(_MOST_OPEN)  # state and version, by rights
-        self._parts: LRUCache[str, bytes] = LRUCache(_MOST_PARTS)  # news, by state
+        self._news_by_state: LRUCache[str, bytes] = LRUCache(_MOST_PARTS)  # news, by state
 
     def record(self, state: str, version: str, answer: Answer, part: bytes | None = None) -> None:
-        """Record that the sender of the current request has the rights to this answer.
+        """Record that the sender of the current request has the right to this answer.
 
-        `part`: the news for open pages; None if it is not the same for all viewers with equal rights.
+        `part` is the news for open pages. None means that the news differs among viewers with equal rights.
         """
         headers, path = request.headers, request.environ.get("REQUEST_URI", "")
         page = _page_key(path, *(headers.get(name, "") for name in ("Host", "Cookie", "Authorization")))
@@ -98,12 +101,12 @@ class OpenPages:
             self._pages[page] = (_rights_part(state), self._clock() + _RIGHTS_SECONDS)
             self._states[_rights_part(state)] = (state, version)
             if part is not None:
-                self._parts[state] = part
+                self._news_by_state[state] = part
 
     def news(self, page_request: web.BaseRequest) -> web.Response | None:
-        """Return the news for an open page; None if the application has to answer."""
+        """Return the news for an open page; None if the application must answer."""
         headers, now = page_request.headers, self._clock()
-        last_state = headers.get("If-None-Match", "")[3:-1]  # without W/" and "
+        last_state = headers.get("If-None-Match", "")[3:-1]  # the ETag without W/" and "
         if page_request.method != "GET" or not last_state or "." in last_state:
             return None
         cookie = "; ".join(headers.getall("Cookie", ()))
@@ -112,7 +115,7 @@ class OpenPages:
         with self._lock:
             rights, end = self._pages.get(page, ("", 0.0))
             state, version = self._states.get(rights, ("", ""))
-            part = self._parts.get(state)
+            part = self._news_by_state.get(state)
             is_too_soon = now - self._last_request.get(page, -_GAP) < _GAP
             self._last_request[page] = now
         if is_too_soon or now >= end or rights != _rights_part(last_state):
@@ -137,12 +140,12 @@ def _rights_part(state: str) -> str:
 
 
 def _page_key(*parts: str) -> bytes:
-    """Return the key of a page in one browser: a hash, so that no token is kept."""
+    """Return the key of a page in one browser. The key is a hash, so that no token is stored."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
 
 
 class _Model(NamedTuple):
-    """Model of a page. `content`: the hash of its values; `size`: its bytes, about."""
+    """Values for a page's template. `content` is a hash of the values, `size` their approximate bytes."""
 
     values: Mapping[str, Any]
     content: bytes
@@ -150,7 +153,7 @@ class _Model(NamedTuple):
 
 
 class Answers:
-    """Maker of pages and JSON, for all threads of the port."""
+    """Renderer of pages and JSON, shared by all threads of the port."""
 
     def __init__(
         self, overviews: VisibleOverviews, clock: Callable[[], float], open_pages: OpenPages | None = None
@@ -163,7 +166,7 @@ class Answers:
         self._derived = _Shared[Any](LRUCache(_DERIVED))
 
     def visible_overview(self) -> VisibleOverview:
-        """Return the overview for the viewer.
+        """Return the overview for the viewer of the request.
 
         Raises:
             RightsUnknown: A right cannot be checked now.
@@ -171,14 +174,17 @@ class Answers:
         return self.overviews.visible_overview(g.viewer)
 
     def derived(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return a value that several pages derive from the same state: that of `make`, or the cached one."""
+        """Return a value that several pages derive from the same state.
+
+        It is the cached value, else the result of `make`.
+        """
         value: T = self._derived.get(key, make)
         return value
 
     def page(self, visible: VisibleOverview, screen: Screen) -> Answer:
-        """Return a page.
+        """Return the answer with a page.
 
-        An open page sends its `state` and gets only the changed part: it counts ages itself.
+        An open page sends its `state` and gets only the changed part. It counts ages on its own.
         """
         overview = visible.overview
         address = (request.script_root, request.full_path)
@@ -187,16 +193,16 @@ class Answers:
         state = _hashed((content, screen.buttons, screen.badge, overview.silent_since, overview.by))
         if screen.by_rights:
             state = f"{_hashed((address, visible.rights))}-{state}"
-        etags = set(filter(None, request.if_none_match.as_set(include_weak=True)))  # that the browser has
-        is_open = any("." not in tag for tag in etags)
+        browser_etags = set(filter(None, request.if_none_match.as_set(include_weak=True)))
+        is_open = any("." not in tag for tag in browser_etags)
         tick = 0 if is_open else int(self.clock() // _TICK)
-        etag = f"{state}.{_hashed((g.viewer.name, g.viewer.secret, tick))}"  # forms depend on the viewer
+        etag = f"{state}.{_hashed((g.viewer.name, g.viewer.secret, tick))}"  # forms differ by viewer
 
         def make(template: str) -> str:
             body = self._bodies.get((content, tick), lambda: _body(screen, model))
             return render_template(template, screen=screen, body=body, overview=overview, state=state)
 
-        if not etags.isdisjoint((state, etag)):
+        if not browser_etags.isdisjoint((state, etag)):
             return self._recorded(visible, state, etag, Response(status=304))
         if not is_open:
             return self._recorded(visible, state, etag, make_response(make("layout.html")))
@@ -219,14 +225,14 @@ class Answers:
 
 
 class _Shared(Generic[T]):
-    """Cache whose values are made once: by the first thread that needs one, while the others wait."""
+    """Cache whose values are computed once: the first thread computes a value, other threads wait for it."""
 
     def __init__(self, cache: MutableMapping[Hashable, T]) -> None:
         self._lock, self._cache = threading.Lock(), cache
-        self._key_locks: dict[Hashable, threading.Lock] = {}  # locks of values that are being computed
+        self._key_locks: dict[Hashable, threading.Lock] = {}  # locks of values in computation
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the cached value of a key, or that of `make`."""
+        """Return the cached value of a key, else the result of `make`."""
         with self._lock:
             value = self._cache.get(key)
             if value is not None:
@@ -238,7 +244,7 @@ class _Shared(Generic[T]):
                     value = self._cache.get(key)
                 if value is None:
                     value = make()
-                    with self._lock, suppress(ValueError):  # larger than the whole cache
+                    with self._lock, suppress(ValueError):  # the value is larger than the cache
                         self._cache[key] = value
             finally:
                 with self._lock:
@@ -253,7 +259,7 @@ def _model(screen: Screen) -> _Model:
 
 
 def _encode_function(value: object) -> None:
-    """Encode functions as null: templates call them, and their results depend on the other values."""
+    """Encode a function as null. Templates call functions, and their results depend on the other values."""
     if not callable(value):
         raise TypeError(f"{type(value).__name__} is not known to be shown")
 
@@ -267,9 +273,10 @@ def _hashed(key: Hashable) -> str:
 
 
 def address_with(page: str, /, **changes: str | int) -> str:
-    """Return the address of a page, with the current parameters and changes, without empty parameters.
+    """Return the address of a page with the current parameters and changes; empty parameters are left out.
 
-    `url_for` does not get the parameters: `endpoint` and `_scheme` would lead to other pages and sites.
+    The parameters are not passed to `url_for`, where `endpoint` and `_scheme` could lead to other pages and
+    sites.
     """
     parameters = {**request.args.to_dict(), **changes}
     query = urlencode({key: value for key, value in parameters.items() if value != ""})
@@ -277,5 +284,5 @@ def address_with(page: str, /, **changes: str | int) -> str:
 
 
 def link(**changes: str | int) -> str:
-    """Return the address of this page with changed parameters."""
+    """Return the address of the current page with changed parameters."""
     return address_with(url_for(request.endpoint or "", **(request.view_args or {})), **changes)

@@ -1,7 +1,7 @@
-"""Application of the dashboard: all pages by their addresses, and the same as JSON.
+"""Application of the dashboard: the routes of all pages, and the same data as JSON.
 
-Each request is authenticated first, and each answer has security headers. Refusals of the API server
-and internal errors are pages with a sentence.
+Each request is authenticated first, and each answer has security headers. Refusals of the API server and
+internal errors become pages with a sentence.
 """
 
 import hmac
@@ -84,7 +84,10 @@ def pages(
     trials: WhatIfTrials | None = None,
     open_pages: OpenPages | None = None,
 ) -> Blueprint:
-    """Return the pages. Without `history` or `trials`, the pages of history or what-if do not exist."""
+    """Return the blueprint of all pages.
+
+    Without `history` or `trials`, the pages of history or what-ifs do not exist.
+    """
     blueprint = Blueprint("pages", __name__)
     words.install(blueprint, clock)
     answers = Answers(VisibleOverviews(source), clock, open_pages)
@@ -115,12 +118,12 @@ def pages(
 
 _PARTS = "groups, queues, 'local-queues', nodes, reservations, decisions"
 _SAFE = ("GET", "HEAD", "OPTIONS")
-_OPEN = ("static", "healthz")  # endpoints for all users
-_CORE_SHARE, _BURST = 0.25, 10.0  # part of a core for each viewer, and seconds of a core at once
-_MOST = 4096  # viewers whose costs are known
-_ADDRESSES = 4096  # cached addresses: a page has a hundred, and making one takes 20 microseconds
+_OPEN = ("static", "healthz")  # endpoints that need no login
+_CORE_SHARE, _BURST = 0.25, 10.0  # processor time for each viewer: cores, and seconds at once
+_MOST = 4096  # maximum of viewers with a recorded cost
+_ADDRESSES = 4096  # maximum of cached addresses; a page has a hundred, of 20 µs each
 
-Identify = Callable[[Request], Viewer | None]  # None: no user that the API server knows
+Identify = Callable[[Request], Viewer | None]  # None if the API server knows no such user
 
 
 def create_dashboard_app(
@@ -138,11 +141,11 @@ def create_dashboard_app(
 
     Args:
         source: The state that pages show.
-        identify: Returns the user of a request.
-        login: The pages by which a browser becomes a viewer; like static files, they are for all users.
-        history: Returns the history of a period, where known.
-        clock: Seconds since the epoch.
-        trials: Returns the decisions for a what-if, where known.
+        identify: Returns the viewer of a request.
+        login: The pages that log a browser in. Like static files, they need no login.
+        history: Returns the report of a period; None if there is no history.
+        clock: Returns the seconds since the epoch.
+        trials: Computes the decisions for a what-if; None if what-ifs are not possible.
         open_pages: Records which pages are open.
         cluster: The name of the cluster.
         kinds: The kinds of jobs that viewers may stop and resume.
@@ -151,7 +154,7 @@ def create_dashboard_app(
     app.config[KINDS] = kinds
     app.url_map.merge_slashes = False  # no redirects to similar paths
     if login:
-        app.register_blueprint(login)  # first: its checks of every request precede the authentication
+        app.register_blueprint(login)  # its checks of every request must come before the authentication
     app.jinja_env.globals["csrf_token"] = lambda: csrf_token(g.viewer)
     app.jinja_env.globals["url_for"] = lambda page, **parts: _address(request.script_root, page, **parts)
 
@@ -191,7 +194,7 @@ def create_dashboard_app(
 
 @lru_cache(_ADDRESSES)
 def _address(root: str, page: str, **parts: Any) -> str:
-    """Return the address of a page below `root`, the root of the request."""
+    """Return the address of a page below `root`, the script root of the request."""
     return url_for(page, **parts)
 
 
@@ -199,12 +202,12 @@ def _address(root: str, page: str, **parts: Any) -> str:
 
 
 def csrf_token(viewer: Viewer) -> str:
-    """Return the value of the field `csrf`, which every form has."""
+    """Return the value of the field `csrf`, which every form must send."""
     return hmac.digest(viewer.secret.encode(), b"csrf", "sha256").hex()
 
 
 def _refuse_other_sites() -> None:
-    """Refuse requests of other sites.
+    """Refuse requests from pages of other sites.
 
     Raises:
         Forbidden: The request comes from another site.
@@ -216,7 +219,7 @@ def _refuse_other_sites() -> None:
 
 
 def _refuse_forged(viewer: Viewer) -> None:
-    """Refuse forged forms.
+    """Refuse a form without the viewer's token.
 
     Raises:
         Forbidden: The form has no valid token.
@@ -231,11 +234,11 @@ def _refuse_forged(viewer: Viewer) -> None:
 def limit_costs(
     app: Flask, spent: Callable[[], float] = time.thread_time, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Limit the processor time of each viewer: beyond their share, they get 429 for a while.
+    """Limit the processor time of each viewer. A viewer who used too much gets 429 for a while.
 
-    `spent`: the seconds that this thread has used.
+    `spent` returns the processor seconds of the current thread.
     """
-    tokens_of: LRUCache[str, TokenBucket] = LRUCache(_MOST)
+    buckets: LRUCache[str, TokenBucket] = LRUCache(_MOST)
     lock = Lock()
 
     @app.before_request
@@ -245,15 +248,15 @@ def limit_costs(
         if viewer is None:
             return
         with lock:
-            tokens = tokens_of.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST, clock()))
+            tokens = buckets.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST, clock()))
             if tokens.available(clock()) < _CORE_SHARE:
                 raise TooManyRequests("You have asked for very much: wait a moment", retry_after=2)
 
     @app.after_request
     def end(answer: Response) -> Response:
-        viewer, began = g.get("viewer"), g.get("began")  # no time is measured for refused requests
+        viewer, began = g.get("viewer"), g.get("began")  # a refused request has no start time
         with lock:
-            tokens = tokens_of.get(viewer.name) if viewer else None
+            tokens = buckets.get(viewer.name) if viewer else None
             if tokens is not None and began is not None:
                 tokens.take(clock(), min(spent() - began, tokens.available(clock())))
         return answer
@@ -263,8 +266,8 @@ def limit_costs(
 
 
 def _error_page(fault: HTTPException) -> Response:
-    """Return a page with a sentence about the error; for viewers who are not logged in, the login page."""
-    if fault.response is not None or not fault.code or fault.code < 400:  # a redirect
+    """Return a page with a sentence about the error. A viewer who is not logged in gets the login page."""
+    if fault.response is not None or not fault.code or fault.code < 400:  # a redirect is no error
         return make_response(fault.get_response())
     page = "login.html" if isinstance(fault, Unauthorized) else "error.html"
     path = request.full_path if request.method == "GET" else "/"

@@ -1,6 +1,6 @@
-"""Bars of amounts, in per cent of their width, and lines over time.
+"""Bars of amounts, in percent of their width, and lines over time.
 
-Templates draw them as SVG; the numbers stand next to them as text.
+Templates draw bars and lines as SVG. The numbers stand next to them as text.
 """
 
 from collections import defaultdict
@@ -15,11 +15,11 @@ from extender.api.summaries import (
     resource_order,
 )
 
-Scales = Mapping[tuple[str, str], float]  # amounts at the end of bars, by resource and flavor
+Scales = Mapping[tuple[str, str], float]  # amount at the full width of bars, by resource and flavor
 
 
 class BarPart(NamedTuple):
-    """Part of a bar, in per cent. A tick has no width."""
+    """Part of a bar, in percent of the width. A tick is a part without width."""
 
     kind: str
     start: float
@@ -27,7 +27,7 @@ class BarPart(NamedTuple):
 
 
 class AmountBar(NamedTuple):
-    """Bar. `reach`: per cent of the width that can be filled."""
+    """Bar with its parts and ticks. `reach` is the part of the width, in percent, that can be filled."""
 
     parts: Sequence[BarPart]
     ticks: Sequence[BarPart] = ()
@@ -35,7 +35,7 @@ class AmountBar(NamedTuple):
 
 
 def scales_of(queues: Sequence[QueueSummary]) -> Scales:
-    """Return one scale for the bars of these queues: the sum of the amounts of the topmost queues."""
+    """Return the common scale of the bars of some queues: the sum of the amounts of the topmost queues."""
     sizes: dict[str, dict[tuple[str, str], float]] = {}
     for queue in queues:
         shares = {(share.resource, share.flavor): share for share in queue.shares}
@@ -52,7 +52,7 @@ def scales_of(queues: Sequence[QueueSummary]) -> Scales:
 
 
 def share_bars(queue: QueueSummary, scales: Scales) -> list[tuple[ShareSummary, AmountBar]]:
-    """Return the shares of a queue with their bars, devices first, without empty ones."""
+    """Return the shares of a queue with their bars. Devices come first; empty shares are left out."""
     shares = [
         share
         for share in queue.shares
@@ -63,9 +63,9 @@ def share_bars(queue: QueueSummary, scales: Scales) -> list[tuple[ShareSummary, 
 
 
 def share_bar(share: ShareSummary, scales: Scales) -> AmountBar:
-    """Return the bar of a queue's usage and lending, with lines at its deserved share and limits.
+    """Return the bar of a queue's usage and lending, with ticks at its deserved share and limits.
 
-    It can be filled up to the ceiling, so that an exhausted queue is full.
+    The bar can be filled up to the ceiling, so that the bar of an exhausted queue is full.
     """
     scale = scales.get((share.resource, share.flavor), 0.0)
     ceiling = scale if share.ceiling is None else min(share.ceiling, scale)
@@ -79,7 +79,10 @@ def share_bar(share: ShareSummary, scales: Scales) -> AmountBar:
 
 
 def shortfall_bar(shortfall: ShortfallSummary) -> AmountBar:
-    """Return the bar of a request: its free and its lacking part, which are classes of the style sheet."""
+    """Return the bar of a request, with its free and its lacking part.
+
+    The kinds are classes of the style sheet.
+    """
     requested, scale = shortfall.asked, max(shortfall.asked, shortfall.free)
     free = min(shortfall.free, requested)
     parts = _parts(scale, there=free, lacks=requested - free)
@@ -87,20 +90,20 @@ def shortfall_bar(shortfall: ShortfallSummary) -> AmountBar:
 
 
 def capacity_bar(capacity: CapacitySummary) -> AmountBar:
-    """Return the bar of nodes: running pods, assumed pods, and reservations."""
+    """Return the bar of nodes, with running pods, assumed pods and reservations."""
     held, claimed, reserved = capacity.used, capacity.claimed, capacity.reserved
     return AmountBar(_parts(capacity.total, held=held, claimed=claimed, reserved=reserved))
 
 
 def line(samples: Sequence[tuple[float, float]], start: float, end: float, top: float) -> str:
-    """Return the points of an SVG polyline of 100 by 100 through (time, value)."""
+    """Return the points of an SVG polyline in a box of 100 by 100, through samples of (time, value)."""
     return " ".join(
         f"{_percent(at - start, end - start)},{100 - _percent(value, top):.4g}" for at, value in samples
     )
 
 
 def _parts(scale: float, **lengths: float) -> list[BarPart]:
-    """Return the parts of a bar, each at the end of the one before. `lengths`: the length of each kind."""
+    """Return the parts of a bar, one after the other. `lengths` has the length of each kind."""
     parts, start = [], 0.0
     for kind, length in lengths.items():
         if length > 0:
@@ -114,7 +117,7 @@ def _percent(value: float, whole: float) -> float:
 
 
 def main_resource(nodes: Sequence[Mapping[str, float]]) -> str:
-    """Return the resource that decides where gangs fit: the most common device, else cpu."""
+    """Return the resource that limits gangs most: the most common device of the nodes, else cpu."""
     devices: dict[str, int] = {}
     for amounts in nodes:
         for name, value in amounts.items():

@@ -1,6 +1,6 @@
-"""Overviews of a running Muster, made of the newest decisions and their snapshot, so that all pages agree.
+"""Overviews of a running Muster, made from the newest decisions and their snapshot.
 
-Unchanged parts are not made again.
+All pages agree, because they share one overview. Unchanged parts are not made again.
 """
 
 import time
@@ -49,16 +49,16 @@ from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable, co
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
 
-_MOST_GROUPS = 16  # maximum of groups named on one node
-_MOST_EXPLAINED, _EXPLAINED_SECONDS = 256, 10.0  # groups with a cached reason; seconds for which it is cached
-_REST = 30  # pause after the computation of a reason, as a multiple of its time: it may take seconds
+_MOST_GROUPS = 16  # maximum of groups listed for a node
+_MOST_EXPLAINED, _EXPLAINED_SECONDS = 256, 10.0  # limit and seconds of the cache of explanations
+_REST = 30  # pause after an explanation, as a multiple of its time, which may be seconds
 _READING = ("Muster has not decided anything yet: it reads the cluster.",)
 _UNDECIDED = Overview("0", "", "muster", notes=_READING)
 _FOLLOWS = ("This replica of Muster does not lead: the one that does has estimates and the history.",)
 
 
 class _Presence(NamedTuple):
-    """Requests of the members that are planned on a node; empty if all of them are bound."""
+    """Requests of a group's members that are assumed or planned on a node; empty if all are bound."""
 
     assumed: dict[str, int]
     planned: dict[str, int]
@@ -73,12 +73,13 @@ WhyOf = Callable[[GroupDecision], WhyGroup | None]
 
 
 class DecidedOverviews:
-    """Overviews of decisions, for one thread at a time. Only changed groups are summarized again.
+    """Overviews of decisions. Only changed groups are summarized again. Not thread-safe.
 
     Args:
-        estimate_of: Returns the expected start of a pending group.
-        why_of: Returns the reason of a wait, if it is known. Otherwise, the reason is computed here and
-            cached: that may take as long as some cycles.
+        estimate_of: Returns the estimated start of a pending group.
+        why_of: Returns the explanation of a wait, if it is known. Otherwise the explanation is computed here
+            and cached. The computation may take as long as some scheduling cycles.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class DecidedOverviews:
     ) -> None:
         self._estimate_of, self._why_of, self._clock = estimate_of, why_of, clock
         self._explained: LRUCache[GroupKey, tuple[WhyGroup | None, float]] = LRUCache(_MOST_EXPLAINED)
-        self._rest_end = -inf  # time before which no reason is computed
+        self._rest_end = -inf  # time before which no explanation is computed
         self._version = 0
         self._last = _UNDECIDED
         self._groups: dict[GroupKey, _CachedGroup] = {}
@@ -103,7 +104,10 @@ class DecidedOverviews:
         notes: Sequence[str] = (),
         local_queues: Sequence[LocalQueueSummary] = (),
     ) -> Overview:
-        """Return the overview; empty while nothing is decided. `log`: the latest changes, newest first."""
+        """Return the overview; empty before the first decisions.
+
+        `log` has the latest changes, newest first.
+        """
         facts = carried_facts_of(decisions)
         if facts is None:
             return self._last
@@ -162,7 +166,7 @@ class DecidedOverviews:
     def _group_summaries(
         self, snapshot: Snapshot, decisions: Decisions
     ) -> tuple[list[GroupSummary], Sequence[GroupKey]]:
-        """Return the groups, and the keys of those that have changed since the last call."""
+        """Return the summaries of all groups, and the keys of the groups that changed since the last call."""
         cached, current, changed = self._groups, {}, list[GroupKey]()
         infos, lengths = snapshot.groups, {name: queue.waiting for name, queue in decisions.queues.items()}
         for key in sorted(decisions.groups):
@@ -184,7 +188,10 @@ class DecidedOverviews:
     def details(
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
     ) -> GroupDetails | None:
-        """Return the details of a group, with its current blockers. `log`: its decisions, newest first."""
+        """Return the details of a group, with what blocks it now.
+
+        `log` has its latest decisions, newest first.
+        """
         facts, decision = carried_facts_of(decisions), decisions.groups.get(key)
         info = facts.snapshot.groups.get(key) if facts else None
         if facts is None or decision is None or info is None:
@@ -205,10 +212,18 @@ class DecidedOverviews:
 
 
 class DecidedSource:
-    """Source of the newest `decisions`.
+    """Source that shows the newest decisions.
 
-    `log` has the latest changes, the newest first. `news` changes with the estimates. All viewers share
-    one overview, which is made at most once in `pace` seconds.
+    Args:
+        decisions: Returns the newest decisions.
+        log: Returns the latest changes of decisions, newest first.
+        pace: The minimum seconds between two overviews. All viewers share one overview.
+        clock: Returns seconds.
+        estimate_of: Returns the estimated start of a pending group.
+        why_of: Returns the explanation of a wait, if it is known.
+        news: Returns a value that changes with the estimates.
+        leads: Returns whether this replica leads.
+        local_queues: Returns the LocalQueues.
     """
 
     def __init__(
@@ -228,8 +243,8 @@ class DecidedSource:
         self._pace, self._clock, self._leads = pace, clock, leads
         self._overviews = DecidedOverviews(estimate_of, why_of, clock)
         self.hour, self.usage = LastHour(), LastHour()
-        self._last, self._at = _UNDECIDED, -inf  # the last overview, and its time
-        self._inputs: tuple[Decisions | None, bool, object] = (None, False, None)  # of the last overview
+        self._last, self._at = _UNDECIDED, -inf  # last overview and its time
+        self._inputs: tuple[Decisions | None, bool, object] = (None, False, None)  # for `_last`
         self._lock = Lock()
 
     def overview(self) -> Overview:
@@ -258,11 +273,15 @@ class DecidedSource:
         return self._decisions(), self._leads(), self._news()
 
     def sample(self, now: float) -> float | None:
-        """Record a sample for the last hour. Return the seconds to the next sample; None: the default."""
+        """Record a sample for the charts of the last hour.
+
+        Returns:
+            The seconds until the next sample; None for the default.
+        """
         decisions = self._decisions()
         facts = carried_facts_of(decisions)
         if not decisions.queues or facts is None:
-            return 1.0  # nothing is decided yet
+            return 1.0  # before the first decisions
         self.hour.record({name: round(decision.share, 3) for name, decision in decisions.queues.items()}, now)
         self.usage.record(_usage(facts.snapshot), now)
         return None
@@ -274,7 +293,7 @@ class DecidedSource:
 
 
 def _usage(snapshot: Snapshot) -> Mapping[str, float]:
-    """Return the part of each resource of all nodes that is in use."""
+    """Return the used part of each resource, over all nodes."""
     totals, remaining = column_sums(snapshot.allocatable), column_sums(np.maximum(snapshot.capacity, 0))
     return {
         name: round(1 - free / total, 3)
@@ -330,11 +349,11 @@ def _group_summary(
     """Return the summary of a group.
 
     Args:
-        snapshot: The state that was decided on.
+        snapshot: The snapshot that the decision is about.
         decision: The decision on the group.
-        queue_length: The number of pending groups of its queue.
-        estimate: The estimate of its start, if any.
-        explanation: The explanation with the holders of the lacking capacity, if they are shown.
+        queue_length: The number of pending groups in the queue.
+        estimate: The estimated start of the group, if any.
+        explanation: The explanation with the holders of the lacking capacity, if the page shows it.
     """
     info, wait = snapshot.groups[decision.key], None
     namespace, _, name = info.key.partition("/")
@@ -378,7 +397,7 @@ def _eviction(snapshot: Snapshot, info: GroupInfo) -> EvictionSummary | None:
 
 
 def _members(info: GroupInfo, decision: GroupDecision) -> Iterator[MemberSummary]:
-    """Yield the members, those on nodes first. Pods that a job has yet to make are left out."""
+    """Yield the members; members on nodes come first. Pods that a job has not created yet are left out."""
 
     def summary(pod: PodRecord, node: str, stage: str) -> MemberSummary:
         return MemberSummary(pod.name, pod.phase, node, stage, pod.unschedulable)
@@ -406,7 +425,7 @@ def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary
 
 
 def _events(info: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
-    """Yield the events of a group from its creation on, as far as known."""
+    """Yield the known events of a group, from its creation on."""
     yield EventSummary(info.created, "Created", "it was created")
     for change in reversed(log):
         text = ": ".join(filter(None, (change.reason, change.detail))) or change.verdict
@@ -422,8 +441,8 @@ class _Nodes:
         self._rows: tuple[AmountRows, AmountRows] | None = None
         self._pools = Pools()
         self._presences: dict[GroupKey, _Presences] = {}
-        self._groups_on: dict[str, dict[GroupKey, None]] = {}  # groups on a node or planned there, by node
-        self._reserved: dict[str, GroupKey] = {}  # the group for which a node is reserved, by node
+        self._groups_on: dict[str, dict[GroupKey, None]] = {}  # with bound or planned members, by node
+        self._reserved: dict[str, GroupKey] = {}  # group that a node is reserved for
         self._summaries: dict[str, NodeSummary] = {}
 
     def summaries(
@@ -433,7 +452,10 @@ class _Nodes:
         changed_groups: Sequence[GroupKey],
         reservations: Mapping[GroupKey, Reservation],
     ) -> list[NodeSummary]:
-        """Return the summaries of nodes. `changed_groups`: groups that differ since the last call."""
+        """Return the summaries of all nodes.
+
+        `changed_groups` are the groups that changed since the last call.
+        """
         changed = self._update_presences(snapshot, decisions, changed_groups) | self._changed_nodes(snapshot)
         reserved = {node: key for key, reservation in reservations.items() for node in reservation.node_names}
         changed |= {node for node, _ in reserved.items() ^ self._reserved.items()}
@@ -445,12 +467,12 @@ class _Nodes:
             if node.name in changed or node.name not in self._summaries:
                 self._summaries[node.name] = self._summary(snapshot, node)
             names.append(node.name)
-        for gone in self._summaries.keys() - set(names):
-            del self._summaries[gone]
+        for removed in self._summaries.keys() - set(names):
+            del self._summaries[removed]
         return [self._summaries[name] for name in sorted(names)]
 
     def _changed_nodes(self, snapshot: Snapshot) -> set[str]:
-        """Return the nodes whose amounts, labels or taints have changed."""
+        """Return the names of the nodes whose amounts, labels or taints have changed."""
         table, rows, old_rows = snapshot.nodes, (snapshot.capacity, snapshot.allocatable), self._rows
         old_table, self._table, self._rows = self._table, table, rows
         old_pools, self._pools = self._pools, snapshot.pools
@@ -472,20 +494,20 @@ class _Nodes:
     def _update_presences(
         self, snapshot: Snapshot, decisions: Decisions, groups: Sequence[GroupKey]
     ) -> set[str]:
-        """Update the nodes of changed groups. Return the nodes whose groups have changed."""
+        """Update on which nodes the changed groups are. Return the nodes whose groups have changed."""
         changed: set[str] = set()
         for key in groups:
             info, decision = snapshot.groups.get(key), decisions.groups.get(key)
-            before = self._presences.pop(key, {})
+            old_presences = self._presences.pop(key, {})
             presences = _presences(info, decision) if info and decision else {}
-            if before != presences:
-                self._move(key, before, presences, changed)
+            if old_presences != presences:
+                self._move(key, old_presences, presences, changed)
             if presences:
                 self._presences[key] = presences
         return changed
 
     def _move(self, key: GroupKey, old_nodes: _Presences, new_nodes: _Presences, changed: set[str]) -> None:
-        """Move a group from its old nodes to its new ones, and add both to `changed`."""
+        """Move a group from its old nodes to its new nodes, and add all of these to `changed`."""
         for node in old_nodes.keys() - new_nodes.keys():
             groups = self._groups_on.get(node)
             if groups is not None:

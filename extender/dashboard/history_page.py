@@ -1,6 +1,6 @@
-"""Page of history: waits, usage, and lost work of evictions.
+"""Page of history: waits, usage, and the work that evictions lost.
 
-It covers a day, a week or a month, by queue, namespace or user.
+The report covers a day, a week or a month, and has a row for each queue, namespace or user.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,7 +22,7 @@ History = Callable[[Period], Report]
 
 SPANS = {"1d": "a day", "7d": "a week", "30d": "a month"}
 _DEFAULT_SPAN = "7d"
-_CACHED = 60  # seconds for which a report is kept
+_CACHED = 60  # seconds for which a report is cached
 _ROWS = 50
 
 
@@ -52,7 +52,10 @@ def groupings_of(rights: Rights) -> list[By]:
 
 
 class VisibleReport(Summary, frozen=True):
-    """Report as a viewer may see it: `total` is None if the viewer may not see all groups of the sum."""
+    """Report with the rows that a viewer may see.
+
+    `total` is None if it includes groups that the viewer may not see.
+    """
 
     since: str
     until: str
@@ -108,7 +111,7 @@ class HistoryPage:
         """Return the visible overview, the rights, the requested grouping, and the key of the period.
 
         Raises:
-            NotFound: There is no history, or the viewer may see none of it.
+            NotFound: There is no history, or the viewer may see no part of it.
         """
         visible = self._answers.visible_overview()
         if self._history is None:
@@ -122,14 +125,17 @@ class HistoryPage:
         return visible, rights, By(by) if by in allowed else allowed[0], since
 
     def _rights(self, visible: VisibleOverview, since: str) -> Rights:
-        """Return the rights of the viewer, with those to namespaces that have no groups any more."""
+        """Return the viewer's rights, also in namespaces whose groups do not exist any more."""
         if visible.rights.namespaces is None:
             return visible.rights
         names = [row.name for row in self._report(visible, By.NAMESPACE, since).rows]
         return replace(visible.rights, namespaces=g.viewer.namespaces_with_right("list", *PODGROUPS, names))
 
     def _report(self, visible: VisibleOverview, by: By, since: str) -> Report:
-        """Return a report without regard to rights. One is made at a time: it may read a long file."""
+        """Return the report for all rights.
+
+        Only one report is made at a time, because it may read a long file.
+        """
         now = self._answers.clock()
 
         def make() -> Report:
@@ -143,5 +149,8 @@ class HistoryPage:
         return self._answers.derived(self._cache_key(visible, by, since), make)
 
     def _cache_key(self, visible: VisibleOverview, by: By, since: str) -> Hashable:
-        """Return the cache key of a report, with the notes: they depend on whether this replica leads."""
+        """Return the cache key of a report.
+
+        It includes the notes, which depend on whether this replica leads.
+        """
         return ("report", by, since, tuple(visible.overview.notes), int(self._answers.clock() // _CACHED))

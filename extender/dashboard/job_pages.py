@@ -1,4 +1,4 @@
-"""The pages of jobs: pending, starting, running and failed ones; and the page of one job with its reason."""
+"""The pages of jobs: a list of pending, starting, running and failed jobs, and the page of one job."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -20,11 +20,11 @@ from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import address_parts, shortened_name
 
-_ROWS, _EVENTS = 50, 100  # rows of a page of jobs or pods; rows of events
+_ROWS, _EVENTS = 50, 100  # rows of a page of jobs or pods; rows of a timeline
 _TOGETHER = 5  # seconds within which equal events are merged
 _ORDER = {"Waiting": 0, "Starting": 1, "Running": 3, "Ended": 4}
 _UNKNOWN = 2  # order of any other verdict
-_FAR = 1 << 31  # a position behind all others
+_FAR = 1 << 31  # sort key behind all positions
 
 
 def waited_since(group: GroupSummary) -> str:
@@ -40,19 +40,20 @@ def is_running(group: GroupSummary) -> bool:
 
 
 def _longest_run_last(group: GroupSummary) -> float:
-    """Return a sort key for run times: the negative start, which needs no current time."""
+    """Return a sort key for run times. The negative start time needs no current time."""
     return -unix_seconds(group.started) if is_running(group) else float("-inf")
 
 
 def _by_position(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
-    """Return pending groups first, by position in their queue, then starting ones.
+    """Return the groups in the order of the page.
 
-    The arguments are ordered by name; groups that are neither pending nor starting keep that order.
+    Pending groups come first, by position in their queue, then starting groups. All other groups keep the
+    order of the arguments, which are sorted by name.
     """
     parts: dict[int, list[GroupSummary]] = defaultdict(list)
     for group in groups:
         parts[_ORDER.get(group.verdict, _UNKNOWN)].append(group)
-    parts[0].sort(key=_position)  # two sorts by one key each are faster than one by both
+    parts[0].sort(key=_position)  # two sorts by one key are faster than one sort by two keys
     parts[0].sort(key=attrgetter("queue"))
     return [group for order in sorted(parts) for group in parts[order]]
 
@@ -84,7 +85,7 @@ GROUPS = (
 
 
 class JobIndex:
-    """The visible groups, pending ones first, also by namespace and by queue."""
+    """Index of the visible groups: all of them with pending ones first, by namespace, and by queue."""
 
     def __init__(self, groups: Sequence[GroupSummary]) -> None:
         self.all = _by_position(groups)
@@ -96,20 +97,23 @@ class JobIndex:
         owned = [group for group in groups if "/" in group.called]
         owned.sort(key=lambda group: (group.verdict != "Ended", group.created))
         self._display_names = {group.key: group.display_name for group in owned}
-        # The newest group of each name, if a job followed another.
+        # If several jobs had the same name, the newest group counts.
         self._by_display_name = {group.display_name: group for group in owned}
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
 
     def display_name(self, key: str) -> str:
-        """Return a name such as `team/pytorchjob/train` for the group of a PyTorchJob."""
+        """Return the name of a group for users, such as `team/pytorchjob/train`."""
         return self._display_names.get(key, key)
 
     def of_owner(self, namespace: str, kind: str, name: str) -> GroupSummary | None:
-        """Return the group of an owner's pods."""
+        """Return the group of an owner's pods; None if there is none."""
         return self._by_display_name.get(f"{namespace}/{kind}/{name}")
 
     def address(self, group: GroupSummary) -> Mapping[str, Any]:
-        """Return the parts of the address of a group: its owner, unless a newer group has the same one."""
+        """Return the parts of a group's address.
+
+        The address names the owner, unless a newer group has the same owner's name.
+        """
         is_replaced = self._by_display_name.get(group.display_name, group).name != group.name
         parts = {} if is_replaced else address_parts(group.display_name)
         return parts or {"namespace": group.namespace, "name": group.name}
@@ -120,20 +124,20 @@ def job_index(answers: Answers, visible: VisibleOverview) -> JobIndex:
 
 
 def detail_of(wait: WaitSummary) -> str:
-    """Return the detail of a wait without the remedy and the position, which pages show separately."""
+    """Return the detail of a wait without its remedy and position, which the page shows separately."""
     parts = wait.detail.split("; ")
     return "; ".join(part for part in parts if part != wait.remedy and not part.startswith("position "))
 
 
 class MergedEvent(NamedTuple):
-    """Event, and the number of equal ones at about the same time, mostly of other pods."""
+    """Event with the number of further events that have the same reason at about the same time."""
 
     event: EventSummary
     more: int
 
 
 def merged(timeline: Sequence[EventSummary]) -> list[MergedEvent]:
-    """Return the timeline with events of one reason within a few seconds as one."""
+    """Return a timeline in which events of one reason within a few seconds are merged."""
     events: list[MergedEvent] = []
     for event in timeline:
         last = events[-1] if events else None
@@ -146,7 +150,7 @@ def merged(timeline: Sequence[EventSummary]) -> list[MergedEvent]:
 
 
 class JobPages:
-    """The pages of jobs. `more_buttons`: further buttons on the page of a job."""
+    """The pages of jobs. `more_buttons` returns further buttons for the page of a job."""
 
     def __init__(
         self, answers: Answers, more_buttons: Callable[[VisibleOverview, GroupSummary], Sequence[Button]]
@@ -229,7 +233,7 @@ class JobPages:
 def found_details(
     answers: Answers, visible: VisibleOverview, namespace: str, name: str, kind: str
 ) -> GroupDetails:
-    """Return the details of a group, which may be newer than the overview.
+    """Return the details of a group. The group may be newer than the overview.
 
     Raises:
         NotFound: The group does not exist, or the viewer may not see it.

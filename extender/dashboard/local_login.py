@@ -1,8 +1,9 @@
-"""Authentication for a dashboard on the user's machine: by a printed address, with a kubeconfig's rights.
+"""Authentication for a dashboard on the user's machine, by a printed address. The kubeconfig's rights apply.
 
-An address is valid once: then a cookie replaces it, and another address is printed. Other users of the
-machine and pages of other sites have neither. All pages are below an unguessable path: a browser sends the
-cookies of a host to all its ports, also to servers of other users, but only below the path of the cookie.
+A printed address can be used once. Then a cookie replaces it, and a new address is printed. Other users of
+the machine and pages of other sites have neither the address nor the cookie. All pages are below a path that
+nobody can guess: a browser sends the cookies of a host to all ports, also to servers of other users, but only
+to paths below that of the cookie.
 """
 
 import hmac
@@ -31,7 +32,7 @@ _COOKIE = "muster"
 
 
 class LocalLogin:
-    """Authentication by a secret path. `renewed` is called with the next path when one was used."""
+    """Authentication by a secret path. `renewed` is called with the next path after a path was used."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class LocalLogin:
 
     @property
     def path(self) -> str:
-        """Return the path that logs a browser in, once."""
+        """Return the path that logs in one browser."""
         return f"{self._root}/login?token={self._token}"
 
     def identify(self, request: Request) -> Viewer | None:
@@ -61,14 +62,14 @@ class LocalLogin:
 
     def _user(self) -> Subject:
         if self._subject is None:
-            with suppress(ApiError):  # Kubernetes before 1.28: no name is shown
+            with suppress(ApiError):  # before Kubernetes 1.28, the name is unknown
                 self._subject = Subject(self._api.my_name())
         return self._subject or Subject("")
 
     def _review(self, user: Subject, right: Right) -> bool:
         try:
             return self._api.grants_me(right)
-        except NotServed:  # a cluster without such reviews forbids nothing
+        except NotServed:  # without such reviews, the cluster forbids nothing
             return True
 
     @contextmanager
@@ -85,7 +86,7 @@ class LocalLogin:
 
         @blueprint.before_app_request
         def refuse_other_names() -> None:
-            """Refuse requests for other host names: any site may let its own name resolve to 127.0.0.1."""
+            """Refuse requests for other host names: any site may let its name resolve to 127.0.0.1."""
             refuse_web_pages(None, request.host)
 
         @blueprint.get("/login")
@@ -107,7 +108,7 @@ class LocalLogin:
 
 
 def _move_below(app: App, root: str) -> None:
-    """Move all paths of the application below `root`. All other paths are not found."""
+    """Move all paths of the application below `root`. All other paths are answered with 404."""
     assert isinstance(app, Flask)
     inner: WSGIApplication = app.wsgi_app
 
@@ -121,5 +122,5 @@ def _move_below(app: App, root: str) -> None:
 
 
 def _short_secret() -> str:
-    """Return 128 bits: the whole address fits into a line of a terminal, so that a click opens it."""
+    """Return a secret of 128 bits. It is short, so that the address fits into a line and a click opens it."""
     return secrets.token_urlsafe(16)

@@ -1,6 +1,6 @@
-"""Page of nodes: pools of equal nodes, with usage, reservations and the spread of free capacity.
+"""Page of nodes: pools of equal nodes with their usage, reservations and free capacity.
 
-A tile is one node, or several if there are many. A list below has each node.
+A tile stands for one node, or for several if there are many nodes. A list below the tiles has each node.
 """
 
 from collections import Counter, defaultdict
@@ -25,9 +25,9 @@ from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 
 _ROWS = 50  # rows of a page
-_MOST_TILES = 600  # on one page
-_FULL = 4  # highest level of a tile; 0 is empty
-_DEVICES = 2  # devices shown of one node in the list, next to cpu and memory
+_MOST_TILES = 600  # maximum of tiles on a page
+_FULL = 4  # level of a full tile; 0 is empty
+_DEVICES = 2  # maximum of devices in a node's row, next to cpu and memory
 _PIECES = 9  # maximum of distinct sizes of free pieces
 
 
@@ -73,7 +73,10 @@ class NodePages:
 
 
 class Tile(NamedTuple):
-    """Tile of one or several nodes. `level`: from 0, empty, to 4, full. `classes`: of the style sheet."""
+    """Tile of one or several nodes.
+
+    `level` is from 0 (empty) to 4 (full). `classes` are of the style sheet.
+    """
 
     level: int
     classes: str
@@ -81,7 +84,7 @@ class Tile(NamedTuple):
 
 
 class FreePiece(NamedTuple):
-    """Number of nodes with the same free amount of a resource. `part`: per cent of the largest number."""
+    """Number of nodes with the same free amount. `part` is this number in percent of the largest number."""
 
     free: str
     nodes: int
@@ -92,14 +95,14 @@ class FreePiece(NamedTuple):
 class NodePool:
     name: str
     nodes: int
-    resource: str  # the main one
+    resource: str  # main resource of the pool
     uses: Sequence[tuple[CapacitySummary, AmountBar]]
     tiles: Sequence[Tile]
     pieces: Sequence[FreePiece]
 
 
 def _pools(nodes: Sequence[NodeSummary], highlighted: str = "") -> list[NodePool]:
-    """Return the pools, the largest first. `highlighted`: a group whose nodes are marked."""
+    """Return the pools, the largest first. The nodes of the group `highlighted` are emphasized."""
     nodes_of: dict[str, list[NodeSummary]] = defaultdict(list)
     for node in nodes:
         nodes_of[_pool_name(node)].append(node)
@@ -111,7 +114,7 @@ def _pools(nodes: Sequence[NodeSummary], highlighted: str = "") -> list[NodePool
 
 
 def _pool_name(node: NodeSummary) -> str:
-    """Return the name of a node's pool: its flavors or, without any, its devices."""
+    """Return the name of a node's pool: its flavors, or its devices if it has no flavor."""
     if node.flavors:
         return ", ".join(node.flavors)
     amounts = ((name, value) for name, value in node.allocatable.items() if "/" in name)
@@ -138,12 +141,12 @@ def _main_uses(node: NodeSummary) -> list[tuple[CapacitySummary, AmountBar]]:
 
 
 def free(node: NodeSummary, resource: str) -> float:
-    """Return the free capacity of a node that is not reserved."""
+    """Return the free amount of a node; 0 if the node is reserved or accepts no pods."""
     return 0.0 if node.reserved_for or not node.taken else node.left.get(resource, 0.0)
 
 
 def fullness(node: NodeSummary, resource: str) -> float:
-    """Return the used part of a node, from 0 to 1, with planned pods."""
+    """Return the used part of a node, from 0 to 1. Planned pods count as used."""
     allocatable = node.allocatable.get(resource, 0.0)
     used = node.used.get(resource, 0.0) + node.claimed.get(resource, 0.0)
     return min(used / allocatable, 1.0) if allocatable > 0 else 0.0
@@ -166,7 +169,10 @@ def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted: str) -> Tile
 
 
 def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
-    """Return the numbers of nodes by free devices or cores; by powers of two if there are many sizes."""
+    """Return how many nodes have each free amount of devices or cores.
+
+    Many different amounts are grouped by powers of two.
+    """
     counts = Counter(int(free(node, resource)) for node in nodes)
     if len(counts) > _PIECES:
         powers: Counter[int] = Counter()
@@ -185,9 +191,9 @@ def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
 
 
 class Tree(NamedTuple):
-    """Topology with the domains that the search found, else all, and their devices or cpu.
+    """Topology with its domains: those that match the search, else all.
 
-    `left_out`: number of domains that are not shown.
+    Each domain has the capacity of its devices, or of its cpu. `left_out` is the number of domains not shown.
     """
 
     levels: Sequence[str]
@@ -201,10 +207,10 @@ _HOST = "kubernetes.io/hostname"
 def _trees(
     topologies: Sequence[Sequence[str]], nodes: Sequence[NodeSummary]
 ) -> list[tuple[Sequence[str], list[DomainSummary]]]:
-    """Return the topologies with their domains, without those whose domains an earlier one has."""
+    """Return the topologies with their domains. A topology with the domains of an earlier one is left out."""
     by_paths: dict[object, tuple[Sequence[str], list[DomainSummary]]] = {}
     for levels in topologies:
-        levels = [level for level in levels if level != _HOST]  # the page lists each node anyway
+        levels = [level for level in levels if level != _HOST]  # the page has a list of nodes
         if domains := domain_summaries(levels, nodes):
             by_paths.setdefault(tuple(domain.path for domain in domains), (levels, domains))
     return list(by_paths.values())
@@ -227,7 +233,7 @@ def _resource_of(node: NodeSummary) -> str:
 
 
 def _severity(node: NodeSummary) -> tuple[int, bool, str]:
-    """Return the sort key of health: the worst first."""
+    """Return the sort key of a node's health, with the worst first."""
     return -sum(problem != "cordoned" for problem in node.health), node.taken, node.name
 
 

@@ -1,4 +1,4 @@
-"""The pages of queues: the tree of queues, and one queue."""
+"""The pages of queues: the tree of all queues, the LocalQueues, and one queue."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import shortened_name
 
-_ROWS, _NEXT, _BELOW = 40, 20, 100  # rows of a page, of pending groups, of queues below
+_ROWS, _NEXT, _BELOW = 40, 20, 100  # maximum rows of a page, of pending groups, of child queues
 
 QUEUES = (
     Column[QueueSummary]("name", "Queue"),
@@ -41,7 +41,10 @@ LOCAL_QUEUES = (
 
 
 class QueuePages:
-    """The pages of queues. `hour`: shares by queue; `usage`: the used part of the cluster by resource."""
+    """The pages of queues.
+
+    `hour` has the shares of queues in the last hour, `usage` the used part of each resource of the cluster.
+    """
 
     def __init__(self, answers: Answers, hour: LastHour, usage: LastHour) -> None:
         self._answers = answers
@@ -133,9 +136,10 @@ class QueuePages:
         return self._answers.clock() // STEP
 
     def _chart(self, hour: LastHour, name: str, latest: float | None) -> Mapping[str, Any] | None:
-        """Return the chart of the last hour; None until it has two samples.
+        """Return the chart of the last hour; None if there are fewer than two samples.
 
-        `since`: the time of the first sample, if less than an hour ago. A chart is cached for a minute.
+        `since` is the time of the first sample if the samples cover less than the hour. Charts are cached for
+        a minute.
         """
         now = self._answers.clock()
         samples = hour.of(name, now)

@@ -1,4 +1,4 @@
-"""Sources of the dashboard's content, and its viewers."""
+"""Interfaces of the dashboard: sources of its content, and its viewers."""
 
 from array import array
 from collections import deque
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 from extender.api.summaries import GroupDetails, Overview
 from extender.kube.resources import Resource
 
-HOUR, STEP = 3600, 60  # seconds of history of a queue; seconds between samples
+HOUR, STEP = 3600, 60  # seconds that charts cover; seconds between samples
 
 
 class ClusterName(NamedTuple):
-    """Name of the cluster, and of the kubeconfig's context; empty where not known."""
+    """Name of the cluster and of the kubeconfig's context; empty if unknown."""
 
     cluster: str = ""
     context: str = ""
@@ -23,22 +23,25 @@ UNNAMED = ClusterName()
 
 
 class RightsUnknown(Exception):
-    """Error: a right of a viewer cannot be checked now. The message says why."""
+    """Error: a viewer's right cannot be checked now. The message says why."""
 
 
 class Viewer(Protocol):
-    """Viewer, with rights of their own. Answers of the API server are cached for seconds."""
+    """User of the dashboard, with own rights.
+
+    Answers of the API server about rights are cached for seconds.
+    """
 
     @property
     def name(self) -> str:
-        """Return the name in the API server; empty where that is not known."""
+        """Return the user's name at the API server; empty if unknown."""
 
     @property
     def secret(self) -> str:
-        """Return the viewer's secret, known to Muster and the browser or its proxy; it signs forms."""
+        """Return a secret that signs forms. Only Muster and the viewer's browser or proxy know it."""
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
-        """Return whether the API server grants a right; an empty namespace means all.
+        """Return whether the API server grants a right. An empty namespace means all namespaces.
 
         Raises:
             RightsUnknown: The right cannot be checked now.
@@ -47,71 +50,83 @@ class Viewer(Protocol):
     def namespaces_with_right(
         self, verb: str, group: str, resource: str, namespaces: Collection[str]
     ) -> frozenset[str]:
-        """Return the namespaces in which the viewer has a right. They are checked at the same time.
+        """Return the namespaces in which the viewer has a right. All of them are checked at the same time.
 
         Raises:
             RightsUnknown: The right cannot be checked now.
         """
 
     def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
-        """Read an object with the viewer's own credentials. Raises ApiError."""
+        """Read an object with the viewer's own credentials.
+
+        Raises:
+            ApiError: The request failed.
+        """
 
     def patch(self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
-        """Change an object with the viewer's own credentials. Raises ApiError."""
+        """Change an object with the viewer's own credentials.
+
+        Raises:
+            ApiError: The request failed.
+        """
 
     def create(self, resource: Resource, namespace: str, obj: dict[str, Any]) -> None:
-        """Create an object with the viewer's own credentials. Raises ApiError."""
+        """Create an object with the viewer's own credentials.
+
+        Raises:
+            ApiError: The request failed.
+        """
 
 
 class LastHour:
-    """Samples of several numbers, one a minute, of the last hour. Safe in all threads."""
+    """Samples of several numbers in the last hour, one in each minute. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._times = deque[float](maxlen=HOUR // STEP + 1)  # times of the samples
-        self._numbers: dict[str, array[float]] = {}
+        self._times = deque[float](maxlen=HOUR // STEP + 1)  # timestamps of the samples
+        self._samples: dict[str, array[float]] = {}
 
     def is_due(self, now: float) -> bool:
-        """Return whether a sample is due, also after the clock was put back."""
+        """Return whether the next sample is due, also after the clock was set back."""
         return not self._times or not self._times[-1] <= now < self._times[-1] + STEP
 
     def record(self, numbers: Mapping[str, float], now: float) -> None:
-        """Record the numbers by name, and forget missing names."""
+        """Record a sample of each number by name. Names that are missing now are removed."""
         with self._lock:
-            last = self._numbers
-            if self._times and now < self._times[-1]:  # the clock was put back
+            last = self._samples
+            if self._times and now < self._times[-1]:  # the clock was set back
                 self._times.clear()
                 last = {}
             self._times.append(now)
-            self._numbers = {
+            self._samples = {
                 name: (last.get(name, array("d")) + array("d", (number,)))[-len(self._times) :]
                 for name, number in numbers.items()
             }
 
     def of(self, name: str, now: float) -> Sequence[tuple[float, float]]:
-        """Return timestamps and numbers, the oldest first."""
+        """Return the samples of a name as timestamps and numbers, the oldest first."""
         with self._lock:
-            numbers = self._numbers.get(name, array("d"))
+            numbers = self._samples.get(name, array("d"))
             times = [*self._times][len(self._times) - len(numbers) :]
         return [(at, number) for at, number in zip(times, numbers, strict=True) if at >= now - HOUR]
 
 
 class Source(Protocol):
-    """Source of overviews and details, for all threads. Unchanged results are the same objects."""
+    """Source of overviews and details. Thread-safe. Unchanged results are the same objects."""
 
     @property
     def hour(self) -> LastHour:
-        """Return the part of its deserved share that each queue held, from the start of this process on."""
+        """Return samples of each queue's usage divided by its deserved share, since this process started."""
 
     @property
     def usage(self) -> LastHour:
-        """Return the part of each resource of the cluster that was in use."""
+        """Return samples of the used part of each resource of the cluster."""
 
     def overview(self) -> Overview:
-        """Return the overview of all objects. The dashboard reduces it to the rights of each viewer."""
+        """Return the overview of all objects. The dashboard removes what a viewer may not see."""
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
-        """Return the details; None if no such group exists.
+        """Return the details of a group; None if the group does not exist.
 
-        They may cost more than a page: callers cache them.
+        They may cost more than a page, so callers cache them.
         """

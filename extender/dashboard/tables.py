@@ -1,6 +1,6 @@
-"""Long lists in pages: search, order and position, all read from the query of the URL.
+"""Long tables in pages: search, sort key and page number come from the query of the URL.
 
-A link or a reload shows the same. Invalid parameters are ignored.
+So a link or a reload shows the same rows. Invalid parameters are ignored.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,26 +9,26 @@ from typing import Any, Generic, TypeVar
 
 Row = TypeVar("Row")
 Query = Mapping[str, str]  # the parameters of the URL
-_LONGEST = 256  # maximum of characters of a search
+_LONGEST = 256  # maximum characters of a search
 
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
     key: str
     title: str
-    order: Callable[[Row], Any] | None = None  # the sort key of rows; None: unsorted
-    kind: str = ""  # a class of the style sheet: `number`, `wide` (not on a phone)
+    order: Callable[[Row], Any] | None = None  # sort key of a row; None if the column cannot be sorted
+    kind: str = ""  # classes of the style sheet: `number`, `wide` (hidden on a phone)
 
 
 @dataclass(frozen=True)
 class TablePage(Generic[Row]):
-    """Page `number`, from 1 to `last`, of the `total` rows that were found."""
+    """Page of a table: page `number` of `last`. `total` is the number of rows on all pages."""
 
     rows: Sequence[Row]
     total: int
     number: int
     last: int
-    sort: str  # the key of a column, with `-` in front for the largest first
+    sort: str  # key of the sorted column; a `-` in front means descending order
 
 
 def sorted_rows(rows: Sequence[Row], columns: Sequence[Column[Row]], sort: str) -> Sequence[Row]:
@@ -41,7 +41,7 @@ def sorted_rows(rows: Sequence[Row], columns: Sequence[Column[Row]], sort: str) 
 def page(
     rows: Sequence[Row], columns: Sequence[Column[Row]], query: Query, size: int, sort: str = ""
 ) -> TablePage[Row]:
-    """Return the requested page, sorted as requested, else by `sort`."""
+    """Return the requested page of the rows, sorted as the query requests, else by `sort`."""
     requested = query.get("sort", "")
     sortable = {column.key for column in columns if column.order}
     sort = requested if requested.removeprefix("-") in sortable else sort
@@ -52,7 +52,7 @@ def page(
 
 
 def searched(rows: Sequence[Row], query: Query, text: Callable[[Row], str]) -> Sequence[Row]:
-    """Return the rows whose text has all words of `q`, in any case."""
+    """Return the rows whose text has all words of the parameter `q`, ignoring case."""
     words = query.get("q", "")[:_LONGEST].lower().split()
     if not words:
         return rows

@@ -1,8 +1,8 @@
-"""Authentication for a dashboard in the cluster: a bearer token of a user that the API server knows.
+"""Authentication for a dashboard in the cluster, by the bearer token of a user that the API server knows.
 
 A proxy in front of Muster sends the token with each request. The login page sends it once, and a cookie
-replaces it. Tokens are kept in memory only. A flood of invalid tokens causes a few reviews a second; viewers
-that logged in lately do not wait for these.
+replaces it. Tokens are kept in memory only. A flood of invalid tokens causes only a few reviews a second, and
+does not delay viewers who logged in recently.
 """
 
 import hashlib
@@ -27,23 +27,27 @@ from extender.kube.connection import Connection
 from extender.kube.endpoint import ApiEndpoint
 from extender.kube.writers import TokenBucket
 
-LARGEST_TOKEN = 8000  # bytes; with the name of its header it fits into one
+LARGEST_TOKEN = 8000  # bytes; leaves space for the name of the header
 COOKIE = "__Host-muster"  # browsers accept cookies with this prefix only from this host, and over TLS
 _TOKEN = re.compile(rf"[!-~]{{1,{LARGEST_TOKEN}}}")
-_LOCAL_PATH = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")  # neither //host nor /\host
+_LOCAL_PATH = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")  # excludes //host and /\host
 
-_KNOWN_SECONDS, _UNKNOWN_SECONDS = 4.0, 10.0  # seconds for which an owner, or none, is cached
+_KNOWN_SECONDS, _UNKNOWN_SECONDS = 4.0, 10.0  # seconds for which an owner, or the lack of one, is cached
 _MOST = 4096  # maximum of cached tokens
-_TRUSTED_SECONDS = 3600.0  # seconds after a successful review in which a token passes the limit
-_PACE, _BURST = 10.0, 20.0  # unknown tokens, a second and at once; beyond, only trusted tokens are reviewed
-_PACE_OF_ONE, _BURST_OF_ONE = 2.0, 8.0  # the same for one address
+_TRUSTED_SECONDS = 3600.0  # seconds after a successful review in which no limit applies to a token
+_PACE, _BURST = 10.0, 20.0  # limit of invalid tokens: each second, and at once
+_PACE_OF_ONE, _BURST_OF_ONE = 2.0, 8.0  # the same limit for one address
 
-_SESSIONS, _SESSIONS_OF_ONE = 1024, 16  # maximum of sessions of all users, and of one
-_SESSION = 12 * 3600.0  # seconds
+_SESSIONS, _SESSIONS_OF_ONE = 1024, 16  # maximum of all sessions, and of one user's
+_SESSION = 12 * 3600.0  # seconds until a session ends
 
 
 class Tokens:
-    """Owners of tokens. `review`: returns the owner by the API server; raises ApiError."""
+    """Owners of tokens. `review` returns the owner from the API server, and raises ApiError.
+
+    Each invalid token counts in a limit. Beyond the limit, only tokens with a recent successful review are
+    reviewed.
+    """
 
     def __init__(
         self, review: Callable[[str], Subject | None], clock: Callable[[], float] = time.monotonic
@@ -59,11 +63,11 @@ class Tokens:
         self._lock = Lock()
 
     def owner(self, token: str, address: str) -> Subject | None:
-        """Return the owner of a token.
+        """Return the owner of a token; None if the token is invalid.
 
         Raises:
             RightsUnknown: The API server does not answer.
-            TooManyRequests: Too many unknown tokens came.
+            TooManyRequests: There were too many invalid tokens.
         """
         if not _TOKEN.fullmatch(token):
             return None
@@ -87,14 +91,14 @@ class Tokens:
         return self._owners.get(key, review_token)
 
     def _limits(self, address: str) -> tuple[TokenBucket, TokenBucket]:
-        """Return the rate limits of all addresses, and of this one."""
-        own = self._address_limits.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
-        self._address_limits[address] = own
-        return self._shared_limit, own
+        """Return the limit of all addresses, and the limit of this address."""
+        limit = self._address_limits.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
+        self._address_limits[address] = limit
+        return self._shared_limit, limit
 
 
 class Sessions:
-    """Tokens by the name of their session. The oldest sessions end if there are too many."""
+    """Tokens by session. If there are too many sessions, the oldest end."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._open: TTLCache[str, tuple[str, str]] = TTLCache(_SESSIONS, _SESSION, clock)
@@ -110,7 +114,7 @@ class Sessions:
         return session
 
     def token(self, name: str) -> str:
-        """Return the token; empty for none."""
+        """Return the token of a session; empty if there is no such session."""
         with self._lock:
             return self._open.get(name, ("", ""))[1]
 
@@ -120,7 +124,10 @@ class Sessions:
 
 
 class TokenReviewer(Protocol):
-    """Reviews of tokens and of the rights of their owners by the API server. Both methods raise ApiError."""
+    """Reviews by the API server: of tokens, and of the rights of their owners.
+
+    Both methods raise ApiError.
+    """
 
     def owner_of(self, token: str) -> Subject | None: ...
 
@@ -128,7 +135,10 @@ class TokenReviewer(Protocol):
 
 
 class TokenLogin:
-    """Authentication by bearer tokens. `endpoint`: of requests with the viewers' credentials."""
+    """Authentication by bearer tokens.
+
+    `endpoint` is the API server for requests with the viewers' credentials.
+    """
 
     def __init__(
         self, review: TokenReviewer, endpoint: ApiEndpoint, clock: Callable[[], float] = time.monotonic
@@ -140,11 +150,11 @@ class TokenLogin:
         self.login = self._pages()
 
     def identify(self, request: Request) -> Viewer | None:
-        """Return the viewer.
+        """Return the viewer of a request; None if the request has no valid token.
 
         Raises:
             RightsUnknown: The API server does not answer.
-            TooManyRequests: Too many unknown tokens came.
+            TooManyRequests: There were too many invalid tokens.
         """
         session = request.cookies.get(COOKIE, "")
         kind, _, token = request.headers.get("Authorization", "").partition(" ")

@@ -1,6 +1,7 @@
 """Viewers, and their rights as the API server grants them.
 
-A granted right is cached for a few seconds, so that a withdrawn one ends soon. A refusal is cached longer.
+A granted right is cached for a few seconds only, so that a withdrawn right ends soon. A refusal is cached
+longer.
 """
 
 import time
@@ -23,39 +24,39 @@ from extender.kube.requests import Editor, Reader
 from extender.kube.resources import QUEUES, Resource
 from extender.kube.writers import TokenBucket
 
-_TIMEOUT = 10.0  # seconds to wait for the request of another thread
+_TIMEOUT = 10.0  # maximum wait, in seconds, for a request of another thread
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class ExpiringCache(Generic[K, V]):
-    """Cache of at most `maximum` values, each for `lifetime(value)` seconds from its request.
+    """Cache of at most `maximum` values. Each expires `lifetime(value)` seconds after its request.
 
-    Threads that need the same value at the same time share one request; errors are not cached.
+    Threads that need the same value at the same time share one request. Errors are not cached.
     """
 
     def __init__(
         self, maximum: int, lifetime: Callable[[V], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
-        self._cached: TLRUCache[K, tuple[V, float]] = TLRUCache(  # values, and when they were requested
+        self._cached: TLRUCache[K, tuple[V, float]] = TLRUCache(  # values and the times of their requests
             maximum, lambda key, entry, now: entry[1] + lifetime(entry[0]), clock
         )
         self._requested: dict[K, Future[V]] = {}
         self._lock = Lock()
 
     def known(self, key: K) -> V | None:
-        """Return the cached value; None if there is none."""
+        """Return the cached value; None if the cache does not have it."""
         with self._lock:
             cached = self._cached.get(key)
         return cached[0] if cached else None
 
     def get(self, key: K, request: Callable[[], V]) -> V:
-        """Return the cached value, else that of `request`, whose other errors are raised unchanged.
+        """Return the cached value, else the result of `request`.
 
         Raises:
-            RightsUnknown: `request` raises ApiError.
+            RightsUnknown: `request` raises ApiError. All its other errors are raised unchanged.
         """
         with self._lock:
             cached = self._cached.get(key)
@@ -93,17 +94,17 @@ class ExpiringCache(Generic[K, V]):
             del self._requested[key]
 
 
-LONGEST_NAME = 253  # maximum of characters of a name in the API
-_GRANTED, _REFUSED = 4.0, 60.0  # seconds for which a granted, and a refused right is cached
+LONGEST_NAME = 253  # maximum characters of a name in the API
+_GRANTED, _REFUSED = 4.0, 60.0  # seconds for which a granted or refused right is cached
 _MOST = 32_768  # maximum of cached answers
-_AT_ONCE = 4  # maximum of concurrent questions
-# Questions a second, and at once: the account that asks also binds pods.
+_AT_ONCE = 4  # maximum of concurrent requests
+# Limit of requests: each second, and at once. The same account also binds pods.
 _PACE, _BURST = 500.0, 3000.0
-_MOST_NAMESPACES = 1000  # namespaces in which a right is asked for at the same time
+_MOST_NAMESPACES = 1000  # maximum of namespaces in which a right is checked at once
 
 
 class Grants:
-    """Grants of all viewers. `review`: returns whether the API server grants a right; raises ApiError."""
+    """Rights of all viewers. `review` returns whether the API server grants a right; it raises ApiError."""
 
     def __init__(
         self, review: Callable[[Subject, Right], bool], clock: Callable[[], float] = time.monotonic
@@ -118,12 +119,12 @@ class Grants:
         self._pool = ThreadPoolExecutor(_AT_ONCE, "dashboard-rights")
 
     def granted(self, user: Subject, right: Right) -> bool:
-        """Return whether a right is granted.
+        """Return whether the API server grants a right to a user.
 
         Raises:
             RightsUnknown: The API server does not answer.
         """
-        if max(map(len, right)) > LONGEST_NAME:  # no such object exists, and the cache must stay small
+        if max(map(len, right)) > LONGEST_NAME:  # such an object cannot exist; keep the cache small
             return False
         return self._answers.get((user, right), lambda: self._checked(user, right))
 
@@ -136,7 +137,7 @@ class Grants:
     def namespaces_with_right(
         self, user: Subject, right: Right, namespaces: Collection[str]
     ) -> frozenset[str]:
-        """Return the namespaces in which a right is granted, of the first thousand by name.
+        """Return the namespaces in which a user has a right. Only the first thousand by name are checked.
 
         Raises:
             RightsUnknown: The API server does not answer.
@@ -152,7 +153,10 @@ class Grants:
 
 @dataclass(frozen=True)
 class ReviewedViewer:
-    """Viewer with reviewed rights. `connect`: opens a connection with the viewer's own credentials."""
+    """Viewer whose rights the API server reviews.
+
+    `connect` opens a connection with the viewer's own credentials.
+    """
 
     user: Subject
     secret: str

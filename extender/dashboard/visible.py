@@ -1,8 +1,10 @@
-"""Visible overviews: the data that a viewer may see, and that `kubectl get` would show them.
+"""Visible overviews: the data that a viewer may see, which is the data that `kubectl get` would show.
 
-All pages and all JSON take their data from here. Groups need the right to list podgroups of a namespace;
-queues and nodes, the right to list those; pods of a group, the right to list pods of its namespace. The parts
-of a group's own status about others (groups ahead, holders) belong to the group.
+All pages and all JSON get their data from here. A viewer needs the right to list:
+
+- podgroups in a namespace, for its groups. A group's status also names others: groups ahead, holders.
+- queues and nodes, for these.
+- pods in a namespace, for the pods of its groups.
 """
 
 import threading
@@ -19,17 +21,18 @@ PODGROUPS = ("scheduling.volcano.sh", "podgroups")
 QUEUES = ("scheduling.volcano.sh", "queues")
 LOCAL_QUEUES = ("kube-muster.io", "localqueues")
 _OBJECTS = ("queues", "local_queues", "groups", "nodes", "topologies")
-PARTS = (*_OBJECTS, "reservations", "decisions", "notes")  # of an overview
-HIDDEN_GROUP = "another group"  # instead of a group with a reserved node that the viewer may not see
+PARTS = (*_OBJECTS, "reservations", "decisions", "notes")  # parts of an overview
+HIDDEN_GROUP = "another group"  # replaces the name of a hidden group that a node is reserved for
 _MOST_OVERVIEWS = 8  # maximum of overviews for different rights
 _MOST_DETAILS, _DETAILS_SECONDS = 256, 1.0  # groups with cached details; seconds for which they are cached
 
 
 @dataclass(frozen=True)
 class Rights:
-    """Rights of a viewer; viewers with equal rights see the same.
+    """Rights of a viewer. Viewers with equal rights see the same.
 
-    `namespaces`: those with visible groups; `local_queues`: namespaces with visible LocalQueues; None: all.
+    `namespaces` have visible groups, `local_queues` are the namespaces with visible LocalQueues. None means
+    all.
     """
 
     queues: bool
@@ -46,31 +49,31 @@ class Rights:
 
 @dataclass(frozen=True)
 class VisibleOverview:
-    """Overview for a viewer. `since`: the version in which each part last changed."""
+    """Overview for a viewer. `since` has the version in which each part changed last."""
 
     overview: Overview
     rights: Rights
     since: Mapping[str, str]
 
     def state(self, *parts: str) -> Hashable:
-        """Return a value that is equal while these parts (`queues`, `groups`, ...) are, for equal rights."""
+        """Return a value for some parts, such as `queues`. It changes when a part or the rights change."""
         return self.rights, tuple(self.since[part] for part in parts)
 
     def capacity(self) -> Sequence[CapacitySummary]:
-        """Return the capacity of all nodes, with the demand of visible groups; without nodes, nothing."""
+        """Return the capacity of all nodes, with the demand of visible groups; empty if nodes are hidden."""
         nodes, groups = self.overview.nodes, self.overview.groups
         return capacity_summaries(nodes, groups) if nodes else ()
 
 
 class VisibleOverviews:
-    """Overviews for viewers, shared by viewers with equal rights, for all threads of the port."""
+    """Overviews for viewers. Viewers with equal rights share one. Thread-safe."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._lock = threading.Lock()
-        self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # a version, and its namespaces
+        self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # a version and its namespaces
         self._shared: LRUCache[Hashable, Overview] = LRUCache(_MOST_OVERVIEWS)
-        self._explaining = threading.Lock()  # one at a time: the holders of a group may be expensive to find
+        self._explaining = threading.Lock()  # one explanation at a time, because each may be expensive
         self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(
             _MOST_DETAILS, _DETAILS_SECONDS
         )
@@ -87,7 +90,7 @@ class VisibleOverviews:
         rights = self._rights(viewer, overview)
         key = (overview.version, rights)
         with self._lock:
-            visible, since = self._shared.get(key), self._changed_in(overview)
+            visible, since = self._shared.get(key), self._versions_of_parts(overview)
         if visible is None:
             visible = visible_part(overview, rights)
             with self._lock:
@@ -95,7 +98,7 @@ class VisibleOverviews:
         return VisibleOverview(visible, rights, since)
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
-        """Return the details of a group; None if there is no such group, or its namespace is hidden.
+        """Return the details of a group; None if it does not exist, or the viewer may not see its namespace.
 
         Raises:
             RightsUnknown: A right cannot be checked now.
@@ -110,7 +113,8 @@ class VisibleOverviews:
             return details
         return replace(details, members=(), notes=(*details.notes, f"You may not list pods in {namespace}."))
 
-    def _changed_in(self, overview: Overview) -> Mapping[str, str]:
+    def _versions_of_parts(self, overview: Overview) -> Mapping[str, str]:
+        """Return, for each part of the overview, the version in which that part changed last."""
         if overview.version != self._last.version:
             last, since = self._last, self._since
             self._since = {

@@ -1,4 +1,4 @@
-"""Page of what-ifs about a pending job: the decisions if some values were different.
+"""Page of what-ifs about a pending job: the decisions if some values of the cluster were different.
 
 The decisions are computed only when the form is sent. Nothing is written.
 """
@@ -23,11 +23,14 @@ from extender.domain.model.reasons import sentence
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.snapshot import Snapshot
 
-_MOST_COUNTED = 4  # resources in the menu
+_MOST_COUNTED = 4  # maximum of resources in the menu
 
 
 class WhatIfBase(NamedTuple):
-    """Base of a what-if. `notes`: parts of the cluster that cannot be read, and the effect on the answer."""
+    """Snapshot for a what-if.
+
+    `notes` name the parts of the cluster that cannot be read, and the effect of that.
+    """
 
     snapshot: Snapshot
     notes: Sequence[str] = ()
@@ -39,20 +42,20 @@ class WhatIfResult(NamedTuple):
 
 
 class WhatIfTrials:
-    """Trials of terms on the decisions of `base`, one at a time: each takes two whole scheduling cycles.
+    """What-ifs on the newest snapshot, which `base` returns; None before the first decisions.
 
-    `base` returns None before the first decisions.
+    Only one runs at a time, because each takes two whole scheduling cycles.
     """
 
     def __init__(self, base: Callable[[], WhatIfBase | None]) -> None:
         self._base, self._lock = base, Lock()
 
     def result_of(self, namespace: str, name: str, texts: Sequence[str]) -> WhatIfResult | None:
-        """Return the effects of terms on a group, if it exists. Errors of `base` are raised unchanged.
+        """Return the effect of some terms on a group; None if the group does not exist.
 
         Raises:
             BadTerm: A term is invalid.
-            ServiceUnavailable: Another trial is running.
+            ServiceUnavailable: Another what-if is running.
         """
         terms, key = suppositions(texts), GroupKey(f"{namespace}/{name}")
         if not self._lock.acquire(blocking=False):
@@ -67,7 +70,7 @@ class WhatIfTrials:
 
 
 class WhatIfPage:
-    """Page of what-ifs. Without `trials`, it does not exist."""
+    """Page of what-ifs. Without `trials`, the page does not exist."""
 
     def __init__(self, answers: Answers, trials: WhatIfTrials | None) -> None:
         self._answers, self._trials = answers, trials
@@ -79,10 +82,10 @@ class WhatIfPage:
         return (Button("What if?", url, field="number", title="Number", menu=_menu(group)),)
 
     def what_if(self, namespace: str, name: str, kind: str = "") -> Answer:
-        """Return the page.
+        """Return the page with the effect of the form's term.
 
         Raises:
-            HTTPException: The group does not exist, or the viewer may not ask.
+            HTTPException: The group does not exist, or the viewer does not have the rights for a what-if.
         """
         visible = self._answers.visible_overview()
         if self._trials is None or not self._sees_everything(visible):
@@ -111,14 +114,17 @@ class WhatIfPage:
         return make_response(page, 400 if fault else 200)
 
     def _sees_everything(self, visible: VisibleOverview) -> bool:
-        """Return whether the viewer sees everything: a what-if may name every group, queue, node and pod."""
+        """Return whether the viewer may see everything.
+
+        A what-if may name any group, queue, node and pod.
+        """
         rights = visible.rights
         sees_all = rights.queues and rights.nodes and rights.namespaces is None
         return sees_all and bool(g.viewer.may("list", "", "pods"))
 
 
 def _menu(group: GroupSummary) -> Sequence[tuple[str, str]]:
-    """Return the terms of the menu, each with its label, and without the number at its end."""
+    """Return the terms of the menu with their labels. The user's number is added to a term."""
     menu = {"nodes=+": "more nodes", "minMember=": "needed pods", "priority=": "priority"}
     if may_be_name(group.queue):
         menu |= {

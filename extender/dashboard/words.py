@@ -1,6 +1,6 @@
 """Texts of the pages: amounts, times and long names.
 
-Long texts are shortened: no author of a name may fill a page with it.
+Long texts are shortened, so that no author of a name can fill a page.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,10 +11,10 @@ from markupsafe import Markup
 
 from extender.api.units import human_duration, may_be_name, precise_duration, rounded_up, unix_seconds
 
-LONGEST_NAME, LONGEST_TEXT = 120, 1200  # maximum of shown characters of a name, of a text
+LONGEST_NAME, LONGEST_TEXT = 120, 1200  # maximum characters of a name, of a text
 NONE = "-"
 _BYTES = ("memory", "ephemeral-storage", "storage")
-_KNOWN_BY = {  # by the method of an estimate
+_KNOWN_BY = {  # phrases, by method of an estimate
     "Declared": "by the run times that are declared for what ends before it",
     "Learnt": "by how long groups like those that end before it ran",
     "Reclaim": "once other groups have given up capacity for it",
@@ -22,7 +22,7 @@ _KNOWN_BY = {  # by the method of an estimate
 
 
 def amount(value: float | None, resource: str) -> str:
-    """Return `12`, `0.25`, `1,024` or `1.5 TiB`; `no limit` for an infinite amount."""
+    """Return an amount for users, such as `12`, `0.25`, `1,024`, `1.5 TiB`, or `no limit` for None."""
     if value is None:
         return "no limit"
     if resource not in _BYTES and not resource.startswith("hugepages-"):
@@ -35,7 +35,7 @@ def amount(value: float | None, resource: str) -> str:
 
 
 def address_parts(full_name: str) -> dict[str, Any]:
-    """Return the parts of the address of `team/train` or `team/job/train`; empty if they are no names."""
+    """Return the address parts of a name such as `team/train` or `team/job/train`; empty if it is invalid."""
     namespace, _, rest = full_name.partition("/")
     kind, slash, name = rest.rpartition("/")
     parts = {"namespace": namespace, "name": name} | ({"kind": kind} if slash else {})
@@ -43,7 +43,7 @@ def address_parts(full_name: str) -> dict[str, Any]:
 
 
 def quantity(text: str, resource: str) -> str:
-    """Return `8 GiB` for `8589934592`; an invalid quantity stays unchanged."""
+    """Return a quantity for users, such as `8 GiB` for `8589934592`; an invalid quantity stays unchanged."""
     try:
         return amount(rounded_up(text, 1000) / 1000, resource)
     except ValueError:
@@ -51,18 +51,21 @@ def quantity(text: str, resource: str) -> str:
 
 
 def amounts(values: Mapping[str, float]) -> str:
-    """Return `4 cpu, 16 GiB memory`."""
+    """Return several amounts for users, such as `4 cpu, 16 GiB memory`."""
     texts = (f"{amount(value, name)} {short_resource(name)}" for name, value in values.items())
     return ", ".join(texts)
 
 
 def short_resource(resource: str) -> str:
-    """Return `gpu` for nvidia.com/gpu. The pages of queues and nodes have the vendor."""
+    """Return the short name of a resource, such as `gpu` for nvidia.com/gpu.
+
+    The pages of queues and nodes show the vendor, too.
+    """
     return shortened_name(resource.rpartition("/")[2])
 
 
 def shortened_name(name: str) -> str:
-    """Return a name without its middle if it is too long. The end of a name is often its distinct part."""
+    """Return a name without its middle if it is too long. The end of a name is often the distinct part."""
     if len(name) <= LONGEST_NAME:
         return name
     half = LONGEST_NAME // 2
@@ -70,7 +73,7 @@ def shortened_name(name: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text as a sentence: capitalized, unless it begins with a name, and with a full stop."""
+    """Return a text as a sentence: with a full stop, and capitalized unless it begins with a name."""
     first = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
     return shortened_text(f"{first}{text[1:]}{'' if text.endswith('.') else '.'}")
 
@@ -97,9 +100,9 @@ def short_time(timestamp: str) -> str:
 
 
 def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
-    """Install these functions as filters of all templates.
+    """Add these functions to all templates, as filters.
 
-    `since` and `until` are durations from now, which an open page keeps counting.
+    `since` and `until` return durations from now. An open page keeps counting them.
     """
 
     def since(timestamp: str) -> str:

@@ -108,8 +108,7 @@ class FieldPath(NamedTuple):
     """Path of fields in a configuration: names of letters, digits, - and _, between dots.
 
     A name, except the last, may end with [*], as in spec.replicaSpecs[*].template. Then `items` is the path
-    of
-    a list or mapping, and `path` is the rest of the path in each item or value.
+    of a list or mapping, and `path` is the rest of the path in each item or value.
     """
 
     items: Path  # empty without [*]

@@ -1,8 +1,7 @@
 """Kinds of Kubeflow: the training operator (kubeflow/trainer, v1), MPIJob v2beta1, and TrainJob (Trainer v2).
 
 A TrainJob makes a JobSet from its runtime, which `with_runtime` adds, and from its own fields for nodes.
-Three
-fields of the TrainJob change the JobSet; a later field overrides an earlier one:
+Three fields of the TrainJob change the JobSet; a later field overrides an earlier one:
 
     2.0  podSpecOverrides      changes pod specs of some Jobs
     2.1  podTemplateOverrides  changes pod specs, labels and annotations of some Jobs

@@ -62,8 +62,7 @@ def excess_fields(
     """Yield the fields of a Volcano Job with too many items, and the fault of each.
 
     Each reconciliation of a job reads all its tasks and policies. Each container of its pods gets all volumes
-    and,
-    from plugins, variables for each task.
+    and, from plugins, variables for each task.
 
     Args:
         templates: The pod templates of the tasks.

@@ -257,7 +257,10 @@ def queue_errors(queue: Json, schema: FieldSchema) -> errors.FieldErrors:
 
 
 def _exceeds(one: Any, other: Any) -> bool:
-    """Return whether `one` is more than `other`; False for invalid quantities, which have their own error."""
+    """Return whether `one` is more than `other`.
+
+    Invalid quantities have another error, so they return False.
+    """
     try:
         return rounded_up(one, _NANO) > rounded_up(other, _NANO)
     except BadQuantity:
